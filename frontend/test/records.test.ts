@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest'
 import { columnOf } from '../src/views/columns'
-import { Columns, retained, MAX_LINES, MAX_POINTS, MAX_VALUE_BYTES, MAX_VALUES, n_known, Records, type Batch } from '../src/views/records'
+import { Columns, lineMeans, mergedAreas, retained, MAX_LINES, MAX_POINTS, MAX_VALUE_BYTES, MAX_VALUES, n_known, Records, type Batch } from '../src/views/records'
 import { linesOf, STANDARD, type Series } from '../src/views/series'
 
 const at = (...index: number[]): Pick<Batch, 'index' | 'step' | 'wall'> => ({ index: Float64Array.from(index), step: Float64Array.from(index), wall: Float64Array.from(index, (i) => 1000 + i) })
@@ -104,6 +104,19 @@ it('a bucket keeps its first, last, smallest and largest record, and gaps', () =
   expect(retained(rows, index, [y], 3)).toEqual([0, 1, 2, 7, 8, 9, 11, 12, 15])
   // Twice thinned is as thinned once.
   expect(retained(retained(rows, index, [y], 2), index, [y], 3)).toEqual(retained(rows, index, [y], 3))
+})
+
+it('areas of thinned records are those that came with them, and add up', () => {
+  const kept = [0, 3, 4]
+  const [index, y] = [Float64Array.of(0, 1, 2, 3, 4), Float64Array.of(0, 4, NaN, 2, 0)]
+  const areas = mergedAreas(index, y, new Float64Array(5).fill(NaN), kept)
+  expect(areas).toEqual([0, 2 + 6, 1])
+  const means = lineMeans(Float64Array.of(0, 3, 4), Float64Array.of(0, 2, 0), Float64Array.from(areas))
+  expect([...means]).toEqual([NaN, 8 / 3, 1])
+  const records = new Records()
+  records.push({ ...numbers(0, 3), bits: 2, area: Float64Array.of(0, 8) })
+  records.push(numbers(4))
+  expect([...records.means!]).toEqual([NaN, 8 / 3, NaN])
 })
 
 describe('lines', () => {

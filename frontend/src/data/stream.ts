@@ -32,6 +32,8 @@ export interface Statistics {
   n_waiting: number
   stride: number
   spent_s: number
+  /** A remark, for example what the stream waits for. */
+  note: string
   /** The server has lost the run, and looks for it. */
   lost: boolean
 }
@@ -124,7 +126,7 @@ export class Stream {
   }
 
   private takeRecords(body: Record<string, unknown>): void {
-    const columns = { step: floats(body.step), wall: floats(body.wall), index: integers(body.index), bits: Number(body.bits ?? 0) }
+    const columns = { step: floats(body.step), wall: floats(body.wall), index: integers(body.index), bits: Number(body.bits ?? 0), restarts: (body.restarts ?? []) as number[], ...(body.area !== undefined && { area: floats(body.area) }) }
     this.records.push(body.y === undefined ? { ...columns, values: body.values as unknown[] } : { ...columns, y: floats(body.y) })
     tellLater(this)
   }

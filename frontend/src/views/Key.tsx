@@ -14,8 +14,8 @@ export function latestOf({ y }: Pick<Line, 'y'>): number | null {
 
 export function Key({ lines, frames }: { lines: readonly Line[]; frames: boolean }) {
   // Frames of one stream have one colour: the newest stands for all.
-  const shown = frames ? [...new Map(lines.map((line) => [line.style, { ...line, label: line.label.replace(/, step [^,]*$/, '') }])).values()] : lines
-  if (shown.length < 2) return null
+  const shown = frames ? [...new Map(lines.map((line) => [line.style, { ...line, label: line.label.replace(/, step [^,]*$/, '') }])).values()] : lines.filter(({ earlier }) => !earlier)
+  if (shown.length < 2 && !shown.some(({ state }) => state)) return null
   return (
     <ul class="view-key" aria-label="Lines">
       {shown.slice(0, MAX_SHOWN).map((line) => {
@@ -25,6 +25,7 @@ export function Key({ lines, frames }: { lines: readonly Line[]; frames: boolean
             <Swatch style={line.style} />
             <span class="names-label">{line.label}</span>
             {latest !== null && <b>{number(latest, 4)}</b>}
+            {line.state && <span class="muted">({line.state})</span>}
             {line.second && <span aria-hidden="true">→</span>}
           </li>
         )

@@ -37,7 +37,7 @@ export interface Reading {
 export function readings(lines: readonly Line[], x: number): Reading[] {
   const found = lines.flatMap((line) => {
     const i = nearest(line.x, x)
-    if (i < 0) return []
+    if (i < 0 || ((line.earlier || line.inParts) && (x < line.x[0]! || x > line.x[line.x.length - 1]!))) return []
     const spread = line.low && line.high && line.low[i] !== line.high[i] ? ([line.low[i]!, line.high[i]!] as [number, number]) : null
     return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, spread, n: line.n ? line.n[i]! : null }]
   })
@@ -82,7 +82,7 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
       {done.map(({ label, color }) => (
         <div class="legend-mark" key={label}>
           <svg width="16" height="8" aria-hidden="true">
-            <path d="M4 0h8l-4 7z" fill={color} />
+            <path d="M4 0h8l-4 7z" fill={color ?? 'currentColor'} />
           </svg>
           {label}
         </div>

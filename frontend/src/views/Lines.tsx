@@ -4,10 +4,10 @@ import { signal, type Signal } from '@preact/signals'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { Chart, type Cursor } from './Chart'
 import { extentOf } from './bounds'
-import type { Line } from './draw'
+import type { Line, Mark } from './draw'
 import { moved } from './moves'
 import type { Model } from './plot'
-import { linesOf, placesOf, type Series, type ViewOptions } from './series'
+import { linesOf, placesOf, restartsOf, type Series, type ViewOptions } from './series'
 import type { Span } from './span'
 
 interface LinesProps {
@@ -28,6 +28,8 @@ export function Lines({ id, title, series, options, version, dark, cursor, home,
   const own = useMemo(() => signal<Cursor | null>(null), [])
   const seen = xs ?? options.xlimits
   const lines: Line[] = useMemo(() => linesOf(series, options, seen), [version, series, options, String(seen)])
+  const restarts = JSON.stringify(restartsOf(series, options))
+  const marks = useMemo(() => JSON.parse(restarts) as Mark[], [restarts])
   const names = options.frames ? JSON.stringify(placesOf(series, options) ?? null) : 'null'
   const places = useMemo(() => (JSON.parse(names) as string[] | null) ?? undefined, [names])
   const model = useRef<Model | null>(null)
@@ -51,6 +53,7 @@ export function Lines({ id, title, series, options, version, dark, cursor, home,
         id={id}
         title={title}
         lines={lines}
+        marks={marks}
         kind={options.frames || options.xname ? 'number' : options.x}
         xlog={options.xlog && options.x !== 'wall'}
         ylog={options.ylog}

@@ -1,7 +1,7 @@
 // Records as text: the log has a line for each record, the table a column for each name.
 
 import { dateTime, number } from './format'
-import type { Series, ViewOptions } from './series'
+import { RESTARTED, type Series, type ViewOptions } from './series'
 import { Swatch } from './Swatch'
 import { named, textOf } from './values'
 
@@ -13,20 +13,25 @@ export interface Row {
   step: number
   wall: number
   value: unknown
+  /** It says what happened to the run, and is no record. */
+  mark?: boolean
 }
 
 /** The latest records of all streams, newest first. */
 export function rowsOf(all: readonly Series[], last: number): Row[] {
   const n = last > 0 ? Math.min(last, N_ROWS) : N_ROWS
   const rows = all.flatMap((series): Row[] => {
-    const { values, numbers } = series.records
+    const { values, numbers, restarts } = series.records
     // Numbers that came as such stand nowhere else.
     const kept = new Set(values.map((one) => one.index))
     const { step, wall, index, y } = numbers
-    const found: Row[] = []
-    for (let i = Math.max(0, y.length - n); i < y.length; i++) if (!kept.has(index[i]!)) found.push({ series, step: step[i]!, wall: wall[i]!, value: y[i]! })
-    for (const { step, wall, value } of values.slice(-n)) found.push({ series, step, wall, value })
-    return found
+    const found: (Row & { index: number })[] = []
+    for (let i = Math.max(0, y.length - n); i < y.length; i++) if (!kept.has(index[i]!)) found.push({ series, index: index[i]!, step: step[i]!, wall: wall[i]!, value: y[i]! })
+    for (const { index, step, wall, value } of values.slice(-n)) found.push({ series, index, step, wall, value })
+    return found.flatMap((row, i) => {
+      const began = i > 0 && restarts.some((restart) => found[i - 1]!.index < restart && restart <= row.index)
+      return began ? [{ ...row, value: RESTARTED, mark: true }, row] : [row]
+    })
   })
   return rows.map((row, i) => ({ row, i })).sort((a, b) => b.row.wall - a.row.wall || b.i - a.i).map(({ row }) => row).slice(0, n)
 }
@@ -40,11 +45,11 @@ interface WrittenProps {
 export function Log({ series, options }: WrittenProps) {
   return (
     <div class="log" role="log" aria-label="Values, newest first" tabIndex={0}>
-      {rowsOf(series, options.last).map(({ series: one, step, value }, i) => (
+      {rowsOf(series, options.last).map(({ series: one, step, value, mark }, i) => (
         <div key={i} class="log-row">
-          <span class="muted">{number(step, 10)}</span>
+          <span class="muted">{mark ? '' : number(step, 10)}</span>
           {series.length > 1 && <Swatch style={one.style} />}
-          <span>{textOf(value)}</span>
+          <span class={mark ? 'muted' : ''}>{textOf(value)}</span>
         </div>
       ))}
     </div>
@@ -58,12 +63,13 @@ export function Table({ series, options }: WrittenProps) {
   const parts = rows.map(({ value }) => named(value))
   const names = [...new Set(parts.flatMap((one) => one.slice(0, MAX_COLUMNS).map(([name]) => name)))].slice(0, MAX_COLUMNS)
   const n_more = Math.max(0, ...parts.map((one) => one.length)) - names.length
-  const plain = parts.some((one) => one.length === 0)
+  const plain = rows.some(({ mark }, i) => !mark && parts[i]!.length === 0) || names.length === 0
   // Numbers are aligned at the right, texts at the left.
   const cells = parts.map((one) => new Map(one))
   const numeric = (name: string) => cells.every((row) => !row.has(name) || typeof row.get(name) === 'number')
   const sideOf = new Map(names.map((name) => [name, numeric(name) ? 'is-number' : '']))
-  const plainSide = rows.every(({ value }, i) => parts[i]!.length > 0 || typeof value === 'number') ? 'is-number' : 'values-text'
+  const plainSide = rows.every(({ value, mark }, i) => mark || parts[i]!.length > 0 || typeof value === 'number') ? 'is-number' : 'values-text'
+  const n_columns = names.length + Number(plain) + Number(n_more > 0 && names.length > 0)
   return (
     <div class="values-table" tabIndex={0} role="region" aria-label="Values">
       <table>
@@ -82,22 +88,28 @@ export function Table({ series, options }: WrittenProps) {
           </tr>
         </thead>
         <tbody>
-          {rows.map(({ series: one, step, wall, value }, i) => (
+          {rows.map(({ series: one, step, wall, value, mark }, i) => (
             <tr key={i}>
-              <td class="is-number">{number(step, 10)}</td>
+              <td class="is-number">{mark ? '' : number(step, 10)}</td>
               <td>{dateTime(wall).slice(11)}</td>
               {series.length > 1 && (
                 <td>
                   <Swatch style={one.style} /> {one.label}
                 </td>
               )}
-              {names.map((name) => (
-                <td key={name} class={sideOf.get(name)}>
-                  {cells[i]!.has(name) ? cellOf(cells[i]!.get(name)) : ''}
+              {mark && (
+                <td class="muted" colSpan={n_columns}>
+                  {textOf(value)}
                 </td>
-              ))}
-              {plain && <td class={plainSide}>{cells[i]!.size ? '' : cellOf(value)}</td>}
-              {n_more > 0 && names.length > 0 && <td />}
+              )}
+              {!mark &&
+                names.map((name) => (
+                  <td key={name} class={sideOf.get(name)}>
+                    {cells[i]!.has(name) ? cellOf(cells[i]!.get(name)) : ''}
+                  </td>
+                ))}
+              {!mark && plain && <td class={plainSide}>{cells[i]!.size ? '' : cellOf(value)}</td>}
+              {!mark && n_more > 0 && names.length > 0 && <td />}
             </tr>
           ))}
         </tbody>

@@ -20,13 +20,22 @@ export interface Line {
   second?: boolean
   /** How strong it is drawn, from 0 to 1. */
   alpha?: number
+  /** It is a part of another line, which is in the key. */
+  earlier?: boolean
+  /** Whether other lines are parts of it. */
+  inParts?: boolean
+  /** A remark for the key. */
+  state?: string
 }
 
 /** Something that happened at x: a thin line with a flag on top. */
 export interface Mark {
   x: number
   label: string
-  color: string
+  /** By default that of the axes' text. */
+  color?: string
+  /** Whether it is no flag, but a rule with its label beside it. */
+  written?: boolean
 }
 
 export interface Stroke {
@@ -42,6 +51,8 @@ export interface Pen {
   area: (points: number[], color: string, alpha: number) => void
   /** A triangle that points up or down, or a cross for NaN. */
   mark: (x: number, y: number, kind: 'up' | 'down' | 'nan', color: string) => void
+  /** Small text at the right of a place, or at its left. */
+  text: (x: number, y: number, text: string, color: string, left: boolean) => void
 }
 
 export interface Scale {
@@ -98,14 +109,24 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
 
 const FLAG = 4
 
-export function drawMarks(pen: Pen, marks: readonly Mark[], scale: Scale): void {
+/** CSS pixels that the label of a mark takes. */
+const LABEL = 64
+
+export function drawMarks(pen: Pen, marks: readonly Mark[], scale: Scale, ink: string): void {
   const { x } = project(scale)
-  const [top, bottom] = [scale.top, scale.top + scale.height]
-  for (const { x: at, color } of marks) {
+  const [top, bottom, right] = [scale.top, scale.top + scale.height, scale.left + scale.width]
+  let free = Infinity
+  // The newest first: of labels that would cover each other, it is written.
+  for (const { x: at, color = ink, label, written } of [...marks].reverse()) {
     const place = x(at)
-    if (!(place >= scale.left && place <= scale.left + scale.width)) continue
-    pen.line([place, top, place, bottom], { color, width: 1, alpha: 0.75, dash: [2, 3] })
-    pen.mark(place, top + FLAG * scale.ratio, 'down', color)
+    if (!(place >= scale.left && place <= right)) continue
+    pen.line([place, top, place, bottom], written ? { color, width: 1, alpha: 0.8, dash: [4, 3] } : { color, width: 1, alpha: 0.75, dash: [2, 3] })
+    if (!written) pen.mark(place, top + FLAG * scale.ratio, 'down', color)
+    else if (place + LABEL * scale.ratio <= free) {
+      free = place
+      const left = place + LABEL * scale.ratio > right
+      pen.text(place + (left ? -4 : 4) * scale.ratio, top + 10 * scale.ratio, label, color, left)
+    }
   }
 }
 

@@ -44,7 +44,7 @@ export function svgOf(title: string, xLabel: string, model: Model, named: readon
   out.push(text(right, bottom + 36, xLabel, 'text-anchor="end"'))
   out.push(`<clipPath id="box"><rect x="${scale.left}" y="${scale.top}" width="${scale.width}" height="${scale.height}"/></clipPath>`)
   out.push('<g clip-path="url(#box)">')
-  drawMarks(svgPen(out), model.marks, scale)
+  drawMarks(svgPen(out), model.marks, scale, ink.text)
   drawLines(svgPen(out), lines, scale, null)
   out.push('</g>')
   named.forEach((line, i) => {

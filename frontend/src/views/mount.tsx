@@ -32,6 +32,10 @@ export interface Pushed {
   bits?: number
   y?: unknown
   values?: unknown[]
+  /** Of thinned numbers, the area under the line of all records since the one before, over the index. */
+  area?: unknown
+  /** The numbers of the first records of runs that began again. */
+  restarts?: readonly number[]
 }
 
 /** How one stream is drawn. */
@@ -279,7 +283,7 @@ function Notices({ notices }: { notices: readonly string[] }) {
 }
 
 /** The columns of what was pushed, which have to be of one length. */
-export function batchOf({ step: steps, wall: walls, index: indices, bits, y: ys, values }: Pushed, n_before: number): Batch {
+export function batchOf({ step: steps, wall: walls, index: indices, bits, y: ys, values, area, restarts }: Pushed, n_before: number): Batch {
   const step = columnOf(steps)
   const wall = walls === undefined || walls === null ? step : columnOf(walls)
   const index = indices === undefined || indices === null ? step.map((_, i) => n_before + i) : columnOf(indices, true)
@@ -288,7 +292,7 @@ export function batchOf({ step: steps, wall: walls, index: indices, bits, y: ys,
   if (step.length !== n || wall.length !== n || index.length !== n) {
     throw new TypeError(`Expected columns of one length, got step: ${step.length}, wall: ${wall.length}, index: ${index.length}, ${values ? 'values' : 'y'}: ${n}`)
   }
-  return { step, wall, index, ...(bits && { bits }), ...what }
+  return { step, wall, index, ...(bits && { bits }), ...what, ...(area !== undefined && area !== null && { area: columnOf(area) }), ...(restarts && { restarts }) }
 }
 
 /** Options with some changed; null restores the default, unknown options are ignored. */

@@ -49,6 +49,13 @@ export function canvasPen(ctx: Context, ratio: number): Pen {
       if (kind === 'nan') ctx.stroke()
       else ctx.fill()
     },
+    text(x, y, text, color, left) {
+      ctx.font = `${11 * ratio}px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif`
+      ctx.fillStyle = color
+      ctx.textAlign = left ? 'right' : 'left'
+      ctx.textBaseline = 'alphabetic'
+      ctx.fillText(text, x, y)
+    },
   }
 }
 
@@ -86,5 +93,6 @@ export function svgPen(out: string[]): Pen {
       const d = marks[kind].map(([move, dx, dy]) => `${move ? 'M' : 'L'}${short(x + 4 * dx)} ${short(y + 4 * dy)}`).join('')
       out.push(`<path d="${d}" ${kind === 'nan' ? `fill="none" stroke="${escaped(color)}" stroke-width="1.75"` : `fill="${escaped(color)}"`}/>`)
     },
+    text: (x, y, text, color, left) => void out.push(`<text x="${short(x)}" y="${short(y)}" fill="${escaped(color)}" font-size="11"${left ? ' text-anchor="end"' : ''}>${escaped(text)}</text>`),
   }
 }

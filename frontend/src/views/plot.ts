@@ -199,7 +199,7 @@ export class Plot {
     ctx.rect(scale.left, scale.top, scale.width, scale.height)
     ctx.clip()
     const pen = canvasPen(ctx, scale.ratio)
-    drawMarks(pen, this.model!.marks, scale)
+    drawMarks(pen, this.model!.marks, scale, this.model!.ink.text)
     drawLines(pen, this.model!.lines, scale, this.highlight)
     ctx.restore()
     this.nameAxes(ctx, scale)
@@ -208,7 +208,7 @@ export class Plot {
   /** The name of x, if it is not the usual one; of both y axes, if there are two, those of their lines. */
   private nameAxes(ctx: CanvasRenderingContext2D, { left, top, width, height, ratio }: Scale): void {
     const { ink, lines, xname = '', ys2 } = this.model!
-    const side = (right: boolean) => (ys2 ? shortened(lines.flatMap(({ label, second = false, alpha = 1 }) => (second === right && alpha === 1 ? [label] : [])).join(', ')) : '')
+    const side = (right: boolean) => (ys2 ? shortened(lines.flatMap(({ label, second = false, alpha = 1, earlier }) => (second === right && alpha === 1 && !earlier ? [label] : [])).join(', ')) : '')
     ctx.save()
     ctx.font = FONT.replace('11px', `${11 * ratio}px`)
     ctx.textBaseline = 'alphabetic'

@@ -20,7 +20,7 @@ export interface Printed {
 /** The view as SVG; null where it is made of other things than lines, areas and text. */
 export function svgText({ box, title, series, model }: Printed): string | null {
   // Of frames the newest is named.
-  if (model) return svgOf(title, model.xname || X_LABELS[model.kind], model, model.lines.filter(({ alpha = 1 }) => alpha === 1))
+  if (model) return svgOf(title, model.xname || X_LABELS[model.kind], model, model.lines.filter(({ alpha = 1, earlier }) => alpha === 1 && !earlier))
   const canvas = box.querySelector<HTMLCanvasElement>('.drawn-box canvas')
   const drawn = canvas && svgOfCanvas(canvas)
   if (!drawn) return null

@@ -19,6 +19,10 @@ export interface Batch {
   bits?: number
   y?: Float64Array
   values?: unknown[]
+  /** Of thinned numbers, the area under the line of all records since the one before; NaN where none was thinned. */
+  area?: Float64Array
+  /** The numbers of the first records of runs that began again. */
+  restarts?: readonly number[]
 }
 
 export interface Numbers {
@@ -56,6 +60,8 @@ export class Columns {
   /** The thinned rows are in buckets of 2**bits records. */
   bits = 0
   private data: Float64Array[]
+  /** Between each row and the one before, over the index numbers: the area under the line of all rows that were pushed. */
+  private areas: Float64Array = new Float64Array(256)
 
   constructor(
     n_columns: number,
@@ -73,17 +79,20 @@ export class Columns {
   push(...row: number[]): void {
     this.room(1)
     for (let k = 0; k < row.length; k++) this.data[k]![this.n] = row[k]!
+    this.areas[this.n] = NaN
     this.n++
     this.n_seen++
   }
 
-  /** Take in many rows at once: all of some columns from a place on. */
-  append(columns: readonly Float64Array[], from: number): void {
+  /** Take in many rows at once: all of some columns from a place on, and their areas where some were thinned. */
+  append(columns: readonly Float64Array[], from: number, areas?: Float64Array): void {
     const length = columns[0]!.length
     for (let at = from; at < length; ) {
       this.room(length - at)
       const n = Math.min(length - at, this.max - this.n)
       columns.forEach((column, k) => this.data[k]!.set(column.subarray(at, at + n), this.n))
+      if (areas) this.areas.set(areas.subarray(at, at + n), this.n)
+      else this.areas.fill(NaN, this.n, this.n + n)
       this.n += n
       this.n_seen += n
       at += n
@@ -95,6 +104,17 @@ export class Columns {
     return this.data.map((column) => column.subarray(0, this.n))
   }
 
+  /** The mean of the line between each row and the one before, as `smooth` takes it; undefined where nothing was thinned. */
+  get means(): Float64Array | undefined {
+    if (this.bits === 0) return undefined
+    return lineMeans(this.data[this.index_at]!, this.data[this.middle]!, this.areas.subarray(0, this.n))
+  }
+
+  /** The column that is smoothed: y, or the middle of a band. */
+  private get middle(): number {
+    return this.index_at + 1 + ((this.data.length - this.index_at - 2) >> 1)
+  }
+
   /** Make room for at least one row, and for `n` where there may be so many. */
   private room(n: number): void {
     if (this.n >= this.max) this.thin()
@@ -102,6 +122,7 @@ export class Columns {
     if (this.n + n <= length || length >= this.max) return
     const next = Math.min(this.max, Math.max(2 * length, this.n + n))
     this.data = this.data.map((column) => grown(column, next))
+    this.areas = grown(this.areas, next)
   }
 
   private thin(): void {
@@ -111,8 +132,13 @@ export class Columns {
     const ys = this.data.slice(this.index_at + 1)
     let rows = Array.from({ length: older }, (_, i) => i)
     while ((rows = retained(rows, index, ys, this.bits)).length > quarter && this.bits < MAX_BITS) this.bits++
-    for (let i = older; i < this.n; i++) rows.push(i)
+    const areas = mergedAreas(index, this.data[this.middle]!, this.areas.subarray(0, older), rows)
+    for (let i = older; i < this.n; i++) {
+      areas.push(this.areas[i]!)
+      rows.push(i)
+    }
     const length = Math.max(this.max, rows.length + 1)
+    this.areas = grown(Float64Array.from(areas), length)
     this.data = this.data.map((column) => {
       const next = new Float64Array(length)
       rows.forEach((from, to) => (next[to] = column[from]!))
@@ -121,6 +147,32 @@ export class Columns {
     this.n = rows.length
     this.n_thinned++
   }
+}
+
+/** The areas of the rows that stay when others are thinned; the same as in `core/buffer.py`. */
+export function mergedAreas(index: Float64Array, y: Float64Array, areas: Float64Array, kept: readonly number[]): number[] {
+  const merged: number[] = []
+  let [sum, last] = [0, -1]
+  for (let i = 0; i < areas.length; i++) {
+    const [area, finite] = [areas[i]!, Number.isFinite(y[i]!)]
+    if (!Number.isNaN(area)) sum += area
+    // Across a gap behind which records were thinned before, the last finite one may be among those.
+    else if (finite && last >= 0 && (last === i - 1 || Number.isNaN(areas[last]!))) sum += (y[i]! / 2 + y[last]! / 2) * (index[i]! - index[last]!)
+    if (finite) last = i
+    if (i !== kept[merged.length]) continue
+    merged.push(sum)
+    sum = 0
+  }
+  return merged
+}
+
+/** The mean of the line between each value and the one before; NaN where it is straight, and at gaps. */
+export function lineMeans(index: Float64Array, y: Float64Array, areas: Float64Array): Float64Array {
+  const means = new Float64Array(areas.length).fill(NaN)
+  for (let i = 1; i < areas.length; i++) {
+    if (Number.isFinite(y[i]!) && Number.isFinite(y[i - 1]!)) means[i] = areas[i]! / (index[i]! - index[i - 1]!)
+  }
+  return means
 }
 
 function grown(column: Float64Array, length: number): Float64Array {
@@ -170,6 +222,8 @@ export class Records {
   n = 0
   values: Value[] = []
   notes: Note[] = []
+  /** The numbers of the first records of runs that began again. */
+  restarts: readonly number[] = []
   /** Lines over the steps by name: `step, wall, index, y`; a distribution has `low, middle, high` instead of y. */
   readonly lines = new Map<string, Columns>()
   n_names_left_out = 0
@@ -196,6 +250,11 @@ export class Records {
     return this.series.n_thinned
   }
 
+  /** The means of the line of numbers, as `Columns.means`. */
+  get means(): Float64Array | undefined {
+    return this.series.means
+  }
+
   get numbers(): Numbers {
     const [step, wall, index, y] = this.series.columns as [Float64Array, Float64Array, Float64Array, Float64Array]
     return { step, wall, index, y }
@@ -208,11 +267,12 @@ export class Records {
   }
 
   push(batch: Batch): void {
-    const { step, wall, index, bits = 0, y, values } = batch
+    const { step, wall, index, bits = 0, y, values, area, restarts = [] } = batch
+    if (restarts.length) this.restarts = [...new Set([...this.restarts, ...restarts])].sort((a, b) => a - b)
     this.series.bits = Math.max(this.series.bits, bits)
     const n = y?.length ?? values!.length
     const known = Math.min(n, n_known(batch, this.last))
-    if (y) this.series.append([step, wall, index, y], known)
+    if (y) this.series.append([step, wall, index, y], known, area)
     else if (known < n) {
       // Who holds the values of before goes on holding them.
       this.values = this.values.slice()

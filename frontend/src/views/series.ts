@@ -1,10 +1,11 @@
 // The lines of a chart, of what came of several streams.
 
 import { extentOf, lowerBound } from './bounds'
-import type { Line } from './draw'
+import type { Line, Mark } from './draw'
 import type { LineStyle } from './palette'
 import { styleOf } from './palette'
-import type { Records } from './records'
+import { fading, partsOf as partsOfPasses, passesOf } from './passes'
+import type { Columns, Records } from './records'
 import { prepared } from './prepared'
 import { smooth } from './smooth'
 import type { Span } from './span'
@@ -51,6 +52,8 @@ export interface Series {
 }
 
 const MAX_FRAMES = 100
+/** The label of a restart, in charts and tables. */
+export const RESTARTED = 'restarted'
 
 /** The lines of several streams over steps or time; `seen` is the visible range of x. */
 export function linesOf(all: readonly Series[], options: ViewOptions, seen: Span | null): Line[] {
@@ -61,31 +64,58 @@ export function linesOf(all: readonly Series[], options: ViewOptions, seen: Span
     return lines
   }
   const parts: Part[] = []
-  for (const series of all) parts.push(...partsOf(series, options, all.length === 1, parts.length))
-  const [low, high] = seen ?? extentOf(parts.map(({ x, from }) => x.subarray(from)), false) ?? [0, 0]
+  for (const series of all) parts.push(...partsOf(series, options, all.length === 1, parts.filter(({ line }) => !line.earlier).length))
+  const [low, high] = seen ?? extentOf(parts.map(({ x, from, end }) => x.subarray(from, end)), false) ?? [0, 0]
   return parts.map((part) => lineOf(part, options, seen, high - low))
 }
 
-/** A line before it is smoothed and thinned: its columns in the order of x, drawn from a place on. */
+/** Where runs began again, on x. */
+export function restartsOf(all: readonly Series[], options: ViewOptions): Mark[] {
+  const found = new Set<number>()
+  for (const { records, started } of options.frames ? [] : all) {
+    const { numbers, lines } = records
+    const { step, wall, index } = numbers
+    const line = index.length ? [step, wall, index] : lines.values().next().value?.columns
+    if (!line || !records.restarts.length) continue
+    const [x, origin] = placesIn(line[0]!, line[1]!, line[2]!, started, options)
+    for (const restart of records.restarts) {
+      const at = x[lowerBound(line[2]!, restart)]
+      if (at !== undefined && Number.isFinite(at)) found.add(at - origin)
+    }
+  }
+  return [...found].sort((a, b) => a - b).map((x) => ({ x, label: RESTARTED, written: true }))
+}
+
+/** The column of x, and what is subtracted from it. */
+function placesIn(step: Float64Array, wall: Float64Array, index: Float64Array, started: number | null, { x }: ViewOptions): [Float64Array, number] {
+  return [{ step, wall, index, relative: wall }[x] ?? step, x === 'relative' ? (started ?? wall[0] ?? 0) : 0]
+}
+
+/** A line, or a part of one, before it is smoothed and thinned: its columns in the order of x, and the rows that are drawn. */
 interface Part {
-  line: Pick<Line, 'id' | 'label' | 'style' | 'second'>
+  line: Pick<Line, 'id' | 'label' | 'style' | 'second' | 'alpha' | 'earlier' | 'inParts' | 'state'>
   x: Float64Array
   values: Float64Array[]
+  means?: Float64Array | undefined
   from: number
+  end: number
 }
 
 function partsOf(series: Series, options: ViewOptions, single: boolean, n_before: number): Part[] {
   const { records, id, label, style, second } = series
   const { step, wall, index, y } = records.numbers
   const found: Part[] = []
-  const add = (line: Part['line'], name: string, columns: Float64Array[], n_thinned: number) =>
-    found.push({ line: { ...line, ...(second && { second }) }, ...placed(series, name, columns, n_thinned, options) })
-  if (y.length) add({ id, label, style }, NUMBERS, [step, wall, index, y], records.n_thinned)
+  const add = (line: Part['line'], name: string, columns: Float64Array[], one: Pick<Columns, 'n_thinned' | 'means'>) => {
+    const means = options.smooth > 0 ? one.means : undefined
+    found.push(...placed({ ...line, ...(second && { second }) }, series, { name, columns, means, n_thinned: one.n_thinned }, options))
+  }
+  if (y.length) add({ id, label, style }, NUMBERS, [step, wall, index, y], records)
   let k = 0
-  for (const [name, { columns, n_thinned }] of records.lines) {
+  for (const [name, one] of records.lines) {
+    const { columns } = one
     const plain = styleOf(n_before + k, Math.floor((n_before + k) / 8))
     if (!name && y.length) continue
-    add(name ? { id: `${id} ${name}`, label: single ? name : `${label} · ${name}`, style: single || k > 0 ? plain : style } : { id, label: `${label} (median, 10–90 %)`, style }, name, columns, n_thinned)
+    add(name ? { id: `${id} ${name}`, label: single ? name : `${label} · ${name}`, style: single || k > 0 ? plain : style } : { id, label: `${label} (median, 10–90 %)`, style }, name, columns, one)
     k++
   }
   return found
@@ -94,17 +124,44 @@ function partsOf(series: Series, options: ViewOptions, single: boolean, n_before
 /** No name of a line: names come from mappings, where this cannot stand. */
 const NUMBERS = '\0'
 
-function placed({ records, started }: Series, name: string, columns: Float64Array[], n_thinned: number, options: ViewOptions): Omit<Part, 'line'> {
+interface Held {
+  name: string
+  columns: Float64Array[]
+  means: Float64Array | undefined
+  n_thinned: number
+}
+
+/** The parts of a line: one, if its run did not begin again and its steps do not go back. */
+function placed(line: Part['line'], { records, started }: Series, { name, columns, means, n_thinned }: Held, options: ViewOptions): Part[] {
   const [step, wall, index, ...plain] = columns as [Float64Array, Float64Array, Float64Array, ...Float64Array[]]
-  const at = { step, wall, index, relative: wall }[options.x] ?? step
-  const origin = options.x === 'relative' ? (started ?? wall[0] ?? 0) : 0
-  const { x, values } = prepared(records, name, options.x, { x: at, origin, values: plain, n_thinned })
-  return { x, values, from: options.last > 0 ? Math.max(0, x.length - options.last) : 0 }
+  const [at, origin] = placesIn(step, wall, index, started, options)
+  const restarts = records.restarts.map((restart) => lowerBound(index, restart))
+  const passes = passesOf(at, restarts, options.x === 'step')
+  const parts = passes && passes.length > 1 && at.every(Number.isFinite) ? partsOfPasses(at, passes, options.history) : null
+  const first = options.last > 0 ? Math.max(0, at.length - options.last) : 0
+  if (!parts) {
+    const { x, values } = prepared(records, name, options.x, { x: at, origin, values: plain, n_thinned })
+    // Means are those between neighbours as they came, and not in another order.
+    return [{ line, x, values, means: values === plain ? means : undefined, from: first, end: x.length }]
+  }
+  const state = parts.some(({ alpha }) => alpha < 1) ? 'earlier passes faint' : ''
+  const made = passes!.map(({ start, end }) => ({
+    x: origin ? at.subarray(start, end).map((value) => value - origin) : at.subarray(start, end),
+    values: plain.map((column) => column.subarray(start, end)),
+    means: means?.subarray(start, end),
+  }))
+  return parts.flatMap(({ start, end, pass, alpha }, i): Part[] => {
+    const before = passes![pass]!.start
+    const newest = i === parts.length - 1
+    const rows = { ...made[pass]!, from: Math.max(start, first) - before, end: end - before }
+    if (newest) return [{ ...rows, line: { ...line, inParts: true, ...(state && { state }) } }]
+    return rows.from < rows.end ? [{ ...rows, line: { ...line, id: `${line.id} ${pass} ${alpha}`, label: `${line.label}, pass ${pass + 1}`, alpha, earlier: true } }] : []
+  })
 }
 
 /** Smoothed before anything is left out, so that the line does not depend on what is drawn. */
-function lineOf({ line, x, values, from: first }: Part, options: ViewOptions, seen: Span | null, extent: number): Line {
-  let [from, end] = [first, x.length]
+function lineOf({ line, x, values, means, from: first, end: last }: Part, options: ViewOptions, seen: Span | null, extent: number): Line {
+  let [from, end] = [first, last]
   if (seen) [from, end] = [Math.max(from, lowerBound(x, seen[0]) - 1), Math.min(end, lowerBound(x, seen[1]) + 1)]
   if (end < from) end = from
   // On a logarithmic axis nothing that is not above zero has a place.
@@ -116,11 +173,11 @@ function lineOf({ line, x, values, from: first }: Part, options: ViewOptions, se
     const [low, middle, high] = values as [Float64Array, Float64Array, Float64Array]
     const lows = kept(low)
     const places = lows && joined(lows, kept(high)!)
-    return { ...line, x: part(x, places), y: part(smooth(x, middle, options.smooth, extent), places), low: part(low, places), high: part(high, places) }
+    return { ...line, x: part(x, places), y: part(smooth(x, middle, options.smooth, extent, means), places), low: part(low, places), high: part(high, places) }
   }
   const y = values[0]!
   const places = kept(y)
-  return { ...line, x: part(x, places), y: part(smooth(x, y, options.smooth, extent), places), ...(options.smooth > 0 && { raw: part(y, places) }) }
+  return { ...line, x: part(x, places), y: part(smooth(x, y, options.smooth, extent, means), places), ...(options.smooth > 0 && { raw: part(y, places) }) }
 }
 
 /** The names along x of frames of mappings: those of the newest frame of each stream; undefined where there are none. */
@@ -152,5 +209,4 @@ function frameLines({ records, id, label, style, second }: Series, { history }: 
   }))
 }
 
-/** How strong a frame is drawn: the newest in full, the oldest faint. */
-export const fading = (age: number, n: number): number => (age === 0 ? 1 : 0.12 + 0.38 * (1 - age / n))
+export { fading }

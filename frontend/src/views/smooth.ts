@@ -11,8 +11,9 @@ const SMALL = 1e-4
  *
  * @param weight - From 0 (y itself) to below 1.
  * @param extent - The length of the visible x axis, which all lines of a chart share.
+ * @param means - The mean of the line between each point and the one before; NaN where they are joined straight.
  */
-export function smooth(x: ArrayLike<number>, y: Float64Array, weight: number, extent: number): Float64Array {
+export function smooth(x: ArrayLike<number>, y: Float64Array, weight: number, extent: number, means?: ArrayLike<number>): Float64Array {
   if (!(weight > 0 && extent > 0 && extent < Infinity)) return y
   const rate = (-0.5 * Math.log(weight) * N_UNITS) / extent
   const out = new Float64Array(y.length)
@@ -27,7 +28,9 @@ export function smooth(x: ArrayLike<number>, y: Float64Array, weight: number, ex
       const a = (at - last) * rate
       const lost = -Math.expm1(-a)
       const added = a > SMALL ? 1 - lost / a : a / 2 - (a * a) / 6 + (a * a * a) / 24
-      sum += (lost - added) * before + added * value - lost * sum
+      const mean = means ? means[i]! : NaN
+      const part = mean - mean === 0 ? lost * mean : (lost - added) * before + added * value
+      sum += part - lost * sum
       const mass = -Math.expm1((first - at) * rate)
       if (mass > 0) out[i] = sum / mass
     }

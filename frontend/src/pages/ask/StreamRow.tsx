@@ -107,7 +107,7 @@ function Costs({ stream }: { stream: Stream }) {
   const away = socket.link.value.kind !== 'open'
   const lossy = now !== null && now.n_skipped + now.n_dropped + now.n_lost > 0
   const state = stream.ended.value ? 'ended' : away ? 'the server does not answer; trying again' : now?.lost ? 'the run does not answer; trying again' : ''
-  const words = [...(now ? costsOf({ ...now, n_records: Math.max(now.n_records, stream.records.n) }) : []), stream.opened.value?.note, state].filter(Boolean)
+  const words = [...(now ? costsOf({ ...now, n_records: Math.max(now.n_records, stream.records.n) }) : []), now ? now.note : stream.opened.value?.note, state].filter(Boolean)
   return (
     <span class={`costs ${lossy || (state && !stream.ended.value) ? 'is-lossy' : ''}`} title={words.join(' · ')}>
       {lossy && <Icon name="warning" size={12} />}
