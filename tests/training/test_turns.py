@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import subprocess
+import sys
 from typing import Any
 
 import numpy as np
@@ -150,6 +152,57 @@ def test_new_memory_is_made_on_the_other_thread(place, monkeypatch):
     assert [row[3] for row in stream.take_rows()] == [1.0, 2.0]
     assert (stream.n_skipped, stream.n_errors) == (1, 0)
     assert place.telemetry.aside.held_bytes == 800_000
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool", "complex64", "bfloat16"])
+def test_tensors_are_answered_aside_as_they_are_elsewhere(place, dtype, monkeypatch):
+    torch = pytest.importorskip("torch")
+    monkeypatch.setattr(MODEL, "machine", 5.0)
+    x, places = (torch.arange(400_000) % 7).to(getattr(torch, dtype)), torch.tensor([5, 3])
+    wanted = [x[:3].tolist(), x.sum().item(), x[places].tolist()]
+    dear = " + ".join(["(b.x == b.x).sum()"] * 20)
+    stream = place.ask(f"on('batch').map(lambda b: [b.x[:3], b.x.sum(), b.x[b.places], {dear}])")
+    n = 0
+    while not stream.rows and n < 20:  # the first events may only make the memory, or wait for a processor
+        place.observe("batch", x=x, places=places)
+        place.telemetry.flush(30.0)
+        place.clock.pass_(0.01)
+        n += 1
+    value = stream.take_rows()[-1][3]
+    assert place.telemetry.aside.held_bytes > x.nbytes
+    assert [torch.as_tensor(one).tolist() for one in value] == [*wanted, 8_000_000]
+
+
+PICKS = """
+import pathlib, sys, torch, sightglass as sg
+from sightglass.query.costs import MODEL
+def memory(of):
+    lines = pathlib.Path("/proc/self/status").read_text().splitlines()
+    return next(int(line.split()[1]) << 10 for line in lines if line.startswith(of))
+MODEL.calibrated, MODEL.machine = True, 2.0
+x, places = torch.zeros(2_000_000, dtype=torch.float64), torch.randint(2_000_000, (500_000,))
+query = "on('batch').map(lambda b: [" + ", ".join(f"b.x[b.places].sum() + {i}" for i in range(40)) + "])"
+with sg.init("picks", dir=sys.argv[1], budget=None) as run, sg.connect(run) as client:
+    stream = client.stream(query)
+    before, n = memory("VmRSS"), 0
+    while stream.latest is None and n < 1_000:
+        run.observe("batch", x=x, places=places)
+        run.flush()
+        n += 1
+    print(len(stream.latest.value), memory("VmHWM") - before)
+"""
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(sys.platform != "linux", reason="reads the memory of a process in /proc")
+def test_what_tensors_need_aside_is_given_back(tmp_path):
+    pytest.importorskip("torch")
+    said = subprocess.run(
+        [sys.executable, "-c", PICKS, str(tmp_path)], capture_output=True, text=True, check=True, timeout=120
+    )
+    n, n_bytes = map(int, said.stdout.split())
+    assert n == 40
+    assert n_bytes < 80e6  # 16 + 4 for the copy, 4 for each result: 160 more if they were kept
 
 
 def test_what_was_never_evaluated_waits_if_there_is_no_time_to_find_its_price(clock):
