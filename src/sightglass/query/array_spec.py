@@ -62,7 +62,10 @@ class ArraySpec:
         )  # fmt: skip
 
     def placeholder(self) -> Any:
-        """Return an array of NumPy with this shape, and with strides of contiguous memory; it has no items to read."""
+        """Return an array of NumPy with this shape, and with the strides of contiguous memory.
+
+        It has no memory, so an item must never be read. Index it with `...`, which makes views only.
+        """
         order = self.shape if self.reverse else self.shape[::-1]
         strides = list(itertools.accumulate(order[:-1], operator.mul, initial=1))[: len(order)]
         strides = strides if self.reverse else strides[::-1]

@@ -312,7 +312,8 @@ class _Walk:
         ends = [end for part in parts if isinstance(part, slice) for end in (part.start, part.stop, part.step)]
         if any(isinstance(end, ArraySpec | Unknown) for end in ends):
             return value
-        view = value.placeholder()[tuple(parts)]
+        whole = any(part is ... for part in parts)
+        view = value.placeholder()[tuple(parts if whole else (*parts, ...))]  # never an item, which has no memory
         return value.like(
             *view.shape, owned=value.owned, strided=value.strided or is_strided(view, "numpy"), reverse=value.reverse
         )
