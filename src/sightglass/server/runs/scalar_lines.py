@@ -33,8 +33,8 @@ X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
 
 CHUNK_ROWS: Final = 2**16  # 1.5 MiB in memory, read in some ten milliseconds
-MAX_ROWS: Final = 2**15  # of an overview: 768 KiB, and 8 runs for each pixel of a chart, so that it can be zoomed a bit
-MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of the 85 longest series on a page
+MAX_ROWS: Final = 2**14  # of an overview: 384 KiB, and 4 runs for each pixel of a chart, so that it can be zoomed a bit
+MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of the 170 longest series on a page
 RUN_ROWS: Final = 16  # of the first runs: thinned to an eighth, so that the overview has room to grow
 TAIL_ROWS: Final = 2**12  # thinned at once: single rows cannot be
 MAX_POINTS: Final = 100_000  # more than any screen has columns, for programs that want the data
