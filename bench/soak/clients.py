@@ -200,14 +200,15 @@ def publisher(client: Client) -> None:
         with run.stream("batch.loss") as stream:
             stream.bound(max_records=HELD, max_bytes=2**26)
             run.publish(event, stream)
-            follow(client, run, [Question(f"{event}.value", lambda step, n: loss(step))])
+            follow(client, run, [Question(f"{event}.value", lambda step, n: loss(step), counted=False)])
 
 
 def derived(client: Client) -> None:
     """Map and reduce in the client."""
     with connected(client) as run:
         doubled = run.stream("batch.n").map(lambda n: 2 * n).mean(every=10)
-        question = Question("2 * batch.n, mean of 10 in the client", lambda step, n: 2 * step - (n - 1), stride=10)
+        question = Question("2 * batch.n, mean of 10 in the client", lambda step, n: 2 * step - (n - 1), stride=10,
+                            contiguous=False)  # fmt: skip
         read(client, [(StreamCheck(question), doubled)])
 
 

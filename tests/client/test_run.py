@@ -304,6 +304,22 @@ def test_publish(begin, ask):
         publisher.publish("epoch", best)
 
 
+def test_what_is_published_of_a_long_stream_has_no_silent_holes(begin, ask):
+    """A late client gets some of the older records: as events, they would look like all."""
+    run, other = begin(limits=sg.Limits(max_backlog_records=64)), begin("other")
+    first = ask(run).stream("batch.loss")
+    for i in range(1_000):
+        run.observe("batch", loss=float(i))
+    first.wait(1_000, timeout_s=10)
+    late = ask(run).stream("batch.loss")
+    assert late.wait(17, timeout_s=10)[0].step == 0
+    publisher, reader = ask(other), ask(other)
+    published = reader.stream("best.value")
+    publisher.publish("best", late)
+    steps = [int(record.step) for record in published.wait(16, timeout_s=10)]
+    assert steps == list(range(steps[0], 1_000))
+
+
 def test_several_runs_in_one_process(begin, ask):
     runs = [begin(name) for name in ("one", "two")]
     streams = [ask(run).stream("batch.loss") for run in runs]

@@ -206,6 +206,38 @@ def test_a_gap_makes_a_window_incomplete():
     assert (stream.statistics().n_lost, stream.statistics().n_records) == (1, 5)
 
 
+def late(n=1000, bits=4, exact=100):
+    """Return a stream of the numbers up to n as a late client gets it: the newest exactly, of the others one in 16."""
+    stream = ManualStream()
+    numbers = np.concatenate((np.arange(0, n - exact, 2**bits), np.arange(n - exact, n)))
+    columns = Columns(
+        index=0, indexes=numbers, steps=numbers, wall_times=numbers * 1.0, values=numbers * 1.0, bits=bits
+    )
+    stream._buffer.add(columns)
+    return stream
+
+
+@pytest.mark.parametrize("chain", ["", ".map(abs)", ".map(abs).map(abs)", ".where(lambda x: x >= 0)"])
+def test_a_reducer_begins_after_what_was_thinned(chain):
+    """A mean of some records of a bucket would be another number than that of the bucket."""
+    stream = late()
+    means = eval(f"stream{chain}", {"stream": stream}).mean(every=10)
+    stream.put(*map(float, range(1000, 1010)), skip=1000).over()
+    records = means.records()
+    assert [r.value for r in records if r.complete] == [x + 4.5 for x in range(900, 1010, 10)]
+    assert all(r.value == r.step - (r.n_events - 1) / 2 for r in records)
+    assert len(records) <= 12  # none of the thinned part, but one that is cut at either end
+
+
+def test_a_mapped_stream_has_the_gaps_of_its_own_stream():
+    lost = ManualStream().put(1.0, 2.0).put(4.0, skip=1).over()
+    assert [record.index for record in lost.map(abs).records()] == [0, 1, 3]
+    thinned = late().map(abs)
+    _, columns = thinned.since(0)
+    assert (columns.bits, list(columns.numbers[:3]), len(columns.exact())) == (4, [0, 16, 32], 100)
+    assert [record.index for record in thinned.records()] == [record.index for record in late().records()]
+
+
 def test_union_names_the_run_of_each_record():
     a, b = ManualStream(run="one"), ManualStream(tag="other", run="two")
     both = a.union(b)

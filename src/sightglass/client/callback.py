@@ -23,12 +23,27 @@ class StreamCallback:
         n_errors: How often it raised.
     """
 
-    def __init__(self, stream: Source, function: Callable[[Record], object], *, worker: type[Worker] = Worker) -> None:
-        """Start to call; `worker` runs the rounds."""
+    def __init__(
+        self,
+        stream: Source,
+        function: Callable[[Record], object],
+        *,
+        exact: bool = False,
+        worker: type[Worker] = Worker,
+    ) -> None:
+        """Start to call.
+
+        Args:
+            stream: The stream.
+            function: Called with each record.
+            exact: Whether to begin after what the stream holds at a lower resolution.
+            worker: Runs the rounds.
+        """
         self.n_calls = self.n_errors = 0
         self._error: BaseException | None = None
         self._stream = stream
         self._function = function
+        self._exact = exact
         self._cursor = self._seen = 0
         self._closed = False
         self._worker = worker("stream-callback", self.round, wait=self._wait, wake=arrivals.notify)
@@ -59,6 +74,7 @@ class StreamCallback:
         except BaseException as error:  # noqa: BLE001  a stage of the stream may raise anything
             self._fail(error, f"The callback of stream {self._stream.tag!r} stopped")
             return None
+        columns = columns.exact() if self._exact else columns
         for i in range(len(columns)):
             if self._closed:
                 return None

@@ -6,7 +6,6 @@ They run in the client, in the thread that reads the derived stream, with any Py
 from __future__ import annotations
 
 import dataclasses
-import itertools
 from collections.abc import Sequence
 from typing import Final
 
@@ -30,7 +29,12 @@ MAX_GAP: Final = 100_000
 
 
 class StageProducer:
-    """Runs one stage on the records of another stream."""
+    """Runs one stage on the records of another stream.
+
+    Where records of that stream are missing, so are numbers of this one, except of a reducer: it counts its windows,
+    and is told of each missing record. A reducer begins after the records that were thinned: what is left of a bucket
+    are its extremes, and no sum or mean of those is that of the bucket.
+    """
 
     def __init__(self, parent: AnyStream, stage: Stage) -> None:
         self._parent = parent
@@ -39,7 +43,7 @@ class StageProducer:
         self._conditions = [window.condition] if isinstance(window, When) else []
         self._cursor = 0
         self._next_ordinal: int | None = None
-        self._indexes = itertools.count()
+        self._index = 0
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Run the stage on the new records of the parent."""
@@ -47,13 +51,15 @@ class StageProducer:
             return
         over = self._parent.ended
         end, columns = self._parent.since(self._cursor)
+        if self._pipeline.folds:
+            columns = columns.exact()
         made: list[Record] = []
         try:
             for record in columns.records(tag=self._parent.tag, run=self._parent.run):
                 self._cursor = record.index + 1  # before its function is called: one that raises is not tried again
                 made += self._records(buffer, self._post(record), record)
         finally:
-            buffer.extend(made)
+            buffer.extend(made, bits=0 if self._pipeline.folds else columns.bits)
         self._cursor = end
         if over:
             buffer.extend(self._records(buffer, self._pipeline.finish(), None))
@@ -76,9 +82,12 @@ class StageProducer:
 
     def _post(self, record: Record) -> list[PipelineItem]:
         items: list[PipelineItem] = []
-        if self._next_ordinal is not None:
-            for ordinal in range(max(self._next_ordinal, record.index - MAX_GAP), record.index):
+        expected = record.index if self._next_ordinal is None else self._next_ordinal
+        if self._pipeline.folds:
+            for ordinal in range(max(expected, record.index - MAX_GAP), record.index):
                 items += self._pipeline.miss(ordinal=ordinal, wall_time=record.wall_time)
+        else:
+            self._index += max(0, record.index - expected)
         self._next_ordinal = record.index + 1
         item = PipelineItem(record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
                     record.closed, record.steps)  # fmt: skip
@@ -88,10 +97,11 @@ class StageProducer:
     def _records(self, buffer: RecordBuffer, items: list[PipelineItem], record: Record | None) -> list[Record]:
         tag = buffer.tag if record is None or record.tag == self._parent.tag else record.tag
         run = buffer.run if record is None else record.run
+        first, self._index = self._index, self._index + len(items)
         return [
-            Record(tag=tag, index=next(self._indexes), step=item.step, wall_time=item.wall_time, value=item.value,
+            Record(tag=tag, index=index, step=item.step, wall_time=item.wall_time, value=item.value,
                    run=run, closed=item.closed, complete=item.complete, n_events=item.n_events, steps=item.steps or {})
-            for item in items
+            for index, item in enumerate(items, first)
         ]  # fmt: skip
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 from sightglass.core.buffer import Buffer
@@ -84,10 +85,10 @@ class RecordBuffer:
                 self.n_lost += max(0, index - self._next_index)
             self._next_index = max(index, self._next_index or 0)
 
-    def extend(self, records: Sequence[Record]) -> None:
-        """Append records that were computed here."""
+    def extend(self, records: Sequence[Record], *, bits: int = 0) -> None:
+        """Append records that were computed here, of records that were thinned by this many `bits`."""
         if records:
-            self._buffer.add(of_records(records, tag=self.tag, run=self.run))
+            self._buffer.add(replace(of_records(records, tag=self.tag, run=self.run), bits=bits))
 
     def end(self, error: Exception | None = None) -> None:
         """Mark the stream as ended; `error` says why it failed."""

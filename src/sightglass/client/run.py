@@ -215,7 +215,8 @@ class RemoteRun(EventAttributes):
         """Publish a stream as an event of this run, for all its clients.
 
         The event's observables are `value`, `step`, `wall_time`, `n_events`, `complete` and `source`. Query them like
-        any other: `on(event).map(lambda e: e.value)`.
+        any other: `on(event).map(lambda e: e.value)`. Of a long stream, publishing begins with the newest records, all
+        of which this client holds: some records of the older ones would look like all of them.
 
         Raises:
             RefusedError: The run has an event of this name already.
@@ -225,7 +226,7 @@ class RemoteRun(EventAttributes):
         def send(record: Record) -> None:
             offer.put(of_records([record], tag=record.tag, run=record.run))
 
-        callback = stream.subscribe(send)
+        callback = StreamCallback(stream, send, exact=True)
         self._publications.append(callback)
         return callback
 

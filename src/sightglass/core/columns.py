@@ -122,6 +122,11 @@ class Columns:
         }
         return Columns(index=int(parts["indexes"][0]) if len(rows) else self.end, bits=self.bits, **parts)
 
+    def exact(self) -> Columns:
+        """Return the records after the last place where any were thinned."""
+        gaps = np.flatnonzero(np.diff(self.numbers) > 1) if self.bits else ()
+        return self.slice(int(gaps[-1]) + 1) if len(gaps) else self
+
     def moved(self, by: int) -> Columns:
         """Return the same records with their index shifted by `by`."""
         indexes = None if self.indexes is None else self.indexes + by

@@ -189,10 +189,10 @@ class ClientSubscriptions:
         """Let a subscription go on where a parked one stopped; return whether the event's snapshot is new to it."""
         source = self._telemetry.subscriptions.sources.get(subscription.event)
         is_new = source is not None and source.snapshot is not None and source.snapshot[0] >= parked.n_events
-        n_skipped = self._n_events(subscription.query) - parked.n_events - is_new
+        after = self._n_events(subscription.query) - is_new
         subscription.resume(
-            index=parked.next_index + n_missing(subscription.query, n_skipped), n_skipped=parked.n_skipped + n_skipped,
-            backlog=parked.backlog,
+            index=parked.next_index + n_missing(subscription.query, parked.n_events, after),
+            n_skipped=parked.n_skipped + after - parked.n_events, backlog=parked.backlog,
         )  # fmt: skip
         return is_new
 

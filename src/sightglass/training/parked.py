@@ -12,7 +12,7 @@ from sightglass.query.stages import Every, Reduce
 from .subscription import Subscription
 
 MAX_PARKED: Final = 1_000  # as many as a few dozen pages of charts; each takes about a kilobyte beside its records
-MAX_PARKED_BYTES: Final = 16 * 2**20  # of records, of all streams together: what one subscription may retain
+MAX_PARKED_BYTES: Final = 4 * 2**20  # of records, of all streams together: seconds of what was on its way, and charts
 
 
 @dataclass(slots=True, kw_only=True)
@@ -64,14 +64,19 @@ class ParkedStreams:
         return self._by_key.pop(query.key, None)
 
 
-def n_missing(query: Query, n_events: int) -> int:
-    """Return how many records are missing because a number of events was not evaluated.
+def n_missing(query: Query, first: int, after: int) -> int:
+    """Return how many records are missing because events were not evaluated.
 
-    An event that a condition might have held back counts as a record. Of windows other than `every=n` the number is not
-    known: they count as one, since the open group is lost in any case.
+    An event that a condition might have held back counts as a record. Windows of `every=n` are missing if they close
+    among these events. Of other windows the number is not known: they count as one, since the open group is lost.
+
+    Args:
+        query: The query.
+        first: The number of the first event that was not evaluated.
+        after: The number of the first one that is evaluated again.
     """
     reducers = [stage for stage in query.stages if isinstance(stage, Reduce)]
     if not reducers:
-        return n_events
+        return after - first
     window = reducers[0].window
-    return max(1, n_events // window.n) if len(reducers) == 1 and isinstance(window, Every) else 1
+    return after // window.n - first // window.n if len(reducers) == 1 and isinstance(window, Every) else 1
