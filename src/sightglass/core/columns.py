@@ -124,8 +124,8 @@ class Columns:
 
     def exact(self) -> Columns:
         """Return the records after the last place where any were thinned."""
-        gaps = np.flatnonzero(np.diff(self.numbers) > 1) if self.bits else ()
-        return self.slice(int(gaps[-1]) + 1) if len(gaps) else self
+        gaps = np.flatnonzero(np.diff(self.numbers) > 1)
+        return self.slice(int(gaps[-1]) + 1) if self.bits and len(gaps) else self
 
     def moved(self, by: int) -> Columns:
         """Return the same records with their index shifted by `by`."""
