@@ -228,8 +228,8 @@ def test_an_overview_loses_no_extreme(monkeypatch, n):
 def test_an_overview_is_bounded_and_reads_each_row_once(monkeypatch, n_each):
     small_overviews(monkeypatch)
     n_read = []
-    columns = Series.columns
-    monkeypatch.setattr(Series, "columns", lambda self, a, b: n_read.append(b - a) or columns(self, a, b))
+    blocks = Series.blocks
+    monkeypatch.setattr(Series, "blocks", lambda self, a, b: n_read.append(b - a) or blocks(self, a, b))
     with sg.init("long") as run:
         for step in range(10_000):
             run.log({"y": float(step % 777)}, step=step)

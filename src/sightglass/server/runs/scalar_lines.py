@@ -1,8 +1,8 @@
 """Series of numbers, thinned to what a chart can show, however long they are.
 
 Theory of operation
-    The first request reads a series once from start to end, `CHUNK_ROWS` rows in memory at a time, as columns. The
-    overview stays in memory: the rows themselves while there are at most `MAX_ROWS`; then, of each run of some rows,
+    The first request reads a series once from start to end, one block in memory at a time, as columns. The overview
+    stays in memory: the rows themselves while there are at most `MAX_ROWS`; then, of each run of some rows,
     those that `thin_indices` keeps (the extremes, a NaN for each gap, infinities and what they would hide), and the
     range of steps and wall times of each chunk. Whenever the overview has grown to `MAX_ROWS` again, runs become twice
     as long: an overview is never larger, and thinned twice it still has every extreme.
@@ -110,9 +110,11 @@ class Overview:
             Problem: The values are not numbers.
         """
         n, start = len(series), max((chunk.stop for chunk in self._all()), default=0)
+        if start == 0 and n > MAX_ROWS:  # at once as coarse as it will be
+            self.run_rows = min(CHUNK_ROWS, max(RUN_ROWS, 1 << ((2 * n - 1) // MAX_ROWS).bit_length()))
         while start < n:
             stop = min(n, start - start % CHUNK_ROWS + CHUNK_ROWS)
-            chunk = _chunk(start, stop, _columns(series, start, stop))
+            chunk = _read(series, start, stop, self.run_rows)
             self._tail = chunk if self._tail is None else _joined(self._tail, chunk)
             if stop - self._tail.start >= max(TAIL_ROWS, self.run_rows) or stop % CHUNK_ROWS == 0:
                 self._take(_thinned(self._tail, self.run_rows))
@@ -156,7 +158,7 @@ class Overview:
             whole = chunk.low[axis] >= bounds[0] and chunk.high[axis] <= bounds[1]
             rows = chunk.kept
             if chunk in coarse and again:
-                rows = _columns(series, chunk.start, chunk.stop)
+                rows = _read(series, chunk.start, chunk.stop).kept
             counted = chunk.stop - chunk.start
             if not whole:
                 inside = (rows[axis] >= bounds[0]) & (rows[axis] <= bounds[1])
@@ -214,12 +216,29 @@ def _share(chunk: _Chunk, axis: int, bounds: tuple[float, float]) -> float:
     return (chunk.stop - chunk.start) * min(1.0, max(0.0, inside / width))
 
 
-def _chunk(start: int, stop: int, rows: Floats) -> _Chunk:
-    places = rows[:2]
-    empty = not rows.shape[1]
-    low = (np.inf, np.inf) if empty else tuple(np.nanmin(places, axis=1).tolist())
-    high = (-np.inf, -np.inf) if empty else tuple(np.nanmax(places, axis=1).tolist())
-    return _Chunk(start, stop, rows, low, high)
+def _read(series: Series, start: int, stop: int, run_rows: int = 1) -> _Chunk:
+    """Read rows as float64, without damaged ones.
+
+    Blocks are read one after the other, and of a block that has several runs only what an overview keeps of them: the
+    columns stay in the processor's cache, and no memory is allocated for all of them.
+
+    Raises:
+        Problem: None of the values is a number.
+    """
+    parts, lows, highs = [np.empty((3, 0))], [(np.inf, np.inf)], [(-np.inf, -np.inf)]
+    n_numbers, last = 0, None
+    for columns in series.blocks(start, stop):
+        steps, walls = columns.steps, columns.wall_times
+        values, n_found = _numbers(columns.values)
+        n_numbers, last = n_numbers + n_found, columns.values
+        lows.append((np.fmin.reduce(steps), np.fmin.reduce(walls)))
+        highs.append((np.fmax.reduce(steps), np.fmax.reduce(walls)))
+        chosen = thin_indices(values, -(-len(values) // run_rows)) if len(values) > run_rows > 1 else slice(None)
+        parts.append(np.array([steps[chosen], walls[chosen], values[chosen]], np.float64))
+    if last is not None and not n_numbers:
+        raise _no_numbers(series.tag, last)
+    low, high = np.fmin.reduce(lows).tolist(), np.fmax.reduce(highs).tolist()
+    return _Chunk(start, stop, np.concatenate(parts, axis=1), (low[0], low[1]), (high[0], high[1]))
 
 
 def _thinned(chunk: _Chunk, run_rows: int) -> _Chunk:
@@ -236,23 +255,22 @@ def _joined(one: _Chunk, other: _Chunk) -> _Chunk:
     return _Chunk(one.start, other.stop, np.concatenate([one.kept, other.kept], axis=1), low, high)
 
 
-def _columns(series: Series, start: int, stop: int) -> Floats:
-    """Read rows as float64: steps, wall times and values. Damaged rows are left out."""
-    columns = series.columns(start, stop)
-    rows = np.empty((3, len(columns)))
-    rows[0], rows[1] = columns.steps, columns.wall_times
-    rows[2] = numbers(series.tag, columns.values)
-    return rows
-
-
 def numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> npt.NDArray[Any]:
     """Return values as a column of numbers, with NaN for values that are not numbers.
 
     Raises:
         Problem: None of them is a number.
     """
+    found, n_numbers = _numbers(values)
+    if len(found) and not n_numbers:
+        raise _no_numbers(tag, values)
+    return found
+
+
+def _numbers(values: npt.NDArray[Any] | Sequence[object]) -> tuple[npt.NDArray[Any], int]:
+    """Return the same, and how many of the values are numbers or `None`."""
     if isinstance(values, np.ndarray) and values.ndim == 1 and is_real(values.dtype):
-        return values
+        return values, len(values)
     found = np.full(len(values), np.nan)
     n_numbers = 0
     for i, value in enumerate(values):
@@ -262,6 +280,8 @@ def numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> npt.NDArra
             n_numbers += 1
         elif value is None:
             n_numbers += 1
-    if len(found) and not n_numbers:
-        raise Problem(422, "QueryError", f"Expected numbers under {tag!r}, got {type(values[0]).__name__}")
-    return found
+    return found, n_numbers
+
+
+def _no_numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> Problem:
+    return Problem(422, "QueryError", f"Expected numbers under {tag!r}, got {type(values[0]).__name__}")

@@ -182,13 +182,18 @@ class Series:
         """
         return self._join(start, stop).columns()
 
-    def blocks(self) -> Iterator[Columns]:
-        """Read all records as they lie in the files, one block in memory at a time, without damaged ones.
+    def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Columns]:
+        """Read records as they lie in the files, one block in memory at a time, without damaged ones.
 
         Arrays are valid until the next block is read.
+
+        Args:
+            start: The number of the first, counted from 0.
+            stop: The number after the last; by default all.
         """
         view = self._view
-        return (columns for columns in view.read(view.pieces) if columns is not None)
+        start, stop, _ = slice(start, stop).indices(len(view))
+        return (columns for columns in view.read(view.between(start, stop)) if columns is not None)
 
     @_locked
     def __getitem__(self, i: int) -> Record:
