@@ -44,8 +44,9 @@ followGrowth()
 followTags()
 followScalars()
 followHistories()
-render(<App />, document.getElementById('app')!)
+// The server works while the page is first rendered.
 if (token) start()
+render(<App />, document.getElementById('app')!)
 
 // A link with a token may be opened in a tab that already shows the page.
 addEventListener('hashchange', () => {

@@ -15,6 +15,7 @@ from tests.profiles import examples
 import sightglass as sg
 from sightglass.server.app import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
 from sightglass.server.live import frame_queue, shared_stream
+from sightglass.server.runs.served_run import PACE_S
 
 from .conftest import floats, raises_closed, record, wait_until
 from .test_access import raw
@@ -271,7 +272,7 @@ def test_a_stream_lingers_after_a_lost_connection(page, begin, monkeypatch, brok
 
 def test_a_stream_of_many_sockets_rests_longer_but_its_charts_move_on():
     alone, few, many = (shared_stream.rest_s(0.001, n) for n in (1, 5, 20))
-    assert alone <= few <= shared_stream.BEAT_S  # the beat sets their pace
+    assert alone <= few <= PACE_S  # the run sets their pace
     assert many == pytest.approx(0.08)
     assert shared_stream.rest_s(0.15, 20) == 0.15
     assert shared_stream.rest_s(9.0, 1) == shared_stream.rest_s(0.0, 10_000) == shared_stream.MAX_REST_S

@@ -2,12 +2,12 @@
 
 import { batch, signal } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
+import { paced } from '../views/pace'
 import { Records } from '../views/records'
 import { socket } from './runs'
 import type { StreamMessage } from './socket'
 import { floats, integers } from './wire'
 
-const TICK_MS = 40
 const LINGER_MS = 1_000
 const POINTS = 2_000
 
@@ -47,23 +47,15 @@ export interface StreamProblem {
 
 // Changes are batched: with many streams of many records a second, each frame is drawn once.
 const changed = new Set<Stream>()
-let told_ms = 0
-let waiting = false
-
-function tellLater(stream: Stream): void {
-  changed.add(stream)
-  if (waiting) return
-  waiting = true
-  requestAnimationFrame(tell)
-}
-
-function tell(now: number): void {
-  if (now - told_ms < TICK_MS) return void requestAnimationFrame(tell)
-  told_ms = now
-  waiting = false
+const redraw = paced(() => {
   const streams = [...changed]
   changed.clear()
   batch(() => streams.forEach((stream) => (stream.version.value = stream.records.version)))
+})
+
+function tellLater(stream: Stream): void {
+  changed.add(stream)
+  redraw.ask()
 }
 
 export class Stream {

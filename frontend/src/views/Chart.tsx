@@ -1,7 +1,7 @@
 // The line chart as a part of a page: finds its ranges, keeps the plot at the size of its box, shows values at the cursor.
 
 import type { Signal } from '@preact/signals'
-import { useContext, useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Span } from './span'
 import { extentOf, rangeOf } from './bounds'
 import type { Line, Mark } from './draw'
@@ -109,7 +109,8 @@ export function Chart(props: ChartProps) {
     }
   }, [])
 
-  useEffect(() => {
+  // In the same frame: an effect after the paint would show the lines one frame later.
+  useLayoutEffect(() => {
     if (shown) plot.current!.show(shown)
     else plot.current!.destroy()
     props.onModel?.(shown)

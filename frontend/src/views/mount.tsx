@@ -9,6 +9,7 @@ import { pngOf, saveFile } from './export'
 import { forgetOldTrees } from './forget'
 import { Key } from './Key'
 import { Names } from './Names'
+import { paced } from './pace'
 import { styleOf, type LineStyle } from './palette'
 import type { Model } from './plot'
 import { snapshot, svgText, type Printed } from './print'
@@ -104,8 +105,6 @@ interface Stream {
   style: StreamStyle
 }
 
-const TICK_MS = 40
-
 /** Views that name each stream where they show it. */
 const NAMED = ['images', 'picture', 'heatmap', 'table']
 
@@ -120,7 +119,7 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
   let options: ViewOptions = changed(STANDARD, given)
   let notices: string[] = []
   let series: Series[] = []
-  let [version, home, frame, drawn_ms, over] = [0, 0, 0, 0, false]
+  let [version, home, over] = [0, 0, false]
 
   const streamAt = (name: string): Stream => {
     let found = streams.get(name)
@@ -170,13 +169,9 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
       onCopy={(kind) => (kind === 'png' ? copyPicture(png()) : copyText(csv()))}
     />
   )
-  const draw = (now: number) => {
-    if (over) return
-    if (now - drawn_ms < TICK_MS) return void (frame = requestAnimationFrame(draw))
-    frame = 0
+  const redraw = paced(() => {
     // An element outside of the page is drawn when it comes back.
     if (!host.isConnected) return
-    drawn_ms = now
     const dark = theme === 'dark' || (theme === 'auto' && surroundings.isDark())
     host.dataset.theme = dark ? 'dark' : 'light'
     const onModel = (next: Model | null) => {
@@ -196,10 +191,10 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
       </Root.Provider>,
       box,
     )
-  }
+  })
   const later = () => {
     version++
-    if (!over) frame ||= requestAnimationFrame(draw)
+    if (!over) redraw.ask()
   }
   const surroundings = watchSurroundings(later)
   // The box may come into the page after this, leave it, and come back.
@@ -259,7 +254,7 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
     csv,
     destroy() {
       over = true
-      cancelAnimationFrame(frame)
+      redraw.stop()
       surroundings.close()
       sizes.disconnect()
       render(null, box)

@@ -35,14 +35,14 @@ from .frame_queue import FrameQueue
 from .messages import Id
 from .stream_reader import StreamReader
 
-BEAT_S: Final = 0.02  # 50 messages per second look continuous; more only cost
+BEAT_S: Final = 0.01  # half of `served_run.PACE_S`, so that a wait here is not added to the one in the run
 FOLLOW_S: Final = 0.5  # recorded runs flush about once a second
 CURSOR_REST_S: Final = 0.004  # a message and its acknowledgement take 0.1 ms: 2.5 % of a core for any number of sockets
 MAX_REST_S: Final = 0.25  # after a long turn a chart still moves four times a second
 STATISTICS_S: Final = 1.0
 LINGER_S: Final = 30.0  # a page reconnects within seconds; a reload or a short loss of network takes longer
 MAX_LINGERING: Final = 256  # each holds up to 32 MiB, so clients that come and go cannot fill the memory
-MAX_UNACKNOWLEDGED: Final = 8  # hides a round trip of 160 ms at one message per `BEAT_S`
+MAX_UNACKNOWLEDGED: Final = 8  # hides a round trip of 160 ms at one message per `served_run.PACE_S`
 
 Key = tuple[str, str, bool]
 T = TypeVar("T")

@@ -33,7 +33,7 @@ from .open_files import OpenFiles
 State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "died", "unknown"]
 
 CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
-PACE_S: Final = 0.02  # as often as the page is sent records (`shared_stream.BEAT_S`)
+PACE_S: Final = 0.02  # 50 messages a second look continuous; more only cost
 IDLE_S: Final = 15.0  # longer than the page takes between two requests
 MAX_DETAILS_BYTES: Final = 2**30
 """The largest run that is opened only to learn its last step."""
