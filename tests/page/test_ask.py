@@ -307,9 +307,32 @@ def test_costs_are_shown_and_numbers_go_on(page):
     panel = ask(page, "batch.loss.mean(every=5)")
     row = panel.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
     expect(row).to_contain_text(re.compile(r"[\d.]+ µs an event"))
-    expect(row).to_contain_text(re.compile(r"\d+ records"))
-    before = int(re.search(r"(\d+) records", row.inner_text())[1])
-    until(page, lambda: int(re.search(r"(\d+) records", row.inner_text())[1]) > before)
+    expect(row).to_contain_text(re.compile(r"all [\d,]+ records"))
+    n_records = lambda: int(re.search(r"([\d,]+) records", row.inner_text())[1].replace(",", ""))  # noqa: E731
+    before = n_records()
+    until(page, lambda: n_records() > before)
+
+
+def test_a_late_page_has_the_whole_run_and_says_how_much_of_it(own_place, open_page):
+    n = 40_000
+    with own_place.recording() as folder, sg.init("late", dir=folder, budget=None) as run, sg.connect(run) as client:
+        stream = client.stream("batch.loss")
+        for step in range(n):
+            run.observe("batch", step=step, loss=5.0 if step == n // 3 else math.sin(step / 3_000))
+        page = open_page(own_place.serve().controller, "/ask")
+        panel = ask(page, "batch.loss")
+
+        def tells():
+            run.observe("batch", step=n, loss=0.0)
+            return re.search(r"every \d+(st|nd|rd|th) of 4\d,\d{3} records, extremes kept", panel.inner_text())
+
+        until(page, tells)
+        line = drawn(panel, BLUE)
+        assert line.span(1 / 3, 0.01)[1] > 0.9  # the spike
+        for tenth in range(10):
+            around = line.span((tenth + 0.5) / 10, 0.04)
+            assert None not in around
+        stream.close()
 
 
 def test_recorded_streams_reach_the_disk_and_the_charts(page, place):

@@ -245,6 +245,15 @@ export class Records {
     return 2 ** this.series.bits
   }
 
+  /** Of the records that were made those that are held, and of how many one is; null where they are no points of a line. */
+  get held(): { n_made: number; n_held: number; every: number } | null {
+    const line = [this.series, this.path, ...this.lines.values()].find(({ n }) => n > 0)
+    if (!line) return null
+    const [n_held, every, index] = [line.n, 2 ** line.bits, line.columns[2]!]
+    // What is missing between records of which none was thinned is lost, and counted as that.
+    return { n_made: every > 1 ? index[n_held - 1]! - index[0]! + 1 : n_held, n_held, every }
+  }
+
   /** How often the numbers were thinned. */
   get n_thinned(): number {
     return this.series.n_thinned

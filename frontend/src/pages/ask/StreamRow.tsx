@@ -12,6 +12,7 @@ import { tell } from '../../ui/toasts'
 import { count, number } from '../../views/format'
 import type { LineStyle } from '../../views/palette'
 import type { Records } from '../../views/records'
+import { shownOf } from '../../views/shown'
 import { Swatch } from '../../views/Swatch'
 import { withCaret } from './useQuery'
 
@@ -107,7 +108,7 @@ function Costs({ stream }: { stream: Stream }) {
   const away = socket.link.value.kind !== 'open'
   const lossy = now !== null && now.n_skipped + now.n_dropped + now.n_lost > 0
   const state = stream.ended.value ? 'ended' : away ? 'the server does not answer; trying again' : now?.lost ? 'the run does not answer; trying again' : ''
-  const words = [...(now ? costsOf({ ...now, n_records: Math.max(now.n_records, stream.records.n) }) : []), now ? now.note : stream.opened.value?.note, state].filter(Boolean)
+  const words = [now && heldOf(stream.records, now), ...(now ? costsOf(now) : []), now ? now.note : stream.opened.value?.note, state].filter(Boolean)
   return (
     <span class={`costs ${lossy || (state && !stream.ended.value) ? 'is-lossy' : ''}`} title={words.join(' · ')}>
       {lossy && <Icon name="warning" size={12} />}
@@ -117,10 +118,17 @@ function Costs({ stream }: { stream: Stream }) {
   )
 }
 
-export function costsOf(now: Statistics): string[] {
+/** How much of the stream the panel shows; of values that are no points of a line, how many came. */
+function heldOf(records: Records, now: Statistics): string {
+  const held = records.held
+  if (held) return shownOf(held.n_made, held.n_held, held.every)
+  const n = Math.max(now.n_records, records.n)
+  return `${count(n)} ${n === 1 ? 'record' : 'records'}`
+}
+
+function costsOf(now: Statistics): string[] {
   const counted = ([n, words]: [number, string]) => (n > 0 ? `${count(n)} ${words}` : '')
   return [
-    `${count(now.n_records)} ${now.n_records === 1 ? 'record' : 'records'}`,
     now.n_events > 0 ? `${number((1e6 * now.spent_s) / now.n_events, 3)} µs an event` : '',
     now.stride > 1 ? `one in ${now.stride} events` : '',
     ...([[now.n_skipped, 'skipped'], [now.n_dropped, 'dropped'], [now.n_lost, 'lost'], [now.n_unfit, 'no numbers'], [now.n_left_out, 'thinned on the way here'], [now.n_errors, 'errors']] as [number, string][]).map(counted),

@@ -82,7 +82,7 @@ function notesOf(data: (Scalars | null)[]): string {
     n_kept += series.x.length
     for (const y of series.y) if (!Number.isFinite(y)) n_odd++
   }
-  const thinned = n > n_kept ? `${count(n_kept)} of ${count(n)} points` : ''
+  const thinned = n > n_kept ? `${count(n_kept)} of ${count(n)} points, extremes kept` : ''
   const odd = n_odd ? `${n > n_kept ? '≥ ' : ''}${count(n_odd)} NaN or ∞` : ''
   return [odd, thinned].filter(Boolean).join(' · ')
 }
