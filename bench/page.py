@@ -1,7 +1,4 @@
-"""The page in headless Chromium: from an event to its pixel, long runs, many charts, many tabs, what it weighs.
-
-TensorBoard 2.20 draws the first chart of a run with 10 million points after 3.1 s, and none of its 10 spikes.
-"""
+"""The page in headless Chromium: many charts, many tabs, what it weighs."""
 
 from __future__ import annotations
 
@@ -15,15 +12,12 @@ import tempfile
 from collections.abc import Iterator
 from importlib.resources import files
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 from playwright.sync_api import Browser, Page, Playwright, sync_playwright
 
 import sightglass as sg
 
-N_LONG = 10_000_000
-N_SPIKES = 10
 N_CHARTS, N_RUNS = 100, 10
 N_TABS = 8  # fifty that all draw are more than two cores without a graphics card can open in minutes
 ARGS = [
@@ -56,9 +50,7 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
     with tempfile.TemporaryDirectory(prefix="sgb") as folder, sync_playwright() as playwright:
         browser = launch(playwright)
         yield "what the browser loads first, compressed", _weight() / 1000, "kB", 400
-        yield from _long_run(browser, Path(folder) / "long")
         yield from _many_charts(browser, Path(folder) / "many")
-        yield from _live(browser, Path(folder) / "live")
         yield from _tabs(browser, Path(folder) / "tabs")
         browser.close()
 
@@ -89,7 +81,7 @@ def serving(folder: Path) -> Iterator[tuple[str, int]]:
             server.terminate()
 
 
-def _memory_mb(pid: int) -> float:
+def memory_mb(pid: int) -> float:
     """Return the most memory that a process ever had, in MB; 0 where the system does not tell."""
     with contextlib.suppress(OSError):
         found = re.search(r"VmHWM:\s+(\d+) kB", Path(f"/proc/{pid}/status").read_text())
@@ -97,40 +89,19 @@ def _memory_mb(pid: int) -> float:
     return 0.0
 
 
-def _new_page(browser: Browser) -> Page:
+def new_page(browser: Browser) -> Page:
     page = browser.new_context(viewport={"width": 1440, "height": 900}).new_page()
     page.add_init_script(path=PROBE)
     return page
 
 
 def opened(browser: Browser, link: str, place: str) -> Page:
-    page = _new_page(browser)
+    page = new_page(browser)
     base, _, token = link.partition("#")
     page.goto(f"{base}#{token}")
     page.get_by_role("navigation", name="Pages").wait_for()
     page.evaluate("place => { location.hash = place }", place)
     return page
-
-
-def _long_run(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
-    spikes = (np.arange(N_SPIKES) + 0.5) * N_LONG / N_SPIKES
-    with sg.init("long", dir=folder) as run:
-        rows = np.random.default_rng(0).normal(size=N_LONG) * 0.1
-        rows[spikes.astype(int)] = 10.0
-        for step, value in enumerate(rows.tolist()):
-            run.log({"loss": value}, step=step)
-    with serving(folder) as (link, pid):
-        before = _memory_mb(pid)
-        page = _new_page(browser)
-        page.goto(link)
-        page.wait_for_function(DRAWN)
-        seconds = page.evaluate("performance.now() / 1000")
-        page.wait_for_timeout(500)
-        seen = page.evaluate("probe.peaks()")
-        yield "first chart of a run of 10 M points, from the link on", seconds, "s", 1
-        yield "  spikes that are missing in it, of 10", N_SPIKES - min(N_SPIKES, seen), "", 0
-        yield "  the server's memory above its start", _memory_mb(pid) - before, "MB", 200
-        page.context.close()
 
 
 def _many_charts(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
@@ -151,7 +122,7 @@ def _many_charts(browser: Browser, folder: Path) -> Iterator[tuple[str, float, s
 
 
 @contextlib.contextmanager
-def _training(folder: Path) -> Iterator[subprocess.Popen[str]]:
+def training(folder: Path) -> Iterator[subprocess.Popen[str]]:
     """Train in a folder, until somebody stops it."""
     folder.mkdir()
     command = [sys.executable, "-c", TRAINING, folder.name]
@@ -162,46 +133,24 @@ def _training(folder: Path) -> Iterator[subprocess.Popen[str]]:
             training.kill()
 
 
-def _live(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
-    with _training(folder) as training, sg.connect(folder.name, wait_s=10) as run, serving(folder) as (link, _):
-        page = opened(browser, link, "#/ask")
-        _ask(page, "batch.level")
-        page.evaluate("probe.watch()")
-        page.wait_for_timeout(30_000)
-        seen = page.evaluate("jumps")
-        page.context.close()
-        run.stop()
-        assert training.stdout is not None
-        flips = 1000 * np.array(training.stdout.readline().split(), float)
-    delays = [_delay(time, flips) for time, _ in seen[2:]]
-    yield "event to pixel at 1,000 events/s: p50", float(np.quantile(delays, 0.5)), "ms", None
-    yield "event to pixel at 1,000 events/s: p95", float(np.quantile(delays, 0.95)), "ms", 300
-    yield "  jumps that were seen", len(delays), "", None
-
-
 def _tabs(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
-    with _training(folder), sg.connect(folder.name, wait_s=10) as run, serving(folder) as (link, pid):
+    with training(folder), sg.connect(folder.name, wait_s=10) as run, serving(folder) as (link, pid):
         tabs = [opened(browser, link, "#/ask")]
-        _ask(tabs[0], "batch.level")
+        ask(tabs[0], "batch.level")
         tabs[0].wait_for_function(DRAWN)
-        memory = _memory_mb(pid)
+        memory = memory_mb(pid)
         for _ in range(N_TABS - 1):
             tabs.append(opened(browser, link, "#/ask"))
-            _ask(tabs[-1], "batch.level")
+            ask(tabs[-1], "batch.level")
             tabs[-1].wait_for_function(DRAWN)
         yield f"{N_TABS} tabs that ask the same: streams of the run", len(run.describe().streams), "", 1
-        yield "  the server's memory more", _memory_mb(pid) - memory, "MB", None
+        yield "  the server's memory more", memory_mb(pid) - memory, "MB", None
         for tab in tabs:
             tab.context.close()
         run.stop()
 
 
-def _delay(seen: float, flips: Any) -> float:
-    """Return how long before it was seen the last jump was, in ms."""
-    return float(seen - flips[flips <= seen][-1])
-
-
-def _ask(page: Page, query: str) -> None:
+def ask(page: Page, query: str) -> None:
     box = page.get_by_role("combobox", name="Query")
     box.fill(query)
     box.press("Escape")

@@ -1,15 +1,22 @@
-// Looks at the page from within, for bench/page.py: where the first chart has colour, and how evenly frames follow each other.
+// Looks at a page from within: where the first chart has colour, and how evenly frames follow each other.
+// TensorBoard's charts are seen too: a canvas that a worker draws is copied to be read, and a path of an SVG counts.
 
 window.probe = (() => {
-  const pixels = () => {
-    const canvas = document.querySelector('article canvas')
+  const first = () => document.querySelector('article canvas')
+  const copy = document.createElement('canvas')
+  const pixels = (canvas = first()) => {
     if (!canvas?.width) return null
     const { width, height } = canvas
+    if (canvas.matches('line-chart canvas')) {
+      Object.assign(copy, { width, height })
+      copy.getContext('2d').drawImage(canvas, 0, 0)
+      canvas = copy
+    }
     const { data } = canvas.getContext('2d').getImageData(0, 0, width, height)
     const coloured = (x, y) => {
       const i = 4 * (y * width + x)
       const [r, g, b, a] = [data[i], data[i + 1], data[i + 2], data[i + 3]]
-      return a > 100 && Math.max(r, g, b) - Math.min(r, g, b) > 40
+      return a > 100 && Math.max(r, g, b) - Math.min(r, g, b) > 30
     }
     return { width, height, coloured }
   }
@@ -19,13 +26,24 @@ window.probe = (() => {
     return false
   }
 
-  /** Whether a line is drawn. */
-  const drawn = () => {
-    const seen = pixels()
+  const hasLine = (canvas) => {
+    const seen = pixels(canvas)
     if (!seen) return false
     for (let x = 0; x < seen.width; x++) if (columnHas(seen.coloured, x, 0, seen.height - 1)) return true
     return false
   }
+
+  /** Whether a line is drawn. */
+  const drawn = () =>
+    [first(), ...document.querySelectorAll('line-chart canvas')].some(hasLine) ||
+    [...document.querySelectorAll('line-chart svg path')].some((path) => path.getBBox().width > 100)
+
+  /** When a line was first on the screen, in ms since the navigation began. */
+  const arrival = () =>
+    new Promise((resolve) => {
+      const look = () => (drawn() ? resolve(performance.now()) : requestAnimationFrame(look))
+      look()
+    })
 
   /** How many separate peaks reach the upper part of the chart. */
   const peaks = () => {
@@ -83,5 +101,5 @@ window.probe = (() => {
     return frames.slice(1)
   }
 
-  return { drawn, peaks, watch, scroll }
+  return { arrival: arrival(), drawn, peaks, watch, scroll }
 })()
