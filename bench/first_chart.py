@@ -1,8 +1,8 @@
 """The first chart of a run of 10 million points, beside TensorBoard's of the same points: from the link to its pixels.
 
 Both servers begin anew in each round, and their files are in the system's cache. Ours is asked as soon as it answers;
-what it reads, it reads then. TensorBoard has its defaults: it draws 1,000 points that it chose at random, and shows what it
-has read so far, so it is asked after it has read the file, and the time that this takes is told apart.
+what it reads, it reads then. TensorBoard has its defaults: it draws 1,000 points that it chose at random, and shows
+what it has read so far, so it is asked after it has read the file, and the time that this takes is told apart.
 """
 
 from __future__ import annotations
@@ -80,14 +80,7 @@ def rows(mine: list[dict[str, float]], others: list[dict[str, float]]) -> Iterat
     yield Row("  spikes that are missing in ours, of 10", N_SPIKES - min(one["n_spikes"] for one in mine), "", 0)
     yield Row("  in TensorBoard's", N_SPIKES - max(one["n_spikes"] for one in others), "")
     yield Row("  our server's memory above its start", max(one["memory_mb"] for one in mine), "MB", 200)
-    for part in (
-        "until the page asks",
-        "runs",
-        "tags",
-        "series: waiting",
-        "series: transfer",
-        "from the reply to the line",
-    ):
+    for part in PARTS:
         yield told(f"    of ours: {part}", [one[part] for one in mine], "ms")
 
 
