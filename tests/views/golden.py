@@ -1,20 +1,21 @@
-"""Golden pictures: every view, as the terminal and Matplotlib draw it, light and dark.
+"""Golden pictures: every view, as every surface draws it, light and dark.
 
-`python -m tests.views.golden` writes them anew; look at the pictures that it puts into `build/golden` before you
-commit. A picture of the terminal is its text. One of Matplotlib is the mean ink of each tile, which fonts and versions
-hardly move, and a missing legend, axis or line does.
+`python -m tests.views.golden [SURFACE …]` writes them again; look at the pictures that it puts into `build/golden`
+before you commit. A picture of the terminal is its text; of the others, the file holds the facts that they show (see
+`facts`), those of the dark theme as what differs from the light one.
 """
 
 from __future__ import annotations
 
-import io
 import json
 import re
 import sys
+import tempfile
 from pathlib import Path
 
 import numpy as np
 from tests.sources import ListSource
+from tests.views import facts
 
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Images
@@ -22,8 +23,9 @@ from sightglass.storage.format.png import encode_png
 from sightglass.views.surfaces.terminal import TerminalView
 
 FOLDER = Path(__file__).parent / "golden"
-TILES = (18, 32)  # rows and columns: a tile is a quarter of an inch
-LEVELS = 16  # of ink, written as one hexadecimal digit
+SHOWN = Path("build/golden")
+THEMES = ("light", "dark")
+AGAIN = "look at build/golden after `python -m tests.views.golden`, and commit what it wrote if it is right"
 
 STEPS = np.arange(200.0)
 LOSS = np.exp(-STEPS / 60) + 0.05 * np.random.default_rng(0).normal(size=200)
@@ -59,6 +61,12 @@ def numbers():
     return Recorded(*records, tag="norms")
 
 
+def matrix(tag, corner=0.0):
+    values = np.outer(np.arange(8) - 4, np.arange(12)) / 10
+    values[0, 0] = corner
+    return Recorded(values, tag=tag)
+
+
 def best():
     return Recorded({"loss": 0.5, "name": "a"}, {"loss": 0.25, "name": "bb"}, tag="best")
 
@@ -71,6 +79,10 @@ def digits():
 
 VIEWS = {
     "line": lambda: ([Recorded(*LOSS), Recorded(*LOSS[::20], tag="batch.loss.mean(every=20)", every=20)], {}),
+    "many": lambda: (
+        [Recorded(*(LOSS + i / 5), tag=f"encoder/blocks/{i}/attention/out_proj/kernel") for i in range(12)],
+        {},
+    ),
     "smoothed": lambda: ([Recorded(*LOSS)], {"smooth": 0.98}),
     "second axis": lambda: ([Recorded(*LOSS), (one := Recorded(*(90 - 80 * LOSS), tag="accuracy"))], {"second": [one]}),
     "log": lambda: ([Recorded(*np.abs(LOSS))], {"log_y": True}),
@@ -82,17 +94,18 @@ VIEWS = {
     "line3d": lambda: ([Recorded(*zip(np.cos(STEPS / 9), np.sin(STEPS / 9), STEPS, strict=True), tag="p")], {}),
     "bars": lambda: ([numbers()], {}),
     "vector": lambda: ([Recorded([0.5, -1.0, 2.0, 1.5], tag="v")], {}),
+    "frames": lambda: ([numbers()], {"view": "line", "frames": True, "history": 3}),
     "histogram": lambda: ([histograms()], {"over": "latest"}),
+    "two histograms": lambda: ([histograms(), Recorded(Histogram(LOSS), tag="batch.b")], {"over": "latest"}),
+    "two ridges": lambda: ([histograms(), Recorded(Histogram(LOSS), tag="batch.b")], {"over": "ridge"}),
     "ridge": lambda: ([histograms()], {"over": "ridge"}),
     "heat": lambda: ([histograms()], {"over": "heat"}),
-    "heatmap": lambda: ([Recorded(np.outer(np.arange(8) - 4, np.arange(12)) / 10, tag="confusion")], {}),
+    "heatmap": lambda: ([matrix("confusion")], {}),
+    "two heatmaps": lambda: ([matrix("confusion"), matrix("weights", np.nan)], {}),
     "images": lambda: ([digits()], {}),
     "picture": lambda: ([Recorded(Figure(encode_png(np.full((40, 60, 3), 90, np.uint8))), tag="figure")], {}),
     "text": lambda: ([Recorded("began", "warmed up", "halved the learning rate", tag="log")], {}),
-    "table": lambda: (
-        [best()],
-        {"view": "table"},
-    ),
+    "table": lambda: ([best()], {"view": "table"}),
 }
 
 
@@ -102,57 +115,86 @@ def terminal_picture(name: str) -> str:
     return re.sub(r"\d\d:\d\d:\d\d", "hh:mm:ss", str(TerminalView(sources, height=14, **options)))
 
 
-def matplotlib_png(name: str, *, dark: bool, size: tuple[float, float] = (8.0, 4.5)) -> bytes:
-    """Return the PNG that Matplotlib draws."""
+def matplotlib_facts(name: str, theme: str) -> list[str]:
+    """Return what Matplotlib draws; a picture of it is written, too."""
     from sightglass.views.surfaces.matplotlib import MatplotlibView
 
     sources, options = VIEWS[name]()
-    view = MatplotlibView(sources, window=False, dark=dark, size=size, **options)
-    view.update()
-    data = io.BytesIO()
-    with view._context():
-        view.figure.savefig(data, format="png", dpi=64)
-    view.close()
-    return data.getvalue()
+    view = MatplotlibView(sources, window=False, dark=theme == "dark", **options)
+    view.save(picture("matplotlib", name, theme))
+    return facts.of_figure(view.figure)
 
 
-def ink_of(png: bytes) -> np.ndarray:
-    """Return the distance of each tile's mean colour from the background, from 0 to `LEVELS` - 1."""
-    from matplotlib.image import imread
+def plotly_facts(name: str, theme: str) -> list[str]:
+    """Return what plotly draws."""
+    from sightglass.views.surfaces.plotly import PlotlyView
 
-    pixels = imread(io.BytesIO(png), format="png")[..., :3]
-    ink = np.abs(pixels - pixels[0, 0]).max(axis=-1)
-    rows, columns = TILES
-    ink = ink[: ink.shape[0] // rows * rows, : ink.shape[1] // columns * columns]
-    tiles = ink.reshape(rows, ink.shape[0] // rows, columns, -1).mean(axis=(1, 3))
-    return np.rint(np.sqrt(tiles) * (LEVELS - 1))  # a thin line counts too
+    sources, options = VIEWS[name]()
+    view = PlotlyView(sources, dark=theme == "dark", **options)
+    view.save(picture("plotly", name, theme, ".html"))
+    return facts.of_plotly(view.figure.to_dict())
 
 
-def difference(one: np.ndarray, other: np.ndarray) -> float:
-    """Return how much the ink differs, as a share of all ink: 0 for the same, about 1 for unrelated pictures."""
-    return float(np.abs(one - other).sum() / max(np.maximum(one, other).sum(), 1.0))
+LIBRARIES = {"matplotlib": matplotlib_facts, "plotly": plotly_facts}
 
 
-def stored_ink() -> dict[str, np.ndarray]:
-    """Return the stored pictures of Matplotlib by name and theme."""
-    stored = json.loads((FOLDER / "matplotlib.json").read_text())
-    return {key: np.array([[int(char, 16) for char in row] for row in rows], float) for key, rows in stored.items()}
+def browser_pictures(surface: str) -> dict[str, dict[str, list[str]]]:
+    """Return what a notebook or the page shows of each view, by theme."""
+    from playwright.sync_api import sync_playwright
+    from tests.browser import launch
+    from tests.page.places import Place
+    from tests.views import browser_facts
+
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        browser = launch(playwright)
+        if surface == "notebook":
+            found = {theme: browser_facts.notebook_facts(browser, VIEWS, theme, picture(surface, "all", theme))
+                     for theme in THEMES}  # fmt: skip
+        else:
+            place = Place(Path(folder))
+            with place.recording() as runs:
+                browser_facts.record(runs, VIEWS)
+            link = place.serve().controller
+            found = {theme: browser_facts.page_facts(browser, link, VIEWS, theme, picture(surface, "all", theme))
+                     for theme in THEMES}  # fmt: skip
+            place.close()
+        browser.close()
+    return found
+
+
+def picture(surface: str, name: str, theme: str, suffix: str = ".png") -> Path:
+    """Return the file of a picture to look at."""
+    SHOWN.mkdir(parents=True, exist_ok=True)
+    return SHOWN / f"{surface}-{name}-{theme}{suffix}".replace(" ", "-")
+
+
+def stored(surface: str, name: str, theme: str) -> list[str]:
+    """Return the facts that a picture has to show."""
+    light, dark = json.loads((FOLDER / f"{surface}.json").read_text())[name].values()
+    if theme == "light":
+        return light
+    lost, new = ([fact[2:] for fact in dark if fact[0] == sign] for sign in "-+")
+    for fact in lost:
+        light.remove(fact)
+    return light + new
 
 
 def main() -> None:
-    """Write all golden pictures, and PNGs to look at."""
+    """Write golden pictures."""
     FOLDER.mkdir(exist_ok=True)
-    (FOLDER / "terminal.txt").write_text("".join(f"=== {name}\n{terminal_picture(name)}\n" for name in VIEWS))
-    shown = Path("build/golden")
-    shown.mkdir(parents=True, exist_ok=True)
-    stored = {}
-    for name in VIEWS:
-        for theme in ("light", "dark"):
-            png = matplotlib_png(name, dark=theme == "dark")
-            (shown / f"{name}-{theme}.png".replace(" ", "-")).write_bytes(png)
-            rows = ink_of(png).astype(int)
-            stored[f"{name}, {theme}"] = ["".join(f"{level:x}" for level in row) for row in rows]
-    (FOLDER / "matplotlib.json").write_text(json.dumps(stored, indent=0) + "\n")
+    for surface in sys.argv[1:] or ["terminal", *LIBRARIES, "notebook", "page"]:
+        if surface == "terminal":
+            (FOLDER / "terminal.txt").write_text("".join(f"=== {name}\n{terminal_picture(name)}\n" for name in VIEWS))
+            continue
+        if draw := LIBRARIES.get(surface):
+            found = {theme: {name: draw(name, theme) for name in VIEWS} for theme in THEMES}
+        else:
+            found = browser_pictures(surface)
+        written = {
+            name: {"light": light, "dark": facts.differences(found["dark"][name], light)}
+            for name, light in found["light"].items()
+        }
+        (FOLDER / f"{surface}.json").write_text(json.dumps(written, indent=0, ensure_ascii=False) + "\n")
 
 
 if __name__ == "__main__":

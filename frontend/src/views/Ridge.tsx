@@ -17,7 +17,7 @@ export interface Frame {
   counts: Counts
 }
 
-const [LEFT, RIGHT, TOP, BOTTOM] = [14, 56, 10, 24]
+const [LEFT, RIGHT, TOP, BOTTOM] = [14, 56, 24, 24]
 const MAX_RIDGES = 40
 const MAX_COLUMNS = 400
 const SHADES = Array.from({ length: 64 }, (_, i) => `rgb(${mapped(SEQUENTIAL, i / 63).join(' ')})`)
@@ -101,12 +101,11 @@ function paintAxes({ ctx, ink }: Sheet, scale: Scale, [x, y]: readonly [string, 
   ctx.moveTo(scale.left, bottom + 0.5)
   ctx.lineTo(scale.left + scale.width, bottom + 0.5)
   ctx.stroke()
-  ctx.textAlign = 'right'
-  ctx.textBaseline = 'alphabetic'
-  ctx.fillText(x, scale.left + scale.width, bottom - 5)
-  ctx.textAlign = 'left'
+  // In the corners beyond the plot, where nothing is drawn.
   ctx.textBaseline = 'top'
-  ctx.fillText(y, scale.left + scale.width + 8, bottom + 7)
+  ctx.fillText(y, scale.left + scale.width + 8, 4)
+  ctx.textAlign = 'right'
+  ctx.fillText(x, scale.left + scale.width + RIGHT, bottom + 7)
 }
 
 function outline(sheet: Sheet, { counts }: Frame, x: (v: number) => number, base: number, up: (density: number) => number): Path2D {

@@ -38,12 +38,11 @@ def until(true, *, view):
         view._run(0.05)
 
 def lines(view):
-    frame = view._painter.layout.frame
-    return [line for axes in view.figure.axes if axes is not frame for line in axes.get_lines()
+    return [line for axes in view.figure.axes for line in axes.get_lines()
             if line.get_linestyle() != "None" and len(line.get_xdata())]
 
 def axes_of(view):
-    return next(axes for axes in view.figure.axes if axes is not view._painter.layout.frame)
+    return view.figure.axes[0]
 
 def seen(view):
     return np.asarray(view.figure.canvas.buffer_rgba()).copy()
@@ -172,6 +171,8 @@ view.figure.savefig({str(tmp_path / "a.png")!r})
 saved = plt.imread({str(tmp_path / "a.png")!r})
 blue = np.array([0x3f, 0x8f, 0xc4]) / 255
 assert (abs(saved[..., :3] - blue).max(axis=-1) < 0.05).sum() > 50, "what moves is missing in the file"
+assert (saved[:30, :, 0] < 0.5).sum() > 50, "the title is missing in the file"
+assert (saved[-25:, : saved.shape[1] // 3, 0] < 0.7).sum() > 20, "the caption is missing in the file"
 view.close()
 """,
     )

@@ -30,7 +30,7 @@ from sightglass.views.surfaces.plotly import PlotlyView
 from sightglass.views.surfaces.plotly import view as surface
 from sightglass.views.surfaces.plotly.figure_data import FigureData, changed, refresh
 from sightglass.views.surfaces.plotly.images import across
-from sightglass.views.surfaces.plotly.paint import PAINTERS, draw
+from sightglass.views.surfaces.plotly.paint import HEAD, PAINTERS, draw
 from sightglass.views.surfaces.plotly.style import DARK, LIGHT, plain
 
 
@@ -70,7 +70,7 @@ def test_line_has_the_points_and_its_name_the_last_value():
     assert line.y.tolist() == [3, 2, 1.5]
     assert "<b>batch.loss</b>" in figure.layout.title.text
     assert "1.5" in figure.layout.title.text
-    assert "mnist · all 3 · step 30 · ended" in figure.layout.title.text
+    assert "mnist · all 3 · step 30 · ended" in figure.layout.title.subtitle.text
     assert figure.layout.xaxis.title.text == "step"
     assert not figure.layout.showlegend
 
@@ -142,7 +142,7 @@ def test_limits_of_log_axes_are_exponents_of_ten():
     assert list(layout.yaxis.range) == pytest.approx([-1, 2])
     assert list(layout.xaxis.range) == pytest.approx([0, 1])
     assert "2 points at or below zero" in view.notices[0]
-    assert "2 points at or below zero" in layout.annotations[-1].text
+    assert "2 points at or below zero" in layout.title.subtitle.text
 
 
 def test_clip_leaves_outliers_out_of_the_range_but_not_out_of_the_line():
@@ -304,7 +304,7 @@ def test_images_stand_in_a_grid_with_captions():
 def test_captions_have_room_of_their_own_in_pixels(n):
     pictures = Images(np.zeros((n, 8, 12), np.uint8), tuple(map(str, range(n))))
     figure = PlotlyView(Stub(pictures, tag="worst")).figure
-    high = figure.layout.height - figure.layout.margin.t - figure.layout.margin.b
+    high = figure.layout.height - HEAD
     tops = sorted({one.y for one in figure.layout.images}, reverse=True)
     for image, caption in zip(figure.layout.images, figure.layout.annotations, strict=True):
         below = next((top for top in tops if top < image.y), 0.0)
@@ -515,7 +515,7 @@ def test_widget_rests_when_its_streams_ended(widget):
     view, _ = widget(source)
     source.ended = True
     assert view.round(0.0) == UNTIL_WOKEN
-    assert "ended" in view.figure.layout.title.text
+    assert "ended" in view.figure.layout.title.subtitle.text
 
 
 def test_zoom_of_the_viewer_stays_and_shows_every_point(widget):

@@ -10,15 +10,16 @@ from matplotlib import rcParams as settings
 from matplotlib.artist import Artist
 
 from sightglass.views.latest_values import Bar, bars_of, is_numbered
-from sightglass.views.palette import ALARM, AXIS, NEGATIVE
+from sightglass.views.palette import ALARM, NEGATIVE
 from sightglass.views.scales import axis_of, number
 from sightglass.views.scene import LatestRecord, Scene, frames_of
 
-from .layout import Layout, Margins, remove_artists
-from .style import fitted, plain, width_in
+from .layout import Layout, remove_artists
+from .style import fitted, plain
 from .ticks import bounded, ends_of, set_categories, set_ticks
 
 BAR_IN: Final = 0.17  # the height of a row of text
+MAX_NAME_SHARE: Final = 1 / 3  # of the figure's width
 
 
 class BarPlot:
@@ -32,28 +33,13 @@ class BarPlot:
         self._vertical = is_numbered(scene)
         self._artists: list[Artist] = []
         self.axes.spines["left"].set_visible(self._vertical)
-        self.axes.tick_params(left=self._vertical, labelleft=self._vertical)
+        self.axes.tick_params(left=self._vertical)
         self.axes.grid(visible=False)
         self.axes.grid(visible=True, axis="y" if self._vertical else "x")
-
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the axes: as wide as the names and the values."""
-        if self._vertical:
-            return Margins()
-        bars, _ = self._shown(scene)
-        points = self._points(len(bars))
-        widest = max((width_in(plain(bar.name), points) for bar in bars), default=0.5)
-        values = max((width_in(number(bar.value), points, bold=True) for bar in bars), default=0.5)
-        return Margins(left=min(widest, self._layout.width_in / 3) + 0.3, right=values + 0.35, below=0.35)
 
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
         return scene.view == "bars" and self._vertical == is_numbered(scene)
-
-    def arrange(self) -> None:
-        """Adapt to the layout."""
-        if self.axes is not self._layout.given:
-            self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
@@ -85,14 +71,16 @@ class BarPlot:
         bar_colors = [NEGATIVE if value < 0 else bar.color for value, bar in zip(finite, bars, strict=True)]
         self._artists += list(axes.barh(range(len(bars)), finite, height=0.68, color=bar_colors, zorder=2))
         self._artists.append(axes.axvline(0.0, color=settings["axes.edgecolor"], linewidth=0.8, zorder=2.4))
-        left, right = self._layout.margins.left - 0.1, 0.08
+        room = self._layout.size_in[0] * MAX_NAME_SHARE
+        names = [fitted(plain(bar.name), room, points) for bar in bars]
+        axes.set_yticks(range(n_rows), [*names, *([f"… {n_left:,} more"] if n_left else [])], fontsize=points)
         for row, bar in enumerate(bars):
             odd = not np.isfinite(bar.value)
-            name = fitted(plain(bar.name), left - 0.1, points)
-            self._artists.append(self._beside(row, -0.08, name, left=True, size=points))
-            text = self._beside(row, right, number(bar.value), left=False, size=points, weight="bold")
-            text.set_color(ALARM if odd else settings["text.color"])
-            self._artists.append(text)
+            self._artists.append(axes.annotate(
+                number(bar.value), (1, row), xycoords=axes.get_yaxis_transform(), xytext=(6, 0), va="center",
+                textcoords="offset points", annotation_clip=False, size=points, weight="bold",
+                color=ALARM if odd else settings["text.color"],
+            ))  # fmt: skip
             for alpha, value in _past(bar):
                 self._artists += axes.plot(
                     [value, value],
@@ -102,17 +90,6 @@ class BarPlot:
                     linewidth=1.2,
                     zorder=2.2,
                 )
-        if n_left:
-            more = self._beside(len(bars), -0.08, f"… {n_left:,} more", left=True, size=points)
-            more.set_color(AXIS)
-            self._artists.append(more)
-
-    def _beside(self, row: int, x: float, text: str, *, left: bool, **style: Any) -> Any:
-        """Write next to a bar, at a distance in inches from the edge of the axes."""
-        return self.axes.annotate(
-            text, (0 if left else 1, row), xycoords=self.axes.get_yaxis_transform(), xytext=(x * 72, 0),
-            textcoords="offset points", ha="right" if left else "left", va="center", annotation_clip=False, **style,
-        )  # fmt: skip
 
     def _paint_vertical(self, scene: Scene) -> None:
         axes = self.axes
@@ -126,7 +103,7 @@ class BarPlot:
         axes.set_xlim(-0.6, n - 0.4)
         axes.set_ylim(low - pad * (low < 0), high + pad)
         set_ticks(axes.yaxis)
-        set_categories(axes.xaxis, [str(i) for i in range(n)], room_in=self._layout.room_in[0])
+        set_categories(axes.xaxis, [str(i) for i in range(n)], room_in=self._layout.room_in(self.axes)[0])
         wide = 0.8 / len(groups)
         for g, (bars, heights) in enumerate(zip(groups, values, strict=True)):
             at = np.arange(len(bars)) - 0.4 + wide * (g + 0.5)
@@ -145,11 +122,11 @@ class BarPlot:
     def _shown(self, scene: Scene) -> tuple[list[Bar], int]:
         alone = len(scene.items) == 1
         bars = [bar for item in scene.items for bar in bars_of(item, alone=alone, frames=_older(item, scene))]
-        room = max(int(self._layout.room_in[1] / BAR_IN), 4)
+        room = max(int(self._layout.room_in(self.axes)[1] / BAR_IN), 4)
         return (bars, 0) if len(bars) <= room else (bars[: room - 1], len(bars) - room + 1)
 
     def _points(self, n: int) -> float:
-        room = self._layout.room_in[1] / max(n, 1)
+        room = self._layout.room_in(self.axes)[1] / max(n, 1)
         return float(min(settings["ytick.labelsize"], max(room * 72 * 0.62, 6.5)))
 
 

@@ -134,8 +134,14 @@ class Window:
             if abs(pause - self._timer.interval) > REFRESH_MS:
                 self._timer.interval = pause
 
-    def _drawn(self, event: Event) -> None:
-        if self._canvas.is_saving() or event.canvas is not self._canvas or not self.blits:
+    def _drawn(self, event: Any) -> None:
+        if self._canvas.is_saving():
+            # Axes draw animated artists into files; figures do not.
+            for artist in self._animated_artists():
+                if artist.axes is None:
+                    artist.draw(event.renderer)
+            return
+        if event.canvas is not self._canvas or not self.blits:
             return
         canvas: Any = event.canvas
         self._background = canvas.copy_from_bbox(self._figure.bbox)
@@ -143,7 +149,7 @@ class Window:
 
     def _draw_animated(self) -> None:
         for artist in self._animated_artists():
-            if artist.get_visible() and artist.axes is not None:
+            if artist.get_visible() and artist.figure is not None:
                 self._figure.draw_artist(artist)
 
     def _on_resize(self, _event: Event) -> None:

@@ -16,7 +16,7 @@ from sightglass.views.scene import Scene
 from .bars import BarPlot
 from .histograms import HistogramPlot, StepHistogramPlot, is_over_steps
 from .images import ImageGrid
-from .layout import FigureText, Layout, Margins
+from .layout import FigureText, Layout
 from .lines import LinePlot
 from .lines_3d import LinePlot3D
 from .matrices import HeatmapPlot
@@ -30,14 +30,8 @@ class Painter(Protocol):
     def animated_artists(self) -> Sequence[Artist]:
         """The artists that change with the values; all others stay the same until a full repaint."""
 
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the plotting area."""
-
     def fits(self, scene: Scene) -> bool:
         """Return whether this painter can draw a scene."""
-
-    def arrange(self) -> None:
-        """Adapt to a layout that moved or was resized."""
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene, and return whether it needs a full repaint."""
@@ -63,7 +57,6 @@ class FigurePainter:
         self._text = FigureText(self.layout)
         self._painter: Painter | None = None
         self._blit = blit
-        self._size = (0.0, 0.0)
 
     @property
     def animated_artists(self) -> list[Artist]:
@@ -79,7 +72,7 @@ class FigurePainter:
     @property
     def n_pixels(self) -> int:
         """The width of the plotting area in pixels."""
-        return max(int(self.layout.room_in[0] * self.layout.figure.dpi), 1)
+        return max(int(self.layout.size_in[0] * self.layout.figure.dpi), 1)
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene.
@@ -97,11 +90,10 @@ class FigurePainter:
                 if self._painter is not None:
                     self._painter.remove()
                 self._painter, whole = painter_of(scene)(self.layout, scene), True
-            painter = self._painter
-            if self._text.paint(scene, painter.margins(scene)) or self._size != self.layout.figure_in or whole:
-                self._size, whole = self.layout.figure_in, True
-                painter.arrange()
-            whole |= painter.paint(scene, ended=ended)
+            whole |= self._text.paint(scene)
+            whole |= self._painter.paint(scene, ended=ended)
+            if whole:
+                self.layout.unsettle()
         if self._blit:
             for artist in self.animated_artists:
                 artist.set_animated(True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 from matplotlib import colors
@@ -14,11 +14,10 @@ from matplotlib.collections import PolyCollection
 
 from sightglass.views.distributions import MAX_COLUMNS, MAX_RIDGES, StepHistograms, over_steps
 from sightglass.views.latest_values import density_of, latest_histogram
-from sightglass.views.palette import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
-from sightglass.views.scene import LatestRecord, Scene
+from sightglass.views.scene import Scene
 
-from .layout import MAX_PANELS, Layout, Margins, remove_artists
+from .layout import MAX_PANELS, Layout, remove_artists
 from .style import color_map_of, plain
 from .ticks import bounded, ends_of, set_ticks
 
@@ -39,25 +38,15 @@ class HistogramPlot:
         set_ticks(self.axes.yaxis)
         self.axes.format_coord = lambda x, y: f"{number(x)}   {number(y)}"
 
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the axes."""
-        return Margins()
-
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
         return scene.view == "histogram" and not is_over_steps(scene)
-
-    def arrange(self) -> None:
-        """Adapt to the layout."""
-        if self.axes is not self._layout.given:
-            self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
         remove_artists(self._artists)
         self._artists = []
-        found = [(item, one) for item in scene.items if (one := latest_histogram(item)) is not None]
-        drawn = [(item, one) for item, one in found if one.total]
+        drawn = [(item, one) for item in scene.items if (one := latest_histogram(item)) is not None and one.total]
         several = len(drawn) > 1
         heights = [bounded(density_of(one) if several else one.counts) for _, one in drawn]
         for (item, one), height in zip(drawn, heights, strict=True):
@@ -73,8 +62,7 @@ class HistogramPlot:
         self.axes.set_xlim(ends_of(x))
         self.axes.set_ylim(low, high * (1.05 if scene.options.y_limits is None else 1))
         quantity = "density" if several else "count"
-        _name_axes(self.axes, "value", quantity)
-        self._artists += self._count_labels(found)
+        self.axes.set(xlabel="value", ylabel=quantity)
         return True
 
     def remove(self) -> None:
@@ -82,21 +70,6 @@ class HistogramPlot:
         remove_artists(self._artists)
         self.axes.set(xlabel="", ylabel="")
         self._layout.drop(self.axes)
-
-    def _count_labels(self, found: list[tuple[LatestRecord, Any]]) -> list[Any]:
-        labels, several = [], len(found) > 1
-        for row, (item, one) in enumerate(found):
-            odd = [f"{n:,} {name}" for name, n in (("NaN", one.n_nan), ("+Inf", one.n_posinf), ("-Inf", one.n_neginf))
-                   if n]  # fmt: skip
-            text = f"{one.total:,} values{', ' + ', '.join(odd) if odd else ''}"
-            color = ALARM if odd else item.color if several else AXIS
-            labels.append(
-                self.axes.annotate(
-                    text, (1, 1), xycoords="axes fraction", xytext=(-4, -6 - 12 * row), textcoords="offset points",
-                    ha="right", va="top", color=color, size=settings["legend.fontsize"], zorder=4,
-                )
-            )  # fmt: skip
-        return labels
 
 
 class StepHistogramPlot:
@@ -110,20 +83,9 @@ class StepHistogramPlot:
         self._panels: list[Axes] = []
         self._artists: list[Artist] = []
 
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the axes."""
-        return Margins(above=0.2 if len(scene.items) > 1 else 0.0)
-
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
         return scene.view == "histogram" and scene.options.over == self._over and is_over_steps(scene)
-
-    def arrange(self) -> None:
-        """Adapt to the layout."""
-        gaps = (0.75, 0.65) if len(self._panels) > 1 else (0.0, 0.0)
-        for axes, box in zip(self._panels, self._layout.panels(max(len(self._panels), 1), gap_in=gaps), strict=False):
-            if axes is not self._layout.given:
-                axes.set_position(box)
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
@@ -133,9 +95,13 @@ class StepHistogramPlot:
         shown = [(item, over) for item in scene.items[:MAX_PANELS]
                  if (over := over_steps(item.values, n_max=n_max, n_bins=N_BINS)) is not None]  # fmt: skip
         self._layout.resize(self._panels, len(shown))
-        self.arrange()
         for axes, (item, over) in zip(self._panels, shown, strict=True):
-            axes.set_title(plain(item.label) if len(shown) > 1 else "", loc="left", color=item.color, pad=3)
+            axes.set_title(
+                plain(item.label) if len(shown) > 1 else "",
+                loc="left",
+                color=item.color,
+                size=settings["axes.labelsize"],
+            )
             if self._over == "ridge":
                 self._ridge(axes, over, item.color)
             else:
@@ -146,7 +112,7 @@ class StepHistogramPlot:
         """Remove all artists."""
         remove_artists(self._artists)
         for axes in self._panels:
-            axes.set_title("", loc="left")
+            axes.set_title("")
             axes.set(xlabel="", ylabel="")
             self._layout.drop(axes)
 
@@ -174,7 +140,7 @@ class StepHistogramPlot:
         at = list(range(n - 1, -1, -every))
         axes.set_yticks([n - 1 - i for i in at], [number(over.steps[i]) for i in at])
         axes.grid(visible=False)
-        _name_axes(axes, "value", "step")
+        axes.set(xlabel="value", ylabel="step")
 
     def _heat(self, axes: Axes, over: StepHistograms) -> None:
         order = np.argsort(over.steps, kind="stable")
@@ -192,15 +158,9 @@ class StepHistogramPlot:
         set_ticks(axes.xaxis)
         set_ticks(axes.yaxis)
         axes.grid(visible=False)
-        _name_axes(axes, "step", "value")
+        axes.set(xlabel="step", ylabel="value")
 
 
 def is_over_steps(scene: Scene) -> bool:
     """Return whether a scene shows histograms over steps."""
     return scene.options.over in ("ridge", "heat") and any(item.values for item in scene.items)
-
-
-def _name_axes(axes: Axes, x: str, y: str) -> None:
-    style = {"color": AXIS, "fontsize": settings["legend.fontsize"], "labelpad": 2}
-    axes.set_xlabel(x, loc="right", **style)
-    axes.set_ylabel(y, loc="top", **style)

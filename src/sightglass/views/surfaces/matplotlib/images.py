@@ -17,7 +17,7 @@ from sightglass.views.palette import AXIS
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
 
-from .layout import Layout, Margins, remove_artists
+from .layout import Layout, remove_artists
 from .style import fitted, plain, width_in
 
 MAX_TILES: Final = 144  # 12 x 12: beyond, images are too small to recognise
@@ -39,36 +39,26 @@ class ImageGrid:
         self.axes = layout.axes()
         self.axes.set_axis_off()
         self._artists: list[Artist] = []
-        self._shown: list[tuple[Any, str]] = []
         self._decoded_figures: dict[int, tuple[Figure, Any]] = {}
-
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the grid."""
-        return Margins(left=0.16, right=0.16, below=0.32)
 
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
         return scene.view == self._view
 
-    def arrange(self) -> None:
-        """Adapt to the layout: another size may need another grid."""
-        if self.axes is not self._layout.given:
-            self.axes.set_position(self._layout.frame.get_position())
-        remove_artists(self._artists)
-        self._artists = []
-        self._lay(self._shown)
-
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
-        self._shown = self._figures(scene) if self._view == "picture" else [
-            one for item in scene.items for one in images_of(item)
-        ]  # fmt: skip
-        self.arrange()
+        remove_artists(self._artists)
+        self._artists = []
+        if self._view == "picture":
+            self._lay(self._figures(scene))
+        else:
+            self._lay([one for item in scene.items for one in images_of(item)])
         return True
 
     def remove(self) -> None:
         """Remove all artists."""
         remove_artists(self._artists)
+        self.axes.set_title("", loc="right")
         if self.axes is self._layout.given:
             self.axes.set_axis_on()
         self._layout.drop(self.axes)
@@ -76,10 +66,11 @@ class ImageGrid:
     def _lay(self, shown: list[tuple[Any, str]]) -> None:
         if not shown:
             return
-        width, height = self._layout.room_in
+        tall, wide = max(p.shape[0] for p, _ in shown), max(p.shape[1] for p, _ in shown)
+        self._say(shown, len(shown))  # some text, for the layout to make room for it
+        width, height = self._layout.room_in(self.axes)
         self.axes.set(xlim=(0, width), ylim=(height, 0), aspect="auto")
         captions = any(caption for _, caption in shown)
-        tall, wide = max(p.shape[0] for p, _ in shown), max(p.shape[1] for p, _ in shown)
         size = settings["legend.fontsize"] - 1
         for n_lines in range(int(captions), MAX_CAPTION_LINES + 1):
             below = CAPTION_IN * n_lines
@@ -107,17 +98,15 @@ class ImageGrid:
                     self.axes.text(x, y + h + CAPTION_IN * (k + 0.75), line, size=size, color=settings["text.color"])
                     for k, line in enumerate(lines)
                 ]
-        self._artists.append(self._key(shown, columns * rows, tall, wide))
+        self._say(shown, columns * rows)
 
-    def _key(self, shown: list[tuple[Any, str]], n_max: int, tall: int, wide: int) -> Any:
+    def _say(self, shown: list[tuple[Any, str]], n_max: int) -> None:
+        tall, wide = max(p.shape[0] for p, _ in shown), max(p.shape[1] for p, _ in shown)
         n, left = len(shown), len(shown) - n_max
         text = f"{n:,} image{'s' if n > 1 else ''} of {tall} × {wide}" if self._view == "images" else ""
         if left > 0:
             text += f"{' · ' if text else ''}{left:,} more do not fit"
-        return self.axes.text(
-            0, -0.2, text, transform=self._layout.corner(0, 0), color=AXIS, size=settings["legend.fontsize"],
-            clip_on=False,
-        )  # fmt: skip
+        self.axes.set_title(text, loc="right", color=AXIS, size=settings["legend.fontsize"])
 
     def _figures(self, scene: Scene) -> list[tuple[Any, str]]:
         found: list[tuple[Any, str]] = []

@@ -25,7 +25,7 @@ from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import MAX_PIXELS, Floats, LineSeries, Scene
 from sightglass.views.thinning import thin
 
-from .layout import DASHES, Layout, Margins, remove_artists
+from .layout import DASHES, Layout, remove_artists
 from .restarts import RestartRules
 from .style import plain, shorten
 from .ticks import bounded, ends_of, set_categories, set_ticks
@@ -87,28 +87,15 @@ class LinePlot:
         found = [*self._restarts.artists, *parts, *self._marks, *self._notes]
         return sorted(found, key=lambda artist: (artist.axes is self._second, artist.get_zorder()))
 
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the axes."""
-        turned = bool(scene.categories) and len(scene.categories) * 0.9 > self._layout.room_in[0]
-        return Margins(right=0.72 if self._second is not None else 0.3, below=0.85 if turned else 0.5)
-
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
         return self._kind == _kind_of(scene) and self._options == scene.options
-
-    def arrange(self) -> None:
-        """Adapt to the layout."""
-        for axes in filter(None, (self.axes, self._second)):
-            if axes is not self._layout.given and self._layout.given is None:
-                axes.set_position(self._layout.frame.get_position())
-        if self._categories:
-            set_categories(self.axes.xaxis, self._categories, room_in=self._layout.room_in[0])
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene, and return whether it needs a full repaint."""
         whole = len(self._lines) != len(scene.series)
         # Strokes dominate the cost of a repaint: in a window, draw no more points than it can show.
-        n_pixels = max(int(self._layout.room_in[0] * self._layout.figure.dpi), 1) if self._layout.live else MAX_PIXELS
+        n_pixels = max(int(self.axes.bbox.width), 1) if self._layout.live else MAX_PIXELS
         while len(self._lines) > len(scene.series):
             self._lines.pop().remove()
         for i, series in enumerate(scene.series):
@@ -140,6 +127,10 @@ class LinePlot:
             self._second.remove()
         self._layout.drop(self.axes)
 
+    @property
+    def _width_in(self) -> float:
+        return float(self.axes.bbox.width / self._layout.figure.dpi)
+
     def _set_scales(self, scene: Scene) -> None:
         options, clock = scene.options, scene.options.x == "wall" and scene.view == "line"
         axes = self.axes
@@ -165,18 +156,17 @@ class LinePlot:
     def _set_labels(self, scene: Scene) -> bool:
         if scene.categories != self._categories:
             self._categories = scene.categories
-            set_categories(self.axes.xaxis, scene.categories, room_in=self._layout.room_in[0])
+            set_categories(self.axes.xaxis, scene.categories, room_in=self._width_in)
             return True
         names = [plain(shorten(name, 60)) for name in (scene.axes[0], scene.side(second=False))]
         right = plain(shorten(scene.side(second=True), 60)) if self._second is not None else ""
-        style: dict[str, Any] = {"color": AXIS, "fontsize": settings["legend.fontsize"], "labelpad": 2}
         if (self.axes.get_xlabel(), self.axes.get_ylabel()) == tuple(names) and right == self._right:
             return False
         # Matplotlib writes the date at the right.
-        self.axes.set_xlabel(names[0], loc="left" if scene.options.x == "wall" else "right", **style)
-        self.axes.set_ylabel(names[1], loc="top", **style)
+        self.axes.set_xlabel(names[0], loc="left" if scene.options.x == "wall" else "right")
+        self.axes.set_ylabel(names[1])
         if self._second is not None:
-            self._second.set_ylabel(right, loc="top", **style)
+            self._second.set_ylabel(right)
         self._right = right
         return True
 
@@ -225,6 +215,7 @@ class LinePlot:
         return _settled_limits(self._limits.get("x"), need, log=options.log_x, pad=0.0, ahead=ahead, exact=ended)
 
     def _changed(self, _axes: Axes) -> None:
+        self._layout.unsettle()  # other ticks, of another width
         if self._is_setting_limits or self._home:
             return
         self._home = dict(self._limits)
@@ -242,7 +233,7 @@ class LinePlot:
             transform=self.axes.get_xaxis_transform(),
         )  # fmt: skip
         self.axes.add_artist(mark)
-        mark.set_clip_on(False)
+        mark.set(clip_on=False, in_layout=False)  # without points it would be at the figure's corner
         return mark
 
     def _paint_marks(self, scene: Scene) -> None:
@@ -256,7 +247,7 @@ class LinePlot:
             xs = np.unique(np.concatenate(parts)) if parts else np.empty(0)
             xs = xs[(xs >= low) & (xs <= high)]
             # At most one mark per `MARK_IN`: more would merge into a bar.
-            slots = np.floor((xs - low) / (high - low) * self._layout.room_in[0] / MARK_IN)
+            slots = np.floor((xs - low) / (high - low) * self._width_in / MARK_IN)
             xs = xs[np.unique(slots, return_index=True)[1]]
             mark.set_data(xs, np.full(len(xs), height))
 
@@ -264,6 +255,7 @@ class LinePlot:
         remove_artists(self._notes)
         self._notes = []
         taken: list[tuple[float, float, float, float]] = []
+        self._layout.room_in(self.axes)  # settles where the points are
         background = self.axes.get_window_extent()
         per_in = self._layout.figure.dpi
         for x, y, text, color in reversed(scene.texts[-MAX_NOTES:]):

@@ -12,9 +12,9 @@ from matplotlib.artist import Artist
 from sightglass.views.scales import Axis, axis_of
 from sightglass.views.scene import LineSeries, Scene
 
-from .layout import DASHES, Layout, Margins, remove_artists
+from .layout import DASHES, Layout, remove_artists
 from .style import plain, shorten
-from .ticks import bounded, ends_of, set_ticks
+from .ticks import NumberFormatter, bounded, ends_of
 
 ANGLES: Final = (24, -56)  # elevation and azimuth at which no axis hides another
 
@@ -34,20 +34,13 @@ class LinePlot3D:
             axis.set_pane_color((0, 0, 0, 0))
             axis._axinfo["grid"].update(color=settings["grid.color"], linewidth=0.5, linestyle="-")
             axis.line.set_color(settings["axes.edgecolor"])
-            set_ticks(axis, n_max=5)
+            axis.set_major_formatter(NumberFormatter())
+            axis.get_major_locator().set_params(nbins=5, steps=[1, 2, 5, 10])
             self.axes.tick_params(axis=name, labelsize=settings["legend.fontsize"] - 1, pad=1)
-
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the axes."""
-        return Margins(left=0.25, right=0.25, below=0.15)
 
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
         return scene.view == "line3d"
-
-    def arrange(self) -> None:
-        """Adapt to the layout."""
-        self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
@@ -62,7 +55,7 @@ class LinePlot3D:
             head.set_data_3d(*(part[-1:] for part in parts))
             head.set(color=series.color, markeredgecolor=settings["axes.facecolor"])
         for name, label in zip("xyz", scene.axes, strict=True):
-            getattr(self.axes, f"set_{name}label")(plain(shorten(label, 40)), fontsize=settings["legend.fontsize"])
+            getattr(self.axes, f"set_{name}label")(plain(shorten(label, 40)))
         options = scene.options
         axes = [
             axis_of([_parts(series)[i] for series in scene.series], clip=options.clip, limits=limits)

@@ -15,7 +15,7 @@ from matplotlib.figure import Figure, SubFigure
 from matplotlib.textpath import text_to_path
 from matplotlib.typing import ColorType
 
-from sightglass.views.palette import DIVERGING, SEQUENTIAL
+from sightglass.views.palette import AXIS, DIVERGING, SEQUENTIAL
 from sightglass.views.theme import rc
 
 SIZE: Final = (8.0, 4.5)
@@ -50,6 +50,13 @@ def rc_params(*, dark: bool, size: str | tuple[float, float] | None = None) -> d
         "path.simplify": True,
         "axes.xmargin": 0.0,
         "axes.ymargin": 0.0,
+        "axes.titlelocation": "left",
+        "axes.labelcolor": AXIS,
+        "axes.labelsize": params["legend.fontsize"],
+        "axes.labelpad": 2.0,
+        "xaxis.labellocation": "right",
+        "yaxis.labellocation": "top",
+        "legend.frameon": False,
     }
 
 

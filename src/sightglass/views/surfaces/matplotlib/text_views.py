@@ -14,7 +14,7 @@ from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import LINE_VIEWS, Scene
 from sightglass.views.tables import rows_of, table_of
 
-from .layout import Layout, Margins, remove_artists
+from .layout import Layout, corner, remove_artists
 from .style import MONO, families, plain, shorten, width_in
 
 ROW_IN: Final = 0.19
@@ -33,26 +33,21 @@ class RecordTable:
         self.axes = layout.axes()
         self.axes.set_axis_off()
         self._artists: list[Artist] = []
-        self._scene = scene
-
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the text."""
-        return Margins(left=0.16, right=0.16, below=0.16)
 
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
         return scene.view == self._view
 
-    def arrange(self) -> None:
-        """Adapt to the layout."""
-        if self.axes is not self._layout.given:
-            self.axes.set_position(self._layout.frame.get_position())
-        self._write(self._scene)
-
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""
-        self._scene = scene
-        self.arrange()
+        remove_artists(self._artists)
+        self._artists = []
+        room = self._layout.room_in(self.axes)
+        n_max = max(int(room[1] / ROW_IN), 1)
+        if scene.view == "table":
+            self._write_table(scene, n_max - 1, room)
+        else:
+            self._write_log(scene, n_max, room[0])
         return True
 
     def remove(self) -> None:
@@ -62,31 +57,22 @@ class RecordTable:
             self.axes.set_axis_on()
         self._layout.drop(self.axes)
 
-    def _write(self, scene: Scene) -> None:
-        remove_artists(self._artists)
-        self._artists = []
-        n_max = max(int(self._layout.room_in[1] / ROW_IN), 1)
-        if scene.view == "table":
-            self._write_table(scene, n_max - 1)
-        else:
-            self._write_log(scene, n_max)
-
-    def _write_log(self, scene: Scene, n_max: int) -> None:
+    def _write_log(self, scene: Scene, n_max: int, width: float) -> None:
         found, char = rows_of(scene, n_max), _char_in()
         step_in = max([4, *(len(number(row.step)) for _, row in found)]) * char
         several = len(scene.items) > 1
         tag_in = max((min(len(item.label), 24) for item, _ in found), default=0) * char + 2 * char if several else 0.0
         at_text = step_in + 2 * char + tag_in
-        n_chars = max(int((self._layout.room_in[0] - at_text) / char), 4)
+        n_chars = max(int((width - at_text) / char), 4)
         for i, (item, row) in enumerate(found):
             self._put(step_in, i, number(row.step), ha="right", color=AXIS)
             if several:
                 self._put(step_in + 2 * char, i, shorten(plain(item.label), 24), color=item.color)
             self._put(at_text, i, plain(_cut(row.value.text, n_chars)), color=settings["text.color"])
 
-    def _write_table(self, scene: Scene, n_max: int) -> None:
+    def _write_table(self, scene: Scene, n_max: int, room: tuple[float, float]) -> None:
         table, char = table_of(scene, n_max), _char_in()
-        at, width, several = 0.0, self._layout.room_in[0], len(scene.items) > 1
+        at, (width, height), several = 0.0, room, len(scene.items) > 1
         for k, (name, numeric) in enumerate(zip(table.names, table.numeric, strict=True)):
             last = k == len(table.names) - 1
             n_left = max(int((width - at) / char), 4)
@@ -102,14 +88,14 @@ class RecordTable:
                 shade = AXIS if k < 2 else color if several and k == 2 else settings["text.color"]
                 self._put(x, i, plain(text), ha=side, color=shade)
             at += (n_chars + 2) * char
-        rule = 1 - ROW_IN / max(self._layout.room_in[1], 0.2)
+        rule = 1 - ROW_IN / height
         self._artists += self.axes.plot([0, 1], [rule, rule], transform=self.axes.transAxes, color=AXIS, lw=0.6)
 
     def _put(self, x: float, row: int, text: str, **style: Any) -> None:
         """Write a text at a distance in inches from the left, in a row counted from the top."""
         self._artists.append(
             self.axes.text(
-                x, -ROW_IN * row - 0.14, text, transform=self._layout.corner(0, 1), size=POINTS,
+                x, -ROW_IN * row - 0.14, text, transform=corner(self.axes), size=POINTS, in_layout=False,
                 family=[*MONO, *families()], **style,
             )
         )  # fmt: skip
@@ -128,18 +114,9 @@ class EmptyPlot:
             0.5, 0.55, "", transform=self.axes.transAxes, color=AXIS, ha="center", va="center", size=11
         )
 
-    def margins(self, scene: Scene) -> Margins:
-        """Return the margins of the text."""
-        return Margins()
-
     def fits(self, scene: Scene) -> bool:
         """Return whether there is nothing to draw."""
         return not has_content(scene)
-
-    def arrange(self) -> None:
-        """Adapt to the layout."""
-        if self.axes is not self._layout.given:
-            self.axes.set_position(self._layout.frame.get_position())
 
     def paint(self, scene: Scene, *, ended: bool) -> bool:
         """Show a scene."""

@@ -11,19 +11,9 @@ import numpy as np
 import numpy.typing as npt
 from matplotlib import dates
 from matplotlib.axis import Axis as MatplotlibAxis
-from matplotlib.ticker import (
-    FixedFormatter,
-    FixedLocator,
-    Formatter,
-    FuncFormatter,
-    Locator,
-    LogLocator,
-    MaxNLocator,
-    NullFormatter,
-    ScalarFormatter,
-)
+from matplotlib.ticker import FixedFormatter, FixedLocator, Formatter, Locator, LogFormatter, LogLocator, MaxNLocator
 
-from sightglass.views.scales import Axis, number
+from sightglass.views.scales import Axis, number, tick_labels
 
 from .style import plain, shorten
 
@@ -43,6 +33,26 @@ class DecadeLocator(LogLocator):  # type: ignore[misc,unused-ignore]
         with np.errstate(over="ignore", under="ignore"):
             found: Any = super().tick_values(vmin, vmax)
         return found[np.isfinite(found) & (found > 0)]
+
+
+class DecadeFormatter(LogFormatter):  # type: ignore[misc,unused-ignore]
+    """Matplotlib's choice of labels on a logarithmic axis: between powers of ten too, if there are few of these."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Format one value."""
+        return number(x) if super().__call__(x, pos) else ""
+
+
+class NumberFormatter(Formatter):  # type: ignore[misc,unused-ignore]
+    """Labels that need no offset at the axis's end, where its name is: 200k instead of 2 with "1e5" far away."""
+
+    def __call__(self, x: float, pos: int | None = None) -> str:
+        """Format one value."""
+        return number(x)
+
+    def format_ticks(self, values: Sequence[float]) -> list[str]:
+        """Format all ticks alike."""
+        return tick_labels(values, float(np.min(np.diff(values)))) if len(values) > 1 else [*map(number, values)]
 
 
 class ClockLocator(Locator):  # type: ignore[misc,unused-ignore]
@@ -96,14 +106,13 @@ def ends_of(axis: Axis | None) -> tuple[float, float]:
     return (low, high) if high > low else (low, low + (abs(low) * 1e-9 or 1e-300))
 
 
-def set_ticks(axis: MatplotlibAxis, *, log: bool = False, clock: bool = False, n_max: int | None = None) -> None:
-    """Set the ticks of an axis.
+def set_ticks(axis: MatplotlibAxis, *, log: bool = False, clock: bool = False) -> None:
+    """Set the ticks of an axis: where Matplotlib has them, with numbers as on all surfaces.
 
     Args:
         axis: A Matplotlib axis.
         log: Whether it is logarithmic.
         clock: Whether its values are seconds since the Unix epoch.
-        n_max: How many intervals there are at most; by default as many as fit.
     """
     if clock:
         days = DATES.AutoDateLocator(tz=datetime.now().astimezone().tzinfo, minticks=3, maxticks=10)
@@ -112,11 +121,11 @@ def set_ticks(axis: MatplotlibAxis, *, log: bool = False, clock: bool = False, n
     elif log:
         axis.set_major_locator(DecadeLocator())
         axis.set_minor_locator(DecadeLocator(subs=range(2, 10)))
-        axis.set_minor_formatter(NullFormatter())
-        axis.set_major_formatter(FuncFormatter(lambda x, _: number(x)))
+        axis.set_major_formatter(DecadeFormatter())
+        axis.set_minor_formatter(DecadeFormatter())
     else:
-        axis.set_major_locator(MaxNLocator(nbins=n_max or "auto", steps=[1, 2, 5, 10]))
-        axis.set_major_formatter(ScalarFormatter(useMathText=False))
+        axis.set_major_locator(MaxNLocator("auto", steps=[1, 2, 5, 10]))
+        axis.set_major_formatter(NumberFormatter())
 
 
 def set_categories(axis: MatplotlibAxis, categories: Sequence[str], *, room_in: float) -> None:

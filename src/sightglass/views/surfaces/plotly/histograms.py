@@ -61,17 +61,16 @@ def _outline(item: LatestRecord, h: Histogram, style: PlotlyStyle) -> Json:
 def _ridges(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw one outline per step, the newest in front."""
     traces: list[Json] = []
-    steps: dict[int, str] = {}
-    for item in scene.items:
-        spread = over_steps(item.values, n_max=MAX_RIDGES)
-        if spread is None:
-            continue
+    found = [(item, spread) for item in scene.items if (spread := over_steps(item.values, n_max=MAX_RIDGES))]
+    alone = len(found) == 1
+    # From the newest on; several streams share the steps.
+    steps = list(found[0][1].steps[::-1]) if alone else sorted({s for _, one in found for s in one.steps}, reverse=True)
+    for item, spread in found:
         middles, n = spread.edges[1:] / 2 + spread.edges[:-1] / 2, len(spread.steps)
         parts = _shares(spread)
         tallest = float(parts.max()) or 1.0
         for i, (step, shares) in enumerate(zip(spread.steps, parts, strict=True)):
-            floor = n - 1 - i
-            steps[floor] = number(step)
+            floor = n - 1 - i if alone else steps.index(step)
             strength = 0.3 + 0.7 * (i + 1) / n
             x = np.concatenate([middles[:1], middles, middles[-1:]])
             y = floor + np.concatenate([[0.0], shares / tallest * RIDGE_HEIGHT, [0.0]])
@@ -85,8 +84,8 @@ def _ridges(scene: Scene, style: PlotlyStyle) -> FigureData:
     x_axis = titled(
         axis(style, showgrid=False, showline=True, ticks="outside", ticklen=4, tickcolor=style.grid), "value"
     )
-    shown = sorted(steps)[:: max(1, -(-len(steps) // 12))]
-    y_axis = axis(style, showgrid=False, tickvals=shown, ticktext=[steps[at] for at in shown])
+    shown = range(0, len(steps), max(1, -(-len(steps) // 12)))
+    y_axis = axis(style, showgrid=False, tickvals=[*shown], ticktext=[number(steps[at]) for at in shown])
     layout = {"xaxis": titled(x_axis, "value"), "yaxis": titled(y_axis, "step"), "hovermode": "closest"}
     _limit(scene, layout, y=False)
     return FigureData(traces=traces, layout=layout)

@@ -53,7 +53,7 @@ def draw_heatmap(scene: Scene, style: PlotlyStyle) -> FigureData:
         traces.append(_heat(item, cells, matrix.shape, style, n=n, share=share, alone=len(shown) == 1))
         layout |= _cell_axes(cells.shape, style, n=n, share=share, title=item.label if len(shown) > 1 else "")
     ratio = max((m.shape[0] / m.shape[1] for _, m in shown), default=1) / max(len(shown), 1)
-    layout |= {"height": round(min(max(WIDTH * ratio, 220), 480)), "margin": {"t": 24 if len(shown) > 1 else 12}}
+    layout |= {"height": round(min(max(WIDTH * ratio, 220), 480))}
     return FigureData(traces=traces, layout=layout | {"hovermode": "closest"}, notices=tuple(notices))
 
 
@@ -88,7 +88,6 @@ def draw_images(scene: Scene, style: PlotlyStyle) -> FigureData:
             })  # fmt: skip
     layout = {
         "xaxis": bare(), "yaxis": bare(), "images": images, "annotations": captions, "height": n_down * row,
-        "margin": {"b": -28},
     }  # fmt: skip
     more = (f"{len(found) - MAX_IMAGES:,} more images are not drawn",) if len(found) > MAX_IMAGES else ()
     return FigureData(traces=[dict(NO_TRACE)], layout=layout, notices=more)
@@ -116,7 +115,7 @@ def draw_picture(scene: Scene, style: PlotlyStyle) -> FigureData:
     notices = [f"{item.label}: {one.media_type}, {len(one.data) / 1000:,.1f} kB, at step {number(item.record.step)}, "
                "which browsers cannot embed" for item, one in figures
                if one.media_type not in SHOWN_TYPES and item.record is not None]  # fmt: skip
-    layout: Json = {"xaxis": bare(), "yaxis": bare(), "images": images, "height": 420, "margin": {"b": -28}}
+    layout: Json = {"xaxis": bare(), "yaxis": bare(), "images": images, "height": 420}
     return FigureData(traces=[dict(NO_TRACE)], layout=layout, notices=tuple(notices))
 
 

@@ -15,14 +15,16 @@ from .figure_data import FigureData
 from .histograms import draw_histogram
 from .images import draw_heatmap, draw_images, draw_picture
 from .lines import draw_lines, draw_lines_3d, draw_paths
-from .style import Json, PlotlyStyle, bare, base, plain, style_of
+from .style import PAD, Json, PlotlyStyle, bare, base, plain, style_of
 from .text_views import draw_records
 
 HEIGHT: Final = 400
 MAX_NOTICES: Final = 4
-MAX_ON_TOP: Final = 6  # entries of a legend above the chart; more go to its right
-NOTICE_ROW: Final = 16
+HEAD: Final = (
+    84  # the height of the title and what is below it, in CSS pixels, for views whose height is their content's
+)
 WRAP: Final = 110
+MAX_TITLE: Final = 70  # characters: about the width of a notebook
 
 PAINTERS: Final[Mapping[ViewName, Callable[[Scene, PlotlyStyle], FigureData]]] = {
     "line": draw_lines,
@@ -50,61 +52,41 @@ def draw(scene: Scene, *, height: int | None = None) -> FigureData:
     style = style_of(dark=scene.options.dark)
     inner = PAINTERS[scene.view](scene, style) if scene.view else FigureData()
     layout = base(style) | {"annotations": [], "images": []} | inner.layout
-    more = layout.pop("margin", {})
     if not inner.traces:
         layout |= _waiting(scene, style)
     keys = [trace for trace in inner.traces if trace.get("showlegend") and trace.get("name")]
     notices = [*scene.notices, *inner.notices]
-    footer = _footer(notices, style)
-    on_top = _has_legend(scene, keys) and len(keys) <= MAX_ON_TOP
-    top, bottom = 64 + (24 if on_top else 0) + more.get("t", 0), 44 + more.get("b", 0)
-    if footer:
-        layout["annotations"] = [*layout["annotations"], footer | {"yshift": -bottom}]
-        bottom += NOTICE_ROW * (footer["text"].count("<br>") + 1) + 6
-    layout["title"] = _title(scene, style, keys)
+    layout["title"] = _title(scene, style, keys, notices)
     layout["showlegend"] = _has_legend(scene, keys)
-    layout["legend"] = {**layout["legend"], **_legend_position(on_top=on_top)}
-    layout["margin"] = {"l": 24, "r": 24, "t": top, "b": bottom, "pad": 0}
     drawn = layout.pop("height", None)
-    layout["height"] = height or (drawn + top + bottom if drawn else HEIGHT)
+    layout["height"] = height or (drawn + HEAD if drawn else HEIGHT)
     # Constant for a view, so that Plotly preserves the viewer's zoom and hidden lines while values arrive.
     layout["uirevision"] = f"{scene.view}"
     return FigureData(traces=inner.traces, layout=layout, notices=tuple(notices))
 
 
-def _title(scene: Scene, style: PlotlyStyle, keys: list[Json]) -> Json:
-    text = f"<b>{plain(scene.title, n_max=100)}</b>"
+def _title(scene: Scene, style: PlotlyStyle, keys: list[Json], notices: list[str]) -> Json:
+    """Return the title, and below it what is shown and the notices; Plotly makes room for all of them."""
+    text = f"<b>{plain(scene.title, n_max=MAX_TITLE)}</b>"
     named = [series for series in scene.series if series.label]
     if len(named) == 1 and not _has_legend(scene, keys):
         one = named[0]
         color = ALARM if "NaN" in one.value or "Inf" in one.value else one.color
         state = f" ({plain(one.state)})" if one.state else ""
         text += f'  <span style="color: {color}">{plain(one.value)}</span>{state}'
-    text += f'<br><span style="color: {style.muted}; font-size: 12px">{plain(scene.subtitle, n_max=120)}</span>'
-    position = {"x": 0, "xref": "container", "y": 1, "yref": "container", "xanchor": "left", "yanchor": "top"}
-    font = {"size": 15, "color": style.text_color}
-    return {"text": text, "font": font, "pad": {"l": 20, "t": 22}, **position}
+    more = [f"and {len(notices) - MAX_NOTICES} more"] if len(notices) > MAX_NOTICES else []
+    rows = [line for notice in (*notices[:MAX_NOTICES], *more) for line in textwrap.wrap(notice, WRAP, max_lines=3)]
+    below = "<br>".join(plain(row, n_max=WRAP + 1) for row in (scene.subtitle, *rows) if row)
+    return {
+        "text": text, "font": {"size": 15, "color": style.text_color}, "automargin": True,
+        "subtitle": {"text": below, "font": {"size": 12, "color": style.muted}},
+        "x": 0, "xref": "container", "xanchor": "left", "yref": "container", "pad": {"l": PAD, "t": PAD, "b": PAD},
+    }  # fmt: skip
 
 
 def _has_legend(scene: Scene, keys: list[Json]) -> bool:
     named = [series.label for series in scene.series if series.label]
     return len(keys) > 1 or (bool(named) and bool(keys) and named != [scene.title])
-
-
-def _legend_position(*, on_top: bool) -> Json:
-    if on_top:
-        return {"orientation": "h", "x": 0, "xanchor": "left", "y": 1.0, "yanchor": "bottom"}
-    return {"orientation": "v", "x": 1.01, "xanchor": "left", "y": 1, "yanchor": "top"}
-
-
-def _footer(notices: list[str], style: PlotlyStyle) -> Json:
-    if not notices:
-        return {}
-    more = [f"and {len(notices) - MAX_NOTICES} more"] if len(notices) > MAX_NOTICES else []
-    rows = [line for notice in (*notices[:MAX_NOTICES], *more) for line in textwrap.wrap(notice, WRAP, max_lines=3)]
-    text = "<br>".join(plain(row, n_max=WRAP + 1) for row in rows)
-    position = {"x": 0, "xref": "paper", "y": 0, "yref": "paper", "xanchor": "left", "yanchor": "top"}
-    return {"text": text, "showarrow": False, "align": "left", "font": {"color": style.muted, "size": 11}, **position}
 
 
 def _waiting(scene: Scene, style: PlotlyStyle) -> Json:

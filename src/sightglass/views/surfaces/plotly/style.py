@@ -25,6 +25,7 @@ DIVERGING_LIGHT: Final = (
     "#2166ac", "#4393c3", "#92c5de", "#d1e5f0", "#f7f7f7", "#fddbc7", "#f4a582", "#d6604d", "#b2182b",
 )  # fmt: skip
 MAX_NAME: Final = 80
+PAD: Final = 16  # around everything, in CSS pixels
 
 Floats = npt.NDArray[np.float64]
 Json = dict[str, Any]
@@ -151,6 +152,8 @@ def base(style: PlotlyStyle) -> Json:
             "bgcolor": "rgba(0, 0, 0, 0)",
             "itemsizing": "constant",
         },
+        # Plotly widens these for axes, titles and legends.
+        "margin": {"l": PAD, "r": PAD, "t": PAD, "b": PAD},
         "autosize": True,
         "dragmode": "zoom",
     }

@@ -42,7 +42,7 @@ def draw_records(scene: Scene, style: PlotlyStyle) -> FigureData:
         "cells": {**quiet, "values": columns, "align": align, "font": {"family": MONO, "color": inks, "size": 12}},
     }  # fmt: skip
     more = (f"{table.n_more:,} more names have no column",) if table.n_more else ()
-    return FigureData(traces=[trace], layout={"margin": {"b": -28}}, notices=more)
+    return FigureData(traces=[trace], notices=more)
 
 
 def _log_of(scene: Scene) -> Table:
