@@ -3,7 +3,7 @@
 The rule: queries take at most 20 ms of the training thread for an event, plus a block of 1 ms, and 64 MiB plus one copy
 of the largest observable. Each query is asked alone, of a run in another process, beside a cheap one of another client.
 
-All kinds of arrays take many minutes; `HARM=NumPy` measures those with this word in their names alone.
+Each kind of arrays takes some minutes; `HARM=JAX` measures those with this word in their names alone.
 """
 
 from __future__ import annotations
@@ -37,6 +37,8 @@ for the loop that talks to clients."""
 DEADLINE_S: Final = 60.0  # an event that takes this long is stopped, together with its process
 START_S: Final = 120.0  # to import a library and make the observables
 SETTLE_S: Final = 10.0  # for what was evaluated to arrive
+LATE_S: Final = 0.2  # the run says what it has sent, so this is for windows that are still open
+MAX_ASKED_S: Final = 240.0  # a bench that takes longer is not run
 N_WORST: Final = 12
 BYSTANDER: Final = "b.one + b.step"
 MB: Final = 10**6
@@ -75,8 +77,12 @@ def measure() -> Iterator[Claim]:
         if only not in title:
             continue
         with tempfile.TemporaryDirectory(prefix="sgh") as folder, Host(kind, n_bytes, folder) as host:
+            began_s = time.monotonic()
             costs = [host.ask(name, case) for name, case in NASTY.items()]
+            if kind == "jax":  # until they are compiled, events wait, and are counted if too many do
+                costs += [host.ask(text, text) for text in CHEAP]
             cheap = {text: host.ask(text, text) for text in CHEAP}
+            asked_s = time.monotonic() - began_s
         event = observables("numpy", n_bytes)
         yield from _rows(title, costs, MAX_BYTES + n_bytes)
         wrong = [
@@ -85,6 +91,8 @@ def measure() -> Iterator[Claim]:
         yield f"  cheap queries not answered exactly, of {len(CHEAP)}", len(wrong), "", 0
         for text in wrong:
             yield f"    {text[:36]} [{cheap[text].outcome[:12]}]", cheap[text].event_s * 1e3, "ms", None
+        yield "  to ask them all", asked_s, "s", MAX_ASKED_S
+        yield "  load meanwhile", os.getloadavg()[0], "", None
 
 
 def _rows(title: str, costs: list[Cost], max_bytes: int) -> Iterator[Claim]:
@@ -226,9 +234,14 @@ def _outcome(streams: list[sg.Stream], said: dict[str, Any]) -> str:
     """Return what came of the queries: of several, of the worst one."""
     deadline_s, counts = time.monotonic() + SETTLE_S, []
     for stream in streams:
-        with contextlib.suppress(sg.SightglassError, TimeoutError):
-            stream.wait(len(said["events_s"]), timeout_s=max(0.0, min(0.2, deadline_s - time.monotonic())))
-        counts.append(stream.statistics())
+        count = stream.statistics()
+        n_missing = len(said["events_s"]) - count.n_records - count.n_skipped - count.n_dropped - count.n_errors
+        if n_missing > 0 and stream.error is None:
+            with contextlib.suppress(sg.SightglassError, TimeoutError):
+                left_s = max(0.0, deadline_s - time.monotonic())
+                stream.wait(count.n_records + n_missing, timeout_s=min(LATE_S, left_s))
+            count = stream.statistics()
+        counts.append(count)
     if any(stream.error is not None for stream in streams) or any(c.n_errors for c in counts):
         return "refused"
     if any(c.n_skipped for c in counts):

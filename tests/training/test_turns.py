@@ -11,6 +11,7 @@ import pytest
 
 from sightglass.core.errors import PriceError
 from sightglass.query.costs import MODEL
+from sightglass.training.aside import AsideEvaluation
 from sightglass.training.turns import PATIENCE, Turns
 
 LARGE = np.ones(4_000_000)
@@ -171,6 +172,22 @@ def test_tensors_are_answered_aside_as_they_are_elsewhere(place, dtype, monkeypa
     value = stream.take_rows()[-1][3]
     assert place.telemetry.aside.held_bytes > x.nbytes
     assert [torch.as_tensor(one).tolist() for one in value] == [*wanted, 8_000_000]
+
+
+def test_arrays_of_jax_are_answered_aside_without_compilation(place, monkeypatch):
+    jnp = pytest.importorskip("jax.numpy")
+    monkeypatch.setattr(MODEL, "machine", 1.0)
+    x, dear = jnp.arange(4_000_000) % 7.0, " + ".join(["(b.x == b.x).sum()"] * 4)
+    stream = place.ask(f"on('batch').map(lambda b: [b.x[:3], b.x.max(), {dear}])")
+    n = 0
+    while not stream.rows and n < 20:
+        place.observe("batch", x=x)
+        place.telemetry.flush(30.0)
+        place.clock.pass_(0.01)
+        n += 1
+    values = [np.asarray(one).tolist() for one in stream.take_rows()[-1][3]]
+    assert values == [[0.0, 1.0, 2.0], 6.0, 16_000_000]
+    assert isinstance(stream._aside, AsideEvaluation)
 
 
 PICKS = """

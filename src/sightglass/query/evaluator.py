@@ -24,6 +24,7 @@ from sightglass.core.values import Value, array_kind, type_name
 
 from . import expressions as e
 from .access import attribute, item
+from .array_spec import n_sliced
 from .arrays import operand, readable
 from .blocks import MIN_ITEMS, Blocks
 from .costs import PLAIN_COST
@@ -192,6 +193,7 @@ class _Compiler:
                 if _picks(index):
                     meter.makes(n, value)
             if kind == "jax":
+                meter.spend(ROUGH_NS + ROUGH * n_sliced(value.shape, index))
                 meter.operates(place, (value, index), by_value=True)
             return item(value, index)
 

@@ -60,6 +60,7 @@ LISTED_NS: Final = 2_000.0  # to make an item of a result, and to count its byte
 READ_NS: Final = 2_000.0  # to check that an array can be read
 ITEM_NS: Final = 50.0  # to pass by an item of a list
 PICK: Final = OperationCost(ns=8.0, result="flat")
+SLICE: Final = OperationCost(ns=0.5, result="flat")  # JAX copies what others only refer to
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
 FUSED: Final = frozenset(("sum", "prod", "mean", "norm", "min", "max", "any", "all", "var", "std"))
 TEMPORARY: Final = frozenset(("norm", "var", "std"))
@@ -314,6 +315,10 @@ class _Walk:
             return value
         whole = any(part is ... for part in parts)
         view = value.placeholder()[tuple(parts if whole else (*parts, ...))]  # never an item, which has no memory
+        if value.kind == "jax" and view.shape != value.shape:
+            return self.result("[…]", SLICE, [value.like(*view.shape, owned=value.owned)]).like(
+                *view.shape, owned=view.size * value.itemsize
+            )
         return value.like(
             *view.shape, owned=value.owned, strided=value.strided or is_strided(view, "numpy"), reverse=value.reverse
         )

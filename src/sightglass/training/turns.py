@@ -19,6 +19,7 @@ from .subscription import Subscription
 
 PART_OF_EVENT: Final = 0.1  # a training that takes a second for a step does not notice a tenth of it
 N_INTERVALS: Final = 32  # the median of these is not moved by an evaluation or a checkpoint in between
+TURN_S: Final = 0.00001  # of a query: to give it a turn or to skip it, and to look after its rows and its cost
 FIRST_S: Final = 0.002  # to find out that a query which was never evaluated is too expensive
 CHEAP_S: Final = 0.0002  # a hundred of these fit into an event: whatever others ask, they are not skipped
 PATIENCE: Final = 32  # events after which an expensive query goes first: the others lose at most 3 % of theirs
@@ -74,9 +75,10 @@ class Turns:
         skip: Callable[[Subscription], object],
     ) -> None:
         """Call `post` for the queries that fit into the event together, and `skip` for the others."""
-        limit_s, left_s = self.limit_s, self.allowed_s
+        turns = sorted(subscriptions, key=_turn)
+        limit_s, left_s = self.limit_s, max(self.allowed_s / 2, self.allowed_s - TURN_S * (len(turns) - 1))
         until_s = self._cpu_s() + left_s
-        for subscription in sorted(subscriptions, key=_turn):
+        for subscription in turns:
             if subscription.suspended:
                 continue
             least_s = 0.0 if subscription.n_seen else FIRST_S
