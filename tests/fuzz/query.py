@@ -61,11 +61,11 @@ def evaluate(asked: Query) -> None:
         if not subscription.suspended:
             subscription.post(i, i, float(i), observables(i))
         if i % 2:
-            subscription.boundary("epoch")
-    subscription.end_group()
-    subscription.finish()
+            subscription.tail.boundary("epoch")
+    subscription.tail.end_group()
+    subscription.tail.finish()
     check_error(subscription)
-    rows = subscription.take_rows()
+    rows = subscription.rows.take()
     if rows:
         with contextlib.suppress(UnsendableError):
             for frames in messages.encode_blocks(1, of_rows(rows)):

@@ -77,7 +77,9 @@ class QueriedRun:
         """Wait for calls in progress, and return the new records."""
         self.run.flush(PATIENCE_S)
         made = [
-            answer.n_rows for answer in self.telemetry.subscriptions.active.values() if answer.query.key == stream.query
+            answer.rows.n_made
+            for answer in self.telemetry.subscriptions.active.values()
+            if answer.query.key == stream.query
         ]
         if made and made[0]:
             until(lambda: stream.ended or (stream.latest and stream.latest.index + 1 >= made[0]), "the last record")

@@ -800,7 +800,7 @@ def test_queries_recorded_from_the_start_are_recorded(tmp_path):
     queried = QueriedRun(dir=tmp_path, record=["batch.loss"])
     step = live(jax.jit(halve), queried.run)
     answers = queried.telemetry.subscriptions.active
-    until(lambda: (step(x3()), any(answer.n_rows for answer in answers.values()))[1])
+    until(lambda: (step(x3()), any(answer.rows.n_made for answer in answers.values()))[1])
     step(2 * x3())
     queried.close()
     with sg.open(queried.run.directory) as old:

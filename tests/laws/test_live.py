@@ -48,7 +48,7 @@ def n_records(run: Any, stream: Any) -> int:
     """Wait until all that was evaluated so far is here, and return how many records that is."""
     run.flush()
     answers = wiring(run).telemetry.subscriptions.active.values()
-    n = next((answer.n_rows for answer in answers if answer.query.key == stream.query), 0)
+    n = next((answer.rows.n_made for answer in answers if answer.query.key == stream.query), 0)
     until(lambda: stream.ended or len(stream.records()) >= n)
     return n
 

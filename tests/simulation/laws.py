@@ -23,7 +23,7 @@ from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.training import clients as run_clients
-from sightglass.training import commands, io_loop, subscription
+from sightglass.training import commands, io_loop, tail, unsent_rows
 from sightglass.training.agent import Agent
 
 from .clients import Asked, Client, Visit
@@ -282,12 +282,13 @@ class Laws:
         n_pending = len(wiring.telemetry.commands.queue.pending)
         self._require("commands are bounded", n_pending <= commands.MAX_PENDING + n_clients, str(n_pending))
         for active in wiring.telemetry.subscriptions.active.values():
-            bounded = len(active.rows) <= subscription.MAX_UNSENT_ROWS + 200  # looked at every millisecond
+            bounded = len(active.rows) <= unsent_rows.MAX_UNSENT_ROWS + 200  # looked at every millisecond
             self._require("rows are bounded", bounded, f"{active.query}: {len(active.rows)}")
-            bounded = active._n_deferred <= subscription.MAX_DEFERRED
-            self._require("deferred work is bounded", bounded, f"{active.query}: {active._n_deferred}")
-            bounded = len(active.backlog) <= active._limits.max_backlog_records
-            self._require("the backlog is bounded", bounded, f"{active.query}: {len(active.backlog)}")
+            bounded = active.tail.n_deferred <= tail.MAX_DEFERRED
+            self._require("deferred work is bounded", bounded, f"{active.query}: {active.tail.n_deferred}")
+            n_kept = len(wiring.agent._subscriptions._backlogs[active.id].records)
+            bounded = n_kept <= active._limits.max_backlog_records
+            self._require("the backlog is bounded", bounded, f"{active.query}: {n_kept}")
         if not (self._program.closing or self._errors):
             self._freed(wiring.agent)
 

@@ -26,6 +26,7 @@ from sightglass.training.client_commands import ClientCommands
 from sightglass.training.clients import Clients
 from sightglass.training.io_loop import IoLoop, SendQueue
 from sightglass.training.subscription import Subscription
+from sightglass.training.unsent_rows import UnsentRows
 
 from .network import Weather
 
@@ -34,22 +35,22 @@ Planted = AbstractContextManager[Any]
 
 def record_dropped_uncounted() -> Planted:
     """Leave out a record now and then, without a hole in the numbers."""
-    emit = Subscription._emit
+    emit = UnsentRows.emit
 
-    def leaky(self: Subscription, items: Sequence[PipelineItem]) -> None:
+    def leaky(self: UnsentRows, items: Sequence[PipelineItem]) -> None:
         emit(self, [item for item in items if item.ordinal % 10 != 9])
 
-    return mock.patch.object(Subscription, "_emit", leaky)
+    return mock.patch.object(UnsentRows, "emit", leaky)
 
 
 def record_made_twice() -> Planted:
     """Make a record twice, with two numbers."""
-    emit = Subscription._emit
+    emit = UnsentRows.emit
 
-    def repeating(self: Subscription, items: Sequence[PipelineItem]) -> None:
+    def repeating(self: UnsentRows, items: Sequence[PipelineItem]) -> None:
         emit(self, [item for item in items for _ in range(2 if item.ordinal % 10 == 9 else 1)])
 
-    return mock.patch.object(Subscription, "_emit", repeating)
+    return mock.patch.object(UnsentRows, "emit", repeating)
 
 
 def command_applied_twice() -> Planted:
@@ -121,7 +122,7 @@ def number_wrong_after_a_split() -> Planted:
 
     def hasty(self: Subscription, id: int) -> Subscription:
         other = fork(self, id)
-        other.n_rows += 1
+        other.rows.n_made += 1
         return other
 
     return mock.patch.object(Subscription, "fork", hasty)
@@ -129,13 +130,13 @@ def number_wrong_after_a_split() -> Planted:
 
 def row_lost_on_the_way_to_the_loop() -> Planted:
     """Clear the rows that came while the others were taken away."""
-    take = Subscription.take_rows
+    take = UnsentRows.take
 
-    def clearing(self: Subscription) -> list[Row]:
+    def clearing(self: UnsentRows) -> list[Row]:
         rows = take(self)
         return rows[:-1] if len(rows) > 3 else rows
 
-    return mock.patch.object(Subscription, "take_rows", clearing)
+    return mock.patch.object(UnsentRows, "take", clearing)
 
 
 def loop_dies_of_an_exception() -> Planted:

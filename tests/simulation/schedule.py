@@ -20,7 +20,7 @@ from unittest import mock
 
 from sightglass.client import reconnect
 from sightglass.training import clients as run_clients
-from sightglass.training import io_loop, subscription
+from sightglass.training import io_loop, tail, unsent_rows
 from sightglass.training.wiring import Machine
 
 from .clients import Client, join_later
@@ -248,7 +248,7 @@ def limits(plan: Plan) -> Iterator[None]:
         values += [
             (io_loop, "MAX_OUTBOX_MESSAGES", 12), (io_loop, "MAX_OUTBOX_BYTES", 5_000),
             (io_loop, "MAX_OUTBOXES_BYTES", 8_000),
-            (subscription, "MAX_UNSENT_ROWS", 50), (subscription, "MAX_DEFERRED", 8),
+            (unsent_rows, "MAX_UNSENT_ROWS", 50), (tail, "MAX_DEFERRED", 8),
         ]  # fmt: skip
     with contextlib.ExitStack() as stack:
         for module, name, value in values:

@@ -15,6 +15,7 @@ from sightglass.core.clock import SystemClock
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import Evaluation
 from sightglass.training.run import wiring
+from sightglass.training.stream_backlog import StreamBacklog
 from sightglass.training.subscription import Subscription
 
 # Without PyTorch, which `make test TORCH=` goes without, there is nothing to test here.
@@ -38,6 +39,10 @@ class Desk:
     def __init__(self, **options: Any) -> None:
         self.run = sg.init("t", **{"budget": None, **options})
         self.telemetry = wiring(self.run).telemetry
+        agent = wiring(self.run).agent
+        assert agent is not None
+        self._agents = agent._subscriptions._backlogs
+        self._backlogs: dict[int, StreamBacklog] = {}
         self._numbers = itertools.count(1000)
 
     def ask(self, text: str, *, confirmed: bool = False) -> Subscription:
@@ -52,6 +57,7 @@ class Desk:
             defer=self.telemetry.deferred.defer,
         )
         answer.may_compile = confirmed
+        self._agents[answer.id] = self._backlogs[answer.id] = StreamBacklog()
         self.telemetry.open(answer)
         return answer
 
@@ -64,13 +70,13 @@ class Desk:
         """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
         self.telemetry.flush(10.0)
         deadline_s = time.monotonic() + 10.0
-        while len(values := self._values(answer)) < answer.n_rows:
-            assert time.monotonic() < deadline_s, f"{len(values)} of {answer.n_rows} rows"
+        while len(values := self._values(answer)) < answer.rows.n_made:
+            assert time.monotonic() < deadline_s, f"{len(values)} of {answer.rows.n_made} rows"
         return list(values.values())
 
     def _values(self, answer: Subscription) -> dict[int, Any]:
         waiting = {row[0]: row[3] for row in answer.rows.copy()}
-        taken = answer.backlog.since(0)[1]
+        taken = self._backlogs[answer.id].since(0)
         return dict(zip(taken.numbers.tolist(), taken.values, strict=True)) | waiting
 
     def one(self, answer: Subscription) -> Any:

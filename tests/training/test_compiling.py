@@ -41,7 +41,7 @@ def test_nothing_is_compiled_on_the_training_thread(bench, compiled_by, text):
         assert threading.get_ident() not in compiled_by
         place.telemetry.flush(30.0)
         place.clock.pass_(0.01)
-    assert [row[1] for row in stream.take_rows()] == [0, 1, 2, 3]
+    assert [row[1] for row in stream.rows.take()] == [0, 1, 2, 3]
     assert (stream.n_skipped, stream.n_errors) == (0, 0)
 
 
@@ -54,7 +54,7 @@ def test_a_new_shape_is_compiled_aside_too(bench, compiled_by):
         place.observe("batch", x=x)
         assert threading.get_ident() not in compiled_by
         place.telemetry.flush(30.0)
-    assert [row[3] for row in stream.take_rows()] == [3.0 * (3 * 2_003 + 2_004)]
+    assert [row[3] for row in stream.rows.take()] == [3.0 * (3 * 2_003 + 2_004)]
 
 
 def test_an_array_that_was_donated_meanwhile_costs_its_event_only(bench):
@@ -69,5 +69,5 @@ def test_an_array_that_was_donated_meanwhile_costs_its_event_only(bench):
     place.telemetry.flush(30.0)
     place.observe("batch", x=jax.device_put(jax.numpy.ones(3_001).__array__()), step=1)
     place.telemetry.flush(30.0)
-    assert [(row[1], row[3]) for row in stream.take_rows()] == [(1, 6.0)]
+    assert [(row[1], row[3]) for row in stream.rows.take()] == [(1, 6.0)]
     assert (stream.n_skipped, stream.n_errors) == (1, 0)

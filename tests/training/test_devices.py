@@ -163,7 +163,7 @@ def test_three_unreadable_buffers_in_a_row_suspend(bench, device):
 
 
 def test_what_waits_is_bounded_and_counted(bench, device, monkeypatch):
-    monkeypatch.setattr("sightglass.training.subscription.MAX_DEFERRED", 10)
+    monkeypatch.setattr("sightglass.training.tail.MAX_DEFERRED", 10)
     b = bench()
     subscription = b.ask("batch.loss")
     count = b.ask("on('batch').map(lambda e: e.loss).count(every=20)")
@@ -172,7 +172,7 @@ def test_what_waits_is_bounded_and_counted(bench, device, monkeypatch):
     device.gate.set()
     b.telemetry.flush(10)
     assert rows(subscription) == [(i, i, float(i)) for i in range(10)]
-    assert (subscription.n_dropped, count.n_dropped) == (30, 30)
+    assert (subscription.rows.n_dropped, count.rows.n_dropped) == (30, 30)
     assert [(row[3], row[4][1]) for row in count.rows] == [(10, False), (0, False)]
     b.observe("batch", loss=Buffer(device, 40.0))
     b.telemetry.flush(10)
@@ -191,12 +191,12 @@ def test_what_waits_is_bounded_in_bytes_and_costs_small_results_nothing(bench, d
         b.observe("batch", **arrays, loss=Buffer(device, float(i)))
         waiting = sum(one.waiting_bytes for one in (*large, small))
         assert 48 * 10**6 <= waiting <= MAX_BYTES + x.nbytes
-    assert sum(one.n_dropped for one in large) == 45 - waiting // x.nbytes
+    assert sum(one.rows.n_dropped for one in large) == 45 - waiting // x.nbytes
     device.gate.set()
     b.telemetry.flush(10)
     assert rows(small) == [(i, i, float(i)) for i in range(5)]
     for one in large:
-        assert len(one.take_rows()) == 5 - one.n_dropped
+        assert len(one.rows.take()) == 5 - one.rows.n_dropped
         assert one.waiting_bytes == 0
     b.observe("batch", **arrays, loss=Buffer(device, 5.0))
     b.telemetry.flush(10)
@@ -211,7 +211,7 @@ def test_a_fork_gets_what_is_on_its_way(bench, device):
         b.observe("batch", loss=Buffer(device, float(i)))
     own = shared.fork(99)
     b.telemetry.open(own)
-    own.end_group()
+    own.tail.end_group()
     b.observe("batch", loss=Buffer(device, 10.0))
     b.telemetry.events.end_group("batch")
     device.gate.set()

@@ -11,6 +11,7 @@ import pytest
 import sightglass as sg
 from sightglass.core.columns import Columns, of_rows
 from sightglass.core.values import Histogram, Tensor, Text
+from sightglass.training.stream_backlog import StreamBacklog
 
 pytestmark = pytest.mark.smoke
 
@@ -298,14 +299,14 @@ def test_an_events_own_counter_is_its_step(bench):
 
 
 def test_unsent_rows_are_bounded_and_counted(bench, clock, monkeypatch):
-    monkeypatch.setattr("sightglass.training.subscription.MAX_UNSENT_ROWS", 100)
+    monkeypatch.setattr("sightglass.training.unsent_rows.MAX_UNSENT_ROWS", 100)
     b = bench()
     subscription = b.ask("batch.loss")
     for i in range(300):
         clock.pass_(0.001)
         b.observe("batch", loss=float(i))
-    assert subscription.n_dropped == 300 - len(subscription.rows) > 0
-    n = len(subscription.take_rows())
+    assert subscription.rows.n_dropped == 300 - len(subscription.rows) > 0
+    n = len(subscription.rows.take())
     b.observe("batch", loss=1.0)
     assert [row[0] for row in subscription.rows] == [300]
     assert n <= 102
@@ -313,19 +314,20 @@ def test_unsent_rows_are_bounded_and_counted(bench, clock, monkeypatch):
 
 def test_the_backlog_is_bounded_in_rows_and_bytes(bench):
     b = bench()
-    numbers, arrays = b.ask("batch.loss"), b.ask("batch.x")
+    numbers, arrays, few = (StreamBacklog() for _ in range(3))
+    loss, drawn = b.ask("batch.loss"), b.ask("batch.x")
     x = np.zeros(2**17)
     for i in range(1_100):
         b.observe("batch", loss=float(i), x=x if i < 40 else 0.0)
-        arrays.remember(of_rows(arrays.take_rows()))
-        numbers.remember(of_rows(numbers.take_rows()))
-    numbers.remember(Columns(index=1_100, steps=np.arange(20_000), wall_times=np.arange(2e4), values=np.arange(2e4)))
-    held = numbers.backlog.since(0)[1].numbers.tolist()
+        arrays.add(of_rows(drawn.rows.take()))
+        numbers.add(of_rows(loss.rows.take()))
+    numbers.add(Columns(index=1_100, steps=np.arange(20_000), wall_times=np.arange(2e4), values=np.arange(2e4)))
+    held = numbers.since(0).numbers.tolist()
     assert len(held) <= 8_192
     assert (held[0], held[-2_048:]) == (0, list(range(21_100 - 2_048, 21_100)))
-    assert sum(value.nbytes for value in arrays.backlog.since(0)[1].values if np.ndim(value)) <= 16 * 2**20
-    few = b.ask("on('batch').map(lambda e: e.x)")
+    assert sum(value.nbytes for value in arrays.since(0).values if np.ndim(value)) <= 16 * 2**20
+    same = b.ask("on('batch').map(lambda e: e.x)")
     for _ in range(40):
         b.observe("batch", x=x)
-        few.remember(of_rows(few.take_rows()))
-    assert 8 <= len(few.backlog) <= 16
+        few.add(of_rows(same.rows.take()))
+    assert 8 <= len(few.records) <= 16

@@ -65,7 +65,7 @@ def test_a_command_before_the_first_row_of_a_recorded_query_is_recorded(recorder
 def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: Path, made: list[Path]) -> None:
     query = parse("batch.loss")
     subscription = Subscription(1, query, Evaluation(query), clock=SystemClock(), defer=lambda wait, settle: None)
-    subscription.n_errors, subscription.n_skipped, subscription.n_dropped = 1, 2, 3
+    subscription.errors.n, subscription.n_skipped, subscription.rows.n_dropped = 1, 2, 3
     rows = [(n, 2 * n, float(n), n / 2, None, 7 + n) for n in (4, 5)]
     recorder.record(subscription, rows, 11)
     recorder.group("batch", 13, 3.5)

@@ -113,7 +113,7 @@ def test_a_query_that_never_fits_is_refused_with_its_price(place):
     assert isinstance(nasty.last_error, PriceError)
     assert str(nasty.last_error).startswith("Expected at most 20 ms of the run's time for an event, got ")
     assert "at event 'batch', step" in str(nasty.last_error)
-    assert [row[3] for row in other.take_rows()] == [0, 1, 2]
+    assert [row[3] for row in other.rows.take()] == [0, 1, 2]
 
 
 def test_a_query_that_does_not_fit_is_answered_aside(place):
@@ -124,7 +124,7 @@ def test_a_query_that_does_not_fit_is_answered_aside(place):
         x[:] = -1.0  # what the program does next does not show
         place.telemetry.flush(30.0)
         place.clock.pass_(0.01)
-    assert [row[3] for row in stream.take_rows()] == [(0, 0.0), (1, 1.0), (2, 2.0)]
+    assert [row[3] for row in stream.rows.take()] == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert (stream.n_skipped, stream.n_errors) == (0, 0)
 
 
@@ -140,7 +140,7 @@ def test_events_are_skipped_and_counted_while_one_is_evaluated_aside(place):
     place.observe("batch", x=x)
     place.telemetry.flush(30.0)
     assert count.n_skipped >= 17
-    assert [row[3] for row in count.take_rows()] == [1, 1]
+    assert [row[3] for row in count.rows.take()] == [1, 1]
 
 
 def test_new_memory_is_made_on_the_other_thread(place, monkeypatch):
@@ -150,7 +150,7 @@ def test_new_memory_is_made_on_the_other_thread(place, monkeypatch):
         place.observe("batch", x=np.full(100_000, float(step)), step=step)
         place.telemetry.flush(30.0)
         place.clock.pass_(0.01)
-    assert [row[3] for row in stream.take_rows()] == [1.0, 2.0]
+    assert [row[3] for row in stream.rows.take()] == [1.0, 2.0]
     assert (stream.n_skipped, stream.n_errors) == (1, 0)
     assert place.telemetry.aside.held_bytes == 800_000
 
@@ -169,7 +169,7 @@ def test_tensors_are_answered_aside_as_they_are_elsewhere(place, dtype, monkeypa
         place.telemetry.flush(30.0)
         place.clock.pass_(0.01)
         n += 1
-    value = stream.take_rows()[-1][3]
+    value = stream.rows.take()[-1][3]
     assert place.telemetry.aside.held_bytes > x.nbytes
     assert [torch.as_tensor(one).tolist() for one in value] == [*wanted, 8_000_000]
 

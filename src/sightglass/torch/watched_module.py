@@ -307,7 +307,7 @@ class Watched:
 
     def _refuse(self, subscriptions: Iterable[Subscription], error: SightglassError) -> None:
         for subscription in subscriptions:
-            subscription.refuse(error)
+            subscription.errors.refuse(error)
         self._telemetry.wake()
 
     def _remove_hooks(self) -> None:

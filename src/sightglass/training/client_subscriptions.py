@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from sightglass.core import codec
 from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Columns, Row, of_rows
@@ -26,6 +24,7 @@ from .lent import check_functions
 from .options import Limits
 from .parked import ParkedStream, ParkedStreams, n_missing
 from .recording import RecordedSubscriptions
+from .stream_backlog import StreamBacklog
 from .subscription import LOG, Subscription
 from .subscriptions import EventSource
 from .telemetry import Telemetry
@@ -61,6 +60,7 @@ class ClientSubscriptions:
         self._numbers = itertools.count(1)
         self._by_key: dict[str, Subscription] = {}
         self._parked = ParkedStreams()
+        self._backlogs: dict[int, StreamBacklog] = {}
         self._peers: dict[int, dict[bytes, None]] = {}  # in the order in which they opened the stream
 
     def find(self, query: Query) -> Subscription | None:
@@ -90,17 +90,17 @@ class ClientSubscriptions:
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
         comes_back = message.stream == subscription.id
-        since = min(max(0, message.since), subscription.n_rows) if comes_back else subscription.began
-        _, backlog = subscription.backlog.since(since)
+        backlog = self._backlogs[subscription.id]
+        past = backlog.since(min(max(0, message.since), subscription.rows.n_made) if comes_back else backlog.began)
         if message.stream and not comes_back:  # it may have seen these records, with the numbers of another stream
-            backlog = backlog.slice(0, 0)
+            past = past.slice(0, 0)
         with self._telemetry.lock.turn():
-            index = backlog.index if len(backlog) else subscription.next_index
+            index = past.index if len(past) else subscription.rows.next_index
         opened = messages.Opened(
             request=request, stream=subscription.id, tag=query.tag, note=self.note(query), index=index
         )
         self._outbox.send(peer, opened)
-        self._send(subscription, _parts(backlog, subscription.backlog.exact_from), [peer])
+        self._send(subscription, backlog.parts(past), [peer])
 
     def close(self, peer: bytes, stream: int, *, lost: bool = False) -> None:
         """Close a stream of a client; the subscription ends when nobody else needs it.
@@ -132,7 +132,7 @@ class ClientSubscriptions:
         elif self.find(subscription.query) is subscription:
             del self._by_key[subscription.query.key]  # its groups differ from now on
         with self._telemetry.lock.turn():
-            subscription.end_group()
+            subscription.tail.end_group()
         self._outbox.reply(peer, request, subscription.id)
 
     def check_price(self, query: Query, client: Client, *, confirm: bool) -> None:
@@ -180,6 +180,7 @@ class ClientSubscriptions:
         subscription.may_compile = may_compile
         self._by_key[query.key] = subscription
         self._peers[subscription.id] = {}
+        self._backlogs[subscription.id] = (parked and parked.backlog) or StreamBacklog(self._limits)
         with self._telemetry.lock.turn():
             replay = parked is None or self._resume(subscription, parked)
             self._telemetry.open(subscription, replay=replay)
@@ -190,10 +191,9 @@ class ClientSubscriptions:
         source = self._telemetry.subscriptions.sources.get(subscription.event)
         is_new = source is not None and source.snapshot is not None and source.snapshot[0] >= parked.n_events
         after = self._n_events(subscription.query) - is_new
-        subscription.resume(
-            index=parked.next_index + n_missing(subscription.query, parked.n_events, after),
-            n_skipped=parked.n_skipped + after - parked.n_events, backlog=parked.backlog,
-        )  # fmt: skip
+        index = parked.next_index + n_missing(subscription.query, parked.n_events, after)
+        subscription.resume(index=index, n_skipped=parked.n_skipped + after - parked.n_events)
+        self._backlogs[subscription.id].began = index
         return is_new
 
     def note(self, query: Query) -> str:
@@ -202,23 +202,23 @@ class ClientSubscriptions:
 
     def flush(self, subscription: Subscription) -> None:
         """Record the rows since the last call, and send them to the clients."""
-        rows = subscription.take_rows()
+        rows = subscription.rows.take()
         self._recorded.store(subscription, rows)
         blocks = [of_rows(part) for part in consecutive(rows)]
         for block in blocks:
-            subscription.remember(block)
+            self._backlogs[subscription.id].add(block)
         self._send(subscription, blocks, self._peers.get(subscription.id, {}))
 
     def bound_backlogs(self) -> None:
         """Shorten the backlogs that take most, until all of them together are within their limit."""
-        active = self._telemetry.subscriptions.active.values()
-        excess_bytes = sum(one.backlog.n_bytes for one in active) + self._parked.n_bytes - MAX_BACKLOGS_BYTES
+        backlogs = self._backlogs.values()
+        excess_bytes = sum(one.records.n_bytes for one in backlogs) + self._parked.n_bytes - MAX_BACKLOGS_BYTES
         if excess_bytes <= 0:
             return
-        for subscription in sorted(active, key=lambda one: -one.backlog.n_bytes):
-            n_bytes = subscription.backlog.n_bytes
-            subscription.shorten_backlog(n_bytes // 2)
-            excess_bytes -= n_bytes - subscription.backlog.n_bytes
+        for backlog in sorted(backlogs, key=lambda one: -one.records.n_bytes):
+            n_bytes = backlog.records.n_bytes
+            backlog.shorten(n_bytes // 2)
+            excess_bytes -= n_bytes - backlog.records.n_bytes
             if excess_bytes <= 0:
                 return
 
@@ -230,8 +230,9 @@ class ClientSubscriptions:
         with self._telemetry.lock.turn():
             self._drop(subscription)
             self.flush(subscription)  # the last rows go into the backlog
+            backlog = self._backlogs.pop(subscription.id)
             if park:
-                self._parked.park(subscription, self._n_events(subscription.query))
+                self._parked.park(subscription, backlog, n_events=self._n_events(subscription.query))
 
     def fail(self, subscription: Subscription, error: Exception) -> None:
         """End a subscription that failed, and send the error to its clients."""
@@ -242,6 +243,7 @@ class ClientSubscriptions:
             kind = type(error).__name__
             ended = messages.Ended(stream=subscription.id, error=kind, reason=str(error), counts=counts)
             self._outbox.send(peer, ended)
+        self._backlogs.pop(subscription.id, None)
         self._drop(subscription)
 
     def finish(self, peer: bytes, stream: int) -> None:
@@ -256,6 +258,7 @@ class ClientSubscriptions:
             own = subscription.fork(next(self._numbers))
             self._telemetry.open(own, replay=False)
         self._peers[own.id] = {peer: None}
+        self._backlogs[own.id] = StreamBacklog(self._limits)
         self._peers[subscription.id].pop(peer, None)
         client.streams.discard(subscription.id)
         client.streams.add(own.id)
@@ -299,14 +302,6 @@ def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
             if name not in logged:
                 return unknown("name", name, logged, where="in the log so far") + " Waiting for it to be logged."
     return ""
-
-
-def _parts(columns: Columns, exact_from: int) -> Iterator[Columns]:
-    """Split what a backlog holds where a record is missing, so that it counts as lost and not as thinned."""
-    indexes = columns.numbers
-    missing = (np.diff(indexes) != 1) & (indexes[1:] > exact_from)
-    starts = [0, *(np.flatnonzero(missing) + 1).tolist(), len(columns)]
-    yield from (columns.slice(start, stop) for start, stop in itertools.pairwise(starts) if start < stop)
 
 
 def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

@@ -30,7 +30,7 @@ from sightglass.core.values import n_bytes
 from .compiled import CompiledSteps, Plans
 from .controls import Action, Control
 from .lock import TurnLock
-from .subscription import host_step
+from .steps import host_step
 from .subscriptions import Subscriptions
 
 MAX_PENDING: Final = 1_000  # more than any person sends; a client in a loop is refused before memory fills

@@ -25,7 +25,8 @@ from .budget import Budget
 from .commands import CommandRunner
 from .lock import TurnLock
 from .recorder import Recorder
-from .subscription import LOG, NUMBERS, Subscription, Tracks
+from .steps import NUMBERS, Tracks
+from .subscription import LOG, Subscription
 from .subscriptions import EventSource, Origin, Subscriptions
 
 WAKE_S: Final = 0.001  # the io thread sends records in batches: a wake-up per event would cost more than most queries
@@ -156,7 +157,7 @@ class EventIntake:
             if source is None:
                 return
             for subscription in source.subscriptions:
-                subscription.end_group()
+                subscription.tail.end_group()
             self._record_group(source, source.n_events)
         self._wake()
 
@@ -212,7 +213,7 @@ class EventIntake:
             subscription.settle_heads(several)
         for subscription in source.delimits:
             for _ in range(n_events):
-                (subscription.settle_boundary if subscription.within else subscription.boundary)(source.name)
+                subscription.tail.boundary(source.name, settled=bool(subscription.within))
         now_s = self._monotonic()
         if now_s - self._woken_s >= WAKE_S:
             self._attend(source, now_s)
@@ -220,7 +221,7 @@ class EventIntake:
     def settle_group(self, source: EventSource, n_events: int) -> None:
         """Close the groups of an event after its first `n_events`, on a drain thread."""
         for subscription in source.subscriptions:
-            subscription.settle_group()
+            subscription.tail.end_group(settled=True)
         self._record_group(source, n_events)
 
     def abandon(self) -> None:
@@ -255,7 +256,7 @@ class EventIntake:
             )
         else:
             for subscription in source.subscriptions:
-                if not subscription.suspended:
+                if not subscription.errors.suspended:
                     subscription.post(index, step, wall_time, observables, steps)
         if source.delimits:
             self._close_groups(source)
@@ -266,14 +267,14 @@ class EventIntake:
         """Close the groups that an event delimits; those of events within it close when all of these have come."""
         for subscription in source.delimits:
             if subscription.within != source.name:
-                subscription.boundary(source.name)
+                subscription.tail.boundary(source.name)
 
     def _attend(self, source: EventSource, now_s: float) -> None:
         """Have records fetched, and look after the budget; every `WAKE_S` is often enough."""
         self._woken_s = now_s
         source.turns.happened(now_s, source.subscriptions)
         for subscription in source.subscriptions:
-            subscription.look_for_room()
+            subscription.rows.look_for_room()
         self._wake()
         self._budget.attend(self._subscriptions.active.values(), now_s)
 

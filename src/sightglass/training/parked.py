@@ -5,10 +5,10 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
-from sightglass.core.buffer import Buffer
 from sightglass.query.query import Query
 from sightglass.query.stages import Every, Reduce
 
+from .stream_backlog import StreamBacklog
 from .subscription import Subscription
 
 MAX_PARKED: Final = 1_000  # as many as a few dozen pages of charts; each takes about a kilobyte beside its records
@@ -31,7 +31,7 @@ class ParkedStream:
     next_index: int
     n_events: int
     n_skipped: int
-    backlog: Buffer | None
+    backlog: StreamBacklog | None
 
 
 class ParkedStreams:
@@ -43,20 +43,20 @@ class ParkedStreams:
     @property
     def n_bytes(self) -> int:
         """The bytes of all records that are kept."""
-        return sum(parked.backlog.n_bytes for parked in self._by_key.values() if parked.backlog)
+        return sum(parked.backlog.records.n_bytes for parked in self._by_key.values() if parked.backlog)
 
-    def park(self, subscription: Subscription, n_events: int) -> None:
+    def park(self, subscription: Subscription, backlog: StreamBacklog, *, n_events: int) -> None:
         """Keep what a client that comes back needs; the subscription is not evaluated any more."""
         self._by_key[subscription.query.key] = ParkedStream(
-            number=subscription.id, next_index=subscription.n_rows, n_events=n_events - subscription.n_unsettled,
-            n_skipped=subscription.n_skipped, backlog=subscription.backlog,
+            number=subscription.id, next_index=subscription.rows.n_made,
+            n_events=n_events - subscription.tail.n_deferred, n_skipped=subscription.n_skipped, backlog=backlog,
         )  # fmt: skip
         if len(self._by_key) > MAX_PARKED:
             del self._by_key[next(iter(self._by_key))]
         excess_bytes = self.n_bytes - MAX_PARKED_BYTES
         for parked in self._by_key.values():
             if parked.backlog and excess_bytes > 0:
-                excess_bytes -= parked.backlog.n_bytes
+                excess_bytes -= parked.backlog.records.n_bytes
                 parked.backlog = None
 
     def take(self, query: Query) -> ParkedStream | None:

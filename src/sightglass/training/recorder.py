@@ -56,7 +56,7 @@ class Recorder:
     def record(self, subscription: Subscription, rows: Sequence[Row], since: int) -> None:
         """Record rows of a subscription; `since` is the number of the event since which it is recorded."""
         key = Key(kind="stream", tag=subscription.query.tag, query=subscription.query.key)
-        n_missed = subscription.n_errors + subscription.n_skipped + subscription.n_dropped
+        n_missed = subscription.n_errors + subscription.n_skipped + subscription.rows.n_dropped
         self._writer.rows(key, rows, since=since, n_missed=n_missed)
 
     def snapshot(self, event: str, index: int, step: object, wall_time: float, observables: Mapping[str, Any]) -> None:

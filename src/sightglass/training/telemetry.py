@@ -124,7 +124,7 @@ class Telemetry:
             if self.closed:
                 return
             for subscription in self.subscriptions.active.values():
-                subscription.finish()
+                subscription.tail.finish()
         self.flush(timeout_s)
         with self.lock.mutex:
             self.events.closed = True

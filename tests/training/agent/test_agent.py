@@ -354,7 +354,7 @@ def test_the_backlogs_of_all_streams_are_bounded_together(agent_bench, monkeypat
     for i in range(100):
         d.observe("batch", loss=float(i), x=row)
         d.flush()
-        held = sum(one.backlog.n_bytes for one in d.telemetry.subscriptions.active.values())
+        held = sum(one.records.n_bytes for one in d.agent._subscriptions._backlogs.values())
         assert held <= limit
     assert held > limit / 4
     _, *backlog = d.say(B, messages.Open(request=1, query="batch.loss"))

@@ -231,7 +231,7 @@ def test_the_records_of_parked_streams_are_bounded(bench, monkeypatch):
     for reader in readers:
         reader.is_lost()
     kept = list(bench.agent._subscriptions._parked._by_key.values())
-    assert [stream.backlog and len(stream.backlog) for stream in kept] == [None, 6, 6]
+    assert [stream.backlog and len(stream.backlog.records) for stream in kept] == [None, 6, 6]
     for reader in readers:
         reader.connect()
     assert [(len(reader.steps), reader.n_lost) for reader in readers] == [(0, 6), (6, 0), (6, 0)]

@@ -106,7 +106,7 @@ class AttachedLogs:
             for answer in answers:
                 problem = self._refusal or _problem(answer.query)
                 if problem:
-                    answer.refuse(QueryError(problem))
+                    answer.errors.refuse(QueryError(problem))
             queries = {a.query.key: StepQuery(query=a.query, functions=a.functions) for a in answers if not a.suspended}
         self._telemetry.wake()
         if self._compiled != frozenset(queries) and not self._telemetry.closed:
@@ -147,7 +147,7 @@ class AttachedLogs:
             with self._telemetry.lock.turn():
                 for answer in self._channel.subscriptions:
                     if answer.query.key in queries.refused:
-                        answer.refuse(queries.refused[answer.query.key])
+                        answer.errors.refuse(queries.refused[answer.query.key])
             self._telemetry.wake()
 
 

@@ -171,7 +171,7 @@ class LiveStep:
         reason = self._refusal or ("" if self._compiler else f"Event {self._event!r} {self._channel.note}")
         if reason:
             for answer in answers:
-                answer.refuse(RefusedError(reason))
+                answer.errors.refuse(RefusedError(reason))
             self._telemetry.wake()
             return []
         return answers
@@ -211,7 +211,7 @@ class LiveStep:
         for answer in answers:
             error = compiled.refused.get(answer.query.key)
             if error is not None:
-                answer.refuse(error)
+                answer.errors.refuse(error)
                 self._telemetry.wake()
 
     # Several processes: all of them run the same variant at the same call

@@ -82,10 +82,10 @@ class LoopEvent:
         answers = [a for a in self.channel.subscriptions if not a.suspended and a.query.key in buffer.queries.keys]
         lost, buffer.n_lost = buffer.n_lost, 0
         for answer in answers:
-            answer.n_dropped += lost
+            answer.rows.n_dropped += lost
             answer.within = self.calls.name
             if delivery.n_before == 0:
-                answer.begin_group()
+                answer.tail.begin_group()
         results = {answer: _results(answer, delivery, first, wall_time) for answer in answers}
         self.telemetry.events.settle(self.channel, results, n_events=delivery.n if buffer.counts_events else 0)
         if delivery.is_last:
@@ -95,7 +95,7 @@ class LoopEvent:
             self._n_before = max(self._n_before, first + delivery.n)
             for answer in self.channel.subscriptions:
                 if answer.within and answer in self.calls.delimits:
-                    answer.settle_boundary(self.calls.name)
+                    answer.tail.boundary(self.calls.name, settled=True)
             self.telemetry.events.settle_group(self.channel, first + delivery.n)
 
 

@@ -1,0 +1,203 @@
+"""The second half of a query's evaluation: what follows the maps and conditions before the first reducer.
+
+Events pass it in their order. As long as their values are on the host, each does so at once. After the first value on a
+device, the rest of every event goes through `defer` to another thread, which waits for the device and continues under
+the run's lock, in the same order.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Sequence
+from copy import deepcopy
+from typing import Any, Final
+
+from sightglass.core.clock import WorkClock
+from sightglass.core.guarded import FAILURES, exact
+from sightglass.query.pipeline import Evaluation, PerEventResult
+from sightglass.query.stages import Every, Period, Window
+from sightglass.query.windows import PipelineItem
+
+from .cost import Cost
+from .deferred import Defer
+from .query_errors import QueryErrors
+from .steps import NUMBERS, Tracks, host_step, host_steps
+from .unsent_rows import UnsentRows
+
+MAX_DEFERRED: Final = 1_024  # each pins its values on the device, where memory is scarce
+
+Work = Callable[[], Sequence[PipelineItem]]
+
+
+class Tail:
+    """The second half of a query's evaluation; what it makes goes into the rows of its subscription.
+
+    Attributes:
+        evaluation: Both halves.
+        defer: Where the rest of an event goes, once a value was on a device.
+        deferred: Whether it goes there.
+        n_deferred: How many events are there.
+        deferred_bytes: How large their results are.
+        device_bytes: How large its last result on a device was; devices make results later than they are asked to.
+        in_gap: Whether the last event was skipped.
+    """
+
+    __slots__ = (
+        "_clock", "_cost", "_errors", "_every", "_has_reducer", "_rows", "defer", "deferred", "deferred_bytes",
+        "device_bytes", "evaluation", "in_gap", "n_deferred",
+    )  # fmt: skip
+
+    def __init__(
+        self,
+        evaluation: Evaluation,
+        rows: UnsentRows,
+        *,
+        errors: QueryErrors,
+        cost: Cost,
+        clock: WorkClock,
+        defer: Defer,
+    ) -> None:
+        self.evaluation = evaluation
+        self.defer = defer
+        self.deferred = self.in_gap = False
+        self.n_deferred = self.deferred_bytes = self.device_bytes = 0
+        self._rows = rows
+        self._errors = errors
+        self._cost = cost
+        self._clock = clock
+        self._has_reducer = evaluation.has_reducer
+        self._every = _boundaries(evaluation.windows)
+
+    def take(self, head: PerEventResult, index: int, step: object, wall_time: float, steps: Tracks) -> None:
+        """Take the first half of an event. What its rest raises on this thread is the caller's to count."""
+        if isinstance(step, NUMBERS) and not (self.deferred or head.on_device):
+            at: Any = exact(step)  # a subclass of the program may do anything when it is sent
+            items = self.evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
+            self._rows.emit(items)
+            return
+        self.hold()
+        if self.n_deferred >= MAX_DEFERRED:
+            self.drop(index, wall_time)
+            return
+        self.n_deferred += 1
+        self.deferred_bytes += head.n_bytes
+        self.device_bytes = head.n_bytes
+
+        def settle(error: BaseException | None) -> None:
+            self.n_deferred -= 1
+            self.deferred_bytes -= head.n_bytes
+            if error is None:
+                self.measured(lambda: self.settle(head, index, step, wall_time, steps))
+            else:
+                self.fail(error, index, step, wall_time)
+
+        self.defer(head.read, settle)
+
+    def hold(self) -> None:
+        """Let values outlive their events from now on: the rest of each event comes later."""
+        self.deferred = self.evaluation.holds = True
+
+    def settle(self, head: PerEventResult, index: int, step: object, wall_time: float, steps: Tracks) -> None:
+        """Evaluate the rest of an event whose values are on the host; those before it are settled."""
+
+        def rest() -> Sequence[PipelineItem]:
+            at, tracks = host_step(step), host_steps(steps)
+            return self.evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=tracks)
+
+        if self._attempt(rest, step):
+            self._errors.n_in_row = 0
+        else:
+            self.settle_miss(index, wall_time)
+
+    def fail(self, error: BaseException, index: int, step: object, wall_time: float) -> None:
+        """Count an event whose first half failed; those before it are settled."""
+        self._errors.add(error, step)
+        self.settle_miss(index, wall_time)
+
+    def miss(self, index: int, wall_time: float) -> None:
+        """Count an event without a value: windows still close in time, and say that they are incomplete."""
+        if self._has_reducer:
+            self._in_order(lambda: self.evaluation.miss(ordinal=index, wall_time=wall_time))
+
+    def drop(self, index: int, wall_time: float) -> None:
+        """Count an event for whose result there is no room."""
+        self._rows.n_dropped += 1
+        self.miss(index, wall_time)
+
+    def settle_miss(self, index: int, wall_time: float) -> None:
+        """As `miss`, where the events before it are settled."""
+        if self._has_reducer:
+            self._attempt(lambda: self.evaluation.miss(ordinal=index, wall_time=wall_time))
+
+    def changes(self, index: int) -> bool:
+        """Return whether an event that is skipped changes a window: as the first of several, or as the last of one."""
+        if not self._has_reducer or (self.in_gap and self._every and (index + 1) % self._every):
+            return False
+        self.in_gap = True
+        return True
+
+    def begin_group(self) -> None:
+        """Begin a group of the run; the events before it are settled."""
+        self.evaluation.begin_group()
+
+    def boundary(self, event: str, *, settled: bool = False) -> None:
+        """Close the groups that this event delimits; `settled` if the events before it are."""
+        self._close(lambda: self.evaluation.boundary(event), settled=settled)
+
+    def end_group(self, *, settled: bool = False) -> None:
+        """Close the groups of reducers without a named window; `settled` if the events before it are."""
+        self._close(lambda: self.evaluation.end_group(), settled=settled)  # noqa: PLW0108  see `follow`
+
+    def finish(self) -> None:
+        """Emit what is open, with `closed=False`."""
+        self._close(lambda: self.evaluation.finish())  # noqa: PLW0108  see `follow`
+
+    def follow(self, other: Tail) -> None:
+        """Continue where another tail of this query is; events on their way to it belong to both."""
+        self.deferred = other.deferred
+        if not other.deferred:
+            return
+        n_made = other._rows.n_made
+
+        def catch_up(error: BaseException | None) -> None:
+            self.evaluation = other.evaluation.fork(deepcopy)
+            self._rows.n_made += other._rows.n_made - n_made
+
+        other.defer(None, catch_up)
+
+    def measured(self, work: Callable[[], object]) -> None:
+        """Do work that the query costs apart from its events."""
+        clock = self._clock
+        cpu_s, now_s = clock.cpu(), clock.monotonic()
+        work()
+        self._cost.tail(clock.cpu() - cpu_s, clock.monotonic() - now_s)
+
+    def _close(self, close: Work, *, settled: bool = False) -> None:
+        self.in_gap = False  # the next group misses events of its own
+        if settled:
+            self.measured(lambda: self._attempt(close))
+        else:
+            self._in_order(close)
+
+    def _in_order(self, work: Work) -> None:
+        if self.deferred:
+            self.defer(None, lambda error: self.measured(lambda: self._attempt(work)))
+        else:
+            self.measured(lambda: self._attempt(work))
+
+    def _attempt(self, work: Work, step: object = None) -> bool:
+        """Emit what work makes; return whether it raised no error."""
+        try:
+            self._rows.emit(work())
+        except FAILURES as error:
+            error.__traceback__ = None  # it is in a cycle with this frame, and holds what was computed so far
+            self._errors.add(error, step)
+            return False
+        return True
+
+
+def _boundaries(windows: Sequence[Window]) -> int:
+    """Return after how many events a window of the first reducer can close while events are skipped; 0 for any."""
+    if not windows or any(isinstance(window, Period) for window in windows):
+        return 0
+    return windows[0].n if isinstance(windows[0], Every) else sys.maxsize
