@@ -48,11 +48,11 @@ keeper.log(1, 1, 1.0, {"a": 0.5}, None)
 keeper.flush(60)
 assert segments.compacting
 given, lags = [time.perf_counter()], []
-n_before, worst = keeper.statistics().n_rows, 0.0
+n_before, worst = keeper.statistics().n_records, 0.0
 slices = []
 while segments.compacting and len(slices) < 200:
     slices.append(busy(0.25, given))
-    n_kept = keeper.statistics().n_rows - n_before
+    n_kept = keeper.statistics().n_records - n_before
     waiting = given[1 + n_kept:]
     worst = max(worst, time.perf_counter() - waiting[0] if waiting else 0.0)
 print(json.dumps([quiet / (np.median(slices) * 2), worst]))

@@ -56,11 +56,11 @@ def _keeper(folder: Path, n: float) -> Iterator[Claim]:
     started = time.perf_counter()
     keeper.flush(WAIT_S)
     took, after = time.perf_counter() - started, keeper.statistics()
-    n_rows = after.n_rows - before.n_rows
+    n_rows = after.n_records - before.n_records
     yield "  writer alone, per scalar", took / n_rows * 1e6, "us", 0.5
     yield "  time for a million scalars", took / n_rows * 1e6, "s", 1
     yield "  bytes for a scalar", (after.n_bytes - before.n_bytes) / n_rows, "B", 17
-    yield "  records lost", (N_CALLS * 2 + 1) * N_TAGS - after.n_rows, "", 0
+    yield "  records lost", (N_CALLS * 2 + 1) * N_TAGS - after.n_records, "", 0
     keeper.close(WAIT_S)
 
 

@@ -144,7 +144,7 @@ def main():
     assert losses[0] > 4.2, "it began by guessing"
     assert losses[-1] < 0.6 * losses[0], "and it has learned"
     drawn = plotter.statistics()
-    assert (drawn.n_failed, drawn.n_dropped, drawn.n_here) == (0, 0, 0), (
+    assert (drawn.n_errors, drawn.n_dropped, drawn.n_here) == (0, 0, 0), (
         f"all figures were drawn, in the child process: {drawn}"
     )
     steps = range(0, config["training"]["n_steps"] + 1, config["training"]["validate_every"])

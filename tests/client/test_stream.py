@@ -16,6 +16,7 @@ from sightglass.client.arrivals import arrivals
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns
+from sightglass.core.counts import Statistics, statistics_of
 
 pytestmark = pytest.mark.smoke
 
@@ -25,7 +26,7 @@ class ManualProducer:
 
     def __init__(self):
         self.closed = False
-        self.counts = {}
+        self.counts = Statistics()
 
     def advance(self, buffer):
         pass
@@ -370,7 +371,7 @@ def test_without_polars_one_line_says_what_to_install(monkeypatch):
 
 def test_statisticsjoin_the_counts_of_client_and_run():
     stream = ManualStream().put(1.0)
-    stream.producer.counts = {"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99}
+    stream.producer.counts = statistics_of({"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99})
     statistics = stream.statistics()
     assert (statistics.n_records, statistics.n_events, statistics.n_skipped, statistics.ended) == (1, 7, 2, False)
     assert stream.map(abs).statistics().n_events == 7

@@ -215,7 +215,7 @@ def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeyp
         plotter.plot(draw, [1], step=step)
     plotter.close()
     counts = plotter.statistics()
-    assert (counts.n_started, counts.n_failed, counts.n_waiting) == (2, 3, 0)
+    assert (counts.n_started, counts.n_errors, counts.n_waiting) == (2, 3, 0)
     assert "died twice before it drew anything" in counts.last_error
 
 
@@ -277,7 +277,7 @@ def test_a_full_disk_costs_the_files_and_not_the_figures(start, tmp_path):
         plotter.close()
     except Exception as errors:
         kinds = {error.kind for error in errors.exceptions}
-    print("queued", Sink.n, sorted(kinds), plotter.statistics().n_drawn, flush=True)
+    print("queued", Sink.n, sorted(kinds), plotter.statistics().n_records, flush=True)
     """
     child = start(textwrap.dedent(body), wait="")
     line = next(line for line in child.stdout if line.startswith("queued"))

@@ -41,7 +41,7 @@ def test_a_step_beyond_64_bits_is_refused_and_nothing_waits(renderer, step, caug
     for call in (plotter.plot, plotter.submit):
         with pytest.raises(ValueError, match="Expected a step of at most 64 bits"):
             call(draw, step=step)
-    assert plotter.statistics().n_submitted == plotter.statistics().n_waiting == 0
+    assert plotter.statistics().n_events == plotter.statistics().n_waiting == 0
     plotter.close()
 
 
@@ -53,7 +53,7 @@ def test_a_name_that_cannot_be_encoded_is_refused_and_nothing_waits(caught):
         plotter.plot(draw, step=0, name=3)
     with pytest.raises(UnknownNameError, match="Unknown on_full 'drop'"):
         plotter.plot(draw, step=0, on_full="drop")
-    assert plotter.statistics().n_submitted == 0
+    assert plotter.statistics().n_events == 0
     plotter.close()
 
 
@@ -93,7 +93,7 @@ plotter.plot(fail, step=1)
 plotter.plot(lambda: {"\\ud800": draw()}, step=1)
 plotter.close()
 counts = plotter.statistics()
-print(counts.n_drawn, counts.n_failed, counts.n_waiting, counts.n_started)
+print(counts.n_records, counts.n_errors, counts.n_waiting, counts.n_started)
 """
     path = os.path.join(folder, "train.py")
     Path(path).write_text(script)
@@ -112,7 +112,7 @@ def test_arguments_that_contain_themselves_are_counted_and_nothing_waits(caught)
     plotter.plot(draw, endless, step=0)
     plotter.plot(draw, step=1)
     counts = plotter.statistics()
-    assert (counts.n_submitted, counts.n_failed, counts.n_waiting, caught.names) == (2, 1, 0, [("draw", 1)])
+    assert (counts.n_events, counts.n_errors, counts.n_waiting, caught.names) == (2, 1, 0, [("draw", 1)])
 
 
 @pytest.mark.parametrize("large", [
@@ -155,7 +155,7 @@ def test_a_disk_that_takes_nothing_is_one_failure_of_each_figure(tmp_path, caugh
     plotter.plot(draw, step=0)
     plotter.plot(lambda: {"a": draw(), "b": draw()}, step=1)
     counts = plotter.statistics()
-    assert (counts.n_failed, counts.n_drawn, counts.n_files) == (3, 3, 0)
+    assert (counts.n_errors, counts.n_records, counts.n_files) == (3, 3, 0)
 
 
 # Deadlines
@@ -170,7 +170,7 @@ def test_a_late_close_reports_each_figure_once_by_its_name(monkeypatch):
         plotter.close(1.0)
     assert [(error.figure, error.step) for error in errors.value.exceptions] == [("it's", step) for step in range(4)]
     counts = plotter.statistics()
-    assert (counts.n_failed, counts.n_waiting) == (0, 4)  # they may still be drawn
+    assert (counts.n_errors, counts.n_waiting) == (0, 4)  # they may still be drawn
     assert renderer.clock.now_s <= 1.5
 
 
@@ -265,7 +265,7 @@ def test_a_figure_that_takes_long_is_overtaken_and_costs_the_others_nothing(tmp_
     plotter.close()
     assert caught.names[14:] == [("wait_for", 0)]
     counts = plotter.statistics()
-    assert (counts.n_started, counts.n_failed, counts.n_dropped) == (2, 0, 0)
+    assert (counts.n_started, counts.n_errors, counts.n_dropped) == (2, 0, 0)
 
 
 def test_two_figures_that_hang_cost_the_others_nothing_and_end(tmp_path, caught, monkeypatch):
@@ -277,7 +277,7 @@ def test_two_figures_that_hang_cost_the_others_nothing_and_end(tmp_path, caught,
     plotter.close()
     assert caught.names == [("draw", 0), ("draw", 1)]
     counts = plotter.statistics()
-    assert (counts.n_failed, counts.n_waiting) == (2, 0)
+    assert (counts.n_errors, counts.n_waiting) == (2, 0)
     assert "took longer than" in counts.last_error
 
 
@@ -315,7 +315,7 @@ def test_the_newest_of_each_name_is_drawn_and_every_name_has_its_turn(monkeypatc
     assert all(steps[-1] == 19 for steps in drawn.values())
     assert all(3 <= len(steps) <= 7 for steps in drawn.values()), drawn
     counts = plotter.statistics()
-    assert (counts.n_submitted, counts.n_drawn + counts.n_dropped) == (200, 200)
+    assert (counts.n_events, counts.n_records + counts.n_dropped) == (200, 200)
 
 
 def test_what_a_call_promised_is_kept_when_others_replace(monkeypatch, caught):

@@ -106,7 +106,7 @@ def test_drop_oldest_drops_the_job_that_waited_longest(make, caught):
         renderer.draw()
     assert [record.step for record in caught.records] == [0, 1, 6, 7]
     counts = plotter.statistics()
-    assert (counts.n_submitted, counts.n_drawn, counts.n_dropped) == (8, 4, 4)
+    assert (counts.n_events, counts.n_records, counts.n_dropped) == (8, 4, 4)
 
 
 def test_drop_new_drops_the_new_job(make, caught):
@@ -134,7 +134,7 @@ def test_a_job_that_cannot_be_handed_over_is_counted_and_forgotten(make, caught)
     renderer.draw()
     renderer.draw()
     counts = plotter.statistics()
-    assert ([step for _, step in caught.names], counts.n_failed, counts.n_waiting) == ([0, 2], 1, 0)
+    assert ([step for _, step in caught.names], counts.n_errors, counts.n_waiting) == ([0, 2], 1, 0)
 
 
 @pytest.mark.parametrize("on_full", ["drop_new", "drop_oldest"])

@@ -93,7 +93,7 @@ def test_figures_come_by_their_names_at_their_steps(make):
     assert all(pixels(r.value.data).shape[2] == 4 and r.value.media_type == "image/png" for r in sink.records)
     assert sink.n_flushed == 1
     counts = plotter.statistics()
-    assert (counts.n_submitted, counts.n_drawn, counts.n_failed, counts.n_waiting) == (3, 6, 0, 0)
+    assert (counts.n_events, counts.n_records, counts.n_errors, counts.n_waiting) == (3, 6, 0, 0)
 
 
 def test_any_function_draws_and_a_single_figure_has_its_name(make):
@@ -234,7 +234,7 @@ def test_a_card_has_the_name_of_its_own_job(make, tmp_path):
     assert sink.names == [("a", 0), ("b", 0)]
     assert sink.picture("b").shape[1] > 1.5 * sink.picture("a").shape[1]  # a card is wide
     counts = plotter.statistics()
-    assert (counts.n_drawn, counts.n_failed) == (1, 1)
+    assert (counts.n_records, counts.n_errors) == (1, 1)
     plotter.plot(lambda: {"a": None}, step=0, name="c")
     plotter.plot(draw, -1, step=0, name="a")
     plotter.close()
@@ -298,7 +298,7 @@ def test_nonsense_costs_its_own_figure_only(make, what):
     if what == "huge numbers":
         assert len(sink.records) == 2
     else:
-        assert counts.n_failed >= 1
+        assert counts.n_errors >= 1
         assert counts.last_error
         assert len(sink.records) == 2  # a card, and the next figure
     assert counts.n_waiting == 0
@@ -337,7 +337,7 @@ def test_a_sink_that_raises_costs_its_own_figure_only(make, error):
     plotter.close()
     assert (steps(bad), steps(good)) == ([0, 2], [0, 1, 2])
     counts = plotter.statistics()
-    assert (counts.n_failed, counts.n_waiting) == (1, 0)
+    assert (counts.n_errors, counts.n_waiting) == (1, 0)
 
 
 @pytest.mark.parametrize("kind", ["process", "thread"], indirect=True)
@@ -380,7 +380,7 @@ def test_ctrl_c_while_a_figure_is_drawn_leaves_nothing_waiting(make, kind):
     plotter.plot(line, [1, 2], step=1)
     plotter.flush()
     counts = plotter.statistics()
-    assert (steps(sink), counts.n_failed, counts.n_waiting) == ([1], 1, 0)
+    assert (steps(sink), counts.n_errors, counts.n_waiting) == ([1], 1, 0)
 
 
 def test_one_bad_figure_among_good_ones(make):

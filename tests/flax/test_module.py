@@ -81,7 +81,7 @@ def test_figures_are_drawn_from_captured_values() -> None:
     with Plotter(Drawing, renderer="inline", sinks=[Sink()]) as plotter:
         plotter.submit(meta, step=3)
     assert [(record.tag, record.step) for record in written] == [("hidden", 3)]
-    assert plotter.statistics().n_failed == 0
+    assert plotter.statistics().n_errors == 0
 
 
 QUIET = """
@@ -104,7 +104,7 @@ threads, modules = threading.active_count(), set(sys.modules)
 plotter = Plotter(Model)
 for step in range(20):
     plotter.submit(Untouchable(), step)
-assert plotter.statistics().n_submitted == 0
+assert plotter.statistics().n_events == 0
 plotter.close()
 assert threading.active_count() == threads
 assert set(sys.modules) == modules, set(sys.modules) - modules

@@ -132,7 +132,7 @@ def _end(plotter, end, renderer, errors, *, n_open):
 
 def _check(plotter, sink, expected, errors):
     counts = plotter.statistics()
-    assert counts.n_submitted == len(expected.taken)
+    assert counts.n_events == len(expected.taken)
     failed = {}
     for error in errors:
         failed.setdefault(error.step, []).append(error)
@@ -152,7 +152,7 @@ def _check(plotter, sink, expected, errors):
     n_silent = len(expected.taken.keys() - drawn.keys() - failed.keys())
     assert n_late == counts.n_waiting
     assert n_silent + n_full == counts.n_dropped
-    assert counts.n_failed == len(errors) - n_late
+    assert counts.n_errors == len(errors) - n_late
 
 
 @given(st.lists(st.tuples(st.sampled_from("abcdef"), st.booleans()), max_size=40), st.integers(1, 4))

@@ -34,10 +34,10 @@ import sightglass as sg
 from sightglass import cli
 from sightglass.cli import group
 from sightglass.client.describe import Description, HistoryEntry, StreamInfo
-from sightglass.client.producer import Statistics
 from sightglass.client.run import RemoteRun
 from sightglass.client.stream import Stream
 from sightglass.core import codec, errors
+from sightglass.core.counts import Statistics
 from sightglass.protocol import messages
 from sightglass.protocol.zmq import Address, Keys, read_connection, write_connection
 from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES

@@ -73,7 +73,7 @@ def moments(*losses: Losses) -> tuple[Training, list[Moment]]:
         training.clock.sleep(CALL_S)
         if call.operation not in CHANGES:
             return
-        n_written, confirmed = training.writer.statistics().n_rows, training.confirmed
+        n_written, confirmed = training.writer.statistics().n_records, training.confirmed
         if not losses:
             found.append(Moment(call, disk.copy(), n_written, confirmed))
             for n in {1, len(call.data) // 2, len(call.data) - 1} if call.data else ():

@@ -9,6 +9,7 @@ import sys
 import numpy as np
 import pytest
 
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import MissingExtraError, StorageError
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
@@ -37,7 +38,7 @@ def test_records_of_one_step_are_a_row_and_late_records_appear(begin, tmp_path):
     sink.write([record("loss", 10, np.float32(0.5), epoch=1), record("acc", 10, 3, epoch=1), record("loss", 20, 0.25)])
     sink.write([record("loss", 5, math.inf)])
     sink.flush()
-    assert sink.statistics().n_delivered == 2
+    assert sink.statistics() == Statistics(n_events=2)
     sink.close()
     sink.close()
     (run,) = read_all(tmp_path)
@@ -94,7 +95,7 @@ def test_values_that_wandb_does_not_support_are_reported_and_the_rest_is_logged(
         sink.write([record("loss", 0, 1.0), record("z", 0, 1j)]), sink.flush()
     sink.write([record("loss", 1, 2.0)])
     sink.close()
-    assert sink.statistics().n_lost == 1
+    assert sink.statistics().n_dropped == 1
     (run,) = read_all(tmp_path)
     assert run.series("loss") == [(0, 1.0), (1, 2.0)]
 
@@ -230,7 +231,7 @@ def test_rows_that_a_finished_run_did_not_take_are_named_and_counted(tmp_path):
     why = r"2 lost: W&B run 'r' has finished before it got 'late': flush before wandb.finish\(\)"
     with pytest.warns(RuntimeWarning, match="has finished before"), pytest.raises(StorageError, match=why):
         sink.close()
-    assert sink.statistics().n_lost == 2
+    assert sink.statistics().n_dropped == 2
 
 
 def test_without_a_run_it_says_what_to_do():

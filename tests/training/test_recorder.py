@@ -79,7 +79,7 @@ def test_everything_goes_into_a_series_of_its_own(recorder: Recorder, tmp_path: 
     assert recorder.active
     recorder.flush(20)
     statistics = recorder.statistics()
-    assert (statistics.n_rows, statistics.n_dropped, statistics.n_waiting, statistics.last_error) == (10, 0, 0, "")
+    assert (statistics.n_records, statistics.n_dropped, statistics.n_waiting, statistics.last_error) == (10, 0, 0, "")
     recorder.close(20)
     recorder.close(20)
     assert made == [tmp_path / "run"]

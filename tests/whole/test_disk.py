@@ -140,7 +140,7 @@ assert "File too large" in error and " 0 are lost" in error, error
 assert len(told) == 1 and "File too large" in told[0] and sys.argv[1] in told[0], told
 assert os.stat(next(Path(sys.argv[1]).iterdir())).st_size == before
 resource.setrlimit(resource.RLIMIT_FSIZE, (hard, hard))
-until(lambda: keeper.statistics().n_rows == 2 * n)
+until(lambda: keeper.statistics().n_records == 2 * n)
 train(10)
 assert flush() is None
 keeper.close(60)
@@ -211,7 +211,7 @@ def test_training_continues_on_a_full_disk(small_disk: Path, told: Told, until: 
     series(small_disk)
     ballast.unlink()
     n_given = train(1)
-    until(lambda: keeper.statistics().n_rows == 2 * n_given)
+    until(lambda: keeper.statistics().n_records == 2 * n_given)
     keeper.close(60)
     assert path.stat().st_size == keeper.statistics().n_bytes
     assert series(small_disk)["a"] == [0.5 * i for i in range(n_given)]
@@ -232,7 +232,7 @@ def test_a_directory_that_vanishes_is_made_again(tmp_path: Path, told: Told, unt
     shutil.rmtree(directory)
     for i in range(1, 100):
         keeper.log(i, i, 1e9, {"a": i + 0.5}, None)
-    until(lambda: keeper.statistics().n_rows == 100)
+    until(lambda: keeper.statistics().n_records == 100)
     (message,) = told()
     assert "it was removed" in message
     keeper.close(60)
@@ -269,7 +269,7 @@ except StorageError as error:
     assert "Permission denied; 1000 wait in memory, 0 are lost" in str(error), error
 assert len(told) == 1 and "Permission denied" in told[0], told
 say("refused")
-until(lambda: keeper.statistics().n_rows == 1_000)
+until(lambda: keeper.statistics().n_records == 1_000)
 keeper.close(60)
 say("written")
 """

@@ -181,7 +181,7 @@ def draw_all(found):
     found["plotted"] = [outcome_of(lambda: plotter.plot(draw, XS[step], step=step)) for step in range(2)]
     found["closed"] = [outcome_of(plotter.close), outcome_of(run.close)]
     count = plotter.statistics()
-    found["counts"] = [count.n_drawn, count.n_failed, count.n_dropped, count.n_waiting]
+    found["counts"] = [count.n_records, count.n_errors, count.n_dropped, count.n_waiting]
     found["directory"] = str(run.directory.absolute())
 
 sweep(draw_all)

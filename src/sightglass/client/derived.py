@@ -12,6 +12,7 @@ from typing import Final
 import numpy as np
 
 from sightglass.core.columns import CLOSED, Columns, plain
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.core.source_join import JoinKey, SourceJoin
@@ -20,7 +21,7 @@ from sightglass.query.stages import Reduce, Stage, When
 from sightglass.query.windows import PipelineItem
 
 from .arrivals import arrivals
-from .producer import AnyStream, Counts
+from .producer import AnyStream
 from .record_buffer import RecordBuffer
 
 # A gap of lost records is reported to the pipeline number by number; one that is longer counts as this long, so that
@@ -76,9 +77,9 @@ class StageProducer:
     def close(self) -> None:
         """Do nothing: the parent stays open for others."""
 
-    def statistics(self) -> Counts:
+    def statistics(self) -> Statistics:
         """Return the counts of the parent, whose events the run evaluates."""
-        return dataclasses.asdict(self._parent.statistics())
+        return self._parent.statistics()
 
     def _post(self, record: Record) -> list[PipelineItem]:
         items: list[PipelineItem] = []
@@ -120,9 +121,9 @@ class _JoinProducer:
     def close(self) -> None:
         """Do nothing: the parents stay open for others."""
 
-    def statistics(self) -> Counts:
+    def statistics(self) -> Statistics:
         """Return nothing: the parents have counts of their own."""
-        return {}
+        return Statistics()
 
     def _error(self) -> Exception | None:
         return next((parent.error for parent in self._parents if parent.error), None)
@@ -170,6 +171,6 @@ class ZipProducer(_JoinProducer):
         if self._join.over:
             buffer.end(self._error())
 
-    def statistics(self) -> Counts:
+    def statistics(self) -> Statistics:
         """Return how many records of the first stream have no partner, and how many wait for theirs."""
-        return {"n_unpaired": self._join.n_unpaired, "n_waiting": self._join.n_waiting}
+        return Statistics(n_unpaired=self._join.n_unpaired, n_waiting=self._join.n_waiting)

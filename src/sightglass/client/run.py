@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 from sightglass.core import codec
 from sightglass.core.columns import of_records
+from sightglass.core.counts import Statistics, statistics_of
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
@@ -18,7 +19,6 @@ from sightglass.query.query import Query
 from .callback import StreamCallback
 from .describe import Description, HistoryEntry, description_of, known_fields
 from .event_attributes import EventAttributes
-from .producer import Counts
 from .record_buffer import RecordBuffer
 from .resumable_stream import ResumableStream
 from .session import Session
@@ -315,11 +315,12 @@ class _SubscriptionProducer:
     def close(self) -> None:
         self._session.close_stream(self._stream)
 
-    def statistics(self) -> Counts:
+    def statistics(self) -> Statistics:
         session, buffer = self._session, self._stream.buffer
         if not (session.ended or session.why_lost() or buffer.ended):
             connection = session.connection
-            entries: Sequence[Counts] = connection.wait_reply(connection.start_query("statistics"))
+            entries: Sequence[Mapping[str, Any]] = connection.wait_reply(connection.start_query("statistics"))
             number = connection.stream_number(self._stream)
             buffer.counts = next((entry for entry in entries if entry["stream"] == number), buffer.counts)
-        return {**buffer.counts, "n_failures": buffer.counts.get("n_failures", 0) + session.n_failures}
+        counts = statistics_of(buffer.counts)
+        return replace(counts, n_failures=counts.n_failures + session.n_failures)

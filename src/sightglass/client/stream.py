@@ -11,10 +11,12 @@ import os
 import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any, get_args
 
 from sightglass.core.clock import duration
 from sightglass.core.columns import Columns
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record, Restart
 from sightglass.core.source_join import JoinKey
@@ -23,7 +25,7 @@ from sightglass.query.stages import Chain, Per, Reduce, Stage
 from .arrivals import WAIT_S, arrivals, follow
 from .callback import StreamCallback
 from .derived import StageProducer, UnionProducer, ZipProducer
-from .producer import RecordProducer, Statistics
+from .producer import RecordProducer
 from .record_buffer import RecordBuffer
 from .save import Saving
 from .stream_arrays import Arrays, to_arrays, to_polars
@@ -168,12 +170,10 @@ class Stream(Chain):
         """Return the counts of this process and of the run."""
         self._advance()
         buffer = self._buffer
-        counts = {key: value for key, value in self._producer.statistics().items() if key in Statistics.__slots__}
-        counts |= {
-            "n_records": buffer.n, "n_lost": buffer.n_lost, "n_thinned": buffer.n_thinned,
-            "n_forgotten": buffer.n_forgotten, "ended": buffer.ended,
-        }  # fmt: skip
-        return Statistics(**counts)
+        return replace(
+            self._producer.statistics(), n_records=buffer.n, n_lost=buffer.n_lost, n_thinned=buffer.n_thinned,
+            n_forgotten=buffer.n_forgotten, ended=buffer.ended,
+        )  # fmt: skip
 
     def end_group(self) -> None:
         """Close the open group now. Only for reducers without a named window.

@@ -19,13 +19,13 @@ class FailureLog:
 
     Attributes:
         on_error: How they are reported.
-        n_failed: How many there were.
+        n_errors: How many there were.
         last_error: The last one's message, or empty.
     """
 
     def __init__(self, on_error: OnError) -> None:
         self.on_error = on_error
-        self.n_failed = 0
+        self.n_errors = 0
         self.last_error = ""
         self._lock = threading.RLock()
         self._errors: list[FigureError] = []
@@ -33,7 +33,7 @@ class FailureLog:
     def add(self, error: FigureError, *, counted: bool = True) -> None:
         """Keep a failure; do not count it if the figure may still come."""
         with self._lock:
-            self.n_failed += counted
+            self.n_errors += counted
             self.last_error = str(error.args[0])
             if len(self._errors) < MAX_ERRORS:
                 self._errors.append(error)

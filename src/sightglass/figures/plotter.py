@@ -20,6 +20,7 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import FigureError, FigureErrors, UnknownNameError
 from sightglass.core.ranks import rank_and_size
 from sightglass.core.record import Record
@@ -29,7 +30,7 @@ from sightglass.views.theme import CONTEXTS, STYLES
 from .closures import Draws
 from .failure_log import OnError
 from .messages import FigureTheme, Output, plain
-from .render_job import FigureStatistics, OnFull, RenderRequest
+from .render_job import OnFull, RenderRequest
 from .render_queue import RenderQueue
 from .renderers import RendererKind
 from .sinks import FigureSink, RunSink, run_sink, wandb_sink
@@ -242,7 +243,7 @@ class Plotter:
         """Whether it takes no more figures."""
         return self._queue.closed
 
-    def statistics(self) -> FigureStatistics:
+    def statistics(self) -> Statistics:
         """Return counts of what became of the figures so far."""
         return self._queue.statistics()
 

@@ -126,33 +126,6 @@ class Renderer(Protocol):
         """Release everything, in a forked child."""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FigureStatistics:
-    """Counts of what became of the figures.
-
-    Attributes:
-        n_submitted: Calls of `submit` and `plot`.
-        n_drawn: Figures drawn, without error cards.
-        n_failed: Failures.
-        n_dropped: Calls dropped for lack of room.
-        n_waiting: Calls that are not drawn yet.
-        n_files: Files written.
-        n_here: Calls drawn in this process instead of a child.
-        n_started: Child processes started.
-        last_error: The last failure, or empty.
-    """
-
-    n_submitted: int
-    n_drawn: int
-    n_failed: int
-    n_dropped: int
-    n_waiting: int
-    n_files: int
-    n_here: int
-    n_started: int
-    last_error: str
-
-
 def write_to_sinks(job: RenderJob, result: DrawFinished, pngs: Mapping[str, bytes]) -> list[FigureError]:
     """Write the figures of a job to its sinks, and return every failure of the job."""
     step, wall_time = job.message.step, time.time()

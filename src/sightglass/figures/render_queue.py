@@ -29,6 +29,7 @@ from typing import Any, Final
 
 from sightglass.core.clock import Clock, SystemClock
 from sightglass.core.codec import encode
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import FigureError, FigureErrors, UnsendableError
 from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.core.values import n_bytes
@@ -38,7 +39,7 @@ from .closures import Draws, PackedFunction, name_of, pack
 from .failure_log import FailureLog, OnError
 from .job_backlog import JobBacklog
 from .messages import DrawFigure, DrawFinished, Failure, failure_of, figure_error, plain
-from .render_job import FigureStatistics, RenderJob, RenderRequest, write_to_sinks
+from .render_job import RenderJob, RenderRequest, write_to_sinks
 from .renderers import RendererKind, Renderers
 from .sinks import EndingSink, FigureSink
 from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
@@ -83,7 +84,7 @@ class RenderQueue:
         self._transfers = Worker("figures-read", self._transfer)
         self._transferring: deque[tuple[RenderJob, int]] = deque()
         self._sinks: dict[int, FigureSink] = {}
-        self._counts = dict.fromkeys(("submitted", "drawn", "dropped", "files", "here"), 0)
+        self._counts = dict.fromkeys(("events", "records", "dropped", "files", "here"), 0)
         self._next_id = 0
         self._finished = False
 
@@ -157,15 +158,19 @@ class RenderQueue:
         if self._renderers is not None:
             self._renderers.abandon()
 
-    def statistics(self) -> FigureStatistics:
+    def statistics(self) -> Statistics:
         """Return the counts so far."""
-        counts = {**self._counts, "dropped": self._counts["dropped"] + self._backlog.n_dropped}
-        return FigureStatistics(
-            **{f"n_{name}": n for name, n in counts.items()},
-            n_failed=self.failures.n_failed,
+        counts = self._counts
+        return Statistics(
+            n_events=counts["events"],
+            n_records=counts["records"],
             n_waiting=len(self._backlog.jobs),
-            n_started=self._renderers.n_started if self._renderers is not None else 0,
+            n_dropped=counts["dropped"] + self._backlog.n_dropped,
+            n_errors=self.failures.n_errors,
             last_error=self.failures.last_error,
+            n_files=counts["files"],
+            n_here=counts["here"],
+            n_started=self._renderers.n_started if self._renderers is not None else 0,
         )
 
     def _take(self, function: Draws, arguments: tuple[Any, ...], request: RenderRequest) -> None:
@@ -173,7 +178,7 @@ class RenderQueue:
         deadline_s = self._clock.monotonic() + min(self._limit_s, BLOCK_S)
         with self._changed:
             self._start().end_overdue()
-            self._counts["submitted"] += 1
+            self._counts["events"] += 1
             size = n_bytes(arguments)
             if not request.droppable and self._room(request, size, deadline_s) is None:
                 return
@@ -299,7 +304,7 @@ class RenderQueue:
     def _forget(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes], errors: list[FigureError]) -> bool:
         """Count what became of a job, and forget it; return whether it was the last."""
         with self._changed:
-            self._counts["drawn"] += len(pngs) - sum(result.cards)
+            self._counts["records"] += len(pngs) - sum(result.cards)
             self._counts["files"] += len(result.files)
             self._counts["here"] += result.pid == os.getpid()
             for error in errors:

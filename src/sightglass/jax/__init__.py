@@ -12,5 +12,4 @@ from sightglass.jax.ondemand.live import live as live
 from sightglass.jax.program.primitive import log as log
 from sightglass.jax.spool import spool as spool
 from sightglass.jax.strip import strip as strip
-from sightglass.jax.tap import TapStatistics as TapStatistics
 from sightglass.jax.tap import tap as tap

@@ -25,6 +25,7 @@ import numpy.typing as npt
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
+from sightglass.core.counts import Statistics
 from sightglass.jax.program import compat
 from sightglass.jax.pytree import PyTree
 
@@ -35,19 +36,6 @@ from .program.traced_function import TransformedFunction, traced
 from .program.walk import CollectedLogs, Collector, Walk
 
 Callback = Callable[[logdict], object]
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TapStatistics:
-    """Counters of a tap.
-
-    Attributes:
-        n_events: How many logs were passed to the callback.
-        n_errors: How many times the callback raised.
-    """
-
-    n_events: int
-    n_errors: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -73,9 +61,9 @@ class Tapped(TransformedFunction, Collector):
         self._n_events = self._n_errors = 0
         super().__init__(function, self._tap)
 
-    def statistics(self) -> TapStatistics:
+    def statistics(self) -> Statistics:
         """Return how many logs were delivered, and how often the callback raised."""
-        return TapStatistics(n_events=self._n_events, n_errors=self._n_errors)
+        return Statistics(n_events=self._n_events, n_errors=self._n_errors)
 
     def _tap(self, call: Callable[..., Any], arrays: Sequence[Any]) -> Any:
         jaxpr, tree = traced(call, arrays, self._wants)

@@ -1,9 +1,9 @@
 """A queue whose items are delivered on a thread of its own.
 
 * `put` never waits and never raises a failure of the delivery: a full disk must not stop a training.
-* Items are delivered in order. At most `MAX_WAITING` items of `MAX_WAITING_BYTES` wait; further ones are lost, counted
-  and reported.
-* An item that cannot be delivered is lost, and the next ones are delivered all the same. The first failure is a
+* Items are delivered in order. At most `MAX_WAITING` items of `MAX_WAITING_BYTES` wait; further ones are dropped,
+  counted and reported.
+* An item that cannot be delivered is dropped, and the next ones are delivered all the same. The first failure is a
   warning, all are counted, and the next `flush` or `close` raises.
 """
 
@@ -13,9 +13,9 @@ import contextlib
 import warnings
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Final, Generic, Protocol, TypeVar
 
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
 from sightglass.core.threads import UNTIL_WOKEN, Worker
 
@@ -31,23 +31,6 @@ class Waits(Protocol):
 
     def wait(self, timeout_s: float | None, /) -> bool:
         """Wait until everything is delivered, and return whether it is; raises nothing."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeliveryStatistics:
-    """Counts of what became of the items.
-
-    Attributes:
-        n_delivered: How many were delivered.
-        n_lost: How many could not be delivered, or had no room.
-        n_waiting: How many are waiting.
-        last_error: The last failure, or empty.
-    """
-
-    n_delivered: int
-    n_lost: int
-    n_waiting: int
-    last_error: str
 
 
 class DeliveryQueue(Generic[T]):
@@ -74,7 +57,7 @@ class DeliveryQueue(Generic[T]):
         self._end = end
         self._worker = Worker(name, self.round)
         self._items: deque[tuple[T, int]] = deque()
-        self._n_bytes_put = self._n_bytes_taken = self._n_delivered = self._n_lost = self._n_lost_reported = 0
+        self._n_bytes_put = self._n_bytes_taken = self._n_events = self._n_dropped = self._n_dropped_reported = 0
         self._asleep = True
         self._last_error = self._failure = ""
         self._warned = self._settling = self._used = self._closed = self._ended = False
@@ -92,6 +75,7 @@ class DeliveryQueue(Generic[T]):
             n_bytes: About how many bytes it takes.
         """
         with self._worker.lock:
+            self._n_events += 1
             n_waiting = len(self._items)
             size = self._n_bytes_put - self._n_bytes_taken + n_bytes
             full = n_waiting >= MAX_WAITING or (n_waiting > 0 and size > MAX_WAITING_BYTES)
@@ -100,7 +84,7 @@ class DeliveryQueue(Generic[T]):
                 self._n_bytes_put += n_bytes
                 self._used = True
         if full or self._closed:
-            self.lose("the queue is closed" if self._closed else "the queue is full", n=1)
+            self.drop("the queue is closed" if self._closed else "the queue is full", n=1)
         elif self._asleep:
             self._asleep = False
             self._worker.wake()
@@ -129,15 +113,15 @@ class DeliveryQueue(Generic[T]):
             self._try(self._end)
         self._check(finished, timeout_s)
 
-    def lose(self, why: str, *, n: int) -> None:
-        """Count items as lost, and report why.
+    def drop(self, why: str, *, n: int) -> None:
+        """Count items as dropped, and report why.
 
         Args:
             why: The reason, for warnings and errors.
-            n: How many are lost.
+            n: How many are dropped.
         """
         with self._worker.lock:
-            self._n_lost += n
+            self._n_dropped += n
             self._last_error = self._failure = why
             first, self._warned = not self._warned, True
         if first:
@@ -149,12 +133,12 @@ class DeliveryQueue(Generic[T]):
                     stacklevel=4,
                 )
 
-    def statistics(self) -> DeliveryStatistics:
-        """Return the counts so far."""
-        return DeliveryStatistics(
-            n_delivered=self._n_delivered,
-            n_lost=self._n_lost,
+    def statistics(self) -> Statistics:
+        """Return how many items were put, how many of them wait, and how many are dropped."""
+        return Statistics(
+            n_events=self._n_events,
             n_waiting=len(self._items),
+            n_dropped=self._n_dropped,
             last_error=self._last_error,
         )
 
@@ -168,9 +152,8 @@ class DeliveryQueue(Generic[T]):
             item, n_bytes = self._items.popleft()  # without the lock, so that `put` never waits for a delivery
             try:
                 self._deliver(item)
-                self._n_delivered += 1
             except Exception as error:  # noqa: BLE001  no exception of a sink may end the thread
-                self.lose(_message(error), n=1)
+                self.drop(_message(error), n=1)
             self._n_bytes_taken += n_bytes
         if settling:
             self._try(self._settle)
@@ -186,15 +169,15 @@ class DeliveryQueue(Generic[T]):
         try:
             function()
         except Exception as error:  # noqa: BLE001  as above
-            self.lose(_message(error), n=0)
+            self.drop(_message(error), n=0)
 
     def _check(self, finished: bool, timeout_s: float) -> None:
         why, self._failure = self._failure, ""
-        n_lost, self._n_lost_reported = self._n_lost - self._n_lost_reported, self._n_lost
+        n_dropped, self._n_dropped_reported = self._n_dropped - self._n_dropped_reported, self._n_dropped
         if not finished:
             why = f"not within {timeout_s:g} s, {len(self._items)} waiting"
         if why:
-            raise StorageError(f"{self._name}: not all records could be written, {n_lost} lost: {why}")
+            raise StorageError(f"{self._name}: not all records could be written, {n_dropped} lost: {why}")
 
 
 def _message(error: Exception) -> str:

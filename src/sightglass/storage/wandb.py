@@ -27,6 +27,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import MissingExtraError, StorageError, UnsendableError
 from sightglass.core.record import Record
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_real, n_bytes, to_host
@@ -34,7 +35,7 @@ from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.format.png import encode_png
 
 from .align import Moment, moments
-from .delivery_queue import DeliveryQueue, DeliveryStatistics, Waits
+from .delivery_queue import DeliveryQueue, Waits
 
 STEP: Final = "step"
 SHARED: Final = "sightglass/"
@@ -141,8 +142,8 @@ class WandB:
         atexit.unregister(self._at_exit)
         self._queue.close(timeout_s)
 
-    def statistics(self) -> DeliveryStatistics:
-        """Return how many calls of `write` were delivered, and how many were lost."""
+    def statistics(self) -> Statistics:
+        """Return how many calls of `write` there were, how many of them wait, and how many were dropped."""
         return self._queue.statistics()
 
     # On the queue's thread
@@ -176,7 +177,7 @@ class WandB:
         """Log the rows that can be logged; with `commit`, all."""
         if self._rows.held and _is_finished(self.run):  # asking it for its step would take half a minute
             why = f"{_ended(self.run)} before it got {self._rows.tags()}: flush before wandb.finish()"
-            self._queue.lose(why, n=self._rows.clear())
+            self._queue.drop(why, n=self._rows.clear())
         self._rows.log()
         if commit:
             self._rows.commit()
@@ -187,7 +188,7 @@ class WandB:
         except Exception as error:  # noqa: BLE001  whatever W&B raises, the rows that are left are lost
             refused = isinstance(error, StorageError)  # the row that it names is not among those left
             rest = f"; also lost: {self._rows.tags()}" if self._rows.held else ""
-            self._queue.lose(f"{error}{rest}", n=self._rows.clear() + refused)
+            self._queue.drop(f"{error}{rest}", n=self._rows.clear() + refused)
         if self._finishes:
             self.run.finish()
 

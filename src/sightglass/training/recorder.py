@@ -10,11 +10,12 @@ from typing import Any
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.copies import sendable
+from sightglass.core.counts import Statistics
 from sightglass.core.guarded import rebuild
 from sightglass.core.threads import Supervised, Worker
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
-from sightglass.storage.write.writer import RecordWriter, WriterStatistics
+from sightglass.storage.write.writer import RecordWriter
 from sightglass.training.subscription import Subscription
 
 
@@ -92,7 +93,7 @@ class Recorder:
         """Become a no-op in a forked child."""
         self._writer.abandon()
 
-    def statistics(self) -> WriterStatistics:
+    def statistics(self) -> Statistics:
         """Return how much was written and lost."""
         return self._writer.statistics()
 

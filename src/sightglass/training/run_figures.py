@@ -68,7 +68,7 @@ class RunFigures:
             self._plotter.close()
             counts = self._plotter.statistics()
             if counts.n_dropped:
-                self._warn(f"{counts.n_dropped:,} of {counts.n_submitted:,} figures were dropped for lack of room")
+                self._warn(f"{counts.n_dropped:,} of {counts.n_events:,} figures were dropped for lack of room")
 
     def _warn(self, what: str) -> None:
         with contextlib.suppress(Warning):  # where warnings are errors, the training continues all the same

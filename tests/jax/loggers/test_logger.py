@@ -331,7 +331,7 @@ def test_a_sink_that_fails_does_not_stop_the_program():
     ):
         run()
     assert len(told) == 1
-    assert logger.statistics().n_lost == 4
+    assert logger.statistics().n_dropped == 4
     logger.close()
 
 
@@ -361,7 +361,7 @@ def test_a_closed_logger_raises_and_counts_what_it_loses():
             misuse()
     with pytest.warns(RuntimeWarning, match="the queue is closed"):
         tapped(1.0), jax.effects_barrier()
-    assert logger.statistics().n_lost == 3
+    assert logger.statistics().n_dropped == 3
 
 
 def test_an_error_in_the_block_is_not_hidden_by_one_of_the_logger():

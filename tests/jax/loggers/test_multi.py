@@ -39,7 +39,7 @@ def test_each_fails_for_itself():
         run()
     assert good.seen() == [*(("loss", *event) for event in losses(1.0)), ("x", 3, 1.0)]
     statistics = logger.statistics()
-    assert (statistics.n_lost, statistics.n_delivered) == (8, 4)
+    assert (statistics.n_dropped, statistics.n_events) == (8, 12)
     logger.close()
     assert good.closed
     assert logger.closed

@@ -67,4 +67,4 @@ def test_logs_after_the_end_of_the_run_are_reported_as_lost(tmp_path):
 def test_in_a_disabled_run_it_does_nothing(tmp_path):
     with sg.init("job", dir=tmp_path, mode="disabled") as run, RunLogger(run) as logger:
         assert float(logger.tap(train, logger.init())(1.0)) == 3.0
-    assert logger.statistics().n_lost == 0
+    assert logger.statistics().n_dropped == 0

@@ -24,6 +24,7 @@ from tests.profiles import examples
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import plain
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
 from sightglass.core.guarded import LostValue
 from sightglass.core.threads import Worker
@@ -191,7 +192,7 @@ def test_what_is_logged_comes_back(
     keeper.close(WAIT_S)
     check(stored(directory)[0], given)
     n_rows = sum(len(values) for _, values, _ in given)
-    assert keeper.statistics().n_rows == n_rows
+    assert keeper.statistics().n_records == n_rows
     assert keeper.statistics().n_bytes == sum(path.stat().st_size for path in directory.iterdir())
     assert (keeper.statistics().n_dropped, keeper.statistics().last_error) == (0, "")
 
@@ -342,8 +343,8 @@ def test_full_blocks_are_small(keeping: Keeping) -> None:
         keeping.log({"a": 0.5, "b": 1.5})
     keeping.close()
     statistics = keeping.keeper.statistics()
-    assert statistics.n_rows == 40_000
-    assert statistics.n_bytes / statistics.n_rows < 17
+    assert statistics.n_records == 40_000
+    assert statistics.n_bytes / statistics.n_records < 17
 
 
 def test_nothing_given_is_nothing_written(tmp_path: Path) -> None:
@@ -355,13 +356,13 @@ def test_nothing_given_is_nothing_written(tmp_path: Path) -> None:
     keeper.close(WAIT_S)
     keeper.log(0, 0, 0.0, {"a": 1}, None)
     assert threading.active_count() == n_threads
-    assert keeper.statistics() == writer.WriterStatistics(n_rows=0, n_bytes=0, n_dropped=0, n_waiting=0, last_error="")
+    assert keeper.statistics() == Statistics()
 
 
 def test_what_is_given_reaches_the_file_by_itself(keeping: Keeping, until: Callable[..., Any]) -> None:
     for round_ in range(3):
         keeping.log({"a": 1.0})
-        until(lambda n=round_: keeping.keeper.statistics().n_rows == n + 1)
+        until(lambda n=round_: keeping.keeper.statistics().n_records == n + 1)
     assert keeping.keeper.statistics().n_waiting == 0
 
 
@@ -427,10 +428,10 @@ def test_everything_is_written_in_time_and_the_thread_sleeps(
             wakes_s = clock.now_s + keeper.round(clock.now_s)
             n_rounds += 1
             promised = max(total for at_s, total in given_at if at_s <= clock.now_s - writer.FLUSH_S - 1e-6)
-            assert keeper.statistics().n_rows >= promised
+            assert keeper.statistics().n_records >= promised
         clock.now_s = then_s
         give(n if isinstance(value, float) else 1, value)
-    assert (keeper.statistics().n_rows, keeper.statistics().n_waiting) == (given_at[-1][1], 0)
+    assert (keeper.statistics().n_records, keeper.statistics().n_waiting) == (given_at[-1][1], 0)
     assert wakes_s == math.inf
     assert n_rounds <= 5 * (len(plan) + len(during)) + 1
     keeper._segments.close()
@@ -441,7 +442,7 @@ def test_large_values_are_written_at_once(
 ) -> None:
     monkeypatch.setattr(writer, "FLUSH_S", 1e6)
     keeping.log({"w": np.ones(2**20)})
-    until(lambda: keeping.keeper.statistics().n_rows == 1)
+    until(lambda: keeping.keeper.statistics().n_records == 1)
 
 
 class Full:
@@ -475,7 +476,7 @@ def test_a_full_disk_is_told_once_and_nothing_is_lost(
         assert told() == [f"Records cannot be written now and wait in memory: {why}"] * (outage + 1)
         assert keeping.keeper.statistics().n_waiting == 3
         disk.full = False
-        until(lambda n=outage: keeping.keeper.statistics().n_rows == 3 * n + 3)
+        until(lambda n=outage: keeping.keeper.statistics().n_records == 3 * n + 3)
         keeping.flush()
     assert values_of(keeping.directory, "a") == [*range(6)]
     assert "No space left" in keeping.keeper.statistics().last_error
@@ -489,8 +490,8 @@ def check_holes(keeping: Keeping, key: Key) -> None:
         assert heads[each][-1].n_missed == (keeping.n - len(points[each]) if each != key else heads[key][-1].n_missed)
     assert points[tag("a")][-1][0] == keeping.n - 1
     statistics = keeping.keeper.statistics()
-    assert statistics.n_rows == sum(map(len, points.values()))
-    assert statistics.n_rows + statistics.n_dropped == 3 * keeping.n
+    assert statistics.n_records == sum(map(len, points.values()))
+    assert statistics.n_records + statistics.n_dropped == 3 * keeping.n
     assert statistics.n_dropped
 
 

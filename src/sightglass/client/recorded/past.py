@@ -12,21 +12,22 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import math
 import socket
 import time
 from collections.abc import Callable, Collection
+from dataclasses import replace
 from itertools import chain, pairwise
 from pathlib import Path
 
 import numpy as np
 
 from sightglass.client.describe import Description
-from sightglass.client.producer import Counts, RecordProducer
+from sightglass.client.producer import RecordProducer
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.stream import Stream
 from sightglass.core.columns import COMPLETE, Columns
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
@@ -78,7 +79,7 @@ class PastThenLive:
         self._live = live
         self._live_buffer = live_buffer
         self._close_past = close_past
-        self._past_counts: Counts = {}
+        self._past_counts = Statistics()
         self._past_cursor = self._live_cursor = self._n = 0
         self._shift: int | None = None
         self._reached = -math.inf
@@ -107,11 +108,14 @@ class PastThenLive:
         self._live.close()
         self._leave_past()
 
-    def statistics(self) -> Counts:
-        """Return the counts of the run, and of the files as long as they are read."""
-        live = dataclasses.asdict(self._live.statistics())
-        past = self._past_counts if self._past is None else _counts(self._past)
-        return {**live, **{name: live[name] + n for name, n in past.items()}}
+    def statistics(self) -> Statistics:
+        """Return the counts of the run and of the files."""
+        live = self._live.statistics()
+        past = self._past_counts if self._past is None else self._past.statistics()
+        return replace(
+            live, n_events=live.n_events + past.n_events, n_dropped=live.n_dropped + past.n_dropped,
+            n_errors=live.n_errors + past.n_errors,
+        )  # fmt: skip
 
     def _read_past(self, buffer: RecordBuffer, past: Stream) -> None:
         settled_s = self._wall_time() - SETTLED_S  # before reading: all records up to then are in the files
@@ -146,7 +150,7 @@ class PastThenLive:
 
     def _leave_past(self) -> None:
         if self._past is not None:
-            self._past_counts = _counts(self._past)
+            self._past_counts = self._past.statistics()
             self._past = None
             self._close_past()
 
@@ -164,16 +168,11 @@ class PastThenLive:
                 buffer.add(columns.slice(start, stop).moved(self._shift))
         if self._shift is not None and len(self._live.restarts) != len(buffer.restarts):
             shift = self._shift
-            buffer.restarts = tuple(dataclasses.replace(one, index=one.index + shift) for one in self._live.restarts)
+            buffer.restarts = tuple(replace(one, index=one.index + shift) for one in self._live.restarts)
         if over:
             if self._shift is not None and self._live_buffer.next_index is not None:
                 buffer.expect(self._live_buffer.next_index + self._shift)
             buffer.end(self._live.error)
-
-
-def _counts(past: Stream) -> dict[str, int]:
-    counts = past.statistics()
-    return {"n_events": counts.n_events, "n_dropped": counts.n_dropped, "n_errors": counts.n_errors}
 
 
 def _note(note: Callable[[], str], began: str, buffer: RecordBuffer) -> Callable[[], str]:

@@ -6,14 +6,15 @@ import itertools
 import math
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import Final
 
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.client.producer import Counts
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core.columns import Columns, Row, of_rows
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import EvaluationError, QueryError, RunLostError
 from sightglass.query.windows import PipelineItem
 from sightglass.storage.format.block import Key
@@ -149,13 +150,13 @@ class Playback:
     def close(self) -> None:
         """Do nothing: the run closes its files."""
 
-    def statistics(self) -> Counts:
+    def statistics(self) -> Statistics:
         """Return the number of records read and lost, and the failures of stages that run here."""
         series = [self._recording.series(key) for key in self._plan.keys.values()]
-        counts = {"n_events": sum(map(len, series)), "n_dropped": sum(one.n_missed for one in series)}
+        counts = Statistics(n_events=sum(map(len, series)), n_dropped=sum(one.n_missed for one in series))
         if self._replay is None:
             return counts
-        return {**counts, "n_errors": self._replay.n_errors, "last_error": self._replay.last_error}
+        return replace(counts, n_errors=self._replay.n_errors, last_error=self._replay.last_error)
 
 
 class _SeriesReader:

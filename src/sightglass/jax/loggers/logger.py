@@ -27,6 +27,7 @@ import jax.numpy as jnp
 import numpy as np
 from jax.typing import ArrayLike
 
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import LogError, StorageError
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.logs.reading import read
@@ -34,7 +35,6 @@ from sightglass.jax.program.primitive import wanted_logs
 from sightglass.jax.pytree import Array, PyTree
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
-from sightglass.storage.delivery_queue import DeliveryStatistics
 
 from .routed import COLLECTED, Routed, Words, by_lane, hand_over
 
@@ -72,7 +72,7 @@ class Logger(ABC):
         """Whether the logger is closed."""
 
     @abstractmethod
-    def statistics(self) -> DeliveryStatistics:
+    def statistics(self) -> Statistics:
         """Return how many batches of logs were delivered, lost, and are waiting; each callback or call is one batch."""
 
     def init(self, key: ArrayLike | None = None) -> LoggerState:

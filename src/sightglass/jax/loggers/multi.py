@@ -6,9 +6,9 @@ from collections.abc import Callable
 
 from jax.typing import ArrayLike
 
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
 from sightglass.jax.logs.logdict import logdict
-from sightglass.storage.delivery_queue import DeliveryStatistics
 
 from .logger import Logger, LoggerState
 from .routed import Words
@@ -37,12 +37,12 @@ class MultiLogger(Logger):
         """Whether all of them are closed."""
         return all(logger.closed for logger in self._loggers)
 
-    def statistics(self) -> DeliveryStatistics:
+    def statistics(self) -> Statistics:
         """Return the sums over all loggers."""
         every = [logger.statistics() for logger in self._loggers]
-        return DeliveryStatistics(
-            n_delivered=sum(one.n_delivered for one in every),
-            n_lost=sum(one.n_lost for one in every),
+        return Statistics(
+            n_events=sum(one.n_events for one in every),
+            n_dropped=sum(one.n_dropped for one in every),
             n_waiting=sum(one.n_waiting for one in every),
             last_error=next((one.last_error for one in every if one.last_error), ""),
         )

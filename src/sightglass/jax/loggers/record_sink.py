@@ -17,9 +17,10 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from sightglass.core.clock import SystemClock
+from sightglass.core.counts import Statistics
 from sightglass.core.record import Record
 from sightglass.jax.logs.logdict import logdict
-from sightglass.storage.delivery_queue import DeliveryQueue, DeliveryStatistics
+from sightglass.storage.delivery_queue import DeliveryQueue
 
 from .logger import TIMEOUT_S, Logger, close_first_at_exit
 from .records import RecordNumbers
@@ -94,8 +95,8 @@ class SinkLogger(Logger):
         """Whether the logger is closed."""
         return self._queue.closed
 
-    def statistics(self) -> DeliveryStatistics:
-        """Return how many batches of logs were delivered, lost, and are waiting; each callback or call is one batch."""
+    def statistics(self) -> Statistics:
+        """Return how many batches of logs there were, wait, and were dropped; each callback or call is one batch."""
         return self._queue.statistics()
 
     def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:

@@ -27,6 +27,7 @@ import numpy as np
 
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
+from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
 from sightglass.core.guarded import FAILURES, LostValue, is_container, message
 from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
@@ -55,25 +56,6 @@ CLOSING_SHARE: Final = 0.25  # of the time that `close` has: the rest is for wri
 
 FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_))
 """Types of values that cannot change, and whose bytes need not be counted."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WriterStatistics:
-    """Counts of a record writer.
-
-    Attributes:
-        n_rows: How many are in the files.
-        n_bytes: How many bytes the files have.
-        n_dropped: How many were given and are not kept: for lack of room, or for what their values are.
-        n_waiting: How many are still to be written.
-        last_error: What went wrong last, or empty.
-    """
-
-    n_rows: int
-    n_bytes: int
-    n_dropped: int
-    n_waiting: int
-    last_error: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,10 +209,10 @@ class RecordWriter:
         """The loop, and what failed in it."""
         return self._worker.supervised
 
-    def statistics(self) -> WriterStatistics:
+    def statistics(self) -> Statistics:
         """Return the counts so far."""
-        return WriterStatistics(
-            n_rows=self._segments.n_rows,
+        return Statistics(
+            n_records=self._segments.n_rows,
             n_bytes=self._segments.n_bytes,
             n_dropped=self._n_dropped,
             n_waiting=self._n_waiting(),

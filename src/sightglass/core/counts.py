@@ -1,0 +1,65 @@
+"""What became of what a part was given: one set of counts, each with one meaning wherever it stands."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields
+from typing import Any
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, repr=False)
+class Statistics:
+    """The counts of a stream, a record writer, a sink, a plotter or a tap. What does not apply to it is 0.
+
+    Attributes:
+        n_events: What came in: events that the run evaluated for the query, logs, calls of a plotter.
+        n_records: What came out: records that arrived, were written or delivered; figures drawn, without error cards.
+        n_waiting: What came in and is not out yet. In a `zip`: records of the first stream that may get a partner.
+        n_dropped: What is given up for lack of room or time, or because it could not be written or delivered.
+        n_lost: Records that never arrived, by the gaps in their numbers.
+        n_thinned: Older records that the run left out when the stream was opened: it holds the others of them.
+        n_forgotten: Records that arrived, and that this process has dropped from memory, evenly.
+        n_skipped: Events that the run's budget skipped.
+        n_unpaired: Records of the first stream of a `zip` that have no partner in the others.
+        n_errors: How often what the user gave failed: the query on an event, a callback, a figure's function.
+        last_error: The last failure, or empty.
+        n_failures: How often a part of the run itself failed in the background, which `describe` names, or this
+            client's connection, which a warning names.
+        n_bytes: How many bytes the files have.
+        n_files: How many figures' files were written.
+        n_here: How many calls of a plotter were drawn in this process instead of a child.
+        n_started: How many child processes a plotter started.
+        stride: The run evaluates only events whose number is a multiple of this.
+        spent_s: The time the run has spent on the query, in seconds.
+        ended: Whether no more records can arrive.
+    """
+
+    n_events: int = 0
+    n_records: int = 0
+    n_waiting: int = 0
+    n_dropped: int = 0
+    n_lost: int = 0
+    n_thinned: int = 0
+    n_forgotten: int = 0
+    n_skipped: int = 0
+    n_unpaired: int = 0
+    n_errors: int = 0
+    last_error: str = ""
+    n_failures: int = 0
+    n_bytes: int = 0
+    n_files: int = 0
+    n_here: int = 0
+    n_started: int = 0
+    stride: int = 1
+    spent_s: float = 0.0
+    ended: bool = False
+
+    def __repr__(self) -> str:
+        """Show the counts that say something."""
+        values = ((each.name, getattr(self, each.name), each.default) for each in fields(self))
+        return f"Statistics({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
+
+
+def statistics_of(counts: Mapping[str, Any]) -> Statistics:
+    """Return counts that another process sent, without those that are not known here."""
+    return Statistics(**{name: counts[name] for name in Statistics.__slots__ if name in counts})
