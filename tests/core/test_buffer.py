@@ -43,7 +43,7 @@ parts_of = st.lists(st.integers(1, 50), max_size=30)
 def test_what_is_held_does_not_depend_on_the_portions(values, one, two, index, as_list):
     first, second = (filled(np.array(values), parts, index=index, as_list=as_list) for parts in (one, two))
     assert rows(first) == rows(second)
-    assert (first.bits, first.exact_from, first.n_dropped) == (second.bits, second.exact_from, second.n_dropped)
+    assert (first.bits, first.exact_from, first.n_forgotten) == (second.bits, second.exact_from, second.n_forgotten)
     one_areas, two_areas = first.since(0)[1].areas, second.since(0)[1].areas
     assert (one_areas is None) == (two_areas is None)
     if one_areas is not None:
@@ -57,7 +57,7 @@ def test_records_are_those_that_were_added_in_order(values, parts):
     assert [index for index, _ in held] == sorted({index for index, _ in held})
     assert all(value == repr(float(values[index])) for index, value in held)
     assert len(held) == len(buffer) <= 40
-    assert len(held) + buffer.n_dropped == buffer.n == len(values)
+    assert len(held) + buffer.n_forgotten == buffer.n == len(values)
 
 
 @given(st.lists(numbers, min_size=1, max_size=400), parts_of)
@@ -208,7 +208,7 @@ def test_views_of_a_reader_do_not_change():
 def test_forget_and_bound():
     buffer = filled(np.arange(100.0), max_rows=1_000)
     buffer.forget(60)
-    assert ([index for index, _ in rows(buffer)], buffer.n_dropped) == (list(range(60, 100)), 60)
+    assert ([index for index, _ in rows(buffer)], buffer.n_forgotten) == (list(range(60, 100)), 60)
     buffer.bound(max_rows=20, max_bytes=2**20)
     assert len(buffer) <= 20
     assert rows(buffer)[-1] == (99, "99.0")

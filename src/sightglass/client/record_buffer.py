@@ -57,7 +57,7 @@ class RecordBuffer:
     @property
     def n_forgotten(self) -> int:
         """How many of them are held no more."""
-        return self._buffer.n_dropped
+        return self._buffer.n_forgotten
 
     @property
     def next_index(self) -> int | None:

@@ -55,7 +55,7 @@ class Buffer:
 
     Attributes:
         n: How many records were added.
-        n_dropped: How many of them are held no more.
+        n_forgotten: How many of them are held no more.
         end: The number that follows the last record's; 0 before the first.
         bits: The thinned records are in buckets of `2**bits` numbers.
         exact_from: All records from this number on are held.
@@ -68,7 +68,7 @@ class Buffer:
             max_rows: How many records it holds.
             max_bytes: How many bytes they may take. One record that is larger is held alone.
         """
-        self.n = self.n_dropped = self.end = self.bits = self.exact_from = 0
+        self.n = self.n_forgotten = self.end = self.bits = self.exact_from = 0
         self._max_rows, self._max_bytes = max_rows, max_bytes
         self._columns: dict[str, Array] = {}
         self._size = self._n_bytes = 0
@@ -206,7 +206,7 @@ class Buffer:
 
     def _keep(self, rows: Ints) -> None:
         """Hold these rows only, in new arrays: readers may have the old ones."""
-        self.n_dropped += self._size - len(rows)
+        self.n_forgotten += self._size - len(rows)
         n = self._size = len(rows)
         for name, column in self._columns.items():
             self._columns[name] = kept = np.empty_like(column)  # as long as before: it will be full again
