@@ -14,7 +14,7 @@ import numpy as np
 from pathlib import Path
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
-from sightglass.storage.write import segment, writer
+from sightglass.storage.write import rotation, writer
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.segment import Rows
 from sightglass.storage.write.writer import RecordWriter
@@ -43,7 +43,7 @@ def busy(seconds, given_s):
     return rounds
 
 quiet = max(busy(0.5, None) for _ in range(3))
-segment.MANY_SMALL = 100
+rotation.MANY_SMALL = 100
 keeper.log(1, 1, 1.0, {"a": 0.5}, None)
 keeper.flush(60)
 assert segments.compacting

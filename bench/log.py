@@ -18,7 +18,8 @@ from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.segment_reader import SegmentReader
-from sightglass.storage.write.segment import Rows, Segments
+from sightglass.storage.write.rotation import Segments
+from sightglass.storage.write.segment import Rows
 from sightglass.storage.write.writer import COMPACT_S, RecordWriter
 
 from .yardstick import n_seconds

@@ -22,7 +22,7 @@ from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader
 from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import RunFile
-from sightglass.storage.write import compact, segment
+from sightglass.storage.write import compact, rotation
 from sightglass.storage.write.writer import RecordWriter
 
 FOLDER = Path("/runs/one")
@@ -198,8 +198,8 @@ def calls() -> list[Call]:
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Write small files of small blocks, which are compacted in small pieces."""
-    monkeypatch.setattr(segment, "MANY_SMALL", 8)
-    monkeypatch.setattr(segment, "SMALL_EACH", 4)
+    monkeypatch.setattr(rotation, "MANY_SMALL", 8)
+    monkeypatch.setattr(rotation, "SMALL_EACH", 4)
     monkeypatch.setattr(compact, "MIN_SMALL", 4)
     monkeypatch.setattr(compact, "WRITE_BYTES", 256)
     monkeypatch.setattr(compact, "SYNC_BYTES", 1_000)

@@ -24,10 +24,10 @@ KILLED = """
 import os, sys
 from pathlib import Path
 from sightglass.core.clock import SystemClock
-from sightglass.storage.write import compact, merge, segment, writer
+from sightglass.storage.write import compact, merge, rotation, writer
 from sightglass.storage.write.writer import RecordWriter
 
-segment.MANY_SMALL, writer.REST, writer.SLICE_S = 300, 0.0, 0.0
+rotation.MANY_SMALL, writer.REST, writer.SLICE_S = 300, 0.0, 0.0
 compact.STEP_ITEMS, compact.WINDOW_BYTES, merge.N_ALIKE = 2, 4_096, 4
 keeper = RecordWriter(lambda: Path(sys.argv[1]), clock=SystemClock())
 for n in range(10**9):
@@ -69,9 +69,9 @@ def test_a_kill_in_the_middle_of_a_compaction_costs_nothing(tmp_path: Path) -> N
 
 
 FOLLOWED = """
-from sightglass.storage.write import segment, writer
+from sightglass.storage.write import rotation, writer
 
-segment.MANY_SMALL, writer.REST = 300, 1.0
+rotation.MANY_SMALL, writer.REST = 300, 1.0
 run = sg.init("job", dir=sys.argv[1], record=["batch.loss"])
 say("ready", run.directory)
 n = int(sys.argv[2])

@@ -31,9 +31,10 @@ from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader
 from sightglass.storage.run_file import is_record_file
-from sightglass.storage.write import compact, merge, segment, writer
+from sightglass.storage.write import compact, merge, rotation, writer
 from sightglass.storage.write.compact import Compactor, pays
-from sightglass.storage.write.segment import Rows, Segments, SegmentWriter
+from sightglass.storage.write.rotation import Segments
+from sightglass.storage.write.segment import Rows, SegmentWriter
 from sightglass.storage.write.writer import RecordWriter
 
 from ..blocks import whole_frames  # noqa: TID252  tests are not a package
@@ -549,7 +550,7 @@ def test_an_index_of_a_beginning_that_stayed_the_same_is_stale_too(tmp_path: Pat
 
 
 def test_who_has_a_file_open_neither_repeats_nor_loses_records(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "MANY_SMALL", 300)
+    monkeypatch.setattr(rotation, "MANY_SMALL", 300)
     segments = Segments(lambda: tmp_path, rank=0, clock=SystemClock(), tell=pytest.fail)
     early: Recording | None = None
     late: list[Recording] = []
@@ -585,8 +586,8 @@ def test_who_has_a_file_open_neither_repeats_nor_loses_records(tmp_path: Path, m
 
 
 def test_a_file_of_many_small_blocks_is_full(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "MANY_SMALL", 100)
-    monkeypatch.setattr(segment, "SMALL_EACH", 60)
+    monkeypatch.setattr(rotation, "MANY_SMALL", 100)
+    monkeypatch.setattr(rotation, "SMALL_EACH", 60)
     segments = Segments(lambda: tmp_path, rank=0, clock=SystemClock(), tell=pytest.fail)
 
     def write(n: int, n_tags: int) -> list[int]:
@@ -603,10 +604,10 @@ def test_a_file_of_many_small_blocks_is_full(tmp_path: Path, monkeypatch: pytest
 
 
 def test_the_files_of_a_long_run_are_few(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "MANY_SMALL", 10)
-    monkeypatch.setattr(segment, "SHARE", 2)
+    monkeypatch.setattr(rotation, "MANY_SMALL", 10)
+    monkeypatch.setattr(rotation, "SHARE", 2)
     segments = Segments(lambda: tmp_path, rank=0, clock=SystemClock(), tell=pytest.fail)
-    monkeypatch.setattr(segment, "SMALL_EACH", 1)
+    monkeypatch.setattr(rotation, "SMALL_EACH", 1)
     for i in range(500):
         segments.open()
         segments.append(Rows(key=LOSS, columns=columns(1, index=i)))
@@ -633,7 +634,7 @@ def until() -> Callable[..., None]:
 def test_the_keeper_compacts_while_it_has_nothing_to_do(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
 ) -> None:
-    monkeypatch.setattr(segment, "MANY_SMALL", 600)
+    monkeypatch.setattr(rotation, "MANY_SMALL", 600)
     keeper = RecordWriter(lambda: tmp_path, clock=SystemClock())
     for i in range(700):
         keeper.log(i, i, 1e9 + i, {"a": i * 0.5}, None)
@@ -743,7 +744,7 @@ def test_a_file_with_fewer_records_is_not_followed(tmp_path: Path) -> None:
 
 
 def test_the_index_of_a_run_that_is_followed_is_bounded(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "MANY_SMALL", 1_000)
+    monkeypatch.setattr(rotation, "MANY_SMALL", 1_000)
     segments = Segments(lambda: tmp_path, rank=0, clock=SystemClock(), tell=pytest.fail)
     segments.open().append(tag("a"), columns(1))
     segments.flush()

@@ -25,8 +25,9 @@ from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntry
 from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.format.protobuf import walk
-from sightglass.storage.write import compact, segment
-from sightglass.storage.write.segment import Rows, Segments, SegmentWriter, split
+from sightglass.storage.write import compact, rotation, segment
+from sightglass.storage.write.rotation import Segments
+from sightglass.storage.write.segment import Rows, SegmentWriter, split
 
 from ..blocks import entry_of, whole_frames  # noqa: TID252  tests are not a package
 
@@ -262,7 +263,7 @@ def test_a_file_that_others_change_is_given_up(tmp_path: Path, change: Callable[
 
 
 def test_segments_follow_each_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "SEGMENT_BYTES", 1_000)
+    monkeypatch.setattr(rotation, "SEGMENT_BYTES", 1_000)
     segments = Segments(lambda: tmp_path, rank=3, clock=SystemClock(), tell=pytest.fail)
     for n in range(10):
         segments.open()
@@ -338,8 +339,8 @@ def test_a_file_of_which_nothing_can_be_known_is_removed_again() -> None:
 
 
 def test_a_file_that_cannot_be_closed_does_not_keep_compaction_from_ending(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(segment, "MANY_SMALL", 10)
-    monkeypatch.setattr(segment, "SMALL_EACH", 10)
+    monkeypatch.setattr(rotation, "MANY_SMALL", 10)
+    monkeypatch.setattr(rotation, "SMALL_EACH", 10)
     monkeypatch.setattr(compact, "MIN_SMALL", 4)
     disk = Disk()
     segments = Segments(lambda: Path("/"), rank=0, clock=SystemClock(), tell=pytest.fail, files=disk)

@@ -37,7 +37,7 @@ from sightglass.storage.format.block import Key
 
 from .column_builder import STEPS, ColumnBuilder, Log
 from .copy_pool import STAGED_BYTES, CopyPool
-from .segment import Segments
+from .rotation import Segments
 
 FLUSH_S: Final = 0.5  # a kill loses at most a second
 RETRY_S: Final = 1.0

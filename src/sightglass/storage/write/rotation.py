@@ -1,0 +1,210 @@
+"""The segments of one process: which file records go to, and when the next one begins.
+
+A file is full at `SEGMENT_BYTES`, or when it has very many small blocks. Full and closed files are compacted.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable
+from pathlib import Path
+from typing import Final
+
+from sightglass.core.clock import Clock
+from sightglass.storage.file_system import LOCAL, FileSystem, exists
+from sightglass.storage.run_file import SUFFIX
+
+from .compact import Compactor, pays, remove_old
+from .segment import Rows, SegmentWriter
+
+SEGMENT_BYTES: Final = 256 * 2**20  # small enough to copy or delete alone
+MANY_SMALL: Final = 2**16  # scanned in a tenth of a second
+SMALL_EACH: Final = 256
+SHARE: Final = 16
+
+
+class Segments:
+    """Writes the segments of one process: opens the first with the first records, and the next when one is full.
+
+    A file of small blocks is full when it has `MANY_SMALL`, which bounds the work of a reader if the process is killed
+    before compaction. But it needs `SMALL_EACH` for each series, because fewer do not make large blocks, and one for
+    each `SHARE` in the files before: readers hold all files of a long run open.
+    """
+
+    def __init__(
+        self,
+        open_directory: Callable[[], Path],
+        *,
+        rank: int,
+        clock: Clock,
+        tell: Callable[[str], None],
+        files: FileSystem = LOCAL,
+    ) -> None:
+        """Begin with no file.
+
+        Args:
+            open_directory: Creates the directory; called before the first file, and again if it has vanished.
+            rank: The number of the process in its program.
+            clock: Where the time comes from.
+            tell: Called with a message about a file that is given up.
+            files: Where the files are.
+        """
+        self._open_directory = open_directory
+        self._tell = tell
+        self._rank = rank
+        self._clock = clock
+        self._files = files
+        self._started_ms = 0
+        self._number = 0
+        self._directory: Path | None = None
+        self._current: SegmentWriter | None = None
+        self._left: list[Rows] = []
+        self._n_left_bytes = 0
+        self._n_rows = 0
+        self._n_bytes = 0
+        self._n_small = 0
+        self._compactor = Compactor(clock, files)
+
+    @property
+    def ready(self) -> bool:
+        """Whether a file is open for records."""
+        return self._current is not None and not self._current.given_up
+
+    @property
+    def path(self) -> Path | None:
+        """The file that is being written, otherwise the directory, if it exists."""
+        return self._current.path if self._current else self._directory
+
+    @property
+    def n_rows(self) -> int:
+        """How many records are in the files."""
+        current = self._current
+        return self._n_rows + (current.n_rows if current else 0)
+
+    @property
+    def n_bytes(self) -> int:
+        """How many bytes are in the files."""
+        current = self._current
+        return self._n_bytes - self._compactor.n_saved + (current.size if current else 0)
+
+    @property
+    def compacting(self) -> bool:
+        """Whether `compact` has work to do."""
+        return self._compactor.busy
+
+    @property
+    def n_waiting(self) -> int:
+        """How many records wait to be written."""
+        current = self._current
+        return sum(len(rows.columns) for rows in self._left) + (current.n_waiting if current else 0)
+
+    @property
+    def n_waiting_bytes(self) -> int:
+        """How many bytes wait to be written."""
+        current = self._current
+        return self._n_left_bytes + (current.n_waiting_bytes if current else 0)
+
+    def open(self) -> SegmentWriter:
+        """Open a file for records, unless one is open, and return it.
+
+        Raises:
+            OSError: It cannot be created.
+        """
+        current = self._current
+        if current and (current.given_up or self._is_full(current)):
+            if current.given_up:
+                self._tell(f"{current.path} is no longer written: {current.given_up}. Records go to another file")
+            self._n_left_bytes += current.n_waiting_bytes
+            self._left += current.take()
+            try:
+                self._leave(current)
+            except OSError as error:  # in a network, what was written before can fail now
+                self._tell(f"{current.path} could not be closed, its last records may be missing: {error.strerror}")
+        if self._current is None:
+            opened = self._next()
+            for rows in self._left:
+                opened.append(rows.key, rows.columns, since=rows.since, n_missed=rows.n_missed)
+            self._left, self._n_left_bytes, self._current = [], 0, opened
+        return self._current
+
+    def append(self, rows: Rows) -> None:
+        """Queue records for the next `flush`; only after `open`.
+
+        Raises:
+            UnsendableError: A value has a type that cannot be recorded; then none of these records is written.
+        """
+        assert self._current is not None
+        self._current.append(rows.key, rows.columns, since=rows.since, n_missed=rows.n_missed)
+
+    def flush(self) -> None:
+        """Write everything that waits. After an error, what is not written waits for the next call.
+
+        Raises:
+            OSError: It cannot be written, or the next file cannot be created.
+        """
+        current = self._current
+        if current is None and not self._left:
+            return
+        try:
+            if current is not None:
+                current.flush()
+                return
+        except OSError:
+            if current is None or not current.given_up:
+                raise
+        self.open().flush()
+
+    def restart(self) -> int:
+        """Give up the current file, and return how many records waited for it; later ones go to another."""
+        n_lost = self.n_waiting
+        self._left, self._n_left_bytes = [], 0
+        if self._current is not None:
+            with contextlib.suppress(OSError):  # else the lost records would not be counted
+                self._leave(self._current)
+        return n_lost
+
+    def compact(self, limit_s: float) -> None:
+        """Compact closed files, for about `limit_s`."""
+        self._compactor.work(limit_s)
+
+    def close(self, *, compact_s: float = 0.0) -> None:
+        """Close the file, and compact closed files within `compact_s`; waiting records are lost."""
+        self._left, self._n_left_bytes = [], 0
+        try:
+            if self._current is not None:
+                self._leave(self._current)
+            if compact_s:
+                self._compactor.work(compact_s)
+        finally:
+            self._compactor.stop()
+
+    def _is_full(self, current: SegmentWriter) -> bool:
+        many = max(MANY_SMALL, SMALL_EACH * current.n_series, self._n_small // SHARE)
+        return current.size >= SEGMENT_BYTES or current.n_small >= many
+
+    def _leave(self, current: SegmentWriter) -> None:
+        self._n_rows += current.n_rows
+        self._n_bytes += current.size
+        self._n_small += current.n_small
+        self._current = None
+        whole = not current.given_up
+        current.close()
+        if whole and pays(n_small=current.n_small, n_series=current.n_series, n_bytes=current.size):
+            self._compactor.add(current.path, current.size)
+
+    def _next(self) -> SegmentWriter:
+        """Create the next file, under a free name."""
+        wall_time = self._clock.wall()
+        self._started_ms = self._started_ms or int(wall_time * 1000)
+        if self._directory is None or not exists(self._files, self._directory):
+            self._directory = self._open_directory()
+            remove_old(self._directory, self._files, now=wall_time)
+        while True:
+            name = f"{self._started_ms}-rank{self._rank}-{self._number:04d}{SUFFIX}"
+            try:
+                opened = SegmentWriter(self._directory / name, wall_time=wall_time, files=self._files)
+            except FileExistsError:
+                self._started_ms, self._number = self._started_ms + 1, 0
+                continue
+            self._number += 1
+            return opened
