@@ -12,8 +12,8 @@ from sightglass.core.columns import of_rows
 from sightglass.core.errors import QueryError, UnsendableError
 from sightglass.core.values import Histogram
 from sightglass.protocol import messages
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.query.query import Query
 from sightglass.storage.tensors import slices
 from sightglass.training.subscription import Subscription

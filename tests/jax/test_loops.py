@@ -12,8 +12,8 @@ from jax import lax
 from jax.experimental import io_callback
 
 from sightglass.jax import log
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 
 from .queried_run import QueriedRun
 

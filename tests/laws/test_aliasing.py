@@ -12,9 +12,9 @@ from tests.query.lambdas import lambda_of
 
 from sightglass.core.guarded import is_container
 from sightglass.core.values import Histogram, to_host
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.evaluator import evaluator
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.query.reducers import reducer
 
 QUERIES = [

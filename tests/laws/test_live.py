@@ -23,8 +23,8 @@ import jax.numpy as jnp  # noqa: E402
 import sightglass as sg  # noqa: E402
 from sightglass.jax import live  # noqa: E402
 from sightglass.jax.ondemand.variant import find_events  # noqa: E402
+from sightglass.query.evaluation import Evaluation  # noqa: E402
 from sightglass.query.parser import parse  # noqa: E402
-from sightglass.query.pipeline import Evaluation  # noqa: E402
 from sightglass.training.run import wiring  # noqa: E402
 
 from ..jax.queried_run import until  # noqa: E402, TID252

@@ -14,10 +14,10 @@ import pytest
 from tests.query.lambdas import lambda_of
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, SightglassError, UnknownNameError
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.evaluator import evaluator
 from sightglass.query.meter import Meter
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.query.reducers import reducer
 
 MAX_BYTES = 200 * 2**20

@@ -13,8 +13,8 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 
 from sightglass.core.errors import QueryError, SightglassError
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 
 
 def nested(depth: int) -> Any:

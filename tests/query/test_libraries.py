@@ -11,9 +11,9 @@ import pytest
 from tests.query.lambdas import lambda_of
 
 from sightglass.core.values import DeviceHistogram, Histogram, array_kind, to_host
+from sightglass.query.evaluation import Evaluation, host
 from sightglass.query.evaluator import evaluator
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.pipeline import Evaluation, host
 from sightglass.query.query import on
 
 EXPRESSIONS = [

@@ -16,8 +16,8 @@ import pytest
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError, SightglassError, UnknownNameError
 from sightglass.query import access
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 
 ran: list[str] = []
 

@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from sightglass.core.errors import EvaluationError, RefusedQueryError
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 
 pytestmark = pytest.mark.smoke
 

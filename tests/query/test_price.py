@@ -18,11 +18,11 @@ from tests.query.lambdas import lambda_of
 from sightglass.core.errors import PriceError, SightglassError
 from sightglass.query.blocks import BLOCK
 from sightglass.query.costs import CostModel
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.functions import FUNCTIONS, containers
 from sightglass.query.held_memory import HeldMemory
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.query.price import Price, price_of
 from sightglass.query.reads import paths
 

@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.errors import QueryError
+from sightglass.query.evaluation import Evaluation, conditions, remaining
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation, conditions, remaining
 from sightglass.query.query import Query
 from sightglass.query.windows import PipelineItem
 

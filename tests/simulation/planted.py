@@ -153,7 +153,7 @@ def loop_dies_of_an_exception() -> Planted:
 
 def value_changed_on_the_way() -> Planted:
     """Keep a reference to an array that the program overwrites."""
-    return mock.patch("sightglass.query.pipeline.snapshot", lambda value, *args, **options: value)
+    return mock.patch("sightglass.query.evaluation.snapshot", lambda value, *args, **options: value)
 
 
 def goodbye_not_sent() -> Planted:

@@ -12,8 +12,8 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.clock import SystemClock
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.training.run import wiring
 from sightglass.training.stream_backlog import StreamBacklog
 from sightglass.training.subscription import Subscription

@@ -10,8 +10,8 @@ import torch
 
 from sightglass.core import device_copy
 from sightglass.core.values import DeviceHistogram, PendingCopy, on_device, to_host
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 
 
 class Slow:
@@ -94,7 +94,7 @@ def test_values_on_the_host_stay():
 
 
 def test_a_query_departs_before_it_is_waited_for(lane, monkeypatch):
-    monkeypatch.setattr("sightglass.query.pipeline.on_device", lambda value: not isinstance(value, dict))
+    monkeypatch.setattr("sightglass.query.evaluation.on_device", lambda value: not isinstance(value, dict))
     head = Evaluation(parse("on('batch').map(lambda b: b.x * 2)")).per_event({"x": torch.tensor([1.0, 2.0])})
     assert isinstance(head.value, PendingCopy)
     head.read()

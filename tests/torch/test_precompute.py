@@ -7,8 +7,8 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.torch.capture import CapturedObservables, Work
 from sightglass.torch.part_meter import PartMeter
 from sightglass.torch.precompute import Offers, gives_new, is_answer, split

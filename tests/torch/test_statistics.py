@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from torch import nn
 
 from sightglass.query.blocks import MIN_ITEMS
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.torch.precompute import Offers, split
 from sightglass.torch.statistics import COUNTED, READ, statistic
 

@@ -8,9 +8,9 @@ from typing import Any
 
 import pytest
 
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.training.options import EVENT_S
 from sightglass.training.subscription import Subscription
 from sightglass.training.telemetry import Telemetry

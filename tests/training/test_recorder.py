@@ -10,8 +10,8 @@ import pytest
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import StorageError
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
 from sightglass.training.recorder import Recorder

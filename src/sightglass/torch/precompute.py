@@ -18,10 +18,10 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from sightglass.query import expressions as e
+from sightglass.query.evaluation import makes_new
 from sightglass.query.evaluator import evaluator
 from sightglass.query.expressions import canonical
 from sightglass.query.meter import Meter
-from sightglass.query.pipeline import makes_new
 from sightglass.query.query import Query
 from sightglass.query.stages import Map, Reduce, Stage, When, Where
 

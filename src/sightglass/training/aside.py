@@ -18,8 +18,8 @@ from sightglass.core.errors import PriceError, SightglassError
 from sightglass.core.guarded import FAILURES
 from sightglass.core.values import Value, array_bytes, array_kind
 from sightglass.query.costs import MODEL
+from sightglass.query.evaluation import Evaluation, PerEventResult
 from sightglass.query.meter import NEARLY
-from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.price import Price
 from sightglass.query.reads import Path, copied, n_bytes_read, paths
 

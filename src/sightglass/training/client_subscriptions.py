@@ -12,9 +12,9 @@ from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError, unknown
 from sightglass.protocol import messages
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
-from sightglass.query.pipeline import Evaluation
 from sightglass.query.query import Query
 from sightglass.query.stages import Group, Per, Reduce
 

@@ -14,8 +14,8 @@ from sightglass.core.copies import snapshot
 from sightglass.core.guarded import FAILURES
 from sightglass.core.values import Value, array_kind
 from sightglass.query.arrays import namespace
+from sightglass.query.evaluation import Evaluation, PerEventResult
 from sightglass.query.meter import Meter
-from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.reads import Path, copied, n_bytes_read, paths
 
 from .aside import Aside

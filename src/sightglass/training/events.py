@@ -19,7 +19,7 @@ from sightglass.core.clock import CLOCK_S, EventClock
 from sightglass.core.copies import freeze
 from sightglass.core.guarded import FAILURES, MAX_DEPTH, LostValue, class_name, message, parts, text, warn
 from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind
-from sightglass.query.pipeline import PerEventResult
+from sightglass.query.evaluation import PerEventResult
 
 from .budget import Budget
 from .commands import CommandRunner

@@ -19,8 +19,8 @@ from typing import Any, Final
 from sightglass.core.clock import WorkClock
 from sightglass.core.errors import AbsentError, PriceError, SightglassError, UnknownNameError
 from sightglass.core.guarded import FAILURES
+from sightglass.query.evaluation import Evaluation, PerEventResult
 from sightglass.query.meter import CompilationNeeded, NoRoom
-from sightglass.query.pipeline import Evaluation, PerEventResult
 from sightglass.query.query import Query
 
 from .aside import Aside, AsideEvaluation

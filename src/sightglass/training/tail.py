@@ -14,7 +14,7 @@ from typing import Any, Final
 
 from sightglass.core.clock import WorkClock
 from sightglass.core.guarded import FAILURES, exact
-from sightglass.query.pipeline import Evaluation, PerEventResult
+from sightglass.query.evaluation import Evaluation, PerEventResult
 from sightglass.query.stages import Every, Period, Window
 from sightglass.query.windows import PipelineItem
 

@@ -19,7 +19,8 @@ import numpy.typing as npt
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
-from sightglass.query.pipeline import Pipeline, conditions, remaining
+from sightglass.query.evaluation import conditions, remaining
+from sightglass.query.pipeline import Pipeline
 from sightglass.query.stages import Reduce
 from sightglass.query.windows import PipelineItem
 

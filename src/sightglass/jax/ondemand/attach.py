@@ -28,7 +28,7 @@ from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wan
 from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.pytree import PyTree
 from sightglass.jax.tap import LogSpec, tap_p
-from sightglass.query.pipeline import PerEventResult
+from sightglass.query.evaluation import PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Group, Per, Reduce
 from sightglass.training.compiled import VariantPlan

@@ -20,7 +20,7 @@ from sightglass.core.errors import SightglassError
 from sightglass.core.values import to_host
 from sightglass.jax.program.primitive import MARK
 from sightglass.jax.program.walk import CollectedLog
-from sightglass.query.pipeline import Evaluation, PerEventResult
+from sightglass.query.evaluation import Evaluation, PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Every, Group, Reduce
 

@@ -1,0 +1,352 @@
+"""The evaluation of a query: events go in one by one, records come out when there are any.
+
+An event is evaluated in two halves. `Evaluation.per_event` runs inside `observe`: it maps and filters up to the first
+reducer, in the arrays' own library, and never waits for a device. `Evaluation.across_events` takes its result, on the
+host, through the reducers and the stages after them. Between the two a value may stay on a device for a while; only the
+second half depends on the order of events.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from sightglass.core.copies import snapshot
+from sightglass.core.device_copy import start_copy
+from sightglass.core.guarded import built_in
+from sightglass.core.values import CONTAINERS, SCALARS, Value, array_kind, on_device, to_host
+
+from . import expressions as e
+from .arrays import truth
+from .evaluator import evaluator
+from .functions import FUNCTIONS
+from .limits import Total
+from .meter import Meter, parts_ns
+from .pipeline import QUICK_TYPES, Pipeline
+from .query import Query
+from .stages import Map, Reduce, Stage, When, Where
+from .windows import PipelineItem, Place
+
+Functions = Mapping[str, Callable[..., Any]]
+
+MAY_RETURN_VIEWS = frozenset(
+    ("ravel", "reshape", "item", "first", "last", "values", "items", "keys", "sample", "filter", "map", "where")
+)
+
+
+@dataclass(slots=True)
+class PerEventResult:
+    """The result of the first half of an event's evaluation.
+
+    Attributes:
+        value: The value; it may still be on a device.
+        passed: Whether the conditions on the host held.
+        pending: The conditions whose values are on a device; all must hold.
+        closes: The values of the windows' conditions, on the host or on a device.
+        on_device: Whether any of these values is on a device.
+        n_bytes: The bytes of the value, if it is an array or has parts.
+    """
+
+    value: Any
+    passed: bool
+    pending: tuple[Any, ...]
+    closes: tuple[Any, ...]
+    on_device: bool
+    n_bytes: int = 0
+
+    def read(self) -> None:
+        """Copy all values to the host; waits for the device."""
+        if self.on_device:
+            self.passed = self.passed and all(truth(to_host(condition)) for condition in self.pending)
+            self.value = host(self.value) if self.passed else None
+            self.closes = tuple(map(to_host, self.closes))
+            self.on_device = False
+
+
+class Evaluation:
+    """The evaluation of a query on the events of a run.
+
+    Attributes:
+        query: The query.
+        functions: The functions that the run registered, by name.
+        only: The function of the map, if a single map is all before the first reducer and no window has a condition;
+            else `None`.
+        has_reducer: Whether the query has a reducer.
+        windows: The windows of the reducers.
+        holds: Whether values outlive the event, so that they are copied unless they are new. True without a reducer;
+            set it where `across_events` runs after the event.
+    """
+
+    def __init__(self, query: Query, functions: Functions | None = None, *, meter: Meter | None = None) -> None:
+        """Compile a query.
+
+        Args:
+            query: The query.
+            functions: The functions that the run registered, by name.
+            meter: What the evaluation of an event may take.
+
+        Raises:
+            QueryError: The query calls an unknown function, or one with arguments that it does not take.
+        """
+        self.query = query
+        self.functions = functions = functions or {}
+        self.meter = meter or Meter()
+        first = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
+        n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
+        # The first map, and the conditions before it, get the event itself.
+        self._before_reducer = [
+            _compiled(stage, functions, query.event if i <= n_wheres else None, self.meter, begins=i == 0)
+            for i, stage in enumerate(query.stages[:first])
+        ]
+        # A meter of its own: it may run on another thread.
+        of = self.meter
+        self._tail = Meter(limit_s=of.limit_s, max_bytes=of.max_bytes, model=of.model, cpu_s=of.now, memory=of.memory)
+        self._has_lambdas = any(
+            isinstance(stage, Map | Where) or any(isinstance(arg, e.Lambda) for _, arg in stage.args)
+            for stage in query.stages[first:]
+        )
+        self._pipeline = Pipeline(
+            [_compiled(stage, functions, None, self._tail, begins=False) for stage in query.stages[first:]],
+            seed=query.seed,
+        )
+        reducers = [fold.reducer for _, fold in self._pipeline.folds]
+        self._n_held = sum(one.n_held for one in reducers)
+        self._n_copies = max((one.n_copies for one in reducers), default=0)
+        self._number_ns = sum(one.number_ns for one in reducers)
+        self._whens = conditions(query, functions, meter=self.meter)
+        single = len(self._before_reducer) == 1 and isinstance(self._before_reducer[0], Map) and not self._whens
+        self.only = self._before_reducer[0].fn if single else None  # type: ignore[union-attr]
+        self.has_reducer = bool(self._pipeline.folds)
+        self.windows = tuple(stage.window for stage in query.stages if isinstance(stage, Reduce))
+        self.holds = not self.has_reducer
+        self._is_new = _maps_to_new(query.stages[:first])
+
+    def per_event(self, observables: Mapping[str, Any]) -> PerEventResult:
+        """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
+        value: Any = observables
+        pending: tuple[Any, ...] = ()
+        self.meter.begin()
+        if self.only is not None:
+            value = self.only(observables)
+        else:
+            for stage in self._before_reducer:
+                result = stage.fn(value)  # type: ignore[union-attr]
+                if isinstance(stage, Map):
+                    value = result
+                elif built_in(result) not in CONTAINERS and on_device(result):
+                    pending = (*pending, result)
+                elif not truth(result):
+                    closes = tuple(when(observables) for when in self._whens)
+                    return PerEventResult(None, False, (), closes, any(map(on_device, closes)))
+        closes = tuple(when(observables) for when in self._whens) if self._whens else ()
+        if type(value) in QUICK_TYPES:
+            return PerEventResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
+        return self._settled(value, pending, closes)
+
+    def per_event_traced(self, observables: Mapping[str, Any]) -> PerEventResult:
+        """Map and filter observables without values, such as JAX tracers: nothing is decided or copied."""
+        value: Any = observables
+        pending: tuple[Any, ...] = ()
+        for stage in self._before_reducer:
+            result = stage.fn(value)  # type: ignore[union-attr]
+            if isinstance(stage, Map):
+                value = result
+            else:
+                pending = (*pending, result)
+        total = Total()
+        total.add(value)
+        total.check()
+        return PerEventResult(value, True, pending, tuple(when(observables) for when in self._whens), True)
+
+    def _settled(self, value: object, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
+        """Copy the value if the program could overwrite it, and start its copy to the host if it is on a device."""
+        total = self.meter.count(value)
+        waiting = on_device((value, *pending, *closes))
+        if waiting:
+            pending, closes = snapshot((pending, closes))
+        if waiting or self.holds:
+            total.check()
+            self.meter.keeps(total.n_bytes)
+            if not self._is_new:
+                if waiting and (arrays := _jax_arrays(value)):
+                    self.meter.operates(0, arrays)
+                self.meter.copies(total.n_bytes, parts_ns=parts_ns(total))
+                value = snapshot(value)
+        if self.has_reducer:
+            self.meter.reduces(total, number_ns=self._number_ns, n_copies=self._n_copies, n_held=self._n_held)
+        if waiting:
+            value, pending, closes = start_copy((value, pending, closes))
+        return PerEventResult(value if waiting else host(value), True, pending, closes, waiting, total.n_bytes)
+
+    def finish_per_event(self, value: object) -> PerEventResult:
+        """Return the result of `per_event` from the value of `only`."""
+        if type(value) in QUICK_TYPES:
+            return PerEventResult(value, True, (), (), False)
+        return self._settled(value, (), ())
+
+    def fork(self, copy: Callable[[Any], Any]) -> Evaluation:
+        """Return an independent evaluation in the same state."""
+        other = Evaluation.__new__(Evaluation)
+        other.__dict__.update(self.__dict__)
+        other._pipeline = copy(self._pipeline)
+        return other
+
+    def with_per_event_of(self, query: Query, *, is_new: bool) -> Evaluation:
+        """Return this evaluation with the per-event half of another query.
+
+        Args:
+            query: A query of the same stages with other functions.
+            is_new: Whether its last map always computes a new value, which the program cannot overwrite.
+        """
+        other = Evaluation(query, self.functions, meter=self.meter)
+        for name in ("query", "_pipeline", "_tail", "holds", "windows"):
+            setattr(other, name, getattr(self, name))
+        other._is_new = is_new
+        return other
+
+    def across_events(
+        self,
+        result: PerEventResult,
+        *,
+        ordinal: int,
+        step: float,
+        wall_time: float,
+        steps: Mapping[str, float] | None = None,
+    ) -> list[PipelineItem]:
+        """Evaluate the second half of an event; waits for the device if the first half left values there."""
+        result.read()
+        if self._has_lambdas:
+            self._begin_tail()
+        item = PipelineItem(ordinal, step, wall_time, result.value, steps=steps, passed=result.passed)
+        return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in result.closes])
+
+    def number(self, value: object, ordinal: int, place: Place) -> Sequence[PipelineItem]:
+        """Process the value of `only` for a query with a reducer: a fast path of both halves."""
+        if self._has_lambdas:
+            self._begin_tail()
+        return self._pipeline.post_first(value, ordinal, place)
+
+    def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
+        """Count an event without evaluating it."""
+        self._tail.begin()
+        return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
+
+    def boundary(self, event: str) -> list[PipelineItem]:
+        """Close the groups whose window is `per` this event."""
+        self._tail.begin()
+        return self._pipeline.boundary(event)
+
+    def begin_group(self) -> None:
+        """Begin a group of the run."""
+        self._pipeline.begin_group()
+
+    def end_group(self) -> list[PipelineItem]:
+        """End a group of the run: close the groups of reducers that name no window."""
+        self._tail.begin()
+        return self._pipeline.end_group()
+
+    def finish(self) -> list[PipelineItem]:
+        """Close the open groups at the end of the run."""
+        self._tail.begin()
+        return self._pipeline.finish()
+
+    @property
+    def held_bytes(self) -> int:
+        """The bytes that reducers hold between events."""
+        return sum(fold.held_bytes for _, fold in self._pipeline.folds)
+
+    def _begin_tail(self) -> None:
+        """Begin to evaluate the second half of an event; on the thread of the first half, it is the same event."""
+        if self.holds:
+            self._tail.begin()
+            self._tail.limit_s = min(self.meter.limit_s, self.meter.tail_s)
+        else:
+            self._tail.go_on(self.meter)
+
+
+def remaining(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
+    """Return a query's stages after the first `n_done` as one pipeline for values on the host.
+
+    Args:
+        query: The query.
+        n_done: How many of its stages are done already.
+        functions: The functions that the run registered, by name.
+        held: Whether events whose ordinals are skipped were dropped by a condition; by default they failed.
+
+    Raises:
+        QueryError: The query calls an unknown function, or one with arguments that it does not take.
+    """
+    stages = [
+        _compiled(stage, functions or {}, query.event if all(isinstance(s, Where) for s in query.stages[:i]) else None)
+        for i, stage in enumerate(query.stages)
+        if i >= n_done
+    ]
+    return Pipeline(stages, seed=query.seed, held=held)
+
+
+def conditions(
+    query: Query, functions: Functions | None = None, *, n_done: int = 0, meter: Meter | None = None
+) -> list[Callable[[Any], Any]]:
+    """Return the conditions of a query's windows, after the stages that are done, as functions of the event."""
+    return [
+        evaluator(
+            stage.window.condition, functions=functions or {}, event=query.event, meter=meter, begins=meter is None
+        )
+        for stage in query.stages[n_done:]
+        if isinstance(stage, Reduce) and isinstance(stage.window, When)
+    ]
+
+
+def _jax_arrays(value: Value) -> list[Any]:
+    """Return the arrays of JAX in a value, or in a container without those that are inside others."""
+    parts = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
+    return [part for part in parts if array_kind(part) == "jax"]
+
+
+def host(value: object) -> Value:
+    """Return a value on the host; waits for the device if it is on one."""
+    return value if isinstance(value, SCALARS) else to_host(value)
+
+
+def _compiled(
+    stage: Stage, functions: Functions, event: str | None, meter: Meter | None = None, *, begins: bool = True
+) -> Stage:
+    """Return a stage with its lambdas compiled to functions."""
+
+    def compiled(value: object, event: str | None = None) -> Value:
+        if not isinstance(value, e.Lambda):
+            return value
+        return evaluator(value, functions=functions, event=event, meter=meter, begins=begins)
+
+    match stage:
+        case Map(fn):
+            return Map(compiled(fn, event))
+        case Where(fn):
+            return Where(compiled(fn, event))
+        case Reduce(name, args, window):
+            return Reduce(name, tuple((key, compiled(value)) for key, value in args), window)
+
+
+def _maps_to_new(stages: Sequence[Stage]) -> bool:
+    """Return whether the last map always computes a new value, which the program cannot overwrite."""
+    last = next((stage.fn.body for stage in reversed(stages) if isinstance(stage, Map)), None)
+    return makes_new(last) if last is not None else False
+
+
+def makes_new(tree: e.Expr) -> bool:
+    """Return whether an expression always computes a new value, which the program cannot overwrite."""
+    match tree:
+        case e.Binary() | e.Const():
+            return True
+        case e.Unary(op, part):
+            return op != "+" or makes_new(part)
+        case e.Call(name, args):
+            if name == "map" and len(args) == 2 and isinstance(args[1], e.Lambda):
+                return makes_new(args[1].body)
+            return name in FUNCTIONS and name not in MAY_RETURN_VIEWS
+        case e.Tuple(items) | e.List(items):
+            return all(map(makes_new, items))
+        case e.Dict(entries):
+            return all(makes_new(value) for _, value in entries)
+    return False
