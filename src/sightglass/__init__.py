@@ -13,7 +13,7 @@ from .core import current_run
 __version__ = "0.1.0"
 
 _MODULES = {
-    "init": "training.run",
+    "init": "training.process_runs",
     "Run": "training.run",
     "Limits": "training.options",
     "Ranks": "training.options",
@@ -134,6 +134,6 @@ if TYPE_CHECKING:
     from .training.options import Files as Files
     from .training.options import Limits as Limits
     from .training.options import Ranks as Ranks
+    from .training.process_runs import init as init
     from .training.run import Run as Run
-    from .training.run import init as init
     from .views import plot as plot

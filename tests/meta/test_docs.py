@@ -44,7 +44,7 @@ from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES
 from sightglass.query.expressions import BINARY, UNARY
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.stages import REDUCERS, WINDOWS, Chain
-from sightglass.training.run import init
+from sightglass.training.process_runs import init
 from sightglass.views import SURFACES, VIEWS, View
 from sightglass.views.options import OPTION_NAMES
 from sightglass.views.surfaces.terminal import TerminalView

@@ -33,7 +33,7 @@ FORKS = """
 import json, resource, traceback
 from pathlib import Path
 # Nothing is imported under a limit.
-import sightglass.client.discover, sightglass.client.stream, sightglass.training.run
+import sightglass.client.discover, sightglass.client.stream, sightglass.training.process_runs
 KIND, LIMITS, PLACE, N_STEPS = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 USER = 1_000_000 + os.getpid()  # a user without other processes
 

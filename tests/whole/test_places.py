@@ -149,7 +149,7 @@ def test_a_full_or_read_only_file_system(start, short, options):
 def test_too_many_open_files(start, short):
     limit = "keep = [os.open('/dev/null', os.O_RDONLY) for _ in range(200)]\n"
     limit += "n = len(os.listdir('/proc/self/fd')) + int(os.environ['ROOM'])\n"
-    limit += "resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))\nimport sightglass.training.run"
+    limit += "resource.setrlimit(resource.RLIMIT_NOFILE, (n, n))\nimport sightglass.training.process_runs"
     for room in (1, 8, 30):
         child = start(TRAINING, str(short), limit, "{}", ROOM=str(room))
         assert child.hears("reachable") == ["False"]

@@ -5,7 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from sightglass.training.run import Run, init
+from sightglass.training.process_runs import init
+from sightglass.training.run import Run
 
 
 class CallbackRun:

@@ -7,7 +7,8 @@ from collections.abc import Sequence
 import torch
 
 from sightglass.training.controls import declaring_line
-from sightglass.training.run import Run, current
+from sightglass.training.process_runs import current
+from sightglass.training.run import Run
 
 from .optimizer_controls import Bounds, unwrapped
 from .watched_module import Watched

@@ -9,7 +9,7 @@ from jax.typing import ArrayLike
 from sightglass.core.errors import LogError, StorageError
 from sightglass.core.record import Record
 from sightglass.storage.align import moments
-from sightglass.training import run as runs
+from sightglass.training.process_runs import current
 from sightglass.training.run import Run
 
 from .logger import LoggerState
@@ -36,7 +36,7 @@ class RunLogger(SinkLogger):
             LogError: The logger has no run, and no run is live.
         """
         if self._run is None:
-            self._run = runs.current()
+            self._run = current()
         if self._run is None:
             raise LogError("No run is live: call sightglass.init() first, or pass a run: RunLogger(run)")
         return super().init(key)

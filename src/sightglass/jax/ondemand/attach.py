@@ -32,7 +32,8 @@ from sightglass.query.evaluation import PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Group, Per, Reduce
 from sightglass.training.compiled import VariantPlan
-from sightglass.training.run import Run, current, when_begun, wiring
+from sightglass.training.process_runs import current, when_begun
+from sightglass.training.run import Run, wiring
 
 from .event_queries import EventQueries, StepQuery
 from .live_step import facts_of

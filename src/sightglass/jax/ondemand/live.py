@@ -24,7 +24,8 @@ import jax
 
 from sightglass.core.errors import LogError
 from sightglass.jax.program import compat
-from sightglass.training.run import Run, current, when_begun, wiring
+from sightglass.training.process_runs import current, when_begun
+from sightglass.training.run import Run, wiring
 
 from .live_step import LiveStep
 

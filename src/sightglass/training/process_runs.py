@@ -1,0 +1,163 @@
+"""The runs of this process: `init` begins one, and the end of the process closes those that are left.
+
+A forked child gets none of them: they are its parent's.
+"""
+
+from __future__ import annotations
+
+import atexit
+import os
+import warnings
+import weakref
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final, Literal
+
+from sightglass.core import current_run
+from sightglass.core.errors import StorageError
+from sightglass.core.guarded import FAILURES, LostValue, class_name, message, rebuild, text
+from sightglass.query.query import Query
+from sightglass.storage.run_directory import choose
+
+from .options import Files, Limits, Ranks
+from .run import Run
+from .wiring import RunSettings, Wiring
+
+if TYPE_CHECKING:
+    from sightglass.figures.sinks import RunSink
+
+Mode = Literal["live", "disabled"]
+MODES: Final = ("live", "disabled")
+
+_live: weakref.WeakSet[Run] = weakref.WeakSet()
+_newest: list[weakref.ref[Run]] = []
+_begun: list[Callable[[Run], object]] = []
+
+
+def current() -> Run | None:
+    """Return the newest run that is live in this process, or `None`."""
+    while _newest:
+        run = _newest[-1]()
+        if run is not None and not run._wiring.closed:
+            return run
+        _newest.pop()
+    return None
+
+
+def when_begun(function: Callable[[Run], object]) -> None:
+    """Call a function with the next run that begins."""
+    _begun.append(function)
+
+
+def init(
+    name: str,
+    *,
+    dir: str | os.PathLike[str] = "runs",
+    config: Mapping[str, Any] | None = None,
+    record: Sequence[Query | str] = (),
+    listen: str | None = None,
+    budget: float | None = 0.05,
+    limits: Limits | None = None,
+    ranks: Ranks | None = None,
+    files: Files | None = None,
+    jax_attach: Literal["global"] | None = None,
+    mode: Mode | None = None,
+) -> Run:
+    """Begin a run. A network problem never stops the training: it is reported as a warning.
+
+    Args:
+        name: The run's name for people; several live runs may share it.
+        dir: The folder of run directories; this run's is `{dir}/{name}-{date}-{time}`.
+        config: The run's configuration, shown to clients.
+        record: Queries whose records are written to the run directory from the start, such as "batch.loss".
+        listen: A TCP endpoint to open, encrypted, such as "tcp://0.0.0.0:0". Two connection files with its keys are
+            written to the run directory.
+        budget: The share of the run's time that queries may take before they are thinned; `None` for no limit.
+        limits: Limits that are rarely changed, see `Limits`.
+        ranks: For a distributed program: how its processes agree on commands, see `Ranks`.
+        files: Where to write, if not to a new directory under `dir`, see `Files`.
+        jax_attach: "global" lets clients query the logs of every jitted JAX function, as the event "jax", without
+            `sightglass.jax.live` around it. The first query recompiles all jitted functions; the client must confirm.
+        mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
+
+    Returns:
+        The run. Close it with `Run.close` or a `with` block; otherwise it closes when the program exits.
+
+    Raises:
+        TypeError: `name`, `config`, `record`, `limits`, `ranks` or `files` has the wrong type.
+        ValueError: `mode`, `budget`, `listen` or `jax_attach` has an invalid value.
+        QueryError: A query in `record` is invalid.
+
+    >>> with init("example", mode="disabled") as run:
+    ...     run.observe("batch", loss=0.5)
+    """
+    if not isinstance(name, str) or not name:
+        raise TypeError(f"Expected the run's name as text, got {name!r}")
+    mode = mode or os.environ.get("SIGHTGLASS_MODE") or "live"  # type: ignore[assignment]
+    if mode not in MODES:
+        raise ValueError(f"Expected mode 'live' or 'disabled', got {mode!r}")
+    if budget is not None and not 0 < budget <= 1:
+        raise ValueError(f"Expected a budget above 0 and up to 1, or None, got {budget!r}")
+    if listen is not None and not listen.startswith("tcp://"):
+        raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
+    if jax_attach not in (None, "global"):
+        raise ValueError(f"Expected jax_attach='global' or None, got {jax_attach!r}")
+    if isinstance(record, str):
+        raise TypeError(f"Expected a list of queries to record, got text: record=[{record!r}]")
+    for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files)):
+        if option is not None and not isinstance(option, kind):
+            raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {class_name(option)} {text(option, 100)}")
+    settings = RunSettings(
+        name=name, directory=choose(Path(dir), name) if files is None else Path(files.into), shared=files is not None,
+        config=_config(config), record=record, listen=listen, budget=budget, limits=limits,
+        agree=None if ranks is None else ranks.agree, jax_attach=jax_attach, disabled=mode == "disabled",
+    )  # fmt: skip
+    run = Run(Wiring(settings))
+    if not run.disabled:
+        _live.add(run)
+        _newest.append(weakref.ref(run))
+        waiting, _begun[:] = _begun[:], []
+        for begun in waiting:
+            begun(run)
+    return run
+
+
+def _config(config: object) -> dict[str, Any]:
+    """Return a copy of a config; what cannot be read in it is a `LostValue`.
+
+    Raises:
+        TypeError: It is not a mapping.
+    """
+    try:
+        read = rebuild(config, lambda value: value)
+    except FAILURES as error:
+        return {"config": LostValue(message(error))}
+    try:
+        return dict(read or {})
+    except (TypeError, ValueError):
+        raise TypeError(f"Expected a mapping as config, got {class_name(config)}") from None
+
+
+def _current_figures() -> RunSink | None:
+    run = current()
+    return None if run is None else run._figures.sink
+
+
+def _close_all() -> None:
+    for run in list(_live):
+        try:
+            run.close()
+        except StorageError as error:
+            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+
+
+def _abandon_all() -> None:
+    for run in list(_live):
+        run._abandon()
+    _live.clear()
+
+
+current_run.announce(_current_figures)
+atexit.register(_close_all)
+if hasattr(os, "register_at_fork"):
+    os.register_at_fork(after_in_child=_abandon_all)
