@@ -30,12 +30,11 @@ from tests.nasty import (
 from tests.profiles import examples
 
 from sightglass.core import codec
+from sightglass.core.copier import Copier, CopyLimits
 from sightglass.core.copies import freeze, leaf, sendable, snapshot
 from sightglass.core.errors import UnsendableError
 from sightglass.core.guarded import (
     FAILURES,
-    Copier,
-    CopyLimits,
     LostValue,
     class_name,
     first_line,
@@ -45,7 +44,7 @@ from sightglass.core.guarded import (
     parts,
     rebuild,
     text,
-)  # fmt: skip
+)
 from sightglass.core.values import (
     Figure,
     Histogram,

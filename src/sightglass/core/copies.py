@@ -13,8 +13,9 @@ import numpy as np
 
 from . import codec
 from .array_data import check_data
+from .copier import NOT_A_LEAF, Copier, CopyLimits, Kept
 from .errors import UnsendableError
-from .guarded import EXACT, NOT_A_LEAF, Copier, CopyLimits, Kept, built_in, class_name, exact, printed
+from .guarded import EXACT, built_in, class_name, exact, printed
 from .values import PLAIN, DeviceHistogram, Figure, Histogram, PendingCopy, Text, Value, array_kind, on_device, to_host
 
 SENT: Final = CopyLimits(max_depth=32, max_chars=10_000)  # half a message's levels; the repr of a trainer's arguments

@@ -1,14 +1,13 @@
-"""The boundary to the program's objects: whatever reads, copies or prints one of them is here.
+"""The boundary to the program's objects: whatever reads or prints one of them is here.
 
 An object of the program may raise in any method, lie about its length, contain itself, or compute without end.
 
-* `Copier` turns any value into values of our own. What cannot be read, or exceeds the limits, becomes a `LostValue`.
 * `text`, `class_name`, `length`, `message` and `first_line` ask one question each, and never raise.
 * `parts` reads one level of a container, and `rebuild` builds one; both may raise.
+* `copier.Copier` copies whole values with them.
 
 Rule 1: Subclasses of built-in containers are read as they are stored: methods that they override are not called.
 Rule 2: No constructor of the program is called: named tuples and dataclasses are read by their fields.
-Rule 3: A limit is looked at between two items. A single call into the program's code cannot be interrupted.
 """
 
 from __future__ import annotations
@@ -24,7 +23,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from time import monotonic
-from typing import Any, Final, Literal, NamedTuple
+from typing import Any, Final, NamedTuple
 
 from .errors import SightglassError
 
@@ -33,17 +32,12 @@ FAILURES: Final = (Exception, SystemExit)
 
 MAX_DEPTH: Final = 64  # as deep as a message nests; well below Python's recursion limit
 MAX_ITEMS: Final = 250_000  # about a quarter of a second to copy; more parameters than the largest models have names
-MAX_READING_S: Final = 1.0  # in the program's own code, such as a mapping that computes its items
-MAX_OBJECTS: Final = 8  # plain objects inside each other; beyond, a snapshot would wander through the whole program
 MAX_TEXT: Final = 1_000  # characters of the repr that stands for a value
 MAX_MESSAGE: Final = 2_000  # characters of an error; some libraries print whole tensors in theirs
-MAX_STEPS: Final = 8  # of a path; more would not fit the line of a warning
 MAX_NAME: Final = 80  # characters of the name of a type
 MAX_PRINTED: Final = 10_000  # items of a set to print; a repr is not interrupted
 
 STORES: Final = (types.GetSetDescriptorType, types.MemberDescriptorType)
-QUICK: Final = frozenset((float, bool, type(None)))
-NOT_A_LEAF: Final = object()
 
 BUILT_IN: Final[tuple[Any, ...]] = (dict, list, tuple, set, frozenset, deque, str, bytes)
 READ_AS: Final[tuple[Any, ...]] = (dict, list, tuple, str, bytes, int, float, complex, Mapping)
@@ -56,9 +50,6 @@ MAPPINGS: Final = (dict, Mapping)
 KEYS: Final = frozenset((str, int, bool, float, type(None), tuple))
 
 Value = Any
-Form = Literal["value", "snapshot", "message"]
-Leaf = Callable[[Value], Any]
-"""Copies a number, a text, an array; returns `NOT_A_LEAF` for anything else. It may raise."""
 
 
 class OwnValue:
@@ -95,176 +86,6 @@ class Parts(NamedTuple):
     size: int | None
     pairs: Iterator[tuple[Any, Any]]
     build: Callable[[list[Any], list[Any]], Any]
-
-
-class Kept(NamedTuple):
-    """A copy, how many parts of the value are lost, and the first of these."""
-
-    value: Any
-    n_lost: int
-    first: LostValue | None
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CopyLimits:
-    """What a copy may cost: levels and items of containers, characters of a repr, seconds in the program's own code."""
-
-    max_depth: int = MAX_DEPTH
-    max_items: int = MAX_ITEMS
-    max_chars: int = MAX_TEXT
-    max_reading_s: float = MAX_READING_S
-
-
-LIMITS: Final = CopyLimits()
-
-
-class Copier:
-    """Copies values of the program into values of our own; never raises because of a value.
-
-    `form` says what becomes of other objects: in a "message" they are texts, as are all keys and what is lost; in a
-    "snapshot" they are namespaces of their public attributes; as a "value" they are lost, and with them the whole copy.
-    """
-
-    def __init__(
-        self, leaf: Leaf, *, form: Form, limits: CopyLimits = LIMITS, clock: Callable[[], float] = monotonic
-    ) -> None:
-        """Begin; the seconds of `limits` are for all copies together, the items for each."""
-        self._leaf = leaf
-        self._form = form
-        self._limits = limits
-        self._clock = clock
-        self._quick = QUICK if form == "message" else QUICK | {int, str}
-        self._spent_s = 0.0
-        self._name = ""
-        self._path: list[Any] = []
-        self._inside: set[int] = set()
-        self._n_items = self._n_lost = 0
-        self._first: LostValue | None = None
-
-    def copy(self, value: object, path: str) -> Kept:
-        """Copy a value, which messages call `path`."""
-        self._name = path
-        self._n_items = self._n_lost = 0
-        self._first = None
-        try:
-            copied = self._copied(value)
-        except _OverError:
-            copied = self._first
-        return Kept(copied, self._n_lost, self._first)
-
-    def _copied(self, value: Value) -> Any:
-        try:
-            if type(value) is LostValue:
-                return self._lose(value.why)
-            copied = self._leaf(value)
-            if copied is not NOT_A_LEAF:
-                return copied
-            found = parts(value)
-            if found is None:
-                found = self._object(value)
-            return self._container(value, found) if isinstance(found, Parts) else found
-        except FAILURES as error:
-            return self._lose(message(error))
-
-    def _container(self, value: object, found: Parts) -> Any:
-        """Copy the items of a container."""
-        depth, limits = len(self._path), self._limits
-        if id(value) in self._inside:
-            return self._lose("it contains itself")
-        if depth >= limits.max_depth:
-            return self._lose(f"it is nested more than {limits.max_depth} levels deep")
-        if found.size is not None and self._n_items + found.size > limits.max_items:
-            return self._lose(f"it has {found.size:,} items, which is too large to copy")
-        keys: list[Any] = []
-        values: list[Any] = []
-        self._inside.add(id(value))
-        self._path.append(None)
-        try:
-            for key, item in found.pairs if found.size is not None else self._paced(found.pairs):
-                self._n_items += 1
-                if self._n_items > limits.max_items:
-                    raise ValueError(f"it has more than {limits.max_items:,} items")
-                self._path[depth] = key
-                values.append(item if type(item) in self._quick else self._copied(item))
-                keys.append(self._key(key))
-            built = found.build(keys, values)
-        finally:
-            self._inside.discard(id(value))
-            del self._path[depth:]
-        if type(built) is dict and len(built) < len(keys):
-            self._lose("two of its keys have the same text")
-        return built
-
-    def _paced(self, pairs: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
-        """Yield what the program's own code returns, as long as that takes no longer than the limit."""
-        while True:
-            if self._spent_s > self._limits.max_reading_s:
-                raise TimeoutError(f"reading it takes longer than {self._limits.max_reading_s:g} s")
-            began_s = self._clock()
-            pair = next(pairs, None)
-            self._spent_s += self._clock() - began_s
-            if pair is None:
-                return
-            yield pair
-
-    def _object(self, value: object) -> Any:
-        """Return the public attributes of a plain object, or what stands for any other one."""
-        if self._form == "value":
-            return self._lose(f"Expected a number, string, array or a container of these, got {class_name(value)}")
-        nested = sum(type(key) is _Attribute for key in self._path)
-        whole = self._form == "message" or callable(value) or isinstance(value, types.ModuleType)
-        attributes = {} if whole or nested >= MAX_OBJECTS else stored(value)
-        public = {_Attribute(name): item for name, item in attributes.items() if not name.startswith("_")}
-        if not public:
-            return printed(value, self._limits.max_chars)
-        return Parts(len(public), iter(public.items()), _namespace)
-
-    def _key(self, key: Value) -> Any:
-        """Return a key of our own; in a message, a text."""
-        own = key if type(key) in KEYS else self._leaf(key)
-        if hasattr(own, "item"):
-            own = own.item()  # a number of NumPy
-        if type(own) is tuple and self._form != "message":
-            return tuple(map(self._key, own))
-        if type(own) not in KEYS or type(own) is tuple:
-            return text(key)
-        if self._form != "message":
-            return own
-        return clean(own, len(own)) if type(own) is str else str(own)
-
-    def _lose(self, why: str) -> Any:
-        self._n_lost += 1
-        if self._first is not None:  # only the first is named
-            return str(LostValue(why)) if self._form == "message" else LostValue(why)
-        self._first = LostValue(why, self._name + _steps(self._path))
-        if self._form == "value":  # it is of no use without that part
-            raise _OverError
-        return str(self._first) if self._form == "message" else self._first
-
-
-class _OverError(BaseException):
-    """Ends a copy at the first part that is lost."""
-
-
-class _Attribute(str):
-    """The name of an attribute, in a path."""
-
-    __slots__ = ()
-
-
-def _steps(path: list[Any]) -> str:
-    """Return the steps of a path as text, without those in the middle of a long one."""
-    if len(path) > MAX_STEPS:
-        return f"{_steps(path[: MAX_STEPS // 2])}…{_steps(path[-MAX_STEPS // 2 :])}"
-    return "".join(map(_step, path))
-
-
-def _step(key: object) -> str:
-    return f".{key}" if type(key) is _Attribute else f"[{text(key, 80)}]"
-
-
-def _namespace(keys: list[Any], values: list[Any]) -> types.SimpleNamespace:
-    return types.SimpleNamespace(**dict(zip(map(str, keys), values, strict=True)))
 
 
 # One level of a container
