@@ -11,8 +11,9 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
+from sightglass.core.binning import BLOCK
 from sightglass.core.errors import UnknownNameError
-from sightglass.core.values import BLOCK, Histogram
+from sightglass.core.values import Histogram
 from sightglass.storage.tensors.histograms import N_SAMPLES, count, percentiles, series
 
 LARGEST = float(np.finfo(np.float64).max)

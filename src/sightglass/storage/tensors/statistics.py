@@ -22,8 +22,9 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.binning import BLOCK
 from sightglass.core.errors import UnknownNameError, ViewError
-from sightglass.core.values import BLOCK, is_extended, is_real, type_name
+from sightglass.core.values import is_extended, is_real, type_name
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
