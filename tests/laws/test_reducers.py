@@ -18,7 +18,8 @@ from tests.profiles import examples
 
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.values import Histogram
-from sightglass.query.reducers import BUILDERS, Reducer, reducer
+from sightglass.query.reducers import BUILDERS, reducer
+from sightglass.query.reduction import Reducer
 from sightglass.query.sketches import ACCURACY, EXACT, Bins, Quantiles
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))

@@ -1,63 +1,28 @@
-"""Reducers: many values to one, in constant memory.
+"""The reducers: many values to one, in constant memory.
 
-A reducer is three functions, `start() -> state`, `update(state, value, ordinal) -> state` and `finish(state) -> value`,
-plus `merge(state, state) -> state` where the mathematics allows it. They use only their arguments. `update` and `merge`
-may change the states they get and return one of them, so that a sketch can grow in place.
-
-Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name. NaN is
-never hidden: it makes a mean, a minimum or a quantile NaN. Random choices depend on a seed and the event's ordinal, so
-that the same events give the same sample in any order and in any chunks.
+NaN is never hidden: it makes a mean, a minimum or a quantile NaN. Random choices depend on a seed and the event's
+ordinal, so that the same events give the same sample in any order and in any chunks.
 """
 
 from __future__ import annotations
 
 import heapq
-import itertools
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from sightglass.core.copies import snapshot
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.guarded import is_container, rebuild
-from sightglass.core.values import Value, is_extended, n_bytes, to_host, type_name
+from sightglass.core.values import Value, to_host, type_name
 
-from .limits import PLAIN, Total, check_bytes, check_count, check_int, check_length
+from .limits import PLAIN, check_count, check_int
+from .reduction import Reducer, State, by_name, check_alike, real, stored, wide
 from .sketches import Bins, Quantiles
 
-State = Any
-
-MAX_STATE_BYTES = 256 * 2**20  # four times `MAX_RESULT_BYTES`; the state lives as long as the window
 SKETCH_NS = 4_000.0  # to begin a sketch of a number, the slowest update
-N_SEEN = 4  # values of a state that stand for all
-QUICK = PLAIN | {np.float64, np.float32}
-CONTAINERS = frozenset((dict, list, tuple))
-WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reducer:
-    """Three pure functions, and `merge` where it exists.
-
-    Attributes:
-        state_bytes: The bytes of a state of numbers.
-        number_ns: What an update with a number takes, in a mapping or a sequence.
-        n_copies: How many copies of an array an update makes at a time, the state's included.
-        n_held: How many copies of it a state holds.
-    """
-
-    name: str
-    start: Callable[[], State]
-    update: Callable[[State, Any, int], State]
-    finish: Callable[[State], Any]
-    merge: Callable[[State, State], State] | None = None
-    state_bytes: int = 64
-    number_ns: float = 1_000.0
-    n_copies: int = 3
-    n_held: int = 1
 
 
 def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
@@ -74,130 +39,6 @@ def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
     if name == "sample":
         return _sample(seed=seed, **args)
     return BUILDERS[name](**args)
-
-
-def number(value: Value) -> Value:
-    """Return a value as a number or a NumPy array of numbers.
-
-    Raises:
-        EvaluationError: The value is not a number or an array of numbers.
-    """
-    if type(value) in PLAIN:
-        return value
-    if type(value) in QUICK:
-        return float(value)
-    value = to_host(value)
-    if isinstance(value, float | int | complex) and not isinstance(value, np.generic):
-        return value
-    if isinstance(value, np.generic | np.ndarray) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
-        return value.item() if isinstance(value, np.generic) else value
-    raise EvaluationError(f"Expected a number or an array to reduce, got {type_name(value)}")
-
-
-def real(value: object) -> Value:
-    """Return a value as a real number or a NumPy array of real numbers; raises as `number`."""
-    value = number(value)
-    if isinstance(value, complex) or (isinstance(value, np.ndarray) and value.dtype.kind == "c"):
-        raise EvaluationError(f"Expected real numbers to reduce, got {type_name(value)}: use .real or abs(…)")
-    return value
-
-
-def wide(value: object) -> Value:
-    """Return a value as a number or an array of 64 bits."""
-    if type(value) in PLAIN:
-        return value
-    value = number(value)
-    if isinstance(value, np.ndarray):
-        check_bytes(8 * value.size)
-        return value.astype(WIDE.get(value.dtype.kind, np.float64))
-    return value
-
-
-def check_alike(a: object, b: object) -> None:
-    """Refuse arrays of two shapes in one group: broadcasting them would be a mistake."""
-    if isinstance(a, np.ndarray) and isinstance(b, np.ndarray) and a.shape != b.shape:
-        raise EvaluationError(f"Expected arrays of one shape to reduce, got {a.shape} and {b.shape}")
-
-
-def stored(value: object, n_copies: int = 1) -> Value:
-    """Return a copy of a value, for a state that stores `n_copies` of them.
-
-    Raises:
-        RefusedQueryError: That many values exceed `MAX_RESULT_BYTES`.
-    """
-    if type(value) in PLAIN:
-        return value
-    total = Total()
-    total.add(value)
-    check_bytes(total.n_bytes * n_copies)
-    return snapshot(value)
-
-
-class Branch(NamedTuple):
-    """The states of a mapping's or a sequence's values."""
-
-    kind: type
-    states: dict[Any, State]
-
-
-def by_name(inner: Reducer) -> Reducer:
-    """Extend a reducer of numbers to mappings and sequences of numbers, reduced name by name."""
-    start, of_number = inner.start, inner.update
-
-    def update(state: State, value: object, ordinal: int) -> State:
-        if type(value) in CONTAINERS or isinstance(value, Mapping | list | tuple):
-            return branch(state, value, ordinal)
-        if type(state) is Branch:
-            raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after a container")
-        return of_number(start() if state is None else state, value, ordinal)
-
-    def quick(state: State, value: object, ordinal: int) -> State:
-        if type(value) in QUICK and type(state) is not Branch:
-            return of_number(start() if state is None else state, value, ordinal)
-        return update(state, value, ordinal)
-
-    def branch(state: State, value: Value, ordinal: int) -> State:
-        kind = dict if isinstance(value, Mapping) else tuple
-        pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
-        if not (state is None or (type(state) is Branch and state.kind is kind)):
-            raise EvaluationError(f"Expected values of one kind to reduce, got {type_name(value)} after another kind")
-        states = state.states if state is not None else {}
-        for key, item in pairs:
-            states[key] = quick(states.get(key), item, ordinal)
-        check_length(states)
-        if len(states) * inner.state_bytes > MAX_STATE_BYTES:
-            raise RefusedQueryError(f"Expected fewer names to reduce by {inner.name}, got {len(states)}")
-        return Branch(kind, states)
-
-    def finish(state: State) -> Value:
-        if isinstance(state, Branch):
-            results = {key: finish(part) for key, part in state.states.items()}
-            return results if state.kind is dict else tuple(results[i] for i in sorted(results))
-        return inner.finish(inner.start() if state is None else state)
-
-    def merge(a: State, b: State) -> State:
-        if a is None or b is None:
-            return a if b is None else b
-        if isinstance(a, Branch) and isinstance(b, Branch) and a.kind is b.kind:
-            return Branch(
-                a.kind, {key: merge(a.states.get(key), b.states.get(key)) for key in {**a.states, **b.states}}
-            )
-        assert inner.merge is not None
-        return inner.merge(a, b)
-
-    mergeable = merge if inner.merge else None
-    return replace(inner, start=lambda: None, update=quick, finish=finish, merge=mergeable)
-
-
-def held_bytes(state: State) -> int:
-    """Estimate the bytes of a state."""
-    if isinstance(state, Quantiles | Bins):
-        return state.n_bytes
-    if not isinstance(state, dict | list | tuple):
-        return n_bytes(state)
-    items = state.values() if isinstance(state, dict) else state
-    some = list(map(held_bytes, itertools.islice(items, N_SEEN)))
-    return sum(some) * len(state) // max(1, len(some))
 
 
 def _count() -> Reducer:

@@ -19,7 +19,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from .reducers import Reducer, held_bytes
+from .reduction import Reducer, held_bytes
 from .stages import Every, Group, Period, Window
 
 Place = tuple[float, float, Mapping[str, float] | None]
