@@ -1,4 +1,4 @@
-"""Where figures go: the current run, Weights & Biases, TensorBoard event files.
+"""Where figures go: the current run, and Weights & Biases.
 
 A sink takes records and never waits. A figure is one record with a `core.values.Figure` and the step that it was
 submitted with, however late it comes. Sinks are chosen when a figure is submitted, so it does not go to the next run if
@@ -10,27 +10,16 @@ wait for them; afterwards it refuses figures at once.
 
 from __future__ import annotations
 
-import itertools
-import math
-import os
-import platform
 import sys
-import threading
 import weakref
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import IO, Final, Protocol, runtime_checkable
+from typing import Protocol, runtime_checkable
 
 from sightglass.core import current_run
-from sightglass.core.clock import SystemClock
-from sightglass.core.errors import StorageError, UnsendableError
+from sightglass.core.errors import StorageError
 from sightglass.core.record import Record
 from sightglass.storage.delivery_queue import Waits
-from sightglass.storage.foreign.tensorboard import encode_event, file_name
-from sightglass.storage.format.framing import frame
-from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
-
-LAST_STEP: Final = 2**63 - 1  # steps are int64 in an event
 
 
 class FigureSink(Protocol):
@@ -89,65 +78,6 @@ class RunSink:
         """Wait for the figures that are still being drawn for the run, before it ends."""
         for queue in list(self._users):
             queue.wait(None)
-
-
-class TensorBoard:
-    """Writes figures as images, and numbers, to an event file in a folder, which the first record creates.
-
-    Args:
-        folder: A log directory.
-    """
-
-    def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder)
-        self._file: IO[bytes] | None = None
-        self._lock = threading.RLock()
-
-    def write(self, records: Sequence[Record]) -> None:
-        """Write records.
-
-        Raises:
-            OSError: The file cannot be written.
-            UnsendableError: TensorBoard event files do not support a value.
-        """
-        problems: dict[str, str] = {}
-        with self._lock:
-            file = self._file or self._open()
-            for record in records:
-                step = int(record.step) if math.isfinite(record.step) else 0
-                message, left_out = encode_event(
-                    {record.tag: record.value}, step=max(-LAST_STEP, min(step, LAST_STEP)), wall_time=record.wall_time
-                )
-                problems |= left_out
-                if message:
-                    file.writelines(frame(message))
-            file.flush()
-        if problems:
-            raise UnsendableError("; ".join(f"{tag!r}: {why}" for tag, why in problems.items()))
-
-    def flush(self, timeout_s: float) -> None:
-        """Do nothing: records are in the file as soon as they are written."""
-
-    def close(self) -> None:
-        """Close the file."""
-        with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
-
-    def _open(self) -> IO[bytes]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        started = SystemClock.wall()
-        name = file_name(started=started, hostname=platform.node() or "sightglass", pid=os.getpid())
-        for n in itertools.count():
-            try:
-                file = (self._folder / f"{name.removesuffix('0')}{n}").open("xb")
-                break
-            except FileExistsError:
-                continue
-        self._file = file
-        file.writelines(frame(encode_version(TENSORBOARD_VERSION, started)))
-        return file
 
 
 def run_sink() -> RunSink | None:
