@@ -75,12 +75,12 @@ class Drawing:
                 self.failures.append(failure_of(name, error))
             self._unwritten.add(name)
 
-    def result(self, message: DrawFigure, seconds: float) -> tuple[DrawFinished, list[bytes]]:
+    def result(self, message: DrawFigure) -> tuple[DrawFinished, list[bytes]]:
         """Return this as a message and the PNGs that follow it."""
         return DrawFinished(
             id=message.id, names=list(self.pngs), sizes=[len(png) for png in self.pngs.values()],
             cards=[name in self.cards for name in self.pngs], files=self.files, failures=self.failures,
-            pid=os.getpid(), seconds=seconds,
+            pid=os.getpid(),
         ), list(self.pngs.values())  # fmt: skip
 
 

@@ -187,7 +187,6 @@ class ThreadRenderer:
 
 def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]]:
     """Draw a job in this process; never raises an exception of the function."""
-    started_s = time.perf_counter()
     message = job.message
     if lack := shortage(n_bytes=N_BYTES):
         failure = Failure(figure=message.name, kind="", message=f"Not drawn: {lack}")
@@ -196,7 +195,7 @@ def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]
         drawing = drawer.draw(message, lambda: job.function, lambda: decode(message.blob, job.copied.buffers()))
     except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
         return failed(job, error), {}
-    result, _ = drawing.result(message, time.perf_counter() - started_s)
+    result, _ = drawing.result(message)
     return result, drawing.pngs
 
 

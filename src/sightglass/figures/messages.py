@@ -123,7 +123,6 @@ class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         files: The files that were written.
         failures: What failed.
         pid: The process that drew.
-        seconds: How long it took.
     """
 
     id: int
@@ -133,7 +132,6 @@ class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     files: list[str] = []
     failures: list[Failure] = []
     pid: int = 0
-    seconds: float = 0.0
 
 
 def figure_error(failure: Failure, step: float | None) -> FigureError:

@@ -231,7 +231,6 @@ def _draw(
     from .closures import load
 
     sender.send(DrawStarted(id=message.id))
-    started_s = time.perf_counter()
     try:
         drawing = drawer.draw(
             message,
@@ -241,7 +240,7 @@ def _draw(
     except BaseException as error:  # noqa: BLE001  a lack of memory costs this job only
         sender.send(DrawFinished(id=message.id, failures=[failure_of(message.name, error)], pid=os.getpid()))
         return
-    result, pngs = drawing.result(message, time.perf_counter() - started_s)
+    result, pngs = drawing.result(message)
     if sender.send(result, pngs):
         sender.remember(message, drawing.pngs)
         return

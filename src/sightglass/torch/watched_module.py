@@ -15,14 +15,14 @@ from __future__ import annotations
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from itertools import groupby
-from typing import Any, Final
+from typing import Any
 
 import torch
 
 from sightglass.core.errors import SightglassError
 from sightglass.core.values import type_name
 from sightglass.query.query import Query
-from sightglass.training.compiled import VariantPlan
+from sightglass.training.compiled import CompiledStep
 from sightglass.training.controls import BoundControl
 from sightglass.training.run import Run, wiring
 from sightglass.training.subscription import Subscription
@@ -48,10 +48,8 @@ from .optimizer_steps import GRADS, UPDATES
 from .part_meter import PartMeter
 from .precompute import Offers, PrecomputedPart, gives_new, is_answer, split
 
-NO_PLAN: Final = VariantPlan()
 
-
-class Watched:
+class Watched(CompiledStep):
     """A module whose tensors are observables of a run. Made by `watch`.
 
     Attributes:
@@ -127,24 +125,10 @@ class Watched:
 
     # For the run
 
-    def survey(self) -> bool:
-        """Return that the observables are known."""
-        return True
-
     def subscriptions_changed(self) -> None:
         """Take note that subscriptions changed: hooks change at the next event."""
         self.wants_event = self._wanted or any(self._reads(subscription) for subscription in self._source.subscriptions)
         self._telemetry.subscriptions.refresh()
-
-    def propose(self) -> VariantPlan:
-        """Return no plan: each process reads its own tensors and waits for no other process."""
-        return NO_PLAN
-
-    def adopt(self, plan: VariantPlan) -> None:
-        """Do nothing: `propose` returns an empty plan."""
-
-    def flush(self, timeout_s: float) -> None:
-        """Do nothing: results are computed when their tensors exist."""
 
     def close(self) -> None:
         """Remove the hooks, observables and controls. Calling it again does nothing."""

@@ -29,24 +29,31 @@ Plans = dict[str, VariantPlan]
 
 
 class CompiledStep(Protocol):
-    """A function that follows the subscriptions of its run, and reports which observables it can offer."""
+    """Follows the subscriptions of its run, and reports which observables it can offer.
+
+    A class that derives from this compiles nothing into a step, and has handed over each event when it is over.
+    """
 
     event: str
 
     def survey(self) -> bool:
         """Start to find out what the step offers; return whether that is known, or cannot be known yet."""
+        return True
 
     def subscriptions_changed(self) -> None:
         """React to a subscription that was opened or closed."""
 
     def propose(self) -> VariantPlan:
         """Return, on rank 0, what all ranks are to compile into the step."""
+        return NO_PLAN
 
     def adopt(self, plan: VariantPlan) -> None:
         """Follow a plan from the next call on."""
+        return
 
     def flush(self, timeout_s: float) -> None:
         """Wait until the step has handed over the events of its last call."""
+        return
 
     def close(self) -> None:
         """Stop: the run has ended."""

@@ -162,13 +162,8 @@ def test_extended_types_are_read_as_float64(name):
 
 def test_bools_are_counted():
     found = statistics(np.array([True, False, True]))
-    assert (found.n_true, found.n_false, found.min, found.max) == (2, 1, 0, 1)
+    assert (found.n_positive, found.n_zero, found.min, found.max) == (2, 1, 0, 1)
     assert found.mean == 2 / 3
-
-
-def test_sparsity_is_the_fraction_of_zeros():
-    assert statistics(np.array([0.0, -0.0, np.nan, 1])).sparsity == 0.5
-    assert math.isnan(statistics(np.zeros((0, 3))).sparsity)
 
 
 def test_byte_order_does_not_matter():

@@ -31,7 +31,7 @@ from sightglass.jax.tap import LogSpec, tap_p
 from sightglass.query.evaluation import PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Group, Per, Reduce
-from sightglass.training.compiled import VariantPlan
+from sightglass.training.compiled import CompiledStep
 from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 
@@ -51,7 +51,7 @@ PRICE: Final = (
 SITE: Final = Site(keys=(), steps=(), tree=None, explicit=False, event=EVENT, where="")
 
 
-class AttachedLogs:
+class AttachedLogs(CompiledStep):
     """The logs of all jitted functions of a process, as one event of a run."""
 
     event = EVENT
@@ -75,17 +75,6 @@ class AttachedLogs:
         """Begin to switch if the subscriptions have changed."""
         if self._compiled != frozenset(answer.query.key for answer in self._channel.subscriptions):
             self._worker.wake()
-
-    def survey(self) -> bool:
-        """Return that there is nothing to find out: observables are known once a log is traced."""
-        return True
-
-    def propose(self) -> VariantPlan:
-        """Propose nothing: this needs a program of one process."""
-        return VariantPlan()
-
-    def adopt(self, plan: VariantPlan) -> None:
-        """Ignore the plan."""
 
     def flush(self, timeout_s: float) -> None:
         """Wait for the callbacks in progress."""

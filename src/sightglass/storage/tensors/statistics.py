@@ -76,21 +76,6 @@ class TensorStatistics:
         """How many values are finite."""
         return self.n_zero + self.n_negative + self.n_positive
 
-    @property
-    def n_true(self) -> int:
-        """How many values of a bool tensor are true."""
-        return self.n - self.n_zero
-
-    @property
-    def n_false(self) -> int:
-        """How many values of a bool tensor are false."""
-        return self.n_zero
-
-    @property
-    def sparsity(self) -> float:
-        """The fraction of values that are zero, from 0 to 1; NaN for an empty tensor."""
-        return self.n_zero / self.n if self.n else math.nan
-
 
 @dataclass(frozen=True, slots=True)
 class _Moments:
@@ -114,8 +99,8 @@ def statistics(array: npt.ArrayLike) -> TensorStatistics:
         TypeError: The array does not hold numbers.
 
     >>> found = statistics(np.array([[0.0, -3.0], [5.0, np.inf]], np.float32))
-    >>> found.min, found.max, found.n_posinf, found.sparsity
-    (-3.0, 5.0, 1, 0.25)
+    >>> found.min, found.max, found.n_posinf, found.n_zero
+    (-3.0, 5.0, 1, 1)
     """
     array = np.asarray(array)
     parts: list[_Moments] = []
