@@ -420,7 +420,7 @@ def functions_page() -> str:
         "# Functions and reducers",
         "",
         "Made from the tables in the code by `python tests/meta/test_docs.py`.",
-        "How they are used is told in [queries.md](queries.md).",
+        "[queries.md](queries.md) shows how to use them.",
         "",
         "## Functions",
         "",
