@@ -130,8 +130,8 @@ class EventSource:
     def describe(self, observables: Mapping[str, Any]) -> None:
         """Note names, types and examples; no value is retained."""
         self.describe_next = False
-        at = _on_host(observables.get("step"))
-        step = at if isinstance(at, int | float) else None  # reading it from a device would wait
+        at: Any = _on_host(observables.get("step"))
+        step = at if issubclass(type(at), int | float) else None  # reading it from a device would wait
         for name, value in observables.items():
             if len(self.observables) >= MAX_OBSERVABLES_SHOWN and name not in self.observables:
                 break
@@ -151,9 +151,9 @@ def _facts(value: object, step: float | None) -> ObservableFacts:
     return ObservableFacts(type_name(value), _example(_on_host(value)), fields, step)
 
 
-def _on_host(value: object) -> object:
+def _on_host(value: Any) -> object:
     """Return a scalar of NumPy as a number of Python, anything else as it is."""
-    return value.item() if isinstance(value, np.generic) else value
+    return value.item() if issubclass(type(value), np.generic) else value  # `isinstance` asks the object
 
 
 def _example(value: object) -> str:
