@@ -32,7 +32,7 @@ describe('a line', () => {
       const lines = linesOf([seriesOf(again, restarts)], { ...STANDARD, smooth }, null)
       expect(lines.map(({ x }) => x.length)).toEqual([50, 30])
       expect(lines.every(({ x }) => x.every((at, i) => i === 0 || at > x[i - 1]!))).toBe(true)
-      expect(lines[0]).toMatchObject({ earlier: true, label: 'loss, pass 1' })
+      expect(lines[0]).toMatchObject({ earlier: 'a', label: 'loss, pass 1' })
       expect(lines[0]!.alpha!).toBeLessThan(1)
       expect(lines[1]).toMatchObject({ id: 'a', label: 'loss', state: 'earlier passes faint' })
     }

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -25,6 +26,7 @@ from sightglass.views.tables import table_of
 pytestmark = pytest.mark.smoke
 
 CASES = json.loads((Path(__file__).parent / "axis_names.json").read_text())  # frontend/test/labels.test.ts reads it too
+SHOWN = json.loads((Path(__file__).parent / "shown.json").read_text())  # frontend/test/shown.test.ts reads it too
 
 
 class Stub(ListSource):
@@ -73,20 +75,28 @@ def test_two_y_axes_are_named_by_their_lines():
 # How much is shown
 
 
+@pytest.mark.parametrize("case", SHOWN, ids=lambda case: case["text"])
+def test_a_sentence_says_how_much_is_shown(case):
+    given = {name: value for name, value in case.items() if name != "text"}
+    assert str(Shown(**given)) == case["text"]
+
+
 @pytest.mark.parametrize(
-    ("shown", "said"),
+    ("steps", "said"),
     [
-        (Shown(n_made=1204, n_shown=1204), "all 1,204"),
-        (Shown(n_made=10_000, n_shown=40, kept="newest"), "last 40 of 10,000"),
-        (Shown(n_made=200_000, n_shown=4_100, every=64), "every 64th of 200,000, extremes kept"),
-        (Shown(n_made=200_000, n_shown=100_100, every=2), "every 2nd of 200,000, extremes kept"),
-        (Shown(n_made=10**6, n_shown=9_000, every=113), "every 113th of 1,000,000, extremes kept"),
-        (Shown(n_made=200_000, n_shown=85_312), "85,312 of 200,000, extremes kept"),
-        (Shown(n_made=300, n_shown=40, kept="evenly"), "40 of 300, evenly over the run"),
+        ([4_120, 4_121, 4_122], "all 3 from step 4,120"),
+        ([0, 1, 2], "all 3"),
+        ([1, 2, 3], "all 3"),  # epochs
+        ([99, 199, 299], "all 3"),  # windows of 100
+        ([500.5, 501, 501.5], "all 3 from step 500.5"),
+        ([7], "all 1"),
+        ([30, 20, 10], "all 3"),
     ],
 )
-def test_a_sentence_says_how_much_is_shown(shown, said):
-    assert str(shown) == said
+def test_a_stream_that_begins_late_says_so(steps, said):
+    source = Stub(*map(float, steps))
+    source.records = [replace(one, step=float(step)) for one, step in zip(source.records, steps, strict=True)]
+    assert f" · {said} · " in taken(source).subtitle
 
 
 def test_the_subtitle_says_that_all_is_shown():

@@ -13,6 +13,7 @@ from sightglass.core.record import Record, Restart
 from sightglass.views.options import Options
 from sightglass.views.passes import parts_of, passes_of
 from sightglass.views.stream_set import StreamSet
+from sightglass.views.surfaces.notebook.view_streams import NotebookStreams
 from sightglass.views.surfaces.terminal import TerminalView
 from sightglass.views.tables import rows_of, table_of
 
@@ -148,3 +149,37 @@ def test_a_note_is_shown_as_long_as_there_is_one():
     source.note = ""
     assert streams.pull()
     assert streams.scene.notices == ()
+
+
+def test_a_stream_without_a_record_shows_its_note():
+    source = Restarted(())
+    source.note = "Unknown event 'epoch' so far. Waiting for the first."
+    assert source.note in str(TerminalView([source]))
+
+
+@pytest.mark.parametrize("view", ["line", "table"])
+def test_notebooks_learn_of_notes_and_restarts(view):
+    source = Restarted(range(5), range(3))
+    source.note = "compiling"
+    streams = NotebookStreams([source], view=view)
+    assert streams.settings["notices"] == ["loss: compiling"]
+    [stream] = streams.streams.values()
+    assert stream.backlog.take(0, 100).message["restarts"] == [5]
+    assert "restarts" not in stream.backlog.take(6, 100).message
+
+
+def test_plotly_and_matplotlib_draw_a_rule():
+    pytest.importorskip("plotly")
+    pytest.importorskip("matplotlib")
+    from sightglass.views.surfaces.matplotlib import MatplotlibView
+    from sightglass.views.surfaces.plotly import PlotlyView
+
+    source = Restarted(range(50), range(50, 80))
+    [rule] = PlotlyView([source]).figure.layout.shapes
+    assert (rule.x0, rule.label.text) == (50, "restarted")
+    assert not PlotlyView([Restarted(range(9))]).figure.layout.shapes
+    view = MatplotlibView([source], window=False)
+    view.update()
+    texts = [text.get_text() for axes in view.figure.axes for text in axes.texts]
+    assert texts.count("restarted") == 1
+    view.close()

@@ -12,6 +12,7 @@ from sightglass.core.values import Histogram
 from sightglass.views.distributions import over_steps
 from sightglass.views.options import Options, options_of
 from sightglass.views.scene import frames_of
+from sightglass.views.series_buffer import SeriesBuffer
 from sightglass.views.smoothing import smooth
 from sightglass.views.stream_set import StreamSet
 
@@ -123,6 +124,37 @@ def test_another_stream_is_matched_within_epochs_that_repeat_their_steps():
     streams.pull()
     assert xs(streams.scene) == [[100, 102, 110, 112, 121]]
     assert streams.scene.series[0].y.tolist() == [0, 2, 3, 5, 7]
+
+
+def test_a_short_stream_as_x_meets_all_its_partners_in_a_long_one():
+    n, at = 20_000, [5_001, 5_002, 5_003, 17_007]
+    tokens = Stub(*map(float, at), tag="tokens", steps=at)
+    loss = Stub(*map(float, range(n)))
+    buffer = SeriesBuffer(loss, x=tokens, max_points=256)
+    for _ in range(3):
+        buffer.pull()
+    assert buffer.lines[""].columns.tolist() == [at, at]
+
+
+def test_a_view_ends_when_no_partner_can_come_any_more():
+    loss, tokens = Stub(1.0, 2.0), Stub(10.0, tag="tokens")
+    streams = StreamSet([loss], options=Options(x=tokens))
+    streams.pull()
+    loss.ended = True
+    streams.pull()
+    assert not streams.ended
+    tokens.put(20.0)
+    tokens.ended = True
+    streams.pull()
+    assert streams.ended
+    assert xs(streams.scene) == [[10, 20]]
+
+
+def test_bands_over_another_stream():
+    streams = StreamSet([Stub([1.0, 2.0], [3.0, 4.0])], view="line", options=Options(x=Stub(7.0, 8.0, tag="tokens")))
+    streams.pull()
+    assert xs(streams.scene) == [[7, 8]]
+    assert streams.scene.series[0].y.tolist() == [1.5, 3.5]
 
 
 def test_only_the_newest_points_are_drawn_if_asked():

@@ -14,6 +14,7 @@ import pytest
 
 import sightglass as sg
 from sightglass.client import connection, reconnect
+from sightglass.views.stream_set import StreamSet
 
 RUN = """
 from sightglass.training import clients
@@ -117,6 +118,7 @@ def test_a_run_that_is_started_again_goes_on_in_the_same_stream(start, until):
         with pytest.raises(sg.RunLostError, match="died"):
             list(other)  # this one was asked for by its id
         old = run.id
+        until(lambda: stream.note.endswith("; connecting again"))
         second = start(RUN)
         second.hears("ready")
         until(lambda: stream.restarts)
@@ -130,6 +132,9 @@ def test_a_run_that_is_started_again_goes_on_in_the_same_stream(start, until):
         assert before == [before[0] + i for i in range(len(before))]
         assert after == [after[0] + i for i in range(len(after))]
         assert len(before) >= n
+        drawn = StreamSet([stream])
+        drawn.pull()
+        assert (stream.note, len(drawn.scene.restarts), len(drawn.scene.series)) == ("", 1, 2)
         assert run.stop().applied
         assert list(stream)[-1].value == after[0] + len(list(stream)) - len(before) - 1
     assert second.ends() == 0

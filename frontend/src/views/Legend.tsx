@@ -1,7 +1,7 @@
 // The values at the cursor, largest first, and what was done there.
 
 import { nearest } from './bounds'
-import type { Line, Mark } from './draw'
+import { pointAt, wholeOf, type Line, type Mark } from './draw'
 import type { Pointed, XAxis } from './plot'
 import { dateTime, duration, number } from './format'
 import { Swatch } from './Swatch'
@@ -36,8 +36,8 @@ export interface Reading {
 /** The value of each line at x, largest first, NaN last. */
 export function readings(lines: readonly Line[], x: number): Reading[] {
   const found = lines.flatMap((line) => {
-    const i = nearest(line.x, x)
-    if (i < 0 || ((line.earlier || line.inParts) && (x < line.x[0]! || x > line.x[line.x.length - 1]!))) return []
+    const i = pointAt(line, x)
+    if (i < 0) return []
     const spread = line.low && line.high && line.low[i] !== line.high[i] ? ([line.low[i]!, line.high[i]!] as [number, number]) : null
     return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, spread, n: line.n ? line.n[i]! : null }]
   })
@@ -46,7 +46,7 @@ export function readings(lines: readonly Line[], x: number): Reading[] {
 
 /** Of many lines the first, and the one that the reader points at. */
 function inSight(rows: Reading[], id: string | null): Reading[] {
-  const near = rows.findIndex(({ line }) => line.id === id)
+  const near = rows.findIndex(({ line }) => wholeOf(line) === id)
   return near < MAX_ROWS ? rows.slice(0, MAX_ROWS) : [...rows.slice(0, MAX_ROWS - 1), rows[near]!]
 }
 
@@ -57,7 +57,8 @@ export function xText(kind: LegendProps['kind'], x: number): string {
 }
 
 export function Legend({ tip, lines, marks, kind, xname, places, linked = false }: LegendProps) {
-  const rows = inSight(readings(lines, tip.x), tip.line).slice(0, linked ? MAX_LINKED_ROWS : MAX_ROWS)
+  const all = readings(lines, tip.x)
+  const rows = inSight(all, tip.line).slice(0, linked ? MAX_LINKED_ROWS : MAX_ROWS)
   const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
   const right = tip.left > 170
@@ -69,7 +70,7 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
     <div class={linked ? 'legend legend-linked' : 'legend'} style={linked ? { ...style, maxWidth: undefined } : style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
       {!linked && <div class="legend-x">{places?.[Math.round(first)] ?? (xname ? `${xname} ${number(first, 6)}` : xText(kind, first))}</div>}
       {rows.map(({ line, y, raw, spread, n }) => (
-        <div class={`legend-row ${line.id === tip.line ? 'is-near' : ''}`} key={line.id}>
+        <div class={`legend-row ${wholeOf(line) === tip.line ? 'is-near' : ''}`} key={line.id}>
           <Swatch style={line.style} />
           <span class="legend-name">{line.label}</span>
           <span class="legend-value">{number(y, 5)}</span>
@@ -78,7 +79,7 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
           {spread && <span class="legend-raw">{`${number(spread[0], 3)} … ${number(spread[1], 3)}`}</span>}
         </div>
       ))}
-      {lines.length > rows.length && <div class="legend-more">and {lines.length - rows.length} more</div>}
+      {all.length > rows.length && <div class="legend-more">and {all.length - rows.length} more</div>}
       {done.map(({ label, color }) => (
         <div class="legend-mark" key={label}>
           <svg width="16" height="8" aria-hidden="true">

@@ -98,7 +98,7 @@ export function Table({ series, options }: WrittenProps) {
                 </td>
               )}
               {mark && (
-                <td class="muted" colSpan={n_columns}>
+                <td class={`muted ${names.length ? 'values-text' : plainSide}`} colSpan={n_columns}>
                   {textOf(value)}
                 </td>
               )}

@@ -1,7 +1,7 @@
 // Lines, bands and marks, drawn with a pen: the canvas of a chart, or the text of an SVG file.
 
 import type { Span } from './span'
-import { lowerBound } from './bounds'
+import { lowerBound, nearest } from './bounds'
 import type { LineStyle } from './palette'
 
 export interface Line {
@@ -20,13 +20,22 @@ export interface Line {
   second?: boolean
   /** How strong it is drawn, from 0 to 1. */
   alpha?: number
-  /** It is a part of another line, which is in the key. */
-  earlier?: boolean
+  /** The id of the line that this is an earlier part of. */
+  earlier?: string
   /** Whether other lines are parts of it. */
   inParts?: boolean
   /** A remark for the key. */
   state?: string
 }
+
+/** The point of a line that is nearest to x; -1 where there is none, as beside one part of a line. */
+export function pointAt({ x, earlier, inParts }: Line, at: number): number {
+  if ((earlier || inParts) && !(at >= x[0]! && at <= x[x.length - 1]!)) return -1
+  return nearest(x, at)
+}
+
+/** The id that all parts of a line share. */
+export const wholeOf = ({ id, earlier }: Line): string => earlier ?? id
 
 /** Something that happened at x: a thin line with a flag on top. */
 export interface Mark {
@@ -89,19 +98,19 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
   const seen = lines.map((line) => ({ line, from: lowerBound(line.x, scale.xs[0]) - 1, end: lowerBound(line.x, scale.xs[1]) + 1 }))
   const part = (line: Line, column: Float64Array, from: number, end: number) => path(line.x, column, from, end, to(line))
   for (const { line, from, end } of seen) {
-    if (line.low && line.high) pen.area(band(line, from, end, to(line)), line.style.color, highlight === line.id ? 0.3 : 0.17)
+    if (line.low && line.high) pen.area(band(line, from, end, to(line)), line.style.color, highlight === wholeOf(line) ? 0.3 : 0.17)
   }
   const faded = (id: string) => highlight !== null && highlight !== id
   for (const { line, from, end } of seen) {
-    const alpha = faded(line.id) ? 0.12 : 0.25
+    const alpha = faded(wholeOf(line)) ? 0.12 : 0.25
     if (line.raw) pen.line(part(line, line.raw, from, end), { color: line.style.color, width: 1, alpha })
   }
   // The line under the pointer is drawn last, above the others.
-  const order = [...seen].sort((a, b) => Number(a.line.id === highlight) - Number(b.line.id === highlight))
+  const order = [...seen].sort((a, b) => Number(wholeOf(a.line) === highlight) - Number(wholeOf(b.line) === highlight))
   for (const { line, from, end } of order) {
     const points = part(line, line.y, from, end)
     const { color, dash } = line.style
-    pen.line(points, { color, dash, width: highlight === line.id ? 2.25 : points.length > 2 * scale.width ? 1.1 : 1.5, alpha: (faded(line.id) ? 0.4 : 1) * (line.alpha ?? 1) })
+    pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : points.length > 2 * scale.width ? 1.1 : 1.5, alpha: (faded(wholeOf(line)) ? 0.4 : 1) * (line.alpha ?? 1) })
     if (points.length <= 2) pen.line(dot(points), { color, width: 4, alpha: 1 })
   }
   for (const { line, from, end } of seen) drawOdd(pen, line, from, end, scale, first.x)

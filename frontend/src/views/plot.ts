@@ -2,8 +2,7 @@
 
 import uPlot from 'uplot'
 import type { Span } from './span'
-import { nearest } from './bounds'
-import { drawLines, drawMarks, type Line, type Mark, type Scale } from './draw'
+import { drawLines, drawMarks, pointAt, wholeOf, type Line, type Mark, type Scale } from './draw'
 import { canvasPen } from './pens'
 import type { Ink } from './ink'
 import { placeTicks, ticksOf, type AxisKind } from './ticks'
@@ -296,13 +295,14 @@ export class Plot {
   /** The line that passes nearest to the pointer, if any does within 30 pixels. */
   private closest(u: uPlot, left: number, top: number): string | null {
     let [found, best] = [null as string | null, 30]
-    for (const { id, x, y, second } of this.model!.lines) {
-      const i = nearest(x, u.posToVal(left, 'x'))
+    for (const line of this.model!.lines) {
+      const { y, second } = line
+      const i = pointAt(line, u.posToVal(left, 'x'))
       if (i < 0 || !Number.isFinite(y[i]!)) continue
       const away = Math.abs(u.valToPos(y[i]!, second ? 'y2' : 'y') - top)
-      if (away < best) [found, best] = [id, away]
+      if (away < best) [found, best] = [wholeOf(line), away]
     }
-    return this.model!.lines.length > 1 ? found : null
+    return new Set(this.model!.lines.map(wholeOf)).size > 1 ? found : null
   }
 
   private placeDots(x: number | null): void {
@@ -310,7 +310,7 @@ export class Plot {
     const { lines } = this.model!
     for (let k = 0; k < Math.max(this.dots.length, Math.min(lines.length, 16)); k++) {
       const line = lines[k]
-      const i = x === null || !line ? -1 : nearest(line.x, x)
+      const i = x === null || !line ? -1 : pointAt(line, x)
       const [left, top] = i < 0 ? [NaN, NaN] : [u.valToPos(line!.x[i]!, 'x'), u.valToPos(line!.y[i]!, line!.second ? 'y2' : 'y')]
       const inside = left >= -1 && left <= u.over.clientWidth + 1 && top >= -1 && top <= u.over.clientHeight + 1
       if (!this.dots[k] && inside) {

@@ -155,7 +155,7 @@ function placed(line: Part['line'], { records, started }: Series, { name, column
     const newest = i === parts.length - 1
     const rows = { ...made[pass]!, from: Math.max(start, first) - before, end: end - before }
     if (newest) return [{ ...rows, line: { ...line, inParts: true, ...(state && { state }) } }]
-    return rows.from < rows.end ? [{ ...rows, line: { ...line, id: `${line.id} ${pass} ${alpha}`, label: `${line.label}, pass ${pass + 1}`, alpha, earlier: true } }] : []
+    return rows.from < rows.end ? [{ ...rows, line: { ...line, id: `${line.id} ${pass} ${alpha}`, label: `${line.label}, pass ${pass + 1}`, alpha, earlier: line.id } }] : []
   })
 }
 
@@ -177,7 +177,7 @@ function lineOf({ line, x, values, means, from: first, end: last }: Part, option
   }
   const y = values[0]!
   const places = kept(y)
-  return { ...line, x: part(x, places), y: part(smooth(x, y, options.smooth, extent, means), places), ...(options.smooth > 0 && { raw: part(y, places) }) }
+  return { ...line, x: part(x, places), y: part(smooth(x, y, options.smooth, extent, means), places), ...(options.smooth > 0 && (line.alpha ?? 1) === 1 && { raw: part(y, places) }) }
 }
 
 /** The names along x of frames of mappings: those of the newest frame of each stream; undefined where there are none. */

@@ -295,7 +295,10 @@ class _LineReader:
                 label=full, color=line_color(style[0] + i), dash=style[1], value=value, state=state, **parts[-1][1]
             )
             earlier = replace(line, label="", value="", state="")
-            found += [*(replace(earlier, alpha=alpha, **part) for alpha, part in parts[:-1]), line]
+            for alpha, part in parts[:-1]:
+                raw = part.get("raw") if alpha == 1 else None  # behind faint lines it would only be noise
+                found.append(replace(earlier, alpha=alpha, **(part | {"raw": raw})))
+            found.append(line)
         return found
 
     def _over_x(self, buffer: SeriesBuffer, points: Points) -> list[tuple[float, dict[str, Any]]]:

@@ -130,7 +130,7 @@ def _restarts(scene: Scene, style: PlotlyStyle) -> list[Json]:
     xs = np.asarray(_x(scene, np.array(scene.restarts[-MAX_RULES:])), np.float64)
     rule = {
         "type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
-        "line": {"color": style.muted, "width": 1, "dash": "dash"},
+        "line": {"color": style.muted, "width": 1, "dash": "4px,3px"},
         "label": {"text": RESTARTED, "textposition": "end", "textangle": 0, "xanchor": "left", "yanchor": "top",
                   "padding": 4, "font": {"color": style.muted, "size": 11}},
     }  # fmt: skip
