@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest'
+import cases from '../../tests/views/shown.json'
 import { Records } from '../src/views/records'
-import { ordinal, shownOf } from '../src/views/shown'
+import { firstStep, ordinal, sentenceOf, type Shown } from '../src/views/shown'
 
 const numbers = (from: number, n: number, bits = 0, stride = 1) => {
   const index = Float64Array.from({ length: n }, (_, i) => from + i * stride)
@@ -8,10 +9,19 @@ const numbers = (from: number, n: number, bits = 0, stride = 1) => {
 }
 
 describe('what a line shows', () => {
-  it('is said in the words of all surfaces', () => {
-    expect(shownOf(1, 1, 1)).toBe('1 record')
-    expect(shownOf(1204, 1204, 1)).toBe('all 1,204 records')
-    expect(shownOf(200_000, 4_100, 64)).toBe('every 64th of 200,000 records, extremes kept')
+  it.each(cases)('is said in the words of Python: $text', ({ text, ...shown }) => {
+    expect(sentenceOf(shown as Shown)).toBe(text)
+  })
+  it.each([
+    [[4120, 4121, 4122], 4120],
+    [[0, 1, 2], undefined],
+    [[1, 2, 3], undefined],
+    [[99, 199, 299], undefined],
+    [[500.5, 501, 501.5], 500.5],
+    [[7], undefined],
+    [[30, 20, 10], undefined],
+  ])('begins late where earlier steps have no record: %s', (steps, first) => {
+    expect(firstStep(steps, [...steps.keys()])).toBe(first)
   })
   it('counts as in English', () => {
     expect([1, 2, 3, 4, 11, 12, 13, 21, 22, 102, 112, 1024].map(ordinal)).toEqual(['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '22nd', '102nd', '112th', '1,024th'])
@@ -19,14 +29,14 @@ describe('what a line shows', () => {
   it('is all as long as everything is held', () => {
     const records = new Records()
     records.push(numbers(5, 1_204))
-    expect(records.held).toEqual({ n_made: 1_204, n_held: 1_204, every: 1 })
+    expect(records.shown).toEqual({ n_made: 1_204, n_shown: 1_204, every: 1, first_step: 5 })
   })
   it('follows from what the browser thinned', () => {
     const records = new Records(1_000)
     records.push(numbers(0, 10_000))
-    const { n_made, n_held, every } = records.held!
+    const { n_made, n_shown, every } = records.shown!
     expect(n_made).toBe(10_000)
-    expect(n_held).toBeLessThanOrEqual(1_000)
+    expect(n_shown).toBeLessThanOrEqual(1_000)
     expect(every).toBe(records.bucket)
     expect(every).toBeGreaterThan(1)
   })
@@ -34,17 +44,17 @@ describe('what a line shows', () => {
     const records = new Records()
     records.push(numbers(0, 1_000, 7, 128))
     records.push(numbers(128_000, 10))
-    expect(records.held).toEqual({ n_made: 128_010, n_held: 1_010, every: 128 })
+    expect(records.shown).toEqual({ n_made: 128_010, n_shown: 1_010, every: 128 })
   })
   it('counts what was lost apart', () => {
     const records = new Records()
     records.push(numbers(0, 10))
     records.push(numbers(1_000, 10))
-    expect(records.held).toEqual({ n_made: 20, n_held: 20, every: 1 })
+    expect(records.shown).toEqual({ n_made: 20, n_shown: 20, every: 1 })
   })
   it('is not said of streams of other values', () => {
     const records = new Records()
     records.push({ ...numbers(0, 1), y: undefined, values: ['text'] })
-    expect(records.held).toBeNull()
+    expect(records.shown).toBeNull()
   })
 })

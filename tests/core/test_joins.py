@@ -12,9 +12,18 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
 
-from sightglass.core.joins import RecordJoin, pairs
+from sightglass.core.joins import RecordJoin
 
 pytestmark = pytest.mark.smoke
+
+
+def pairs(*keys, tolerance=None):
+    """Join records that are all there; shape (n_pairs, n_streams)."""
+    join = RecordJoin(len(keys), tolerance=tolerance)
+    for stream, column in enumerate(keys):
+        join.add(stream, column)
+        join.end(stream)
+    return join.take()
 
 
 def passes(keys: list[float]) -> list[tuple[int, float, int]]:

@@ -1,6 +1,7 @@
 // The records of one stream for views: numbers in growing columns, other values in a list.
 // Memory is bounded: what is full is thinned evenly over the whole stream, as in `core/buffer.py`, by the same rule.
 
+import { firstStep, type Shown } from './shown'
 import { bandOf, named, noteOf, pointOf, sizeOf } from './values'
 
 export const MAX_POINTS = 16_384
@@ -245,13 +246,16 @@ export class Records {
     return 2 ** this.series.bits
   }
 
-  /** Of the records that were made those that are held, and of how many one is; null where they are no points of a line. */
-  get held(): { n_made: number; n_held: number; every: number } | null {
+  /** How much of the stream is held; null where the records are no points of a line. */
+  get shown(): Shown | null {
     const line = [this.series, this.path, ...this.lines.values()].find(({ n }) => n > 0)
     if (!line) return null
-    const [n_held, every, index] = [line.n, 2 ** line.bits, line.columns[2]!]
+    const [n_shown, every, columns] = [line.n, 2 ** line.bits, line.columns]
+    const [step, index] = [columns[0]!, columns[2]!]
+    const first_step = this.restarts.length ? undefined : firstStep(step, index)
     // What is missing between records of which none was thinned is lost, and counted as that.
-    return { n_made: every > 1 ? index[n_held - 1]! - index[0]! + 1 : n_held, n_held, every }
+    const n_made = every > 1 ? index[n_shown - 1]! - index[0]! + 1 : n_shown
+    return { n_made, n_shown, every, ...(first_step !== undefined && { first_step }) }
   }
 
   /** How often the numbers were thinned. */

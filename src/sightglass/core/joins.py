@@ -203,25 +203,3 @@ def _search(places: Any, wanted: Any) -> Positions:
         places, wanted = places.imag, wanted.imag
     at: Positions = np.searchsorted(places, wanted)
     return at
-
-
-def pairs(*keys: npt.ArrayLike, tolerance: float | None = None) -> Positions:
-    """Join records that are all there.
-
-    Args:
-        *keys: The keys of each stream's records, of shape (n,).
-        tolerance: How far the keys of partners may differ; `None` if they must be equal.
-
-    Returns:
-        Shape (n_pairs, n_streams): the positions of the records in their streams.
-
-    >>> pairs([0, 1, 2, 3], [1, 3, 5]).tolist()
-    [[1, 0], [3, 1]]
-    >>> pairs([0.0, 1.0, 2.0], [0.9, 2.4], tolerance=0.5).tolist()
-    [[1, 0], [2, 1]]
-    """
-    join = RecordJoin(len(keys), tolerance=tolerance)
-    for stream, column in enumerate(keys):
-        join.add(stream, column)
-        join.end(stream)
-    return join.take()

@@ -12,7 +12,7 @@ import { tell } from '../../ui/toasts'
 import { count, number } from '../../views/format'
 import type { LineStyle } from '../../views/palette'
 import type { Records } from '../../views/records'
-import { shownOf } from '../../views/shown'
+import { sentenceOf } from '../../views/shown'
 import { Swatch } from '../../views/Swatch'
 import { withCaret } from './useQuery'
 
@@ -120,8 +120,7 @@ function Costs({ stream }: { stream: Stream }) {
 
 /** How much of the stream the panel shows; of values that are no points of a line, how many came. */
 function heldOf(records: Records, now: Statistics): string {
-  const held = records.held
-  if (held) return shownOf(held.n_made, held.n_held, held.every)
+  if (records.shown) return sentenceOf(records.shown)
   const n = Math.max(now.n_records, records.n)
   return `${count(n)} ${n === 1 ? 'record' : 'records'}`
 }
