@@ -13,7 +13,7 @@ export interface Row {
   step: number
   wall: number
   value: unknown
-  /** It says what happened to the run, and is no record. */
+  /** It stands for something that happened to the run, instead of a record. */
   mark?: boolean
 }
 

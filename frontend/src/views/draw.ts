@@ -43,7 +43,7 @@ export interface Mark {
   label: string
   /** By default that of the axes' text. */
   color?: string
-  /** Whether it is no flag, but a rule with its label beside it. */
+  /** Whether it is a rule with its label beside it, instead of a flag. */
   written?: boolean
 }
 

@@ -15,7 +15,7 @@ export interface PassPart extends Rows {
   alpha: number
 }
 
-/** Of passes: with fewer records each, it is no program that begins again, but records that came out of order. */
+/** Records of a pass; with fewer, the records came out of order. */
 const MIN_MEAN_LENGTH = 4
 /** As many as lines of a view; more are disorder too. */
 const MAX_PARTS = 64

@@ -18,7 +18,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-MIN_MEAN_LENGTH: Final = 4  # of passes: with fewer records each, it is no program that begins again, but disorder
+MIN_MEAN_LENGTH: Final = 4  # records of a pass; with fewer, the records came out of order
 MAX_PARTS: Final = 64  # as many as lines of a view; more are disorder too
 
 Floats = npt.NDArray[np.float64]

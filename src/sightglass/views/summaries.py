@@ -44,7 +44,7 @@ class Row:
         value: Its whole value.
         cells: The values of a mapping by name, at most `MAX_COLUMNS` of them; empty for other values.
         n_more: How many more there are.
-        mark: Whether it says what happened to the run, and is no record.
+        mark: Whether it stands for something that happened to the run, instead of a record.
     """
 
     step: float
