@@ -150,7 +150,13 @@ def test_a_histogram_on_the_device_is_the_one_of_numpy(
     monkeypatch.setattr("sightglass.query.functions.numeric.on_device", lambda x: True)  # as if PyTorch's were, too
     found = evaluate(f"b.x.histogram({bins})", {"x": make(SAMPLES[name])})
     assert isinstance(found, DeviceHistogram if SAMPLES[name].size else Histogram)
+    read = {
+        part: host(evaluate(f"b.x.histogram({bins}).{part}", {"x": make(SAMPLES[name])}))
+        for part in ("counts", "edges", "total", "n_nan", "n_posinf", "n_neginf")
+    }
     found = host(found)
+    for part, value in read.items():
+        np.testing.assert_array_equal(value, getattr(found, part))
     finite = SAMPLES[name][np.isfinite(SAMPLES[name])].astype(np.float64)
     counts, edges = np.histogram(finite, bins)
     np.testing.assert_allclose(found.edges, edges, rtol=1e-5, atol=1e-6)

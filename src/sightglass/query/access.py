@@ -42,9 +42,18 @@ from sightglass.core.guarded import (
     stored,
     text,
 )
-from sightglass.core.values import Histogram, Value, array_bytes, array_kind, itemsize, on_device, type_name
+from sightglass.core.values import (
+    DeviceHistogram,
+    Histogram,
+    Value,
+    array_bytes,
+    array_kind,
+    itemsize,
+    on_device,
+    type_name,
+)
 
-from .arrays import AS_IT_IS, is_array, operand, readable
+from .arrays import AS_IT_IS, is_array, namespace, operand, readable
 from .limits import MAX_ITEMS, check_bytes, check_length, n_items
 
 ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
@@ -66,9 +75,22 @@ def attribute(value: object, name: str) -> Value:
             raise EvaluationError(f"Cannot read .{name} of {type_name(value)}: {_reason(error)}") from None
     if type(value) is Histogram and name in HISTOGRAM_ATTRIBUTES:
         return getattr(value, name)
+    if type(value) is DeviceHistogram and name in HISTOGRAM_ATTRIBUTES:
+        return _of_device_histogram(value, name)
     if name.startswith("_"):
         raise RefusedQueryError(f"Expected a public name, got {name!r}: a leading underscore is refused")
     return readable(_stored(readable(value, f"the target of .{name}"), name), name)
+
+
+def _of_device_histogram(value: DeviceHistogram, name: str) -> Value:
+    """Return an attribute of a histogram, on its device."""
+    if name == "total":
+        return value.n_finite
+    if name != "counts":
+        return getattr(value, name)
+    xp, n_finite = namespace(value.below), value.n_finite
+    last = xp.astype(xp.reshape(n_finite, (1,)), value.below.dtype)  # the last bin includes its right edge
+    return xp.concat([value.below[1:-1], last]) - value.below[:-1]
 
 
 def entries(mapping: object, first: int | None = None) -> list[tuple[Any, Any]]:
