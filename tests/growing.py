@@ -66,7 +66,7 @@ class Growing:
 def foreign_parts(data: bytes) -> Iterator[bytes]:
     """Cut a file of other programs before each frame with a later step; the first one also has the head."""
     start, place, last = 0, 0, None
-    while (length := header(data, place)) is not None:
+    while (length := header(memoryview(data)[place:])) is not None:
         event = read_event(memoryview(data)[place + HEADER_BYTES : place + HEADER_BYTES + length])
         if event.values:
             if last is not None and event.step > last:

@@ -204,12 +204,12 @@ def intact(file: RandomAccessFile, frame: Frame) -> bool:
     return len(footer) == FOOTER_BYTES and _U32.unpack(footer)[0] == masked(crc)
 
 
-def header(window: Buffer, place: int = 0) -> int | None:
-    """Return the length in the frame header at a place; `None` if the header is wrong or not whole."""
-    if len(window) < place + HEADER_BYTES:
+def header(window: Buffer) -> int | None:
+    """Return the length in the frame header that some bytes begin with; `None` if it is wrong or not whole."""
+    if len(window) < HEADER_BYTES:
         return None
-    length, crc = _HEADER.unpack_from(window, place)
-    return int(length) if crc == checksum(window[place : place + 8]) else None
+    length, crc = _HEADER.unpack_from(window)
+    return int(length) if crc == checksum(window[:8]) else None
 
 
 def _header_run(window: bytes, room: int, *, whole: bool) -> tuple[list[int], list[int], int | None]:
@@ -302,9 +302,8 @@ class Scan:
         tail: The bytes after `position`, if they begin with a wrong header and no frame follows yet.
     """
 
-    def __init__(self, file: RandomAccessFile, *, position: int = 0) -> None:
-        self.position = position
-        self.torn = 0
+    def __init__(self, file: RandomAccessFile) -> None:
+        self.position = self.torn = 0
         self.damages: list[Damage] = []
         self.tail: Damage | None = None
         self._file = file
