@@ -185,7 +185,7 @@ def test_arrays_of_jax_are_answered_aside_without_compilation(place, monkeypatch
         place.telemetry.flush(30.0)
         place.clock.pass_(0.01)
         n += 1
-    values = [np.asarray(one).tolist() for one in stream.take_rows()[-1][3]]
+    values = [np.asarray(one).tolist() for one in stream.rows.take()[-1][3]]
     assert values == [[0.0, 1.0, 2.0], 6.0, 16_000_000]
     assert isinstance(stream._aside, AsideEvaluation)
 
