@@ -26,11 +26,12 @@ from pathlib import Path
 import msgspec
 
 from sightglass.core.errors import TransportError
+from sightglass.core.private_file import write_private
 
 MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what this process lacks says nothing about a file
-SUFFIXES = (".sock", ".json", ".json.new", ".lock")
+SUFFIXES = (".sock", ".json", ".lock")
 CLOSED = ".closed"
 CLOSED_S = 3600.0  # a client looks a second after the run's end, unless it was stopped, or the machine slept
 MAX_CLOSED = 1_000  # of runs that ended within that time; a small file each
@@ -139,12 +140,7 @@ def register(entry: LiveRun, path: Path) -> None:
     Raises:
         OSError: The entry cannot be written.
     """
-    target = path / f"{entry.id}.json"
-    fresh = path / f"{entry.id}.json.new"
-    descriptor = os.open(fresh, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "wb") as file:
-        file.write(msgspec.json.encode(entry))
-    fresh.replace(target)
+    write_private(path / f"{entry.id}.json", msgspec.json.encode(entry))
 
 
 def hold(id: str, path: Path) -> None:

@@ -26,6 +26,7 @@ from typing import Any, Final
 import zmq
 
 from sightglass.core.errors import TransportError, WireError
+from sightglass.core.private_file import write_private
 from sightglass.core.resources import shortage
 
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
@@ -411,7 +412,7 @@ def _reachable(host: str) -> str:
 
 
 def write_connection(path: Path, address: Address, *, run: str, id: str) -> None:
-    """Write a connection file with the address and keys of a run. Only this user can read it.
+    """Write a connection file with the address and keys of a run. Only this user can read it, whatever was there.
 
     Raises:
         OSError: The file cannot be written.
@@ -426,9 +427,7 @@ def write_connection(path: Path, address: Address, *, run: str, id: str) -> None
         "client_public": address.client.public,
         "client_secret": address.client.secret,
     }
-    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-    with os.fdopen(descriptor, "w") as file:
-        json.dump(content, file, indent=1)
+    write_private(path, json.dumps(content, indent=1).encode())
 
 
 def read_connection(path: Path) -> tuple[str, str, Address]:
