@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+import sightglass as sg
 from sightglass.storage.file_system import LOCAL, exists, written_aside
 
 
@@ -76,3 +77,25 @@ def test_a_file_stays_open_until_the_program_has_ended_its_runs(tmp_path: Path) 
 
     subprocess.run([sys.executable, "-c", script], check=True)
     assert (tmp_path / "file").read_bytes() == b"last"
+
+
+@pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
+def test_only_regular_files_are_opened(tmp_path: Path, make: Any) -> None:
+    """A pipe would block its reader; a device may never end."""
+    make(tmp_path / "odd")
+    with pytest.raises(OSError, match="Expected a regular file"):
+        LOCAL.open(tmp_path / "odd")
+
+
+def test_private_files_are_nobody_else_s(tmp_path: Path) -> None:
+    usual = os.umask(0o022)
+    try:
+        with sg.init("x", dir=tmp_path / "runs", files=sg.Files(private=True), listen="tcp://127.0.0.1:0") as run:
+            run.log({"loss": 1.0})
+        with sg.init("y", dir=tmp_path / "runs") as open_run:
+            open_run.log({"loss": 1.0})
+    finally:
+        os.umask(usual)
+    modes = {path.stat().st_mode & 0o777 for path in run.directory.iterdir()}
+    assert (modes, run.directory.stat().st_mode & 0o777) == ({0o600}, 0o700)
+    assert {path.stat().st_mode & 0o777 for path in open_run.directory.iterdir()} == {0o644}

@@ -1,6 +1,7 @@
 // The server's replies as types. Numbers that JSON lacks are the strings "NaN", "Infinity", "-Infinity".
 
-export type RunState = 'running' | 'paused' | 'stopping' | 'writing' | 'ended' | 'failed' | 'died' | 'unknown'
+export type RunState =
+  'running' | 'paused' | 'stopping' | 'writing' | 'ended' | 'failed' | 'terminated' | 'died' | 'unknown'
 
 export interface Run {
   key: string

@@ -157,7 +157,7 @@ def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
     from rich.text import Text
 
     colors = {"running": "green", "paused": "yellow", "stopping": "yellow", "silent": "red", "out of reach": "red",
-              "died": "red", "failed": "red"}  # fmt: skip
+              "died": "red", "failed": "red", "terminated": "yellow"}  # fmt: skip
     table = Table(*head, box=box.SIMPLE_HEAD, header_style="dim")
     for row in rows:
         cells = [Text(_BREAKS.sub(" ", cell)) for cell in row]

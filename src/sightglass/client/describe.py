@@ -233,7 +233,7 @@ def recorded_description(
 
     Args:
         file: What the run wrote about itself; it lacks the end if the run died.
-        state: "running", "ended", "failed", "died" or "recorded".
+        state: "running", "ended", "failed", "terminated", "died" or "recorded".
         directory: The run directory.
         series: The number of records of each series, and their type.
     """

@@ -7,8 +7,10 @@ objects could implement it, too, if it keeps what is created until `close`: only
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import shutil
+import stat
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
@@ -69,7 +71,7 @@ class FileSystem(Protocol):
     """Where files are. Each method raises `OSError` if it fails."""
 
     def open(self, path: Path) -> File:
-        """Open a file for reading."""
+        """Open a file for reading; refuse what is not a regular file."""
 
     def create(self, path: Path, *, like: Path | None = None) -> File:
         """Create a file for appending, if possible with the permissions of another; it must not exist."""
@@ -146,15 +148,21 @@ class LocalFile:
 
 @dataclass(frozen=True, slots=True)
 class LocalFileSystem:
-    """The files of this machine."""
+    """The files of this machine.
+
+    Attributes:
+        private: Whether only this user can read what is created; otherwise the umask decides.
+    """
+
+    private: bool = False
 
     def open(self, path: Path) -> LocalFile:
-        """Open a file for reading."""
-        return LocalFile(FileIO(path))
+        """Open a file for reading; refuse what is not a regular file."""
+        return LocalFile(FileIO(path, opener=open_regular))
 
     def create(self, path: Path, *, like: Path | None = None) -> LocalFile:
         """Create a file for appending, if possible with the permissions of another; it must not exist."""
-        file = LocalFile(FileIO(path, "x", opener=_open_to_append))
+        file = LocalFile(FileIO(path, "x", opener=_append_privately if self.private else _append))
         if like is not None:
             with contextlib.suppress(OSError):
                 shutil.copymode(like, path)
@@ -186,7 +194,7 @@ class LocalFileSystem:
 
     def make_directory(self, path: Path, *, exist_ok: bool = False) -> None:
         """Create a directory, and those above it that do not exist."""
-        path.mkdir(parents=True, exist_ok=exist_ok)
+        path.mkdir(0o700 if self.private else 0o777, parents=True, exist_ok=exist_ok)
 
     def names(self, directory: Path) -> list[str]:
         """Return the names in a directory."""
@@ -246,8 +254,26 @@ def written_aside(files: FileSystem, path: Path, buffers: Sequence[Buffer], *, s
             files.remove(aside)
 
 
-def _open_to_append(path: str, flags: int) -> int:
+def open_regular(path: str, flags: int) -> int:
+    """Open a regular file, as the `opener` of `open`. A pipe would block its reader, and a device may never end.
+
+    Raises:
+        OSError: It is something else, or cannot be opened.
+    """
+    descriptor = os.open(path, flags | getattr(os, "O_NONBLOCK", 0))  # no effect on regular files; a pipe would wait
+    mode = os.fstat(descriptor).st_mode
+    if not stat.S_ISREG(mode):
+        os.close(descriptor)
+        raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, "Expected a regular file", path)
+    return descriptor
+
+
+def _append(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_APPEND, 0o666)
+
+
+def _append_privately(path: str, flags: int) -> int:
+    return os.open(path, flags | os.O_APPEND, 0o600)
 
 
 def _status(status: os.stat_result) -> FileStatus:

@@ -24,10 +24,10 @@ import msgspec
 
 from sightglass.core.guarded import message
 
-from .file_system import LOCAL, FileSystem, written_aside
+from .file_system import LOCAL, FileSystem, open_regular, written_aside
 
-State = Literal["running", "ended", "failed"]
-Standing = Literal["running", "ended", "failed", "died", "recorded"]
+State = Literal["running", "ended", "failed", "terminated"]
+Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded"]
 
 VERSION: Final = 1
 NAME: Final = "run.json"
@@ -165,7 +165,7 @@ def read(path: Path) -> RunFile | None:
         `None` if nothing can be read.
     """
     try:
-        with path.open("rb") as file:
+        with open(path, "rb", opener=open_regular) as file:
             n_bytes = os.fstat(file.fileno()).st_size
             data = file.read(min(n_bytes, MAX_FILE_BYTES) + 1)  # `read` allocates all that it is asked for
         found = msgspec.json.decode(data) if len(data) <= MAX_FILE_BYTES else None

@@ -75,18 +75,21 @@ class Ranks:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Files:
-    """Where a run writes, as `sightglass.init(files=…)`.
+    """Where a run writes, and who can read it, as `sightglass.init(files=…)`.
 
     Attributes:
         into: A run directory to write into instead of a new one: that of an earlier run which this one continues, or
             one that several ranks share.
+        private: Whether only this user can read what the run writes: files have mode 0600, and new directories 0700.
+            By default the umask decides, as for other files.
 
     Raises:
         TypeError: `into` is not a path.
     """
 
-    into: str | os.PathLike[str]
+    into: str | os.PathLike[str] | None = None
+    private: bool = False
 
     def __post_init__(self) -> None:
-        if not isinstance(self.into, str | os.PathLike):
+        if self.into is not None and not isinstance(self.into, str | os.PathLike):
             raise TypeError(f"Expected a path as into, got {type(self.into).__name__} {self.into!r:.100}")

@@ -21,6 +21,7 @@ from sightglass.storage.run_directory import choose
 
 from .options import Files, Limits, Ranks
 from .run import Run
+from .termination import Termination
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
@@ -107,14 +108,17 @@ def init(
     for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files)):
         if option is not None and not isinstance(option, kind):
             raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {class_name(option)} {text(option, 100)}")
+    files = files or Files()
     settings = RunSettings(
-        name=name, directory=choose(Path(dir), name) if files is None else Path(files.into), shared=files is not None,
-        config=_config(config), record=record, listen=listen, budget=budget, limits=limits,
-        agree=None if ranks is None else ranks.agree, jax_attach=jax_attach, disabled=mode == "disabled",
+        name=name, directory=choose(Path(dir), name) if files.into is None else Path(files.into),
+        shared=files.into is not None, private=files.private, config=_config(config), record=record, listen=listen,
+        budget=budget, limits=limits, agree=None if ranks is None else ranks.agree, jax_attach=jax_attach,
+        disabled=mode == "disabled",
     )  # fmt: skip
     run = Run(Wiring(settings))
     if not run.disabled:
         _live.add(run)
+        _termination.install()
         _newest.append(weakref.ref(run))
         waiting, _begun[:] = _begun[:], []
         for begun in waiting:
@@ -151,12 +155,20 @@ def _close_all() -> None:
             warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 
+def _terminate_all(dies: bool) -> None:
+    for run in list(_live):
+        if not run._wiring.closed:
+            run._terminate(dies)
+
+
 def _abandon_all() -> None:
     for run in list(_live):
         run._abandon()
     _live.clear()
+    _termination.release()
 
 
+_termination = Termination(_terminate_all)
 current_run.announce(_current_figures)
 atexit.register(_close_all)
 if hasattr(os, "register_at_fork"):

@@ -15,6 +15,7 @@ from sightglass.core.errors import StorageError
 from .commands import CommandResult
 from .controls import Action, BoundControl, Control, Number, Scalar, declaring_line
 from .run_figures import RunFigures
+from .termination import GRACE_S
 from .wiring import Wiring
 
 if TYPE_CHECKING:
@@ -246,7 +247,7 @@ class Run:
         return self
 
     def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None:
+        if kind is not None and self._wiring.state == "ended":
             self._wiring.state = "failed"
         try:
             self.close()
@@ -263,6 +264,16 @@ class Run:
         from sightglass.views.surfaces.notebook import bundle_of_run
 
         return bundle_of_run(self, connect=lambda: current_run.connect(self))
+
+    def _terminate(self, dies: bool) -> None:
+        """Write what is recorded, because the process is to end; close the run if it dies next."""
+        self._wiring.state = "terminated"
+        if self._wiring.recorder is not None:  # first what waits for no lock that the interrupted code may hold
+            self._wiring.recorder.flush(GRACE_S)
+        if dies:
+            self._wiring.close()
+        else:
+            self._wiring.flush(GRACE_S)
 
     def _abandon(self) -> None:
         """Become a no-op in a forked child."""

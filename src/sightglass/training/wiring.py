@@ -24,7 +24,7 @@ from sightglass.core.ranks import Agree, rank_and_size, refusal
 from sightglass.core.threads import Worker
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
-from sightglass.storage.file_system import LOCAL, FileSystem
+from sightglass.storage.file_system import LOCAL, FileSystem, LocalFileSystem
 from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import RunFile, State
 
@@ -47,6 +47,7 @@ class RunSettings:
         name: The run's name.
         directory: The run directory.
         shared: Whether the directory may exist already.
+        private: Whether only this user can read the files.
         config: The run's configuration.
         record: Queries to record from the start.
         listen: A TCP endpoint to open.
@@ -60,6 +61,7 @@ class RunSettings:
     name: str
     directory: Path
     shared: bool = False
+    private: bool = False
     config: Mapping[str, Any]
     record: Sequence[Query | str] = ()
     listen: str | None = None
@@ -122,8 +124,9 @@ class Wiring:
         self._config = {} if settings.disabled else shown_config(settings.config)
         self._rank, n_ranks = rank_and_size()
         self.refuse_variants = ""
+        files = LocalFileSystem(private=True) if settings.private else machine.files
         self.files = RunDirectory(
-            settings.directory, shared=settings.shared, about=self._run_file, moved=self._moved, files=machine.files
+            settings.directory, shared=settings.shared, about=self._run_file, moved=self._moved, files=files
         )
         self.telemetry = Telemetry(
             clock=self.clock, budget=settings.budget, agree=settings.agree, leads=self._rank == 0,
@@ -136,7 +139,7 @@ class Wiring:
         self.telemetry.commands.run = self.id
         self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, settings.agree)
         self.recorder = self.telemetry.events.recorder = Recorder(
-            self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=machine.files
+            self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=files
         )
         about = {"started": self._started, "config": self._config, "directory": str(settings.directory)}
         self.agent = Agent(

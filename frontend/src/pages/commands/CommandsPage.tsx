@@ -63,7 +63,7 @@ export function CommandsPage() {
 }
 
 function endOf({ state, ended, last_step, problem }: Run): string {
-  const how = { failed: 'This run failed', died: 'This run died' }[state as string] ?? 'This run is over'
+  const how = { failed: 'This run failed', terminated: 'This run was terminated', died: 'This run died' }[state as string] ?? 'This run is over'
   const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(last_step, 12)}`].filter(Boolean).join(' ')
   return `${how}${when && ` (${when})`}: it no longer accepts commands.${problem ? ` ${problem}` : ''}`
 }
