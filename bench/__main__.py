@@ -14,7 +14,7 @@ from bench.row import Row
 CLAIMS = (
     "observe", "budget", "log", "compaction", "clients", "latency", "arrays", "read", "folders", "slices", "foreign",
     "import_time", "buffers", "views", "page_server", "page", "first_chart", "event_to_pixel", "growth",
-    "watched", "notebook", "code", "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
+    "watched", "strangers", "notebook", "code", "jax_log", "jax_trace", "jax_run", "jax_live", "torch_watch", "figures",
 )  # fmt: skip
 NAMED_ONLY = ("suite", "soak", "harm")  # all tests, for many minutes; half an hour; nasty queries, for many minutes
 

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import socket
+from pathlib import Path
 
 import pytest
 
-from sightglass.server.access import CSP, MAX_BODY_BYTES, AllowedHosts, Tokens, is_loopback, split
+from sightglass.server.access import CSP, MAX_BODY_BYTES, AllowedHosts, Tokens, host_of, is_loopback
 from sightglass.server.app import ROUTES
+from sightglass.server.http_errors import Problem, without_folders
 
 from .conftest import raises_closed, record
 
@@ -52,7 +56,8 @@ def test_viewers_are_read_only(page, begin):
 
 
 @pytest.mark.parametrize(
-    "host", ["evil.example", "evil.example:{port}", "127.0.0.1", "127.0.0.1:1", "", "[::1", "10.0.0.1:{port}"]
+    "host",
+    ["evil.example", "evil.example:{port}", "", "[::1", "127.0.0.1:x", "127.0.0.1.evil.example", "10.0.0.1:{port}"],
 )
 def test_other_hosts_are_refused(page, host):
     headers = {**page.headers(), "Host": host.format(port=page.server.port)}
@@ -63,16 +68,19 @@ def test_other_hosts_are_refused(page, host):
 
 
 @pytest.mark.parametrize(
-    "origin", ["http://evil.example", "null", "https://127.0.0.1:{port}", "http://127.0.0.1:1", ""]
+    "origin", ["http://evil.example", "null", "http://127.0.0.1:1", "http://127.0.0.1", "ws://127.0.0.1:{port}", ""]
 )
 def test_other_origins_are_refused(page, origin):
     answer = page.get("/session", headers={"Origin": origin.format(port=page.server.port)})
     assert (answer.status_code, error(answer)) == (403, "OriginError")
 
 
-def test_the_own_origin_is_let_in_and_no_other_is_invited(page):
+@pytest.mark.parametrize("port", ["", ":{port}", ":9999"])
+def test_the_own_origin_is_let_in_and_no_other_is_invited(page, port):
+    """Whatever the port is: a tunnel may have another one."""
     for host in ("127.0.0.1", "localhost", "[::1]", "LOCALHOST"):
-        answer = page.get("/session", headers={"Origin": f"http://{host}:{page.server.port}"})
+        authority = host + port.format(port=page.server.port)
+        answer = page.get("/session", headers={"Host": authority, "Origin": f"http://{authority}"})
         assert answer.status_code == 200
         assert not [name for name in answer.headers if name.startswith("access-control")]
 
@@ -154,18 +162,18 @@ def test_a_socket_must_say_hello(page, monkeypatch):
 
 
 def test_names():
-    names = AllowedHosts.of("127.0.0.1", 80)
-    assert names.own("127.0.0.1")
-    assert names.own("localhost:80")
-    assert not names.own("192.168.1.2:80")
-    everywhere = AllowedHosts.of("0.0.0.0", 8080)
-    assert everywhere.own("192.168.1.2:8080")
-    assert everywhere.own(f"{socket.gethostname()}:8080")
-    assert not everywhere.own("evil.example:8080")
+    names = AllowedHosts.of("127.0.0.1")
+    for host in ("127.0.0.1", "localhost:80"):
+        names.check(host, None)
+    everywhere = AllowedHosts.of("0.0.0.0")
+    for host in ("192.168.1.2:8080", f"{socket.gethostname()}:8080"):
+        everywhere.check(host, None)
+    for allowed, host in ((names, "192.168.1.2:80"), (everywhere, "evil.example:8080"), (everywhere, None)):
+        with pytest.raises(Problem, match="Expected one of this server's own names as Host"):
+            allowed.check(host, None)
     assert is_loopback("127.9.9.9")
     assert not is_loopback("example.org")
-    assert split("a:b") == ("", -1)
-    assert split("[::1]x") == ("", -1)
+    assert [host_of(text) for text in ("a:b", "[::1]x", "[::1", "a:123456", "a:")] == ["", "", "", "", "a"]
 
 
 def test_tokens_are_long_and_differ():
@@ -175,3 +183,46 @@ def test_tokens_are_long_and_differ():
     assert one.role(one.viewer) == "viewer"
     assert one.role("") is None
     assert "viewer=" not in repr(one)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("Cannot open '/home/me/my runs/a/1.sgr': [Errno 5]", "Cannot open '1.sgr': [Errno 5]"),
+        ("/tmp/x/run.json is not a folder", "run.json is not a folder"),
+        ("1/2 of a/b and (a)/b", "1/2 of a/b and (a)/b"),
+        ('File "/opt/lib/x.py", line 3', 'File "x.py", line 3'),
+        ("at /a/b.py:12", "at b.py:12"),
+    ],
+)
+def test_errors_name_files_without_their_folders(text, shown):
+    assert without_folders(text) == shown
+
+
+def test_no_reply_of_a_run_whose_files_are_gone_names_a_folder(page, tmp_path):
+    record("job")
+    [key] = [run["key"] for run in page.json("/runs")["runs"]]
+    [directory] = Path("runs").iterdir()
+    shutil.rmtree(directory)
+    for path in (f"/runs/{key}/tags", f"/runs/{key}/series?tag=loss", f"/runs/{key}"):
+        text = page.get(path, role="viewer").text
+        problem = json.loads(text).get("problem", text)
+        assert str(tmp_path) not in problem
+
+
+PROXIED = [
+    ("hub.example.org", "https://hub.example.org", 200),  # nginx that passes the Host on
+    ("hub.example.org:8443", "https://hub.example.org:8443", 200),
+    ("127.0.0.1:{port}", "https://hub.example.org", 200),  # one that sends its own
+    ("hub.example.org", None, 200),
+    ("hub.example.org", "https://evil.example", 403),
+    ("127.0.0.1:{port}", "https://evil.example", 403),
+    ("evil.example", "https://hub.example.org", 403),
+]
+
+
+@pytest.mark.parametrize(("host", "origin", "status"), PROXIED)
+def test_behind_a_proxy_its_name_is_let_in(serve, host, origin, status):
+    page = serve(allowed_hosts=["Hub.example.org:443"])
+    headers = {"Host": host.format(port=page.server.port), **({} if origin is None else {"Origin": origin})}
+    assert page.get("/session", headers=headers).status_code == status

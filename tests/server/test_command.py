@@ -9,6 +9,7 @@ import socket
 import subprocess
 import sys
 import webbrowser
+from pathlib import Path
 
 import httpx
 import pytest
@@ -49,17 +50,28 @@ def test_it_prints_links_serves_and_ends_by_an_interrupt():
 
 @pytest.fixture
 def asked(monkeypatch):
-    """Do not serve, and note what would be opened in a browser."""
+    """Do not serve, and note what would be opened in a browser: the address, the file, and its permissions."""
     opened = []
+
+    def note(address):
+        page = Path(address.removeprefix("file://"))
+        opened.append((page, page.read_text(), page.stat().st_mode & 0o777))
+
     monkeypatch.setattr(Server, "run", lambda self: self._socket.close())
-    monkeypatch.setattr(webbrowser, "open", opened.append)
+    monkeypatch.setattr(webbrowser, "open", note)
     return opened
 
 
-def test_it_opens_the_controller_s_link(asked):
+def test_it_opens_a_private_page_that_leads_to_the_controller_s_link(asked):
+    """All users of a machine can read the command line of a browser: no token is in it."""
     done = CliRunner().invoke(main, ["ui"])
     assert done.exit_code == 0
-    assert done.stdout.split()[1] == asked[0]
+    [(page, text, mode)] = asked
+    link = done.stdout.split()[1]
+    assert link in text
+    assert link.split("token=")[1] not in str(page)
+    assert mode == 0o600
+    assert not page.exists()
     assert CliRunner().invoke(main, ["ui", "--no-browser"]).exit_code == 0
     assert len(asked) == 1
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import io
+import os
 import sys
 from pathlib import Path
 
@@ -20,7 +21,7 @@ from sightglass.server.live.stream_reader import StreamReader
 from sightglass.server.runs import run_table
 from sightglass.server.runs.served_run import ServedRun
 
-from .conftest import floats, record
+from .conftest import floats, record, wait_until
 
 
 @pytest.fixture(autouse=True)
@@ -200,3 +201,20 @@ def test_a_registry_that_cannot_be_read_now_leaves_the_list(page, begin, monkeyp
         assert page.runs()["job"]["live"]
         begin("late")
     assert set(page.runs()) == {"job", "late"}
+
+
+def test_pipes_and_devices_among_the_files_hold_up_nothing(page):
+    """A pipe blocks its reader, and a device may never end."""
+    record("whole")
+    for name, odd in (("piped", "1-rank0-0009.sgr"), ("told", "run.json"), ("endless", "0001-rank0.sgr")):
+        path = Path("runs", name)
+        path.mkdir()
+        if name == "endless":
+            (path / odd).symlink_to("/dev/zero")
+        else:
+            os.mkfifo(path / odd)
+    listed = {run["name"]: run for run in page.json("/runs")["runs"]}
+    assert {"whole", "piped", "endless"} <= set(listed)
+    assert page.json(f"/runs/{listed['whole']['key']}/tags")["tags"]
+    for name in ("piped", "endless"):
+        wait_until(lambda name=name: "Expected a regular file" in page.runs()[name]["problem"])

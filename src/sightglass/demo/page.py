@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import subprocess
 import sys
-import webbrowser
 from collections.abc import Iterator
 from contextlib import contextmanager
 from importlib.util import find_spec
@@ -28,13 +27,10 @@ def page(directory: Path, *, browser: bool) -> Iterator[str | None]:
     if not all(find_spec(name) for name in NEEDS):
         yield None
         return
-    command = [sys.executable, "-m", "sightglass", "ui", str(directory), "--no-browser"]
+    command = [sys.executable, "-m", "sightglass", "ui", str(directory), *(() if browser else ("--no-browser",))]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            link = _link(server)
-            if link and browser:
-                webbrowser.open(link)
-            yield link
+            yield _link(server)
         finally:
             server.terminate()
 

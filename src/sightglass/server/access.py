@@ -8,9 +8,10 @@ Theory of operation
       host, so the browser would send them to another user's server on this machine. Tokens are compared in constant
       time.
     * A page of another site can make a browser send requests here, and can point its own name at this machine (DNS
-      rebinding). So the header `Host` must be one of the server's own names. Numeric addresses cannot be rebound: all
-      of them are allowed if the server listens on all addresses.
-    * `Origin`, if the browser sends it, must be the server's own; CORS is not supported.
+      rebinding). So the header `Host` must be one of the server's own names, or of those under which a proxy serves it.
+      Numeric addresses cannot be rebound: all of them are allowed if the server listens on all addresses.
+    * `Origin`, if the browser sends it, must be the `Host` of the request, port included, since other ports are other
+      users' servers; or a name of the proxy. CORS is not supported.
     * Every response carries `HEADERS`: the page runs no script except the server's, and connects to no other host.
 """
 
@@ -20,14 +21,14 @@ import contextlib
 import hmac
 import ipaddress
 import json
-import os
 import secrets
 import socket
-from collections.abc import Awaitable, Callable, MutableMapping
+from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final, Literal
 
+from sightglass.core.private_file import write_private
 from sightglass.views.encoding import encode_json
 
 from .http_errors import Problem, error_reply
@@ -43,7 +44,6 @@ MAX_TOKEN: Final = 200  # far more than a token has; what is longer is not compa
 MAX_BODY_BYTES: Final = 2**20  # 1,000 requests for scalars with tags of 1,000 characters
 MAX_URL_BYTES: Final = 16_384  # a query of two tags of 4,096 characters, each escaped
 MAX_DIGITS: Final = 20  # of a content length, before it is made a number
-HTTP_PORT: Final = 80
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
@@ -86,10 +86,8 @@ class Tokens:
                 return cls(controller=one, viewer=other)
         tokens = cls()
         with contextlib.suppress(OSError):
-            path.unlink(missing_ok=True)
-            descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
-            with os.fdopen(descriptor, "w") as file:
-                json.dump({"controller": tokens.controller, "viewer": tokens.viewer}, file)
+            content = {"controller": tokens.controller, "viewer": tokens.viewer}
+            write_private(path, json.dumps(content).encode())
         return tokens
 
     def role(self, token: str) -> Role | None:
@@ -117,69 +115,73 @@ class Tokens:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class AllowedHosts:
-    """The host names that requests may use.
+    """The host names that requests may use, with any port: a tunnel may have another one.
 
     Attributes:
-        port: The port of the server.
-        hosts: Names and addresses in lower case, without port.
+        own: The server's names and addresses, in lower case, without port.
+        proxied: The names under which proxies serve the page.
         any_address: Whether every numeric address is allowed.
     """
 
-    port: int
-    hosts: frozenset[str]
+    own: frozenset[str]
+    proxied: frozenset[str] = frozenset()
     any_address: bool = False
 
     @classmethod
-    def of(cls, host: str, port: int) -> AllowedHosts:
-        """Return the names of a server that listens on a host, an address, or all addresses ("0.0.0.0", "::")."""
-        names = {host.lower().strip("[]")}
-        wide = not is_loopback(host)
-        if not wide:
-            names |= {"127.0.0.1", "localhost", "::1"}
-        else:
-            own = socket.gethostname().lower()
-            names |= {own, own.partition(".")[0], socket.getfqdn().lower(), "127.0.0.1", "localhost", "::1"}
-        return cls(port=port, hosts=frozenset(names - {""}), any_address=wide and is_any(host))
+    def of(cls, host: str, proxied: Iterable[str] = ()) -> AllowedHosts:
+        """Return the names of a server that listens on a host, an address, or all addresses ("0.0.0.0", "::").
 
-    def own(self, authority: str) -> bool:
-        """Return whether HOST:PORT is this server."""
-        host, port = split(authority)
-        if port != self.port:
-            return False
-        return host in self.hosts or (self.any_address and _is_address(host))
+        Args:
+            host: What it listens on.
+            proxied: The names under which proxies serve the page; ports are ignored.
+        """
+        names = {host.lower().strip("[]"), "127.0.0.1", "localhost", "::1"}
+        wide = not is_loopback(host)
+        if wide:
+            own = socket.gethostname().lower()
+            names |= {own, own.partition(".")[0], socket.getfqdn().lower()}
+        behind = frozenset(host_of(name) for name in proxied)
+        return cls(own=frozenset(names - {""}), proxied=behind, any_address=wide and is_any(host))
 
     def check(self, host: str | None, origin: str | None) -> None:
         """Refuse requests to another host, and requests of other sites' pages.
 
         Raises:
-            Problem: The host or the origin is not this server's own.
+            Problem: The host is not this server's, or the page was not served from there.
         """
-        if host is None or not self.own(host):
-            message = f"Expected one of this server's own names as Host, got {host!r:.100}. Open the printed link"
-            message += "; through a tunnel, use the same port at both ends"
+        name = host_of(host or "")
+        if name not in self.own | self.proxied and not (self.any_address and _is_address(name)):
+            message = f"Expected one of this server's own names as Host, got {host!r:.100}. Open the printed link; "
+            message += "behind a proxy, start the server with --allow-host NAME"
             raise Problem(403, "HostError", message)
-        if origin is not None and not (origin.startswith("http://") and self.own(origin.removeprefix("http://"))):
+        if origin is None:
+            return
+        scheme, _, authority = origin.lower().partition("://")
+        is_same = authority == (host or "").strip().lower()  # browsers write the port in both or in neither
+        # A proxy may send a name of its own as Host, but the browser's Origin.
+        if scheme not in ("http", "https") or not (is_same or host_of(authority) in self.proxied):
             message = f"Expected this server's own page as Origin, got {origin!r:.100}"
             raise Problem(403, "OriginError", message)
 
 
-def split(authority: str) -> tuple[str, int]:
-    """Split HOST:PORT: the host in lower case without brackets; the port, 80 if it is missing, -1 if it is invalid.
+def host_of(authority: str) -> str:
+    """Return the host of HOST:PORT, in lower case without brackets; an empty text if that is invalid.
 
-    >>> split("[::1]:8080"), split("LocalHost")
-    (('::1', 8080), ('localhost', 80))
+    >>> host_of("[::1]:8080"), host_of("LocalHost"), host_of("a:b")
+    ('::1', 'localhost', '')
     """
     text = authority.strip().lower()
     if text.startswith("["):
-        host, bracket, rest = text[1:].partition("]")
-        if not bracket or (rest and not rest.startswith(":")):
-            return "", -1
-        port = rest[1:]
+        host, _, port = text[1:].partition("]")
+        is_valid = "]" in text and (not port or (port[0] == ":" and _is_port(port[1:])))
     else:
-        host, _, port = text.partition(":")
-    if not port:
-        return host, HTTP_PORT
-    return (host, int(port)) if port.isascii() and port.isdigit() and len(port) <= 5 else ("", -1)
+        host, colon, port = text.partition(":")
+        is_valid = not colon or _is_port(port)
+    return host if is_valid else ""
+
+
+def _is_port(text: str) -> bool:
+    return not text or (text.isascii() and text.isdigit() and len(text) <= 5)
 
 
 def is_loopback(host: str) -> bool:

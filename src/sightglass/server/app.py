@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
 from typing import Any, Final
+from urllib.parse import urlsplit
 
 import uvicorn
 from starlette.applications import Starlette
@@ -32,6 +33,7 @@ from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Role, Tokens
 from .api import commands, histograms, media, scalars, schema, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
+from .connections import BACKLOG, Connections
 from .http_errors import Problem, error_reply, log_error, too_large
 from .live.hub import Hub
 from .runs.run_table import Runs
@@ -45,6 +47,7 @@ ROUTES: Final = (
     *commands.ROUTES,
 )
 MAX_MESSAGE_BYTES: Final = 2**16  # the longest query as JSON with every character escaped, and the rest
+BODY_S: Final = 30.0  # for a body of `MAX_BODY_BYTES` over a slow link
 MAX_HEAD_BYTES: Final = 2**16  # four times the longest URL
 JSON: Final = "application/json"
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
@@ -67,11 +70,13 @@ class Server:
         host: The address that it listens on.
         port: Its port.
         tokens: The tokens of the controller and the viewer.
+        base_url: The address behind a proxy, or empty.
     """
 
     host: str
     port: int
     tokens: Tokens
+    base_url: str = ""
     _socket: socket.socket
     _server: uvicorn.Server
 
@@ -83,6 +88,8 @@ class Server:
     @property
     def address(self) -> str:
         """The URL without a token, with this machine's name if the server listens on all addresses."""
+        if self.base_url:
+            return self.base_url.rstrip("/")
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
 
@@ -102,7 +109,13 @@ class Server:
 
 
 def make_server(
-    directories: Sequence[Path], *, host: str = "127.0.0.1", port: int = 0, new_links: bool = False
+    directories: Sequence[Path],
+    *,
+    host: str = "127.0.0.1",
+    port: int = 0,
+    new_links: bool = False,
+    allowed_hosts: Sequence[str] = (),
+    base_url: str = "",
 ) -> Server:
     """Open the port, and return a server of the runs in some directories and of this user's live runs.
 
@@ -111,6 +124,8 @@ def make_server(
         host: The address to listen on.
         port: The port, or 0 for any free one. The links of a chosen port stay valid when the server restarts.
         new_links: Make new links even so.
+        allowed_hosts: The names under which proxies serve the page.
+        base_url: The address of the page behind a proxy, for the links; its name is allowed, too.
 
     Raises:
         OSError: This machine lacks the address, or the port is in use.
@@ -120,21 +135,18 @@ def make_server(
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
     tokens = _tokens_of_port(port, renew=new_links) if port else Tokens()
     port = listening.getsockname()[1]
-
-    def cut(client: object) -> None:
-        for connection in list(server.server_state.connections):
-            if getattr(connection, "client", None) == client:
-                connection.transport.abort()
-
-    app = make_app(Runs(directories), tokens=tokens, names=AllowedHosts.of(host, port), cut=cut)
+    connections = Connections()
+    names = AllowedHosts.of(host, [*allowed_hosts, *([urlsplit(base_url).netloc] if base_url else [])])
+    app = make_app(Runs(directories), tokens=tokens, names=names, connections=connections)
     # No log_config: uvicorn would replace the handlers of the whole process, and close the streams they write to.
     config = uvicorn.Config(
-        app, log_config=None, log_level="error", access_log=False, server_header=False, date_header=False, http="h11",
-        h11_max_incomplete_event_size=MAX_HEAD_BYTES, ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES,
-        ws_per_message_deflate=False, timeout_graceful_shutdown=2, lifespan="on",
+        app, log_config=None, log_level="error", access_log=False, server_header=False, date_header=False,
+        proxy_headers=False, http=connections.protocol(), h11_max_incomplete_event_size=MAX_HEAD_BYTES, backlog=BACKLOG,
+        ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
+        timeout_graceful_shutdown=2, lifespan="on",
     )  # fmt: skip
     server = uvicorn.Server(config)
-    return Server(host=host, port=port, tokens=tokens, _socket=listening, _server=server)
+    return Server(host=host, port=port, tokens=tokens, base_url=base_url, _socket=listening, _server=server)
 
 
 def _tokens_of_port(port: int, *, renew: bool) -> Tokens:
@@ -145,14 +157,13 @@ def _tokens_of_port(port: int, *, renew: bool) -> Tokens:
     return Tokens.stored(folder / f"page-{port}.tokens", renew=renew)
 
 
-def make_app(
-    runs: Runs, *, tokens: Tokens, names: AllowedHosts, cut: Callable[[Any], None] = lambda client: None
-) -> App:
-    """Return the application; `cut` ends the connection of a client, given by its address."""
-    hub = Hub(runs, tokens, cut=cut)
+def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Connections) -> App:
+    """Return the application."""
+    hub = Hub(runs, tokens, connections)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
+        asyncio.get_running_loop().set_exception_handler(_log)
         async with hub:
             yield
         await asyncio.to_thread(runs.close)
@@ -178,6 +189,7 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         try:
             role = tokens.bearer(request.headers.get("authorization", ""))
+            hub.connections.admit(request.client)
             if route is None:
                 message = f"Expected {' or '.join(methods)} at {request.url.path!r:.200}, got {request.method}"
                 raise Problem(405, "RequestError", message)
@@ -216,10 +228,14 @@ async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> R
 async def _body(request: Request) -> bytes:
     """Read a body up to the limit, whatever its header says."""
     data = bytearray()
-    async for piece in request.stream():
-        data += piece
-        if len(data) > MAX_BODY_BYTES:
-            raise too_large(f"Expected a body of at most {MAX_BODY_BYTES:,} bytes, got a larger one")
+    try:
+        async with asyncio.timeout(BODY_S):
+            async for piece in request.stream():
+                data += piece
+                if len(data) > MAX_BODY_BYTES:
+                    raise too_large(f"Expected a body of at most {MAX_BODY_BYTES:,} bytes, got a larger one")
+    except TimeoutError:
+        raise Problem(408, "RequestError", f"Expected the body within {BODY_S:.0f} s") from None
     return bytes(data)
 
 
@@ -230,6 +246,11 @@ def failed(error: BaseException) -> Response:
     if status == 401:
         headers["www-authenticate"] = "Bearer"
     return Response(encoding.encode_json({"error": reply}), status_code=status, media_type=JSON, headers=headers)
+
+
+def _log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
+    """Print an error of the event loop once; by default it prints each, such as that no socket can be opened."""
+    log_error(context.get("exception") or RuntimeError(str(context.get("message"))))
 
 
 def _unexpected(request: Request, error: Exception) -> Response:

@@ -7,6 +7,7 @@ answered with `InternalError` and 503, never 500: the fault is the server's, and
 from __future__ import annotations
 
 import contextlib
+import re
 import sys
 import traceback
 from typing import Any, Final
@@ -33,6 +34,9 @@ STATUS: Final[dict[type[BaseException], int]] = {
     errors.TransportError: 409,
     errors.SightglassError: 409,
 }
+
+_QUOTED_PATH: Final = re.compile(r"""(['"])/[^'"\n]*/([^'"/\n]+)\1""")
+_PATH: Final = re.compile(r"""(?<![\w.)\]'"/])/(?:[^/\s'":]+/)+""")
 
 _logged: dict[str, int] = {}
 
@@ -73,13 +77,28 @@ def error_reply(error: BaseException) -> tuple[int, dict[str, Any]]:
         return error.status, {"type": error.kind, "message": error.message}
     for kind in type(error).__mro__:
         if kind in STATUS:
-            reply: dict[str, Any] = {"type": type(error).__name__, "message": str(error)}
+            reply: dict[str, Any] = {"type": type(error).__name__, "message": _shown(error)}
             if isinstance(error, errors.QuerySyntaxError):
                 reply["position"] = error.column
             return STATUS[kind], reply
     log_error(error)
     message = "The server failed, not the run. The terminal of the server shows the traceback."
     return INTERNAL, {"type": "InternalError", "message": message}
+
+
+def without_folders(text: str) -> str:
+    """Return a text in which files are named without their folders, which are nobody's business on other machines.
+
+    >>> without_folders("Cannot read '/home/me/my runs/a/1.sgr': /home/me is full")
+    "Cannot read '1.sgr': me is full"
+    """
+    return _PATH.sub("", _QUOTED_PATH.sub(r"\1\2\1", text))
+
+
+def _shown(error: BaseException) -> str:
+    # The slashes in a query are divisions, and those in a name are its own.
+    is_of_names = isinstance(error, errors.QueryError | errors.UnknownNameError)
+    return str(error) if is_of_names else without_folders(str(error))
 
 
 def log_error(error: BaseException) -> None:

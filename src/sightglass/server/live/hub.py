@@ -17,6 +17,7 @@ import msgspec
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sightglass.server.access import Tokens
+from sightglass.server.connections import Connections
 from sightglass.server.http_errors import log_error
 from sightglass.server.runs.growth import LOOK_S, Growth
 from sightglass.server.runs.run_table import Runs, summary_of
@@ -35,16 +36,17 @@ class Hub:
     """All sockets, and the streams that they share.
 
     Attributes:
+        connections: The connections of the server.
         streams: The streams, while the hub is entered.
         sockets: The sockets of the clients that were welcomed.
     """
 
-    def __init__(self, runs: Runs, tokens: Tokens, *, cut: Callable[[Any], None] = lambda client: None) -> None:
-        """Start without sockets; `cut` ends the connection of a client, given by its address."""
+    def __init__(self, runs: Runs, tokens: Tokens, connections: Connections) -> None:
+        """Start without sockets."""
+        self.connections = connections
         self.sockets: set[PageSocket] = set()
         self._runs = runs
         self._tokens = tokens
-        self._cut = cut
         self._requested_s = -WATCHED_S
         self._listed: dict[str, RunSummary] = {}
         self._growth = Growth(runs)
@@ -77,11 +79,12 @@ class Hub:
         try:
             if not await client.greet(self._tokens):
                 return
+            self.connections.admit(socket.client)
             if len(self.sockets) >= MAX_SOCKETS:
                 await client.close(TOO_MANY, f"Expected at most {MAX_SOCKETS} sockets")
                 return
             self.sockets.add(client)
-            await client.serve(self._cut)
+            await client.serve(self.connections.cut)
         except (WebSocketDisconnect, RuntimeError):
             pass  # it left before it said hello
         finally:

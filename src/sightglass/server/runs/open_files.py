@@ -75,4 +75,10 @@ def unreadable(path: Path) -> list[str]:
         names = sorted(os.listdir(path))
     except OSError as error:
         return [f"{path.name}: {error.strerror}"]
-    return [f"{name}: Permission denied" for name in names if not os.access(path / name, os.R_OK)]
+    return [f"{name}: {why}" for name in names if (why := _unreadable(path / name))]
+
+
+def _unreadable(path: Path) -> str:
+    if not os.access(path, os.R_OK):
+        return "Permission denied"
+    return "" if path.is_file() or path.is_dir() else "Expected a regular file"

@@ -30,7 +30,7 @@ from sightglass.core.errors import TransportError, UnknownNameError
 from sightglass.core.guarded import message
 from sightglass.core.threads import pool
 from sightglass.protocol import discovery
-from sightglass.server.http_errors import log_error
+from sightglass.server.http_errors import log_error, without_folders
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry, runs_in
 
@@ -249,7 +249,7 @@ def summary_of(source: ServedRun) -> RunSummary:
         return RunSummary(
             key=source.key, id="", name=source.key, title=source.key, state="unknown", live=False, source="sightglass",
             directory="", host="", started=None, ended=None, changed=None, version="", described=0, last_step=None,
-            config={}, problem=f"The run cannot be described: {message(error)}",
+            config={}, problem=without_folders(f"The run cannot be described: {message(error)}"),
         )  # fmt: skip
 
 

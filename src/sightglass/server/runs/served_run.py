@@ -24,13 +24,14 @@ from sightglass.client.run import RemoteRun
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
 from sightglass.core.guarded import message
 from sightglass.protocol import discovery
+from sightglass.server.http_errors import without_folders
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry
 
 from .details import Details, Origin, read_inside, read_outside
 from .open_files import OpenFiles
 
-State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "died", "unknown"]
+State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"]
 
 CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
 PACE_S: Final = 0.02  # 50 messages a second look continuous; more only cost
@@ -163,7 +164,7 @@ class ServedRun:
             described=self.n_described,
             last_step=self._last_step(details),
             config=dict(about.config) if about is not None and self.live else details.config,
-            problem=(
+            problem=without_folders(
                 self._problem(directory)
                 or (recorded.problem if recorded is not None else "")
                 or details.problem(over=self._over)
