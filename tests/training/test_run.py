@@ -252,8 +252,8 @@ def test_options_are_checked(begin):
         sg.Limits(max_backlog_records=0.5)
     with pytest.raises(TypeError, match=r"^Expected a function as agree, got NoneType None$"):
         sg.Ranks(agree=None)
-    with pytest.raises(TypeError, match=r"^Expected a path as into, got NoneType None$"):
-        sg.Files(into=None)
+    with pytest.raises(TypeError, match=r"^Expected a path as into, got int 3$"):
+        sg.Files(into=3)
     with pytest.raises(TypeError, match=r"^Expected sg.Ranks\(…\) or None, got type <class 'bytes'>$"):
         begin(ranks=bytes)
     with pytest.raises(TypeError, match=r"^Expected a list of queries to record, got text: record=\['batch.loss'\]$"):
