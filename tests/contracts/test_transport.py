@@ -196,6 +196,20 @@ def test_a_wake_before_the_wait_counts(pair):
         assert time.monotonic() - began_s < PATIENCE_S
 
 
+def test_a_wake_ends_no_wait_after_the_next_receive(pair):
+    channel, _ = pair.meet()
+    for end in (pair.listener, channel):
+        for _ in range(3):
+            end.wake()
+            assert receive(end, 30.0) == []
+        receive(end, 0)
+        began_s = time.monotonic()
+        end.wait(0.2)
+        assert time.monotonic() - began_s > 0.15
+        end.wake()
+        assert receive(end, 30.0) == []
+
+
 def test_receive_waits_no_longer_than_its_timeout(pair):
     channel, _ = pair.meet()
     for end in (pair.listener, channel):

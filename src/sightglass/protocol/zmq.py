@@ -78,37 +78,55 @@ class Address:
     client: Keys | None = None
 
 
-class _Wake:
-    """Ends a poll from another thread.
+class _Waiting:
+    """What one thread waits for: messages on its sockets, and `wake` by other threads.
 
-    While a wake-up is under way it is not sent again: each system call releases the interpreter lock for an instant,
-    which restarts the switch interval of the thread that waits for the lock.
+    Each system call lets go of the interpreter lock, and a program that is busy in Python may then keep it for
+    milliseconds. So there is none between the end of a wait and the work that it is for: `ready` gives what the wait
+    found, and the byte of a wake-up is read before the next wait. While a wake-up is under way it is not sent again.
     """
 
     def __init__(self) -> None:
-        self._is_set = False
+        self._is_woken = self._has_byte = False
+        self._found: set[Any] | None = None
+        self._poller = zmq.Poller()
         self._reader, self._writer = socket.socketpair()
         self._reader.setblocking(False)
         self._writer.setblocking(False)
+        self._poller.register(self._reader.fileno(), zmq.POLLIN)
 
-    def fileno(self) -> int:
-        return self._reader.fileno()
+    def add(self, one: zmq.Socket[bytes]) -> None:
+        """Wait for the messages of a socket, too."""
+        self._poller.register(one, zmq.POLLIN)
 
-    def set(self) -> None:
-        if self._is_set:
+    def wait(self, timeout_s: float) -> None:
+        """Wait, unless `wake` was called after the last `ready`."""
+        if self._has_byte:
+            self._reader.recv(4096)
+        self._found = self._poll(0.0 if self._is_woken else timeout_s)
+
+    def ready(self) -> set[Any]:
+        """Return the sockets that have messages: those that the last wait found."""
+        self._is_woken = False
+        found, self._found = self._found, None
+        return self._poll(0.0) if found is None else found
+
+    def wake(self) -> None:
+        """End a wait, or the next one."""
+        if self._is_woken:
             return
-        self._is_set = True
+        self._is_woken = True
         with contextlib.suppress(OSError):  # full: it is awake already; closed: nothing waits
             self._writer.send(b"\0")
-
-    def clear(self) -> None:
-        with contextlib.suppress(OSError):
-            self._reader.recv(4096)
-        self._is_set = False
 
     def close(self) -> None:
         self._reader.close()
         self._writer.close()
+
+    def _poll(self, timeout_s: float) -> set[Any]:
+        found = {one for one, _ in self._poller.poll(math.ceil(max(0.0, timeout_s) * 1000))}
+        self._has_byte = self._reader.fileno() in found
+        return found
 
 
 def _context(*, n_threads: int) -> zmq.Context[zmq.Socket[bytes]]:
@@ -149,14 +167,12 @@ class ZmqListener:
         """
         self._pid = os.getpid()
         self._context = _context(n_threads=N_LISTENER_THREADS)
-        self._wake = _Wake()
-        self._poller = zmq.Poller()
+        self._waiting = _Waiting()
         self._routers: list[zmq.Socket[bytes]] = []
         self._zap: zmq.Socket[bytes] | None = None
         self._roles: dict[bytes, bytes] = {}
         self._large: dict[bytes, deque[tuple[zmq.MessageTracker, int]]] = {}  # messages that libzmq holds, by peer
         self.viewer = self.controller = None
-        self._poller.register(self._wake.fileno(), zmq.POLLIN)
         try:
             use_ipc = path is not None and bool(zmq.has("ipc"))
             self.address = self._open_ipc(path) if use_ipc and path is not None else None
@@ -171,13 +187,11 @@ class ZmqListener:
 
     def wait(self, timeout_s: float) -> None:
         """Wait for messages, for at most this long."""
-        _poll(self._poller, timeout_s)
+        self._waiting.wait(timeout_s)
 
     def receive(self) -> list[Delivery]:
         """Return the messages received."""
-        ready = dict(_poll(self._poller, 0))
-        if self._wake.fileno() in ready:
-            self._wake.clear()
+        ready = self._waiting.ready()
         if self._zap is not None and self._zap in ready:
             self._authenticate()
         deliveries: list[Delivery] = []
@@ -223,7 +237,7 @@ class ZmqListener:
 
     def wake(self) -> None:
         """End a wait."""
-        self._wake.set()
+        self._waiting.wake()
 
     def close(self) -> None:
         """Stop listening. In a forked child this does nothing: the sockets are the parent's."""
@@ -233,7 +247,7 @@ class ZmqListener:
             router.close(LINGER_MS)
         if self._zap is not None:
             self._zap.close(0)
-        self._wake.close()
+        self._waiting.close()
         self._context.term()
 
     def _held_bytes(self, peer: bytes) -> int:
@@ -260,7 +274,7 @@ class ZmqListener:
         router = self._router()
         self._routers.append(router)
         router.bind(f"ipc://{path}")
-        self._poller.register(router, zmq.POLLIN)
+        self._waiting.add(router)
         return Address(endpoint=f"ipc://{path}")
 
     def _open_tcp(self, listen: str, advertise: str | None) -> tuple[Address, Address]:
@@ -270,7 +284,7 @@ class ZmqListener:
         self._roles = {_raw_key(viewer.public): b"viewer", _raw_key(controller.public): b"controller"}
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind(ZAP_ENDPOINT)
-        self._poller.register(self._zap, zmq.POLLIN)
+        self._waiting.add(self._zap)
         router = self._router()
         self._routers.append(router)
         router.curve_server = True
@@ -283,7 +297,7 @@ class ZmqListener:
         assert isinstance(bound, bytes)
         port = bound.decode().rstrip("\0").rpartition(":")[2]
         endpoint = f"tcp://{advertise or _reachable(host)}:{port}"
-        self._poller.register(router, zmq.POLLIN)
+        self._waiting.add(router)
         return (
             Address(endpoint=endpoint, server=server.public, client=viewer),
             Address(endpoint=endpoint, server=server.public, client=controller),
@@ -316,13 +330,11 @@ class ZmqChannel:
         self._context = _context(n_threads=N_CHANNEL_THREADS)
         try:
             self._socket = self._context.socket(zmq.DEALER)
-            self._wake = _Wake()
+            self._waiting = _Waiting()
         except (zmq.ZMQError, OSError) as error:
             self._context.destroy(0)
             raise TransportError(f"Cannot open a socket: {error}") from error
-        self._poller = zmq.Poller()
-        self._poller.register(self._wake.fileno(), zmq.POLLIN)
-        self._poller.register(self._socket, zmq.POLLIN)
+        self._waiting.add(self._socket)
         self._socket.setsockopt(zmq.SNDHWM, MAX_UNREAD)
         self._socket.setsockopt(zmq.RCVHWM, MAX_QUEUED)
         self._socket.setsockopt(zmq.MAXMSGSIZE, MAX_MESSAGE_BYTES)
@@ -338,13 +350,11 @@ class ZmqChannel:
 
     def wait(self, timeout_s: float) -> None:
         """Wait for messages, for at most this long."""
-        _poll(self._poller, timeout_s)
+        self._waiting.wait(timeout_s)
 
     def receive(self) -> list[Frames]:
         """Return the messages received."""
-        ready = dict(_poll(self._poller, 0))
-        if self._wake.fileno() in ready:
-            self._wake.clear()
+        ready = self._waiting.ready()
         messages: list[Frames] = []
         while self._socket in ready and len(messages) < MAX_TAKEN:
             try:
@@ -364,19 +374,15 @@ class ZmqChannel:
 
     def wake(self) -> None:
         """End a wait."""
-        self._wake.set()
+        self._waiting.wake()
 
     def close(self) -> None:
         """Disconnect. In a forked child this does nothing."""
         if os.getpid() != self._pid:
             return
         self._socket.close(LINGER_MS)
-        self._wake.close()
+        self._waiting.close()
         self._context.term()
-
-
-def _poll(poller: zmq.Poller, timeout_s: float) -> list[tuple[Any, int]]:
-    return poller.poll(math.ceil(max(0.0, timeout_s) * 1000))
 
 
 def _small(frames: Frames) -> bool:
