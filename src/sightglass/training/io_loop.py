@@ -3,8 +3,9 @@
 Each client has a bounded queue. When it is full, the oldest records in it are dropped and counted; the client sees the
 gap in the index numbers. Replies are never dropped: a client that sends requests and does not read is disconnected.
 
-Records are fetched from the agent as they arrive, but sending them takes at most 1 / `PACE` of the time. If a client is
-behind, records are fetched less often, in larger blocks; likewise if no client wants each record at once
+The first event wakes the loop. While more events follow, it fetches their records every `FOLLOW_S` by itself: a wake-up
+is a system call, in which the training would lose the interpreter lock. Sending takes at most 1 / `PACE` of the time.
+If a client is behind, records are fetched less often, in larger blocks; likewise if no client wants each record at once
 (`Hello.pace_s`). Receiving takes at most `SHARE` of the time: a flood of requests waits in its own queue, and slows
 down no other client.
 """
@@ -36,7 +37,8 @@ MAX_OUTBOX_MESSAGES: Final = 20_000  # the same in messages, each of which costs
 FINISH_S: Final = 1.5  # at the end of a run: clients on the same network read the rest in milliseconds
 STUCK_S: Final = 0.5  # a client that reads nothing for so long is not waited for
 PACE: Final = 10  # sending takes at most a tenth of the thread's time, and of the interpreter lock
-WAKE_S: Final = 0.004  # a shorter pause is not worth a timer
+FOLLOW_S: Final = 0.001  # a record waits no longer than for a wake-up (`events.WAKE_S`)
+FOLLOW_FOR_S: Final = 0.002  # longer than `events.WAKE_S`: events that come so soon after another do not wake the loop
 BEHIND_S: Final = 0.02  # longer, and records would pile up until sending them takes longer than the pause saved
 SHARE: Final = 0.2  # of the time may go into requests; ordinary clients need a thousandth
 CREDIT_S: Final = 0.5  # a burst of requests, such as fifty new clients, is served at once
@@ -154,7 +156,8 @@ class IoLoop:
         self._shared = SharedBytes()
         self._ticked_s = self._turned_s = clock.monotonic()
         self._credit_s = CREDIT_S
-        self._next_flush_s = 0.0
+        self._next_flush_s = self._woken_s = self._paid_s = 0.0
+        self._follows = False
         self._urgent = False
         self._closing = ""
         self._ended_s: float | None = None
@@ -174,8 +177,9 @@ class IoLoop:
         return self._worker.supervised
 
     def wake(self) -> None:
-        """Make the loop fetch records now, unless it pauses until a later time; from any thread."""
-        if self._clock.monotonic() >= self._next_flush_s:
+        """Make the loop fetch records: now, or as soon as it does so by itself; from any thread."""
+        self._woken_s = self._clock.monotonic()
+        if not self._follows:
             self._listener.wake()
 
     def settle(self, timeout_s: float) -> bool:
@@ -198,8 +202,7 @@ class IoLoop:
         self._hand_out(now_s)
         if self._credit_s <= 0 or any(outbox.queue for outbox in self._outboxes.values()):
             return RETRY_S
-        pause_s = self._next_flush_s - self._clock.monotonic()
-        return min(pause_s, IDLE_S) if pause_s > 0 else IDLE_S
+        return min(max(0.0, self._next_flush_s - self._clock.monotonic()), IDLE_S) if self._follows else IDLE_S
 
     def reset(self) -> None:
         """Start over without clients; what is recorded is still recorded."""
@@ -253,18 +256,24 @@ class IoLoop:
         began_s = self._clock.cpu()
         fetch = self._urgent or now_s >= self._next_flush_s
         if fetch:
-            self._urgent = False
+            self._urgent, self._follows = False, True
             self._queue(self._agent.flush())
         self._send()
         self._shrink()  # only now, so that a client which reads loses nothing
         took_s = self._clock.cpu() - began_s
         self._charge(took_s)
         if fetch:
-            took_s *= PACE
-            behind = any(outbox.queue for outbox in self._outboxes.values())
+            # The time before pays, too: a wait for the interpreter lock takes nothing from the program.
             # Never longer than `BEHIND_S`: records that pile up meanwhile would make the next turn longer.
-            pause_s = max(BEHIND_S if behind else min(took_s, BEHIND_S), self._agent.clients.pace_s)
-            self._next_flush_s = now_s + (pause_s if pause_s > WAKE_S else 0)
+            paid_s = max(now_s, self._paid_s + PACE * took_s)
+            self._paid_s = min(paid_s, now_s + BEHIND_S)
+            behind = any(outbox.queue for outbox in self._outboxes.values())
+            pause_s = max(BEHIND_S if behind else self._paid_s - now_s, self._agent.clients.pace_s)
+            self._follows = False  # before the last wake-up is looked at: an event from now on wakes the loop
+            if now_s - self._woken_s < FOLLOW_FOR_S:
+                pause_s = max(pause_s, FOLLOW_S)
+            self._follows = pause_s >= FOLLOW_S
+            self._next_flush_s = now_s + pause_s if self._follows else now_s
 
     def _queue(self, outgoing: Outgoing) -> None:
         for peer, frames in outgoing:

@@ -211,3 +211,54 @@ def test_records_are_held_back_if_all_clients_allow_it(clock, paces, blocks):
     received = [messages.decode_from_agent(frames)[0] for frames in channels[0].receive()]
     assert [message.n for message in received if isinstance(message, messages.Block)] == blocks
     telemetry.close()
+
+
+class Bell(MemoryListener):
+    """A listener that counts how often it is woken."""
+
+    n_wakes = 0
+
+    def wake(self):
+        self.n_wakes += 1
+
+
+@pytest.mark.parametrize(
+    ("gaps_s", "n_wakes"),
+    [
+        ([0.5] * 3, 3),
+        ([0.003] * 10, 10),
+        ([0.001] * 10, 1),
+        ([0.0002] * 10, 1),
+        ([0.5, 0.0004, 0.0004, 0.5, 0.0008], 3),
+    ],
+)
+def test_records_are_sent_at_once_and_few_events_wake_the_loop(clock, gaps_s, n_wakes):
+    telemetry, listener = Telemetry(clock=clock, budget=None), Bell()
+    agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={})
+    loop = IoLoop(listener, agent, clock=clock, worker=lambda *_, **__: Still())
+    telemetry.wake = loop.wake
+    channel = begin(listener, messages.Open(request=1, query="batch.loss"))
+    next_s, delays_s = clock.now_s, []
+
+    def pass_until(time_s):
+        nonlocal next_s
+        while next_s <= time_s:
+            clock.now_s = next_s
+            next_s += loop.round(clock.now_s)
+            for message, arrays in map(messages.decode_from_agent, channel.receive()):
+                if isinstance(message, messages.Block):
+                    delays_s.extend(clock.wall() - messages.decode_block(message, arrays).wall_times)
+        clock.now_s = time_s
+
+    pass_until(clock.now_s + 1.0)
+    listener.n_wakes = 0
+    for gap_s in gaps_s:
+        n_before = listener.n_wakes
+        telemetry.events.observe("batch", {"loss": 1.0})
+        if listener.n_wakes > n_before:
+            next_s = clock.now_s + 0.0001
+        pass_until(clock.now_s + gap_s)
+    pass_until(clock.now_s + 0.1)
+    assert (len(delays_s), listener.n_wakes) == (len(gaps_s), n_wakes)
+    assert max(delays_s) < 0.0015
+    telemetry.close()
