@@ -7,7 +7,6 @@ import errno
 import itertools
 import os
 import secrets
-import sys
 import tempfile
 import time
 import warnings
@@ -222,7 +221,6 @@ class Schedule:
 @contextlib.contextmanager
 def surroundings(world: World) -> Iterator[None]:
     """Replace what a program reads of its machine, so that a seed gives one history."""
-    interval_s = sys.getswitchinterval()
     with (
         warnings.catch_warnings(),
         mock.patch.object(secrets, "token_hex", lambda n: world.random.randbytes(n).hex()),
@@ -231,10 +229,7 @@ def surroundings(world: World) -> Iterator[None]:
         mock.patch.object(time, "sleep", world.sleep),
     ):
         warnings.simplefilter("ignore")
-        try:
-            yield
-        finally:
-            sys.setswitchinterval(interval_s)
+        yield
 
 
 @contextlib.contextmanager

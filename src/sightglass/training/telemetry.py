@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Callable
 from functools import partial
-from typing import Final
 
 from sightglass.core.clock import EventClock, WorkClock
 from sightglass.core.ranks import Agree
@@ -23,9 +21,6 @@ from .options import EVENT_S
 from .subscription import Subscription
 from .subscriptions import Subscriptions
 from .turns import Turns
-
-# Python's default, 5 ms, is how long a host that is busy in Python would keep the io thread waiting.
-SWITCH_INTERVAL_S: Final = 0.001
 
 
 class Telemetry:
@@ -82,7 +77,6 @@ class Telemetry:
             lock=self.lock, subscriptions=self.subscriptions, commands=self.commands, clock=self.clock,
             budget=self.budget, wake=self._wake,
         )  # fmt: skip
-        self._switch_interval_s: float | None = None
 
     @property
     def closed(self) -> bool:
@@ -98,9 +92,6 @@ class Telemetry:
                 subscription.post(index, step, wall_time, observables)
             self.subscriptions.open(subscription)
             self.steps.subscriptions_changed()
-            if self._switch_interval_s is None:
-                self._switch_interval_s = sys.getswitchinterval()
-                sys.setswitchinterval(min(SWITCH_INTERVAL_S, self._switch_interval_s))
 
     def close_subscription(self, subscription: Subscription) -> None:
         """Stop evaluating a subscription."""
@@ -108,7 +99,6 @@ class Telemetry:
             self.subscriptions.close(subscription)
             self.steps.subscriptions_changed()
             if not self.subscriptions.active:
-                self._restore_switch_interval()
                 self.aside.kept.clear()
 
     def flush(self, timeout_s: float) -> None:
@@ -131,7 +121,6 @@ class Telemetry:
             self.subscriptions.alert(True)
             self.subscriptions.busy.clear()
             self.commands.close()
-            self._restore_switch_interval()
         self.steps.close()
         self.deferred.close()
 
@@ -144,8 +133,3 @@ class Telemetry:
 
     def _wake(self) -> None:
         self.wake()
-
-    def _restore_switch_interval(self) -> None:
-        if self._switch_interval_s is not None:
-            sys.setswitchinterval(self._switch_interval_s)
-            self._switch_interval_s = None
