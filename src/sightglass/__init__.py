@@ -33,6 +33,7 @@ _MODULES = {
     "Stream": "client.stream",
     "plot": "views",
     "Record": "core.record",
+    "Restart": "core.record",
     "Tensor": "core.values",
     "Histogram": "core.values",
     "Image": "core.values",
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     from .core.errors import ViewError as ViewError
     from .core.errors import WireError as WireError
     from .core.record import Record as Record
+    from .core.record import Restart as Restart
     from .core.values import Figure as Figure
     from .core.values import Histogram as Histogram
     from .core.values import Image as Image
