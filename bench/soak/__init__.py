@@ -1,7 +1,8 @@
 """A run of half an hour with everything that can happen to it, and whether anything grows: `python -m bench soak`.
 
 300 events a second; 300 clients of ten kinds that join, leave, are killed and stopped; the page's server with tabs,
-some of them in a real browser; figures; commands. `SOAK_S=180` makes it shorter, with fewer clients in proportion.
+some of them in a real browser; figures; commands. A client and a tab are stopped for a third of the time, and go on
+afterwards. `SOAK_S=180` makes it shorter, with fewer clients in proportion.
 
 Every record that a client, the page or a file holds is checked against a formula of the number of its event. Memory,
 threads, descriptors and shared memory of the run, the page's server, the figures' child and a client that stays are
@@ -31,7 +32,7 @@ from typing import Any
 from sightglass.protocol import discovery
 
 from . import page, recording
-from .clients import KINDS, PATIENCE_S, Client, Task, deaf, greedy, resident, spawn
+from .clients import KINDS, PATIENCE_S, Client, Task, deaf, greedy, resident, sleeper, spawn
 from .samples import Samples
 
 NAME = "soak"
@@ -67,7 +68,11 @@ def measure() -> Iterator[Row]:
 
 @dataclass
 class Plan:
-    """What happens to a client: when it starts, when it is to leave, and what is done to it meanwhile."""
+    """What happens to a client: when it starts, when it is to leave, and what is done to it meanwhile.
+
+    Attributes:
+        sleeps: Whether it is the client, or the tab, that is stopped for long.
+    """
 
     task: Task
     number: int
@@ -80,6 +85,7 @@ class Plan:
     stopped: bool = False
     status: int | None = None
     hung: bool = False
+    sleeps: bool = False
 
 
 class Soak:
@@ -199,6 +205,7 @@ class Soak:
         yield f"{seconds:.0f} s, events a second", n / seconds, "", None
         yield from self._clients()
         yield from self._records()
+        yield from self._sleepers()
         yield from self._commands()
         wrong = list(recording.faults(self.directory, self.done)) if self.done else ["the run did not end"]
         self.problems += wrong
@@ -224,7 +231,7 @@ class Soak:
             "",
             None,
         )
-        yield "  stopped for 3 to 30 s", sum(plan.fate == "stop" for plan in begun), "", None
+        yield "  stopped for 3 to 30 s", sum(plan.fate == "stop" and not plan.sleeps for plan in begun), "", None
         yield "tabs on the socket", tabs, "", None
         there = "in Chromium" if page.browser_path() else "in a browser (there is none here)"
         yield f"  {there}", browsers, "", None
@@ -254,6 +261,7 @@ class Soak:
                 counted["page" if on_page else "client"] += stream.get("n", 0)
                 counted["wrong"] += stream.get("n_wrong", 0)
                 counted["lost"] += stream.get("n_lost", 0)
+                counted["thinned"] += stream.get("n_thinned", 0)
                 counted["uncounted"] += stream.get("n_uncounted", 0)
                 if stream.get("wrong"):
                     self.problems.append(f"{plan.task.__name__} {plan.number}: {stream['wrong']}")
@@ -265,6 +273,7 @@ class Soak:
         yield "  over the page's socket", counted["page"], "", None
         yield "  wrong (also: answers of the page, errors in the browser)", counted["wrong"], "", 0
         yield "  lost, and counted as lost", counted["lost"], "", None
+        yield "  thinned by the run, and counted", counted["thinned"], "", None
         yield "  lost and not counted", counted["uncounted"], "", 0
         yield "streams that ended before the last record", counted["cut"], "", 0
         # A client that was stopped too long is told by the run, or finds that it heard nothing of it.
@@ -274,6 +283,16 @@ class Soak:
         yield "clients and tabs that were told the end", told["ended"], "", None
         yield "  told that their lease ended", sum(leases.values()), "", None
         yield "  told anything else", sum(other.values()), "", 0
+
+    def _sleepers(self) -> Iterator[Row]:
+        """Yield what became of the client and the tab that were stopped for long."""
+        reports = [(plan, report) for plan, report in self._reports() if plan.sleeps]
+        asleep_s = max((plan.stop_s for plan, _ in reports), default=0.0)
+        n_missing = sum(stream["n_lost"] + stream["n_thinned"] for _, r in reports for stream in r.get("streams", ()))
+        yield f"stopped for {asleep_s:.0f} s, a client: records that it missed, counted", n_missing, "", None
+        yield "  a tab: sockets that it needed", sum(report.get("n_sockets", 0) for _, report in reports), "", None
+        n_on = sum(report.get("told") == "ended" for _, report in reports)
+        yield "  of both, those that did not go on until the end", 2 - n_on, "", 0
 
     def _commands(self) -> Iterator[Row]:
         sent, acknowledged = (self._numbers(name) for name in ("sent", "acknowledged"))
@@ -293,7 +312,10 @@ def plans(duration_s: float) -> Iterator[Plan]:
     """Yield the clients and tabs, the same for the same duration."""
     rng = random.Random(0)
     yield Plan(resident, 0, 1.0, FAR_S)
-    number = 1
+    asleep = {"fate": "stop", "fate_s": duration_s / 4, "stop_s": duration_s / 3, "sleeps": True}
+    yield Plan(sleeper, 1, 1.0, FAR_S, **asleep)  # type: ignore[arg-type]
+    yield Plan(page.tab, 2, 2.0, FAR_S, **asleep)  # type: ignore[arg-type]
+    number = 3
     n_clients = max(12, round(duration_s / CLIENT_EVERY_S))
     for i, task in zip(range(n_clients), _kinds(rng), strict=False):
         yield _plan(rng, task, number, 2.0 + 0.93 * duration_s * i / n_clients, duration_s)

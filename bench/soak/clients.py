@@ -23,7 +23,7 @@ from sightglass.core.errors import RunLostError, SightglassError
 from sightglass.protocol import discovery, messages
 from sightglass.protocol.zmq import Address, ZmqChannel
 
-from .formula import EVENTS, REDUCERS, Question, StreamCheck, loss
+from .formula import EVENTS, REDUCERS, SLEEPER, Question, StreamCheck, loss
 
 POLL_S = 0.1
 COMMAND_S = 4.0  # between two commands of a client: the history of a run holds 10,000, and is to stay below that
@@ -125,7 +125,7 @@ def read(
         if each is not None:
             each()
         time.sleep(POLL_S)
-    client.report["streams"] = [check.report(stream.n_lost) for check, stream in checks]
+    client.report["streams"] = [check.report(stream.statistics()) for check, stream in checks]
 
 
 def connected(client: Client, target: str | Path | None = None) -> RemoteRun:
@@ -245,6 +245,12 @@ def resident(client: Client) -> None:
     command = commander(client)
     with connected(client) as run:
         follow(client, run, [*EVENTS[:5], *REDUCERS[:4], EVENTS[6]], each=lambda: command(run))
+
+
+def sleeper(client: Client) -> None:
+    """Follow two streams to the end, through a long sleep."""
+    with connected(client) as run:
+        follow(client, run, SLEEPER)
 
 
 KINDS: dict[Task, int] = {

@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.client.producer import Statistics
 from sightglass.core.record import Record
 from sightglass.core.values import Histogram
 
@@ -85,6 +86,7 @@ REDUCERS = (
     Question("batch.n.histogram(every=100)", lambda step, n: n, stride=GROUP),
     Question("batch.loss.min(every=100)", lambda step, n: min(map(loss, window(step, n))), stride=GROUP),
 )
+SLEEPER = (EVENTS[0], Question("batch.n + 1", lambda step, n: step + 1))  # shared with others, and its own
 RECORDED = ("batch.loss", "batch.x", "batch.n.mean(every=100)")
 
 
@@ -128,11 +130,12 @@ class StreamCheck:
         self.n_wrong += 1
         self.wrong = self.wrong or f"{self.question.query}: {what}"
 
-    def report(self, n_lost: int) -> dict[str, Any]:
-        """Return the counts; `n_lost` is what the stream says that it lost."""
+    def report(self, counts: Statistics) -> dict[str, Any]:
+        """Return the counts, with what the stream says that did not come."""
+        n_counted = counts.n_lost + counts.n_thinned
         return {"query": self.question.query, "n": self.n, "n_wrong": self.n_wrong, "wrong": self.wrong,
-                "n_lost": n_lost, "n_uncounted": abs(self.n_missing - n_lost), "last_step": self.last_step,
-                "stride": self.question.stride}  # fmt: skip
+                "n_lost": counts.n_lost, "n_thinned": counts.n_thinned, "n_uncounted": abs(self.n_missing - n_counted),
+                "last_step": self.last_step, "stride": self.question.stride}  # fmt: skip
 
 
 def same(value: Any, expected: Any) -> bool:

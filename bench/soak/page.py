@@ -54,13 +54,22 @@ class Tab:
             base_url=self._base + "/api/v1", timeout=60, headers={"Authorization": f"Bearer {self._token}"}
         )
         self._key = next(run["key"] for run in self._get("/runs")["runs"] if run["name"] == client.name)
-        self.report: dict[str, Any] = {"n": 0, "n_wrong": 0, "wrong": "", "n_lost": 0, "n_requests": 0, "told": "left"}
+        self.report: dict[str, Any] = {
+            "n": 0,
+            "n_wrong": 0,
+            "wrong": "",
+            "n_lost": 0,
+            "n_requests": 0,
+            "n_sockets": 0,
+            "told": "left",
+        }
         client.report = self.report
 
     def run(self) -> None:
         """Follow the run until it is time to leave or it has ended, and ask something every second."""
         queries = (LOSS, MEAN, TENSOR)
         ended: set[int] = set()
+        self._expected.clear()
         with self._connected() as socket:
             for id, query in enumerate(queries):
                 socket.send(json.dumps({"type": "open", "id": id, "run": self._key, "query": query}))
@@ -77,6 +86,7 @@ class Tab:
         socket = connect(self._base.replace("http", "ws", 1) + "/api/v1/live", max_size=2**26, open_timeout=60)
         socket.send(json.dumps({"type": "hello", "token": self._token}))
         socket.send(json.dumps({"type": "runs"}))
+        self.report["n_sockets"] += 1
         return socket
 
     def _take(self, socket: ClientConnection, frame: str | bytes, ended: set[int]) -> None:
@@ -174,9 +184,13 @@ def _are_means(steps: Any, y: Any) -> bool:
 
 
 def tab(client: Client) -> None:
-    """Be a tab."""
-    with contextlib.suppress(ConnectionClosed):  # the server has ended
-        Tab(client).run()
+    """Be a tab: if its socket is closed, such as while it sleeps, make another one and ask again, as the page does."""
+    tab = Tab(client)
+    with contextlib.suppress(OSError):  # the server has ended
+        while True:
+            with contextlib.suppress(ConnectionClosed):
+                tab.run()
+                break
 
 
 def browser_path() -> str | None:
