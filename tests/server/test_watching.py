@@ -9,13 +9,14 @@ from pathlib import Path
 import pytest
 from tests.growing import FOREIGN, Growing
 
+import sightglass as sg
 from sightglass.server.live.messages import MAX_WATCHED
-from sightglass.server.runs import growth, served_run
+from sightglass.server.runs import growth
 from sightglass.server.runs.growth import MAX_LATEST, Growth, WatchedDirectory
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage import run_file
 
-from .conftest import wait_until
+from .conftest import floats, wait_until
 
 DIALECTS = ("ms", "tb", "sg")
 RUNS = Path("runs")
@@ -86,6 +87,23 @@ def test_only_a_bounded_number_of_runs_is_watched(page):
     assert "1000" in socket.hears("refused", id=None)["message"]
 
 
+@pytest.mark.parametrize("dialect", DIALECTS)
+def test_a_query_of_files_that_are_being_written_goes_on_with_them(page, dialect):
+    file = Growing(RUNS, dialect)
+    key, socket = page.key(dialect), page.socket()
+    socket.send(type="open", id=1, run=key, query="log['loss']")
+    steps = floats(socket.hears("data", id=1)["step"])
+    while file.parts:
+        file.append()
+        with sg.open(file.path.parent) as run:
+            expected = run.series("loss").steps.tolist()
+        while len(steps) < len(expected):
+            steps += floats(socket.hears("data", id=1)["step"])
+        assert steps == expected
+    os.utime(file.path, (1e9, 1e9))
+    assert "error" not in socket.hears("ended", id=1)
+
+
 @pytest.mark.parametrize("dialect", ["ms", "tb"])
 def test_a_torn_tail_is_a_problem_only_when_the_file_grows_no_more(dialect):
     file = Growing(RUNS, dialect)
@@ -93,7 +111,7 @@ def test_a_torn_tail_is_a_problem_only_when_the_file_grows_no_more(dialect):
     runs = Runs([RUNS])
     [run] = runs.summaries()
     assert (run.state, run.problem) == ("writing", "")
-    for age_s, state in ((served_run.WRITING_S - 30, "writing"), (served_run.WRITING_S + 30, "unknown")):
+    for age_s, state in ((run_file.WRITING_S - 30, "writing"), (run_file.WRITING_S + 30, "unknown")):
         os.utime(file.path, (time.time() - age_s,) * 2)
         runs.refresh(at_once=True)
         [run] = runs.summaries()

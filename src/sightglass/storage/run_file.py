@@ -36,6 +36,9 @@ MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_DEPTH: Final = 4
 MAX_NESTING: Final = 32
 MAX_CACHED: Final = 100_000
+# Other programs do not say when they end: after this long without a change, their files are not written any more.
+# TensorBoard's writers keep what they have for two minutes.
+WRITING_S: Final = 150.0
 ELSEWHERE_S: Final = 600.0  # longer than runs usually pause between two records, or file systems delay a write
 
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")

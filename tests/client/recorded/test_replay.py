@@ -207,3 +207,8 @@ def test_the_horizon_cuts_by_time(walls, until):
     known = horizon(columns(walls), until)
     assert known.wall_times.tolist() == [wall for wall in walls if wall <= until]
     assert horizon(columns(walls), math.inf).wall_times.tolist() == walls
+
+
+def test_the_horizon_lies_behind_records_of_before_the_clock_was_set_back():
+    assert len(horizon(columns([100.0, 101.0, 50.0, 51.0, 52.0]), 51.0)) == 4
+    assert len(horizon(columns([100.0, 101.0, 50.0, 51.0, 52.0]), -math.inf)) == 0

@@ -8,14 +8,17 @@ import shutil
 import subprocess
 import sys
 import threading
+import time
 import warnings
 
 import jax.numpy as jnp
 import ml_dtypes
 import numpy as np
 import pytest
+from tests.growing import FOREIGN, Growing
 
 import sightglass as sg
+from sightglass.client.recorded.playback import SETTLED_S
 from sightglass.core.errors import UnknownNameError
 from sightglass.storage.format import framing, summary
 
@@ -243,8 +246,56 @@ def test_joined_series_with_gaps_are_followed_without_a_record_twice(begin, ask,
     assert n == 100
 
 
-def _begun(run):
-    run.observe("batch", loss=0.0)
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_joined_series_are_followed_whatever_this_machines_clock_says(begin, tmp_path, monkeypatch, by_s):
+    clock = FakeTime(by_s)
+    monkeypatch.setattr("sightglass.client.recorded.playback.time", clock)
+    run = begin(dir=tmp_path, record=["batch.loss", "batch.lr"])
+    with sg.open(_begun(run, lr=2.0), follow=True) as old:
+        both = old.stream(sg.on("batch").map(lambda b: b.loss + b.lr))
+        both.since(0)
+        for n in range(2, 30):
+            run.observe("batch", loss=1.0, lr=2.0)
+            run.flush()
+            for _ in range(4):
+                both.since(0)
+                clock.now_s += SETTLED_S / 3
+            assert len(both.records()) == n
+            assert both.statistics().n_errors == 0
+        run.close()
+
+
+class FakeTime:
+    """A monotonic clock that the test moves, and a wall clock that is set to another time."""
+
+    def __init__(self, by_s):
+        self.now_s, self._by_s = 100.0, by_s
+
+    def monotonic(self):
+        return self.now_s
+
+    def time(self):
+        return time.time() + self._by_s
+
+
+@pytest.mark.parametrize("dialect", sorted(FOREIGN))
+def test_files_that_another_program_writes_are_followed_until_they_stay_as_they_are(tmp_path, dialect):
+    file = Growing(tmp_path, dialect)
+    with sg.open(file.path.parent, follow=True) as old, sg.open(file.path.parent) as still:
+        stream = old.stream("log['loss']")
+        assert not stream.ended
+        assert still.stream("log['loss']").ended
+        while file.parts:
+            n = len(stream.records())
+            file.append()
+            assert len(stream.records()) > n
+        assert not stream.ended
+        os.utime(file.path, (1e9, 1e9))
+        assert [record.step for record in stream] == old.series("loss").steps.tolist()
+
+
+def _begun(run, **observables):
+    run.observe("batch", loss=0.0, **observables)
     run.flush()
     return run.directory
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 import time
+from collections import deque
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
@@ -56,6 +57,8 @@ class Playback:
         self._indexes = itertools.count()
         self._changed = True
         self._generation: int | None = None
+        self._seen: deque[tuple[float, float]] = deque()
+        self._until = -math.inf
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the new records to the buffer."""
@@ -92,7 +95,7 @@ class Playback:
         recording = self._recording
         joins = len(self._plan.keys) > 1 or bool(self._boundaries)
         self._changed = joins  # records younger than SETTLED_S wait, though the files do not change
-        until = time.time() - SETTLED_S if joins and not over else math.inf
+        until = self._settled() if joins and not over else math.inf
         for event, boundaries in self._boundaries.items():
             replay.add_boundaries(event, *boundaries.read(recording, until))
         try:
@@ -103,6 +106,26 @@ class Playback:
                 self._add(buffer, replay.finish(recording.info.events.get(self._plan.query.event, 0)))
         except EvaluationError as error:
             buffer.end(error)
+
+    def _settled(self) -> float:
+        """Return the wall time up to which all series are in the files.
+
+        That is the time of the newest record `SETTLED_S` ago. The writer's clock is not compared with this machine's,
+        since either may have been set, except when the files were not looked at for so long.
+        """
+        now_s = time.monotonic()
+        newest = max((self._recording.series(key).last_wall_time for key in self._keys()), default=-math.inf)
+        if not self._seen or self._seen[-1][0] <= now_s - SETTLED_S:
+            self._seen.clear()
+            self._until = min(newest, max(newest, time.time()) - SETTLED_S)
+        self._seen.append((now_s, newest))
+        while self._seen[0][0] <= now_s - SETTLED_S:
+            _, self._until = self._seen.popleft()
+        return self._until
+
+    def _keys(self) -> Iterator[Key]:
+        """Yield all series that are read."""
+        return itertools.chain(self._plan.keys.values(), *self._plan.boundaries.values())
 
     def _since(self) -> int:
         """Return the number of the first recorded event."""

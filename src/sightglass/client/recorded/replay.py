@@ -237,7 +237,8 @@ def _event(item: PipelineItem, event: dict[str, Any]) -> tuple[PipelineItem, obj
 
 
 def horizon(columns: Columns, wall_time: float) -> Columns:
-    """Return the records up to a time; later ones may still lack records of other series between them."""
-    if math.isinf(wall_time):
+    """Return the records up to the last one of a time; later ones may lack records of other series between them."""
+    if wall_time == math.inf:
         return columns
-    return columns.slice(0, int(np.searchsorted(columns.wall_times, wall_time, side="right")))
+    known = np.flatnonzero(columns.wall_times <= wall_time)  # not in order where the clock was set back
+    return columns.slice(0, int(known[-1]) + 1 if len(known) else 0)

@@ -31,7 +31,7 @@ from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import Report, check
 from sightglass.storage.read.recording import Recording, Series
-from sightglass.storage.run_file import RunEntry, is_run, lives, runs_in
+from sightglass.storage.run_file import WRITING_S, RunEntry, is_run, lives, runs_in
 
 from .plan import plan
 from .playback import SETTLED_S, Playback
@@ -233,13 +233,15 @@ class RecordedRun(EventAttributes):
         for file in self._recording.parts:
             with contextlib.suppress(OSError):
                 changed = max(changed, file.path.stat().st_mtime)
+        if not self._recording.info.id:
+            return abs(time.time() - changed) < WRITING_S  # the clock of another machine may be ahead of this one's
         return lives(self._recording.info, changed, alive=discovery.alive)
 
     def _state(self) -> str:
         info = self._recording.info
         if info.ended is not None:
             return info.state
-        return "running" if self._live() else "died" if info.id else "recorded"
+        return "recorded" if not info.id else "running" if self._live() else "died"
 
 
 def _parse(query: Query | str, keys: Sequence[Key]) -> Query:
@@ -356,7 +358,8 @@ def open(path: str | os.PathLike[str], *, rank: int | None = None, follow: bool 
     Args:
         path: The directory, file or folder.
         rank: The rank whose files to read, where several ranks recorded; by default the lowest.
-        follow: Whether streams continue while another process is still writing.
+        follow: Whether streams continue while another process is still writing. Other programs do not say when they
+            end: streams of their files end when these have not changed for 150 s.
 
     Returns:
         A `RecordedRun`, or for a folder of several runs `RecordedRuns`, by their names.

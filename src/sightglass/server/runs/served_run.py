@@ -26,7 +26,7 @@ from sightglass.core.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
 from sightglass.storage import run_file
-from sightglass.storage.run_file import RunEntry
+from sightglass.storage.run_file import WRITING_S, RunEntry
 
 from .details import Details, Origin, read_inside, read_outside
 from .open_files import OpenFiles
@@ -38,10 +38,6 @@ PACE_S: Final = 0.02  # 50 messages a second look continuous; more only cost
 IDLE_S: Final = 15.0  # longer than the page takes between two requests
 MAX_DETAILS_BYTES: Final = 2**30
 """The largest run that is opened only to learn its last step."""
-
-WRITING_S: Final = 150.0
-"""Other programs do not say when they end: after this long without a change, their files are not written any more.
-TensorBoard's writers keep what they have for two minutes."""
 
 SLOW_OPEN_S: Final = 0.05
 """Files that took longer to open stay open afterwards."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import re
 from collections.abc import Callable, Iterator
 from itertools import groupby
@@ -155,6 +156,13 @@ class Series:
         if view.column(view.pieces[-1:], "n")[0] == piece["high"]:
             return float(view.column(view.pieces[-1:], "last_step")[0])
         return float(self._block(view, piece).steps[piece["high"] - 1])
+
+    @property
+    @_locked
+    def last_wall_time(self) -> float:
+        """The time of the last record, from the index, without reading it; minus infinity without records."""
+        view = self._view
+        return float(view.column(view.pieces[-1:], "last_wall")[0]) if len(view) else -math.inf
 
     @property
     @_locked
