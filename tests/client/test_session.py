@@ -43,7 +43,7 @@ class FakeRun:
             raise TransportError("no descriptors")
         return self.listener.connect()
 
-    def find_again(self, route: RunRoute, *, seen_at: float) -> Any:
+    def find_again(self, route: RunRoute) -> Any:
         return self.fate or self.route()
 
 
@@ -359,18 +359,26 @@ def test_a_published_stream_is_offered_again(client, monkeypatch):
     offer = client.session.publish("best")
     client.turn()
     (publish,) = client.heard()
-    client.tell(messages.Reply(request=publish.request, value=codec.encode(publish.request)[0]))
+    assert publish.stream == 0
+    client.tell(messages.Reply(request=publish.request, value=codec.encode(7)[0]))
     offer.put(of_rows([(0, 0, 0.0, 1.0, None, 0)]))
     client.turn()
     (records,) = client.heard()
-    assert (records.stream, records.index) == (publish.request, 0)
+    assert (records.stream, records.index) == (7, 0)
     client.lose()
     client.heard()
     client.tell(messages.Welcome(version=1, run="job", id="abc", may_command=True, lease_s=8.0))
     (publish,) = client.heard()
-    assert (type(publish), publish.event) == (messages.Publish, "best")
-    client.tell(messages.Reply(request=publish.request, value=codec.encode(publish.request)[0]))
+    assert (type(publish), publish.event, publish.stream) == (messages.Publish, "best", 7)
+    client.tell(messages.Reply(request=publish.request, value=codec.encode(7)[0]))
     offer.put(of_rows([(1, 1, 0.0, 2.0, None, 1)]))
     client.turn()
     (records,) = client.heard()
-    assert (records.stream, records.index) == (publish.request, 1)
+    assert (records.stream, records.index) == (7, 1)
+    client.turn(2 * LASTED_S)
+    client.heard()
+    client.lose()
+    client.heard()
+    client.tell(messages.Welcome(version=1, run="job", id="restarted", may_command=True, lease_s=8.0))
+    (publish,) = client.heard()
+    assert publish.stream == 0  # another run does not know the number

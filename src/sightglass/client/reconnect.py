@@ -35,9 +35,6 @@ class Reconnecting(Protocol):
     def why_lost(self) -> str:
         """Return why there is no connection; empty if there is one, or if it shall not be made again."""
 
-    def seen_at(self) -> float:
-        """Return when a record of the run was made last, in seconds since the Unix epoch; 0 if none arrived."""
-
     def connect(self, route: RunRoute) -> Connection:
         """Make a connection, and wake the loop when the run has answered; may raise `TransportError`."""
 
@@ -127,7 +124,7 @@ class Reconnector:
         self._next_s = now_s + self._rest_s
         lost_s = now_s - (self._lost_s or now_s)
         try:
-            found = self._target.find_again(self._route, seen_at=max(self._route.started, self._session.seen_at()))
+            found = self._target.find_again(self._route)
         except TransportError:
             return
         self.died = found in ("died", "awaited")

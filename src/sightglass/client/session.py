@@ -10,7 +10,6 @@ connection wait for the next one.
 
 from __future__ import annotations
 
-import math
 import os
 import threading
 from collections.abc import Callable
@@ -165,12 +164,6 @@ class Session:
 
     # What the reconnector calls
 
-    def seen_at(self) -> float:
-        """Return when the last record that arrived was made, in seconds since the Unix epoch; 0 if none arrived."""
-        latest = (stream.buffer.latest() for stream in self._streams)
-        times = (record.wall_time for record in latest if record is not None)
-        return max((time for time in times if not math.isnan(time)), default=0.0)
-
     def connect(self, route: RunRoute) -> Connection:
         """Make a connection."""
         return Connection(
@@ -223,18 +216,26 @@ class Offer:
         """Offer it, and wait for the reply. Errors as in `Connection.request`."""
         self._session = session
         self._event = event
+        self._number, self._run_id = 0, ""
         self.renew(connection)
-        connection.wait_reply(self._pending)
+        self._accepted()
 
     def renew(self, connection: Connection) -> None:
-        """Offer it on another connection."""
-        self._connection = connection
-        self._pending: PendingReply = connection.start_request(
-            lambda number: messages.Publish(request=number, event=self._event)
+        """Offer it on another connection, as the same stream unless the run was restarted."""
+        known = self._number if connection.id == self._run_id else 0
+        pending = connection.start_request(
+            lambda number: messages.Publish(request=number, event=self._event, stream=known)
         )
+        self._offered = (connection, pending)  # at once: `put` runs on another thread
 
     def put(self, columns: Columns) -> None:
         """Send records, as soon as there is a connection. Errors as in `Connection.request`."""
         self._session.current()
-        number = self._connection.wait_reply(self._pending)
-        self._connection.send(messages.encode_block(number, columns))
+        connection = self._accepted()
+        connection.send(messages.encode_block(self._number, columns))
+
+    def _accepted(self) -> Connection:
+        """Wait until the run has accepted the offer, and return the connection."""
+        connection, pending = self._offered
+        self._number, self._run_id = connection.wait_reply(pending), connection.id
+        return connection

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, Protocol
@@ -23,7 +23,7 @@ class RunRoute:
     Attributes:
         run: The run's name.
         id: The run's id.
-        started: When the run began, in seconds since the Unix epoch; 0 if that is unknown.
+        beside: The ids of the runs of its name that lived when it began.
         connect: Opens a channel; raises `TransportError` if that is not possible.
         alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
         closed: Returns whether the run was closed, once its process does not live.
@@ -32,7 +32,7 @@ class RunRoute:
     run: str
     id: str
     connect: Callable[[], Channel]
-    started: float = 0.0
+    beside: Collection[str] = ()
     alive: Callable[[], bool] | None = None
     closed: Callable[[], bool] = lambda: False
 
@@ -44,12 +44,11 @@ Found = RunRoute | Literal["ended", "died", "awaited"]
 class Target(Protocol):
     """What a client connects to, again and again."""
 
-    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+    def find_again(self, route: RunRoute) -> Found:
         """Return the way to a run that was lost, or to the one that replaces it.
 
         Args:
             route: The way that led to it.
-            seen_at: When it is known to have lived, in seconds since the Unix epoch: the other one began later.
 
         Returns:
             The way, or what became of the run: "ended" if it was closed, "died", or "awaited" if its process died and
@@ -67,14 +66,17 @@ class RegisteredRun:
         """Prepare to look; only a run that was asked for `by_name` can be replaced."""
         self._by_name = by_name
 
-    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
-        """Look into the registry. See `Target`."""
+    def find_again(self, route: RunRoute) -> Found:
+        """Look into the registry. See `Target`.
+
+        What replaces the run did not live beside it. No times are compared: the machine's clock may have been set.
+        """
         if discovery.alive(route.id):
             return route
         if discovery.was_closed(route.id):
             return "ended"
         for entry in discovery.entries() if self._by_name else ():
-            if entry.name == route.run and entry.started > seen_at:
+            if entry.name == route.run and entry.id not in route.beside and route.id not in entry.beside:
                 return route_to(entry)
         return "awaited" if self._by_name else "died"
 
@@ -95,7 +97,7 @@ class ConnectionFile:
         name, id, address = read_connection(self._path)
         return RunRoute(run=name, id=id, connect=lambda: ZmqChannel(address))
 
-    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+    def find_again(self, route: RunRoute) -> Found:
         """Read the file again; without it, the run may still be where it was. See `Target`."""
         if discovery.was_closed(route.id):  # it is on this machine
             return "ended"
@@ -115,7 +117,7 @@ class OwnRun:
         """Return the way to the run."""
         return RunRoute(run=self._run.name, id=self._run.id, connect=self._connect, alive=lambda: True)
 
-    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+    def find_again(self, route: RunRoute) -> Found:
         """Return the way to the run, unless it has ended. See `Target`."""
         return "ended" if self._run.ended else route
 
@@ -129,7 +131,7 @@ def route_to(entry: discovery.LiveRun) -> RunRoute:
     """Return the way to a run in the registry."""
     address = address_of(entry)
     return RunRoute(
-        run=entry.name, id=entry.id, started=entry.started, connect=lambda: ZmqChannel(address),
+        run=entry.name, id=entry.id, beside=entry.beside, connect=lambda: ZmqChannel(address),
         alive=lambda: discovery.alive(entry.id), closed=lambda: discovery.was_closed(entry.id),
     )  # fmt: skip
 

@@ -58,6 +58,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         server_key: The run's public key, where the endpoint is TCP; the client's pair follows.
         client_public: See `server_key`.
         client_secret: See `server_key`.
+        beside: The ids of the runs of its name that lived when it began; it replaces none of them.
     """
 
     name: str
@@ -70,6 +71,7 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     server_key: str = ""
     client_public: str = ""
     client_secret: str = ""
+    beside: tuple[str, ...] = ()
 
 
 def folder() -> Path:

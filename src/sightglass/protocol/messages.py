@@ -128,10 +128,17 @@ class RecordQuery(Message, frozen=True, kw_only=True, array_like=True, tag="reco
 
 
 class Publish(Message, frozen=True, kw_only=True, array_like=True, tag="publish"):
-    """Offers a stream of the client as an event of the run; its records follow as blocks."""
+    """Offers a stream of the client as an event of the run, which replies with a number; blocks of this number follow.
+
+    Attributes:
+        request: The number of the request.
+        event: The name of the event.
+        stream: The number that it had before the connection was lost; 0 for a new one.
+    """
 
     request: int
     event: str
+    stream: int = 0
 
 
 # From the agent

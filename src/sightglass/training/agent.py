@@ -263,8 +263,8 @@ class Agent:
                 self._subscriptions.end_group(peer, client, request, stream)
             case messages.RunCommand():
                 self._commands.submit(peer, client, message)
-            case messages.Publish(request=request, event=event):
-                self._published.begin(peer, client, request, event)
+            case messages.Publish():
+                self._published.begin(peer, client, message)
             case messages.RecordQuery():
                 self._record(peer, client, message)
             case messages.Block():

@@ -24,10 +24,17 @@ Outgoing = list[tuple[bytes, Frames]]
 
 @dataclass(slots=True)
 class Publication:
-    """An event that a client publishes, and the number of the next record of it."""
+    """An event that a client publishes.
+
+    Attributes:
+        event: Its name.
+        request: The number of the client's last request for it.
+        next_index: The number of the next record; `None` before the first.
+    """
 
     event: str
-    next_index: int = 0
+    request: int = 0
+    next_index: int | None = None
 
 
 @dataclass(slots=True)
@@ -39,7 +46,7 @@ class Client:
         may_command: Whether it has a controller's key.
         lease_until_s: When its lease ends, in monotonic time.
         streams: The numbers of its streams.
-        published: The events that it publishes, by the number of the request.
+        published: The events that it publishes, by their numbers.
         pace_s: How long records for it may be held back.
     """
 

@@ -120,6 +120,7 @@ class Endpoints:
             server_key=address.server,
             client_public=keys.public if keys else "",
             client_secret=keys.secret if keys else "",
+            beside=tuple(other.id for other in discovery.entries() if other.name == self._name),
         )
         discovery.register(entry, path)
         self._registered = path

@@ -31,6 +31,8 @@ from .subscriptions import EventSource, Origin, Subscriptions
 
 WAKE_S: Final = 0.001  # the io thread sends records in batches: a wake-up per event would cost more than most queries
 
+MAX_MISSED: Final = 10_000  # at once, about 10 ms: a client that skips more numbers must not hold up the run
+
 UNNAMED: Final = "log"  # the tag under which a mapping that cannot be read at all is counted
 
 Settled = tuple[int, Any, float, PerEventResult, Any]
@@ -122,6 +124,18 @@ class EventIntake:
         self._lock.give_way()
         if origin != "publish":
             self._commands.apply_if_due(event, index, step)
+
+    def miss(self, event: str, n: int) -> None:
+        """Count `n` events of a published stream that did not arrive. Errors as in `take`."""
+        if not n or self.closed:
+            return
+        with self._mutex:
+            source = self._subscriptions.source(event, "publish")
+            wall_time = self.clock.wall(self._monotonic())
+            for _ in range(min(n, MAX_MISSED)):
+                index = source.next_index()
+                for subscription in source.subscriptions:
+                    subscription.miss(index, wall_time)
 
     def log(self, data: Mapping[str, Any], step: float | None, steps: Mapping[str, float]) -> None:
         """Take in logged values, as the event "log"; nested mappings become tags with slashes.

@@ -305,6 +305,13 @@ class Subscription:
         self.tail.hold()
         self._only = None
 
+    def miss(self, index: int, wall_time: float) -> None:
+        """Count an event that never arrived: the number of its record stays free."""
+        if self._has_tail:
+            self._pass_by(index, wall_time)
+        else:
+            self.n_rows += 1
+
     def _waits(self, error: PriceError) -> bool:
         """Return whether a query that does not fit into this event may fit into another one."""
         if self.recorded or error.n_bytes:

@@ -68,9 +68,12 @@ class AgentBench:
 
     def values(self, peer: bytes, stream: int) -> list[Any]:
         """Return the values of a stream that a peer was sent so far."""
+        return [value for block in self.blocks(peer, stream) for value in block.values]
+
+    def blocks(self, peer: bytes, stream: int) -> list[Records]:
+        """Return the records of a stream that a peer was sent so far, in blocks."""
         self.flush()
-        blocks = [message for message in self.sent[peer] if isinstance(message, Records) and message.stream == stream]
-        return [value for block in blocks for value in block.values]
+        return [message for message in self.sent[peer] if isinstance(message, Records) and message.stream == stream]
 
     def _take(self, outgoing: Any) -> None:
         for peer, frames in outgoing:

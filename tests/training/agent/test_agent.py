@@ -12,11 +12,12 @@ from sightglass.training import client_subscriptions, describe
 from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
 from sightglass.training.clients import LEASE_S
 from sightglass.training.controls import Action, BoundControl, Control
+from sightglass.training.events import MAX_MISSED
 from sightglass.training.options import Limits
 
 pytestmark = pytest.mark.smoke
 
-A, B = b"a", b"b"
+A, B, C = b"a", b"b", b"c"
 
 
 def refused(answers):
@@ -482,8 +483,8 @@ def test_a_lease_that_ends_lifts_the_pause_of_its_client(agent_bench, clock):
 # Publishing
 
 
-def block(number, value, n=1):
-    rows = [(i, i, 5.0, value, None, i) for i in range(n)]
+def block(number, value, n=1, index=0):
+    rows = [(i, i, 5.0, value, None, i) for i in range(index, index + n)]
     frames = messages.encode_block(number, of_rows(rows))
     message, buffers = messages.decode_from_client(frames)
     return message, buffers
@@ -493,9 +494,9 @@ def test_what_is_published_is_an_event_of_the_run(agent_bench):
     d = agent_bench()
     d.hello(A, B)
     (reply,) = d.say(A, messages.Publish(request=4, event="best"))
-    assert codec.decode(reply.value) == 4
+    assert codec.decode(reply.value) == 1
     stream = d.open(B, "on('best').map(lambda e: (e.value, e.source, e.step, e.wall_time))")
-    assert d.say(A, *block(4, 2.5, n=2)) == []
+    assert d.say(A, *block(1, 2.5, n=2)) == []
     assert d.values(B, stream) == [(2.5, "a", 0, 5.0), (2.5, "a", 1, 5.0)]
 
 
@@ -506,8 +507,39 @@ def test_published_records_that_arrive_again_are_left_out(agent_bench):
     for message in (messages.Publish(request=4, event="best"), messages.Publish(request=4, event="best")):
         d.say(A, message)
         for n in (2, 2, 3):
-            assert d.say(A, *block(4, 2.5, n=n)) == []
+            assert d.say(A, *block(1, 2.5, n=n)) == []
     assert d.values(B, stream) == [0, 1, 2]
+
+
+def test_published_records_that_are_missing_are_a_gap_in_the_streams_of_their_event(agent_bench):
+    d = agent_bench()
+    d.hello(A, B)
+    plain = d.open(B, "best.value")
+    windows = d.open(B, "best.value.count(every=4)")
+    (reply,) = d.say(A, messages.Publish(request=4, event="best"))
+    number = codec.decode(reply.value)
+    d.say(A, *block(number, 2.5, n=3))  # records 0, 1, 2
+    d.agent.leave(A)  # the connection is lost, with records 3 to 6 on their way
+    d.hello(C)
+    (reply,) = d.say(C, messages.Publish(request=9, event="best", stream=number))
+    assert codec.decode(reply.value) == number
+    d.say(C, *block(number, 2.5, n=2, index=7))
+    d.say(C, *block(number, 2.5, n=4, index=5))  # one that comes late, or twice
+    assert [index for found in d.blocks(B, plain) for index in found.indexes] == [0, 1, 2, 7, 8]
+    (counted,) = (found.columns.records(tag="", run="") for found in d.blocks(B, windows))
+    assert [(record.value, record.complete) for record in counted] == [(3, False), (1, False)]
+
+
+def test_a_publication_that_the_run_does_not_know_begins_with_its_first_record(agent_bench):
+    d = agent_bench()
+    d.hello(A, B)
+    stream = d.open(B, "best.value")
+    for number, event in ((99, "best"), (1, "other")):  # forgotten, or another one
+        (reply,) = d.say(A, messages.Publish(request=4, event=event, stream=number))
+        assert codec.decode(reply.value) != number
+    d.say(A, *block(1, 2.5, index=2**40))
+    d.say(A, *block(1, 2.5, index=2**41))  # the run does not count for hours
+    assert [block.index for block in d.blocks(B, stream)] == [0, 1 + MAX_MISSED]
 
 
 def test_an_event_of_the_run_cannot_be_published(agent_bench):
@@ -523,11 +555,11 @@ def test_the_runs_own_event_displaces_a_published_one(agent_bench):
     d.hello(A, B)
     stream = d.open(B, "batch.loss")
     for event in ("batch", "log"):
-        d.say(A, messages.Publish(request=4, event=event))
+        (reply,) = d.say(A, messages.Publish(request=4, event=event))
     d.observe("batch", loss=1.0)
     d.telemetry.events.log({"a": 1}, None, {})
     d.observe("batch", loss=2.0)
-    refusal = refused(d.say(A, *block(4, 2.5)))
+    refusal = refused(d.say(A, *block(codec.decode(reply.value), 2.5)))
     assert refusal == ("RefusedError", "Event 'log' comes from log already; an event name has one source")
     assert A in d.agent.clients
     assert d.values(B, stream) == [1.0, 2.0]
