@@ -64,6 +64,15 @@ def test_a_clock_that_is_set_back_opens_no_new_group() -> None:
     ]
 
 
+@pytest.mark.parametrize("by_s", [-3600.0, -25.0, 25.0, 3600.0])
+def test_a_clock_that_is_set_closes_a_group_and_the_next_ones_follow_it(by_s: float) -> None:
+    times = [1e9 + i + by_s * (i >= 15) for i in range(60)]
+    found = run("batch.count(every='10 s')", [0] * 60, times=times)
+    assert sum(item[2] for item in found) == 60
+    assert 7 <= len(found) <= 8  # a group of at most ten seconds each, and one that is cut
+    assert max(item[2] for item in found) <= 10
+
+
 @pytest.mark.parametrize(
     "name", ["sum", "mean", "var", "std", "min", "max", "quantile(0.5)", "histogram(4)", "last", "top(1)"]
 )

@@ -42,18 +42,16 @@ class Arrivals:
 arrivals = Arrivals()
 
 
-def follow(source: Source, *, stopped: Callable[[], bool] = lambda: False) -> Iterator[Columns]:
-    """Yield the records of a source as they arrive, until it has ended or `stopped()` is true.
-
-    The records that arrived before the stop are still yielded.
-    """
+def follow(source: Source, *, check_wait: Callable[[], None] = lambda: None) -> Iterator[Columns]:
+    """Yield the records of a source as they arrive, until it has ended; call `check_wait` before each wait."""
     cursor = 0
     while True:
-        seen, over = arrivals.n, stopped() or source.ended  # before reading: later records are for the next turn
+        seen, over = arrivals.n, source.ended  # before reading: later records are for the next turn
         cursor, columns = source.since(cursor)
         if len(columns):
             yield columns
         elif over:
             return
         else:
+            check_wait()
             arrivals.wait(seen, WAIT_S)

@@ -10,6 +10,7 @@ from typing import Any, Final, Literal
 from sightglass.core import codec
 from sightglass.core.columns import of_records
 from sightglass.core.counts import Statistics, statistics_of
+from sightglass.core.current_run import check_wait
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
@@ -139,10 +140,12 @@ class RemoteRun(EventAttributes):
         producer = _SubscriptionProducer(self._session, stream)
         note = _note_of(self._session, stream.buffer, opened.note)
         if since is None:
-            return Stream(producer, stream.buffer, note=note, query=parsed.key)
+            return Stream(producer, stream.buffer, note=note, query=parsed.key, check_wait=self._check_wait)
         from .recorded.past import with_past  # most clients never read files
 
-        return with_past(producer, stream.buffer, parsed, note=note, description=self.describe())
+        return with_past(
+            producer, stream.buffer, parsed, note=note, description=self.describe(), check_wait=self._check_wait
+        )
 
     def set(self, name: str, value: object, *, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
         """Set a control at the run's next event, or at the next event of a name.
@@ -247,6 +250,10 @@ class RemoteRun(EventAttributes):
         from sightglass.views.surfaces.notebook import bundle_of_run
 
         return bundle_of_run(self)
+
+    def _check_wait(self) -> None:
+        """Refuse to wait for a record on a thread that the run waits for."""
+        check_wait(self.id, f"Waiting for a record of run {self.name!r}", for_event=True)
 
     def _query(self, subject: str, *, last: int = 0) -> Any:
         connection = self._session.current()

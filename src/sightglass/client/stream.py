@@ -47,12 +47,20 @@ class Stream(Chain):
     """
 
     def __init__(
-        self, producer: RecordProducer, buffer: RecordBuffer, *, note: str | Callable[[], str] = "", query: str = ""
+        self,
+        producer: RecordProducer,
+        buffer: RecordBuffer,
+        *,
+        note: str | Callable[[], str] = "",
+        query: str = "",
+        check_wait: Callable[[], None] = lambda: None,
     ) -> None:
+        """Wrap what produces the records; `check_wait` raises where waiting for the next one would never end."""
         self._note = note
         self.query = query
         self._producer = producer
         self._buffer = buffer
+        self._check_wait = check_wait
         self._lock = threading.RLock()
 
     @property
@@ -116,7 +124,7 @@ class Stream(Chain):
         self._buffer.forget(cursor)
 
     def __iter__(self) -> Iterator[Record]:
-        for columns in follow(self):
+        for columns in follow(self, check_wait=self._check_wait):
             yield from columns.records(tag=self.tag, run=self.run)
         self._raise_error()
 
@@ -131,6 +139,7 @@ class Stream(Chain):
                 if over:
                     self._raise_error()
                     return
+                self._check_wait()
                 await asyncio.to_thread(arrivals.wait, seen, WAIT_S)
 
     def wait(self, n: int = 1, *, timeout_s: float | None = None) -> list[Record]:
@@ -138,6 +147,7 @@ class Stream(Chain):
 
         Raises:
             TimeoutError: They did not arrive in time.
+            DeadlockError: A function or an action of the run calls this, and the run waits for it.
         """
         deadline_s = None if timeout_s is None else time.monotonic() + timeout_s
         while True:
@@ -151,6 +161,7 @@ class Stream(Chain):
             left_s = WAIT_S if deadline_s is None else deadline_s - time.monotonic()
             if left_s < 0:
                 raise TimeoutError(f"Expected {n} records of {self.tag!r} within {timeout_s} s, got {self._buffer.n}")
+            self._check_wait()
             arrivals.wait(seen, min(WAIT_S, left_s))
 
     def to_arrays(self) -> Arrays:
@@ -259,7 +270,8 @@ class Stream(Chain):
                 "Expected a window of records on a stream; per= needs the run's events: put it into the query"
             )
         name = stage.name if isinstance(stage, Reduce) else type(stage).__name__.lower()
-        return Stream(StageProducer(self, stage), RecordBuffer(tag=f"{self.tag}.{name}", run=self.run))
+        buffer = RecordBuffer(tag=f"{self.tag}.{name}", run=self.run)
+        return Stream(StageProducer(self, stage), buffer, check_wait=self._check_wait)
 
     def _function(self, fn: Any, n_params: int = 1) -> Any:
         if not callable(fn):
@@ -279,7 +291,13 @@ def _joined(producer: Callable[[Sequence[Stream]], RecordProducer], streams: Seq
     if not all(isinstance(stream, Stream) for stream in streams):
         raise TypeError(f"Expected streams to {verb}, got {', '.join(type(stream).__name__ for stream in streams)}")
     tags, runs = dict.fromkeys(s.tag for s in streams), dict.fromkeys(s.run for s in streams)
-    return Stream(producer(streams), RecordBuffer(tag=", ".join(tags), run=", ".join(runs)))
+    buffer = RecordBuffer(tag=", ".join(tags), run=", ".join(runs))
+
+    def check_wait() -> None:
+        for stream in streams:
+            stream._check_wait()
+
+    return Stream(producer(streams), buffer, check_wait=check_wait)
 
 
 def _tolerance(by: str, tolerance: float | str | None) -> float | None:

@@ -101,8 +101,8 @@ class Fold:
         if not isinstance(self.window, Period):
             return None
         period = wall_time // self.window.seconds
-        if self._period is not None and period <= self._period:  # a clock that was set back does not open a new group
-            return None
+        if self._period is not None and self._period - 1 <= period <= self._period:
+            return None  # a clock that is corrected by a moment opens no new group; one that is set back does
         crossed, self._period = self._period is not None, period
         return self.close() if crossed else None
 

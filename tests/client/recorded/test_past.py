@@ -148,7 +148,7 @@ def columns(indexes, *, shift=0, complete=None):
 def test_the_files_have_what_the_live_stream_lost():
     recorded, live = RecordedManually(), RecordedManually()
     producer = PastThenLive(
-        recorded, live, live_buffer=live._buffer, close_past=lambda: None, wall_time=lambda: 0.0
+        recorded, live, live_buffer=live._buffer, close_past=lambda: None, monotonic=lambda: 0.0
     )  # the time never comes at which files are complete: only records decide
     stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
     live.put_rows(columns(range(2, 4), shift=2))
@@ -158,6 +158,28 @@ def test_the_files_have_what_the_live_stream_lost():
     recorded.put_rows(columns(range(4, 6)))
     assert [record.step for record in stream.records()] == list(range(7))
     assert stream.n_lost == 0
+
+
+@pytest.mark.parametrize("by_s", [-3600.0, 3600.0])
+def test_the_clock_of_the_run_is_set_before_and_after_the_query_is_sent(by_s):
+    walls = 1e9 + np.arange(12.0)
+    for at in range(12):
+        set_walls = walls + by_s * (np.arange(12) >= at)
+        rows = Columns(index=0, steps=np.arange(12), wall_times=set_walls, values=np.arange(12.0))
+        recorded, live = RecordedManually(), RecordedManually()
+        producer = PastThenLive(
+            recorded, live, live_buffer=live._buffer, close_past=lambda: None, monotonic=lambda: 0.0
+        )  # the time never comes at which files are complete: only records decide
+        stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
+        recorded.put_rows(rows.slice(0, 4))
+        stream.since(0)
+        live.put_rows(rows.slice(6, 9).moved(-6))
+        recorded.put_rows(rows.slice(4, 8))
+        stream.since(0)
+        live.put_rows(rows.slice(9, 12).moved(-6))
+        live.over()
+        assert [record.step for record in stream] == list(range(12))
+        assert stream.n_lost == 0
 
 
 @settings(max_examples=examples(300))
@@ -170,7 +192,7 @@ def test_no_record_twice_and_none_missing(data):
     recorded, live = RecordedManually(), RecordedManually()
     live_buffer, closed = live._buffer, []
     producer = PastThenLive(
-        recorded, live, live_buffer=live_buffer, close_past=lambda: closed.append(True), wall_time=lambda: 0.0
+        recorded, live, live_buffer=live_buffer, close_past=lambda: closed.append(True), monotonic=lambda: 0.0
     )  # the time never comes at which files are complete: only records decide
     stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
     n_recorded, n_live = 0, asked

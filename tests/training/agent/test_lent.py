@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import re
 from collections import UserDict
 from typing import Any
@@ -147,10 +148,20 @@ CALLS: dict[str, Any] = {
     "history": lambda run, client, stream: client.history,
     "statistics": lambda run, client, stream: stream.statistics(),
     "publish": lambda run, client, stream: client.publish("mine", stream),
+    "wait": lambda run, client, stream: stream.wait(100),
+    "iterate": lambda run, client, stream: list(stream),
+    "iterate a stage": lambda run, client, stream: list(stream.map(lambda x: x)),
+    "iterate a zip": lambda run, client, stream: list(stream.zip(stream)),
+    "iterate with async": lambda run, client, stream: asyncio.run(all_of(stream)),
     "connect": lambda run, client, stream: sg.connect(run),
     "connect by id": lambda run, client, stream: sg.connect(run.id),
 }
 COMMANDS = ("set", "call", "pause", "stop")
+WAITS = ("wait", "iterate", "iterate a stage", "iterate a zip", "iterate with async")
+
+
+async def all_of(stream: Any) -> list[Any]:
+    return [record async for record in stream]
 
 
 def outcomes(run: Any, client: Any, stream: Any) -> dict[str, Any]:
@@ -214,7 +225,7 @@ def test_an_action_asks_but_does_not_wait_for_its_own_thread(by_socket: bool) ->
         wiring_client = sg.connect(run)
         assert not wiring_client.call("ask", timeout_s=0.1).applied  # it waits for the event
         run.observe("batch", x=1.0)
-        assert {name for name, error in found.items() if isinstance(error, DeadlockError)} == {*COMMANDS}
+        assert {name for name, error in found.items() if isinstance(error, DeadlockError)} == {*COMMANDS, *WAITS}
         assert found["describe"] is None
         assert found["stream"] is None
         assert "it is called by an action" in str(found["set"])

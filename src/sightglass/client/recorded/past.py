@@ -3,7 +3,8 @@
 Theory of operation
     A query is answered twice: by the run, from now on, and by its files, from the first recorded event. Both give the
     same records, at the same wall times. The files are read up to the first live record that is complete and after
-    which none is lost; from there on the live records are passed on. So no record comes twice and none is left out.
+    which none is lost, which is found by its wall time; from there on the live records are passed on. So no record
+    comes twice and none is left out. Times are compared for equality only, since the run's clock may have been set.
 
     This needs files that this process can read, and that still grow: what the query reads must be recorded now.
     Otherwise the stream begins with the first live record, and its note says so.
@@ -41,7 +42,13 @@ from .run import POLL_S, RecordedRun
 
 
 def with_past(
-    producer: RecordProducer, buffer: RecordBuffer, query: Query, *, note: Callable[[], str], description: Description
+    producer: RecordProducer,
+    buffer: RecordBuffer,
+    query: Query,
+    *,
+    note: Callable[[], str],
+    description: Description,
+    check_wait: Callable[[], None],
 ) -> Stream:
     """Return a stream that begins with what the run recorded, and continues with live records.
 
@@ -51,15 +58,18 @@ def with_past(
         query: The query that they answer.
         note: Returns the remark about it.
         description: The run, as it described itself after the query was sent.
+        check_wait: See `Stream`.
     """
     opened = _open(query, description)
     if isinstance(opened, str):
-        return Stream(producer, buffer, note=_note(note, opened, buffer), query=query.key)
+        return Stream(producer, buffer, note=_note(note, opened, buffer), query=query.key, check_wait=check_wait)
     past, close_past, began = opened
     live = Stream(producer, buffer, query=query.key)
     joined = RecordBuffer(tag=buffer.tag, run=buffer.run)
     joined_producer = PastThenLive(past, live, live_buffer=buffer, close_past=close_past)
-    return Stream(joined_producer, joined, note=_note(note, began, joined), query=query.key)
+    return Stream(
+        joined_producer, joined, note=_note(note, began, joined), query=query.key, check_wait=check_wait
+    )  # fmt: skip
 
 
 class PastThenLive:
@@ -72,9 +82,9 @@ class PastThenLive:
         *,
         live_buffer: RecordBuffer,
         close_past: Callable[[], None],
-        wall_time: Callable[[], float] = time.time,
+        monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
-        self._wall_time = wall_time
+        self._monotonic = monotonic
         self._past: Stream | None = past
         self._live = live
         self._live_buffer = live_buffer
@@ -83,6 +93,7 @@ class PastThenLive:
         self._past_cursor = self._live_cursor = self._n = 0
         self._shift: int | None = None
         self._reached = -math.inf
+        self._first, self._first_s = -1, 0.0
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the new records."""
@@ -118,22 +129,27 @@ class PastThenLive:
         )  # fmt: skip
 
     def _read_past(self, buffer: RecordBuffer, past: Stream) -> None:
-        settled_s = self._wall_time() - SETTLED_S  # before reading: all records up to then are in the files
+        now_s = self._monotonic()  # before reading
         live_over = self._live.ended
         first = self._first_live()
+        if len(first) and first.index != self._first:
+            self._first, self._first_s = first.index, now_s
+        settled = len(first) > 0 and now_s - self._first_s >= SETTLED_S  # all records before it are in the files
         over = past.ended
         self._past_cursor, columns = past.since(self._past_cursor)
         past.forget(self._past_cursor)
-        until = first.wall_times[0] if len(first) else math.inf
-        later = np.flatnonzero(columns.wall_times >= until)
-        known = columns.slice(0, int(later[0])) if len(later) else columns
+        seam = np.flatnonzero(columns.wall_times == first.wall_times[0]) if len(first) else np.empty(0, np.int64)
+        known = columns.slice(0, int(seam[-1])) if len(seam) else columns
         if len(known):
             buffer.add(known)
             self._n, self._reached = known.end, float(known.wall_times[-1])
-        if over and past.error is not None and not len(later):
+        if len(seam):
+            self._reached = -math.inf  # no live record from the first on is in the files that were read
+            self._leave_past()
+        elif over and past.error is not None:
             buffer.end(past.error)  # what is missing up to the first live record is unknown
             self._leave_past()
-        elif len(later) or settled_s >= until or (over and (live_over or len(first))):
+        elif settled or (over and (live_over or len(first))):
             self._leave_past()
 
     def _first_live(self) -> Columns:
@@ -158,7 +174,8 @@ class PastThenLive:
         over = self._live.ended  # before reading: later records are for the next turn
         self._live_cursor, columns = self._live.since(self._live_cursor)
         if self._shift is None and len(columns):
-            fresh = np.flatnonzero(columns.wall_times > self._reached)
+            same = np.flatnonzero(columns.wall_times == self._reached)
+            fresh = same[-1:] + 1 if len(same) else np.flatnonzero(columns.wall_times > self._reached)
             columns = columns.slice(int(fresh[0]) if len(fresh) else len(columns))
             if len(columns):
                 self._shift = self._n - columns.index
