@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.client.producer import Statistics
+from sightglass.core.counts import Statistics
 from sightglass.core.record import Record
 from sightglass.core.values import Histogram
 

@@ -69,7 +69,7 @@ class SimTarget:
         alive = self._network.run_lives if self._local else None
         return RunRoute(run="job", id="", connect=self._connect, alive=alive, closed=self._network.run_was_closed)
 
-    def find_again(self, route: RunRoute, *, seen_at: float) -> Found:
+    def find_again(self, route: RunRoute) -> Found:
         """Return what became of the run."""
         if not self._local or self._network.run_lives():
             return route
@@ -91,6 +91,7 @@ class Visit:
         frozen: Whether the client was stopped for a while.
         left: Whether the client has left, or was killed.
         published: The connection on which it offers a stream, and the request.
+        publication: The run's number for it, once it is known.
         grouped: The questions whose groups the client has closed.
         losses: Why connections were lost, as far as the laws have seen it.
     """
@@ -101,6 +102,7 @@ class Visit:
     frozen: bool = False
     left: bool = False
     published: tuple[object, PendingReply | None] = (None, None)
+    publication: int = 0
     grouped: list[Question] = field(default_factory=list)
     losses: set[str] = field(default_factory=set)
 
@@ -119,7 +121,17 @@ class Client:
         commands: The commands it sent.
     """
 
-    def __init__(self, network: Network, number: int, *, numbers: Iterator[int], pause_s: float, calm: bool) -> None:
+    def __init__(
+        self,
+        network: Network,
+        number: int,
+        *,
+        numbers: Iterator[int],
+        pause_s: float,
+        calm: bool,
+        max_records: int,
+        lag_s: float,
+    ) -> None:
         """Prepare to join.
 
         Args:
@@ -128,11 +140,14 @@ class Client:
             numbers: The arguments of commands, for all clients.
             pause_s: The mean time between two acts.
             calm: Whether it stays, and is neither killed nor frozen.
+            max_records: How many records it holds of a stream.
+            lag_s: By how much its rounds are late at most.
         """
         self.visits: list[Visit] = []
         self.asked: list[Asked] = []
         self.commands: list[Command] = []
-        self.process = Process(network.world, f"client-{number}")
+        self.process = Process(network.world, f"client-{number}", lag_s=lag_s)
+        self._max_records = max_records
         self._network = network
         self._numbers = numbers
         self._pause_s = pause_s
@@ -189,7 +204,8 @@ class Client:
 
     def _open(self, session: Visit) -> None:
         question = self._network.world.random.choice(QUESTIONS)
-        stream = ResumableStream(question.query, RecordBuffer(tag=question.query, run="job"))
+        buffer = RecordBuffer(tag=question.query, run="job", max_records=self._max_records)
+        stream = ResumableStream(question.query, buffer)
         self.asked.append(Asked(question, stream, session.real.start_stream(stream), session))
 
     def _close_stream(self, session: Visit) -> None:
@@ -237,17 +253,19 @@ class Client:
         connection = session.real.connection
         offered, pending = session.published
         if offered is not connection or pending is None:
-            pending = connection.start_request(lambda number: messages.Publish(request=number, event=PUBLISHED))
+            pending = connection.start_request(
+                lambda number: messages.Publish(request=number, event=PUBLISHED, stream=session.publication)
+            )
             session.published = (connection, pending)
         elif pending.wait(0):
             try:
-                number = pending.result()
+                session.publication = pending.result()
             except SightglassError:
                 return
             seed, first = self._network.world.seed, self._n_published
             self._n_published += self._network.world.random.randint(1, 5)
             rows = [(i, i, 0.0, loss(seed, i), None, i) for i in range(first, self._n_published)]
-            connection.send(messages.encode_block(number, of_rows(rows)))
+            connection.send(messages.encode_block(session.publication, of_rows(rows)))
 
     def _freeze(self, session: Visit) -> None:
         session.frozen = True
@@ -264,7 +282,7 @@ class Client:
         self.process.kill()
         for channel in session.target.channels:
             channel.disconnect()
-        self.process = Process(self._network.world, self.process.name)
+        self.process = Process(self._network.world, self.process.name, lag_s=self.process.lag_s)
         self.process.at(1.0, self.join)
 
     def _one_of(self, session: Visit) -> Asked | None:

@@ -139,8 +139,20 @@ class Laws:
                     self._require("nothing is lost on a quiet way", not buffer.n_lost, f"{where}: {buffer.n_lost}")
                 if "n_records" in buffer.counts:
                     n_made = buffer.counts["n_records"] + asked.stream.base - asked.pending.result().index
-                    balance = f"{where}: made {n_made}, shown {buffer.n}, lost {buffer.n_lost}"
-                    self._require("made = shown + counted", n_made == buffer.n + buffer.n_lost, balance)
+                    n_counted = buffer.n_lost + buffer.n_thinned
+                    balance = f"{where}: made {n_made}, shown {buffer.n}, lost or thinned {n_counted}"
+                    self._require("made = shown + counted", n_made == buffer.n + n_counted, balance)
+                self._held(asked, where)
+
+    def _held(self, asked: Asked, where: str) -> None:
+        """Check what somebody who reads the stream only now is shown: real records, in order, the others counted."""
+        buffer, last = asked.stream.buffer, None
+        held = buffer.records()
+        for record in held:
+            self.record(asked.question, record, last, grouped=asked.grouped, where=f"{where}, read late")
+            last = record
+        balance = f"{where}: {buffer.n} came, {len(held)} are held, {buffer.n_forgotten} forgotten"
+        self._require("came = held + counted", buffer.n == len(held) + buffer.n_forgotten, balance)
 
     # Commands
 

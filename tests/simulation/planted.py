@@ -17,7 +17,8 @@ from sightglass.client.connection import End
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.resumable_stream import ResumableStream
 from sightglass.client.session import Session
-from sightglass.core.columns import Row
+from sightglass.core.columns import Columns, Row
+from sightglass.core.record import Record
 from sightglass.core.threads import Supervised
 from sightglass.protocol import messages
 from sightglass.query.windows import PipelineItem
@@ -29,6 +30,7 @@ from sightglass.training.subscription import Subscription
 from sightglass.training.unsent_rows import UnsentRows
 
 from .network import Weather
+from .program import Pace
 
 Planted = AbstractContextManager[Any]
 
@@ -183,6 +185,29 @@ def loss_not_counted_at_the_end() -> Planted:
     return mock.patch.object(RecordBuffer, "expect")
 
 
+def thinned_records_not_counted() -> Planted:
+    """Take the records that the run has thinned for records that were never made."""
+    add = RecordBuffer.add
+
+    def careless(self: RecordBuffer, columns: Columns) -> None:
+        n_thinned = self.n_thinned
+        add(self, columns)
+        self.n_thinned = n_thinned
+
+    return mock.patch.object(RecordBuffer, "add", careless)
+
+
+def forgotten_records_shown_again() -> Planted:
+    """Show a client that reads late the oldest record in place of one that was thinned here."""
+    records = RecordBuffer.records
+
+    def inventive(self: RecordBuffer) -> list[Record]:
+        held = records(self)
+        return [*held, held[0]] if self.n_forgotten else held
+
+    return mock.patch.object(RecordBuffer, "records", inventive)
+
+
 def streams_of_the_dead_stay_open() -> Planted:
     """Never end a lease."""
     return mock.patch.object(Clients, "expired", return_value=[])
@@ -199,6 +224,12 @@ QUIET = {
 }
 HOSTILE = {"weather": Weather(hostile=0.1)}
 
+THINNED = {
+    "pace": Pace(n_batches=250, batch_s=0.004, burst=5, budget=0.05), "tick_s": 1e-4, "max_records": 24, "lag_s": 0.5,
+    "cut_s": 0.2, "lease_s": 0.5, "tight": True, "errors": 0.0,
+}  # fmt: skip
+"""The budget, the run and the clients thin, a client is slower than its streams, and connections are lost."""
+
 BUGS: tuple[tuple[Callable[[], Planted], dict[str, Any]], ...] = (
     (record_dropped_uncounted, {}), (record_made_twice, {}), (command_applied_twice, HOSTILE),
     (clean_end_reported_as_death, {"end": "close", "cut_s": 0.5}), (rest_of_a_short_write_lost, {"disk_faults": 0.3}),
@@ -208,6 +239,7 @@ BUGS: tuple[tuple[Callable[[], Planted], dict[str, Any]], ...] = (
     (acknowledged_but_not_applied, {}), (loss_not_counted_at_the_end, {"tight": True}),
     (client_does_not_say_where_it_was, {"cut_s": 0.5, "lease_s": 2.0}),
     (gap_of_a_parked_stream_not_counted, {"cut_s": 0.5, "lease_s": 2.0, "tight": False}),
+    (thinned_records_not_counted, THINNED), (forgotten_records_shown_again, THINNED),
     (streams_of_the_dead_stay_open, {"calm": False, "lease_s": 2.0, "errors": 0.0}),
 )  # fmt: skip
 """The bugs, and the features of the schedules that are likely to show them."""

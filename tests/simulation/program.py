@@ -14,6 +14,7 @@ from typing import Any
 import numpy as np
 
 from sightglass.core.errors import StorageError
+from sightglass.training.options import Limits
 from sightglass.training.run import Run
 from sightglass.training.wiring import Machine, RunSettings, Wiring
 
@@ -63,7 +64,9 @@ class Program:
         closed: Whether `close` has returned.
     """
 
-    def __init__(self, process: Process, machine: Machine, *, seed: int, pace: Pace, record: list[str]) -> None:
+    def __init__(
+        self, process: Process, machine: Machine, *, seed: int, pace: Pace, record: list[str], limits: Limits
+    ) -> None:
         """Prepare to run `main`."""
         self.seed = seed
         self.run: Run | None = None
@@ -79,13 +82,15 @@ class Program:
         self._machine = machine
         self._pace = pace
         self._record = record
+        self._limits = limits
         self._vector = np.zeros(4, np.float32)
 
     def main(self) -> None:
         """Train from the beginning to the end."""
         settings = RunSettings(
-            name="job", directory=DIRECTORY, config={}, budget=self._pace.budget, record=self._record
-        )
+            name="job", directory=DIRECTORY, config={}, budget=self._pace.budget, limits=self._limits,
+            record=self._record,
+        )  # fmt: skip
         self.wiring = Wiring(settings, self._machine)
         commands = self.wiring.telemetry.commands
         commands._changed = Condition(self._process, commands._lock.mutex)  # `pause` waits in simulated time

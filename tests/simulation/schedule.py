@@ -20,6 +20,7 @@ from unittest import mock
 from sightglass.client import reconnect
 from sightglass.training import clients as run_clients
 from sightglass.training import io_loop, tail, unsent_rows
+from sightglass.training.options import Limits
 from sightglass.training.wiring import Machine
 
 from .clients import Client, join_later
@@ -52,6 +53,9 @@ class Plan:
         errors: The probability that a call inside the real code fails (`faults`).
         tick_s: How long a computation takes.
         lease_s: The lease of clients.
+        n_recorded: How many queries are recorded.
+        lag_s: By how much the rounds of the first client are late at most; the messages for it pile up meanwhile.
+        max_records: How many records a client holds of a stream, and the run for late clients: older ones are thinned.
     """
 
     pace: Pace
@@ -69,6 +73,8 @@ class Plan:
     tick_s: float
     lease_s: float
     n_recorded: int
+    lag_s: float
+    max_records: int
 
 
 def planned(world: World) -> Plan:
@@ -79,7 +85,7 @@ def planned(world: World) -> Plan:
     pace = Pace(
         n_batches=random.randint(20, 250), batch_s=batch_s, burst=random.choice((1, 1, 1, 5, 40)),
         device_s=random.choice((0.0, 0.0, 0.01, 0.3)), flush=random.choice((0.0, 0.01, 0.05)),
-        budget=0.05 if chance(0.1) else None,
+        budget=0.05 if chance(0.2) else None,
     )  # fmt: skip
     return Plan(
         pace=pace,
@@ -100,6 +106,8 @@ def planned(world: World) -> Plan:
         tick_s=random.choice((1e-6, 1e-6, 1e-4)),
         lease_s=random.choice((2.0, 12.0)),
         n_recorded=random.randint(0, 3),
+        lag_s=random.choice((0.001, 0.001, 0.001, 0.5)),
+        max_records=random.choice((8_192, 8_192, 24)),
     )  # fmt: skip
 
 
@@ -127,11 +135,22 @@ class Schedule:
             endpoints=self._network.endpoints,  # type: ignore[arg-type]
         )  # fmt: skip
         record = [question.query for question in world.random.sample(QUESTIONS, plan.n_recorded)]
-        self._program = Program(self._server, machine, seed=seed, pace=plan.pace, record=record)
+        self._program = Program(
+            self._server,
+            machine,
+            seed=seed,
+            pace=plan.pace,
+            record=record,
+            limits=Limits(max_backlog_records=plan.max_records),
+        )
         numbers = itertools.count(1)
         self._clients = [
-            Client(self._network, n, numbers=numbers, pause_s=plan.act_s, calm=plan.calm) for n in range(plan.n_clients)
-        ]
+            Client(
+                self._network, n, numbers=numbers, pause_s=plan.act_s, calm=plan.calm, max_records=plan.max_records,
+                lag_s=0.001 if n else plan.lag_s,
+            )
+            for n in range(plan.n_clients)
+        ]  # fmt: skip
         self._laws = Laws(
             world, self._network, self._program, self._clients,
             tight=plan.tight, thinned=plan.pace.budget is not None, errors=plan.errors > 0,

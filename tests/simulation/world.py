@@ -58,6 +58,7 @@ class World:
         self._numbers = itertools.count()
         self._until_s = math.inf
         self._ended = False
+        self._worked_s = 0.0
         self._resumed: threading.Lock | None = None
         self._parked: dict[int, threading.Lock] = {}
         self._spare: list[threading.Lock] = []
@@ -66,11 +67,13 @@ class World:
     def monotonic(self) -> float:
         """Return the monotonic time in seconds; what is done between two readings takes `tick_s`."""
         self.now_s += self.tick_s
+        self._worked_s += self.tick_s
         return self.now_s
 
     def cpu(self) -> float:
-        """Return the processor time of the thread: computing is not simulated."""
-        return 0.0
+        """Return the processor time of the thread in seconds: as many ticks as clocks were read."""
+        self.monotonic()
+        return self._worked_s
 
     def queued(self) -> float:
         """Return how long the thread waited for a processor."""

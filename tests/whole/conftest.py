@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import queue
+import shutil
 import signal
 import subprocess
 import sys
@@ -179,3 +180,31 @@ def train(start: Start) -> Callable[..., Child]:
 def until() -> Callable[..., Any]:
     """Return `wait_until`."""
     return wait_until
+
+
+@pytest.fixture
+def other_host() -> Iterator[str]:
+    """Make a second network namespace, joined to ours by a pair of virtual cables; gives its name.
+
+    Its address is 10.213.n.2 with n = `os.getpid() % 250`, and its end of the cables the name with a b at the end.
+    """
+    if os.getuid() != 0 or shutil.which("ip") is None:
+        pytest.skip("network namespaces need root and the command `ip`")
+    name, n = f"sg{os.getpid() % 10_000}", os.getpid() % 250
+    commands = [
+        f"ip netns add {name}",
+        f"ip link add {name}a type veth peer name {name}b netns {name}",
+        f"ip address add 10.213.{n}.1/24 dev {name}a",
+        f"ip link set {name}a up",
+        f"ip -n {name} address add 10.213.{n}.2/24 dev {name}b",
+        f"ip -n {name} link set {name}b up",
+        f"ip -n {name} link set lo up",
+    ]
+    try:
+        for command in commands:
+            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
+            if done.returncode:
+                pytest.skip(f"{command}: {done.stderr.strip()}")
+        yield name
+    finally:
+        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)

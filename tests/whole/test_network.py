@@ -4,10 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-import shutil
 import socket
-import subprocess
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
@@ -171,31 +168,6 @@ def test_a_connection_file_that_leads_nowhere(tmp_path):
         sg.connect(tmp_path / "gone.json", timeout_s=0.3)
     [info] = sg.runs(connections=tmp_path, timeout_s=0.3)
     assert (info.name, info.state) == ("job", "out of reach")
-
-
-@pytest.fixture
-def other_host() -> Iterator[str]:
-    """Make a second network namespace, joined to ours by a pair of virtual cables; gives its name."""
-    if os.getuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and the command `ip`")
-    name, n = f"sg{os.getpid() % 10_000}", os.getpid() % 250
-    commands = [
-        f"ip netns add {name}",
-        f"ip link add {name}a type veth peer name {name}b netns {name}",
-        f"ip address add 10.213.{n}.1/24 dev {name}a",
-        f"ip link set {name}a up",
-        f"ip -n {name} address add 10.213.{n}.2/24 dev {name}b",
-        f"ip -n {name} link set {name}b up",
-        f"ip -n {name} link set lo up",
-    ]
-    try:
-        for command in commands:
-            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
-            if done.returncode:
-                pytest.skip(f"{command}: {done.stderr.strip()}")
-        yield name
-    finally:
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
 
 
 def test_another_host(start, other_host, tmp_path, until):
