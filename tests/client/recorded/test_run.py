@@ -278,6 +278,17 @@ class FakeTime:
         return time.time() + self._by_s
 
 
+def test_a_stream_has_what_somebody_else_who_shares_the_files_saw_first(begin, tmp_path):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    with sg.open(_begun(run), follow=True) as old:
+        stream = old.stream("batch.loss")
+        stream.since(0)
+        run.observe("batch", loss=1.0)
+        run.flush()
+        old.tags()  # looks at the files
+        assert len(stream.records()) == 2
+
+
 @pytest.mark.parametrize("dialect", sorted(FOREIGN))
 def test_files_that_another_program_writes_are_followed_until_they_stay_as_they_are(tmp_path, dialect):
     file = Growing(tmp_path, dialect)

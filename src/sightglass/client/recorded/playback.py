@@ -59,6 +59,7 @@ class Playback:
         self._generation: int | None = None
         self._seen: deque[tuple[float, float]] = deque()
         self._until = -math.inf
+        self._read: tuple[int, ...] = ()
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the new records to the buffer."""
@@ -71,9 +72,11 @@ class Playback:
             return
         over = self._over()  # before reading: later records are for the next turn
         with recording.lock:
-            if self._changed or over or recording.changed():
+            # Others who share the files may have looked at what is new before.
+            if self._changed or over or recording.changed() or self._state() != self._read:
                 self._changed = False
                 recording.refresh()
+                self._read = self._state()
                 if self._generation not in (None, recording.generation):
                     where = str(recording.path)
                     buffer.end(RunLostError(f"Run {name!r} was started again in {where!r}: open it again"))
@@ -122,6 +125,10 @@ class Playback:
         while self._seen[0][0] <= now_s - SETTLED_S:
             _, self._until = self._seen.popleft()
         return self._until
+
+    def _state(self) -> tuple[int, ...]:
+        """Return what changes when there is something to read."""
+        return (self._recording.generation, *(len(self._recording.series(key)) for key in self._keys()))
 
     def _keys(self) -> Iterator[Key]:
         """Yield all series that are read."""
