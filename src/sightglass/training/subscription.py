@@ -307,10 +307,10 @@ class Subscription:
 
     def miss(self, index: int, wall_time: float) -> None:
         """Count an event that never arrived: the number of its record stays free."""
-        if self._has_tail:
-            self._pass_by(index, wall_time)
+        if self.tail.evaluation.has_reducer:
+            self.tail.miss(index, wall_time)
         else:
-            self.n_rows += 1
+            self.rows.n_made += 1
 
     def _waits(self, error: PriceError) -> bool:
         """Return whether a query that does not fit into this event may fit into another one."""
