@@ -132,6 +132,20 @@ def test_an_operation_is_known_once_it_has_run() -> None:
     )
 
 
+@pytest.mark.parametrize("text", ["b.x.reshape(-1, 1).sum(axis=1).max()", "b.x[::3].sum()"])
+def test_short_rows_and_gaps_say_little_of_whole_arrays(text: str) -> None:
+    model, ticks, x = CostModel(), itertools.count(), np.zeros(600_000)
+
+    def price(text: str) -> float:
+        return price_of(lambda_of(f"lambda b: {text}"), [{"x": x}], model).seconds
+
+    before, dear = price("b.x.sum()"), price(text)
+    one = evaluation(text, limit_s=100.0, model=model, cpu_s=lambda: next(ticks) * 2 * dear)
+    assert one.per_event({"x": x}).passed
+    assert price(text) > dear
+    assert price("b.x.sum()") < 4 * before
+
+
 def test_the_machine_is_measured() -> None:
     model, ticks = CostModel(), itertools.count()
     model.calibrate(lambda: next(ticks) * 1e-3)

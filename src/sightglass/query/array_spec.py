@@ -112,18 +112,6 @@ def is_strided(array: Value, kind: ArrayKind) -> bool:
     return kind == "torch" and not array.is_contiguous()
 
 
-def n_sliced(shape: tuple[int, ...], index: Any) -> int:
-    """Return how many items of an array slices select, if they do not select all; 0 for other indices."""
-    parts = index if isinstance(index, tuple) else (index,)
-    if not all(part is None or part is ... or isinstance(part, int | slice) for part in parts):
-        return 0
-    try:
-        n = int(np.broadcast_to(np.zeros((), np.bool_), shape)[parts].size)
-    except (IndexError, ValueError):
-        return 0  # the array itself says what is wrong
-    return n if n < math.prod(shape) else 0
-
-
 def n_items_of(value: Any) -> int:
     """Return the number of items of an array or a sequence; 1 of anything else."""
     return value.size if isinstance(value, ArraySpec) else len(value) if isinstance(value, list | tuple) else 1

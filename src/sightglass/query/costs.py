@@ -128,6 +128,14 @@ class CostModel:
         self.calibrated, self.wanted = True, False
 
 
+def learned_as(name: str, cost: OperationCost, shape: tuple[int, ...]) -> str:
+    """Return the name under which the cost of an operation is learned, from the shape of its result.
+
+    A statistic of short rows takes up to forty times as long for an item as one of a whole array.
+    """
+    return f"{name}(axis)" if cost.result == "reduce" and shape else name
+
+
 def _table_ns(cost: OperationCost, n: int) -> float:
     more = max(1.0, n.bit_length() / CALIBRATION_ITEMS.bit_length()) if cost.sorts else 1.0
     return cost.ns * more * n

@@ -24,18 +24,18 @@ from sightglass.core.values import Value, array_kind, type_name
 
 from . import expressions as e
 from .access import attribute, item
-from .array_spec import n_sliced
 from .arrays import operand, readable
 from .blocks import MIN_ITEMS, Blocks
+from .chains import is_elementwise, is_fused
 from .costs import PLAIN_COST
 from .functions import FUNCTIONS, check_arguments, check_call
 from .limits import PLAIN, Total, check_broadcast
 from .meter import FREE_NS, MORE, ROUGH, CompilationNeeded, Meter, NoRoom, PriceNeeded
-from .price import LISTED_NS, is_elementwise, is_fused
+from .price_walk import LISTED_NS
 from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
+from .sizes import SIZED, n_broadcast, n_read, n_sliced, picks
 
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
-SIZED: Final = frozenset((list, tuple, dict, str, bytes))
 NEW_LINE: Final = "\n"
 ROUGH_NS: Final = 1_500.0  # an operation on a small array
 N_WHOLE: Final = 2  # arrays as large as its result that are alive in a chain which is not evaluated in blocks
@@ -188,9 +188,9 @@ class _Compiler:
             value, index = of(env), at(env)
             kind = array_kind(value)
             if kind and not isinstance(index, int | slice):
-                n = max(_n_items(value), _n_items(index))
+                n = max(n_read(value), n_read(index))
                 meter.spend(ROUGH_NS + 8.0 * n)
-                if _picks(index):
+                if picks(index):
                     meter.makes(n, value)
             if kind == "jax":
                 meter.spend(ROUGH_NS + ROUGH * n_sliced(value.shape, index))
@@ -239,9 +239,9 @@ class _Compiler:
             try:
                 if not PLAIN.issuperset(map(type, values)):
                     values = [operand(value) if type(value) in (list, tuple) else value for value in values]
-                    n = max(map(_n_items, values))
+                    n = max(map(n_read, values))
                     if len(values) > 1:
-                        n = max(n, _n_broadcast(values))
+                        n = max(n, n_broadcast(values))
                     meter.spend(rough * (ROUGH_NS / ROUGH + n))
                     if any(array_kind(value) == "jax" for value in values):
                         meter.operates(place, values)
@@ -253,7 +253,7 @@ class _Compiler:
                             taken = (meter.now() - started_s) * 1e9 / max(1, blocks.n_done)
                             measured[place] = max(taken, 0.9 * measured.get(place, taken) + 0.1 * taken)
                     if n >= MIN_ITEMS and (arrays := [value for value in values if array_kind(value)]):
-                        meter.makes(N_WHOLE * n, max(arrays, key=_n_items))
+                        meter.makes(N_WHOLE * n, max(arrays, key=n_read))
                 value = inside(values)
                 return value if whole is None else whole(value)
             except FAILURES as error:
@@ -334,7 +334,7 @@ class _Compiler:
             try:
                 if type(first) in PLAIN:
                     return function(*values, **named)
-                n = _n_items(first)
+                n = n_read(first)
                 if type(first) in (list, tuple):
                     if n >= MIN_ITEMS and array_kind(first[0]):
                         meter.makes((1 + cost.n_made) * n, first[0])
@@ -394,32 +394,6 @@ def _placed(error: BaseException, text: str, values: Sequence[object]) -> BaseEx
         return error  # JAX tells by its own errors that a query cannot be traced
     shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
     return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}")
-
-
-def _n_items(value: Value) -> int:
-    """Return a number that grows with the work of reading a value."""
-    if array_kind(value):
-        return math.prod(value.shape)
-    if type(value) in (list, tuple) and value and array_kind(value[0]):
-        return sum(map(_n_items, value))
-    return len(value) if type(value) in SIZED else 1
-
-
-def _picks(index: Value) -> bool:
-    """Return whether an index selects items one by one, so that they are copied."""
-    parts = index if isinstance(index, tuple) else (index,)
-    return not all(part is None or part is ... or isinstance(part, int | slice) for part in parts)
-
-
-def _n_broadcast(values: Sequence[Any]) -> int:
-    """Return how many items arrays of several shapes have together; 0 if there is one shape."""
-    shapes = {tuple(value.shape) for value in values if getattr(value, "ndim", 0)}
-    if len(shapes) < 2:
-        return 0
-    try:
-        return math.prod(np.broadcast_shapes(*shapes))
-    except ValueError:
-        return 0  # the expression itself says which shapes do not fit
 
 
 def _alone(value: Value) -> Value:

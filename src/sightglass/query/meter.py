@@ -18,7 +18,8 @@ from sightglass.core.errors import PriceError
 from sightglass.core.values import Value, array_kind, itemsize
 
 from . import expressions as e
-from .costs import LARGE_NS, MODEL, CostModel, OperationCost
+from .array_spec import is_strided
+from .costs import LARGE_NS, MODEL, STRIDED, CostModel, OperationCost, learned_as
 from .held_memory import HeldMemory
 from .limits import MAX_PARTS, Total
 from .price import Price, price_of
@@ -348,7 +349,8 @@ class Meter:
             return run()
         started_s = self.clock()
         result = run()
-        self.model.learn(name, cost, dtype, n, taken_ns=(self._cpu_s() - started_s) * 1e9)
+        taken_ns = (self._cpu_s() - started_s) * 1e9 / (STRIDED if is_strided(x, "numpy") else 1.0)
+        self.model.learn(learned_as(name, cost, getattr(result, "shape", ())), cost, dtype, n, taken_ns=taken_ns)
         self.check(f"{name} of {n:,} items of {dtype}")
         return result
 
