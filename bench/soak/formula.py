@@ -131,8 +131,8 @@ class StreamCheck:
         self.wrong = self.wrong or f"{self.question.query}: {what}"
 
     def report(self, counts: Statistics) -> dict[str, Any]:
-        """Return the counts, with what the stream says that did not come."""
-        n_counted = counts.n_lost + counts.n_thinned
+        """Return the counts, with what the stream says that did not come, or was forgotten before it was read."""
+        n_counted = counts.n_lost + counts.n_thinned + max(0, counts.n_forgotten - self.n)  # what was read is, too
         return {"query": self.question.query, "n": self.n, "n_wrong": self.n_wrong, "wrong": self.wrong,
                 "n_lost": counts.n_lost, "n_thinned": counts.n_thinned, "n_uncounted": abs(self.n_missing - n_counted),
                 "last_step": self.last_step, "stride": self.question.stride}  # fmt: skip
