@@ -49,6 +49,7 @@ class BarPlot:
             self._paint_vertical(scene)
         else:
             self._paint_horizontal(scene)
+        self._layout.unsettle()
         return True
 
     def remove(self) -> None:

@@ -90,10 +90,9 @@ class FigurePainter:
                 if self._painter is not None:
                     self._painter.remove()
                 self._painter, whole = painter_of(scene)(self.layout, scene), True
+                self.layout.unsettle()
             whole |= self._text.paint(scene)
             whole |= self._painter.paint(scene, ended=ended)
-            if whole:
-                self.layout.unsettle()
         if self._blit:
             for artist in self.animated_artists:
                 artist.set_animated(True)

@@ -63,6 +63,7 @@ class HistogramPlot:
         self.axes.set_ylim(low, high * (1.05 if scene.options.y_limits is None else 1))
         quantity = "density" if several else "count"
         self.axes.set(xlabel="value", ylabel=quantity)
+        self._layout.unsettle()
         return True
 
     def remove(self) -> None:
@@ -82,6 +83,7 @@ class StepHistogramPlot:
         self._over = scene.options.over
         self._panels: list[Axes] = []
         self._artists: list[Artist] = []
+        self._arranged: list[int] = []
 
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
@@ -106,6 +108,11 @@ class StepHistogramPlot:
                 self._ridge(axes, over, item.color)
             else:
                 self._heat(axes, over)
+        # The layout of many panels takes seconds: only longer numbers may need another one.
+        arranged = [len(number(over.steps[-1])) for _, over in shown]
+        if arranged != self._arranged:
+            self._arranged = arranged
+            self._layout.unsettle()
         return True
 
     def remove(self) -> None:

@@ -47,9 +47,8 @@ class SettledLayout(ConstrainedLayoutEngine):  # type: ignore[misc,unused-ignore
         stale: Whether something has changed that may move axes.
     """
 
-    def __init__(self) -> None:
-        # "Compressed": axes with equal units stay close to their colour bars.
-        super().__init__(w_pad=PAD_IN, h_pad=PAD_IN / 2, compress=True)
+    def __init__(self, *, compress: bool) -> None:
+        super().__init__(w_pad=PAD_IN, h_pad=PAD_IN / 2, compress=compress)
         self.stale = True
         self._size = (0.0, 0.0)
 
@@ -90,7 +89,8 @@ class Layout:
         self.given: Any = axes
         root: Any = figure.canvas.figure
         if axes is None and root.get_layout_engine() is None:
-            root.set_layout_engine(SettledLayout())
+            # Compressed, axes with equal units stay close to their colour bars; in subfigures these would be cut off.
+            root.set_layout_engine(SettledLayout(compress=figure is root))
 
     @property
     def size_in(self) -> tuple[float, float]:
@@ -105,6 +105,10 @@ class Layout:
         if isinstance(engine, SettledLayout):
             engine.execute(root)
         return max(axes.bbox.width / self.figure.dpi, 0.1), max(axes.bbox.height / self.figure.dpi, 0.1)
+
+    def width_in(self, axes: Axes) -> float:
+        """Return the width of axes, in inches, as it is now."""
+        return float(axes.bbox.width / self.figure.dpi)
 
     def unsettle(self) -> None:
         """Let the layout engine run before the next drawing."""

@@ -107,7 +107,9 @@ class LinePlot:
                 self._lines[i].remove()
                 self._lines[i] = _LineArtists(axes)
             self._lines[i].paint(series, scene, n_pixels=n_pixels)
-        whole |= self._set_labels(scene)
+        if self._set_labels(scene):
+            whole = True
+            self._layout.unsettle()
         whole |= self._set_limits(scene, ended=ended or not self._layout.live)
         self._paint_marks(scene)
         self._restarts.paint(scene.restarts)
@@ -126,10 +128,6 @@ class LinePlot:
         if self._second is not None:
             self._second.remove()
         self._layout.drop(self.axes)
-
-    @property
-    def _width_in(self) -> float:
-        return float(self.axes.bbox.width / self._layout.figure.dpi)
 
     def _set_scales(self, scene: Scene) -> None:
         options, clock = scene.options, scene.options.x == "wall" and scene.view == "line"
@@ -156,7 +154,7 @@ class LinePlot:
     def _set_labels(self, scene: Scene) -> bool:
         if scene.categories != self._categories:
             self._categories = scene.categories
-            set_categories(self.axes.xaxis, scene.categories, room_in=self._width_in)
+            set_categories(self.axes.xaxis, scene.categories, room_in=self._layout.width_in(self.axes))
             return True
         names = [plain(shorten(name, 60)) for name in (scene.axes[0], scene.side(second=False))]
         right = plain(shorten(scene.side(second=True), 60)) if self._second is not None else ""
@@ -247,7 +245,7 @@ class LinePlot:
             xs = np.unique(np.concatenate(parts)) if parts else np.empty(0)
             xs = xs[(xs >= low) & (xs <= high)]
             # At most one mark per `MARK_IN`: more would merge into a bar.
-            slots = np.floor((xs - low) / (high - low) * self._width_in / MARK_IN)
+            slots = np.floor((xs - low) / (high - low) * self._layout.width_in(self.axes) / MARK_IN)
             xs = xs[np.unique(slots, return_index=True)[1]]
             mark.set_data(xs, np.full(len(xs), height))
 

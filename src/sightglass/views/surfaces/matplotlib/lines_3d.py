@@ -64,6 +64,7 @@ class LinePlot3D:
         for name, axis in zip("xyz", axes, strict=True):
             if axis is not None:
                 getattr(self.axes, f"set_{name}lim")(_padded(axis))
+        self._layout.unsettle()
         return True
 
     def remove(self) -> None:

@@ -13,6 +13,7 @@ from matplotlib.axes import Axes
 
 from sightglass.views.latest_values import bounds_of, resample
 from sightglass.views.palette import ALARM, AXIS, MISSING, hex_of
+from sightglass.views.scales import number
 from sightglass.views.scene import Floats, Scene
 from sightglass.views.series_buffer import as_floats
 
@@ -35,6 +36,7 @@ class HeatmapPlot:
         self._layout = layout
         self._panels: list[Axes] = []
         self._images: list[Any] = []
+        self._arranged: list[tuple[str, int]] = []
 
     def fits(self, scene: Scene) -> bool:
         """Return whether these axes can show a scene."""
@@ -51,6 +53,12 @@ class HeatmapPlot:
             assert item.record is not None
             _show(axes, image, as_floats(item.record.value))
             axes.set_title(plain(item.label) if len(shown) > 1 else "", size=settings["axes.labelsize"])
+        # Other cells need no other layout, which takes seconds for many panels; other ticks may.
+        arranged = [(axes.get_xlabel(), len(number(image.norm.vmax)))
+                    for axes, image in zip(self._panels, self._images, strict=True)]  # fmt: skip
+        if arranged != self._arranged:
+            self._arranged = arranged
+            self._layout.unsettle()
         return True
 
     def remove(self) -> None:
