@@ -110,7 +110,7 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
   for (const { line, from, end } of order) {
     const points = part(line, line.y, from, end)
     const { color, dash } = line.style
-    pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : points.length > 2 * scale.width ? 1.1 : 1.5, alpha: (faded(wholeOf(line)) ? 0.4 : 1) * (line.alpha ?? 1) })
+    pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : end - from > scale.width ? 1.1 : 1.5, alpha: (faded(wholeOf(line)) ? 0.4 : 1) * (line.alpha ?? 1) })
     if (points.length <= 2) pen.line(dot(points), { color, width: 4, alpha: 1 })
   }
   for (const { line, from, end } of seen) drawOdd(pen, line, from, end, scale, first.x)
@@ -143,9 +143,37 @@ const dot = ([x, y]: number[]): number[] => (x === undefined || y === undefined 
 
 type Project = ReturnType<typeof project>
 
-function path(x: Float64Array, y: Float64Array, from: number, end: number, to: Project): number[] {
+/**
+ * The places of a line. Of several in a row in one column of pixels the first, the lowest, the highest and the last: the
+ * picture is the same, and takes a fraction of the time to paint.
+ */
+export function path(x: Float64Array, y: Float64Array, from: number, end: number, to: Project): number[] {
   const points: number[] = []
-  for (let i = Math.max(0, from); i < Math.min(x.length, end); i++) points.push(to.x(x[i]!), to.y(y[i]!))
+  // The places of the column that is being gathered, in their order: [first, lowest, highest, last].
+  let [column, first, low, high, last] = [NaN, 0, 0, 0, 0]
+  const emit = () => {
+    if (Number.isNaN(column)) return
+    const kept = low < high ? [first, low, high, last] : [first, high, low, last]
+    for (let k = 0; k < 4; k++) if (k === 0 || kept[k] !== kept[k - 1]) points.push(to.x(x[kept[k]!]!), to.y(y[kept[k]!]!))
+    column = NaN
+  }
+  for (let i = Math.max(0, from); i < Math.min(x.length, end); i++) {
+    const [px, value] = [to.x(x[i]!), y[i]!]
+    // Gaps, infinities and what has no place on a logarithmic axis lift the pen.
+    if (!Number.isFinite(px) || !Number.isFinite(to.y(value))) {
+      emit()
+      points.push(px, to.y(value))
+    } else if (Math.floor(px) === column) {
+      if (value < y[low]!) low = i
+      if (value > y[high]!) high = i
+      last = i
+    } else {
+      emit()
+      column = Math.floor(px)
+      first = low = high = last = i
+    }
+  }
+  emit()
   return points
 }
 

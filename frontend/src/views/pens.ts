@@ -4,7 +4,8 @@ import type { Pen, Stroke } from './draw'
 import { escaped } from './escaped'
 import type { Context } from './paint'
 
-const MANY = 4_000
+/** Coordinates of a line of about a point for each pixel of a small chart. */
+const MANY = 1_000
 
 export function canvasPen(ctx: Context, ratio: number): Pen {
   const trace = (points: number[]) => {
