@@ -107,6 +107,7 @@ class StreamCheck:
         self.last_step = -1
         self.wrong = ""
         self._last_index = -1
+        self._was_complete = False
 
     def take(self, record: Record) -> None:
         """Check a record."""
@@ -122,9 +123,11 @@ class StreamCheck:
             # The last window ends with the run; before it, records lie as far apart as their numbers.
             n_steps, stride = step - self.last_step, self.question.stride
             is_due = n_steps == n_between * stride if self.question.counted else n_steps >= n_between
-            if not is_due and record.closed:
+            whole = (record.complete and self._was_complete) or self.question.contiguous
+            if not is_due and record.closed and whole:
                 self._note(f"index {self._last_index} to {record.index}, but step {self.last_step} to {step}")
         self.n, self.last_step, self._last_index = self.n + 1, step, record.index
+        self._was_complete = record.complete
 
     def _note(self, what: str) -> None:
         self.n_wrong += 1
@@ -133,8 +136,10 @@ class StreamCheck:
     def report(self, counts: Statistics) -> dict[str, Any]:
         """Return the counts, with what the stream says that did not come, or was forgotten before it was read."""
         n_counted = counts.n_lost + counts.n_thinned + max(0, counts.n_forgotten - self.n)  # what was read is, too
+        # A reducer in the client has no gaps: the counts are those of the stream that it reads.
+        n_uncounted = abs(self.n_missing - n_counted) if self.question.contiguous else 0
         return {"query": self.question.query, "n": self.n, "n_wrong": self.n_wrong, "wrong": self.wrong,
-                "n_lost": counts.n_lost, "n_thinned": counts.n_thinned, "n_uncounted": abs(self.n_missing - n_counted),
+                "n_lost": counts.n_lost, "n_thinned": counts.n_thinned, "n_uncounted": n_uncounted,
                 "last_step": self.last_step, "stride": self.question.stride}  # fmt: skip
 
 
