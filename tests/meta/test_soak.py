@@ -7,6 +7,7 @@ import pytest
 from bench.soak.formula import EVENTS, REDUCERS, StreamCheck, loss, tensor
 from bench.soak.samples import growth
 
+from sightglass.core.counts import Statistics
 from sightglass.core.record import Record
 
 pytestmark = pytest.mark.smoke
@@ -51,7 +52,7 @@ def test_right_records_pass() -> None:
     check = StreamCheck(EVENTS[0])
     for n in range(5):
         check.take(record(n, n + 100, loss(n + 100)))
-    assert check.report(n_lost=0)["n_wrong"] == check.report(n_lost=0)["n_uncounted"] == 0
+    assert check.report(Statistics())["n_wrong"] == check.report(Statistics())["n_uncounted"] == 0
     assert check.last_step == 104
 
 
@@ -72,8 +73,8 @@ def test_a_gap_must_be_counted_by_the_stream() -> None:
     check = StreamCheck(EVENTS[0])
     for n in (0, 1, 5):
         check.take(record(n, n, loss(n)))
-    assert check.report(n_lost=3)["n_uncounted"] == 0
-    assert check.report(n_lost=0)["n_uncounted"] == 3
+    assert check.report(Statistics(n_lost=3))["n_uncounted"] == 0
+    assert check.report(Statistics())["n_uncounted"] == 3
 
 
 def test_a_record_that_the_index_hides_is_found() -> None:

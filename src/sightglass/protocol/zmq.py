@@ -24,6 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import zmq
+import zmq.utils.garbage  # large messages need it; imported while Python exits, it would change the exit status of Ctrl-C
 
 from sightglass.core.errors import TransportError, WireError
 from sightglass.core.private_file import write_private
@@ -215,13 +216,15 @@ class ZmqListener:
             return "gone"
         n_bytes = sum(map(len, frames))
         parts: list[Any] = [identity, *frames]
+        largest: Any = None
         if n_bytes >= COPY_UNDER_BYTES:
             if self._held_bytes(peer) >= MAX_QUEUED_BYTES:
                 return "full"
             place = max(range(1, len(parts)), key=lambda i: len(parts[i]))
-            parts[place] = largest = zmq.Frame(parts[place], track=True, copy=False)
+            with contextlib.suppress(RuntimeError):  # the program exits: pyzmq no longer knows what libzmq has sent
+                parts[place] = largest = zmq.Frame(parts[place], track=True, copy=False)
         try:
-            self._routers[number].send_multipart(parts, zmq.NOBLOCK, copy=n_bytes < COPY_UNDER_BYTES)
+            self._routers[number].send_multipart(parts, zmq.NOBLOCK, copy=largest is None)
         except zmq.Again:
             return "full"
         except zmq.ZMQError as error:
@@ -229,7 +232,7 @@ class ZmqListener:
                 raise
             self._large.pop(peer, None)
             return "gone"
-        if n_bytes >= COPY_UNDER_BYTES:
+        if largest is not None:
             if peer not in self._large:  # forget the peers that have left
                 self._large = {other: held for other, held in self._large.items() if held and not held[-1][0].done}
             self._large.setdefault(peer, deque()).append((largest.tracker, n_bytes))

@@ -10,7 +10,7 @@ import warnings
 from collections.abc import Callable
 from pathlib import Path
 
-from sightglass.core.errors import SightglassError
+from sightglass.core.errors import SightglassError, TransportError
 from sightglass.core.resources import shortage
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Both, Listener, MemoryListener
@@ -120,7 +120,7 @@ class Endpoints:
             server_key=address.server,
             client_public=keys.public if keys else "",
             client_secret=keys.secret if keys else "",
-            beside=tuple(other.id for other in discovery.entries() if other.name == self._name),
+            beside=_namesakes(self._name),
         )
         discovery.register(entry, path)
         self._registered = path
@@ -138,3 +138,11 @@ class Endpoints:
             warnings.warn(message, RuntimeWarning, stacklevel=5)
             return
         self.connection_file, self.viewer_file = controller, viewer
+
+
+def _namesakes(name: str) -> tuple[str, ...]:
+    """Return the ids of the live runs of a name; none if the registry cannot be read now."""
+    try:
+        return tuple(other.id for other in discovery.entries() if other.name == name)
+    except TransportError:
+        return ()
