@@ -301,7 +301,8 @@ def test_a_view_may_be_taken_out_and_put_back_and_be_there_twice(page):
     expect(page.locator("#other > div")).to_have_attribute("data-theme", "dark")
     page.evaluate("document.body.prepend(kept)")
     expect(page.locator("#cell > div")).to_have_attribute("data-theme", "dark")
-    until(page, lambda: page.evaluate("model.lines[0].x.length") == 10)
+    # The steps begin again, so the line is drawn in two parts.
+    until(page, lambda: page.evaluate("model.lines.reduce((n, line) => n + line.x.length, 0)") == 10)
     assert page.evaluate("model.ink.text") == page.evaluate(
         "getComputedStyle(cell.firstChild).getPropertyValue('--muted').trim()"
     )

@@ -24,7 +24,7 @@ from pathlib import Path
 from typing import Any, Final
 
 import zmq
-import zmq.utils.garbage  # large messages need it; imported while Python exits, it would change the exit status of Ctrl-C
+import zmq.utils.garbage  # for large messages; imported while Python exits, it changes the exit status of Ctrl-C
 
 from sightglass.core.errors import TransportError, WireError
 from sightglass.core.private_file import write_private
