@@ -1,6 +1,6 @@
 """The first chart of a run of 10 million points, beside TensorBoard's of the same points: from the link to its pixels.
 
-Both servers begin anew in each round, and their files are in the system's cache. Ours is asked as soon as it answers;
+Both servers start cold in each round, and their files are in the system's cache. Ours is asked as soon as it answers;
 what it reads, it reads then. TensorBoard has its defaults: it draws 1,000 points that it chose at random, and shows
 what it has read so far, so it is asked after it has read the file, and the time that this takes is told apart.
 """
@@ -76,7 +76,7 @@ def rows(mine: list[dict[str, float]], others: list[dict[str, float]]) -> Iterat
         "  ours as a part of TensorBoard's, without its reading", [a["line_s"] / b["line_s"] for a, b in pairs], "", 0.3
     )
     both = [a["line_s"] / (b["line_s"] + b["read_s"]) for a, b in pairs]
-    yield told("  with its reading: both servers begin anew", both, "", 0.3)
+    yield told("  with its reading: both servers start cold", both, "", 0.3)
     yield Row("  spikes that are missing in ours, of 10", N_SPIKES - min(one["n_spikes"] for one in mine), "", 0)
     yield Row("  in TensorBoard's", N_SPIKES - max(one["n_spikes"] for one in others), "")
     yield Row("  our server's memory above its start", max(one["memory_mb"] for one in mine), "MB", 200)
@@ -175,7 +175,7 @@ def reading(folder: Path) -> Iterator[Row]:
 
 
 def make(ours: Path, theirs: Path) -> None:
-    """Write the same points as a run of ours and as a file of TensorBoard's."""
+    """Write the same points as one of our runs and as a file of TensorBoard's."""
     for folder in (ours, theirs):
         folder.mkdir()
     values = 0.1 * np.random.default_rng(0).normal(size=N_POINTS).astype(np.float32).astype(np.float64)

@@ -22,7 +22,7 @@ def write_private(path: Path, content: bytes) -> None:
         with os.fdopen(descriptor, "wb") as file:
             file.write(content)
         fresh.replace(path)
-    except BaseException:
+    except BaseException:  # an interrupt, too, leaves no secret behind
         with contextlib.suppress(OSError):
             fresh.unlink()
         raise
