@@ -7,6 +7,7 @@ https://github.com/google/leveldb/blob/main/doc/log_format.md
 from __future__ import annotations
 
 import json
+import os
 import struct
 import time
 from collections.abc import Iterator
@@ -40,6 +41,11 @@ class Offline:
 
     def series(self, tag: str, step: str = "step") -> list[tuple[Any, Any]]:
         return [(row[step], row[tag]) for row in self.rows if tag in row]
+
+
+def environment() -> dict[str, str]:
+    """Return the environment of another program: its runs live on in W&B's process of this one if it knows of it."""
+    return {name: value for name, value in os.environ.items() if name != "WANDB_SERVICE"}
 
 
 def read_all(folder: Path) -> list[Offline]:

@@ -84,7 +84,7 @@ class EventFileColumns:
     """
 
     def __init__(self, format: EventFormat, *, damage: Callable[..., None]) -> None:
-        """Start without series; `damage` is called for malformed events, see `framing.Scan.damage`."""
+        """Start without series; `damage` is called for malformed events, see `frame_scan.Scan.damage`."""
         self.format = format
         self.series: dict[Key, EventSeries] = {}
         self.plugins: dict[str, str] = {}

@@ -24,7 +24,8 @@ from sightglass.core.values import type_name
 from sightglass.storage.format import framing, tensor_proto
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries, BlockEntry
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
+from sightglass.storage.format.frame_scan import Scan
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile
 from sightglass.storage.format.protobuf import BYTES, spans
 from sightglass.storage.tensors import partial_read, slices
 
@@ -57,6 +58,7 @@ class EventFile:
         self.dialect = ""
         self.stored_as = ""  # that of a series is in `entries`
         self.number = 0
+        self.told: Mapping[str, Any] = {}
         named = mindspore.parse_name(path.name)
         self.rank = named[1] if named else 0
         self.started = float(named[0] if named else tensorboard.parse_name(path.name) or 0)
@@ -76,9 +78,14 @@ class EventFile:
             raise
 
     @property
+    def stale(self) -> bool:
+        """Whether the system no longer knows the file."""
+        return self._file.stale
+
+    @property
     def replaced(self) -> bool:
-        """Whether another file has its path now: these programs never compact one."""
-        return False
+        """Whether it has to be opened again: these programs never compact a file."""
+        return self._file.stale
 
     @property
     def damages(self) -> Sequence[Damage]:
@@ -98,6 +105,18 @@ class EventFile:
     def entries(self) -> Mapping[Key, BlockEntries]:
         """Return the blocks of each series."""
         return {key: series.entries for key, series in self._columns.series.items()}
+
+    def blocks(self) -> Mapping[Key, BlockEntries]:
+        """Return the blocks of each series: none of other programs holds several."""
+        return self.entries()
+
+    def sources(self, key: Key) -> tuple[Key, ...]:
+        """Return a series, if it is in the file."""
+        return (key,) if key in self._columns.series else ()
+
+    def revalidate(self) -> None:
+        """Learn how long the file is by now, if its writer has closed it."""
+        self._file.revalidate()
 
     def close(self) -> None:
         """Close the file."""

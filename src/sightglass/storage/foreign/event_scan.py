@@ -16,10 +16,13 @@ import numpy as np
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import DamagedError, WireError
 from sightglass.storage.format import framing
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile, Scan
+from sightglass.storage.format.frame_scan import Scan
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile
 from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_event
 
+from . import wandb_log
 from .scalar_events import Indexes
+from .wandb_log import WANDB_SUFFIX, check_header
 
 MAX_VERSION_BYTES: Final = 256  # writers' version records take about 50; trying every bit of these takes milliseconds
 WINDOW_BYTES: Final = 4 * 2**20  # tens of thousands of scalars at a time, in little memory
@@ -78,6 +81,8 @@ def file_dialect(path: Path) -> Dialect | None:
     """
     file = RandomAccessFile(path)
     try:
+        if path.suffix == WANDB_SUFFIX:
+            return "wandb" if check_header(bytes(file.read(0, wandb_log.HEADER_BYTES)), path) else None
         version = read_version(file)
         return None if version is None else version.dialect
     finally:

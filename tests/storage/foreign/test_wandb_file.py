@@ -1,0 +1,405 @@
+"""Offline runs of Weights & Biases: files that the package wrote, whole, growing, damaged; and odd ones made here."""
+
+from __future__ import annotations
+
+import json
+import math
+import random
+import shutil
+import struct
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Iterator, Sequence
+from pathlib import Path
+from typing import Any
+from zlib import crc32
+
+import numpy as np
+import pytest
+from tests.storage import wandb_files
+
+import sightglass as sg
+from sightglass.core.errors import DamagedError
+from sightglass.core.values import Figure, Histogram, Text
+from sightglass.storage import run_file
+from sightglass.storage.foreign.wandb_file import WandbFile
+from sightglass.storage.foreign.wandb_log import BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE
+from sightglass.storage.format.summary import bytes_field, varint_field
+from sightglass.storage.read.recording import Recording
+
+PROGRAM = Path(__file__).with_name("wandb_run.py")
+N_ROWS = 100
+PATIENCE_S = 90.0
+HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
+
+TAGS = {"loss", "count", "val/acc", "val/deep/x", "score", "nan", "inf", "mixed", "text", "big", "long"}
+"""Those whose values are numbers and texts."""
+PLACES = ["../secret.png", "/etc/hosts", "media/../../secret.png", "link.png", "a\\b", "pipe", ""]
+
+Values = dict[str, list[tuple[Any, ...]]]
+
+
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return the directory of a run that the package made."""
+    pytest.importorskip("wandb")
+    folder = tmp_path_factory.mktemp("made")
+    arguments = [sys.executable, PROGRAM, folder, str(N_ROWS)]
+    subprocess.run(arguments, env=wandb_files.environment(), check=True, capture_output=True, timeout=PATIENCE_S)
+    [directory] = folder.glob("wandb/offline-run-*")
+    return directory
+
+
+@pytest.fixture
+def run(made: Path) -> Iterator[Any]:
+    with sg.open(made) as opened:
+        yield opened
+
+
+# A log as the format describes it
+
+
+def item(path: Sequence[str], text: str, *, nested: bool = True) -> bytes:
+    keys = [part for name in path for part in bytes_field(2 if nested else 1, name.encode())]
+    return b"".join(map(bytes, bytes_field(1, *keys, *bytes_field(16, text.encode()))))
+
+
+def record(field: int, *body: bytes) -> bytes:
+    return b"".join(map(bytes, (varint_field(1, 7), *bytes_field(field, *body))))
+
+
+def row(step: int, values: dict[str, Any], *, nested: bool = True) -> bytes:
+    own = {"_step": step, "_timestamp": 1.7e9 + step}
+    items = [item([name], json.dumps(value), nested=nested) for name, value in (values | own).items()]
+    return record(2, *items, *bytes_field(2, varint_field(1, step)))
+
+
+def log(records: Sequence[bytes]) -> bytes:
+    data = HEAD
+    for whole in records:
+        left, kinds = whole, (FULL, FIRST)
+        while True:
+            room = BLOCK_BYTES - len(data) % BLOCK_BYTES
+            if room < HEADER_BYTES:
+                data += bytes(room)
+                room = BLOCK_BYTES
+            part, left = left[: room - HEADER_BYTES], left[room - HEADER_BYTES :]
+            chunk = bytes([kinds[bool(left)]]) + part
+            data += struct.pack("<IH", crc32(chunk), len(part)) + chunk
+            kinds = (LAST, MIDDLE)
+            if not left:
+                break
+    return data
+
+
+def placed(folder: Path, data: bytes) -> WandbFile:
+    path = folder / "run-made.wandb"
+    path.write_bytes(data)
+    return WandbFile(path)
+
+
+def plain(value: Any) -> Any:
+    """Return a value that equals itself only if all of it does, NaN included."""
+    match value:
+        case np.ndarray():
+            return (value.dtype.name, value.shape, value.tobytes())
+        case Histogram():
+            return (tuple(value.counts.tolist()), tuple(value.edges.tolist()))
+        case float() | np.floating():
+            return struct.pack("<d", float(value)) if value == value else "nan"
+        case np.bool_() | np.integer():
+            return value.item()
+    return value
+
+
+def values_of(file: WandbFile) -> Values:
+    """Return (step, wall time, value) of each record of each series; damaged ones are left out."""
+    found: Values = {}
+    for key, entries in file.entries().items():
+        for entry in entries:
+            try:
+                columns = file.load(entry)
+            except DamagedError:
+                continue
+            rows = zip(columns.steps.tolist(), columns.wall_times.tolist(), map(plain, columns.values), strict=True)
+            found.setdefault(key.tag, []).extend(rows)
+    return found
+
+
+# What the package wrote
+
+
+def test_all_numbers_and_texts_are_those_that_the_package_wrote(made: Path) -> None:
+    [path] = made.glob("*.wandb")
+    expected: Values = {}
+    for written in wandb_files._records(path.read_bytes()):
+        if written.WhichOneof("record_type") == "history":
+            values = {"/".join(one.nested_key): json.loads(one.value_json) for one in written.history.item}
+            for tag in TAGS & values.keys():
+                value = {"score": -0.0}.get(tag, values[tag])  # -0 is an integer to Python
+                value = float(value) if type(value) is int and tag != "big" else value
+                expected.setdefault(tag, []).append((written.history.step.num, values["_timestamp"], plain(value)))
+    found = values_of(WandbFile(path))
+    assert {tag: found[tag] for tag in TAGS} == expected
+    assert len(expected["loss"]) == N_ROWS + 2
+
+
+def test_values_of_other_types(run: Any) -> None:
+    weights = run.series("weights").at(N_ROWS + 1)
+    counts, edges = np.histogram(np.arange(100.0), bins=64)
+    assert (weights.counts.tolist(), weights.edges.tolist()) == (counts.tolist(), edges.tolist())
+    np.testing.assert_array_equal(run.series("matrix").at(N_ROWS + 1), np.eye(2))
+    assert run.series("matrix").at(N_ROWS + 1, "[1]").tolist() == [0, 1]
+    np.testing.assert_array_equal(run.series("list").at(N_ROWS), [1, 2.5])
+    one, several = run.series("one").at(N_ROWS + 2), run.series("several").at(N_ROWS + 2)
+    assert isinstance(one, Figure)
+    assert one.media_type == "image/png"
+    assert [type(figure) for figure in several] == [Figure, Figure]
+    assert several[0].data == one.data != several[1].data
+
+
+def test_what_the_run_says_of_itself(run: Any, made: Path) -> None:
+    assert (run.name, run.ended) == ("nice", True)
+    assert run.config == {"lr": 0.1, "optimizer": {"name": "adam", "betas": [0.9, 0.99]}, "late": "x"}
+    assert run.describe().state == "failed"
+    entry = run_file.run_at(made, alive=lambda _: False)
+    assert entry is not None
+    assert (entry.name, entry.state, entry.problem) == ("nice", "failed", "")
+    assert run_file.read_all(made)[0].config == run.config
+
+
+def test_console_summary_and_system_metrics(run: Any) -> None:
+    console = "\n".join(record.value.value for record in run.series("console/stdout"))
+    assert console == "first 1 line\n100 %\nlast"
+    assert [type(record.value) for record in run.series("console/stdout")] == [Text] * 3
+    assert [tag for tag in run.tags() if tag.startswith("summary/")] == ["summary/best"]
+    assert run.series("summary/best").columns().values.tolist() == [0.9]
+    assert len(run.series("system/memory_percent")) >= 1
+
+
+def test_values_that_cannot_be_shown_are_named(run: Any) -> None:
+    report = run.check()
+    assert report.intact
+    [file] = report.files
+    assert file.dialect == "wandb"
+    assert file.passed_over == {"artifact": 1, "html-file": 1, "list": 1, "null": 1, "table-file": 1}
+    assert "not shown: 1 x artifact, 1 x html-file, 1 x list, 1 x null, 1 x table-file" in str(report)
+
+
+def test_queries_and_tables(run: Any, made: Path) -> None:
+    assert run.stream("loss").to_arrays().values.tolist()[-2:] == [5, 6]
+    with sg.open(made.parent) as runs:
+        [answer] = runs.table(best='log.loss.max(per="run")')
+        assert (answer["run"], answer["best"]) == (made.name, 6)
+
+
+# Growing
+
+
+def test_a_growing_file_is_followed(made: Path, tmp_path: Path) -> None:
+    [path] = made.glob("*.wandb")
+    data, rng = path.read_bytes(), random.Random(0)
+    shutil.copytree(made / "files", tmp_path / "files")
+    file = placed(tmp_path, b"")
+    assert (file.torn, file.entries()) == (0, {})
+    size, seen = 0, 0
+    while size < len(data):
+        size = min(len(data), size + rng.choice((1, 3, 50, 400, 5_000, 40_000)))
+        (tmp_path / "run-made.wandb").write_bytes(data[:size])
+        file.refresh()
+        n = sum(len(rows) for rows in values_of(file).values())
+        assert n >= seen
+        seen = n
+        assert not file.damages
+    whole = WandbFile(path)
+    assert values_of(file) == values_of(whole)
+    assert (file.torn, file.told, file.passed_over) == (0, whole.told, whole.passed_over)
+    assert not file.refresh()
+
+
+def test_a_run_of_the_package_is_followed(tmp_path: Path) -> None:
+    pytest.importorskip("wandb")
+    arguments = [sys.executable, PROGRAM, tmp_path, str(N_ROWS), "wait"]
+    with subprocess.Popen(
+        arguments, env=wandb_files.environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
+    ) as program:
+        directory = wait_for(lambda: next(tmp_path.glob("wandb/offline-run-*/*.wandb"), None)).parent
+        with Recording(directory) as recording:
+
+            def n_rows() -> int:
+                recording.refresh()
+                return len(recording.series("loss")) if "loss" in recording.tags() else 0
+
+            assert wait_for(n_rows) <= N_ROWS + 2  # W&B writes blocks of 32 KiB
+            assert recording.info.ended is None
+            assert program.stdin is not None
+            program.stdin.write("\n")
+            program.stdin.close()
+            wait_for(lambda: n_rows() == N_ROWS + 2 and recording.info.ended)
+            assert recording.damages == []
+
+
+def wait_for(condition: Callable[[], Any]) -> Any:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s
+        time.sleep(0.05)
+    return found
+
+
+# Damage
+
+
+def mutate(data: bytes, rng: random.Random) -> bytes:
+    out = bytearray(data)
+    for _ in range(rng.choice((1, 1, 3))):
+        at, n = rng.randrange(len(out)), rng.choice((1, 4, 100, 10_000))
+        match rng.randrange(6):
+            case 0:
+                out[at] ^= 1 << rng.randrange(8)
+            case 1:
+                out[at : at + n] = rng.randbytes(min(n, len(out) - at))
+            case 2:
+                out[at : at + n] = bytes(min(n, len(out) - at))
+            case 3:
+                del out[at : at + n]
+            case 4:
+                out[at:at] = rng.randbytes(n)
+            case 5:
+                del out[max(1, at) :]
+    return bytes(out)
+
+
+def test_damaged_files_raise_nothing_and_show_no_wrong_value(made: Path, tmp_path: Path) -> None:
+    [path] = made.glob("*.wandb")
+    data, rng = path.read_bytes(), random.Random(1)
+    shutil.copytree(made / "files", tmp_path / "files")
+    right = {tag: {pick(tag, row) for row in rows} for tag, rows in values_of(WandbFile(path)).items()}
+    n_opened = 0
+    for _ in range(1_000):
+        mutated = mutate(data, rng)
+        try:
+            file = placed(tmp_path, mutated)
+        except DamagedError:
+            continue
+        n_opened += 1
+        for tag, rows in values_of(file).items():
+            assert {pick(tag, found) for found in rows} <= right[tag]
+        file.close()
+    assert n_opened > 900
+
+
+def pick(tag: str, found: tuple[Any, ...]) -> Any:
+    """Return what damage elsewhere does not change: what has no step or time of its own has that of the last row."""
+    return found[2] if tag.startswith("summary/") else found[1:] if tag.startswith(("system/", "console/")) else found
+
+
+def test_damage_costs_one_record(tmp_path: Path) -> None:
+    data = bytearray(log([row(step, {"loss": float(step), "pad": "x" * 500}) for step in range(400)]))
+    hurt = bytes(data).index(b'"' + b"x" * 500, 3 * BLOCK_BYTES)
+    data[hurt + 1] ^= 1
+    file = placed(tmp_path, bytes(data))
+    [damage] = file.damages
+    assert damage.offset <= hurt < damage.offset + damage.length
+    assert str(damage).startswith(f"{tmp_path / 'run-made.wandb'}, offset {damage.offset}, ")
+    steps = [step for step, _, _ in values_of(file)["loss"]]
+    assert len(steps) == 399
+    assert sorted({*range(400)} - {*steps}) == [next(i for i, step in enumerate(steps) if i != step)]
+
+
+@pytest.mark.parametrize("place", [4, 5])
+def test_a_wrong_length_costs_one_record(tmp_path: Path, place: int) -> None:
+    records = [row(step, {"loss": float(step)}) for step in range(50)]
+    before = len(log(records[:20]))
+    data = bytearray(log(records))
+    data[before + place] ^= 0x11
+    file = placed(tmp_path, bytes(data))
+    assert [step for step, _, _ in values_of(file)["loss"]] == [*range(20), *range(21, 50)]
+    assert [damage.offset for damage in file.damages] == [before]
+
+
+def test_other_files_are_refused(tmp_path: Path) -> None:
+    with pytest.raises(DamagedError, match="Expected a file of Weights & Biases"):
+        placed(tmp_path, b"something else")
+    with pytest.raises(DamagedError, match="Expected version 0 of W&B's log, got 1"):
+        placed(tmp_path, HEAD[:-1] + b"\1")
+
+
+# Odd records
+
+
+def test_rows_of_older_versions_are_read_alike(tmp_path: Path) -> None:
+    histogram = {"_type": "histogram", "values": [1, 2], "packedBins": {"min": -1, "size": 0.5, "count": 2}}
+    values = {"a": 1, "b": {"c": 2.5, "d": {"e": "x"}}, "h": histogram, "nothing": {}}
+    summary = record(3, item(["a"], "1", nested=False), item(["best"], "3", nested=False))
+    file = placed(tmp_path, log([row(3, values, nested=False), summary]))
+    found = {tag: rows[0][2] for tag, rows in values_of(file).items()}
+    numbers = {tag: struct.pack("<d", value) for tag, value in {"a": 1, "b/c": 2.5, "summary/best": 3}.items()}
+    assert found == {**numbers, "b/d/e": "x", "h": ((1, 2), (-1, -0.5, 0))}
+
+
+def test_keys_that_would_have_one_tag_are_two_series(tmp_path: Path) -> None:
+    both = record(2, item(["a/b"], "1"), item(["a", "b"], "2"))
+    file = placed(tmp_path, log([both]))
+    assert {tag: rows[0][2] for tag, rows in values_of(file).items()} == {
+        "a/b": plain(1.0),
+        "a/b (scalar)": plain(2.0),
+    }
+
+
+def test_numbers_stay_what_they_are(tmp_path: Path) -> None:
+    texts = ["1e-320", "-0", "-0.0", "NaN", "-Infinity", "9007199254740993", "100000000000000000000", "1e400", "7"]
+    file = placed(tmp_path, log([record(2, item(["a"], text), item(["b"], "1")) for text in texts]))
+    expected = [1e-320, -0.0, -0.0, math.nan, -math.inf, 9007199254740993, 1e20, math.inf, 7.0]
+    found = values_of(file)
+    assert [value for _, _, value in found["a"]] == list(map(plain, expected))
+    assert len(found["b"]) == len(texts)
+
+
+@pytest.mark.parametrize("text", ["1,2", "", "[1", '{"_type": 5}', "1 2", "tru", "-", "\x00"])
+def test_json_that_is_wrong_costs_its_record(tmp_path: Path, text: str) -> None:
+    good = row(1, {"a": 1.0})
+    file = placed(tmp_path, log([good, record(2, item(["a"], text), item(["b"], "1")), row(2, {"a": 2.0})]))
+    assert [(step, value) for step, _, value in values_of(file)["a"]] == [(1, plain(1.0)), (2, plain(2.0))]
+    assert len(file.damages) + sum(file.passed_over.values()) == 1
+
+
+@pytest.mark.parametrize("path", PLACES)
+def test_images_are_read_from_the_files_of_the_run_only(tmp_path: Path, path: str) -> None:
+    home = tmp_path / "run"
+    (home / "files").mkdir(parents=True)
+    (tmp_path / "secret.png").write_bytes(b"secret")
+    (home / "secret.png").write_bytes(b"secret")
+    (home / "files" / "link.png").symlink_to(tmp_path / "secret.png")
+    (home / "files" / "pipe").mkdir()
+    file = placed(home, log([row(1, {"one": {"_type": "image-file", "path": path}})]))
+    [[entry]] = file.entries().values()
+    with pytest.raises(DamagedError):
+        file.load(entry)
+    assert [damage.tag for damage in file.damages] == ["one"]
+
+
+def test_an_image_that_was_replaced_is_damage(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.png").write_bytes(b"other")
+    file = placed(tmp_path, log([row(4, {"one": {"_type": "image-file", "path": "a.png", "sha256": "0" * 64}})]))
+    [[entry]] = file.entries().values()
+    with pytest.raises(DamagedError, match=r"of 'one', step 4: The image file 'a\.png' is not the one that was logged"):
+        file.load(entry)
+
+
+def test_large_files_are_read_as_small_ones(tmp_path: Path) -> None:
+    """Records that continue over blocks and windows, in a file of several windows."""
+    rng, records = random.Random(3), []
+    for step in range(3_000):
+        values = {name: rng.random() for name in rng.sample("abcdefgh", 5)}
+        records.append(row(step, values | ({"long": "y" * rng.randrange(90_000)} if step % 100 == 0 else {})))
+    file = placed(tmp_path, log(records))
+    found = values_of(file)
+    assert [step for step, _, _ in found["long"]] == [*range(0, 3_000, 100)]
+    assert sum(len(found[name]) for name in "abcdefgh") == 15_000
+    assert not file.damages
+    for name in "abcdefgh":
+        steps = [step for step, _, _ in found[name]]
+        assert steps == sorted(set(steps))
