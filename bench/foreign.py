@@ -1,24 +1,36 @@
-"""Other programs' files: TensorBoard's scalars beside its own EventAccumulator, MindSpore's tensors; and exports."""
+"""Other programs' files: TensorBoard's scalars beside its own EventAccumulator, MindSpore's tensors; and exports.
+
+W&B's last release has no reader of its own offline files. Beside ours stands a plain one, made from the documented
+format as the earlier `wandb.sdk.internal.datastore` was: record by record, with `wandb`'s messages
+and the `json` module.
+"""
 
 from __future__ import annotations
 
+import json
+import struct
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
+from zlib import crc32
 
 import numpy as np
 
 from sightglass.storage.export.export import export
 from sightglass.storage.foreign import mindspore, tensorboard
+from sightglass.storage.foreign.wandb_file import WandbFile
+from sightglass.storage.foreign.wandb_log import BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE
 from sightglass.storage.format.framing import frame
-from sightglass.storage.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
+from sightglass.storage.format.protobuf import varint
+from sightglass.storage.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, bytes_field, encode_version
 from sightglass.storage.read.recording import Recording
 
 N_STEPS = 40_000
 N_TENSORS = 20
+N_ROWS = 1_000_000
 TAGS = ("loss", "accuracy", "lr", "grads/norm", "val/loss")
 BEGAN = 1_700_000_000.25
 
@@ -64,6 +76,96 @@ def theirs(folder: Path) -> list[Any]:
     return [np.array([(e.step, e.wall_time, e.value) for e in events.Scalars(tag)]) for tag in events.Tags()["scalars"]]
 
 
+def offline_records(rng: np.random.Generator) -> Iterator[bytes]:
+    """Yield what W&B writes for each row: two summaries, and the row, whose keys come in any order."""
+    names = ("loss", "accuracy", "lr", "_timestamp", "_runtime", "_step")
+    keys = {name: b"\x12" + bytes([len(name)]) + name.encode() + b"\x82\x01" for name in names}
+    own = (b"\x12\x06_wandb\x12\x07runtime\x82\x01\x011", b"\x0a\x08_runtime\x82\x01\x011")
+    runtime = record(3, b"".join(bytes(part) for item in own for part in bytes_field(1, item)))
+    orders = [rng.permutation(len(names)).tolist() for _ in range(64)]
+    for step in range(N_ROWS):
+        loss, accuracy = step / 7, 1 / (step + 3)
+        texts = [repr(number).encode() for number in (loss, accuracy, 1e-3, BEGAN + step, step / 100, step)]
+        items = b""
+        for i in orders[step % 64]:
+            body = keys[names[i]] + bytes([len(texts[i])]) + texts[i]
+            items += b"\x0a" + bytes([len(body)]) + body
+        number = b"\x08" + varint(step)
+        yield runtime
+        yield record(3, items)
+        yield record(2, items + b"\x12" + bytes([len(number)]) + number)
+
+
+def record(field: int, body: bytes) -> bytes:
+    return b"\x08\x07" + bytes([field << 3 | 2]) + varint(len(body)) + body
+
+
+def write_offline(path: Path, rng: np.random.Generator) -> None:
+    place = HEADER_BYTES
+    with path.open("wb") as file:
+        file.write(struct.pack("<4sHB", b":W&B", 0xBEE1, 0))
+        for left in offline_records(rng):
+            kinds = FULL, FIRST
+            while left:
+                room = BLOCK_BYTES - place % BLOCK_BYTES
+                if room < HEADER_BYTES:
+                    file.write(bytes(room))
+                    place, room = place + room, BLOCK_BYTES
+                part, left = left[: room - HEADER_BYTES], left[room - HEADER_BYTES :]
+                chunk = bytes([kinds[bool(left)]]) + part
+                file.write(struct.pack("<IH", crc32(chunk), len(part)) + chunk)
+                place, kinds = place + HEADER_BYTES + len(part), (LAST, MIDDLE)
+
+
+def read_plainly(path: Path) -> dict[str, Any]:
+    """Read an offline run as W&B's own reader did."""
+    from wandb.proto import wandb_internal_pb2
+
+    found: dict[str, list[tuple[int, float, float]]] = {}
+    with path.open("rb") as file:
+        file.read(HEADER_BYTES)
+        whole = b""
+        while len(header := file.read(HEADER_BYTES)) == HEADER_BYTES:
+            crc, length, kind = struct.unpack("<IHB", header)
+            data = file.read(length)
+            if crc32(data, crc32(bytes([kind]))) != crc:
+                raise ValueError(f"Expected another checksum at {file.tell()}")
+            whole += data
+            if kind in (FULL, LAST):
+                message = wandb_internal_pb2.Record()
+                message.ParseFromString(whole)
+                whole = b""
+                row = {
+                    item.key or "/".join(item.nested_key): json.loads(item.value_json) for item in message.history.item
+                }
+                for tag, value in row.items():
+                    if not tag.startswith("_"):
+                        found.setdefault(tag, []).append((message.history.step.num, row["_timestamp"], value))
+            left = BLOCK_BYTES - file.tell() % BLOCK_BYTES
+            if left < HEADER_BYTES:
+                file.read(left)
+    return {tag: np.array(rows) for tag, rows in found.items()}
+
+
+def read_offline(path: Path) -> list[Any]:
+    file = WandbFile(path)
+    try:
+        return [file.load(entry) for entries in file.entries().values() for entry in entries]
+    finally:
+        file.close()
+
+
+def measure_wandb(path: Path, rng: np.random.Generator) -> Iterator[tuple[str, float, str, float | None]]:
+    write_offline(path, rng)
+    mine = seconds(lambda: read_offline(path), 1)
+    yield "1M rows of 3 numbers of a W&B run, from file to arrays", mine, "s", None
+    if find_spec("wandb") is not None:
+        import wandb.proto.wandb_internal_pb2  # noqa: F401
+
+        plainly = seconds(lambda: read_plainly(path), 1)
+        yield "  as a part of what a plain reader with W&B's messages takes", mine / plainly, "", 0.2
+
+
 def measure() -> Iterator[tuple[str, float, str, float | None]]:
     rng = np.random.default_rng(0)
     with tempfile.TemporaryDirectory(prefix="sgb") as name:
@@ -76,6 +178,7 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
             import tensorboard.backend.event_processing.event_accumulator  # noqa: F401
 
             yield "  as a part of what its EventAccumulator takes", mine / seconds(lambda: theirs(logs), 1), "", 0.2
+        yield from measure_wandb(Path(name, "run-made.wandb"), rng)
         yield (
             "open a MindSpore file of 160 MB of tensors",
             seconds(lambda: Recording(summaries).close()) * 1000,

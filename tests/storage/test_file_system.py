@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import errno
+import gc
 import os
+import shutil
 import subprocess
 import sys
+from io import FileIO
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 import sightglass as sg
-from sightglass.storage.file_system import LOCAL, exists, written_aside
+from sightglass.storage.file_system import LOCAL, LocalFile, exists, written_aside
+from sightglass.storage.format import index
 
 
 def test_a_second_name_is_given_only_where_none_is(tmp_path: Path) -> None:
@@ -79,6 +84,24 @@ def test_a_file_stays_open_until_the_program_has_ended_its_runs(tmp_path: Path) 
     assert (tmp_path / "file").read_bytes() == b"last"
 
 
+def test_a_file_that_nobody_closed_fails_silently(tmp_path: Path) -> None:
+    """On a file system in a network, closing can fail."""
+
+    class Gone(FileIO):
+        def close(self) -> None:
+            super().close()
+            raise OSError(errno.ENOTCONN, os.strerror(errno.ENOTCONN))
+
+    (tmp_path / "file").touch()
+    with pytest.MonkeyPatch.context() as patch:
+        told: list[Any] = []
+        patch.setattr(sys, "unraisablehook", told.append)
+        file = LocalFile(Gone(tmp_path / "file"))
+        del file
+        gc.collect()
+        assert [one for one in told if "finalize" in repr(one.object)] == []
+
+
 @pytest.mark.parametrize("make", [os.mkfifo, os.mkdir, lambda path: os.symlink("/dev/zero", path)])
 def test_only_regular_files_are_opened(tmp_path: Path, make: Any) -> None:
     """A pipe would block its reader; a device may never end."""
@@ -99,3 +122,29 @@ def test_private_files_are_nobody_else_s(tmp_path: Path) -> None:
     modes = {path.stat().st_mode & 0o777 for path in run.directory.iterdir()}
     assert (modes, run.directory.stat().st_mode & 0o777) == ({0o600}, 0o700)
     assert {path.stat().st_mode & 0o777 for path in open_run.directory.iterdir()} == {0o644}
+
+
+@pytest.mark.parametrize("mode", [0o600, 0o640, 0o644])
+def test_an_index_can_be_read_by_those_who_can_read_its_file(
+    tmp_path: Path, mode: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It has the tags and queries of the file."""
+    monkeypatch.setattr(index, "MIN_FRAMES", 1)
+    with sg.init("x", files=sg.Files(into=tmp_path)) as run:
+        run.log({"loss": 1.0})
+    [path] = tmp_path.glob("*.sgr")
+    path.chmod(mode)
+    usual = os.umask(0)
+    try:
+        sg.open(tmp_path).close()
+    finally:
+        os.umask(usual)
+    assert (tmp_path / f"{path.name}.index").stat().st_mode & 0o777 == mode
+
+
+def test_a_file_like_another_is_never_open_to_more_users(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(shutil, "copymode", lambda *_: None)  # somebody looks before it is done
+    like = tmp_path / "like"
+    like.touch(0o600)
+    LOCAL.create(tmp_path / "fresh", like=like).close()
+    assert (tmp_path / "fresh").stat().st_mode & 0o777 == 0o600

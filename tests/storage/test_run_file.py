@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 from pathlib import Path
 from typing import Any
 
@@ -67,6 +68,25 @@ def test_what_processes_say_is_put_together(tmp_path: Path) -> None:
 class Odd:
     def __str__(self) -> str:
         return "odd \udc80"
+
+
+class Leaves:
+    """An object that ends the program wherever it is asked."""
+
+    def _leave(self, *_: object) -> Any:
+        sys.exit(3)
+
+    __str__ = __repr__ = item = _leave
+    shape = property(_leave)
+
+
+def test_an_object_that_raises_costs_its_own_text(tmp_path: Path) -> None:
+    described = {"controls": {"lr": {"value": Leaves()}}, "n_clients": 2}
+    path = create(tmp_path, msgspec.structs.replace(RUN, described=described))
+    assert json.loads(path.read_text())["described"] == {
+        "controls": {"lr": {"value": "unreadable: SystemExit: 3"}},
+        "n_clients": 2,
+    }
 
 
 def test_any_configuration_can_be_written(tmp_path: Path) -> None:

@@ -10,6 +10,7 @@
 from __future__ import annotations
 
 import contextlib
+import math
 import warnings
 from collections import deque
 from collections.abc import Callable
@@ -98,6 +99,10 @@ class DeliveryQueue(Generic[T]):
         if self._used and not self._closed:
             self._settling = True
             self._check(self._worker.flush(timeout_s), timeout_s)
+
+    def wait(self, timeout_s: float | None) -> bool:
+        """Wait until every item is delivered, and return whether it is; raises nothing."""
+        return not self._used or self._ended or self._worker.flush(math.inf if timeout_s is None else timeout_s)
 
     def close(self, timeout_s: float) -> None:
         """Deliver what is left, and end; closing twice does nothing. Errors as in `flush`."""

@@ -19,6 +19,11 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Protocol
 
+try:
+    import fcntl
+except ImportError:  # Windows
+    fcntl = None  # type: ignore[assignment]
+
 if TYPE_CHECKING:  # it loads NumPy, and a list of runs does without
     from sightglass.core.codec import Buffer
 
@@ -97,6 +102,9 @@ class FileSystem(Protocol):
     def free_bytes(self, directory: Path) -> int:
         """Return how many more bytes fit."""
 
+    def lock(self, path: Path, *, shared: bool = False) -> File | None:
+        """Lock a file until it is closed or the process ends; `None` if another one has locked it."""
+
 
 class LocalFile:
     """An open file of this machine, closed when it is no longer referenced."""
@@ -106,7 +114,7 @@ class LocalFile:
     def __init__(self, file: FileIO) -> None:
         """Take over an open file."""
         self._file = file
-        weakref.finalize(self, file.close).atexit = file.readable()  # a run writes until the program has ended
+        weakref.finalize(self, _close, file).atexit = file.readable()  # a run writes until the program has ended
 
     def status(self) -> FileStatus:
         """Return what is known of it now."""
@@ -141,6 +149,10 @@ class LocalFile:
         """Wait until what was written is on the disk."""
         os.fsync(self._file.fileno())
 
+    def fileno(self) -> int:
+        """Return its descriptor."""
+        return self._file.fileno()
+
     def close(self) -> None:
         """Close the file. Calling it again does nothing."""
         self._file.close()
@@ -162,7 +174,12 @@ class LocalFileSystem:
 
     def create(self, path: Path, *, like: Path | None = None) -> LocalFile:
         """Create a file for appending, if possible with the permissions of another; it must not exist."""
-        file = LocalFile(FileIO(path, "x", opener=_append_privately if self.private else _append))
+        mode = 0o600 if self.private or like is not None else 0o666  # never wider than `like`, for no moment
+
+        def append(path: str, flags: int) -> int:
+            return os.open(path, flags | os.O_APPEND, mode)
+
+        file = LocalFile(FileIO(path, "x", opener=append))
         if like is not None:
             with contextlib.suppress(OSError):
                 shutil.copymode(like, path)
@@ -204,6 +221,24 @@ class LocalFileSystem:
         """Return how many more bytes fit."""
         return shutil.disk_usage(directory).free
 
+    def lock(self, path: Path, *, shared: bool = False) -> LocalFile | None:
+        """Lock a file until it is closed or the process ends; `None` if another one has locked it.
+
+        The lock belongs to the open file, so reading the file and closing it elsewhere in the process keeps it.
+        """
+        if fcntl is None:
+            raise OSError(errno.ENOTSUP, "There are no locks here", str(path))
+        file = LocalFile(FileIO(path, "r+", opener=open_regular))
+        try:
+            fcntl.flock(file.fileno(), fcntl.LOCK_NB | (fcntl.LOCK_SH if shared else fcntl.LOCK_EX))
+        except BlockingIOError:
+            file.close()
+            return None
+        except OSError:
+            file.close()
+            raise
+        return file
+
 
 LOCAL: Final = LocalFileSystem()
 
@@ -222,7 +257,9 @@ def exists(files: FileSystem, path: Path) -> bool:
 
 
 @contextlib.contextmanager
-def written_aside(files: FileSystem, path: Path, buffers: Sequence[Buffer], *, sync: bool) -> Iterator[Path]:
+def written_aside(
+    files: FileSystem, path: Path, buffers: Sequence[Buffer], *, sync: bool, like: Path | None = None
+) -> Iterator[Path]:
     """Write a whole file beside a path, for the caller to link or to replace; what is left of it is removed at the end.
 
     Args:
@@ -231,6 +268,7 @@ def written_aside(files: FileSystem, path: Path, buffers: Sequence[Buffer], *, s
         buffers: What is in the file.
         sync: Whether to wait until the file is on the disk: if the machine fails after a rename, some file systems have
             the new name of a file without its bytes.
+        like: The file whose permissions it has.
 
     Raises:
         OSError: It cannot be written.
@@ -239,7 +277,7 @@ def written_aside(files: FileSystem, path: Path, buffers: Sequence[Buffer], *, s
     with contextlib.suppress(FileNotFoundError):
         files.remove(aside)  # of a process with the same number, which was killed; it may be another name of the file
     try:
-        file = files.create(aside)
+        file = files.create(aside, like=like)
         try:
             left = memoryview(b"".join(buffers))
             while left:
@@ -252,6 +290,30 @@ def written_aside(files: FileSystem, path: Path, buffers: Sequence[Buffer], *, s
     finally:
         with contextlib.suppress(OSError):
             files.remove(aside)
+
+
+def names_in(directory: str | os.PathLike[str]) -> list[str]:
+    """Return the names in a directory, sorted, without links that lead out of it.
+
+    Who may write into a folder of runs could otherwise show others whatever the reader of the folder may read. The
+    directory itself may be a link: who names it means it.
+
+    Raises:
+        OSError: It cannot be listed.
+    """
+    with os.scandir(directory) as entries:
+        return sorted(entry.name for entry in entries if not leads_out(entry))
+
+
+def leads_out(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry of a directory is a link that leads out of it."""
+    try:
+        if not entry.is_symlink():
+            return False
+        home = os.path.realpath(os.path.dirname(entry.path) or ".")
+        return os.path.commonpath([home, os.path.realpath(entry.path)]) != home
+    except (OSError, ValueError):  # such as another drive
+        return True
 
 
 def open_regular(path: str, flags: int) -> int:
@@ -268,12 +330,9 @@ def open_regular(path: str, flags: int) -> int:
     return descriptor
 
 
-def _append(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_APPEND, 0o666)
-
-
-def _append_privately(path: str, flags: int) -> int:
-    return os.open(path, flags | os.O_APPEND, 0o600)
+def _close(file: FileIO) -> None:
+    with contextlib.suppress(OSError):  # of a network that is gone; nobody is there to be told
+        file.close()
 
 
 def _status(status: os.stat_result) -> FileStatus:

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import threading
 import time
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Final
 
-from .file_system import LOCAL, FileSystem, exists
-from .run_file import RunFile, create, write
+from .file_system import LOCAL, File, FileSystem, exists
+from .run_file import OWN_NAME, RunFile, create, read, write
 
+LOCK_ATTEMPTS: Final = 100  # another process looks at a new file for some microseconds
 MAX_NAME_BYTES: Final = 150
 """Of a run's name in that of its directory: file systems allow 255 bytes, with date and counter."""
 
@@ -77,6 +80,8 @@ class RunDirectory:
         self._moved = moved
         self._files = files
         self._file: Path | None = None
+        self._held: File | None = None
+        self._warned = False
         self._lock = threading.RLock()
 
     def open(self) -> Path:
@@ -95,7 +100,24 @@ class RunDirectory:
                     self._moved(self.path)
             if self._file is None or not exists(self._files, self._file):
                 self._file = create(self.path, self._about(), self._files)
+                self._held = _held(self._file, self._files)  # before the look: of two, one at least sees the other
+                self.warn_of_others()
             return self.path
+
+    def warn_of_others(self) -> None:
+        """Warn, once, if another process is writing records of the same rank into the directory."""
+        mine = self._about()
+        found = [] if self._warned else others(self.path, mine, self._files)
+        if not found:
+            return
+        self._warned = True
+        who = ", ".join(f"process {other.pid} on {other.host or 'another machine'}" for other in found)
+        message = (
+            f"{self.path} is also written by {who}, as rank {mine.rank}. All records are kept: a series has those of "
+            "one process after the other. Give each process a directory or a rank of its own"
+        )
+        with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
+            warnings.warn(message, RuntimeWarning, stacklevel=4)
 
     def end(self, about: Callable[[], RunFile]) -> None:
         """Write how the run ended, if anything was written.
@@ -105,3 +127,32 @@ class RunDirectory:
         """
         if self._file is not None:
             write(self._file, about(), self._files)
+        if self._held is not None:
+            self._held.close()
+
+
+def others(path: Path, mine: RunFile, files: FileSystem = LOCAL) -> list[RunFile]:
+    """Return the processes that are writing into a run directory as the same rank: they hold locks on their files."""
+    found = []
+    with contextlib.suppress(OSError):
+        names = [name for name in files.names(path) if OWN_NAME.fullmatch(name)]
+        for name in names:
+            run = read(path / name)
+            if run is not None and run.id != mine.id and run.rank == mine.rank and run.ended is None:
+                with contextlib.suppress(OSError):  # a file system without locks does not say
+                    lock = files.lock(path / name, shared=True)
+                    if lock is None:
+                        found.append(run)
+                    else:
+                        lock.close()
+    return found
+
+
+def _held(path: Path, files: FileSystem) -> File | None:
+    """Lock the file of this process, so that others see that it lives; `None` where that cannot be done."""
+    with contextlib.suppress(OSError):
+        for _ in range(LOCK_ATTEMPTS):
+            lock = files.lock(path)
+            if lock is not None:
+                return lock
+    return None

@@ -22,9 +22,11 @@ from typing import Any, Final, Literal
 
 import msgspec
 
-from sightglass.core.guarded import message
+from sightglass.core.guarded import FAILURES, LostValue, message
 
-from .file_system import LOCAL, FileSystem, open_regular, written_aside
+from .file_system import LOCAL, FileSystem, leads_out, names_in, open_regular, written_aside
+from .foreign.wandb_log import WANDB_SUFFIX
+from .foreign.wandb_run import read_told
 
 State = Literal["running", "ended", "failed", "terminated"]
 Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded"]
@@ -42,8 +44,9 @@ WRITING_S: Final = 150.0
 ELSEWHERE_S: Final = 600.0  # longer than runs usually pause between two records, or file systems delay a write
 
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
-FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents")
+FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents|\.wandb$")
 FOREIGN_START: Final = re.compile(r"(?:summary|tfevents)\.(\d{9,11})\b")  # in seconds since the Unix epoch
+EVENT_FILES: Final = "tensorboard"  # the folder in a run directory for a copy of its records, which is not a run
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 
 
@@ -154,11 +157,18 @@ def _plain(value: Any, depth: int = 0) -> Any:
         return {_plain(str(key)): _plain(item, depth + 1) for key, item in value.items()}
     if isinstance(value, list | tuple | set | frozenset):
         return [_plain(item, depth + 1) for item in value]
+    try:
+        return _plain(_leaf(value), depth)
+    except FAILURES as error:  # an array may be an object of the program
+        return str(LostValue(message(error)))
+
+
+def _leaf(value: Any) -> bool | float | str:
     if hasattr(value, "item") and not getattr(value, "shape", None):  # a number of an array library
         with contextlib.suppress(TypeError, ValueError, RuntimeError):
             item = value.item()
-            return _plain(item, depth + 1) if type(item) in (bool, int, float) else str(item)
-    return _plain(str(value))
+            return item if type(item) in (bool, int, float) else str(item)
+    return str(value)
 
 
 def read(path: Path) -> RunFile | None:
@@ -191,11 +201,25 @@ def _fields() -> tuple[msgspec.structs.FieldInfo, ...]:
 def read_all(directory: Path) -> list[RunFile]:
     """Read the files of all processes that wrote into a run directory, the earliest first."""
     try:
-        names = sorted(name for name in os.listdir(directory) if OWN_NAME.fullmatch(name))
+        names = [name for name in names_in(directory) if _tells(name)]
     except OSError:
         return []
-    files = [run for name in names if (run := read(directory / name)) is not None]
+    files = [run for name in names if (run := _read_any(directory / name)) is not None]
     return sorted(files, key=lambda run: run.started)
+
+
+def _tells(name: str) -> bool:
+    """Return whether a file says what its run is, by its name."""
+    return bool(OWN_NAME.fullmatch(name)) or name.endswith(WANDB_SUFFIX)
+
+
+def _read_any(path: Path) -> RunFile | None:
+    if path.suffix != WANDB_SUFFIX:
+        return read(path)
+    with contextlib.suppress(OSError):
+        told = read_told(path)
+        return RunFile(**told) if told else None
+    return None
 
 
 def together(files: Iterable[RunFile], *, rank: int | None = None) -> RunFile:
@@ -227,7 +251,7 @@ _cached: dict[str, tuple[int, int, RunFile | None]] = {}
 def runs_in(folder: Path, *, alive: Callable[[str], bool]) -> list[RunEntry]:
     """List the runs in a folder, and the folder itself if it is one, the newest first.
 
-    A run is a directory that has a `run.json` or record files: ours, MindSpore's or TensorBoard's, by their names.
+    A run is a directory that has a `run.json` or record files, ours or other programs', by their names.
 
     Args:
         folder: Searched up to `MAX_DEPTH` directories deep; links to directories are not followed.
@@ -245,7 +269,7 @@ def run_at(path: Path, *, alive: Callable[[str], bool]) -> RunEntry | None:
 def is_run(path: Path) -> bool:
     """Return whether a directory is a run."""
     try:
-        return any(_kind(name) for name in os.listdir(path))
+        return any(map(_kind, names_in(path)))
     except OSError:
         return False
 
@@ -264,18 +288,19 @@ def _kind(name: str) -> str:
 
 
 def walk(folder: str | os.PathLike[str], depth: int = MAX_DEPTH) -> Iterator[tuple[str, list[os.DirEntry[str]]]]:
-    """Yield each directory with its files."""
+    """Yield each directory with its files, without links that lead out of it, and without copies of a run's records."""
     try:
         with os.scandir(folder) as scan:
             entries = list(scan)
     except OSError:
         return
     files = []
+    copies = EVENT_FILES if any(OWN_NAME.fullmatch(entry.name) for entry in entries) else ""
     for entry in entries:
         with contextlib.suppress(OSError):
             if not entry.is_dir(follow_symlinks=False):
-                files.append(entry)
-            elif depth and not entry.name.startswith("."):
+                files += [] if leads_out(entry) else [entry]
+            elif depth and not entry.name.startswith(".") and entry.name != copies:
                 yield from walk(entry.path, depth - 1)
     yield os.fspath(folder), files
 
@@ -314,7 +339,7 @@ def _own_files(files: list[os.DirEntry[str]]) -> list[RunFile]:
     """Read the files of the run's processes, the earliest first."""
     own = []
     for file in files:
-        if _kind(file.name) == "run":
+        if _tells(file.name):
             with contextlib.suppress(OSError):
                 run = _read_cached(file.path, os.stat(file.path))
                 own += [run] if run is not None else []
@@ -351,5 +376,5 @@ def _read_cached(path: str, status: os.stat_result) -> RunFile | None:
     if known is None or known[:2] != stamp:
         if len(_cached) >= MAX_CACHED:
             _cached.clear()
-        known = _cached[path] = (*stamp, read(Path(path)))
+        known = _cached[path] = (*stamp, _read_any(Path(path)))
     return known[2]

@@ -77,7 +77,7 @@ class WandB:
             "W&B", self._deliver, settle=lambda: self._log_rows(commit=not _sets_steps(run)), end=self._end
         )
         atexit.register(self._at_exit)  # registered after W&B's own, so it runs before W&B ends its runs
-        _before_finish(run, self._finish_first)
+        before_finish(run, self._finish_first)
 
     @classmethod
     def begin(cls, **options: Any) -> WandB:
@@ -287,7 +287,7 @@ def load() -> Any:
     return wandb
 
 
-def _before_finish(run: Any, call: Callable[[], None]) -> None:
+def before_finish(run: Any, call: Callable[[], None]) -> None:
     """Have a function called when a W&B run is about to finish, while it still takes rows.
 
     W&B's hook for this is private, and its setter replaces the hooks of others; so append, or wrap what ends the run.

@@ -492,7 +492,7 @@ def test_the_command_opens_folders_of_runs(record: Callable[..., Recording], tmp
     for run in ("one", "two"):
         record(("a", columns(np.arange(3.0))), ("b", columns(np.arange(2.0))), run=run)
 
-    folder = CliRunner().invoke(main, ["open", str(tmp_path)])
+    folder = CliRunner().invoke(main, ["open", str(tmp_path), "--no-header"])
     tag = CliRunner().invoke(main, ["open", str(tmp_path), "a", "--json"])
     wrong = CliRunner().invoke(main, ["open", str(tmp_path), "c"])
 

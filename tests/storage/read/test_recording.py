@@ -70,7 +70,7 @@ class Written:
             first = self._indexes.get(place, 0) if index is None else index
             self._indexes[place] = first + len(steps)
             columns = Columns(
-                index=first, steps=steps, wall_times=steps + 0.5,
+                index=first, steps=steps, wall_times=started + steps / 1e6,
                 values=steps + started / 1000 if values is None else values,
                 ordinals=np.arange(first, first + len(steps)) if ordinals is None else np.asarray(ordinals),
             )  # fmt: skip
@@ -305,7 +305,7 @@ def test_a_series_says_what_it_is(written: Written) -> None:
             "loss", 2, 2, "float32[3, 4]", "", 7,
         )  # fmt: skip
         assert repr(series) == "<Series 'loss', 2 records of float32[3, 4]>"
-        assert series.wall_times.tolist() == [0.5, 1.5]
+        assert series.wall_times.tolist() == [1.0, 1.000001]
 
 
 def test_rows_are_read_by_number(written: Written) -> None:
@@ -368,7 +368,7 @@ def test_steps_of_large_arrays_are_told_without_reading_them(written: Written, m
         real = store_module.SegmentReader._load
         monkeypatch.setattr(store_module.SegmentReader, "_load", lambda *args: n_read.append(1) or real(*args))
         assert series.steps.tolist() == [0, 1, 2, 3, 4, 7.5, 9]
-        assert series.wall_times.tolist() == [0.5, 1.5, 2.5, 3.5, 4.5, 8.0, 9.5]
+        assert series.wall_times.tolist() == [1 + step / 1e6 for step in (0, 1, 2, 3, 4, 7.5, 9)]
         assert len(n_read) == 1
 
 

@@ -23,7 +23,8 @@ from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format import block
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntry
-from sightglass.storage.format.framing import RandomAccessFile, Scan
+from sightglass.storage.format.frame_scan import Scan
+from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.format.protobuf import walk
 from sightglass.storage.write import compact, rotation, segment
 from sightglass.storage.write.rotation import Segments

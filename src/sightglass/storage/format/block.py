@@ -27,7 +27,7 @@ from .framing import checksum
 from .protobuf import BYTES, FIXED64, key
 from .tensor_proto import DATA_TYPES, DTYPES, check_sizes, from_raw, itemsize, raw
 
-Kind = Literal["logged", "stream", "groups", "commands", "snapshot"]
+Kind = Literal["logged", "stream", "groups", "commands", "snapshot", "wide"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
 BLOCK: Final = 1001
@@ -88,8 +88,8 @@ class Key:
 
     Attributes:
         kind: "logged" under a tag, the records of a query ("stream"), the ends of groups of an event, the commands
-            ("commands"), the snapshots of an event.
-        tag: Its name; of "groups" and "snapshot" the event.
+            ("commands"), the snapshots of an event. "wide" blocks hold records of many logged series, see `wide`.
+        tag: Its name; of "groups" and "snapshot" the event; of "wide" blocks the names of all series, as JSON.
         query: The canonical text of a stream's query, else empty.
     """
 
@@ -125,7 +125,8 @@ def encode(key: Key, columns: Columns, *, segment: int, since: int = 0, n_missed
     """
     n, steps, walls, ordinals = len(columns), columns.steps, columns.wall_times, columns.ordinals
     first = columns.index if ordinals is None else int(ordinals[0])
-    texts = [text.encode("utf-8", "surrogatepass") for text in (key.tag, key.query, _type(columns.values))]
+    type_ = _type(columns.values[:, 0] if key.kind == "wide" else columns.values)  # of each series
+    texts = [text.encode("utf-8", "surrogatepass") for text in (key.tag, key.query, type_)]
     place = HEAD_BYTES + sum(map(len, texts))
     parts: list[Buffer] = [b"", *texts]
     codes, offsets, n_dims = [], [], 0
@@ -220,6 +221,11 @@ def _distance(column: Array) -> int | None:
 def is_block(payload: Buffer) -> bool:
     """Return whether an event is a block, from its beginning."""
     return len(payload) >= CHECKED and payload[0] == WALL_KEY and payload[9:11] == key(BLOCK, BYTES)
+
+
+def n_rows(payload: Buffer) -> int:
+    """Return how many records a block says to have in each series."""
+    return int(_HEAD.unpack_from(payload)[7])
 
 
 def decode(payload: memoryview) -> Columns:

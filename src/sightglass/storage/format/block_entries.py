@@ -15,11 +15,12 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.codec import Buffer
-from sightglass.core.errors import DamagedError
+from sightglass.core.errors import DamagedError, WireError
 
 from . import block
 from .block import COUNTS, EXTENTS, HEAD, HEAD_BYTES, KINDS, MAX_ROWS, MIN_ROW_BYTES, Key
 from .framing import crc32c, unmasked
+from .wide import columns_of
 
 ROW: Final = np.dtype(
     [(name, "<i8") for name in ("offset", "length", "type", *COUNTS)] + [(name, "<f8") for name in EXTENTS]
@@ -243,7 +244,9 @@ class Heads:
                 texts.append(names[place : place + size].decode("utf-8", "surrogatepass"))
                 place += size
             key = Key(kind=KINDS[head["kind"]], tag=texts[0], query=texts[1])
-        except (UnicodeDecodeError, IndexError):
+            if key.kind == "wide":
+                columns_of(key)
+        except (UnicodeDecodeError, IndexError, WireError):
             return -1
         type_ = self._types.setdefault(texts[2], len(self.types))
         if type_ == len(self.types):
@@ -251,6 +254,13 @@ class Heads:
         series = self.series.setdefault(key, len(self.series))
         self.named.append(Named(int(head["segment"]), key, series, type_))
         return self._numbers.setdefault(names, len(self.named) - 1)
+
+
+def head_length(beginning: Buffer) -> int:
+    """Return how long the head of a block is, with its texts, from its first `HEAD_BYTES`, if it is a block."""
+    if len(beginning) < HEAD_BYTES:
+        return HEAD_BYTES
+    return HEAD_BYTES + int(sum(_TEXTS.unpack_from(beginning, block.NAMES + 1)))
 
 
 def heads_at(window: bytes, starts: npt.NDArray[np.int64]) -> IndexRows:

@@ -21,11 +21,13 @@ import msgspec
 import numpy as np
 
 from sightglass.core.codec import Buffer
+from sightglass.core.errors import WireError
 from sightglass.storage.file_system import written_aside
 
 from .block import COUNTS, KINDS, MIN_ROW_BYTES, Key
 from .block_entries import MAX_COUNT, ROW, BlockEntries, IndexRows
 from .framing import FOOTER_BYTES, HEADER_BYTES, Damage, RandomAccessFile, checksum
+from .wide import columns_of
 
 MAGIC: Final = b"SGINDEX2"
 MIN_FRAMES: Final = 512  # fewer are scanned in a millisecond or two
@@ -98,7 +100,7 @@ def read(file: RandomAccessFile) -> Index | None:
         found = RandomAccessFile(path_of(file.path), file.files)
         n_bytes = found.size()
         return _decode(found.read(0, n_bytes), file) if n_bytes <= MAX_INDEX_BYTES else None
-    except (OSError, msgspec.MsgspecError, struct.error, ValueError, OverflowError, MemoryError):
+    except (OSError, msgspec.MsgspecError, WireError, struct.error, ValueError, OverflowError, MemoryError):
         return None
 
 
@@ -120,6 +122,8 @@ def _decode(data: memoryview, file: RandomAccessFile) -> Index | None:
         if series.kind not in KINDS or series.n < 1:
             return None
         key = Key(kind=series.kind, tag=series.tag, query=series.query)
+        if key.kind == "wide":
+            columns_of(key)
         entries[key] = BlockEntries(key, (), rows[place : place + series.n])
         place += series.n
     damages = [
@@ -178,6 +182,7 @@ def write(
     length = struct.pack("<I", len(encoded))
     whole: list[Buffer] = [MAGIC, struct.pack("<I", checksum(length, encoded, *rows)), length, encoded, *rows]
     target = path_of(file.path)
-    with contextlib.suppress(OSError), written_aside(file.files, target, whole, sync=False) as aside:
+    aside = written_aside(file.files, target, whole, sync=False, like=file.path)  # it has the file's tags and queries
+    with contextlib.suppress(OSError), aside as path:
         if file.is_at(file.path):
-            file.files.replace(aside, target)
+            file.files.replace(path, target)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 
 from sightglass.core.errors import DamagedError
@@ -11,6 +11,7 @@ from sightglass.storage import run_file
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
+from sightglass.storage.format.wide import columns_of
 
 from .record_file import RecordFile
 from .recording import Open, open_part
@@ -50,13 +51,14 @@ class FileReport:
 
     Attributes:
         path: The file.
-        dialect: Which program wrote it: "sightglass", "mindspore" or "tensorboard"; empty if that is unknown.
+        dialect: Which program wrote it: "sightglass", "mindspore", "tensorboard" or "wandb"; empty if that is unknown.
         n_bytes: How long it is.
         n_frames: How many blocks, or events, it has.
         n_rows: How many intact records each series has.
         torn: How many bytes at its end are not a whole frame.
         damages: The damaged bytes.
         gaps: The missing records.
+        passed_over: How many values cannot be shown, by what they are.
         refused: Why it was not read, or empty.
     """
 
@@ -68,6 +70,7 @@ class FileReport:
     torn: int = 0
     damages: Sequence[Damage] = ()
     gaps: Sequence[Gap] = ()
+    passed_over: Mapping[str, int] = field(default_factory=dict)
     refused: str = ""
 
     @property
@@ -91,6 +94,8 @@ class FileReport:
             at = "" if damage.step is None else f" at step {damage.step:g}"
             of = f" of {damage.tag!r}{at}" if damage.tag else ""
             lines.append(f"  damaged: offset {damage.offset:,}, {damage.length:,} bytes{of}: {damage.what}")
+        if self.passed_over:
+            lines.append("  not shown: " + ", ".join(f"{n:,} x {what}" for what, n in sorted(self.passed_over.items())))
         return "\n".join([*lines, *(f"  gap: {gap}" for gap in self.gaps)])
 
 
@@ -152,15 +157,16 @@ def _check(path: Path, open_part: Open, ends: Ends) -> FileReport:
 def _examine(part: RecordFile, ends: Ends) -> FileReport:
     n_rows: dict[str, int] = {}
     n_frames = 0
-    for key, sequence in part.entries().items():
+    for key, sequence in part.blocks().items():
         entries = BlockEntries.of(key, sequence)
         n_frames += len(entries)
         n_intact = sum(len(columns) for columns in loads(part, entries) if columns is not None)
-        n_rows[key.tag] = n_rows.get(key.tag, 0) + n_intact
+        for tag in columns_of(key) if key.kind == "wide" else (key.tag,):
+            n_rows[tag] = n_rows.get(tag, 0) + n_intact
     gaps = [gap for key, found in part.entries().items() for gap in _gaps(part, BlockEntries.of(key, found), ends)]
     return FileReport(
         path=part.path, dialect=part.dialect, n_bytes=_size(part.path), n_frames=n_frames, n_rows=n_rows,
-        torn=part.torn, damages=part.damages, gaps=gaps,
+        torn=part.torn, damages=part.damages, gaps=gaps, passed_over=part.passed_over,
     )  # fmt: skip
 
 

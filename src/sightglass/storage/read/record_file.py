@@ -21,13 +21,14 @@ class RecordFile(Protocol):
 
     Attributes:
         path: The file.
-        dialect: "sightglass", "mindspore" or "tensorboard".
+        dialect: "sightglass", "mindspore", "tensorboard" or "wandb".
         rank: The rank of the process that wrote it.
         started: When that process began, in seconds since the Unix epoch.
         number: The position of this file among those of its process.
         stored_as: The dtype that the file stores all numbers as, such as "float32", or empty.
         damages: The damage found so far.
         torn: How many bytes at the end are not a whole frame yet.
+        stale: Whether it has to be opened again: the system no longer knows the file, or damage has gone from it.
     """
 
     path: Path
@@ -42,15 +43,33 @@ class RecordFile(Protocol):
         """How many bytes at the end are not a whole frame yet."""
 
     @property
+    def told(self) -> Mapping[str, Any]:
+        """What the file says of its run, as fields of `run_file.RunFile`; empty where other files say it."""
+
+    @property
+    def passed_over(self) -> Mapping[str, int]:
+        """How many values cannot be shown, by what they are."""
+
+    @property
     def damages(self) -> Sequence[Damage]:
         """The damage found so far."""
 
     @property
+    def stale(self) -> bool:
+        """Whether it has to be opened again, from what was read of it so far."""
+
+    @property
     def replaced(self) -> bool:
-        """Whether another file has its path now, such as the compacted one."""
+        """Whether it is stale, or another file has its path now, such as the compacted one."""
 
     def entries(self) -> Mapping[Key, Sequence[BlockEntry]]:
         """Return the blocks of each series."""
+
+    def blocks(self) -> Mapping[Key, Sequence[BlockEntry]]:
+        """Return the blocks as they lie in the file: those of many series under one key."""
+
+    def sources(self, key: Key) -> tuple[Key, ...]:
+        """Return under which keys of `blocks` a series lies."""
 
     def refresh(self) -> bool:
         """Look for growth, and return whether there is any; torn tails and damage do not raise."""
@@ -69,6 +88,9 @@ class RecordFile(Protocol):
             DamagedError: The block is not what was written.
             QueryError: The array does not have this part, or the value is not an array.
         """
+
+    def revalidate(self) -> None:
+        """Learn how long the file is by now, if its writer has closed it."""
 
     def close(self) -> None:
         """Close the file."""

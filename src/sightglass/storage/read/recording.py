@@ -14,6 +14,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import itertools
 import os
 import threading
 from collections.abc import Callable
@@ -22,21 +23,27 @@ from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.storage import run_file
+from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign import mindspore
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
+from sightglass.storage.foreign.wandb_file import WandbFile
+from sightglass.storage.foreign.wandb_log import WANDB_SUFFIX
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.run_file import SUFFIX, RunEntry, RunFile, is_run, runs_in
 
 from .record_file import RecordFile, name_of
+from .restarts import Restarts
+from .run_series import RunSeries
 from .segment_reader import SegmentReader
 from .series import Series
-from .visible_rows import Group, Restarts, VisibleRows
+from .visible_rows import VisibleRows
 
 __all__ = ["Recording", "RunEntry", "Series", "is_run", "open_part", "runs_in"]
 
+LATE: Final = (errno.ENOENT, errno.ESTALE, errno.EIO)  # in a network, a name can be seen before its file
 MAX_WATCHED: Final = 8  # the latest files: earlier ones do not grow
 
 Open = Callable[[Path], RecordFile]
@@ -49,8 +56,10 @@ def open_part(path: Path) -> RecordFile:
         OSError: It cannot be read.
         DamagedError: It is not a record file, or has a newer version.
     """
-    ours = path.suffix == SUFFIX or file_dialect(path) == "sightglass"
-    return SegmentReader(path) if ours else EventFile(path)
+    dialect = "sightglass" if path.suffix == SUFFIX else file_dialect(path)
+    if dialect == "sightglass":
+        return SegmentReader(path)
+    return WandbFile(path) if path.suffix == WANDB_SUFFIX else EventFile(path)
 
 
 class Recording:
@@ -77,6 +86,7 @@ class Recording:
             DamagedError: The one file, or every file of the directory, is not a record file, or has a newer version.
         """
         self.path = Path(path)
+        self._unopened = False
         self.rank = min((rank_of(file) or 0 for file in self._paths()), default=0) if rank is None else rank
         self.ranks: list[int] = []
         self.generation = 0
@@ -86,9 +96,13 @@ class Recording:
         self._open_part = open_part
         self._parts: dict[Path, RecordFile] = {}
         self._kept: set[Path] = set()  # files whose place another one took that has fewer records
-        self._series: dict[Key, Series] = {}
-        self._restarts = Restarts(())
+        self._series: dict[Key, Series] = {}  # those that were asked for
+        self._found = RunSeries()
+        self._keys: list[Key] | None = None
+        self._shape: list[tuple[Path, int]] = []
+        self._restarts = Restarts(self._found)
         self._stamp: Any = None
+        self._forgotten: set[RecordFile] = set()
         self._info: RunFile | None = None
         self.refresh()
         if self.refused and not self._parts:
@@ -98,7 +112,8 @@ class Recording:
     def info(self) -> RunFile:
         """The run's description of itself; without one, its name is that of its directory."""
         if self._info is None:
-            files = run_file.read_all(self.path)
+            told = [RunFile(**part.told) for part in self.parts if part.told]
+            files = told or run_file.read_all(self.path)
             info = run_file.together(files, rank=self.rank)
             name = info.name or (self.path.stem if self.path.is_file() else self.path.resolve().name)
             started = info.started or min((part.started for part in self._parts.values()), default=0.0)
@@ -120,13 +135,27 @@ class Recording:
         """How many bytes at the ends of files are not whole frames yet."""
         return sum(part.torn for part in self._parts.values())
 
+    @property
+    def overlap(self) -> str:
+        """Which processes wrote at the same time, as a sentence, or empty; no restart hides rows of the other."""
+        pairs = self._found.overlaps()
+        if not pairs:
+            return ""
+        n = len({started for pair in pairs for started in pair})
+        return (
+            f"{n} processes wrote rank {self.rank} at the same time; each series has the records of one after the other"
+        )
+
     def keys(self) -> list[Key]:
         """Return all series, sorted."""
-        return sorted(self._series, key=lambda key: (key.kind, key.tag, key.query))
+        with self.lock:
+            if self._keys is None:
+                self._keys = sorted(self._found, key=lambda key: (key.kind, key.tag, key.query))
+            return self._keys.copy()
 
     def tags(self) -> list[str]:
         """Return the tags under which something was recorded, sorted."""
-        return sorted({key.tag for key in self._series if key.kind in ("logged", "stream")})
+        return sorted({key.tag for key in self.keys() if key.kind in ("logged", "stream")})
 
     def series(self, tag: str | Key) -> Series:
         """Return a series.
@@ -137,15 +166,18 @@ class Recording:
         Raises:
             UnknownNameError: Nothing was recorded under this tag.
         """
-        if isinstance(tag, Key):
-            found = [tag] if tag in self._series else []
-        else:
-            candidates = [key for key in self.keys() if key.kind in ("logged", "stream")]
-            found = [key for key in candidates if key.tag == tag] or [key for key in candidates if key.query == tag]
-        if not found:
-            name = tag if isinstance(tag, str) else tag.query or tag.tag
-            raise UnknownNameError("tag", name, self.tags(), where=f"in {str(self.path)!r}")
-        return self._series[found[0]]
+        key = tag if isinstance(tag, Key) else Key(kind="logged", tag=tag)
+        with self.lock:
+            if key not in self._found and not isinstance(tag, Key):
+                streams = [key for key in self.keys() if key.kind == "stream"]
+                named = [key for key in streams if key.tag == tag] or [key for key in streams if key.query == tag]
+                key = named[0] if named else key
+            if key not in self._found:
+                name = tag if isinstance(tag, str) else tag.query or tag.tag
+                raise UnknownNameError("tag", name, self.tags(), where=f"in {str(self.path)!r}")
+            if key not in self._series:
+                self._series[key] = Series(self, key)
+            return self._series[key]
 
     def view(self, key: Key) -> VisibleRows:
         """Return the rows of a series that are visible."""
@@ -153,22 +185,35 @@ class Recording:
 
     def changed(self) -> bool:
         """Return whether there may be something new, from the sizes and times of the latest files."""
-        return bool(self._look() != self._stamp)
+        return self._unopened or self._has_stale() or bool(self._look() != self._stamp)
 
     def refresh(self) -> bool:
         """Look for new files and growth, and return whether there is any."""
         self._stamp, self._info = None, None
         n_parts, n_starts = len(self._parts), len({part.started for part in self._parts.values()})
+        followed = self._followed()
         replaced = self._discover()
+        if len(self._parts) > n_parts:
+            for part in self._followed() - followed:
+                part.revalidate()  # before records of the next file are seen, all of this one's have to be
         stamp = self._look()  # what comes after this will be seen as a change
-        grown = [part.refresh() for part in self._parts.values()]
-        new = replaced or len(self._parts) > n_parts or any(grown)
-        if n_starts and len({part.started for part in self._parts.values()}) > n_starts:
+        grown = [part for part in self._parts.values() if part.refresh()]
+        new = replaced or len(self._parts) > n_parts or bool(grown)
+        restarted = bool(n_starts) and len({part.started for part in self._parts.values()}) > n_starts
+        if restarted or followed.intersection(grown):  # records that came late have numbers that others had
             self.generation += 1
         if new:
             self._gather()
         self._stamp = stamp
         return new
+
+    def reopen(self) -> bool:
+        """Open files again that another machine has replaced, and return whether there were any."""
+        if not self._has_stale():
+            return False
+        self.refresh()
+        self._forgotten = {part for part in self._parts.values() if part.stale}  # not again for each record
+        return True
 
     def close(self) -> None:
         """Close the files."""
@@ -182,10 +227,19 @@ class Recording:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Recording {str(self.path)!r}, {len(self._parts)} files, {len(self._series)} series>"
+        return f"<Recording {str(self.path)!r}, {len(self._parts)} files, {len(self._found)} series>"
+
+    def _followed(self) -> set[RecordFile]:
+        """Return the files after which their process began another."""
+        parts = self.parts
+        return {part for part, after in itertools.pairwise(parts) if part.started == after.started}
+
+    def _has_stale(self) -> bool:
+        return any(part.stale and part not in self._forgotten for part in self._parts.values())
 
     def _discover(self) -> bool:
         """Open the files that are new; return whether one took the place of another."""
+        self._unopened = False
         paths = self._paths()
         self.vanished = [path for path in self._parts if path not in paths]
         replaced = [path for path, part in self._parts.items() if part.replaced and path not in self._kept]
@@ -204,7 +258,7 @@ class Recording:
             except OSError as error:
                 if error.errno in (errno.EMFILE, errno.ENFILE):
                     raise  # otherwise a run would look empty because too many files are open
-                continue  # it may be readable the next time
+                self._unopened |= error.errno in LATE
             else:
                 ranks.add(part.rank)
                 if part.rank == self.rank:
@@ -228,17 +282,22 @@ class Recording:
             self._kept.add(path)
             fresh.close()
             return False
-        self._parts[path] = fresh
+        before = self._parts[path]
+        if n_rows != n_before and (before.damages or before in self._followed()):
+            self.generation += 1  # records came between others, which have other numbers now
+        was_stale, self._parts[path] = before.stale, fresh
+        self._shape = []
         for series in self._series.values():
-            series.forget_block()
+            series.forget(places=was_stale)
         return True
 
     def _paths(self) -> set[Path]:
         if self.path.is_file():
             return {self.path}
         try:
-            return {self.path / name for name in os.listdir(self.path) if run_file.is_record_file(name)}
-        except OSError:
+            return {self.path / name for name in names_in(self.path) if run_file.is_record_file(name)}
+        except OSError as error:
+            self._unopened |= error.errno in (errno.ESTALE, errno.EIO)
             return set()
 
     def _look(self) -> Any:
@@ -252,22 +311,12 @@ class Recording:
         return stamps
 
     def _gather(self) -> None:
-        """Sort the blocks of all files by series and by process."""
-        groups: dict[float, list[RecordFile]] = {}
-        for part in self.parts:
-            groups.setdefault(part.started, []).append(part)
-        keys = {key for part in self._parts.values() for key in part.entries()}
-        found: list[tuple[Key, list[Group]]] = []
-        by_part = {part: part.entries() for parts in groups.values() for part in parts}
-        for key in keys:
-            series = [
-                (started, [(part, BlockEntries.of(key, by_part[part][key])) for part in parts if key in by_part[part]])
-                for started, parts in groups.items()
-            ]
-            found.append((key, series))
-            if key not in self._series:
-                self._series[key] = Series(self, key)
-        self._restarts = Restarts(found)
+        """Put together what is in all files."""
+        self._found = RunSeries(self.parts)
+        shape = [(part.path, len(part.blocks())) for part in self.parts]
+        if shape != self._shape:  # else the series are the same
+            self._shape, self._keys = shape, None
+        self._restarts = Restarts(self._found)
 
 
 def rank_of(path: Path) -> int | None:
@@ -278,7 +327,7 @@ def rank_of(path: Path) -> int | None:
 
 def _n_rows(part: RecordFile) -> dict[Key, int]:
     """Return how many records each series of a file has."""
-    return {key: int(BlockEntries.of(key, entries).rows["n"].sum()) for key, entries in part.entries().items()}
+    return {key: int(BlockEntries.of(key, entries).rows["n"].sum()) for key, entries in part.blocks().items()}
 
 
 def _fields_of(info: RunFile) -> dict[str, Any]:

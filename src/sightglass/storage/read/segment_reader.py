@@ -18,6 +18,7 @@ import struct
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
@@ -28,20 +29,22 @@ from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import Tensor, type_name
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format import framing, index
-from sightglass.storage.format.block import FORMAT, NUMBERS, Key, RawValues, decode, is_block, raw_values
-from sightglass.storage.format.block_entries import NUMBERS_BYTES, BlockEntries, BlockEntry, Heads, IndexRows
-from sightglass.storage.format.framing import (
-    FOOTER_BYTES,
-    HEADER_BYTES,
-    Damage,
-    Frame,
-    FrameRun,
-    RandomAccessFile,
-    Scan,
+from sightglass.storage.format.block import FORMAT, HEAD_BYTES, NUMBERS, Key, RawValues, decode, is_block, raw_values
+from sightglass.storage.format.block_entries import (
+    NUMBERS_BYTES,
+    BlockEntries,
+    BlockEntry,
+    Heads,
+    IndexRows,
+    head_length,
 )
+from sightglass.storage.format.frame_scan import FrameRun, Scan
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
 from sightglass.storage.tensors import partial_read, slices
 
+from .file_series import FileSeries, of_series
+from .healing import LOST_HEAD, healed
 from .record_file import name_of
 
 __all__ = ["BlockEntry", "SegmentReader", "name_of"]
@@ -66,6 +69,8 @@ class SegmentReader:
 
     dialect: str = "sightglass"
     stored_as: str = ""
+    told: Mapping[str, Any] = MappingProxyType({})
+    passed_over: Mapping[str, int] = MappingProxyType({})
 
     def __init__(self, path: Path, *, cache: bool = True, files: FileSystem = LOCAL) -> None:
         """Open a file and read the heads of its blocks.
@@ -87,9 +92,11 @@ class SegmentReader:
         self._file = RandomAccessFile(path, files)
         self._scan = Scan(self._file)
         self._heads = Heads()
-        self._entries: dict[Key, BlockEntries] = {}
+        self._series = FileSeries()
         self._n_frames = self._n_indexed = self._last = 0
         self._bad: dict[int, Damage] = {}
+        self._unreadable: Damage | None = None
+        self._healed = False
         self._verified_values: dict[int, RawValues | None] = {}
         try:
             self.refresh()
@@ -100,8 +107,8 @@ class SegmentReader:
     @property
     def damages(self) -> Sequence[Damage]:
         """The damage found so far."""
-        tail = [self._scan.tail] if self._scan.tail is not None else []
-        return [*self._scan.damages, *tail, *self._bad.values()]
+        last = [damage for damage in (self._scan.tail, self._unreadable) if damage is not None]
+        return [*self._scan.damages, *last, *self._bad.values()]
 
     @property
     def torn(self) -> int:
@@ -119,16 +126,32 @@ class SegmentReader:
         return self._n_frames
 
     @property
-    def replaced(self) -> bool:
-        """Whether another file has its path now, such as the compacted one."""
-        try:
-            return not self._file.is_at(self.path)
-        except OSError:
-            return False
+    def stale(self) -> bool:
+        """Whether it has to be opened again: the system no longer knows the file, or damage has gone from it."""
+        return self._file.stale or self._healed
 
-    def entries(self) -> Mapping[Key, BlockEntries]:
+    @property
+    def replaced(self) -> bool:
+        """Whether it is stale, or another file has its path now, such as the compacted one."""
+        with contextlib.suppress(OSError):
+            return self.stale or not self._file.is_at(self.path)
+        return self.stale
+
+    def entries(self) -> FileSeries:
         """Return the blocks of each series."""
-        return self._entries
+        return self._series
+
+    def blocks(self) -> dict[Key, BlockEntries]:
+        """Return the blocks as they lie in the file: wide ones under the key that they have in common."""
+        return self._series.blocks
+
+    def sources(self, key: Key) -> tuple[Key, ...]:
+        """Return under which keys of `blocks` a series lies."""
+        return self._series.sources(key)
+
+    def revalidate(self) -> None:
+        """Learn how long the file is by now, if its writer has closed it."""
+        self._file.revalidate()
 
     def close(self) -> None:
         """Close the file."""
@@ -143,13 +166,15 @@ class SegmentReader:
             DamagedError: It is not a Sightglass record file, or a newer version wrote it; nothing else raises.
         """
         before, n_damages = (self._n_frames, len(self.damages)), len(self._scan.damages)
+        self._unreadable = None
         try:
+            self._healed |= healed(self._file, self._scan.damages)
             if self._scan.position == 0 and self._cache:
                 self._restore()
             self._take([self._read_heads(run) for run in self._scan.runs()])
         except OSError as error:
-            at = self._scan.position
-            self._bad[at] = Damage(path=self.path, offset=at, length=0, what=f"it cannot be read any more: {error}")
+            at, what = self._scan.position, f"it cannot be read any more: {error}"
+            self._unreadable = Damage(path=self.path, offset=at, length=0, what=what)
         self._name_damages(n_damages)
         self._leave_index()
         return (self._n_frames, len(self.damages)) != before
@@ -163,13 +188,13 @@ class SegmentReader:
             frame = Frame(0, int.from_bytes(self._file.read(0, 8), "little"))
             if frame.length <= MAX_VERSION_BYTES:
                 self._check_version(framing.payload(self._file, frame))
-        if not self.version:
+        if not self.version or healed(self._file, found.damages):
             return
         self.segment, self._scan.position = found.header.segment, found.header.position
         self._last, self._scan.damages = found.header.last, found.damages
         self._heads = Heads(found.header.types)
         for key, entries in found.entries.items():
-            self._entries[key] = BlockEntries(key, self._heads.types, entries.rows)
+            self._series.add(BlockEntries(key, self._heads.types, entries.rows))
             self._n_frames += len(entries)
         self._n_indexed = self._n_frames
 
@@ -217,10 +242,11 @@ class SegmentReader:
 
     def _second_look(self, frame: Frame) -> tuple[int, Any]:
         """Read a head that is longer than usual, and note damage unless the event is intact but not a block."""
-        body = bytes(self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES)))
+        front = self._file.read(frame.payload, min(frame.length, HEAD_BYTES))
+        body = bytes(self._file.read(frame.payload, min(frame.length, head_length(front), MAX_HEAD_BYTES)))
         (number,), (row,) = self._heads.read(body, [0], [frame.length], [frame.offset])
         if number < 0 and (is_block(body) or not framing.intact(self._file, frame)):
-            self._note(frame.offset, frame.end - frame.offset, "the head of a block is damaged")
+            self._note(frame.offset, frame.end - frame.offset, LOST_HEAD)
         return int(number), row
 
     def _take(self, found: list[Found]) -> None:
@@ -248,9 +274,9 @@ class SegmentReader:
         keys = list(self._heads.series)
         for some in np.split(order, np.flatnonzero(np.diff(series[order])) + 1):
             key = keys[series[some[0]]]
-            if key not in self._entries:
-                self._entries[key] = BlockEntries(key, self._heads.types)
-            self._entries[key].extend(rows[some])
+            if key not in self._series.blocks:
+                self._series.add(BlockEntries(key, self._heads.types))
+            self._series.blocks[key].extend(rows[some])
 
     def _name_damages(self, start: int) -> None:
         """Name the series of lost bytes, where they are one frame whose head is right."""
@@ -264,7 +290,8 @@ class SegmentReader:
             body = self._file.read(damage.offset + HEADER_BYTES, min(max(0, length), framing.HEAD_BYTES))
             named, row = self._heads.read_one(body, length, damage.offset)
             if named.segment == self.segment:
-                return replace(damage, tag=named.key.tag, step=float(row["first_step"]))
+                tag = "" if named.key.kind == "wide" else named.key.tag
+                return replace(damage, tag=tag, step=float(row["first_step"]))
         return damage
 
     def _leave_index(self) -> None:
@@ -273,8 +300,8 @@ class SegmentReader:
         if self._cache and self.version and n >= index.MIN_FRAMES and n >= index.MIN_GROWTH * self._n_indexed:
             self._n_indexed = n
             index.write(
-                self._file, self._entries, segment=self.segment or 0, position=self._scan.position, last=self._last,
-                types=self._heads.types, damages=self._scan.damages,
+                self._file, self._series.blocks, segment=self.segment or 0, position=self._scan.position,
+                last=self._last, types=self._heads.types, damages=self._scan.damages,
             )  # fmt: skip
 
     def _note(self, offset: int, length: int, what: str) -> None:
@@ -310,6 +337,7 @@ class SegmentReader:
                 self._note_block(entries.key, Frame(offset, length), float(row["first_step"]), str(error))
                 yield None
                 continue
+            self._bad.pop(offset, None)  # a network that failed before
             yield columns
             if isinstance(columns.values, list):
                 buffer = memoryview(b"")
@@ -319,11 +347,12 @@ class SegmentReader:
         body = buffer[:length]
         if n < len(buffer) or framing.checksum(body) != int.from_bytes(buffer[length:], "little"):
             raise DamagedError("the payload is damaged")
-        self._check(entries, row, body)
-        return decode(body)
+        key = self._check(entries, row, body)
+        columns = decode(body)
+        return columns if key == entries.key else self._series.pick(columns, key, entries.key.tag)
 
-    def _check(self, entries: BlockEntries, row: np.void, body: memoryview) -> None:
-        """Check that the block that was read is the one that was indexed.
+    def _check(self, entries: BlockEntries, row: np.void, body: memoryview) -> Key:
+        """Check that the block that was read is the one that was indexed, and return its own key.
 
         Raises:
             DamagedError: It is another one.
@@ -331,18 +360,19 @@ class SegmentReader:
         named = self._heads.name(body)
         same = (
             named is not None
-            and (named.segment, named.key) == (self.segment, entries.key)
+            and named.segment == self.segment
+            and (named.key == entries.key or named.key in self._series.sources(entries.key))
             and self._heads.types[named.type] == entries.types[row["type"]]
             and row.tobytes()[-NUMBERS_BYTES:] == body[NUMBERS]
         )
-        if not same:
+        if named is None or not same:
             raise DamagedError("another block than the one that was indexed")
+        return named.key
 
     def _note_block(self, key: Key, frame: Frame, step: float, what: str) -> Damage:
         """Note that a block cannot be read, once."""
-        length = frame.end - frame.offset
-        damage = Damage(path=self.path, offset=frame.offset, length=length, what=what, tag=key.tag, step=step)
-        return self._bad.setdefault(frame.offset, damage)
+        damage = Damage(path=self.path, offset=frame.offset, length=frame.end - frame.offset, what=what)
+        return self._bad.setdefault(frame.offset, of_series(damage, self._series.key_at(key, frame.offset), step))
 
     def load_slice(self, entry: BlockEntry, row: int, index: slices.Index | str) -> Any:
         """Read a part of an array, the value of one record, using memory for little more than the part.
@@ -366,8 +396,9 @@ class SegmentReader:
             if not framing.intact(self._file, frame):
                 raise DamagedError("the payload is damaged")
             entries = BlockEntries.of(entry.key, [entry])
-            self._check(entries, entries.rows[0], self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES)))
-            raw = raw_values(lambda at, n: self._file.read(frame.payload + at, n), frame.length)
+            body = self._file.read(frame.payload, min(frame.length, MAX_HEAD_BYTES))
+            is_own = self._check(entries, entries.rows[0], body) == entry.key
+            raw = raw_values(lambda at, n: self._file.read(frame.payload + at, n), frame.length) if is_own else None
         except (DamagedError, OSError) as error:
             raise DamagedError(str(self._note_block(entry.key, frame, entry.first_step, str(error)))) from None
         if len(self._verified_values) >= MAX_VERIFIED:

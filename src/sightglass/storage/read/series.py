@@ -51,13 +51,23 @@ class SeriesFiles(Protocol):
     def view(self, key: Key) -> VisibleRows:
         """Return the rows of a series that are visible."""
 
+    def reopen(self) -> bool:
+        """Open files again that another machine has replaced, and return whether there were any."""
+
 
 def _locked(method: Callable[Concatenate[Series, P], T]) -> Callable[Concatenate[Series, P], T]:
-    """Let one thread at a time read the files, which may be found to have grown meanwhile."""
+    """Let one thread at a time read the files, a second time if it finds some that have to be opened again."""
 
     @functools.wraps(method)
     def alone(self: Series, /, *args: P.args, **kwargs: P.kwargs) -> T:
         with self._files.lock:
+            try:
+                result = method(self, *args, **kwargs)
+                if not self._files.reopen():
+                    return result
+            except DamagedError:
+                if not self._files.reopen():
+                    raise
             return method(self, *args, **kwargs)
 
     return alone
@@ -166,6 +176,12 @@ class Series:
 
     @property
     @_locked
+    def restarts(self) -> tuple[int, ...]:
+        """The rows at which the run, restarted, continues."""
+        return self._view.restarts
+
+    @property
+    @_locked
     def damages(self) -> list[Damage]:
         """The damage found so far in this series, or in bytes whose series is unknown."""
         return [d for part, _ in self._view.sources for d in part.damages if d.tag in (self.key.tag, "")]
@@ -201,7 +217,18 @@ class Series:
         """
         view = self._view
         start, stop, _ = slice(start, stop).indices(len(view))
-        return (columns for columns in view.read(view.between(start, stop)) if columns is not None)
+        pieces = view.between(start, stop)
+        for piece, columns in zip(pieces, view.read(pieces), strict=True):
+            if columns is not None:
+                yield columns
+            elif self._reopened():
+                yield from self.blocks(start, stop)
+                return
+            start += int(piece["high"] - piece["low"])
+
+    @_locked
+    def _reopened(self) -> bool:
+        return self._files.reopen()
 
     @_locked
     def __getitem__(self, i: int) -> Record:
@@ -329,9 +356,11 @@ class Series:
             self._last = place, part.load(entry)
         return self._last[1]
 
-    def forget_block(self) -> None:
-        """Drop the cached block: its file was replaced."""
+    def forget(self, *, places: bool) -> None:
+        """Drop the cached block, because its file was replaced, and if told, the steps: some may be missing."""
         self._last = None
+        if places:
+            self._places = (-1, 0, None, None)
 
     def _find(self, step: float) -> tuple[Any, int]:
         """Find the last record at a step: the piece it is in, and its row in the block."""

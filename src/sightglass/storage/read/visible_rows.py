@@ -1,19 +1,14 @@
-"""Which rows of a series are visible, and under which numbers, when a run was restarted.
+"""Which rows of a series are visible, and under which numbers; `restarts` says which are hidden.
 
-Rule 1: no file is changed. A process that continues at a lower step hides, in each series, what earlier processes wrote
-from that step on. Files of one process follow each other and hide nothing, except rows that the writer repeated: where
-a write took effect although it failed, and could not be taken back, the next file has the same rows.
+Rule 1: no file is changed. Files of one process follow each other and hide nothing, except rows that the writer
+repeated: where a write took effect although it failed, and could not be taken back, the next file has the same rows.
 Rule 2: numbers continue. The first visible row of a later process has the index after the last visible one before it.
-Numbers of events move by the same amount for all series of one event, so they still fit together: the series that has
-the first record of the event in the later process decides by how much.
-Rule 3: ends of groups have no steps of their own: they are visible if their events are.
-Rule 4: nothing hides the history of commands: they were applied, whether or not their steps are still visible.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import groupby
 from typing import Any, Final
@@ -22,9 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.columns import Columns
-from sightglass.core.errors import DamagedError, QueryError
-from sightglass.query.parser import as_query
-from sightglass.storage.format.block import Key
+from sightglass.core.errors import DamagedError
 from sightglass.storage.format.block_entries import ROW, BlockEntries, IndexRows
 
 from .record_file import RecordFile
@@ -50,12 +43,14 @@ class VisibleRows:
             first of them, and the ordinal of the block's first, from the file; the length of the payload.
         ends: Shape (n_pieces,): how many rows there are up to the end of each piece.
         shifts: How much is added to the ordinals of each group.
+        restarts: The rows at which a later process of the run continues.
     """
 
     sources: list[Source]
     pieces: Pieces
     ends: Any
     shifts: list[int]
+    restarts: tuple[int, ...] = ()
 
     def __len__(self) -> int:
         return int(self.ends[-1]) if len(self.ends) else 0
@@ -121,13 +116,19 @@ def loads(part: RecordFile, entries: BlockEntries) -> Iterator[Columns | None]:
             yield None
 
 
-def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]) -> VisibleRows:
+def make(
+    groups: Sequence[Group],
+    limits: Sequence[float],
+    shifts: Sequence[int],
+    at_once: Collection[tuple[float, float]] = (),
+) -> VisibleRows:
     """Return the visible rows of what several processes wrote to one series.
 
     Args:
         groups: The earliest first.
         limits: For each, the step from which on its rows are hidden.
         shifts: For each, how much is added to its ordinals.
+        at_once: Pairs of processes that wrote at the same time, as they began.
     """
     sources: list[Source] = []
     parts: list[Pieces] = []
@@ -146,7 +147,24 @@ def make(groups: Sequence[Group], limits: Sequence[float], shifts: Sequence[int]
             end = int(joined["index"][-1] + joined["high"][-1] - joined["low"][-1])
         parts.append(joined)
     pieces = _joined(parts)
-    return VisibleRows(sources, pieces, np.cumsum(pieces["high"] - pieces["low"]), list(shifts))
+    ends = np.cumsum(pieces["high"] - pieces["low"])
+    return VisibleRows(sources, pieces, ends, list(shifts), _restarts(groups, pieces, ends, at_once))
+
+
+def _restarts(
+    groups: Sequence[Group], pieces: Pieces, ends: Any, at_once: Collection[tuple[float, float]]
+) -> tuple[int, ...]:
+    """Return the rows at which a process continues; the files of other programs do not say which are of one process."""
+    if len(groups) == 1:
+        return ()
+    ours = [all(part.dialect == "sightglass" for part, _ in sources) for _, sources in groups]
+    seams = np.flatnonzero(np.diff(pieces["group"])).tolist()
+    pairs = [(int(pieces["group"][at]), int(pieces["group"][at + 1])) for at in seams]
+    return tuple(
+        int(ends[at])
+        for at, (one, other) in zip(seams, pairs, strict=True)
+        if ours[one] and ours[other] and (groups[one][0], groups[other][0]) not in at_once
+    )
 
 
 def _joined(parts: Sequence[Pieces]) -> Pieces:
@@ -201,120 +219,3 @@ def _runs(part: RecordFile, entries: BlockEntries, i: int, limit: float) -> list
     seen = np.concatenate([[False], ~(np.asarray(columns.steps) >= limit), [False]])
     edges = np.flatnonzero(seen[1:] != seen[:-1])
     return list(zip(edges[::2].tolist(), edges[1::2].tolist(), strict=True))
-
-
-def limits_of(groups: Sequence[Group]) -> list[float]:
-    """Return, for each process, the step from which on its rows are hidden by later ones."""
-    limits = []
-    limit = math.inf
-    for _, sources in reversed(groups):
-        limits.append(limit)
-        first = next((float(entries.rows["first_step"][0]) for _, entries in sources if len(entries)), math.inf)
-        limit = min(limit, first if not math.isnan(first) else math.inf)
-    return limits[::-1]
-
-
-def event_of(key: Key) -> str:
-    """Return the event that the ordinals of a series count."""
-    match key.kind:
-        case "logged":
-            return "log"
-        case "groups" | "snapshot":
-            return key.tag
-        case "stream":
-            try:
-                return as_query(key.query).event
-            except QueryError:
-                return f"\0{key.query}"
-    return f"\0{key.kind}"
-
-
-class Restarts:
-    """How the processes of one run follow each other: the visible rows of all its series."""
-
-    def __init__(self, series: Iterable[tuple[Key, Sequence[Group]]]) -> None:
-        """Take the blocks of each series from each process, the earliest first."""
-        self._groups = dict(series)
-        self._views: dict[Key, VisibleRows] = {}
-        self._counted: dict[str, tuple[list[int], list[float]]] = {}
-        self._keys: dict[str, list[Key]] | None = None
-
-    def view(self, key: Key) -> VisibleRows:
-        """Return the rows of a series that are visible."""
-        if key not in self._views:
-            self._views[key] = self._make(key, self._groups[key])
-        return self._views[key]
-
-    def _make(self, key: Key, groups: Sequence[Group]) -> VisibleRows:
-        n = len(groups)
-        if n == 1 or all(not sources for _, sources in groups[:-1]):
-            return make(groups, [math.inf] * n, self._shifts(key)[0] if n > 1 else [0])
-        if key.kind == "commands":
-            return _counting(groups)
-        shifts, cuts = self._shifts(key)
-        if key.kind == "groups":
-            limits = [min(cuts[k + 1 :], default=math.inf) - shifts[k] + 1 for k in range(n)]
-        else:
-            limits = limits_of(groups)
-        return make(groups, limits, shifts)
-
-    def _shifts(self, key: Key) -> tuple[list[int], list[float]]:
-        """Return how much is added to the ordinals of an event for each process, and where each continues."""
-        event = event_of(key)
-        if self._keys is None:
-            self._keys = {}
-            for other in self._groups:
-                if other.kind not in ("groups", "commands"):
-                    self._keys.setdefault(event_of(other), []).append(other)
-        if event not in self._counted:
-            self._counted[event] = self._count(self._keys.get(event, []), len(self._groups[key]))
-        return self._counted[event]
-
-    def _count(self, keys: Sequence[Key], n: int) -> tuple[list[int], list[float]]:
-        groups = {key: self._groups[key] for key in keys}
-        views = {key: make(found, limits_of(found), [0] * n) for key, found in groups.items()}
-        shifts, cuts = [0], [math.inf]
-        for k in range(1, n):
-            ends = {key: _end(view, k, shifts) for key, view in views.items()}
-            firsts = {key: first for key, view in views.items() if (first := _first(view, k)) is not None}
-            both = [key for key in firsts if ends[key] is not None]
-            if both:
-                anchor = min(both, key=lambda key: firsts[key])
-                end = ends[anchor]
-                shifts.append((end or 0) - firsts[anchor])
-                cuts.append(end or 0)
-            else:
-                end = max((end for end in ends.values() if end is not None), default=0)
-                shifts.append(end if firsts else shifts[-1])
-                cuts.append(end if firsts else math.inf)
-        return shifts, cuts
-
-
-def _first(view: VisibleRows, group: int) -> int | None:
-    """Return the first ordinal that a process has."""
-    pieces = view.pieces[view.pieces["group"] == group]
-    return int(pieces["ordinal"][0]) if len(pieces) else None
-
-
-def _end(view: VisibleRows, group: int, shifts: Sequence[int]) -> int | None:
-    """Return the ordinal after the last visible one of earlier processes."""
-    pieces = view.pieces[view.pieces["group"] < group][-1:]
-    if not len(pieces):
-        return None
-    columns = next(view.read(pieces))
-    piece = pieces[0]
-    if columns is None or columns.ordinals is None:
-        last = int(piece["ordinal"] + piece["high"] - 1)
-    else:
-        last = int(columns.ordinals[-1])
-    return last + shifts[int(piece["group"])] + 1
-
-
-def _counting(groups: Sequence[Group]) -> VisibleRows:
-    """Return all rows of a series whose ordinals are its own."""
-    n = len(groups)
-    view = make(groups, [math.inf] * n, [0] * n)
-    shifts = [0]
-    for k in range(1, n):
-        shifts.append((_end(view, k, shifts) or 0) - (_first(view, k) or 0))
-    return VisibleRows(view.sources, view.pieces, view.ends, shifts)

@@ -8,7 +8,7 @@ Rule 3: records make a block if they fit together: consecutive numbers, one type
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from itertools import groupby
 from typing import Any, Final
 
@@ -19,15 +19,13 @@ from sightglass.core import codec
 from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows, step_column, value_column
 from sightglass.core.errors import UnsendableError
 from sightglass.core.guarded import FAILURES, LostValue, message
-from sightglass.core.values import PLAIN, Histogram, n_bytes, to_host
+from sightglass.core.values import PLAIN, Histogram, to_host
 from sightglass.storage.format.block import Key
 
-from .merge import join_columns
+from .held_rows import HeldRows
 from .segment import Rows
+from .series_states import MANY, SeriesState, SeriesStates, by_type, matrix, part_of
 
-FULL_ROWS: Final = 4_096  # the head of a block then costs a twentieth of a byte for each record
-FULL_BYTES: Final = 4 * 2**20
-PIECE_BYTES: Final = 1_000  # about what a piece takes in memory besides its values
 STEPS: Final = frozenset((int, float, bool))
 
 Log = tuple[int, Any, float, dict[str, Any], Mapping[str, float] | None, int]
@@ -38,27 +36,8 @@ ON_HOST: Final = PLAIN | {np.float64, np.float32, np.int64, np.int32, np.bool_, 
 _PYTHON: Final[dict[type, type]] = {np.float64: float, np.int64: int, np.bool_: bool}
 
 
-@dataclass(slots=True)
-class _Series:
-    """The state of a series: the number of its next record, and the pieces of its next block."""
-
-    key: Key
-    index: int = 0
-    since: int = 0
-    n_missed: int = 0
-    n_lost: int = 0
-    pieces: list[Rows] = field(default_factory=list)
-    n_rows: int = 0
-    n_bytes: int = 0
-
-
 class ColumnBuilder:
-    """Holds the records of all series until they make a block.
-
-    Attributes:
-        n_rows: How many records are held.
-        n_bytes: About how many bytes they take.
-    """
+    """Makes columns of the records of all series, and holds them until they make a block."""
 
     def __init__(self, *, lose: Callable[[Key, int, str], None]) -> None:
         """Begin empty.
@@ -66,28 +45,37 @@ class ColumnBuilder:
         Args:
             lose: Called for values that cannot be recorded: of which series, how many, and why.
         """
-        self.n_rows = 0
-        self.n_bytes = 0
         self._lose = lose
-        self._series: dict[Key, _Series] = {}
-        self._tags: dict[str, _Series] = {}
-        self._holding: dict[Key, _Series] = {}
+        self._held = HeldRows()
+        self._states = SeriesStates(retire=self._held.retire)
+
+    @property
+    def n_rows(self) -> int:
+        """How many records are held."""
+        return self._held.n_rows
+
+    @property
+    def n_bytes(self) -> int:
+        """About how many bytes they take."""
+        return self._held.n_bytes
 
     def log(self, items: Sequence[Log]) -> None:
         """Add calls of `run.log`, at least one."""
-        indexes, steps, wall_times, observables, tracks, _ = zip(*items, strict=True)
-        shared = Columns(
-            index=0,
-            steps=step_column(_steps(steps, indexes)),
-            wall_times=np.asarray(wall_times, FLOAT64),
-            values=None,
-            ordinals=np.asarray(indexes, INT64),
-            tracks=[track or {} for track in tracks] if any(tracks) else None,
-        )
+        observables = [item[3] for item in items]
+        if max(map(len, observables)) < MANY:
+            self._log_single(_shared(items), observables)
+            return
+        for names, calls in groupby(items, key=_names_of_many):
+            if names is None:
+                narrow = list(calls)
+                self._log_single(_shared(narrow), [item[3] for item in narrow])
+            else:
+                self._log_wide(names, list(calls))
+
+    def _log_single(self, shared: Columns, observables: Sequence[dict[str, Any]]) -> None:
+        """Add calls to the columns of each series."""
         for tag, values, places in _by_tag(observables):
-            series = self._tags.get(tag)
-            if series is None:
-                series = self._tags[tag] = self._of(Key(kind="logged", tag=tag))
+            series = self._states.single(tag)
             columns = shared if places is None else _at(shared, places)
             try:
                 self._add(series, replace(columns, index=series.index, values=values))
@@ -95,9 +83,33 @@ class ColumnBuilder:
                 self._lost(series, len(values), message(error))
             series.index += len(values)
 
+    def _log_wide(self, names: tuple[str, ...], items: Sequence[Log]) -> None:
+        """Add calls with the same names to groups of series; those that belong to none, to their own columns."""
+        rows = [_readable(list(item[3].values())) for item in items]
+        plan = self._states.plan(names)
+        parts = [(group, part_of(rows, where)) for group, where in plan.groups]
+        found = [(group, part, matrix(part)) for group, part in parts]
+        mixed = [(group, part) for group, part, values in found if values is None]
+        if mixed and len(items) > 1:
+            for item in items:
+                self._log_wide(names, [item])
+            return
+        if mixed:
+            for group, part in mixed:
+                self._states.split(group, by_type(group.tags, part[0]))
+            self._log_wide(names, items)  # now the values of each group are of one type
+            return
+        shared = _shared(items)
+        for group, _, values in found:
+            self._held.add(group, replace(shared, index=group.index, values=values))
+            group.index += len(items)
+        if plan.singles:
+            some = [{names[place]: row[place] for place in plan.singles} for row in rows]
+            self._log_single(shared, some)
+
     def rows(self, key: Key, rows: Sequence[Row], *, since: int = 0, n_missed: int = 0) -> None:
         """Add records of another series, whose numbers only grow."""
-        series = self._of(key)
+        series = self._states.of(key)
         series.since, series.n_missed = since, n_missed
         for _, run in groupby(enumerate(rows), key=lambda place: place[1][0] - place[0]):
             piece = [row for _, row in run]
@@ -106,61 +118,44 @@ class ColumnBuilder:
             except Exception as error:  # noqa: BLE001  as above
                 self._lost(series, len(piece), message(error))
 
+    def skip_calls(self, names: tuple[str, ...], n: int) -> None:
+        """Leave a hole where calls of `run.log` were dropped."""
+        singles: Iterable[str] = names
+        if len(names) >= MANY:
+            plan = self._states.plan(names)
+            singles = [names[place] for place in plan.singles]
+            for group, _ in plan.groups:
+                group.n_lost += n
+                group.index += n
+        for tag in singles:
+            series = self._states.single(tag)
+            series.n_lost += n
+            series.index += n
+
     def skip(self, key: Key, n: int) -> None:
         """Leave a hole where records were dropped; those that are not logged have their own numbers."""
-        series = self._of(key)
+        series = self._states.of(key)
         series.n_lost += n
         series.index += n
 
     def take(self, *, all: bool) -> Iterator[Rows]:
-        """Take away the pieces of full blocks, or all pieces."""
-        for series in list(self._holding.values()):
-            if all or series.n_rows >= FULL_ROWS or series.n_bytes >= FULL_BYTES:
-                pieces, series.pieces = series.pieces, []
-                self.n_rows -= series.n_rows
-                self.n_bytes -= series.n_bytes
-                series.n_rows = series.n_bytes = 0
-                del self._holding[series.key]
-                try:
-                    blocks = list(_together(pieces))
-                except Exception as error:  # noqa: BLE001  as above
-                    self._lost(series, sum(len(piece.columns) for piece in pieces), message(error))
-                    continue
-                yield from blocks
+        """Take away the records of full blocks, or all records."""
+        return self._held.take(all=all, lose=self._lost)
 
     def drop(self) -> int:
         """Drop all records that are held, and return how many there were; their numbers stay a hole."""
-        n_dropped, self.n_rows, self.n_bytes = self.n_rows, 0, 0
-        for series in self._holding.values():
-            series.n_lost += series.n_rows
-            series.pieces, series.n_rows, series.n_bytes = [], 0, 0
-        self._holding.clear()
-        return n_dropped
+        return self._held.drop()
 
-    def _lost(self, series: _Series, n: int, why: str) -> None:
+    def _lost(self, series: SeriesState, n: int, why: str) -> None:
         series.n_lost += n
-        self._lose(series.key, n, why)
+        self._lose(series.key, n * series.n_series, why)
 
-    def _of(self, key: Key) -> _Series:
-        series = self._series.get(key)
-        if series is None:
-            series = self._series[key] = _Series(key)
-        return series
-
-    def _add(self, series: _Series, columns: Columns) -> None:
+    def _add(self, series: SeriesState, columns: Columns) -> None:
         """Add a piece to a series, its values as a column, without those that cannot be recorded."""
         for piece in self._without_lost(series, replace(columns, values=_column(columns.values))):
-            size = piece.values.nbytes if isinstance(piece.values, np.ndarray) else sum(map(n_bytes, piece.values))
-            size += PIECE_BYTES
-            n_missed = series.n_missed + series.n_lost
-            series.pieces.append(Rows(key=series.key, columns=piece, since=series.since, n_missed=n_missed))
-            series.n_rows += len(piece)
-            series.n_bytes += size
-            self.n_rows += len(piece)
-            self.n_bytes += size
-            self._holding[series.key] = series
+            self._held.add(series, piece)
 
-    def _without_lost(self, series: _Series, columns: Columns) -> Iterator[Columns]:
+    def _without_lost(self, series: SeriesState, columns: Columns) -> Iterator[Columns]:
         """Yield the parts of a piece between the values that are lost."""
         values = columns.values
         if isinstance(values, np.ndarray) or LostValue not in set(map(type, values)):
@@ -174,6 +169,24 @@ class ColumnBuilder:
             else:
                 self._lost(series, stop - start, lost)
             start = stop
+
+
+def _shared(items: Sequence[Log]) -> Columns:
+    """Return the columns that all values of some calls share."""
+    indexes, steps, wall_times, _, tracks, _ = zip(*items, strict=True)
+    return Columns(
+        index=0,
+        steps=step_column(_steps(steps, indexes)),
+        wall_times=np.asarray(wall_times, FLOAT64),
+        values=None,
+        ordinals=np.asarray(indexes, INT64),
+        tracks=[track or {} for track in tracks] if any(tracks) else None,
+    )
+
+
+def _names_of_many(item: Log) -> tuple[str, ...] | None:
+    """Return the names of a call with many values, or `None`."""
+    return tuple(item[3]) if len(item[3]) >= MANY else None
 
 
 def _why(value: object) -> str | None:
@@ -225,12 +238,19 @@ def _column(values: npt.NDArray[Any] | Sequence[Any]) -> npt.NDArray[Any] | list
         return values
     kinds = set(map(type, values))
     if not kinds <= ON_HOST:
-        values = [value if type(value) in ON_HOST else _read(value) for value in values]
+        values = _readable(values)
         kinds = set(map(type, values))
     if len(kinds) > len({_PYTHON.get(kind, kind) for kind in kinds}) == 1:
         values = [value.item() if isinstance(value, np.generic) else value for value in values]
     column = value_column(values)
     return column if isinstance(column, np.ndarray) else [_checked(value) for value in column]
+
+
+def _readable(values: Sequence[Any]) -> Sequence[Any]:
+    """Return values with those that are on a device copied to the host."""
+    if ON_HOST.issuperset(map(type, values)):
+        return values
+    return [value if type(value) in ON_HOST else _read(value) for value in values]
 
 
 def _read(value: Any) -> Any:
@@ -262,25 +282,3 @@ def _checked(value: Any) -> Any:
     except UnsendableError as error:
         return LostValue(str(error))
     return value
-
-
-def _together(pieces: Iterable[Rows]) -> Iterator[Rows]:
-    """Join pieces of one series that fit together."""
-    group: list[Rows] = []
-    for piece in pieces:
-        if group and not _fit(group[-1].columns, piece.columns):
-            yield replace(group[-1], columns=join_columns([one.columns for one in group]))
-            group = []
-        group.append(piece)
-    if group:
-        yield replace(group[-1], columns=join_columns([one.columns for one in group]))
-
-
-def _fit(one: Columns, other: Columns) -> bool:
-    return other.index == one.index + len(one) and _form(one) == _form(other)
-
-
-def _form(columns: Columns) -> Any:
-    values = columns.values
-    form = str(values.dtype) if isinstance(values, np.ndarray) else ""
-    return form, columns.steps.dtype, columns.n_events is None, columns.tracks is None

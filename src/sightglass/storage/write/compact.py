@@ -32,10 +32,11 @@ from sightglass.core.clock import Clock
 from sightglass.core.codec import Buffer
 from sightglass.storage.file_system import LOCAL, File, FileSystem
 from sightglass.storage.format import framing, index
-from sightglass.storage.format.block import CHECKED, is_block
+from sightglass.storage.format.block import CHECKED, is_block, n_rows
 from sightglass.storage.format.block_entries import Heads
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile, frame
 from sightglass.storage.format.protobuf import FIXED64, key, walk
+from sightglass.storage.format.wide import TALL_ROWS
 
 from .merge import STEP_ITEMS, Merge, Steps
 
@@ -217,12 +218,17 @@ class _Compaction:
             self._put(frame([_marked(payload)]))
             return
         self._n_before += 1
-        if name < 0 or len(payload) > SMALL_BYTES:
+        if name < 0 or not self._is_small(payload, name):
             if name >= 0:
                 yield from self._merge.finish(self._heads.named[name].key)
             self._put_block([payload])
             return
         self._merge.take(payload, name)
+
+    def _is_small(self, payload: bytes, name: int) -> bool:
+        """Return whether merging a block saves much: of a wide block of few rows, the names are the most."""
+        is_wide = self._heads.named[name].key.kind == "wide"
+        return len(payload) <= SMALL_BYTES or (is_wide and n_rows(payload) < TALL_ROWS)
 
     def _take_long(self, file: RandomAccessFile, place: int, length: int | None) -> Generator[None, None, int]:
         """Copy a frame that is longer than a window, and return how long it is."""

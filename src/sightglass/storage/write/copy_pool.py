@@ -9,16 +9,21 @@ from __future__ import annotations
 import dataclasses
 import weakref
 from collections import deque
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.array_data import check_data
 from sightglass.core.copies import snapshot
-from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind
+from sightglass.core.guarded import FAILURES, LostValue, is_container, message
+from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind, n_bytes
 
 STAGED_BYTES: Final = 2**16  # smaller arrays come from the warm memory of the allocator anyway
 MAX_FREE_BYTES: Final = 128 * 2**20
+
+FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_))
+"""Types of values that cannot change, and whose bytes need not be counted."""
 
 
 class CopyPool:
@@ -34,6 +39,34 @@ class CopyPool:
     def n_free_bytes(self) -> int:
         """How many bytes of buffers are unused."""
         return sum(size * len(buffers) for size, buffers in list(self._free.items()))
+
+    def own_all(self, values: Mapping[str, Any], refuse: Callable[[int], str]) -> tuple[dict[str, Any], int]:
+        """Return values that the program can no longer change, and how many bytes they take.
+
+        Args:
+            values: The values by name.
+            refuse: Returns why there is no room for so many bytes, or an empty text.
+        """
+        owned: dict[str, Any] = {}
+        size = 0
+        for tag, value in values.items():
+            if type(value) in FIXED:
+                owned[tag] = value
+                continue
+            own = owned[tag] = self.own(value, refuse, n_before=size)
+            size += 0 if type(own) is LostValue else n_bytes(own)
+        return owned, size
+
+    def own(self, value: Any, refuse: Callable[[int], str], *, n_before: int = 0) -> Any:
+        """Return a value that the program can no longer change, or why it is lost; `n_before` bytes need room, too."""
+        if type(value) is LostValue:
+            return value
+        try:
+            size = 0 if is_container(value) else n_bytes(value)  # the length of a container may be a lie
+            why = refuse(n_before + size) if size >= STAGED_BYTES else ""
+            return LostValue(why) if why else self.take(value)
+        except FAILURES as error:
+            return LostValue(message(error))
 
     def take(self, value: Any) -> Any:
         """Return a value that the program can no longer overwrite, without waiting for anything.

@@ -25,6 +25,7 @@ from sightglass.storage.format.block_entries import Heads, IndexRows, heads_at
 MERGED_ROWS: Final = 4_096  # as many as a block that was full when it was written
 MERGED_BYTES: Final = 2**18
 HELD_BYTES: Final = 16 * 2**20  # in memory at most, with the blocks that are read
+PAYLOAD_BYTES: Final = 4 * 2**20  # of wide blocks, which are larger
 N_SMALL: Final = 4_096  # so many at once that the fixed cost of NumPy calls is small, in some milliseconds
 N_ALIKE: Final = 256  # decoded in one step, of about a millisecond
 STEP_ITEMS: Final = 64
@@ -74,6 +75,7 @@ class Merge:
         self._heads = heads
         self._put = put
         self._payloads: list[bytes] = []
+        self._n_payload_bytes = 0
         self._names: list[int] = []
         self._pending: set[Key] = set()  # whose blocks are in `_payloads`
         self._held: dict[Key, _Held] = {}
@@ -82,18 +84,19 @@ class Merge:
     @property
     def full(self) -> bool:
         """Whether so many blocks wait to be sorted that it is time for `sort`."""
-        return len(self._payloads) >= N_SMALL
+        return len(self._payloads) >= N_SMALL or self._n_payload_bytes >= PAYLOAD_BYTES
 
     def take(self, payload: bytes, name: int) -> None:
         """Add a small block, with the number that `Heads.read` gave for it."""
         self._payloads.append(payload)
+        self._n_payload_bytes += len(payload)
         self._names.append(name)
         self._pending.add(self._heads.named[name].key)
 
     def sort(self) -> Steps:
         """Join the small blocks that were added into pieces, and hold these."""
         payloads, names = self._payloads, np.array(self._names, np.int64)
-        self._payloads, self._names = [], []
+        self._payloads, self._names, self._n_payload_bytes = [], [], 0
         self._pending.clear()
         if not payloads:
             return
@@ -111,7 +114,10 @@ class Merge:
             tails = [payloads[i][start:] for i, start in zip(some.tolist(), starts, strict=True)]
             columns = None if heads["n_dims"][some[0]] else block.decode_alike(tails, heads[some[0]])
             if columns is None:
-                pieces += [self._alone(i, payloads[i], names[i], heads[i]) for i in some.tolist()]
+                for i in some.tolist():
+                    pieces.append(self._alone(i, payloads[i], names[i], heads[i]))
+                    if heads["n_dims"][i]:
+                        yield
             else:
                 pieces += self._pieces(some, names[some], heads[some], rank[some], columns, n_bytes=len(tails[0]))
             yield
@@ -147,7 +153,10 @@ class Merge:
         again = block.encode(named.key, columns, segment=named.segment, since=since, n_missed=n_missed)
         if b"".join(again) != payload:
             columns = None
-        return _Piece(place, named.key, named.segment, since, n_missed, len(payload), columns, payload)
+        n_bytes = len(payload) if columns is None or named.key.kind != "wide" else columns.values.nbytes
+        return _Piece(
+            place, named.key, named.segment, since, n_missed, n_bytes, columns, payload if columns is None else b""
+        )
 
     def _pieces(
         self, places: Numbers, names: Numbers, heads: IndexRows, rank: Numbers, columns: dict[str, Any], *, n_bytes: int

@@ -189,7 +189,8 @@ class Segments:
         self._current = None
         whole = not current.given_up
         current.close()
-        if whole and pays(n_small=current.n_small, n_series=current.n_series, n_bytes=current.size):
+        n_bytes = current.size - current.n_wide_bytes
+        if whole and pays(n_small=current.n_small, n_series=current.n_series, n_bytes=n_bytes):
             self._compactor.add(current.path, current.size)
 
     def _next(self) -> SegmentWriter:

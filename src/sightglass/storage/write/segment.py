@@ -28,6 +28,7 @@ from sightglass.storage.file_system import JOINED_BYTES, LOCAL, FileSystem
 from sightglass.storage.format import block
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import SIGHTGLASS_VERSION, encode_version
+from sightglass.storage.format.wide import TALL_ROWS
 
 from .compact import SMALL_BYTES
 
@@ -39,7 +40,7 @@ MAX_BUFFERS: Final = 1_024  # IOV_MAX on Linux
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Rows:
-    """Records of one series on their way to a file.
+    """Records of one series, or of those of a wide block, on their way to a file.
 
     Attributes:
         since: The number of the event from which on the series is recorded.
@@ -50,6 +51,11 @@ class Rows:
     columns: Columns
     since: int = 0
     n_missed: int = 0
+
+    @property
+    def n_records(self) -> int:
+        """How many records there are, in all series of a wide block."""
+        return len(self.columns) * (self.columns.values.shape[1] if self.key.kind == "wide" else 1)
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +68,7 @@ class _Frame:
 
     @property
     def n_rows(self) -> int:
-        return 0 if self.rows is None else len(self.rows.columns)
+        return 0 if self.rows is None else self.rows.n_records
 
 
 class SegmentWriter:
@@ -72,7 +78,8 @@ class SegmentWriter:
         path: The file.
         size: How long it is, in bytes: all whole frames.
         n_rows: How many records are in it.
-        n_small: How many blocks of at most `SMALL_BYTES` are in it.
+        n_small: How many blocks of at most `SMALL_BYTES` are in it, and wide ones of few rows.
+        n_wide_bytes: How many bytes these wide ones take.
         n_waiting: How many records wait to be written.
         n_waiting_bytes: How many bytes wait.
         given_up: Why the file is no longer written, or empty.
@@ -89,6 +96,7 @@ class SegmentWriter:
         self.size = 0
         self.n_rows = 0
         self.n_small = 0
+        self.n_wide_bytes = 0
         self.n_waiting = 0
         self.n_waiting_bytes = 0
         self.given_up = ""
@@ -176,9 +184,12 @@ class SegmentWriter:
         self.n_waiting_bytes += sum(frame.n_bytes for frame in frames)
 
     def _look(self) -> None:
-        """Give the file up if another program has changed it."""
+        """Give the file up if another program has changed it. If that is unknown, writing shows whether it is lost."""
+        status = None
         if self._watched and not self.given_up:
-            status = self._file.status()
+            with contextlib.suppress(OSError):  # ESTALE for ever, if another machine has removed it
+                status = self._file.status()
+        if status is not None:
             if not status.n_links:
                 self.given_up = "it was removed"
             elif status.n_bytes != self.size:
@@ -209,7 +220,9 @@ class SegmentWriter:
             self._n_begun -= done.n_bytes
             self.size += done.n_bytes
             self.n_rows += done.n_rows
-            self.n_small += done.n_rows > 0 and done.n_bytes <= SMALL_BYTES
+            is_wide = done.rows is not None and done.rows.key.kind == "wide" and len(done.rows.columns) < TALL_ROWS
+            self.n_small += is_wide or (done.n_rows > 0 and done.n_bytes <= SMALL_BYTES)
+            self.n_wide_bytes += done.n_bytes if is_wide else 0
             self.n_waiting -= done.n_rows
             self.n_waiting_bytes -= done.n_bytes
 

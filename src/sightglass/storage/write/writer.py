@@ -15,65 +15,44 @@ takes no longer than `COMPACT_S`.
 
 from __future__ import annotations
 
-import contextlib
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
-
-import numpy as np
 
 from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import StorageError
-from sightglass.core.guarded import FAILURES, LostValue, is_container, message
+from sightglass.core.guarded import message
 from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
 from sightglass.core.values import n_bytes
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
+from sightglass.storage.format.wide import outline
 
+from .closing import wait_for_end
+from .collect import Dropped, GivenRows, collect, n_records
 from .column_builder import STEPS, ColumnBuilder, Log
-from .copy_pool import STAGED_BYTES, CopyPool
+from .copy_pool import FIXED, CopyPool
+from .loss_report import LossReport
 from .rotation import Segments
 
 FLUSH_S: Final = 0.5  # a kill loses at most a second
 RETRY_S: Final = 1.0
 MAX_WAITING: Final = 4_000_000
+MIN_ROOM: Final = 16  # calls that may wait, however many values they have
 MAX_WAITING_BYTES: Final = 512 * 2**20
 WAKE_ITEMS: Final = 1_024  # waking the thread costs as much as dozens of calls
 WAKE_BYTES: Final = 4 * 2**20
 CHUNK_ROWS: Final = 4_096  # taken from the queue under its lock: well below a millisecond
 CHUNK_ITEMS: Final = 64
+CHUNK_VALUES: Final = 2**16  # made to matrices in about a millisecond
 CHUNK_BLOCKS: Final = 16  # encoded before the thread lets others run
 SLICE_S: Final = 0.001
 REST: Final = 20.0  # times as long as compaction has worked: it takes a twentieth of the time
 MAX_REST_S: Final = 1.0
 COMPACT_S: Final = 2.0  # a program may take this much longer to end
 CLOSING_SHARE: Final = 0.25  # of the time that `close` has: the rest is for writing
-
-FIXED: Final = frozenset((float, int, bool, type(None), np.float64, np.float32, np.int64, np.int32, np.bool_))
-"""Types of values that cannot change, and whose bytes need not be counted."""
-
-
-@dataclass(frozen=True, slots=True)
-class _Given:
-    """Records of a series that is not logged, on their way."""
-
-    key: Key
-    rows: Sequence[Row]
-    since: int
-    n_missed: int
-    n_bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class _Gap:
-    """Where records were dropped: how many of which series."""
-
-    n_dropped: Counter[Key]
 
 
 class RecordWriter:
@@ -108,18 +87,16 @@ class RecordWriter:
         self._worker = worker("writer", self.round, reset=self.reset)
         self._copies = CopyPool()
         self._columns = ColumnBuilder(lose=self._lose)
-        self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._warn, files=files)
+        self._losses = LossReport()
+        self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._losses.warn, files=files)
         # How many items may wait before `log` has to do more than append: 0 while the thread is asleep and has to be
         # woken, `WAKE_ITEMS` while it sleeps for a time, as many as there is room for while it works.
         self._limit = 0
-        self._items: deque[Log | _Given | _Gap] = deque()
+        self._items: deque[Log | GivenRows | Dropped] = deque()
         self._room = MAX_WAITING // 10
         self._rows_per_item = 10.0
         self._given_bytes = self._taken_bytes = self._quiet_bytes = 0
-        self._n_dropped = self._n_dropped_reported = 0
-        self._warned: set[str] = set()
-        self._failure = self._last_error = ""
-        self._closed = self._urgent = False
+        self._closed = self._ended = self._urgent = False
         self._trying = True
         self._retry_s = 0.0
         self._due_s: float | None = None
@@ -143,10 +120,10 @@ class RecordWriter:
             items.append((index, step, wall_time, values, steps, 0))
             return
         if type(step) not in STEPS:
-            step = self._own(step, 0)
+            step = self._copies.own(step, self._refuse)
         size = 0
         if not FIXED.issuperset(map(type, values.values())):
-            values, size = self._owned(values)
+            values, size = self._copies.own_all(values, self._refuse)
         self._give((index, step, wall_time, values, steps, size), size)
 
     def rows(self, key: Key, rows: Sequence[Row], *, since: int = 0, n_missed: int = 0) -> None:
@@ -159,7 +136,7 @@ class RecordWriter:
             n_missed: How many events failed, were skipped or were dropped before the last of these records.
         """
         size = 0 if FIXED.issuperset(type(row[3]) for row in rows) else sum(n_bytes(row[3]) for row in rows)
-        self._give(_Given(key, rows, since, n_missed, size), size)
+        self._give(GivenRows(key, rows, since, n_missed, size), size)
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all records are in the file.
@@ -169,26 +146,35 @@ class RecordWriter:
         """
         if self.active and not self._closed:
             self._urgent = True
-            self._check(self._worker.flush(timeout_s), timeout_s)
+            unfinished = "" if self._worker.flush(timeout_s) else f"not within {timeout_s:g} s"
+            if unfinished and self.supervised.failed:
+                unfinished = self.supervised.failures.last
+            self._losses.check(self._n_waiting(), unfinished=unfinished)
 
     def close(self, timeout_s: float) -> None:
-        """Write the remaining records, and close the file. Calling it again does nothing.
+        """Write the remaining records, however long that takes, and close the file. A second call does nothing.
+
+        Args:
+            timeout_s: After how long without progress the rest is given up.
 
         Raises:
             StorageError: Not all records could be written (the rest is lost), or records were dropped since this was
                 last raised.
         """
-        if self._closed:
+        if self._ended:
             return
         with self._worker.lock:
             self._closed = True
             self._limit = 0
             self._closing_s = min(COMPACT_S, CLOSING_SHARE * timeout_s)
-        if self.active:
-            finished = self._worker.close(timeout_s)
-            if finished and self._n_waiting():  # its last round failed
-                self._failure = self.supervised.failures.last
-            self._check(finished, timeout_s)
+        if not self.active:
+            return
+        finished = wait_for_end(self._worker.close, self._n_waiting, timeout_s)  # one that is interrupted can continue
+        self._ended = True
+        unfinished = "" if finished else f"nothing more was written for {timeout_s:g} s"
+        if self._n_waiting() if finished else self.supervised.failed:  # its last round failed
+            unfinished = self.supervised.failures.last
+        self._losses.check(self._n_waiting(), unfinished=unfinished, over=True)
 
     def start(self) -> bool:
         """Start the thread before the first record; return whether it runs. If not, the caller warns of it."""
@@ -198,7 +184,7 @@ class RecordWriter:
 
     def abandon(self) -> None:
         """Become a no-op in a forked child, whose files are its parent's."""
-        self._closed = True
+        self._closed = self._ended = True
         self._limit = 0
         self._items = deque()
         self._worker = self._make_worker("writer", self.round, reset=self.reset)
@@ -214,42 +200,24 @@ class RecordWriter:
         return Statistics(
             n_records=self._segments.n_rows,
             n_bytes=self._segments.n_bytes,
-            n_dropped=self._n_dropped,
+            n_dropped=self._losses.n_dropped,
             n_waiting=self._n_waiting(),
-            last_error=self._last_error,
+            last_error=self._losses.last_error,
         )
 
     # The caller's thread
 
-    def _owned(self, values: Mapping[str, Any]) -> tuple[dict[str, Any], int]:
-        """Return values that the program can no longer change, and how many bytes they take."""
-        owned: dict[str, Any] = {}
-        size = 0
-        for tag, value in values.items():
-            if type(value) in FIXED:
-                owned[tag] = value
-                continue
-            own = owned[tag] = self._own(value, size)
-            size += 0 if type(own) is LostValue else n_bytes(own)
-        return owned, size
+    def _refuse(self, n_bytes: int) -> str:
+        """Return why there is no room for some bytes, or an empty text."""
+        full = self._n_waiting_bytes() + n_bytes > MAX_WAITING_BYTES
+        return f"more than {MAX_WAITING_BYTES >> 20} MiB are waiting to be written" if full else ""
 
-    def _own(self, value: Any, n_more_bytes: int) -> Any:
-        if type(value) is LostValue:
-            return value
-        try:
-            size = 0 if is_container(value) else n_bytes(value)  # the length of a container may be a lie
-            if size >= STAGED_BYTES and self._n_waiting_bytes() + n_more_bytes + size > MAX_WAITING_BYTES:
-                return LostValue(f"more than {MAX_WAITING_BYTES >> 20} MiB are waiting to be written")
-            return self._copies.take(value)
-        except FAILURES as error:
-            return LostValue(message(error))
-
-    def _give(self, item: Log | _Given, size: int) -> None:
+    def _give(self, item: Log | GivenRows, size: int) -> None:
         with self._worker.lock:
             if self._closed:
                 return
             self.active = True
-            if len(self._items) >= self._room or (size and self._n_waiting_bytes() + size > MAX_WAITING_BYTES):
+            if len(self._items) >= self._room or (size and self._refuse(size)):
                 self._drop(item)
                 return
             self._items.append(item)
@@ -263,42 +231,23 @@ class RecordWriter:
         if self._worker.starved:
             self._limit = 0  # try again with the next record
 
-    def _drop(self, item: Log | _Given) -> None:
-        keys = [Key(kind="logged", tag=tag) for tag in item[3]] if isinstance(item, tuple) else [item.key] * _n(item)
+    def _drop(self, item: Log | GivenRows) -> None:
         last = self._items[-1] if self._items else None
-        gap = last if isinstance(last, _Gap) else _Gap(Counter())
-        gap.n_dropped.update(keys)
+        gap = last if isinstance(last, Dropped) else Dropped(Counter())
+        if isinstance(item, tuple):
+            gap.n_dropped[tuple(item[3])] += 1
+        else:
+            gap.n_dropped[item.key] += len(item.rows)
         if gap is not last:
             self._items.append(gap)
-        self._n_dropped += len(keys)
-        self._warn("Records are dropped: too many are waiting to be written")
+        self._losses.drop(n_records(item), "Records are dropped: too many are waiting to be written")
 
     def _n_waiting_bytes(self) -> int:
         on_the_way = self._given_bytes - self._taken_bytes
         return on_the_way + self._columns.n_bytes + self._segments.n_waiting_bytes
 
     def _n_waiting(self) -> int:
-        return sum(map(_n, self._items.copy())) + self._columns.n_rows + self._segments.n_waiting
-
-    def _check(self, finished: bool, timeout_s: float) -> None:
-        """Raise what went wrong since the last call."""
-        why = self._failure
-        if not finished:
-            why = self.supervised.failures.last if self.supervised.failed else f"not within {timeout_s:g} s"
-        n_dropped, self._n_dropped_reported = self._n_dropped - self._n_dropped_reported, self._n_dropped
-        if why:
-            counted = f"{self._n_waiting()} wait in memory, {n_dropped} are lost"
-            raise StorageError(f"Records could not be written: {why}; {counted}")
-        if n_dropped:
-            raise StorageError(f"{n_dropped} records are lost; the last reason: {self._last_error}")
-
-    def _warn(self, message: str, *, once: str = "") -> None:
-        """Warn, unless this was warned about before."""
-        self._last_error = message
-        if (once or message) not in self._warned:
-            self._warned.add(once or message)
-            with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
-                warnings.warn(message, RuntimeWarning, stacklevel=3)
+        return sum(map(n_records, self._items.copy())) + self._columns.n_rows + self._segments.n_waiting
 
     # The writer's thread
 
@@ -311,7 +260,7 @@ class RecordWriter:
         n_left = len(self._items)
         while n_left and not self._is_full():
             n_left -= self._collect(n_left)
-            self._pass_on(all=False)
+            self._pass_on(all=self._is_full())
         now_s = self._clock.monotonic()
         if self._due_s is None:
             self._due_s = now_s + FLUSH_S
@@ -325,54 +274,22 @@ class RecordWriter:
 
     def reset(self) -> None:
         """Start over with another file: what is held in memory is lost, and counted."""
-        self._n_dropped += self._columns.drop() + self._segments.restart()
-        self._last_error = self.supervised.failures.last
+        self._losses.n_dropped += self._columns.drop() + self._segments.restart()
+        self._losses.last_error = self.supervised.failures.last
         self._due_s = None
         self._limit = 0
 
     def _collect(self, n_left: int) -> int:
         """Collect the next items, and return how many there were."""
-        n = min(n_left, max(CHUNK_ITEMS, int(CHUNK_ROWS / self._rows_per_item)))
+        each = self._rows_per_item
+        n = max(1, min(n_left, max(CHUNK_ITEMS, int(CHUNK_ROWS / each)), int(CHUNK_VALUES / each)))
         with self._worker.lock:
             items = [self._items.popleft() for _ in range(n)]
-        logs: list[Log] = []
-        for item in items:
-            if isinstance(item, tuple):
-                logs.append(item)
-                continue
-            self._take_logs(logs)
-            if isinstance(item, _Given):
-                self._take_rows(item)
-            else:
-                for key, n_dropped in item.n_dropped.items():
-                    self._columns.skip(key, n_dropped)
-        self._take_logs(logs)
-        self._rows_per_item = max(1.0, sum(map(_n, items)) / n)
-        self._room = max(1_000, int(MAX_WAITING / self._rows_per_item))
+        self._taken_bytes += collect(items, self._columns, self._losses)
+        self._rows_per_item = max(1.0, sum(map(n_records, items)) / n)
+        self._room = max(MIN_ROOM, int(MAX_WAITING / self._rows_per_item))
         self._worker.breathe()
         return n
-
-    def _take_logs(self, logs: list[Log]) -> None:
-        if logs:
-            self._taken_bytes += sum(item[5] for item in logs)
-            try:
-                self._columns.log(logs)
-            except Exception as error:  # noqa: BLE001  these calls are lost, and the next ones are recorded
-                self._skip(Counter(Key(kind="logged", tag=tag) for log in logs for tag in log[3]), error)
-            logs.clear()
-
-    def _take_rows(self, item: _Given) -> None:
-        self._taken_bytes += item.n_bytes
-        try:
-            self._columns.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
-        except Exception as error:  # noqa: BLE001  as above
-            self._skip(Counter({item.key: len(item.rows)}), error)
-
-    def _skip(self, lost: Counter[Key], error: Exception) -> None:
-        for key, n in lost.items():
-            self._columns.skip(key, n)
-        self._n_dropped += lost.total()
-        self._warn(f"{lost.total()} records are lost: {message(error)}")
 
     def _pass_on(self, *, all: bool) -> None:
         """Write full blocks, or all records, unless it is too early to try again."""
@@ -387,12 +304,12 @@ class RecordWriter:
                     except OSError:
                         raise
                     except Exception as error:  # noqa: BLE001  e.g. a type that cannot be recorded; it costs only its block
-                        self._lose(rows.key, len(rows.columns), message(error))
+                        self._lose(rows.key, rows.n_records, message(error))
                     if i % CHUNK_BLOCKS == CHUNK_BLOCKS - 1:
                         self._worker.breathe()
             if self._trying and (all or segments.n_waiting_bytes >= WAKE_BYTES):
                 segments.flush()
-                self._failure = ""
+                self._losses.failure = ""
         except OSError as error:
             self._fail(error)
 
@@ -400,17 +317,11 @@ class RecordWriter:
         self._trying = False
         self._retry_s = self._clock.monotonic() + RETRY_S
         where = error.filename or self._segments.path
-        why = f"{where}: {error.strerror}" if error.strerror else str(error)
-        if not self._failure:
-            self._warned.discard(why)
-        self._failure = why
-        self._warn(f"Records cannot be written now and wait in memory: {why}", once=why)
+        self._losses.fail(f"{where}: {error.strerror}" if error.strerror else str(error))
 
     def _lose(self, key: Key, n: int, why: str) -> None:
         """Count values that cannot be recorded, and warn; `flush` and `close` do not raise for them."""
-        self._n_dropped += n
-        self._n_dropped_reported += n
-        self._warn(f"Values of {key.tag!r} cannot be recorded: {why}", once=f"value {key}")
+        self._losses.forgive(n, f"Values of {outline(key)} cannot be recorded: {why}", once=f"value {key}")
 
     def _is_full(self) -> bool:
         return self._columns.n_bytes + self._segments.n_waiting_bytes > MAX_WAITING_BYTES // 2
@@ -418,7 +329,7 @@ class RecordWriter:
     def _rest(self) -> float:
         """Return for how long to rest, and let `log` end the rest."""
         now_s = self._clock.monotonic()
-        if self._failure:
+        if self._losses.failure:
             self._limit = self._room if self._is_full() else WAKE_ITEMS
             return max(0.0, self._retry_s - now_s)
         if self._columns.n_rows or self._segments.n_waiting or self._items:
@@ -432,7 +343,7 @@ class RecordWriter:
 
     def _compact(self, rest_s: float) -> float:
         """Compact closed files a little, if there is time, and return for how long to rest."""
-        if not self._segments.compacting or self._failure:
+        if not self._segments.compacting or self._losses.failure:
             return rest_s
         started_s = self._clock.monotonic()
         if started_s >= self._compact_s and rest_s:
@@ -446,17 +357,10 @@ class RecordWriter:
     def _end(self) -> None:
         """Close the file; records that are not in it are lost."""
         with self._worker.lock:
-            self._n_dropped += self._n_waiting()
+            self._losses.n_dropped += self._n_waiting()
             self._items.clear()
             self._columns = ColumnBuilder(lose=self._lose)
         try:
-            self._segments.close(compact_s=0.0 if self._failure else self._closing_s)
+            self._segments.close(compact_s=0.0 if self._losses.failure else self._closing_s)
         except OSError as error:  # some file systems in the network say only now that they have no room
             self._fail(error)
-
-
-def _n(item: Log | _Given | _Gap) -> int:
-    """Return how many records an item holds."""
-    if isinstance(item, tuple):
-        return len(item[3])
-    return len(item.rows) if isinstance(item, _Given) else 0

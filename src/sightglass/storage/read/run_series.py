@@ -1,0 +1,80 @@
+"""The series of a run: what each of its processes wrote to each, put together when it is asked for."""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.block_entries import BlockEntries, BlockEntry
+
+from .record_file import RecordFile
+from .visible_rows import Group
+
+Overlaps = frozenset[tuple[float, float]]
+"""Pairs of processes that wrote at the same time: when each began, the earlier one first."""
+
+
+class RunSeries(Mapping[Key, Sequence[Group]]):
+    """What each process wrote to each series, the earliest process first."""
+
+    def __init__(self, parts: Sequence[RecordFile] = ()) -> None:
+        """Take the files, in the order in which they were written."""
+        self._processes: dict[float, list[RecordFile]] = {}
+        for part in parts:
+            self._processes.setdefault(part.started, []).append(part)
+        self._entries = {part: part.entries() for part in parts}
+        self._keys: dict[Key, None] | None = None
+
+    def __getitem__(self, key: Key) -> list[Group]:
+        found = self._of(key, self._entries)
+        if not any(sources for _, sources in found):
+            raise KeyError(key)
+        return found
+
+    def __contains__(self, key: object) -> bool:
+        return any(key in entries for entries in self._entries.values())
+
+    def __iter__(self) -> Iterator[Key]:
+        if self._keys is None:
+            self._keys = dict.fromkeys(key for entries in self._entries.values() for key in entries)
+        return iter(self._keys)
+
+    def __len__(self) -> int:
+        return sum(1 for _ in self)
+
+    def place(self, key: Key) -> Hashable:
+        """Return what series have in common whose records lie in the same blocks."""
+        return tuple(part.sources(key) for part in self._entries)
+
+    def blocks(self) -> dict[Key, list[Group]]:
+        """Return the same by the keys of blocks as they lie in the files: wide ones stand for all their series."""
+        blocks = {part: part.blocks() for part in self._entries}
+        return {key: self._of(key, blocks) for key in dict.fromkeys(key for some in blocks.values() for key in some)}
+
+    def overlaps(self) -> Overlaps:
+        """Return which processes wrote at the same time.
+
+        A process that is restarted begins after the last record of the earlier one. Other programs' files do not say.
+        """
+        if len(self._processes) < 2:
+            return frozenset()
+        ours = [
+            (started, max((_last_wall_time(part) for part in parts), default=0.0))
+            for started, parts in self._processes.items()
+            if all(part.dialect == "sightglass" for part in parts)
+        ]
+        return frozenset(
+            (one, other) for i, (one, last) in enumerate(ours) for other, _ in ours[i + 1 :] if other < last
+        )
+
+    def _of(self, key: Key, entries: Mapping[RecordFile, Mapping[Key, Sequence[BlockEntry]]]) -> list[Group]:
+        return [
+            (started, [(part, BlockEntries.of(key, entries[part][key])) for part in parts if key in entries[part]])
+            for started, parts in self._processes.items()
+        ]
+
+
+def _last_wall_time(part: RecordFile) -> float:
+    """Return when a file's last record was made, in seconds since the Unix epoch."""
+    several = (BlockEntries.of(key, entries).rows for key, entries in part.blocks().items())
+    return max((float(rows["last_wall"][-1]) for rows in several if len(rows)), default=0.0)
