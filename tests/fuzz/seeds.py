@@ -33,6 +33,7 @@ FIXTURES = Path(__file__).parents[1] / "storage" / "fixtures"
 
 QUERIES = [
     "batch.loss", "batch", "abs(batch.grads['dense'].kernel).mean()", "batch.loss.mean(every=100)",
+    "on('batch').join('epoch').map(lambda b: b.loss - b.epoch.loss).mean(every=2)",
     "batch.x[..., 1:, ::-2].sum(axis=0)", "batch.x[[0, 1]]", "batch.k.topk(2)", "batch.mean(per='epoch')",
     "on('batch').where(lambda b: b.loss > 0.5).map(lambda b: (b.loss, b.n)).last(every='1 min')",
     "on('batch').map(lambda b: {'a': b.x, 'b': [1, -2.5, None, True]}).count(every=3)",
@@ -49,6 +50,7 @@ FROM_CLIENT: list[messages.Message] = [
     messages.Hello(version=1, client="me"), messages.Ping(), messages.Bye(reason="enough"),
     *(messages.Ask(request=1, what=what) for what in ("describe", "statistics", "history")),
     *(messages.Open(request=2, query=query) for query in QUERIES[:20]),
+    messages.Open(request=2, query="batch.loss.mean(every=2)", states=(1, 8)),
     messages.Close(stream=1), messages.EndGroup(request=4, stream=2), messages.Publish(request=6, event="best"),
     *(messages.RunCommand(request=5, kind=kind, at="epoch", hold=True) for kind in ("pause", "resume", "stop")),
     messages.RunCommand(request=5, kind="set", name="lr", value=codec.encode(0.5)[0]),

@@ -19,7 +19,7 @@ from tests.profiles import examples
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.values import Histogram
 from sightglass.query.reducers import BUILDERS, reducer
-from sightglass.query.reduction import Reducer
+from sightglass.query.reduction import Reducer, by_key
 from sightglass.query.sketches import ACCURACY, EXACT, Bins, Quantiles
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
@@ -27,9 +27,9 @@ wild = st.floats() | st.integers(-(2**40), 2**40)
 MERGEABLE: dict[str, dict[str, Any]] = {
     "count": {}, "sum": {}, "mean": {}, "var": {}, "std": {}, "min": {}, "max": {}, "first": {}, "last": {},
     "quantile": {"q": (0.0, 0.3, 0.5, 1.0)}, "histogram": {"bins": 7}, "top": {"k": 3}, "sample": {"k": 4},
-    "collect": {"limit": 5},
+    "collect": {"limit": 5}, "argmax": {}, "argmin": {}, "distinct": {"limit": 5}, "rate": {},
 }  # fmt: skip
-EXACTLY = {"count", "min", "max", "first", "last", "histogram", "top", "sample", "collect", "quantile"}
+EXACTLY = MERGEABLE.keys() - {"sum", "mean", "var", "std"}
 
 
 def run(made: Reducer, values: list[Any], start: int = 0) -> Any:
@@ -37,7 +37,12 @@ def run(made: Reducer, values: list[Any], start: int = 0) -> Any:
 
 
 def pushed(made: Reducer, pairs: list[tuple[int, Any]]) -> Any:
-    return fold(lambda state, pair: made.update(state, pair[1], pair[0]), pairs, made.start())
+    def update(state: Any, pair: tuple[int, Any]) -> Any:
+        ordinal, value = pair
+        place = (float(ordinal), 10.0 * ordinal, None)
+        return made.update(state, (value, place) if made.reads_place else value, ordinal)
+
+    return fold(update, pairs, made.start())
 
 
 def chunks(pairs: list[Any], cuts: list[int]) -> list[list[Any]]:
@@ -66,6 +71,16 @@ def test_merged_chunks_equal_one_by_one(name: str, values: list[float], cuts: li
     pairs = list(enumerate(values))
     merged = fold(made.merge, [pushed(made, chunk) for chunk in chunks(pairs, cuts)])
     assert same(made.finish(merged), run(made, values), exactly=name in EXACTLY)
+
+
+@pytest.mark.parametrize("name", [*MERGEABLE])
+@settings(max_examples=examples(25))
+@given(pairs=st.lists(st.tuples(st.sampled_from("abc"), numbers), max_size=30), cuts=st.lists(st.integers(0, 40)))
+def test_merged_groups_equal_one_by_one(name: str, pairs: list[tuple[str, float]], cuts: list[int]) -> None:
+    made = by_key(reducer(name, MERGEABLE[name], seed=3))
+    assert made.merge is not None
+    merged = fold(made.merge, [pushed(made, chunk) for chunk in chunks(list(enumerate(pairs)), cuts)])
+    assert same(made.finish(merged), run(made, pairs), exactly=name in EXACTLY)
 
 
 @pytest.mark.parametrize("name", ["count", "sum", "min", "max", "histogram", "sample", "top"])
@@ -237,11 +252,11 @@ def test_a_sample_is_seeded_and_uniform() -> None:
 
 
 def test_top_keeps_the_earlier_of_equals_and_never_compares_values() -> None:
-    by = {"k": 2, "by": lambda x: x["rank"]}
+    by = {"k": 2, "key": lambda x: x["rank"]}
     rows = [{"rank": 1, "at": 0}, {"rank": 2, "at": 1}, {"rank": 2, "at": 2}, {"rank": 2, "at": 3}]
     assert [row["at"] for row in run(reducer("top", by), rows)] == [1, 2]
     assert run(reducer("top", {"k": 3}), [1.0, math.nan, 3.0, 2.0]) == [3.0, 2.0, 1.0]
-    with pytest.raises(EvaluationError, match=r"^Expected one number to rank by, got float64\[2\]: use by="):
+    with pytest.raises(EvaluationError, match=r"^Expected one number to rank by, got float64\[2\]: use key="):
         run(reducer("top", {"k": 1}), [np.zeros(2)])
 
 
@@ -302,7 +317,7 @@ def deep_size(state: Any) -> int:
 
 @pytest.mark.parametrize("name", ["top", "sample", "collect"])
 def test_stored_values_are_bounded(name: str) -> None:
-    args = {"collect": {"limit": 1000}, "top": {"k": 1000, "by": lambda x: 1}, "sample": {"k": 1000}}[name]
+    args = {"collect": {"limit": 1000}, "top": {"k": 1000, "key": lambda x: 1}, "sample": {"k": 1000}}[name]
     value = np.broadcast_to(np.float64(1), (1024, 1024))
     with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got 72 MiB$"):
         run(reducer(name, args), [value] * 20)
@@ -334,13 +349,13 @@ def test_wrong_arguments_are_refused(name: str, args: dict[str, Any], message: s
     assert str(caught.value) == message
 
 
-@pytest.mark.parametrize("name", sorted(set(BUILDERS) - {"reduce"}))
+@pytest.mark.parametrize("name", sorted(set(BUILDERS) - {"reduce", "scan", "ema", "diff"}))
 def test_nothing_reduces_to_something(name: str) -> None:
     found = run(reducer(name, MERGEABLE[name]), [])
     if isinstance(found, Histogram):
         assert found.total == 0
     else:
-        assume_nothing = {"count": 0, "sum": 0, "top": [], "sample": [], "collect": []}
+        assume_nothing = {"count": 0, "sum": 0, "top": [], "sample": [], "collect": [], "distinct": []}
         flat = found[0] if isinstance(found, tuple) else found
         assert flat == assume_nothing.get(name) or (isinstance(flat, float) and math.isnan(flat))
 

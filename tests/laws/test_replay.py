@@ -171,3 +171,32 @@ def test_a_recording_equals_the_live_stream(query, tmp_path):
     assert len(live) in (12, 13, 50)
     with sg.open(run.directory) as old:
         same(live, list(old.stream(query)))
+
+
+def test_the_number_and_time_of_an_event_are_the_same_live_and_recorded(tmp_path):
+    asked = (
+        "on('batch').where(lambda b: b.loss > 0).map(lambda b: [b.event.index, b.event.wall_time, b.loss])",
+        "on('batch').map(lambda b: b.loss).sum(by=lambda b: b.event.index % 2, every=4)",
+        "on('batch').map(lambda b: b.event.index).sum(when=lambda b: b.event.index == 3)",
+    )
+    with sg.init("law", dir=tmp_path, record=KEPT, budget=None) as run, sg.connect(run) as client:
+        streams = [client.stream(query) for query in asked]
+        train(run, [("batch", value) for value in (1.0, -1.0, 2.0, 3.0, 4.0)])
+        run.close()
+        live = [list(stream) for stream in streams]
+    assert [record.value[0] for record in live[0]] == [0, 2, 3, 4]
+    assert all(record.value[1] == record.wall_time for record in live[0])
+    assert [record.value for record in live[2]] == [6, 4]
+    with sg.open(run.directory) as old:
+        for query, records in zip(asked, live, strict=True):
+            same(records, list(old.stream(query)))
+
+
+def test_an_observable_called_event_is_the_program_s(tmp_path):
+    with sg.init("law", dir=tmp_path, record=["batch.event"], budget=None) as run, sg.connect(run) as client:
+        stream = client.stream("batch.event")
+        run.observe("batch", event=3)
+        run.close()
+        assert [record.value for record in stream] == [3]
+    with sg.open(run.directory) as old:
+        assert [record.value for record in old.stream("batch.event * 2")] == [6]

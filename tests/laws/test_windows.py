@@ -44,6 +44,7 @@ class Mark:
     complete: bool = True
     closed: bool = True
     known: bool = True
+    begun: bool = False
 
 
 happenings = st.lists(
@@ -84,7 +85,13 @@ def timeline(run: list[Happening], start: int) -> list[Mark]:
             if one.cut and not one.missed:
                 marks.append(Mark("cut"))
         ordinal += 1
-    return [*marks, Mark("finish")]
+    return begun([*marks, Mark("finish")])
+
+
+def begun(marks: list[Mark]) -> list[Mark]:
+    """Mark what comes after the first event that was evaluated, and that event."""
+    first = next((i for i, mark in enumerate(marks) if mark.kind == "item" and mark.known), len(marks))
+    return [replace(mark, begun=i >= first) for i, mark in enumerate(marks)]
 
 
 def closings(marks: list[Mark], kind: str, size: float) -> list[int]:
@@ -111,7 +118,7 @@ def reference(marks: list[Mark], window: str, reducer: str) -> list[Mark]:
             continue
         aligned = bool(items) and (items[0].ordinal % int(size) if kind == "every" else items[0].ordinal) == 0
         passed = [item for item in items if item.value is not HELD]
-        zero = reducer == "count" and any(mark.kind == "item" and mark.known for mark in marks[: end + 1])
+        zero = reducer == "count" and marks[end].begun
         groups[end] = Mark(
             "item",
             ordinal=items[0].ordinal // int(size) if kind == "every" else number,
@@ -121,6 +128,7 @@ def reference(marks: list[Mark], window: str, reducer: str) -> list[Mark]:
             complete=closed and (number > 0 or aligned) and all(item.complete for item in items),
             closed=closed and all(item.closed for item in items[-1:]),
             known=any(item.known for item in items),
+            begun=marks[end].begun,
         )
     after: list[Mark] = []
     for i, mark in enumerate(marks):

@@ -28,6 +28,8 @@ STEPPED_ARITHMETIC: Final = ("//", "%")
 COMPARISONS: Final = ("<", "<=", ">", ">=", "==", "!=")
 LOGIC: Final = ("&", "|", "^")
 CONSTANTS: Final = (0, 1, 2, -1, 3, 0.5, -2.5, 10)
+TAME: Final = 1e4
+SPREAD: Final = 1e-2
 HUGE: Final = (1e300, 1e-310, 1e5, 0.37, 2**40)
 WINDOWS: Final = ("every=1", "every=3", "per='epoch'", "when=lambda e: e.step % 4 == 3", "every='1 ms'", "")
 
@@ -202,6 +204,45 @@ class Author:
 
     def ordered(self) -> Grown:
         a = self.array()
+        kind = self.random.randrange(12)
+        if kind == 8:
+            self.call("stack")
+            return Grown(f"stack([{a.text}, {a.text}])", lambda env: np.stack([a.compute(env)] * 2), a.exact)
+        if kind == 9 and a.exact:
+            name = self.call(self.random.choice(("unique", "nonzero")))
+            return Grown(f"{a.text}.{name}()[0]", lambda env: COUNTED[name](array_of(a.compute(env))))
+        if kind == 10 and a.exact:
+            self.call("searchsorted")
+            return Grown(
+                f"searchsorted({a.text}.ravel().sort(), [0, 1, 2.5])",
+                lambda env: np.searchsorted(np.sort(np.ravel(real(a.compute(env)))), [0, 1, 2.5]),
+            )
+        if kind == 11 and a.exact:
+            self.call("bincount")
+            return Grown(f"({a.text} > 0).astype('int64').bincount(2)", lambda env: halves(a.compute(env)))
+        if kind == 0:
+            name = self.call(self.random.choice(("sort", "argsort") if a.exact else ("sort",)))
+            return Grown(f"{a.text}.{name}()", lambda env: in_order(name, array_of(a.compute(env))), a.exact)
+        if kind == 1:
+            self.call("softmax")
+            return Grown(f"{a.text}.softmax()", lambda env: softmax(array_of(a.compute(env))), False)
+        if kind == 2:
+            b = self.array()
+            self.call("concat")
+            return Grown(
+                f"concat([{a.text}, {b.text}], None)",
+                lambda env: np.concatenate([np.ravel(a.compute(env)), np.ravel(b.compute(env))]), a.exact and b.exact,
+            )  # fmt: skip
+        if kind == 3 and a.exact:
+            self.call("isin")
+            return Grown(f"isin({a.text}, [0, 1, 0.5])", lambda env: np.isin(a.compute(env), [0, 1, 0.5]))
+        if kind == 4:
+            dtype = self.random.choice(("float32", "float64"))
+            self.call("astype")
+            return Grown(f"{a.text}.astype('{dtype}')", lambda env: real(a.compute(env)).astype(dtype), a.exact)
+        if kind == 5:
+            self.call("matmul")
+            return Grown(f"({a.text} @ {a.text}.T)", lambda env: a.compute(env) @ a.compute(env).T, False)
         k = self.random.choice((1, 3, 100, 100_000))
         self.call("topk")
         return Grown(f"{a.text}.topk({k})", lambda env: np.sort(np.ravel(a.compute(env)))[::-1][:k], a.exact)
@@ -212,7 +253,26 @@ class Author:
         """Write a number."""
         self.size -= 1
         a = self.array()
-        kind = self.random.randrange(9)
+        kind = self.random.randrange(14)
+        if kind == 11:
+            q = self.random.choice((0, 25, 90, 100))
+            self.call("percentile")
+            return Grown(f"{a.text}.percentile({q})", lambda env: quantile(a.compute(env), q / 100), False)
+        if kind == 12:
+            self.call("dot")
+            return Grown(f"dot({a.text}.ravel(), {a.text}.ravel())", lambda env: squares(a.compute(env)), False)
+        if kind == 13:
+            self.used |= {"float", "svdvals"}
+            return Grown(
+                f"float(svdvals({a.text}.ravel()[:50].reshape(1, -1)))",
+                lambda env: norm(filled(a.compute(env)).reshape(1, -1)), False,
+            )  # fmt: skip
+        if kind == 9:
+            self.call("logsumexp")
+            return Grown(f"{a.text}.logsumexp()", lambda env: logsumexp(a.compute(env)), False)
+        if kind == 10:
+            name, b = self.call(self.random.choice(tuple(PAIRED))), self.array()
+            return Grown(f"{name}({a.text}, {b.text})", lambda env: paired(name, a.compute(env), b.compute(env)), False)
         if kind == 0 and self.known.get("numbers"):
             return self.name("numbers")
         if kind == 1:
@@ -343,6 +403,83 @@ def norm(x: Any) -> Any:
 def quantile(x: Any, q: float) -> Any:
     """Return a quantile."""
     return np.quantile(np.ravel(x).astype(np.float32) if np.asarray(x).dtype == np.float16 else np.ravel(x), q)
+
+
+def filled(x: Any) -> Any:
+    """Return the first items of an array that has some."""
+    if not np.size(x):
+        raise TypeError("no item")
+    return tame(np.ravel(x)[:50])
+
+
+def real(x: Any) -> Any:
+    """Return an array of real numbers."""
+    if np.asarray(x).dtype.kind == "c":
+        raise TypeError("complex numbers")
+    return np.asarray(x)
+
+
+COUNTED: Final[Mapping[str, Callable[[Any], Any]]] = {
+    "unique": np.unique,
+    "nonzero": lambda x: np.nonzero(x)[0],
+}
+
+
+def halves(x: Any) -> Any:
+    """Return how many numbers are above zero, behind how many are not."""
+    return np.bincount(np.ravel(x > 0).astype(np.int64), minlength=2)
+
+
+def squares(x: Any) -> Any:
+    """Return the sum of squares, without a conjugate, in the array's own digits."""
+    return np.dot(np.ravel(x), np.ravel(x))
+
+
+def in_order(name: str, x: Any) -> Any:
+    """Return the items along the last axis in order, or their places."""
+    return np.sort(x) if name == "sort" else np.argsort(x, kind="stable")
+
+
+def tame(x: Any) -> Any:
+    """Return an array of numbers whose squares any precision holds."""
+    if not np.all(np.abs(x) < TAME):
+        raise Unknown
+    return x
+
+
+def wide(x: Any) -> Any:
+    """Return real numbers with the digits of float64."""
+    return tame(real(x).astype(np.float64))
+
+
+def softmax(x: Any) -> Any:
+    """Return the exponentials along the last axis, divided by their sum, with the digits of the argument."""
+    x = real(x)
+    powers = np.exp(wide(x) - wide(x).max(axis=-1, keepdims=True))
+    return (powers / powers.sum(axis=-1, keepdims=True)).astype(x.dtype if x.dtype.kind == "f" else np.float64)
+
+
+def logsumexp(x: Any) -> Any:
+    """Return the logarithm of the sum of exponentials."""
+    return np.logaddexp.reduce(np.ravel(wide(x)).astype(np.float32 if x.dtype.itemsize < 8 else np.float64))
+
+
+def paired(name: str, x: Any, y: Any) -> Any:
+    """Return how two arrays vary together, with the digits of the coarser one."""
+    a, b = np.ravel(wide(x)), np.ravel(wide(y))
+    if len(a) != len(b) or len(a) < 2:
+        raise Unknown
+    if min(np.std(a) / (1 + np.max(np.abs(a))), np.std(b) / (1 + np.max(np.abs(b)))) < SPREAD:
+        raise Unknown  # a difference of nearly equal numbers is rounding
+    narrow = np.float32 if min(np.asarray(one).dtype.itemsize for one in (x, y)) < 8 else np.float64
+    return narrow(PAIRED[name](a, b))
+
+
+PAIRED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
+    "cosine": lambda a, b: a @ b / np.sqrt((a @ a) * (b @ b)),
+    "cov": lambda a, b: np.cov(a, b)[0, 1],
+    "corr": lambda a, b: np.corrcoef(a, b)[0, 1],
+}
 
 
 def of_mapping(name: str, mapping: Mapping[str, Any]) -> Any:

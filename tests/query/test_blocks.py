@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import tracemalloc
+import types
 from collections.abc import Callable
 from typing import Any
 
@@ -13,6 +14,7 @@ from tests.query.lambdas import lambda_of
 from sightglass.core.errors import RefusedQueryError
 from sightglass.query.blocks import BLOCK, MIN_ITEMS
 from sightglass.query.evaluator import evaluator
+from sightglass.query.functions import FUNCTIONS
 
 N = MIN_ITEMS + BLOCK // 2 + 7
 
@@ -131,3 +133,32 @@ def test_torch_tensors_are_evaluated_in_blocks_of_their_own_library() -> None:
     assert torch.equal(found, x.detach() * 2 + 1)
     assert float(ask("mean(b.x * 2)", x=x)) == pytest.approx(N - 1, rel=1e-5)
     assert float(ask("norm(b.x - 1)", x=x)) == pytest.approx(float((x.detach() - 1).norm()), rel=1e-5)
+
+
+ARGUMENTS = {
+    "clip": "-1, 1", "where": "b.x, 0", "maximum": "0", "minimum": "0", "quantile": "0.5", "percentile": "50",
+    "topk": "3", "reshape": "-1, 1", "sample": "3", "bincount": "9", "searchsorted": "b.x", "isin": "[0, 1]",
+    "astype": "'float32'", "dot": "b.x", "cosine": "b.x", "cov": "b.x", "corr": "b.x",
+}  # fmt: skip
+OTHERS = {  # of mappings and texts, of several arrays, of matrices, and of an array of one item
+    "keys", "values", "items", "map", "filter", "contains", "startswith", "endswith", "stack", "concat", "matmul",
+    "svdvals", "item", "float",
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", sorted(FUNCTIONS.keys() - OTHERS))
+def test_every_function_gives_on_large_arrays_what_it_gives_by_itself(name: str) -> None:
+    x = values("int64")[:N] if name in ("bincount", "sample") else values("float64")[:N]
+    text = f"{name}(b.x{', ' * (name in ARGUMENTS)}{ARGUMENTS.get(name, '')})"
+    with np.errstate(all="ignore"):
+        arguments = eval(f"[{ARGUMENTS.get(name, '')}]", {"b": types.SimpleNamespace(x=x)})
+        expected = FUNCTIONS[name].call(x, *arguments)
+    found = ask(text, x=x)
+    for one, other in zip(
+        *((value if isinstance(value, tuple) else (value,)) for value in (found, expected)), strict=True
+    ):
+        if isinstance(other, np.ndarray | np.number):
+            assert np.shape(one) == np.shape(other)
+            np.testing.assert_allclose(one, other, rtol=1e-9)
+        else:
+            assert one == other

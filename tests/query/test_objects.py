@@ -6,15 +6,24 @@ import contextlib
 import itertools
 import sys
 import types
-from collections import Counter, OrderedDict, UserDict, defaultdict
+from collections import Counter, OrderedDict, UserDict, defaultdict, deque
 from collections.abc import Iterator, Mapping
-from enum import IntEnum
+from datetime import UTC, datetime, timedelta
+from decimal import Decimal
+from enum import Enum, IntEnum
+from pathlib import PurePosixPath
 from typing import Any, NamedTuple
 
 import numpy as np
 import pytest
 
-from sightglass.core.errors import EvaluationError, RefusedQueryError, SightglassError, UnknownNameError
+from sightglass.core.errors import (
+    EvaluationError,
+    RefusedQueryError,
+    SightglassError,
+    UnknownNameError,
+    UnsendableError,
+)
 from sightglass.query import access
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
@@ -261,3 +270,85 @@ def test_only_what_is_read_is_walked(kind: str) -> None:
         finally:
             sys.setprofile(None)
         assert n_steps < 600_000, text  # calls of functions, about a tenth of a microsecond each
+
+
+class Phase(Enum):
+    TRAIN = 1
+
+
+def test_columns_and_tables_are_read_as_arrays() -> None:
+    pandas = pytest.importorskip("pandas")
+    frame = pandas.DataFrame({"loss": [0.5, 1.5, 4.0], "label": ["a", "b", "a"]})
+    offered = {"df": frame, "series": frame.loss}
+    assert ask("b.series.mean() + b.df.loss.max()", offered) == 6.0
+    assert ask("b.df.loss[b.df.loss > 1].sum()", offered) == 5.5
+    assert ask("b.df.keys()", offered) == ["loss", "label"]
+    assert ask("b.df.label.contains('b')", offered) is True
+    assert ask("b.df.filter(lambda n, v: n == 'loss').map(lambda n, v: v.mean())", offered) == {"loss": 2.0}
+    whole = ask("b.df", offered)
+    np.testing.assert_equal(whole, {"loss": np.array([0.5, 1.5, 4.0]), "label": ["a", "b", "a"]})
+    with pytest.raises(UnknownNameError, match="Unknown key 'lss'"):
+        ask("b.df.lss", offered)
+
+
+def test_masks_times_and_other_values_are_read_as_numbers_and_texts() -> None:
+    offered = {
+        "m": np.ma.masked_array([1, 2, 3], [False, True, False]), "phase": Phase.TRAIN, "price": Decimal("2.5"),
+        "path": PurePosixPath("a/b"), "took": timedelta(seconds=3), "ids": {3, 1}, "window": deque([1.0, 3.0]),
+        "at": datetime(2026, 1, 2, tzinfo=UTC), "since": datetime(2026, 1, 1, tzinfo=UTC), "steps": range(4),
+        "objects": np.array([1, None], dtype=object), "inner": [{"phase": Phase.TRAIN}],
+    }  # fmt: skip
+    assert ask("b.m[~isnan(b.m)].sum()", offered) == 4.0
+    assert np.isnan(ask("b.m.sum()", offered))
+    np.testing.assert_array_equal(ask("b.m", offered), [1.0, np.nan, 3.0])
+    assert ask("(b.phase == 'TRAIN') & (b.inner[0].phase == 'TRAIN')", offered)
+    assert ask("b.price * 2 + b.took", offered) == 8.0
+    assert ask("b.path", offered) == "a/b"
+    assert ask("b.at - b.since", offered) == 86_400.0
+    assert ask("b.ids", offered) == [1, 3]
+    assert ask("b.window.mean() + b.steps.max()", offered) == 5.0
+    assert ask("isnan(b.objects).sum()", offered) == 1
+    assert ask("[b.inner, b.price]", offered) == [[{"phase": "TRAIN"}], 2.5]
+
+
+def test_complex_numbers_are_numbers() -> None:
+    offered = {"z": 3 + 4j, "x": 2.0, "w": np.array([1j, 2])}
+    assert ask("b.z.real + b.z.imag + b.x.imag", offered) == 7.0
+    assert ask("abs(b.z)", offered) == 5.0
+    assert ask("b.z * b.x", offered) == 6 + 8j
+    assert ask("b.z == 3", offered) == False  # noqa: E712  a bool of NumPy
+    assert np.isinf(ask("b.z / 0", offered))
+    assert ask("(b.w * b.z)[0]", offered) == -4 + 3j
+    assert ask("b.z", offered) == 3 + 4j
+
+
+def test_own_objects_asked_whole_are_mappings() -> None:
+    class Stats:
+        def __init__(self, **values: Any) -> None:
+            self.__dict__.update(values)
+
+    stats = Stats(loss=0.5, inner=Stats(w=np.ones(2)), _own=1)
+    np.testing.assert_equal(ask("b.stats", {"stats": stats}), {"loss": 0.5, "inner": {"w": np.ones(2)}})
+    np.testing.assert_equal(ask("{'s': b.stats.inner}", {"stats": stats}), {"s": {"w": np.ones(2)}})
+    stats.model = print
+    for query, path in (
+        ("on('batch').map(lambda b: b.stats)", "batch.stats.model"),
+        ("on('batch').map(lambda b: [b.stats])", "the result[0].model"),
+        ("on('batch')", "batch['stats'].model"),
+    ):
+        with pytest.raises(UnsendableError) as caught:
+            Evaluation(parse(query)).per_event({"stats": stats})
+        assert str(caught.value) == f"{path}: a function cannot travel"
+
+
+def test_an_object_s_arrays_are_reduced_by_name() -> None:
+    class Stats:
+        def __init__(self, loss: float) -> None:
+            self.loss = loss
+
+    evaluation = Evaluation(parse("on('batch').map(lambda b: b.stats).mean(every=2)"))
+    out = []
+    for i in range(2):
+        head = evaluation.per_event({"stats": Stats(float(i))})
+        out += evaluation.across_events(head, ordinal=i, step=i, wall_time=i)
+    assert [item.value for item in out] == [{"loss": 0.5}]

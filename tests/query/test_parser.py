@@ -14,7 +14,7 @@ from sightglass.query.query import on
 
 INSIDE = [  # an expression with a mark « before the place that is refused, and the message
     ("«b.x and b.y", "Write `&` and `|` instead of `and` and `or`, with parentheses around comparisons"),
-    ("1 + («b.x if b.y else 2)", "Write where(condition, x, y) instead of `x if condition else y`"),
+    ("max(b.x, 1, «axis=0)", "Write x.max(axis=0) for an axis; max(a, b) takes values only"),
     ("b.x + («not b.y)", "Write `~` instead of `not`"),
     ("«0 < b.x < 1", "Write (a < b) & (b < c) instead of a chained comparison"),
     ("«'a' in b.x", "Write x.contains(part) instead of `part in x`"),
@@ -52,7 +52,7 @@ INSIDE = [  # an expression with a mark « before the place that is refused, and
     ("b.x.map(«lambda: 1)", "Expected a lambda of one or two positional arguments"),
     ("«b.x.map(1)", "Wrong arguments for map(x, lambda name, value: …): argument 2 must be a lambda, got a value"),
     ("«abs(b.x, 1)", "Wrong arguments for abs(x): too many positional arguments"),
-    ("«b.x.mean(dim=1)", "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'dim'"),
+    ("«b.x.mean(ax=1)", "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'ax'"),
     ("b.x.mean(axis=1, «axis=2)", "Expected 'axis' once"),
 ]  # fmt: skip
 
@@ -102,9 +102,25 @@ OUTSIDE = [
     ("on('b').meen()", "Unknown stage 'meen' of a query. Did you mean 'mean'? Known: ", 8),
     (
         "on('b').mean(evry=1)",
-        "Wrong arguments for mean: Unexpected argument 'evry' for mean. A window is one of every",
+        "Wrong arguments for mean: got an unexpected keyword argument 'evry'. Did you mean 'every'? A window is one",
         0,
     ),
+    (
+        "b.x.mean(evry=1)",
+        "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'evry'. Did you mean 'every'?",
+        0,
+    ),
+    (
+        "b.x.mean(axs=1)",
+        "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'axs'. Did you mean 'axis'?",
+        0,
+    ),
+    (
+        "b.x.mean(every=1, bye=2)",
+        "Wrong arguments for mean: got an unexpected keyword argument 'bye'. Did you mean 'by'?",
+        0,
+    ),
+    ("b.x.roling(3).mean()", "Unknown function 'roling' called on a value. Did you mean 'rolling'?", 4),
     ("on('b').mean(every=0)", "Expected `every` to be a number of events or a time such as '5 min', got 0", 0),
     ("on('b').mean(every='5 parsecs')", "Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got", 0),
     ("on('b').mean(every=1, per='e')", "Expected one window, got every and per", 0),

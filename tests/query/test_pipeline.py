@@ -100,3 +100,22 @@ def test_conditions_of_windows_and_stages_are_single_values() -> None:
         run("on('batch').map(lambda b: b.x).sum(when=lambda b: b.x > 0)", [np.zeros(2)])
     with pytest.raises(EvaluationError, match=r"^Expected a single boolean, got bool\[2\]"):
         run("on('batch').map(lambda b: b.x).last(every=1).where(lambda x: x > 0)", [np.zeros(2)])
+
+
+def test_a_count_behind_a_reducer_counts_its_leading_empty_groups() -> None:
+    evaluation = Evaluation(parse("on('batch').map(lambda b: b.x).count(per='epoch').sum().count(every=1)"))
+    items = []
+    for i, what in enumerate(("batch", "end", "batch", "epoch", "end", "end")):
+        match what:
+            case "batch":
+                items += evaluation.across_events(evaluation.per_event({"x": 1}), ordinal=i, step=i, wall_time=i)
+            case "epoch":
+                items += evaluation.boundary("epoch")
+            case "end":
+                items += evaluation.end_group()
+    assert [(item.value, item.step) for item in items] == [(0, 0), (1, 2), (0, 2)]
+
+
+def test_a_count_that_closes_before_the_groups_it_counts_is_zero() -> None:
+    text = "on('batch').collect(when=lambda b: b.x == 3).count(when=lambda b: b.x == 1)"
+    assert [value for _, value, *_ in run(text, [0, 1, 2, 3, 1])] == [0, 1, 1]

@@ -203,6 +203,21 @@ def test_a_reducer_of_many_names_has_a_price(reducer: str) -> None:
         Evaluation(query, meter=Meter(limit_s=0.02, max_bytes=MAX_BYTES)).per_event({"m": MANY})
 
 
+@pytest.mark.parametrize(
+    "reducer", ["histogram(1000000, every=1)", "reduce(lambda a, v: a + topk(v, 1)[0], 0.0, every=2)"]
+)
+def test_what_has_no_room_to_be_reduced_is_not_copied(reducer: str) -> None:
+    x = np.arange(2.0**20)
+    one = Evaluation(parse(f"on('batch').map(lambda b: b.x).{reducer}"), meter=Meter(limit_s=10.0, max_bytes=2**20))
+    one.holds = True  # the value outlives its event
+    tracemalloc.start()
+    with pytest.raises(PriceError, match="to reduce"):
+        one.per_event({"x": x})
+    _, peak = tracemalloc.get_traced_memory()
+    tracemalloc.stop()
+    assert peak < x.nbytes / 4
+
+
 def test_small_arrays_that_broadcast_to_large_ones_are_evaluated_in_blocks() -> None:
     x = np.arange(2_800.0)
     one = evaluation("((b.x[:, None] * b.x) * b.x[:, None]).sum()", limit_s=10.0)

@@ -55,11 +55,13 @@ from sightglass.core.values import (
 
 from .arrays import AS_IT_IS, is_array, namespace, operand, readable
 from .limits import MAX_ITEMS, check_bytes, check_length, n_items
+from .places import Check, item_of_jax, n_axes
 
 ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
 HISTOGRAM_ATTRIBUTES: Final = ("counts", "edges", "n_nan", "n_posinf", "n_neginf", "total")
 MAX_READING_S: Final = 0.02  # for the program's own code, as long as all queries of an event may take
 MISSING: Final = object()
+NUMBER_TYPES: Final = frozenset((complex, float, int))
 
 
 def attribute(value: object, name: str) -> Value:
@@ -73,6 +75,8 @@ def attribute(value: object, name: str) -> Value:
             return _array_attribute(value, name)
         except FAILURES as error:
             raise EvaluationError(f"Cannot read .{name} of {type_name(value)}: {_reason(error)}") from None
+    if type(value) in NUMBER_TYPES and name in ("real", "imag"):
+        return getattr(value, name)
     if type(value) is Histogram and name in HISTOGRAM_ATTRIBUTES:
         return getattr(value, name)
     if type(value) is DeviceHistogram and name in HISTOGRAM_ATTRIBUTES:
@@ -176,12 +180,18 @@ def _fields(value: Value) -> tuple[str, ...]:
     return names if type(names) is tuple and len(names) == tuple.__len__(value) else ()
 
 
-def item(value: Value, index: Value) -> Value:
-    """Read an item of a mapping, a sequence, a string or an array."""
+def item(value: Value, index: Value, checks: list[Check] | None = None) -> Value:
+    """Read an item of a mapping, a sequence, a string or an array.
+
+    Args:
+        value: What has the item.
+        index: A key, an integer, a slice, or an array of integers or conditions; a tuple of these for an array.
+        checks: Where checks of places on a device go, which the caller confirms; `None` to wait for the device.
+    """
     if is_mapping(value):
         return _key(value, index)
     if is_array(value):
-        return _array_item(value, index)
+        return _array_item(value, index, checks)
     cls = built_in(value)
     if cls in (list, tuple, str):
         n = cls.__len__(value)
@@ -197,18 +207,32 @@ def item(value: Value, index: Value) -> Value:
     )
 
 
-def _array_item(array: Value, index: Value) -> Value:
+def _array_item(array: Value, index: Value, checks: list[Check] | None) -> Value:
     parts = [_index(part) for part in (index if isinstance(index, tuple) else (index,))]
     picks = [part for part in parts if is_array(part)]
+
+    def expression() -> str:
+        shown = ", ".join(type_name(part) if is_array(part) else _written(part) for part in parts)
+        return f"Cannot read [{shown:.100}] of {type_name(array)}"
+
     if picks:
         if any("bool" in str(part.dtype) for part in picks) and on_device(array):
             raise RefusedQueryError("A condition cannot select items on a device: use where(condition, x, y)")
+        if array_kind(array) != "jax" and any(array_kind(part) == "jax" for part in picks):
+            raise RefusedQueryError(
+                f"{expression()}: the training would wait for the index, which is on a device. Offer both as JAX "
+                "arrays, or the index as a NumPy array"
+            )
         check_bytes(_n_selected(array, parts, picks) * itemsize(array.dtype), allowed=array_bytes(array))
     try:
-        result = array[tuple(parts)] if isinstance(index, tuple) else array[parts[0]]
+        if array_kind(array) == "jax":
+            result = item_of_jax(array, parts, expression, checks)
+        else:
+            result = array[tuple(parts)] if isinstance(index, tuple) else array[parts[0]]
+    except SightglassError:
+        raise
     except FAILURES as error:
-        shown = ", ".join(type_name(part) if is_array(part) else _written(part) for part in parts)
-        raise EvaluationError(f"Cannot read [{shown:.100}] of {type_name(array)}: {_reason(error)}") from None
+        raise EvaluationError(f"{expression()}: {_reason(error)}") from None
     return result if is_array(result) or isinstance(result, np.generic) else readable(result, "an item")
 
 
@@ -235,23 +259,16 @@ def _n_selected(array: Value, parts: list[Any], picks: list[Any]) -> int:
         shown = " and ".join(map(str, places))
         raise RefusedQueryError(f"Expected index arrays whose shapes broadcast together, got {shown}") from None
     n_masked = max((n_items(part.shape) for part in masks), default=1)
-    n_rest = len(array.shape) - sum(map(_n_axes, parts))
+    n_rest = len(array.shape) - sum(map(n_axes, parts))
     n_sliced, axis = 1, 0
     for part in (*parts, ...):
-        n_axes = _n_axes(part)
+        n = n_axes(part)
         if part is ...:
-            n_axes, n_rest = n_rest, 0
+            n, n_rest = n_rest, 0
         if part is ... or isinstance(part, slice):
-            n_sliced *= n_items(array.shape[axis : axis + n_axes])
-        axis += n_axes
+            n_sliced *= n_items(array.shape[axis : axis + n])
+        axis += n
     return n_places * n_masked * n_sliced
-
-
-def _n_axes(part: Value) -> int:
-    """Return how many axes of an array one part of an index takes."""
-    if part is None or part is ...:
-        return 0
-    return len(part.shape) if is_array(part) and "bool" in str(part.dtype) else 1
 
 
 def _slice(index: slice) -> slice:

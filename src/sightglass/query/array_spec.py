@@ -93,6 +93,8 @@ def result_shape(cost: OperationCost, arrays: list[ArraySpec], first: ArraySpec,
             return first.shape
         case "each":
             return tuple(np.broadcast_shapes(*(spec.shape for spec in arrays)))
+        case "same":
+            return first.shape
         case "reduce":
             axes = axis if isinstance(axis, list | tuple) else (axis,)
             n_axes = len(first.shape)

@@ -10,14 +10,17 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.array_data import plain_array
+from sightglass.core.data_values import NOT_DATA, as_data, seconds_of
 from sightglass.core.errors import EvaluationError, RefusedQueryError, SightglassError, UnreadableError, UnsendableError
-from sightglass.core.guarded import LostValue, built_in, exact, is_mapping, length, text
+from sightglass.core.guarded import FAILURES, LostValue, built_in, exact, is_mapping, length, message, text
 from sightglass.core.values import CONTAINERS, Value, array_bytes, array_kind, is_extended, type_name
 
 from .limits import PLAIN, Total, check_bytes, check_length
 
 AS_IT_IS: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
 NUMBERS = (bool, int, float, np.number, np.bool_)
+TIMES: Final = frozenset((np.datetime64, np.timedelta64))
+OBJECTS: Final = np.dtype(object).num
 LAST_NUMERIC: Final = np.dtype(np.clongdouble).num
 """NumPy numbers its own dtypes: bools, integers, floats and complex come first, half precision among the later ones."""
 
@@ -26,24 +29,27 @@ def readable(value: Value, name: object) -> Value:
     """Return a value that a query may read, as one of a built-in class or of an array library.
 
     Raises:
-        RefusedQueryError: The value is a module, a class, callable or a masked array.
-        UnreadableError: The value is an array whose data cannot be read.
+        RefusedQueryError: The value is a module, a class, or callable.
+        UnreadableError: The value is an array or a column whose data cannot be read.
         UnsendableError: The value was not kept.
     """
     cls: type = type(value)
-    if cls in AS_IT_IS or (cls is np.ndarray and value.base is None):
+    if cls in AS_IT_IS or (cls is np.ndarray and value.base is None and value.dtype.num != OBJECTS):
         return value
     kind = array_kind(value)
     if kind is not None:
         try:
-            return plain_array(value, kind)
+            array = plain_array(value, kind)
         except SightglassError as error:
             raise type(error)(f"Cannot read {text(name, 100)}: {error}") from None
+        return array if type(array) is not np.ndarray or array.dtype.num != OBJECTS else _data(array, name)
     if cls is LostValue:
         raise UnsendableError(f"{text(name, 100)} was not kept: {value.why}")
     if issubclass(cls, np.generic):
         return value if cls.__module__ == "numpy" else np.asarray(value)[()]
     base = built_in(value)
+    if base is None and (data := _data(value, name)) is not NOT_DATA:
+        return data
     if issubclass(cls, types.ModuleType | type) or (base is None and callable(value)):
         raise RefusedQueryError(
             f"Expected {text(name, 100)} to be a value, got a {cls.__name__}: "
@@ -54,6 +60,19 @@ def readable(value: Value, name: object) -> Value:
             f"Expected {text(name, 100)} to be a value, got a {cls.__name__} with another __class__"
         )
     return exact(value)
+
+
+def _data(value: object, name: object) -> Any:
+    """Return what `as_data` does; a failure names the value.
+
+    Raises:
+        UnreadableError: The value cannot be read.
+    """
+    try:
+        return as_data(value)
+    except FAILURES as error:
+        why = str(error) if isinstance(error, UnreadableError) else message(error)
+        raise UnreadableError(f"Cannot read {text(name, 100)}: {why}") from None
 
 
 def _pretends(value: object) -> bool:
@@ -94,17 +113,25 @@ def is_numpy(value: object) -> bool:
 
 
 def operand(value: Value) -> Value:
-    """Return a number or an array; a sequence of numbers becomes an array.
+    """Return a number or an array; a sequence of numbers becomes an array, and times become seconds.
 
     Raises:
         RefusedQueryError: The value is anything else.
         UnreadableError: It cannot be read.
     """
-    if type(value) in PLAIN or is_numpy(value) or isinstance(value, NUMBERS):
+    if type(value) in PLAIN or is_numpy(value):
         return value
+    if type(value) in TIMES:
+        return seconds_of(np.asarray(value))[()]
+    if isinstance(value, NUMBERS):
+        return value
+    if type(value) is complex:
+        return np.complex128(value)  # which divides by zero as arrays do
     if array_kind(value):
         kind = getattr(value.dtype, "kind", "f")
-        if kind in "OSUmMV" and not is_extended(value.dtype):
+        if kind in "mM":
+            return seconds_of(value)
+        if kind in "OSUV" and not is_extended(value.dtype):
             raise RefusedQueryError(f"Expected an array of numbers, got dtype {value.dtype}")
         return value
     if issubclass(type(value), list | tuple):

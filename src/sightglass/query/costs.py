@@ -37,27 +37,31 @@ class OperationCost:
 
     Attributes:
         ns: Nanoseconds for each item of the largest argument.
-        result: The shape of the result: that of the arguments together ("each"), without the axes of `axis`
-            ("reduce"), a scalar, all items in one dimension ("flat"), or a value that is not an array ("plain").
+        result: The shape of the result: that of the arguments together, if each of its items is computed from one item
+            of each of them ("each"), that of the largest argument ("same"), without the axes of `axis` ("reduce"), a
+            scalar, all items in one dimension ("flat"), or a value that is not an array ("plain").
         copies: How many temporary copies of the largest argument exist at a time.
         places: Whether PyTorch makes the place of each item as well, in 64 bits.
         sorts: Whether the cost of an item grows with the logarithm of their number.
         more_ns: From the number of items and the other arguments, what is added to the nanoseconds.
+        shaped: From all arguments, of which arrays have shapes and dtypes, the shape of the result and the nanoseconds;
+            instead of `ns` and `result`.
         more_bytes: From the other arguments, what is added to the bytes.
     """
 
     ns: float = 0.0
-    result: Literal["each", "reduce", "scalar", "flat", "plain"] = "plain"
+    result: Literal["each", "same", "reduce", "scalar", "flat", "plain"] = "plain"
     copies: float = 0.0
     places: bool = False
     sorts: bool = False
     more_ns: Callable[..., float] | None = None
+    shaped: Callable[..., tuple[tuple[int, ...], float]] | None = None
     more_bytes: Callable[..., int] = lambda *args, **kwargs: 0
 
     @property
     def n_made(self) -> float:
         """How many arrays as large as its largest argument it makes."""
-        return self.copies + self.places + (self.result in ("each", "flat"))
+        return self.copies + self.places + (self.result in ("each", "same", "flat"))
 
 
 PLAIN_COST: Final = OperationCost()
@@ -85,7 +89,9 @@ class CostModel:
         self.calibrated = self.wanted = False
         self._learned: dict[tuple[str, str], float] = {}
 
-    def ns(self, name: str, cost: OperationCost, dtype: object, dtype_name: str, n: int) -> float:
+    def ns(
+        self, name: str, cost: OperationCost, dtype: object, dtype_name: str, n: int, *, table_ns: float | None = None
+    ) -> float:
         """Return the nanoseconds of an operation.
 
         Args:
@@ -94,15 +100,18 @@ class CostModel:
             dtype: The dtype of its largest argument.
             dtype_name: The name of that.
             n: How many items the argument has.
+            table_ns: What the table says, if the shapes of all arguments tell it.
         """
         factor = self._learned.get((name, dtype_name))
         if factor is None:
             factor = self.machine * UNTRIED * _kind(dtype, dtype_name)
-        return factor * _table_ns(cost, n)
+        return factor * (_table_ns(cost, n) if table_ns is None else table_ns)
 
-    def learn(self, name: str, cost: OperationCost, dtype_name: str, n: int, *, taken_ns: float) -> None:
+    def learn(
+        self, name: str, cost: OperationCost, dtype_name: str, n: int, *, taken_ns: float, table_ns: float | None = None
+    ) -> None:
         """Take in what an operation took; slower counts at once, faster little by little."""
-        factor = LEARNED * taken_ns / max(_table_ns(cost, n), 1.0)
+        factor = LEARNED * taken_ns / max(_table_ns(cost, n) if table_ns is None else table_ns, 1.0)
         old = self._learned.get((name, dtype_name), factor)
         self._learned[name, dtype_name] = factor if factor > old else 0.9 * old + 0.1 * factor
 

@@ -12,7 +12,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from sightglass.core.copies import snapshot
+from sightglass.core.copies import data_of, held, snapshot
 from sightglass.core.device_copy import start_copy
 from sightglass.core.guarded import built_in
 from sightglass.core.values import CONTAINERS, SCALARS, Value, array_kind, on_device, to_host
@@ -24,8 +24,11 @@ from .functions import FUNCTIONS
 from .limits import Total
 from .meter import Meter, parts_ns
 from .pipeline import QUICK_TYPES, Pipeline
+from .places import Check, confirm
 from .query import Query
-from .stages import Map, Reduce, Stage, When, Where
+from .reducers import reducer
+from .reduction import Reducer, by_key
+from .stages import COUNTING, Map, Reduce, Stage, When, Where
 from .windows import PipelineItem, Place
 
 Functions = Mapping[str, Callable[..., Any]]
@@ -42,7 +45,8 @@ class PerEventResult:
     Attributes:
         value: The value; it may still be on a device.
         passed: Whether the conditions on the host held.
-        pending: The conditions whose values are on a device; all must hold.
+        pending: The conditions whose values are on a device, all of which must hold; and the checks of indices there,
+            each after the conditions that decide whether it matters.
         closes: The values of the windows' conditions, on the host or on a device.
         on_device: Whether any of these values is on a device.
         n_bytes: The bytes of the value, if it is an array or has parts.
@@ -58,10 +62,18 @@ class PerEventResult:
     def read(self) -> None:
         """Copy all values to the host; waits for the device."""
         if self.on_device:
-            self.passed = self.passed and all(truth(to_host(condition)) for condition in self.pending)
+            self.passed = all(map(_holds, self.pending)) and self.passed
             self.value = host(self.value) if self.passed else None
             self.closes = tuple(map(to_host, self.closes))
             self.on_device = False
+
+
+def _holds(condition: Value) -> bool:
+    """Return whether a pending condition holds; one that is a `Check` raises if it does not."""
+    if type(condition) is not tuple:
+        return truth(to_host(condition))
+    confirm(condition)
+    return True
 
 
 class Evaluation:
@@ -70,8 +82,8 @@ class Evaluation:
     Attributes:
         query: The query.
         functions: The functions that the run registered, by name.
-        only: The function of the map, if a single map is all before the first reducer and no window has a condition;
-            else `None`.
+        only: The function of the map, if a single map is all before the first reducer, no window has a condition and
+            no index is computed; else `None`.
         has_reducer: Whether the query has a reducer.
         windows: The windows of the reducers.
         holds: Whether values outlive the event, so that they are copied unless they are new. True without a reducer;
@@ -92,6 +104,7 @@ class Evaluation:
         self.query = query
         self.functions = functions = functions or {}
         self.meter = meter or Meter()
+        self.meter.checks = []
         first = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
         n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
         # The first map, and the conditions before it, get the event itself.
@@ -109,17 +122,25 @@ class Evaluation:
         self._pipeline = Pipeline(
             [_compiled(stage, functions, None, self._tail, begins=False) for stage in query.stages[first:]],
             seed=query.seed,
+            keyed=True,
+            states=query.states,
         )
         reducers = [fold.reducer for _, fold in self._pipeline.folds]
         self._n_held = sum(one.n_held for one in reducers)
         self._n_copies = max((one.n_copies for one in reducers), default=0)
         self._number_ns = sum(one.number_ns for one in reducers)
+        self._state_bytes = sum(one.state_bytes for one in reducers)
         self._whens = conditions(query, functions, meter=self.meter)
-        single = len(self._before_reducer) == 1 and isinstance(self._before_reducer[0], Map) and not self._whens
-        self.only = self._before_reducer[0].fn if single else None  # type: ignore[union-attr]
+        self._by = key_function(query, functions, meter=self.meter)
+        self._counts = any(isinstance(stage, Reduce) and stage.name in COUNTING for stage in query.stages[first:][:1])
+        self.only = None
+        match query.stages[:first]:
+            case [Map(fn)] if not (self._whens or self._by or _computes_index(fn)):
+                self.only = self._before_reducer[0].fn  # type: ignore[union-attr]
         self.has_reducer = bool(self._pipeline.folds)
         self.windows = tuple(stage.window for stage in query.stages if isinstance(stage, Reduce))
         self.holds = not self.has_reducer
+        self._name = query.asked
         self._is_new = _maps_to_new(query.stages[:first])
 
     def per_event(self, observables: Mapping[str, Any]) -> PerEventResult:
@@ -132,14 +153,23 @@ class Evaluation:
         else:
             for stage in self._before_reducer:
                 result = stage.fn(value)  # type: ignore[union-attr]
+                pending += (checks := self._checks())
                 if isinstance(stage, Map):
                     value = result
-                elif built_in(result) not in CONTAINERS and on_device(result):
+                elif built_in(result) not in CONTAINERS and (checks or on_device(result)):
                     pending = (*pending, result)
                 elif not truth(result):
                     closes = tuple(when(observables) for when in self._whens)
-                    return PerEventResult(None, False, (), closes, any(map(on_device, closes)))
+                    checks = self._checks()
+                    return PerEventResult(None, False, checks, closes, bool(checks) or any(map(on_device, closes)))
         closes = tuple(when(observables) for when in self._whens) if self._whens else ()
+        pending = self._checks() + pending  # which matter whether the event passes or not
+        if self._by is not None:
+            key, value = self._by(observables), None if self._counts else value
+            pending += self._checks()
+            if type(key) in QUICK_TYPES and (type(value) in QUICK_TYPES or value is None) and not (pending or closes):
+                return PerEventResult((key, value), True, (), (), False)
+            value = key, value
         if type(value) in QUICK_TYPES:
             return PerEventResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
         return self._settled(value, pending, closes)
@@ -148,19 +178,34 @@ class Evaluation:
         """Map and filter observables without values, such as JAX tracers: nothing is decided or copied."""
         value: Any = observables
         pending: tuple[Any, ...] = ()
+        self.meter.begin()
         for stage in self._before_reducer:
             result = stage.fn(value)  # type: ignore[union-attr]
+            pending += self._checks()
             if isinstance(stage, Map):
                 value = result
             else:
                 pending = (*pending, result)
+        closes = tuple(when(observables) for when in self._whens)
+        pending = self._checks() + pending
+        if self._by is not None:
+            value = self._by(observables), None if self._counts else value
+            pending += self._checks()
         total = Total()
         total.add(value)
         total.check()
-        return PerEventResult(value, True, pending, tuple(when(observables) for when in self._whens), True)
+        return PerEventResult(value, True, pending, closes, True)
+
+    def _checks(self) -> tuple[Check, ...]:
+        """Take the checks of indices that the event has used since the last call."""
+        if not self.meter.checks:
+            return ()
+        checks, self.meter.checks = tuple(self.meter.checks), []
+        return checks
 
     def _settled(self, value: object, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
         """Copy the value if the program could overwrite it, and start its copy to the host if it is on a device."""
+        value = data_of(value, self._name)
         total = self.meter.count(value)
         waiting = on_device((value, *pending, *closes))
         if waiting:
@@ -172,12 +217,38 @@ class Evaluation:
                 if waiting and (arrays := _jax_arrays(value)):
                     self.meter.operates(0, arrays)
                 self.meter.copies(total.n_bytes, parts_ns=parts_ns(total))
-                value = snapshot(value)
-        if self.has_reducer:
-            self.meter.reduces(total, number_ns=self._number_ns, n_copies=self._n_copies, n_held=self._n_held)
+        if self.has_reducer:  # before the copy: JAX makes those of several events that are refused at the same time
+            self.meter.reduces(
+                total,
+                number_ns=self._number_ns,
+                n_copies=self._n_copies,
+                n_held=self._n_held,
+                state_bytes=self._state_bytes,
+            )
+        if (waiting or self.holds) and not self._is_new:
+            value = snapshot(value, self._name)
         if waiting:
             value, pending, closes = start_copy((value, pending, closes))
         return PerEventResult(value if waiting else host(value), True, pending, closes, waiting, total.n_bytes)
+
+    def to_hold(self, observables: Mapping[str, Any], *, before: int) -> tuple[Any, int]:
+        """Map the observables of an event and copy the result, to be held in place of `before` bytes.
+
+        It stays on its device, and nothing is waited for.
+
+        Returns:
+            The copy, and its bytes.
+        """
+        value: Any = observables
+        self.meter.begin()
+        for stage in self._before_reducer:
+            value = stage.fn(value)  # type: ignore[union-attr]
+        value = data_of(value, self._name)
+        total = self.meter.count(value)
+        total.check()
+        self.meter.copies(total.n_bytes, parts_ns=parts_ns(total))
+        self.meter.holds(total.n_bytes, before=before)
+        return held(value, self._name), total.n_bytes
 
     def finish_per_event(self, value: object) -> PerEventResult:
         """Return the result of `per_event` from the value of `only`."""
@@ -232,19 +303,19 @@ class Evaluation:
         self._tail.begin()
         return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
 
-    def boundary(self, event: str) -> list[PipelineItem]:
-        """Close the groups whose window is `per` this event."""
+    def boundary(self, event: str, mark: int | None = None) -> list[PipelineItem]:
+        """Close the groups whose window is `per` this event; `mark` is its number."""
         self._tail.begin()
-        return self._pipeline.boundary(event)
+        return self._pipeline.boundary(event, mark)
 
     def begin_group(self) -> None:
         """Begin a group of the run."""
         self._pipeline.begin_group()
 
-    def end_group(self) -> list[PipelineItem]:
-        """End a group of the run: close the groups of reducers that name no window."""
+    def end_group(self, mark: int | None = None) -> list[PipelineItem]:
+        """End a group of the run: close the groups of reducers that name no window; `mark` is its number."""
         self._tail.begin()
-        return self._pipeline.end_group()
+        return self._pipeline.end_group(mark)
 
     def finish(self) -> list[PipelineItem]:
         """Close the open groups at the end of the run."""
@@ -285,6 +356,18 @@ def remaining(query: Query, n_done: int, functions: Functions | None = None, *, 
     return Pipeline(stages, seed=query.seed, held=held)
 
 
+def last_reducer(query: Query, functions: Functions | None = None) -> Reducer:
+    """Return the reducer that ends a query; grouped by key, if it groups its values.
+
+    Raises:
+        QueryError: It calls an unknown function.
+    """
+    stage = _compiled(query.stages[-1], functions or {}, None)
+    assert isinstance(stage, Reduce)
+    made = reducer(stage.name, dict(stage.args), seed=query.seed)
+    return made if stage.by is None else by_key(made)
+
+
 def conditions(
     query: Query, functions: Functions | None = None, *, n_done: int = 0, meter: Meter | None = None
 ) -> list[Callable[[Any], Any]]:
@@ -296,6 +379,16 @@ def conditions(
         for stage in query.stages[n_done:]
         if isinstance(stage, Reduce) and isinstance(stage.window, When)
     ]
+
+
+def key_function(
+    query: Query, functions: Functions | None = None, *, n_done: int = 0, meter: Meter | None = None
+) -> Callable[[Any], Any] | None:
+    """Return what the first reducer after the stages that are done groups by, as a function of the event."""
+    by = next((stage.by for stage in query.stages[n_done:] if isinstance(stage, Reduce)), None)
+    if by is None:
+        return None
+    return evaluator(by, functions=functions or {}, event=query.event, meter=meter, begins=meter is None)
 
 
 def _jax_arrays(value: Value) -> list[Any]:
@@ -324,14 +417,21 @@ def _compiled(
             return Map(compiled(fn, event))
         case Where(fn):
             return Where(compiled(fn, event))
-        case Reduce(name, args, window):
-            return Reduce(name, tuple((key, compiled(value)) for key, value in args), window)
+        case Reduce(name, args, window, by):
+            return Reduce(name, tuple((key, compiled(value)) for key, value in args), window, by)
 
 
 def _maps_to_new(stages: Sequence[Stage]) -> bool:
     """Return whether the last map always computes a new value, which the program cannot overwrite."""
     last = next((stage.fn.body for stage in reversed(stages) if isinstance(stage, Map)), None)
     return makes_new(last) if last is not None else False
+
+
+def _computes_index(tree: e.Expr) -> bool:
+    """Return whether an index in an expression is neither a name, a number nor a slice."""
+    if isinstance(tree, e.Item) and not isinstance(tree.index, e.Const | e.Slice | e.Unary):
+        return True
+    return any(map(_computes_index, tree.children()))
 
 
 def makes_new(tree: e.Expr) -> bool:

@@ -195,7 +195,7 @@ class _Compiler:
             if kind == "jax":
                 meter.spend(ROUGH_NS + ROUGH * n_sliced(value.shape, index))
                 meter.operates(place, (value, index), by_value=True)
-            return item(value, index)
+            return item(value, index, meter.checks)
 
         return run
 
@@ -340,12 +340,15 @@ class _Compiler:
                         meter.makes((1 + cost.n_made) * n, first[0])
                     n *= LIST
                 more_ns = 0.0 if cost.more_ns is None else cost.more_ns(n, *values[1:], **named)
+                table_ns = None
+                if cost.shaped is not None and array_kind(first):
+                    more_ns = table_ns = cost.shaped(values, **named)[1]
                 meter.spend(ROUGH_NS + rough * n + more_ns)
                 if array_kind(first) == "jax":
                     meter.operates(id(tree), (*values, *named.values()), by_value=True)
                 if n < MIN_ITEMS or not array_kind(first):
                     return function(*values, **named)
-                return meter.apply(name, cost, lambda: function(*values, **named), first)
+                return meter.apply(name, cost, lambda: function(*values, **named), first, table_ns=table_ns)
             except FAILURES as error:
                 raise _placed(error, text, values) from None
 

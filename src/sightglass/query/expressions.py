@@ -40,9 +40,10 @@ COMPARE_AST: dict[str, type[ast.cmpop]] = {
 UNARY_AST: dict[str, type[ast.unaryop]] = {"-": ast.USub, "+": ast.UAdd, "~": ast.Invert}
 
 METHODS: Final = frozenset((
-    "all", "any", "argmax", "argmin", "clip", "contains", "cumsum", "diff", "endswith", "filter", "first",
-    "histogram", "item", "items", "keys", "last", "map", "max", "mean", "median", "min", "norm", "prod",
-    "quantile", "ravel", "reshape", "sample", "shape", "size", "startswith", "std", "sum", "topk", "values", "var",
+    "all", "any", "argmax", "argmin", "argsort", "astype", "bincount", "clip", "contains", "cumsum", "diff", "dot",
+    "endswith", "filter", "first", "histogram", "item", "items", "keys", "last", "logsumexp", "map", "max", "mean",
+    "median", "min", "nonzero", "norm", "percentile", "prod", "quantile", "ravel", "reshape", "sample", "shape", "size",
+    "softmax", "sort", "startswith", "std", "sum", "topk", "unique", "values", "var",
 ))  # fmt: skip
 """The functions that are written as methods of their first argument: `x.mean()`, while others are `sqrt(x)`."""
 
@@ -345,7 +346,7 @@ def _constant(value: bool | int | float | str | None) -> ast.expr:
 
 def _call(name: str, args: list[ast.expr], kwargs: list[tuple[str, ast.expr]]) -> ast.expr:
     keywords = [ast.keyword(key, value) for key, value in kwargs]
-    if name in METHODS and args and not isinstance(args[0], ast.Constant):
+    if name in METHODS and args and (not isinstance(args[0], ast.Constant) or name in ("max", "min")):
         return ast.Call(ast.Attribute(args[0], name), args[1:], keywords)
     return ast.Call(ast.Name(name), args, keywords)
 

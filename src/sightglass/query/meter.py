@@ -22,6 +22,7 @@ from .array_spec import is_strided
 from .costs import LARGE_NS, MODEL, STRIDED, CostModel, OperationCost, learned_as
 from .held_memory import HeldMemory
 from .limits import MAX_PARTS, Total
+from .places import Check
 from .price import Price, price_of
 
 CONFIRM: Final = "a controller may accept the price with confirm=True"
@@ -35,6 +36,7 @@ LIMIT_S: Final = 10.0  # outside of runs, such as in a notebook: an event that t
 MAX_BYTES: Final = 64 * 2**20  # of values that an evaluation holds, besides one copy of the largest observable
 PART_NS: Final = 6_000.0  # to copy a part of a result, such as a pair, and to make it one of a record
 LEAF_NS: Final = 60.0  # the same for a plain number in a list or a mapping
+STATE_COPIES: Final = 3  # of the bins of a histogram: the state, what is made of it, and the message
 N_PASSES: Final = 3  # of a reducer over an array
 MAX_COMPILED: Final = 4_096  # of one query: four shapes for each node of the largest expression
 MIN_HELD: Final = 2**14  # bytes: 4,000 values of reducers as large are the limit; smaller ones are not counted
@@ -71,11 +73,12 @@ class Meter:
         allowed_ns: The rough price from which on the clock is read.
         priced_ns: The rough price from which on the price of this event has to be known.
         price: The price of the last event that was priced.
+        checks: The indices on a device that this event has used so far; `None` if the evaluation waits for each.
     """
 
     __slots__ = (
-        "_began_s", "_cpu_s", "_made_bytes", "_sized", "allowed_ns", "compiled", "limit_s", "max_bytes", "may_compile",
-        "memory", "model", "price", "priced_ns", "result_s", "spent_ns", "tail_s",
+        "_began_s", "_cpu_s", "_made_bytes", "_sized", "allowed_ns", "checks", "compiled", "limit_s", "max_bytes",
+        "may_compile", "memory", "model", "price", "priced_ns", "result_s", "spent_ns", "tail_s",
     )  # fmt: skip
 
     def __init__(
@@ -92,6 +95,7 @@ class Meter:
         self.spent_ns = 0.0
         self.allowed_ns = self.priced_ns = math.inf
         self.price: Price | None = None
+        self.checks: list[Check] | None = None
         self._cpu_s = cpu_s
         self._began_s = -1.0
         self._made_bytes, self._sized = 0.0, True
@@ -100,6 +104,8 @@ class Meter:
         """Start to evaluate an event."""
         self._began_s = -1.0
         self.spent_ns = self._made_bytes = 0.0
+        if self.checks:
+            self.checks = []
 
     def go_on(self, head: Meter) -> None:
         """Go on with an event that was begun with another meter, on the same thread."""
@@ -242,6 +248,16 @@ class Meter:
         self.find_room(n_bytes)
         self.memory.waiting_bytes += n_bytes
 
+    def holds(self, n_bytes: int, *, before: int) -> None:
+        """Count what is held between events from now on, in place of `before` bytes.
+
+        Raises:
+            NoRoom: What other queries hold takes the memory.
+        """
+        if n_bytes >= MIN_HELD and n_bytes - before > self.bytes_left(0):
+            raise NoRoom
+        self.memory.add(n_bytes - before)
+
     def _advice(self, tree: e.Lambda, values: Sequence[object], n: int) -> str:
         """Return what to ask instead: of samples, if that fits."""
         n = 10 ** (len(str(n)) - 1)
@@ -278,7 +294,7 @@ class Meter:
                 self.price = Price(seconds=copy_s, n_bytes=n_bytes, python_s=parts_ns / 1e9, largest_bytes=n_bytes)
             raise self._too_large(f"{_time(copy_s)} for {_size(n_bytes)}", copy_s)
 
-    def reduces(self, total: Total, *, number_ns: float, n_copies: int, n_held: int) -> None:
+    def reduces(self, total: Total, *, number_ns: float, n_copies: int, n_held: int, state_bytes: int) -> None:
         """Check that there is time and memory to reduce a result.
 
         Args:
@@ -286,6 +302,7 @@ class Meter:
             number_ns: What it takes to reduce a number of a list or a mapping.
             n_copies: How many copies of an array a reducer makes at a time.
             n_held: How many of them it holds afterwards.
+            state_bytes: What it holds besides, such as bins.
 
         Raises:
             PriceError: There is not.
@@ -296,7 +313,8 @@ class Meter:
             raise self._too_large(f"{_time(reduce_s)} to reduce {_size(total.n_bytes)}", reduce_s)
         if total.n_bytes < MIN_HELD:
             return
-        n_bytes, limit = n_copies * total.n_bytes, self.bytes_left(total.n_bytes) - self.memory.peak_bytes
+        n_bytes = n_copies * total.n_bytes + STATE_COPIES * state_bytes
+        limit = self.bytes_left(total.n_bytes) - self.memory.peak_bytes
         if limit < n_bytes <= limit + self.memory.waiting_bytes:
             raise NoRoom
         if n_bytes > limit:
@@ -337,20 +355,23 @@ class Meter:
             seconds=seconds + self.taken_s,
         )
 
-    def apply(self, name: str, cost: OperationCost, run: Callable[[], Value], x: Value) -> Value:
-        """Run an operation on an array, and learn what it takes if it is large.
+    def apply(
+        self, name: str, cost: OperationCost, run: Callable[[], Value], x: Value, *, table_ns: float | None = None
+    ) -> Value:
+        """Run an operation on an array, and learn what it takes if it is large; `table_ns` as in `CostModel.ns`.
 
         Raises:
             PriceError: Its price does not fit into the rest of the event, or it took more than that.
         """
         n, dtype = math.prod(x.shape), str(x.dtype)
         self.makes(cost.n_made * n, x)
-        if self.model.ns(name, cost, x.dtype, dtype, n) < LARGE_NS or array_kind(x) != "numpy":
+        if self.model.ns(name, cost, x.dtype, dtype, n, table_ns=table_ns) < LARGE_NS or array_kind(x) != "numpy":
             return run()
         started_s = self.clock()
         result = run()
         taken_ns = (self._cpu_s() - started_s) * 1e9 / (STRIDED if is_strided(x, "numpy") else 1.0)
-        self.model.learn(learned_as(name, cost, getattr(result, "shape", ())), cost, dtype, n, taken_ns=taken_ns)
+        learned = learned_as(name, cost, getattr(result, "shape", ()))
+        self.model.learn(learned, cost, dtype, n, taken_ns=taken_ns, table_ns=table_ns)
         self.check(f"{name} of {n:,} items of {dtype}")
         return result
 
@@ -363,7 +384,9 @@ def parts_ns(total: Total) -> float:
 def _compiled_for(value: Value, by_value: bool) -> object:
     if array_kind(value):
         return tuple(value.shape), str(value.dtype)
-    return str(value) if by_value and isinstance(value, int | float | slice | tuple) else type(value)
+    if type(value) is tuple:
+        return tuple(_compiled_for(part, by_value) for part in value)
+    return str(value) if by_value and isinstance(value, int | float | slice) else type(value)
 
 
 def _time(seconds: float) -> str:

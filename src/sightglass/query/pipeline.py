@@ -13,8 +13,13 @@ import numpy as np
 
 from .arrays import truth
 from .reducers import reducer
-from .stages import Every, Group, Map, Per, Period, Reduce, Stage, When, Where
-from .windows import NOWHERE, Fold, PipelineItem, Place
+from .reduction import by_key
+from .running import Running, Sliding
+from .stages import Each, Every, Group, Last, Map, Per, Period, Recent, Reduce, Stage, When, Where
+from .states import Numbering
+from .windows import NOWHERE, Fold, PipelineItem, Place, StateFold
+
+Reducing = Fold | Running | Sliding
 
 QUICK_TYPES = frozenset((float, int, bool, str))
 
@@ -22,6 +27,11 @@ QUICK_TYPES = frozenset((float, int, bool, str))
 @dataclass(frozen=True, slots=True)
 class _Mapped:
     fn: Callable[[Any], Any]
+
+
+@dataclass(frozen=True, slots=True)
+class _Keyed:
+    """Puts what a reducer groups by beside each value."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,21 +44,41 @@ class Pipeline:
 
     Attributes:
         folds: The reducers, each with its index among the stages.
+        by: The function that the first reducer groups by; `None` if there is none, or if values come with its result.
+        key: Its result for the event of the next `post`.
     """
 
-    def __init__(self, stages: Iterable[Stage], *, seed: int = 0, held: bool = False) -> None:
+    def __init__(
+        self,
+        stages: Iterable[Stage],
+        *,
+        seed: int = 0,
+        held: bool = False,
+        keyed: bool = False,
+        states: Numbering | None = None,
+    ) -> None:
         """Begin before the first event.
 
         Args:
             stages: The stages; their functions are Python functions.
             seed: The seed of random choices.
             held: Whether events whose ordinals are skipped were dropped by a condition; by default they failed.
+            keyed: Whether values come as (key, value), if the first reducer groups by keys.
+            states: How events are numbered, if the results of reducers are their states.
         """
         self._held = held
-        self._operations: list[_Mapped | _Filtered | Fold] = [_operation(stage, seed) for stage in stages]
-        self.folds = [(i, operation) for i, operation in enumerate(self._operations) if isinstance(operation, Fold)]
-        self._periods = [(i, fold) for i, fold in self.folds if isinstance(fold.window, Period)]
-        self._whens = [(i, fold) for i, fold in self.folds if isinstance(fold.window, When)]
+        self._operations: list[_Mapped | _Keyed | _Filtered | Reducing] = []
+        self.by: Callable[[Any], Any] | None = None
+        self.key: Any = None
+        for stage in stages:
+            if isinstance(stage, Reduce) and stage.by is not None and not keyed:
+                self.by = stage.by
+                self._operations.append(_Keyed())
+            self._operations.append(_operation(stage, seed, states))
+        self.folds = [(i, operation) for i, operation in enumerate(self._operations) if isinstance(operation, Reducing)]
+        self._groups = [(i, fold) for i, fold in self.folds if isinstance(fold, Fold)]
+        self._periods = [(i, fold) for i, fold in self._groups if isinstance(fold.window, Period)]
+        self._whens = [(i, fold) for i, fold in self._groups if isinstance(fold.window, When)]
         self._next = -1
 
     def post(
@@ -68,7 +98,7 @@ class Pipeline:
             self._operate(0, ordinal, item, out)
             for (i, fold), close in zip(self._whens, closes, strict=False):
                 if close:
-                    self._push(i + 1, fold.close(), out)
+                    self._push(i + 1, fold.close(place=self._place_before(i), mark=ordinal), out)
         self._next = ordinal + 1
         return out
 
@@ -90,7 +120,7 @@ class Pipeline:
     def _pass_to(self, ordinal: int, wall_time: float, out: list[PipelineItem]) -> None:
         """Close the groups that end between the last event and this one; missing events in between failed."""
         for i, fold in self._periods:
-            self._push(i + 1, fold.passes(wall_time), out)
+            self._push(i + 1, fold.passes(wall_time, self._place_before(i)), out)
         if ordinal > self._next >= 0 and self.folds:
             window = self.folds[0][1].window
             every = window.n if isinstance(window, Every) else ordinal
@@ -102,9 +132,9 @@ class Pipeline:
         """Count an event that was not evaluated: its group is incomplete."""
         return self.post(_missed(ordinal), ordinal=ordinal, wall_time=wall_time)
 
-    def boundary(self, event: str) -> list[PipelineItem]:
-        """Close the groups whose window is `per` this event."""
-        return self._close(lambda fold: isinstance(fold.window, Per) and fold.window.event == event)
+    def boundary(self, event: str, mark: int | None = None) -> list[PipelineItem]:
+        """Close the groups whose window is `per` this event; `mark` is its number."""
+        return self._close(lambda fold: isinstance(fold.window, Per) and fold.window.event == event, mark=mark)
 
     def hold(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Count an event that a condition dropped."""
@@ -112,23 +142,29 @@ class Pipeline:
 
     def begin_group(self) -> None:
         """Begin a group of the run."""
-        if self.folds:
+        if self.folds and isinstance(self.folds[0][1], Fold):
             self.folds[0][1].begin()
 
-    def end_group(self) -> list[PipelineItem]:
-        """End a group of the run: close the groups of reducers that name no window."""
-        return self._close(lambda fold: isinstance(fold.window, Group))
+    def end_group(self, mark: int | None = None) -> list[PipelineItem]:
+        """End a group of the run: close the groups of reducers that name no window; `mark` is its number."""
+        return self._close(lambda fold: isinstance(fold.window, Group), mark=mark)
 
     def finish(self) -> list[PipelineItem]:
         """Close the open groups at the end, with `closed=False`."""
         return self._close(lambda fold: True, closed=False)
 
-    def _close(self, which: Callable[[Fold], bool], *, closed: bool = True) -> list[PipelineItem]:
+    def _place_before(self, i: int) -> Place:
+        """Return where the last value of the reducers before a stage is from."""
+        return next((fold.place for j, fold in reversed(self._groups) if j < i and fold.place is not NOWHERE), NOWHERE)
+
+    def _close(
+        self, which: Callable[[Fold], bool], *, closed: bool = True, mark: int | None = None
+    ) -> list[PipelineItem]:
         out: list[PipelineItem] = []
         with np.errstate(all="ignore"):
-            for i, fold in self.folds:
+            for i, fold in self._groups:
                 if which(fold):
-                    self._push(i + 1, fold.close(closed=closed), out)
+                    self._push(i + 1, fold.close(closed=closed, place=self._place_before(i), mark=mark), out)
         return out
 
     def _push(self, start: int, group: PipelineItem | None, out: list[PipelineItem]) -> None:
@@ -138,13 +174,15 @@ class Pipeline:
     def _operate(self, start: int, ordinal: int, item: PipelineItem | None, out: list[PipelineItem]) -> None:
         for i in range(start, len(self._operations)):
             operation = self._operations[i]
-            if isinstance(operation, Fold):
+            if isinstance(operation, Reducing):
                 self._push(i + 1, _offer(operation, ordinal, item), out)
                 return
             if item is None or not item.passed:
                 continue
             if isinstance(operation, _Mapped):
                 item.value = operation.fn(item.value)
+            elif isinstance(operation, _Keyed):
+                item.value = self.key, item.value
             elif not truth(operation.fn(item.value)):
                 item.passed = False
         if item is not None and item.passed:
@@ -155,7 +193,7 @@ def _missed(ordinal: int, *, complete: bool = False) -> PipelineItem:
     return PipelineItem(ordinal, *NOWHERE[:2], None, complete=complete, passed=False)
 
 
-def _offer(fold: Fold, ordinal: int, item: PipelineItem | None) -> PipelineItem | None:
+def _offer(fold: Reducing, ordinal: int, item: PipelineItem | None) -> PipelineItem | None:
     if item is None:
         return fold.skip(ordinal, None)
     place = (item.step, item.wall_time, item.steps)
@@ -168,11 +206,18 @@ def _offer(fold: Fold, ordinal: int, item: PipelineItem | None) -> PipelineItem 
     return group
 
 
-def _operation(stage: Stage, seed: int) -> _Mapped | _Filtered | Fold:
+def _operation(stage: Stage, seed: int, states: Numbering | None) -> _Mapped | _Filtered | Reducing:
     match stage:
         case Map(fn):
             return _Mapped(fn)
         case Where(fn):
             return _Filtered(fn)
-        case Reduce(name, args, window):
-            return Fold(reducer(name, dict(args), seed=seed), window)
+        case Reduce(name, args, window, by):
+            made = reducer(name, dict(args), seed=seed)
+            made = made if by is None else by_key(made)
+            match window:
+                case Each():
+                    return Running(made, window)
+                case Last() | Recent():
+                    return Sliding(made, window)
+            return Fold(made, window) if states is None else StateFold(made, window, states)

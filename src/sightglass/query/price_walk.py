@@ -362,16 +362,21 @@ class PriceWalk:
 
     def result(self, name: str, cost: OperationCost, args: list[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
         """Charge an operation on arrays, and return the spec of its result."""
-        arrays = [spec for spec in map(self.stacked, args) if spec is not None]
+        operands = [spec if (spec := self.stacked(arg)) is not None else arg for arg in args]
+        arrays = [one for one in operands if isinstance(one, ArraySpec)]
         if not arrays:
             self.sized = self.sized and not any(isinstance(arg, Unknown) for arg in args)
             self.charge(BASE_NS["numpy"], python=True)
             return Unknown()
         first = max(arrays, key=lambda spec: spec.size)
         others, named = plain_arguments(args, kwargs or {})
-        shape = result_shape(cost, arrays, first, named.get("axis", others[0] if others else None))
+        table_ns = None
+        if cost.shaped is not None:
+            shape, table_ns = cost.shaped(operands, **named)
+        else:
+            shape = result_shape(cost, arrays, first, named.get("axis", others[0] if others else None))
         n = max(first.size, math.prod(shape))
-        ns = self.model.ns(learned_as(name, cost, shape), cost, first.dtype, first.name, n)
+        ns = self.model.ns(learned_as(name, cost, shape), cost, first.dtype, first.name, n, table_ns=table_ns)
         ns *= STRIDED if first.strided else 1.0
         if cost.more_ns is not None:
             ns += cost.more_ns(first.size, *others, **named)
@@ -387,7 +392,7 @@ class PriceWalk:
         self.peak = max(self.peak, self.live + copies + owned)
         self.live -= sum(spec.owned for spec in arrays)
         self.hold(owned)
-        return Unknown() if cost.result == "plain" else first.like(*shape, owned=owned)
+        return Unknown() if cost.result == "plain" and cost.shaped is None else first.like(*shape, owned=owned)
 
     def stacked(self, value: Any, depth: int = 0) -> ArraySpec | None:
         """Return the array that a function makes of an argument; `None` if it is plain, or refused by the function."""

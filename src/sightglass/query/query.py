@@ -12,10 +12,10 @@ from __future__ import annotations
 import keyword
 import unicodedata
 import zlib
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -25,8 +25,41 @@ from . import expressions as e
 from .functions import FUNCTIONS
 from .limits import MAX_STAGES, MAX_TEXT
 from .reducers import BUILDERS
-from .stages import Chain, Every, Function, Group, Map, Per, Period, Reduce, Stage, When, Where, Window, event_name
+from .reduction import Reducer
+from .stages import (
+    COUNTING,
+    RUN,
+    ByValue,
+    Chain,
+    Every,
+    Function,
+    Group,
+    Last,
+    Map,
+    Per,
+    Period,
+    Recent,
+    Reduce,
+    Stage,
+    When,
+    Where,
+    WholeRun,
+    Window,
+    event_functions,
+    event_name,
+)  # fmt: skip
+from .states import Numbering
 from .tracer import as_tree, is_symbol, trace
+
+FIELDS: Final = "event"
+RESERVED: Final = ("step", FIELDS)  # what every event has
+
+
+def with_fields(observables: Mapping[str, Any], *, index: int, wall_time: float) -> Mapping[str, Any]:
+    """Return the observables of an event with its number and time as `event`, unless the program offers one."""
+    if FIELDS in observables:
+        return observables
+    return {**observables, FIELDS: {"index": index, "wall_time": wall_time}}
 
 
 @dataclass(frozen=True, eq=False)
@@ -35,14 +68,44 @@ class Query(Chain):
 
     event: str
     stages: tuple[Stage, ...] = ()
+    joins: tuple[str, ...] = ()
+    states: Numbering | None = None  # set where windows give states instead of results, see `in_states`
+
+    def join(self, event: str) -> Query:
+        """Put the latest event of another name beside each event, as an observable of that name.
+
+        `on("batch").join("epoch").map(lambda b: b.loss / b.epoch.accuracy)` divides by the accuracy of the last epoch
+        before each batch. A batch before the first epoch is left out, and counted as `n_unpaired`.
+
+        Raises:
+            QueryError: A stage stands before it, the event is joined already, or is the query's own.
+        """
+        name = event_name(event)
+        if self.stages:
+            raise QueryError(f"Expected join({name!r}) directly after on({self.event!r}), before other stages")
+        if name == self.event:
+            raise QueryError(
+                f"Expected another event to join than {name!r} itself: earlier values of the same event are read by "
+                "rolling(n), diff() and scan(…)"
+            )
+        if name in self.joins:
+            raise QueryError(f"Expected each event to be joined once, got {name!r} twice")
+        if name in RESERVED:
+            raise QueryError(f"Expected an event to join, got {name!r}, which each event has itself")
+        return self._checked(replace(self, joins=(*self.joins, name)))
 
     def _with(self, stage: Stage) -> Query:
-        if len(self.stages) >= MAX_STAGES:
-            raise QueryError(f"Expected at most {MAX_STAGES} stages in a query, got more")
         if isinstance(stage, Reduce):
+            if stage.by is not None and any(isinstance(before, Reduce) for before in self.stages):
+                raise QueryError(f"Expected by= on the first reducer, which sees events; {stage.name} sees records")
             stage = replace(stage, args=tuple((key, _plain(value)) for key, value in stage.args))
-            _check(stage)
-        query = replace(self, stages=(*self.stages, stage))
+            _built(stage)
+        return self._checked(replace(self, stages=(*self.stages, stage)))
+
+    @staticmethod
+    def _checked(query: Query) -> Query:
+        if len(query.stages) + len(query.joins) > MAX_STAGES:
+            raise QueryError(f"Expected at most {MAX_STAGES} stages in a query, got more")
         if len(str(query)) > MAX_TEXT:
             raise RefusedQueryError(f"Expected a query of at most {MAX_TEXT} characters, got {len(str(query))}")
         return query
@@ -55,30 +118,50 @@ class Query(Chain):
                 )
             e.check_size(fn)
             return fn
-        return trace(fn, n_params=n_params)
+        tree = trace(fn, n_params=n_params)
+        if n_params == 1 and isinstance(tree.body, e.Const):
+            raise QuerySyntaxError(
+                f"Expected a function that reads its argument, got one that returns {tree.body} whatever it gets. "
+                "Python decides `is` and `isinstance` at once: write x == None, or compare x.dtype. "
+                "The text of a query may have a constant"
+            )
+        return tree
 
     @cached_property
     def key(self) -> str:
-        """The canonical text, which equal queries share."""
-        return _write(self, e.canonical)
+        """The canonical text, which equal queries share; of one in states, with its numbering."""
+        text = _write(self, e.canonical)
+        return text if self.states is None else f"{text} in states {self.states.first} {self.states.stride}"
 
     @cached_property
     def tag(self) -> str:
         """The tag of the query's records: a path such as "batch.loss", else the query's shortest text."""
         match self.stages:
-            case (Map(fn=e.Lambda(params=(name,), body=body)),):
+            case (Map(fn=e.Lambda(params=(name,), body=body)),) if not self.joins:
                 path = _path(body, name)
                 if path is not None:
                     return path if self.event == "log" else f"{self.event}.{path}"
         return self.short or str(self)
 
+    @cached_property
+    def reads_fields(self) -> bool:
+        """Whether the query reads `b.event`, unless the program offers an observable of this name."""
+        return FIELDS in self.names
+
+    @property
+    def asked(self) -> str:
+        """What a message calls the value of an event: "batch.stats", or "the result"."""
+        maps = [stage.fn for stage in self.stages if isinstance(stage, Map)]
+        path = _path(maps[0].body, maps[0].params[0]) if len(maps) == 1 else None
+        return f"{self.event}.{path}" if path else "the result" if maps else self.event
+
     @property
     def short(self) -> str | None:
         """The short form, `batch.loss.mean(every=100)`, of one map and reducers that name windows; else `None`."""
-        if not self.stages or not _is_name(self.event):
+        if not self.stages or self.joins or not _is_name(self.event):
             return None
         first, *rest = self.stages
-        if not isinstance(first, Map) or any(not isinstance(s, Reduce) or isinstance(s.window, Group) for s in rest):
+        if not isinstance(first, Map) or not all(isinstance(stage, Reduce) and _says_window(stage) for stage in rest):
             return None
         body = e.write_body(first.fn, self.event)
         if body is None:
@@ -89,14 +172,15 @@ class Query(Chain):
 
     @property
     def names(self) -> list[str]:
-        """The names of the observables that the query reads."""
+        """The names of the observables that the query reads of its event; not of those that it joins."""
         seen: dict[str, None] = {}
         for i, stage in enumerate(self.stages):
             if isinstance(stage, Map | Where) and all(isinstance(before, Where) for before in self.stages[:i]):
                 seen.update(dict.fromkeys(_names(stage.fn.body, stage.fn.params[0])))
-            elif isinstance(stage, Reduce) and isinstance(stage.window, When):
-                seen.update(dict.fromkeys(_names(stage.window.condition.body, stage.window.condition.params[0])))
-        return list(seen)
+            elif isinstance(stage, Reduce):
+                for fn in event_functions(stage):
+                    seen.update(dict.fromkeys(_names(fn.body, fn.params[0])))
+        return [name for name in seen if name not in self.joins]
 
     @cached_property
     def functions(self) -> list[str]:
@@ -105,7 +189,7 @@ class Query(Chain):
         for stage in self.stages:
             if isinstance(stage, Reduce):
                 trees += [value for _, value in stage.args if isinstance(value, e.Lambda)]
-                trees += [stage.window.condition] if isinstance(stage.window, When) else []
+                trees += event_functions(stage)
             else:
                 trees.append(stage.fn)
         return list(dict.fromkeys(name for tree in trees for name in _calls(tree) if name not in FUNCTIONS))
@@ -113,9 +197,8 @@ class Query(Chain):
     @property
     def reads_all(self) -> bool:
         """Whether the query uses the event as a whole, and not only observables by name."""
-        windows = (stage.window for stage in self.stages if isinstance(stage, Reduce))
-        conditions = (window.condition for window in windows if isinstance(window, When))
-        if any(reads_whole(condition.body, condition.params[0]) for condition in conditions):
+        functions = (fn for stage in self.stages if isinstance(stage, Reduce) for fn in event_functions(stage))
+        if any(reads_whole(fn.body, fn.params[0]) for fn in functions):
             return True
         whole = True
         for i, stage in enumerate(self.stages):
@@ -123,13 +206,13 @@ class Query(Chain):
                 break
             if isinstance(stage, Map | Where) and reads_whole(stage.fn.body, stage.fn.params[0]):
                 return True
-            whole = not (isinstance(stage, Map) or (isinstance(stage, Reduce) and stage.name == "count"))
+            whole = not (isinstance(stage, Map) or (isinstance(stage, Reduce) and stage.name in COUNTING))
         return whole
 
     @property
     def seed(self) -> int:
         """The seed of the query's random choices."""
-        return zlib.crc32(self.key.encode())
+        return zlib.crc32(_write(self, e.canonical).encode())
 
     def __str__(self) -> str:
         return _write(self, e.write)
@@ -158,6 +241,24 @@ def on(event: str) -> Query:
     return Query(event_name(event))
 
 
+def in_states(query: Query, numbering: Numbering) -> Query:
+    """Return a query whose windows give the states of its reducer, to be merged with those of other processes.
+
+    Raises:
+        QueryError: It does not end in its only reducer, or in one whose states do not merge.
+    """
+    reducers = [stage for stage in query.stages if isinstance(stage, Reduce)]
+    if len(reducers) != 1 or query.stages[-1] is not reducers[0]:
+        raise QueryError(f"Expected a query that ends in its only reducer, to merge it over processes, got {query}")
+    (last,) = reducers
+    if isinstance(last.window, ByValue) or _built(last).merge is None:
+        name = "rolling" if isinstance(last.window, Last | Recent) else last.name
+        raise QueryError(
+            f"Expected a reducer that merges over processes, got {name}: it depends on the order of all values"
+        )
+    return replace(query, states=numbering)
+
+
 def _plain(value: object) -> Any:
     """Check that a stage's argument can be part of a query, and convert NumPy scalars to Python's."""
     if isinstance(value, e.Lambda):
@@ -169,9 +270,10 @@ def _plain(value: object) -> Any:
     return e.literal(tree)
 
 
-def _check(stage: Reduce) -> None:
+def _built(stage: Reduce) -> Reducer:
+    """Return a stage's reducer, with functions that do nothing; raises a `QueryError` if an argument is not valid."""
     args = {key: (lambda *a: None) if isinstance(value, e.Lambda) else value for key, value in stage.args}
-    BUILDERS[stage.name](**args)
+    return BUILDERS[stage.name](**args)
 
 
 def _names(tree: e.Expr, root: str) -> Iterator[str]:
@@ -219,7 +321,8 @@ def _path(tree: e.Expr, root: str) -> str | None:
 
 
 def _write(query: Query, write: Callable[[e.Expr], str]) -> str:
-    return ".".join([f"on({query.event!r})", *(_write_stage(stage, write) for stage in query.stages)])
+    joins = [f"join({event!r})" for event in query.joins]
+    return ".".join([f"on({query.event!r})", *joins, *(_write_stage(stage, write) for stage in query.stages)])
 
 
 def _write_stage(stage: Stage, write: Callable[[e.Expr], str]) -> str:
@@ -230,18 +333,35 @@ def _write_stage(stage: Stage, write: Callable[[e.Expr], str]) -> str:
             return f"where({write(fn)})"
         case Reduce(name, args, window):
             written = [write(v) if isinstance(v, e.Expr) else write(as_tree(v)) for _, v in args]
-            return f"{name}({', '.join([*written, *_write_window(window, write)])})"
+            before = f"rolling({_write_sliding(window, write)})." if isinstance(window, Last | Recent) else ""
+            by = [] if stage.by is None else [f"by={write(stage.by)}"]
+            return f"{before}{name}({', '.join([*written, *by, *_write_window(window, write)])})"
+
+
+def _says_window(stage: Reduce) -> bool:
+    """Return whether the text of a reducer tells it from the function of the same name."""
+    return (not isinstance(stage.window, Group) or stage.by is not None) and stage.name != "diff"
 
 
 def _write_window(window: Window, write: Callable[[e.Expr], str]) -> list[str]:
     match window:
         case Every(n):
             return [f"every={n}"]
-        case Period(seconds, written):
-            exact = f"{np.format_float_positional(seconds, trim='-')} s"  # '5 min' and '300 s' are the same window
-            return [f"every={(exact if write is e.canonical else written)!r}"]
+        case Period():
+            return [f"every={_write_time(window, write)!r}"]
+        case WholeRun():
+            return [f"per={RUN!r}"]
         case Per(event):
             return [f"per={event!r}"]
         case When(condition):
             return [f"when={write(condition)}"]
     return []
+
+
+def _write_sliding(window: Last | Recent, write: Callable[[e.Expr], str]) -> str:
+    return str(window.n) if isinstance(window, Last) else repr(_write_time(window, write))
+
+
+def _write_time(window: Period | Recent, write: Callable[[e.Expr], str]) -> str:
+    """Return a time span; in a canonical text, '5 min' and '300 s' are the same."""
+    return f"{np.format_float_positional(window.seconds, trim='-')} s" if write is e.canonical else window.text

@@ -11,7 +11,7 @@ from sightglass.core.values import Value, array_bytes, array_kind
 from . import expressions as e
 from .access import attribute
 from .query import Query
-from .stages import Map, Reduce, When, Where
+from .stages import Map, Reduce, Where, event_functions
 
 Path = tuple[Any, ...]
 
@@ -40,8 +40,8 @@ def _of_event(query: Query) -> Iterator[e.Lambda]:
             case Map(e.Lambda() as tree) if not mapped:
                 yield tree
                 mapped = True
-            case Reduce(window=When(e.Lambda() as tree)):
-                yield tree
+            case Reduce():
+                yield from event_functions(stage)
 
 
 def _paths(tree: e.Expr, root: str) -> Iterator[Path]:

@@ -1,14 +1,13 @@
 """The reducers: many values to one, in constant memory.
 
-NaN is never hidden: it makes a mean, a minimum or a quantile NaN. Random choices depend on a seed and the event's
-ordinal, so that the same events give the same sample in any order and in any chunks.
+NaN is never hidden: it makes a mean, a minimum or a quantile NaN.
 """
 
 from __future__ import annotations
 
-import heapq
 import math
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -20,7 +19,9 @@ from sightglass.core.values import Value, to_host, type_name
 
 from .limits import PLAIN, check_count, check_int
 from .reduction import Reducer, State, by_name, check_alike, real, stored, wide
-from .sketches import Bins, Quantiles
+from .selecting import arg, collect, distinct, first, last, sample, top
+from .sketches import Bins, Quantiles, SortedNumbers
+from .windows import Place
 
 SKETCH_NS = 4_000.0  # to begin a sketch of a number, the slowest update
 
@@ -30,21 +31,21 @@ def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
 
     Args:
         name: A key of `BUILDERS`.
-        args: The reducer's arguments; `by` and `fn` are Python functions.
+        args: The reducer's arguments; `key` and `fn` are Python functions.
         seed: The seed of `sample`.
 
     Raises:
         QueryError: An argument is not valid.
     """
     if name == "sample":
-        return _sample(seed=seed, **args)
+        return sample(seed=seed, **args)
     return BUILDERS[name](**args)
 
 
 def _count() -> Reducer:
     return Reducer(
         name="count", start=lambda: 0, update=lambda n, x, i: n + 1, finish=lambda n: n, merge=lambda a, b: a + b,
-        number_ns=0.0, n_copies=0, n_held=0,
+        number_ns=0.0, n_copies=0, n_held=0, slides=True,
     )  # fmt: skip
 
 
@@ -61,7 +62,7 @@ def _sum() -> Reducer:
     def update(state: object, value: object, ordinal: int) -> Value:
         return add(state, wide(value))
 
-    return by_name(Reducer(name="sum", start=lambda: 0, update=update, finish=lambda s: s, merge=add))
+    return by_name(Reducer(name="sum", start=lambda: 0, update=update, finish=lambda s: s, merge=add, slides=True))
 
 
 def _wrapped(a: Value, b: Value, total: Value) -> Value:
@@ -82,7 +83,7 @@ def _mean() -> Reducer:
     def finish(state: State) -> Value:
         return state[1] / state[0] if state[0] else math.nan
 
-    return by_name(Reducer(name="mean", start=lambda: (0, 0.0), update=update, finish=finish, merge=merge))
+    return by_name(Reducer(name="mean", start=lambda: (0, 0.0), update=update, finish=finish, merge=merge, slides=True))
 
 
 def _moments_update(state: State, value: object, ordinal: int) -> State:
@@ -118,6 +119,7 @@ def _var(name: str = "var") -> Reducer:
             merge=_moments_merge,
             n_copies=8,
             n_held=2,
+            slides=True,
         )
     )
 
@@ -134,27 +136,7 @@ def _extreme(name: str) -> Reducer:
         return a if math.isnan(a) else b if math.isnan(b) else pick(a, b)
 
     update = lambda state, value, ordinal: choose(state, real(value))  # noqa: E731
-    return by_name(Reducer(name=name, start=lambda: None, update=update, finish=lambda s: s, merge=choose))
-
-
-def _first() -> Reducer:
-    return Reducer(
-        name="first",
-        start=lambda: None,
-        update=lambda s, x, i: (i, stored(x)) if s is None else s,
-        finish=lambda s: s and s[1],
-        merge=lambda a, b: min((s for s in (a, b) if s), key=lambda s: s[0], default=None),
-    )
-
-
-def _last() -> Reducer:
-    return Reducer(
-        name="last",
-        start=lambda: None,
-        update=lambda s, x, i: (i, stored(x)),
-        finish=lambda s: s and s[1],
-        merge=lambda a, b: max((s for s in (a, b) if s), key=lambda s: s[0], default=None),
-    )
+    return by_name(Reducer(name=name, start=lambda: None, update=update, finish=lambda s: s, merge=choose, slides=True))
 
 
 def _quantile(q: object) -> Reducer:
@@ -162,7 +144,7 @@ def _quantile(q: object) -> Reducer:
     if not wanted or any(isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1 for p in wanted):
         raise QueryError(f"Expected q between 0 and 1, or a list of them, got {q!r}")
 
-    def finish(state: Quantiles) -> Value:
+    def finish(state: Quantiles | SortedNumbers) -> Value:
         results = tuple(state.at(p) for p in wanted)
         return results if isinstance(q, list | tuple) else results[0]
 
@@ -173,6 +155,7 @@ def _quantile(q: object) -> Reducer:
             update=lambda s, x, i: s.add(real(x)),
             finish=finish,
             merge=lambda a, b: a.merge(b),
+            of_sorted=finish,
             state_bytes=64 * 1024,
             number_ns=SKETCH_NS,
             n_copies=1,
@@ -198,86 +181,6 @@ def _histogram(bins: object = 64) -> Reducer:
     )
 
 
-def _keep_largest(state: list[Any], entry: Value, k: int) -> list[Any]:
-    if len(state) < k:
-        heapq.heappush(state, RankedValue((*entry[:2], stored(entry[2], len(state) + 1))))
-    elif entry[:2] > state[0][:2]:
-        heapq.heapreplace(state, RankedValue((*entry[:2], stored(entry[2], k))))
-    return state
-
-
-class RankedValue(tuple[Any, ...]):
-    """A value with its rank; compares by the rank alone, never by the value."""
-
-    __slots__ = ()
-
-    def __lt__(self, other: tuple[Any, ...]) -> bool:
-        return bool(self[:2] < other[:2])
-
-
-def _top(k: object, by: Callable[[Any], Any] | None = None) -> Reducer:
-    k = check_count(k, name="k")
-
-    def update(state: list[Any], value: object, ordinal: int) -> list[Any]:
-        rank = real(by(value) if by else value)
-        if isinstance(rank, np.ndarray):
-            raise EvaluationError(f"Expected one number to rank by, got {type_name(rank)}: use by=lambda x: …")
-        return _keep_largest(state, (-math.inf if math.isnan(rank) else rank, -ordinal, value), k)
-
-    def merge(a: list[Any], b: list[Any]) -> list[Any]:
-        for entry in b:
-            _keep_largest(a, entry, k)
-        return a
-
-    def finish(state: list[Any]) -> list[Any]:
-        return [entry[2] for entry in sorted(state, reverse=True)]
-
-    return Reducer(name="top", start=list, update=update, finish=finish, merge=merge)
-
-
-def scramble(seed: int, ordinal: int) -> int:
-    """Hash two integers to 64 random bits (SplitMix64, Steele, Lea and Flood 2014)."""
-    z = (seed + (ordinal + 1) * 0x9E3779B97F4A7C15) & 0xFFFFFFFFFFFFFFFF
-    z = ((z ^ (z >> 30)) * 0xBF58476D1CE4E5B9) & 0xFFFFFFFFFFFFFFFF
-    z = ((z ^ (z >> 27)) * 0x94D049BB133111EB) & 0xFFFFFFFFFFFFFFFF
-    return z ^ (z >> 31)
-
-
-def _sample(k: object, *, seed: int = 0) -> Reducer:
-    """Store the k events of the largest random ranks: a uniform sample without replacement, in any order of arrival."""
-    k = check_count(k, name="k")
-
-    def merge(a: list[Any], b: list[Any]) -> list[Any]:
-        for entry in b:
-            _keep_largest(a, entry, k)
-        return a
-
-    return Reducer(
-        name="sample",
-        start=list,
-        update=lambda s, x, i: _keep_largest(s, (scramble(seed, i), i, x), k),
-        finish=lambda s: [entry[2] for entry in sorted(s, key=lambda entry: entry[1])],
-        merge=merge,
-    )
-
-
-def _collect(limit: object = 1000) -> Reducer:
-    limit = check_count(limit, name="limit")
-
-    def update(state: list[Any], value: object, ordinal: int) -> list[Any]:
-        if len(state) < limit:
-            state.append((ordinal, stored(value, len(state) + 1)))
-        return state
-
-    return Reducer(
-        name="collect",
-        start=list,
-        update=update,
-        finish=lambda s: [value for _, value in s],
-        merge=lambda a, b: sorted([*a, *b], key=lambda entry: entry[0])[:limit],
-    )
-
-
 def _reduce(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
     def update(state: object, value: object, ordinal: int) -> Value:
         result = _plain(fn(state, value))
@@ -289,6 +192,54 @@ def _reduce(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
         return result
 
     return Reducer(name="reduce", start=lambda: snapshot(init), update=update, finish=lambda s: s)
+
+
+def _scan(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
+    return replace(_reduce(fn, init), name="scan")
+
+
+def _ema(alpha: object) -> Reducer:
+    if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= 1:
+        raise QueryError(f"Expected alpha above 0 and at most 1, got {alpha!r}")
+
+    def update(state: Value, value: object, ordinal: int) -> Value:
+        x = wide(value)
+        check_alike(state, x)
+        return x if state is None else state + alpha * (x - state)
+
+    return by_name(Reducer(name="ema", start=lambda: None, update=update, finish=lambda s: s))
+
+
+def _diff() -> Reducer:
+    def update(state: State, value: object, ordinal: int) -> State:
+        x = wide(value)
+        check_alike(state[1], x)
+        return state[1], x
+
+    def finish(state: State) -> Value:
+        before, x = state
+        return math.nan if before is None else check_int(x - before)
+
+    return replace(
+        by_name(Reducer(name="diff", start=lambda: (None, None), update=update, finish=finish, n_held=2)), n_needed=2
+    )
+
+
+def _rate() -> Reducer:
+    def merge(a: State, b: State) -> State:
+        return (a if b is None else b) if a is None or b is None else (a[0] + b[0], min(a[1], b[1]), max(a[2], b[2]))
+
+    def update(state: State, value: tuple[object, Place], ordinal: int) -> State:
+        return merge(state, (1, value[1][1], value[1][1]))
+
+    def finish(state: State) -> float:
+        n, first_s, last_s = state or (0, 0.0, 0.0)
+        return (n - 1) / (last_s - first_s) if last_s > first_s else math.nan
+
+    return Reducer(
+        name="rate", start=lambda: None, update=update, finish=finish, merge=merge, slides=True, reads_place=True,
+        n_copies=0, n_held=0,
+    )  # fmt: skip
 
 
 def _plain(value: object) -> Value:
@@ -321,12 +272,19 @@ BUILDERS: dict[str, Callable[..., Reducer]] = {
     "std": lambda: _var("std"),
     "min": lambda: _extreme("min"),
     "max": lambda: _extreme("max"),
-    "first": _first,
-    "last": _last,
+    "first": first,
+    "last": last,
     "quantile": _quantile,
     "histogram": _histogram,
-    "top": _top,
-    "sample": _sample,
-    "collect": _collect,
+    "top": top,
+    "sample": sample,
+    "collect": collect,
     "reduce": _reduce,
+    "argmax": lambda: arg("argmax"),
+    "argmin": lambda: arg("argmin"),
+    "distinct": distinct,
+    "rate": _rate,
+    "scan": _scan,
+    "ema": _ema,
+    "diff": _diff,
 }

@@ -17,15 +17,20 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from sightglass.core.copies import snapshot
+from sightglass.core.data_values import seconds_of
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.values import Value, is_extended, n_bytes, to_host, type_name
 
 from .limits import PLAIN, Total, check_bytes, check_length
-from .sketches import Bins, Quantiles
+from .sketches import Bins, Quantiles, SortedNumbers
 
 State = Any
 
 MAX_STATE_BYTES = 256 * 2**20  # four times `MAX_RESULT_BYTES`; the state lives as long as the window
+# Of a text to group by: all keys take a few MB. Longer distinct texts are counted.
+MAX_KEY_CHARS = 1_000
+MAX_KEYS = 1_000  # a mapping that people can still read; a thousand histograms of 64 bins are 512 KB
+OTHERS = "(others)"
 N_SEEN = 4  # values of a state that stand for all
 QUICK = PLAIN | {np.float64, np.float32}
 CONTAINERS = frozenset((dict, list, tuple))
@@ -41,6 +46,11 @@ class Reducer:
         number_ns: What an update with a number takes, in a mapping or a sequence.
         n_copies: How many copies of an array an update makes at a time, the state's included.
         n_held: How many copies of it a state holds.
+        n_needed: How many values it needs before there is a result.
+        slides: Whether `merge` leaves its arguments as they are, so that a sliding window can merge them again.
+        reads_place: Whether `update` gets (value, place), see `windows.Place`.
+        of_numbers: The same reducer of plain numbers alone, which is quicker; its states are states of this one.
+        of_sorted: What it returns of numbers in order, for those that cannot be merged in a sliding window.
     """
 
     name: str
@@ -52,6 +62,11 @@ class Reducer:
     number_ns: float = 1_000.0
     n_copies: int = 3
     n_held: int = 1
+    n_needed: int = 1
+    slides: bool = False
+    reads_place: bool = False
+    of_numbers: Reducer | None = None
+    of_sorted: Callable[[SortedNumbers], Any] | None = None
 
 
 def number(value: Value) -> Value:
@@ -67,6 +82,8 @@ def number(value: Value) -> Value:
     value = to_host(value)
     if isinstance(value, float | int | complex) and not isinstance(value, np.generic):
         return value
+    if isinstance(value, np.generic | np.ndarray) and value.dtype.kind in "mM":
+        value = seconds_of(np.asarray(value))[()]
     if isinstance(value, np.generic | np.ndarray) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
         return value.item() if isinstance(value, np.generic) else value
     raise EvaluationError(f"Expected a number or an array to reduce, got {type_name(value)}")
@@ -109,6 +126,21 @@ def stored(value: object, n_copies: int = 1) -> Value:
     total.add(value)
     check_bytes(total.n_bytes * n_copies)
     return snapshot(value)
+
+
+def check_text(value: object, n_copies: int) -> None:
+    """Refuse a long text of which a state stores too many; errors as in `stored`."""
+    if type(value) is str and len(value) > MAX_KEY_CHARS:
+        check_bytes(n_bytes(value) * n_copies)
+
+
+class RankedValue(tuple[Any, ...]):
+    """A value with its rank; compares by the rank alone, never by the value."""
+
+    __slots__ = ()
+
+    def __lt__(self, other: tuple[Any, ...]) -> bool:
+        return bool(self[:2] < other[:2])
 
 
 class Branch(NamedTuple):
@@ -164,7 +196,47 @@ def by_name(inner: Reducer) -> Reducer:
         return inner.merge(a, b)
 
     mergeable = merge if inner.merge else None
-    return replace(inner, start=lambda: None, update=quick, finish=finish, merge=mergeable)
+    return replace(inner, start=lambda: None, update=quick, finish=finish, merge=mergeable, of_numbers=inner)
+
+
+def by_key(inner: Reducer) -> Reducer:
+    """Extend a reducer to values with keys, as (key, value): one result for each key, by its text."""
+    reads_place = inner.reads_place
+
+    def update(states: dict[str, State], value: Any, ordinal: int) -> dict[str, State]:
+        (key, value), place = value if reads_place else (value, None)
+        name = key if type(key) is str and len(key) <= MAX_KEY_CHARS else _key_text(key)
+        if name not in states and len(states) >= MAX_KEYS:
+            name = OTHERS
+        state = states[name] if name in states else inner.start()
+        states[name] = inner.update(state, (value, place) if reads_place else value, ordinal)
+        return states
+
+    def merge(a: dict[str, State], b: dict[str, State]) -> dict[str, State]:
+        assert inner.merge is not None
+        merged = dict(a)
+        for key, state in b.items():
+            name = key if key in merged or len(merged) < MAX_KEYS else OTHERS
+            merged[name] = inner.merge(merged[name], state) if name in merged else state
+        return merged
+
+    def finish(states: dict[str, State]) -> dict[str, Any]:
+        return {name: inner.finish(state) for name, state in states.items()}
+
+    mergeable = merge if inner.merge else None
+    return replace(inner, start=dict, update=update, finish=finish, merge=mergeable, of_numbers=None)
+
+
+def _key_text(key: object) -> str:
+    key = to_host(key)
+    key = key.item() if isinstance(key, np.generic | np.ndarray) and key.size == 1 else key
+    if key is None or isinstance(key, bool | int | float | str):
+        if len(name := str(key)) > MAX_KEY_CHARS:
+            raise EvaluationError(
+                f"Expected a text of at most {MAX_KEY_CHARS:,} characters to group by, got {len(name):,}"
+            )
+        return name
+    raise EvaluationError(f"Expected a number or a text to group by, got {type_name(key)}")
 
 
 def held_bytes(state: State) -> int:
@@ -173,6 +245,8 @@ def held_bytes(state: State) -> int:
         return state.n_bytes
     if not isinstance(state, dict | list | tuple):
         return n_bytes(state)
-    items = state.values() if isinstance(state, dict) else state
-    some = list(map(held_bytes, itertools.islice(items, N_SEEN)))
+    some = list(map(held_bytes, itertools.islice(state, N_SEEN)))
+    if isinstance(state, dict):
+        keys, some = some, list(map(held_bytes, itertools.islice(state.values(), N_SEEN)))
+        some = [key + value for key, value in zip(keys, some, strict=True)]
     return sum(some) * len(state) // max(1, len(some))

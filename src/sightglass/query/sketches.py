@@ -7,6 +7,7 @@ of one width merge into bins of twice the width without a remainder, so counts s
 
 from __future__ import annotations
 
+import bisect
 import math
 from typing import Any, Final
 
@@ -75,6 +76,33 @@ class Quantiles:
             return float(np.quantile(self._exact, inner))
         return float(self._sketch.get_quantile_value(inner))
 
+    def to_data(self) -> tuple[Any, ...]:
+        """Return its numbers and counts as plain data, see `of_data`."""
+        counts = self._n, self._n_nan, self._n_posinf, self._n_neginf
+        sketch = self._sketch
+        if sketch is None:
+            return counts, np.asarray(self._exact, np.float64), 0.0, ()
+        return counts, np.zeros(0), sketch._zero_count, tuple(map(_bins_of, (sketch._store, sketch._negative_store)))
+
+    @staticmethod
+    def of_data(data: tuple[Any, ...]) -> Quantiles:
+        """Return what `to_data` made plain data of; raises a `TypeError` or a `ValueError` of anything else."""
+        counts, exact, n_zero, stores = data
+        made = Quantiles()
+        made._exact = np.asarray(exact, np.float64).tolist()
+        if stores:
+            made._open_sketch()
+            sketch = made._sketch
+            sketch._zero_count = float(n_zero)
+            for store, (keys, n_values) in zip((sketch._store, sketch._negative_store), stores, strict=True):
+                for key, n in zip(
+                    keys.tolist()[::-1], n_values.tolist()[::-1], strict=True
+                ):  # the lowest bins collapse
+                    store.add(int(key), float(n))
+            sketch._count = sketch._zero_count + sketch._store.count + sketch._negative_store.count
+        made._n, made._n_nan, made._n_posinf, made._n_neginf = map(int, counts)
+        return made
+
     def _add_one(self, value: float) -> None:
         if math.isfinite(value):
             self._n += 1
@@ -122,6 +150,53 @@ class Quantiles:
             for value in self._exact:
                 self._sketch.add(value)
             self._exact = []
+
+
+def _bins_of(store: Any) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.float64]]:
+    """Return the keys and the counts of a sketch's bins that are not empty, the lowest first."""
+    counts = np.asarray(store.bins, np.float64)
+    filled = np.flatnonzero(counts)
+    return filled + store.offset, counts[filled]
+
+
+class SortedNumbers:
+    """Numbers in order, of which any may leave again."""
+
+    __slots__ = ("_n_nan", "_numbers")
+
+    def __init__(self) -> None:
+        self._numbers: list[float] = []
+        self._n_nan = 0
+
+    def add(self, value: float) -> None:
+        """Add a number."""
+        if value == value:  # noqa: PLR0124  half as long as `isnan`
+            bisect.insort(self._numbers, value)
+        else:
+            self._n_nan += 1
+
+    def remove(self, value: float) -> None:
+        """Remove a number that was added."""
+        if value == value:  # noqa: PLR0124
+            del self._numbers[bisect.bisect_left(self._numbers, value)]
+        else:
+            self._n_nan -= 1
+
+    def at(self, q: float) -> float:
+        """Return the q-quantile as `Quantiles` does, exactly."""
+        numbers = self._numbers
+        if self._n_nan or not numbers:
+            return math.nan
+        place = q * (len(numbers) - 1)
+        below = int(place)
+        rest, a = place - below, numbers[below]
+        if not rest or math.isinf(a):
+            # Between an infinity and a number, the infinity counts, see `Quantiles.at`.
+            return a
+        b = numbers[below + 1]
+        if math.isinf(b):
+            return b
+        return a + (b - a) * rest if rest < 0.5 else b - (b - a) * (1 - rest)
 
 
 class Bins:
@@ -183,6 +258,28 @@ class Bins:
             places = (other._first + np.arange(len(other._counts))) >> (self._exponent - other._exponent)
             np.add.at(self._counts, places - self._first, other._counts)
         return self
+
+    def to_data(self) -> tuple[Any, ...]:
+        """Return its counts as plain data, see `of_data`."""
+        return (
+            self._limit,
+            self._low,
+            self._high,
+            self._exponent,
+            self._first,
+            self._counts.copy(),
+            tuple(self._outside),
+        )
+
+    @staticmethod
+    def of_data(data: tuple[Any, ...]) -> Bins:
+        """Return what `to_data` made plain data of; raises a `TypeError` or a `ValueError` of anything else."""
+        limit, low, high, exponent, first, counts, outside = data
+        made = Bins(int(limit))
+        made._low, made._high, made._exponent, made._first = float(low), float(high), int(exponent), int(first)
+        made._counts = np.array(counts, np.int64)  # a copy: what a message holds cannot be written to
+        made._outside = [int(n) for n in outside]
+        return made
 
     def histogram(self) -> Histogram:
         """Return the bins from the smallest to the largest value."""

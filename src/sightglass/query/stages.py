@@ -6,13 +6,13 @@ Queries and a client's streams share them: `Chain` has the methods that add a st
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Any, Final, Self, TypedDict, Unpack
+from dataclasses import dataclass, replace
+from typing import Any, Final, Self, TypedDict, Unpack, cast
 
 import numpy as np
 
 from sightglass.core.clock import duration
-from sightglass.core.errors import QueryError
+from sightglass.core.errors import QueryError, closest
 from sightglass.core.values import Value
 
 from . import expressions as e
@@ -20,6 +20,8 @@ from . import expressions as e
 Function = Callable[..., Any] | e.Lambda
 
 WINDOWS: Final = ("every", "per", "when")
+RUN: Final = "run"  # `per="run"`: no event closes the window but the end
+MAX_ROLLING: Final = 100_000  # values of a sliding window: 30 MB of numbers
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,15 +58,43 @@ class Group:
     """Closes when the run or the client calls `end_group`."""
 
 
-Window = Every | Period | Per | When | Group
+@dataclass(frozen=True, slots=True)
+class WholeRun:
+    """Closes when the run ends."""
+
+
+@dataclass(frozen=True, slots=True)
+class Each:
+    """Never closes: each value gives a record, of a state that goes on."""
+
+
+@dataclass(frozen=True, slots=True)
+class Last:
+    """The last n values; each value gives a record."""
+
+    n: int
+
+
+@dataclass(frozen=True, slots=True)
+class Recent:
+    """The values of the last seconds; each value gives a record. `text` is the span as the user wrote it."""
+
+    seconds: float
+    text: str
+
+
+Window = Every | Period | Per | When | Group | WholeRun | Each | Last | Recent
+ByValue = Each | Last | Recent
+"""The windows in which each value gives a record."""
 
 
 class WindowNames(TypedDict, total=False):
-    """The keywords that name a reducer's window."""
+    """The keywords that name a reducer's window, and `by`, what its values are grouped by."""
 
     every: int | str | None
     per: str | None
     when: Function | None
+    by: Function | None
 
 
 def window(*, every: int | str | None = None, per: str | None = None, when: Function | None = None) -> Window:
@@ -84,7 +114,7 @@ def window(*, every: int | str | None = None, per: str | None = None, when: Func
     if every is not None:
         return Every(_count(every))
     if per is not None:
-        return Per(event_name(per))
+        return WholeRun() if per == RUN else Per(event_name(per))
     return Group() if when is None else When(when)
 
 
@@ -110,14 +140,24 @@ class Where:
 
 @dataclass(frozen=True, slots=True)
 class Reduce:
-    """Makes one value of all values in a window; `args` are (name, value) pairs, which may hold functions."""
+    """Makes one value of all values in a window; `args` are (name, value) pairs, which may hold functions.
+
+    With `by`, a function of the event, it makes one for each of its results.
+    """
 
     name: str
     args: tuple[tuple[str, Any], ...]
     window: Window
+    by: Any = None
 
 
 Stage = Map | Where | Reduce
+
+
+def event_functions(stage: Reduce) -> list[Any]:
+    """Return the functions of the event that a reducer has: the condition that closes it, and what it groups by."""
+    condition = [stage.window.condition] if isinstance(stage.window, When) else []
+    return condition if stage.by is None else [*condition, stage.by]
 
 
 def event_name(name: object) -> str:
@@ -136,6 +176,9 @@ class Chain:
 
     Name a reducer's window with one of `every` (a number of events, or a time such as "5 min"), `per` (another event)
     and `when` (a condition on the event). Without one, a window is a group of the run.
+
+    With `by`, a function of the event that returns a number or a text, a reducer returns a mapping: one result for each
+    of the first 1,000 of these in a window, as text, and one for all others together, under "(others)".
     """
 
     __slots__ = ()
@@ -198,9 +241,9 @@ class Chain:
         """Return a histogram of at most `bins` equal bins, which widen as values arrive; counts are exact."""
         return self._reduce("histogram", (("bins", bins),), window)
 
-    def top(self, k: int, by: Function | None = None, **window: Unpack[WindowNames]) -> Self:
-        """Return the k largest values, or those with the largest `by(value)`, the largest first."""
-        args = (("k", k),) if by is None else (("k", k), ("by", self._function(by)))
+    def top(self, k: int, key: Function | None = None, **window: Unpack[WindowNames]) -> Self:
+        """Return the k largest values, or those with the largest `key(value)`, the largest first."""
+        args = (("k", k),) if key is None else (("k", k), ("key", self._function(key)))
         return self._reduce("top", args, window)
 
     def sample(self, k: int, **window: Unpack[WindowNames]) -> Self:
@@ -215,16 +258,90 @@ class Chain:
         """Fold values with a function of (accumulator, value), which keeps the structure, shape and type of `init`."""
         return self._reduce("reduce", (("fn", self._function(fn, 2)), ("init", init)), window)
 
+    def argmax(self, **window: Unpack[WindowNames]) -> Self:
+        """Return the largest number with the step of its event, as a mapping; of equal ones the first."""
+        return self._reduce("argmax", (), window)
+
+    def argmin(self, **window: Unpack[WindowNames]) -> Self:
+        """Return the smallest number with the step of its event, as a mapping; of equal ones the first."""
+        return self._reduce("argmin", (), window)
+
+    def distinct(self, limit: int = 1000, **window: Unpack[WindowNames]) -> Self:
+        """Return the first `limit` distinct values, in the order in which they came."""
+        return self._reduce("distinct", (("limit", limit),), window)
+
+    def rate(self, **window: Unpack[WindowNames]) -> Self:
+        """Return how many values came per second, from the first to the last; NaN of a single one."""
+        return self._reduce("rate", (), window)
+
+    def scan(self, fn: Function, init: Value) -> Self:
+        """Fold values as `reduce` does, and return what there is after each of them."""
+        return self._with(Reduce("scan", (("fn", self._function(fn, 2)), ("init", init)), Each()))
+
+    def ema(self, alpha: float) -> Self:
+        """Return the exponential moving average: `alpha` of each value, 0 < alpha <= 1, the rest of what was before."""
+        return self._with(Reduce("ema", (("alpha", alpha),), Each()))
+
+    def diff(self) -> Self:
+        """Return the difference to the value before; the first value gives no record."""
+        return self._with(Reduce("diff", (), Each()))
+
+    def rolling(self, last: int | str) -> Self:
+        """Slide a window over the values: `rolling(100).mean()` is the mean of the last 100, after each of them.
+
+        Args:
+            last: How many values, at most 100,000; or a time such as "5 min", of which at most as many are kept.
+        """
+        return cast("Self", Rolling(self, _sliding(last)))
+
     def _reduce(self, name: str, args: tuple[tuple[str, Any], ...], named: WindowNames) -> Self:
-        wrong = next((key for key in named if key not in WINDOWS), None)
+        wrong = next((key for key in named if key not in (*WINDOWS, "by")), None)
         if wrong is not None:
-            raise TypeError(f"Unexpected argument {wrong!r} for {name}. A window is one of {', '.join(WINDOWS)}")
-        condition = named.get("when")
-        if condition is not None:
-            named = {**named, "when": self._function(condition)}
-        return self._with(Reduce(name, args, window(**named)))
+            meant = closest(wrong, (*WINDOWS, "by"))
+            hint = f" Did you mean {meant!r}?" if meant else ""
+            raise TypeError(
+                f"got an unexpected keyword argument {wrong!r}.{hint} A window is one of {', '.join(WINDOWS)}"
+            )
+        condition, by = named.get("when"), named.get("by")
+        closes = window(every=named.get("every"), per=named.get("per"), when=condition and self._function(condition))
+        return self._with(Reduce(name, args, closes, by and self._function(by)))
+
+
+class Rolling(Chain):
+    """A chain with a sliding window, which the next reducer uses."""
+
+    __slots__ = ("_chain", "_window")
+
+    def __init__(self, chain: Chain, window: Last | Recent) -> None:
+        self._chain = chain
+        self._window = window
+
+    def _with(self, stage: Stage) -> Any:
+        if not isinstance(stage, Reduce) or not isinstance(stage.window, Group):
+            raise QueryError("Expected a reducer without a window after rolling, such as rolling(100).mean()")
+        return self._chain._with(replace(stage, window=self._window))
+
+    def _function(self, fn: Function, n_params: int = 1) -> Function:
+        return self._chain._function(fn, n_params)
+
+
+def _sliding(last: object) -> Last | Recent:
+    if isinstance(last, str):
+        try:
+            return Recent(duration(last), last)
+        except ValueError as error:
+            raise QueryError(str(error)) from None
+    if isinstance(last, bool) or not isinstance(last, int | np.integer) or not 1 <= last <= MAX_ROLLING:
+        raise QueryError(
+            f"Expected a number of values from 1 to {MAX_ROLLING:,}, or a time such as '5 min', got {last!r}"
+        )
+    return Last(int(last))
 
 
 REDUCERS: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "quantile", "histogram", "top",
-                   "sample", "collect", "reduce")  # fmt: skip
-STAGES: Final = ("map", "where", *REDUCERS)
+                   "sample", "collect", "reduce", "argmax", "argmin", "distinct", "rate")  # fmt: skip
+COUNTING: Final = ("count", "rate")
+"""The reducers that do not look at the values."""
+SEQUENTIAL: Final = ("scan", "ema", "diff", "rolling")
+"""The stages that give a value for every value, and depend on those before."""
+STAGES: Final = ("join", "map", "where", *REDUCERS, *SEQUENTIAL)

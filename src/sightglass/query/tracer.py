@@ -22,12 +22,12 @@ from sightglass.core.errors import QuerySyntaxError, RefusedQueryError, unknown
 from sightglass.core.values import Value
 
 from . import expressions as e
-from .functions import FUNCTIONS, check_call
+from .functions import FUNCTIONS, axis_for_dim, check_call
 from .limits import MAX_DEPTH
 
 INSTEAD = {
     "__bool__": "A query cannot decide with `if`, `and`, `or`, `not` or a chained comparison: "
-    "write where(condition, x, y), `&`, `|`, `~`, or a .where(lambda …) stage",
+    "write where(condition, x, y), maximum(x, y), `&`, `|`, `~`, or a .where(lambda …) stage",
     "__contains__": "A query cannot use `in`: write .contains(x)",
     "__len__": "A query cannot use len(): write .len(), or sightglass.fn.len(x)",
     "__iter__": "A query cannot loop or unpack: write .map(lambda name, value: …), or x[0], x[1]",
@@ -40,8 +40,6 @@ INSTEAD = {
     "__array__": "A query cannot convert a symbolic value to an array: use the value's own methods",
     "__hash__": "A query cannot look up a symbolic value in a Python set or mapping",
     "__reduce_ex__": "A query cannot copy or pickle a symbolic value",
-    "__matmul__": "A query cannot use @: write (x * y).sum()",
-    "__rmatmul__": "A query cannot use @: write (x * y).sum()",
 }
 
 UFUNCS = {
@@ -53,7 +51,13 @@ UFUNCS = {
 NAMED_CONSTANTS = {"nan": math.nan, "inf": math.inf}
 POSITIONAL = (inspect.Parameter.POSITIONAL_ONLY, inspect.Parameter.POSITIONAL_OR_KEYWORD)
 LOGICAL = {"logical_and": "&", "logical_or": "|", "logical_xor": "^"}
-ARRAY_FUNCTIONS = {"amin": "min", "amax": "max", "around": "round"}
+ARRAY_FUNCTIONS = {"amin": "min", "amax": "max", "around": "round", "concatenate": "concat"}
+OTHERWISE = {
+    "unique": "write x.unique(), which gives the values and their counts",
+    "cov": "write sightglass.fn.cov(x, y), which gives a number for two arrays",
+    "corrcoef": "write sightglass.fn.corr(x, y), which gives a number for two arrays",
+}
+"""The functions of NumPy that give something else than the function of that name in a query."""
 
 
 class PrivateNameError(QuerySyntaxError, AttributeError):
@@ -111,6 +115,8 @@ class _Symbol:
 
     def __array_function__(self, function: Value, types: Value, args: Value, kwargs: Value) -> _Symbol:
         name = ARRAY_FUNCTIONS.get(function.__name__, function.__name__)
+        if name in OTHERWISE:
+            raise QuerySyntaxError(f"A query cannot use numpy.{name}: {OTHERWISE[name]}")
         return call(name, args, kwargs, what=f"numpy.{function.__name__}")
 
     def __repr__(self) -> str:
@@ -121,6 +127,12 @@ class _Symbol:
 
     def __round__(self, decimals: int = 0) -> _Symbol:
         return call("round", (self, decimals) if decimals else (self,), {})
+
+    def __matmul__(self, other: object) -> _Symbol:
+        return call("matmul", (self, other), {})
+
+    def __rmatmul__(self, other: object) -> _Symbol:
+        return call("matmul", (other, self), {})
 
 
 def _tree(symbol: _Symbol) -> e.Expr:
@@ -223,9 +235,11 @@ def call(name: str, args: tuple[Any, ...], kwargs: dict[str, Any], *, what: str 
     if name in FUNCTIONS and FUNCTIONS[name].lambdas:
         args = tuple(trace(arg, n_params=None) if callable(arg) and not is_symbol(arg) else arg for arg in args)
     trees = tuple(arg if isinstance(arg, e.Lambda) else as_tree(arg) for arg in args)
-    tree = e.Call(_identifier(name), trees, tuple((_identifier(key), as_tree(value)) for key, value in kwargs.items()))
-    if name in FUNCTIONS:
-        check_call(tree)
+    named = tuple((_identifier(key), as_tree(value)) for key, value in kwargs.items())
+    if name not in FUNCTIONS:
+        return _Symbol(e.Call(_identifier(name), trees, named))
+    tree = e.Call(name, trees, axis_for_dim(named))
+    check_call(tree)
     return _Symbol(tree)
 
 

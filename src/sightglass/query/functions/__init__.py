@@ -1,9 +1,13 @@
 """The functions that queries may call. The reference and the completion are generated from their docstrings.
 
-`numeric` and `containers` define them; importing these modules fills the table.
+Importing the modules fills the table. All compute in the array's own library, on its device, and never wait for a
+result: they read shapes and dtypes, not values.
 """
 
-from . import containers, numeric
-from .table import FUNCTIONS, QueryFunction, check_arguments, check_call
+from . import containers, elementwise, histograms, linear, ordering, shapes, statistics
+from .table import FUNCTIONS, QueryFunction, axis_for_dim, check_arguments, check_call
 
-__all__ = ["FUNCTIONS", "QueryFunction", "check_arguments", "check_call", "containers", "numeric"]
+__all__ = [
+    "FUNCTIONS", "QueryFunction", "axis_for_dim", "check_arguments", "check_call",
+    "containers", "elementwise", "histograms", "linear", "ordering", "shapes", "statistics",
+]  # fmt: skip

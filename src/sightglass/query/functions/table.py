@@ -5,9 +5,9 @@ from __future__ import annotations
 import inspect
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
-from sightglass.core.errors import QuerySyntaxError
+from sightglass.core.errors import QuerySyntaxError, closest
 from sightglass.query import expressions as e
 from sightglass.query.costs import PLAIN_COST, OperationCost
 
@@ -36,6 +36,7 @@ class QueryFunction:
 
 
 FUNCTIONS: dict[str, QueryFunction] = {}
+WINDOW_NAMES: Final = ("every", "per", "when", "by")  # of reducers, which some functions share their names with
 
 
 def check_call(tree: e.Call) -> None:
@@ -59,11 +60,18 @@ def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) 
         QuerySyntaxError: The function does not take them.
     """
     try:
-        inspect.signature(function).bind(*tree.args, **dict(tree.kwargs))
-    except TypeError as error:
-        raise QuerySyntaxError(f"Wrong arguments for {signature}: {error}") from None
+        taken = inspect.signature(function)
     except ValueError:
         return  # a built-in function without a signature
+    try:
+        taken.bind(*tree.args, **dict(tree.kwargs))
+    except TypeError as error:
+        close = (
+            closest(name, (*taken.parameters, *WINDOW_NAMES)) for name, _ in tree.kwargs if name not in taken.parameters
+        )
+        meant = next(filter(None, close), None)
+        hint = f". Did you mean {meant!r}?" if meant else ""
+        raise QuerySyntaxError(f"Wrong arguments for {signature}: {error}{hint}") from None
 
 
 def function(
@@ -80,3 +88,8 @@ def function(
         return call
 
     return register
+
+
+def axis_for_dim(kwargs: tuple[tuple[str, e.Expr], ...]) -> tuple[tuple[str, e.Expr], ...]:
+    """Return keyword arguments with `axis` where PyTorch's name of it, `dim`, was written."""
+    return tuple(("axis" if key == "dim" else key, value) for key, value in kwargs)

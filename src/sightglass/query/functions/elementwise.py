@@ -1,0 +1,156 @@
+"""Functions that compute each item of their result from one item of each argument."""
+
+from __future__ import annotations
+
+import math
+import operator
+from collections.abc import Callable, Sequence
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.errors import RefusedQueryError
+from sightglass.core.guarded import text
+from sightglass.core.values import Value, type_name
+from sightglass.query.arrays import is_array, is_numpy, namespace, operand
+from sightglass.query.costs import ARITHMETIC_NS, OperationCost
+from sightglass.query.limits import check_broadcast, check_int
+
+from .dtypes import alike, as_floating, astype
+from .table import function
+
+DTYPES: Final = (
+    "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
+    "float16", "float32", "float64", "complex64", "complex128",
+)  # fmt: skip
+SEARCH_NS: Final = 8.0
+"""Nanoseconds of one comparison of a binary search, which is rarely in the cache."""
+MAX_DECIMALS: Final = 300  # 10.0 ** 300 is still a float
+SLOW: Final = dict.fromkeys(("exp", "expm1", "log", "log2", "log10", "log1p", "tanh"), 1.5) | {"sin": 8.0, "cos": 8.0}
+"""Nanoseconds an item of the functions that take more than arithmetic; some arguments take ten times as long."""
+NEEDS_FLOAT = {"sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos", "floor", "ceil"}
+
+
+def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None) -> None:
+    of_numpy, floating = getattr(np, name), name in NEEDS_FLOAT
+
+    def call(x: Value) -> Value:
+        if is_numpy(x):
+            return of_numpy(x)
+        if scalar is not None and type(x) in (int, float, bool):
+            return scalar(x)
+        x = operand(x)
+        return getattr(namespace(x), name)(as_floating(x) if floating else x)
+
+    call.__doc__ = doc
+    function(f"{name}(x)", cost=OperationCost(ns=SLOW.get(name, ARITHMETIC_NS), result="each"))(call)
+
+
+_elementwise("abs", "The absolute value.", operator.abs)
+_elementwise("sign", "-1, 0 or 1, by the sign.")
+_elementwise("square", "The square.", lambda x: check_int(x * x))
+_elementwise("sqrt", "The square root; NaN for negative numbers.")
+_elementwise("exp", "The exponential, e to the power of x.")
+_elementwise("expm1", "exp(x) - 1, accurate near 0.")
+_elementwise("log", "The natural logarithm.")
+_elementwise("log2", "The logarithm to base 2.")
+_elementwise("log10", "The logarithm to base 10.")
+_elementwise("log1p", "log(1 + x), accurate near 0.")
+_elementwise("tanh", "The hyperbolic tangent.")
+_elementwise("sin", "The sine of an angle in radians.")
+_elementwise("cos", "The cosine of an angle in radians.")
+_elementwise("floor", "The largest integer not above x.")
+_elementwise("ceil", "The smallest integer not below x.")
+_elementwise("isnan", "Whether a value is NaN.", math.isnan)
+_elementwise("isinf", "Whether a value is infinite.", math.isinf)
+_elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.isfinite)
+
+
+def _isin_cost(args: Sequence[Any], **kwargs: object) -> tuple[tuple[int, ...], float]:
+    n, n_values = (math.prod(getattr(arg, "shape", ())) for arg in args)
+    return getattr(args[0], "shape", ()), SEARCH_NS * (n + n_values) * max(1, n_values.bit_length())
+
+
+@function("round(x, decimals=0)", cost=OperationCost(ns=1.5, result="each"))
+def _round(x: Value, decimals: int = 0) -> Value:
+    """Round to a number of decimals."""
+    if type(decimals) is not int or abs(decimals) > MAX_DECIMALS:
+        raise RefusedQueryError(f"Expected decimals from -{MAX_DECIMALS} to {MAX_DECIMALS}, got {text(decimals, 100)}")
+    if type(x) in (float, int):
+        return round(x, decimals)
+    x, scale = operand(x), 10.0**decimals
+    return namespace(x).round(x * scale) / scale if decimals else namespace(x).round(x)
+
+
+@function("clip(x, low, high)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
+def _clip(x: Value, low: Value = None, high: Value = None) -> Value:
+    """Limit values to a range; `None` leaves an end open."""
+    x, low, high = operand(x), *(None if end is None else operand(end) for end in (low, high))
+    check_broadcast(x, *(end for end in (low, high) if is_array(end)))
+    return namespace(x).clip(x, low, high)
+
+
+@function("where(condition, x, y)", cost=OperationCost(ns=3.5, result="each"))
+def _where(condition: Value, x: Value, y: Value) -> Value:
+    """Return x where the condition holds, else y, element-wise."""
+    if type(condition) is bool and not is_array(x) and not is_array(y):
+        return x if condition else y  # texts, too
+    condition, x, y = operand(condition), operand(x), operand(y)
+    check_broadcast(condition, x, y)
+    return _together("where", condition, x, y)
+
+
+@function("maximum(x, y)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
+def _maximum(x: Value, y: Value) -> Value:
+    """Return the larger of two values, element-wise."""
+    return _together("maximum", operand(x), operand(y))
+
+
+@function("minimum(x, y)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
+def _minimum(x: Value, y: Value) -> Value:
+    """Return the smaller of two values, element-wise."""
+    return _together("minimum", operand(x), operand(y))
+
+
+def _together(name: str, *values: Value) -> Value:
+    check_broadcast(*values)
+    array = next((value for value in values if is_array(value)), values[0])
+    xp = namespace(array)
+    if xp is np:
+        return getattr(np, name)(*values)[()]
+    return getattr(xp, name)(*(value if is_array(value) else xp.asarray(value) for value in values))
+
+
+@function("astype(x, dtype)", cost=OperationCost(ns=1.0, result="each", copies=1.0))
+def _astype(x: Value, dtype: str) -> Value:
+    """Convert to a type by its name in NumPy, such as "float32"."""
+    if dtype not in DTYPES:
+        raise RefusedQueryError(f"Expected one of {', '.join(DTYPES)}, got {text(dtype, 100)}")
+    x = operand(x)
+    xp = namespace(x)
+    wanted = getattr(xp, dtype, None) or getattr(xp, f"{dtype}_")  # NumPy 1 calls it `bool_`
+    return astype(x, wanted) if is_array(x) else np.asarray(x).astype(dtype)[()]
+
+
+@function("isin(x, values)", cost=OperationCost(shaped=_isin_cost, copies=4.0))
+def _isin(x: Value, values: Value) -> Value:
+    """Return for each item whether it is one of some values."""
+    x, values, xp = alike(operand(x), operand(values))
+    if xp is np:
+        return np.isin(x, values)
+    values = xp.sort(xp.reshape(values, (-1,)))
+    if not values.shape[0]:
+        return xp.zeros_like(x, dtype=xp.bool)
+    places = xp.searchsorted(values, xp.reshape(x, (-1,)))
+    found = xp.take(values, xp.clip(places, 0, values.shape[0] - 1), axis=0)
+    return xp.reshape(found, x.shape) == x
+
+
+@function("float(x)")
+def _float(x: Value) -> Value:
+    """Return a number, or the only item of an array, as a float."""
+    if not is_array(x):
+        return float(operand(x))
+    if math.prod(x.shape) != 1:
+        raise RefusedQueryError(f"Expected a number or an array of one item, got {type_name(x)}")
+    return namespace(x).reshape(as_floating(x), ())

@@ -1,0 +1,111 @@
+"""Shapes, and arrays made of the items of others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from sightglass.core.errors import RefusedQueryError
+from sightglass.core.guarded import text
+from sightglass.core.values import Value, array_bytes, type_name
+from sightglass.query.arrays import is_array, namespace, operand, readable
+from sightglass.query.costs import ARITHMETIC_NS, OperationCost
+from sightglass.query.limits import check_bytes, check_length
+
+from .table import function
+
+
+@function("shape(x)")
+def _shape(x: Value) -> Value:
+    """Return the size of each axis."""
+    return tuple(int(n) for n in getattr(operand(x), "shape", ()))
+
+
+@function("size(x)")
+def _size(x: Value) -> Value:
+    """Return the number of items of an array."""
+    return math.prod(_shape(x))
+
+
+@function("ravel(x)")
+def ravel(x: Value) -> Value:
+    """Return all items as an array of one dimension."""
+    x = operand(x)
+    return namespace(x).reshape(x, (-1,)) if is_array(x) else np.asarray([x])
+
+
+@function("reshape(x, shape)")
+def _reshape(x: Value, *shape: Value) -> Value:
+    """Return the same items in another shape."""
+    x = operand(x)
+    sizes = shape[0] if len(shape) == 1 and isinstance(shape[0], list | tuple) else shape
+    most = math.prod(getattr(x, "shape", ()))
+    if any(not isinstance(n, int) or not -1 <= n <= max(1, most) for n in sizes):
+        raise RefusedQueryError(f"Expected a shape of sizes up to {most}, got {text(sizes, 100)}")
+    return namespace(x).reshape(x, tuple(sizes))
+
+
+@function("item(x)")
+def _item(x: Value) -> Value:
+    """Return the only item of an array of size 1; a number is returned as it is."""
+    if not is_array(x):
+        return operand(x)
+    if _size(x) != 1:
+        raise RefusedQueryError(f"Expected an array of one item, got {type_name(x)}")
+    return namespace(x).reshape(x, ())
+
+
+@function("diff(x)", cost=OperationCost(ns=ARITHMETIC_NS, result="same", copies=1.0))
+def _diff(x: Value) -> Value:
+    """Return the differences of neighbouring items along the last axis."""
+    x = operand(x)
+    if not is_array(x) or not x.shape:
+        raise RefusedQueryError(
+            f"Expected an array for diff, got {type_name(x)}. The difference to the event before is a stage: "
+            "on('batch').map(lambda b: b.loss).diff()"
+        )
+    return x[..., 1:] - x[..., :-1]
+
+
+@function("cumsum(x)", cost=OperationCost(ns=2.5, result="flat", copies=0.5))
+def _cumsum(x: Value) -> Value:
+    """Return the cumulative sum of all items, in one dimension."""
+    x = ravel(x)
+    xp = namespace(x)
+    return np.cumsum(x) if xp is np else xp.cumulative_sum(x)
+
+
+def _joined(args: Sequence[Any], *, axis: object = 0) -> tuple[tuple[int, ...], float]:
+    """Return the shape of arrays that are stacked or joined, of which the price knows the stack, and its cost."""
+    shape = args[0].shape
+    return shape, ARITHMETIC_NS * math.prod(shape)
+
+
+def _arrays(values: Value) -> tuple[list[Any], Any]:
+    """Return several values as arrays of one library, and that library."""
+    if not isinstance(values, list | tuple) or not values:
+        raise RefusedQueryError(f"Expected a list of arrays, such as [b.x, b.y], got {type_name(values)}")
+    check_length(values)
+    arrays = [operand(readable(value, i)) for i, value in enumerate(values)]
+    xp = namespace(next((array for array in arrays if is_array(array)), 0))
+    check_bytes(sum(array_bytes(array) for array in arrays if is_array(array)))
+    return [array if is_array(array) else xp.asarray(array) for array in arrays], xp
+
+
+@function("stack(values, axis=0)", cost=OperationCost(shaped=_joined, copies=1.0))
+def _stack(values: Value, axis: int = 0) -> Value:
+    """Return arrays of one shape as one array with a new axis: stack([b.x, b.y])."""
+    arrays, xp = _arrays(values)
+    return xp.stack(arrays, axis=axis)
+
+
+@function("concat(values, axis=0)", cost=OperationCost(shaped=_joined, copies=1.0))
+def _concat(values: Value, axis: int = 0) -> Value:
+    """Return arrays one after another along an axis; `axis=None` joins all their items in one dimension."""
+    arrays, xp = _arrays(values)
+    if axis is None or not all(array.shape for array in arrays):
+        arrays, axis = [xp.reshape(array, (-1,)) for array in arrays], 0
+    return (np.concatenate if xp is np else xp.concat)(arrays, axis=axis)

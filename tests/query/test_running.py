@@ -1,0 +1,299 @@
+"""Reducers that give a value for every value: running ones and sliding windows, beside plain Python."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profiles import examples
+
+from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
+from sightglass.query.evaluation import Evaluation
+from sightglass.query.parser import parse
+from sightglass.query.query import Query, on
+from sightglass.query.running import BLOCK
+from sightglass.query.sketches import Quantiles
+from sightglass.query.windows import PipelineItem
+
+NUMBERS = st.lists(st.floats(-1e3, 1e3) | st.integers(-1000, 1000) | st.just(math.nan), max_size=60)
+
+
+def answers(query: Query | str, values: list[Any], *, times: list[float] | None = None, first: int = 0) -> list[Any]:
+    """Return what comes out for the values of `b.x`, with its step; `None` stands for an event that was missed."""
+    evaluation, out = Evaluation(parse(query) if isinstance(query, str) else query), list[PipelineItem]()
+    for i, value in enumerate(values):
+        wall_time = times[i] if times else float(i)
+        if value is None:
+            out += evaluation.miss(ordinal=first + i, wall_time=wall_time)
+            continue
+        head = evaluation.per_event({"x": value})
+        out += evaluation.across_events(head, ordinal=first + i, step=float(first + i), wall_time=wall_time)
+    return out + evaluation.finish()
+
+
+def values_of(items: list[PipelineItem]) -> list[Any]:
+    return [item.value for item in items]
+
+
+REDUCERS = {
+    "count": len, "sum": sum, "mean": lambda v: float(np.mean(v)), "var": lambda v: float(np.var(v)),
+    "std": lambda v: float(np.std(v)), "min": lambda v: float(np.min(v)), "max": lambda v: float(np.max(v)),
+    "first": lambda v: v[0], "last": lambda v: v[-1], "quantile(0.5)": lambda v: float(np.quantile(v, 0.5)),
+    "collect(1000)": list, "top(1)": lambda v: [max(v, key=lambda x: -math.inf if math.isnan(x) else x)],
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("name", REDUCERS)
+@settings(max_examples=examples(60), deadline=None)
+@given(values=NUMBERS, n=st.integers(1, 12))
+def test_a_sliding_window_is_the_reducer_of_the_last_values(name: str, values: list[Any], n: int) -> None:
+    call = name if name.endswith(")") else f"{name}()"
+    found = values_of(answers(f"on('b').map(lambda b: b.x).rolling({n}).{call}", values))
+    wanted = [REDUCERS[name](values[max(0, i - n + 1) : i + 1]) for i in range(len(values))]
+    assert len(found) == len(wanted)
+    for one, other in zip(found, wanted, strict=True):
+        np.testing.assert_allclose(one, other, rtol=1e-9, atol=1e-7)
+
+
+def test_a_long_sliding_window_forgets_what_has_left() -> None:
+    n = 3 * BLOCK + 17
+    values = np.random.default_rng(0).normal(size=8 * BLOCK).tolist()
+    values[5], values[700] = math.inf, math.nan
+    found = values_of(answers(f"on('b').map(lambda b: b.x).rolling({n}).mean()", values))
+    with np.errstate(all="ignore"):
+        wanted = [np.mean(values[max(0, i - n + 1) : i + 1]) for i in range(len(values))]
+    np.testing.assert_allclose(found, wanted, rtol=1e-9)
+    assert math.isfinite(found[-1])
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(st.floats(0, 3), st.integers(-9, 9)), max_size=40))
+def test_a_sliding_time_is_the_reducer_of_the_last_seconds(events: list[tuple[float, int]]) -> None:
+    times, values = np.cumsum([gap for gap, _ in events]).tolist(), [value for _, value in events]
+    found = values_of(answers("on('b').map(lambda b: b.x).rolling('4 s').sum()", values, times=times))
+    assert found == [
+        sum(v for t, v in zip(times[: i + 1], values, strict=False) if t > times[i] - 4) for i in range(len(values))
+    ]
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.floats(-10, 10), max_size=30), st.floats(0.01, 1))
+def test_running_reducers_are_loops_of_python(values: list[float], alpha: float) -> None:
+    sums, averages = [], []
+    total, average = 0.0, None
+    for value in values:
+        total += value
+        sums.append(total)
+        average = value if average is None else average + alpha * (value - average)
+        averages.append(average)
+    assert values_of(answers("on('b').map(lambda b: b.x).scan(lambda a, x: a + x, 0.0)", values)) == sums
+    assert values_of(answers(on("b").map(lambda b: b.x).ema(alpha), values)) == averages
+    differences = values_of(answers("on('b').map(lambda b: b.x).diff()", values))
+    assert differences == [b - a for a, b in itertools.pairwise(values)]
+
+
+def test_records_keep_the_numbers_and_steps_of_their_events() -> None:
+    found = answers("on('b').where(lambda b: b.x != 3).map(lambda b: b.x).rolling(2).sum()", [1, 2, 3, 4], first=7)
+    assert [(item.ordinal, item.step, item.value) for item in found] == [(7, 7.0, 1), (8, 8.0, 3), (10, 10.0, 6)]
+    nested = answers("on('b').map(lambda b: b.x).diff().sum(every=3)", [1, 2, 4, 8, 16, 32])
+    assert [(item.value, item.n_events) for item in nested] == [(3, 2), (28, 3)]
+
+
+@pytest.mark.parametrize(
+    ("query", "first", "values", "complete"),
+    [
+        ("scan(lambda a, x: a + x, 0)", 0, [1, 2, None, 4], [True, True, False]),
+        ("ema(0.5)", 3, [1, 2], [False, False]),
+        ("diff()", 3, [1, 2, 3, None, 5, 6], [True, True, False, True]),
+        ("rolling(2).sum()", 3, [1, 2, 3, None, 5, 6], [False, True, True, False, True]),
+        ("rolling('2 s').sum()", 3, [1, 2, 3, None, 5, 6, 7, 8], [False, False, True, False, False, True, True]),
+    ],
+)
+def test_what_missed_something_is_not_complete(query: str, first: int, values: list[Any], complete: list[bool]) -> None:
+    found = answers(f"on('b').map(lambda b: b.x).{query}", values, first=first)
+    assert [item.complete for item in found] == complete
+
+
+def test_arrays_and_mappings_are_reduced_part_by_part() -> None:
+    arrays = [np.arange(3) * i for i in range(4)]
+    found = values_of(answers("on('b').map(lambda b: b.x).rolling(2).mean()", arrays))
+    np.testing.assert_array_equal(found[-1], np.arange(3) * 2.5)
+    found = values_of(answers("on('b').map(lambda b: {'a': b.x, 'b': -b.x}).diff()", [1, 4, 9]))
+    assert found == [{"a": 3, "b": -3}, {"a": 5, "b": -5}]
+
+
+def test_a_window_of_large_arrays_is_refused() -> None:
+    with pytest.raises(RefusedQueryError, match="at most 64 MiB, got 76 MiB"):
+        answers("on('b').map(lambda b: b.x).rolling(1000).mean()", [np.zeros(10_000)])
+    with pytest.raises(QueryError, match="from 1 to 100,000, or a time such as '5 min', got 1000000"):
+        on("b").rolling(1_000_000)
+
+
+def test_where_the_extreme_was_and_how_often_values_come() -> None:
+    values = [3, math.nan, 9, 9, 1]
+    (found,) = values_of(answers("on('b').map(lambda b: b.x).where(lambda x: x == x).argmax(per='run')", values))
+    assert found == {"step": 2.0, "value": 9}
+    (found,) = values_of(answers("on('b').map(lambda b: b.x).where(lambda x: x == x).argmin(per='run')", values))
+    assert found == {"step": 4.0, "value": 1}
+    assert values_of(answers("on('b').rate(every=3)", [0] * 6, times=[0, 1, 4, 5, 5.5, 6])) == [0.5, 2.0]
+    assert values_of(answers("on('b').map(lambda b: b.x).distinct(3, every=6)", [2, 1, 2, 1.0, 5, 7])) == [[2, 1, 5]]
+
+
+def test_the_window_of_the_whole_run_closes_at_its_end() -> None:
+    (item,) = answers("on('b').map(lambda b: b.x).mean(per='run')", [1, 2, 6])
+    assert (item.value, item.closed, item.complete, item.n_events) == (3.0, True, True, 3)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "b.x.rolling(100).mean()", "b.x.ema(0.1)", "b.x.scan(lambda a, x: a + x, 0)", "b.x.mean(per='run')",
+        "b.x.rolling('5 min').quantile(0.9).max(every=10)", "on('b').map(lambda b: b.x).diff()",
+        "b.x.argmax(per='epoch')", "b.x.distinct(5, every=10)", "on('b').rate(every='1 s')",
+        "b.x.mean(by=lambda b: b.label, every=10)", "b.x.count(by=lambda b: b.label)",
+    ],
+)  # fmt: skip
+def test_texts_are_read_as_they_are_written(text: str) -> None:
+    query = parse(text)
+    assert parse(str(query)) == query
+    assert (query.short or str(query)) == text.replace("b.x.quantile", "b.x.quantile")
+    assert parse(query.key) == query
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("b.x.rolling(3)", "Expected a reducer after rolling, such as rolling(100).mean()"),
+        ("b.x.rolling(3).mean(every=2)", "Expected a reducer without a window after rolling"),
+        ("b.x.rolling(0).mean()", "Expected a number of values from 1 to 100,000"),
+        ("b.x.rolling('3 apples').mean()", "3 apples"),
+        ("b.x.ema(2)", "Expected alpha above 0 and at most 1, got 2"),
+    ],
+)
+def test_what_makes_no_sense_is_refused(text: str, message: str) -> None:
+    with pytest.raises(QueryError) as raised:
+        parse(text)
+    assert message in str(raised.value)
+
+
+def grouped(query: str, events: list[dict[str, Any]]) -> list[Any]:
+    evaluation, out = Evaluation(parse(query)), list[PipelineItem]()
+    for i, event in enumerate(events):
+        out += evaluation.across_events(evaluation.per_event(event), ordinal=i, step=float(i), wall_time=float(i))
+    return values_of(out + evaluation.finish())
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(st.lists(st.tuples(st.sampled_from(["a", "b", 3, True]), st.integers(-9, 9)), max_size=30), st.integers(1, 9))
+def test_each_group_has_a_result_of_its_own(pairs: list[tuple[Any, int]], n: int) -> None:
+    events = [{"label": label, "x": x} for label, x in pairs]
+    wanted = []
+    for window in batches(pairs, n):
+        groups: dict[str, list[int]] = {}
+        for label, x in window:
+            groups.setdefault(str(label), []).append(x)
+        wanted.append(groups)
+    found = grouped(f"on('b').map(lambda b: b.x).collect(by=lambda b: b.label, every={n})", events)
+    assert found == wanted
+    found = grouped(f"on('b').count(by=lambda b: b.label, every={n})", events)
+    assert found == [{key: len(values) for key, values in groups.items()} for groups in wanted]
+
+
+def batches(items: list[Any], n: int) -> list[list[Any]]:
+    return [items[i : i + n] for i in range(0, len(items), n)]
+
+
+def test_groups_beyond_the_thousandth_share_a_name() -> None:
+    found = grouped("on('b').map(lambda b: b.x).sum(by=lambda b: b.x, per='run')", [{"x": i} for i in range(1500)])
+    assert len(found[0]) == 1001
+    assert found[0]["(others)"] == sum(range(1000, 1500))
+
+
+def test_a_sliding_window_has_groups() -> None:
+    events = [{"k": "ab"[i % 2], "x": i} for i in range(6)]
+    assert grouped("on('b').map(lambda b: b.x).rolling(3).max(by=lambda b: b.k)", events)[-1] == {"b": 5, "a": 4}
+    assert grouped("on('b').map(lambda b: b.x).argmax(by=lambda b: b.k, every=6)", events) == [
+        {"a": {"step": 4.0, "value": 4}, "b": {"step": 5.0, "value": 5}}
+    ]
+
+
+@pytest.mark.parametrize(
+    ("query", "message"),
+    [
+        ("on('b').map(lambda b: b.x).mean(every=2).max(by=lambda b: b.k)", "Expected by= on the first reducer"),
+        ("on('b').map(lambda b: b.x).mean(by='k')", "Expected a function such as lambda b: b.loss"),
+    ],
+)
+def test_groups_need_events(query: str, message: str) -> None:
+    with pytest.raises(QueryError) as raised:
+        parse(query)
+    assert message in str(raised.value)
+
+
+def test_arrays_are_no_keys() -> None:
+    with pytest.raises(EvaluationError, match="Expected a number or a text to group by, got"):
+        grouped("on('b').map(lambda b: b.x).sum(by=lambda b: b.k)", [{"k": np.arange(3), "x": 1}])
+
+
+@pytest.mark.parametrize("reducer", ["sum()", "collect(9)", "quantile(0.5)"])
+def test_a_value_that_cannot_be_reduced_costs_itself_alone(reducer: str) -> None:
+    evaluation = Evaluation(parse(f"on('b').map(lambda b: b.x).rolling(2).{reducer}"))
+    found = []
+    for i, x in enumerate([1.0, 2.0, {"a": "text"}, 3.0, 4.0, 5.0]):
+        head = evaluation.per_event({"x": x})
+        try:
+            found += evaluation.across_events(head, ordinal=i, step=float(i), wall_time=float(i))
+        except EvaluationError:
+            found += evaluation.miss(ordinal=i, wall_time=float(i))
+    last = {"sum()": 9.0, "collect(9)": [4.0, 5.0], "quantile(0.5)": 4.5}[reducer]
+    assert found[-1].value == last
+    assert [item.ordinal for item in found if item.ordinal != 2] == [0, 1, 3, 4, 5]  # a list takes a mapping, too
+
+
+def test_a_long_sliding_quantile_is_exact() -> None:
+    n = 1500  # more than a sketch is exact for
+    values = np.random.default_rng(0).normal(size=4000).tolist()
+    found = values_of(answers(f"on('b').map(lambda b: b.x).rolling({n}).quantile([0, 0.3, 1])", values))
+    wanted = [np.quantile(values[max(0, i - n + 1) : i + 1], [0, 0.3, 1]) for i in range(0, len(values), 97)]
+    np.testing.assert_allclose(found[::97], wanted, rtol=1e-12)
+
+
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    st.lists(st.sampled_from([math.inf, -math.inf, math.nan, 0.0, -0.0, 1, True]) | st.floats(-5, 5), max_size=40),
+    st.integers(1, 6),
+    st.floats(0, 1),
+)
+def test_a_sliding_quantile_is_that_of_a_window_of_its_own(values: list[Any], n: int, q: float) -> None:
+    found = values_of(answers(on("b").map(lambda b: b.x).rolling(n).quantile(q), values))
+    for i, one in enumerate(found):
+        alone = Quantiles()
+        for value in values[max(0, i - n + 1) : i + 1]:
+            alone.add(float(value))
+        np.testing.assert_allclose(one, alone.at(q), rtol=1e-12, atol=1e-12)
+
+
+def test_a_sliding_quantile_goes_on_with_arrays() -> None:
+    values = [1.0, 5.0, np.array([2.0, 8.0]), 3.0]
+    assert values_of(answers("on('b').map(lambda b: b.x).rolling(3).quantile(1)", values)) == [1.0, 5.0, 8.0, 8.0]
+
+
+def test_long_distinct_texts_are_within_the_rule_of_harm():
+    made = Evaluation(parse("on('batch').map(lambda b: b.x).distinct(limit=100000, every=1000000)"))
+    for i in range(15):
+        made.number(f"{i:05}" + "x" * 2**20, i, (i, 0.0, None))
+    assert made.held_bytes > 15 * 2**20
+    with pytest.raises(RefusedQueryError, match="64 MiB"):
+        made.number("y" * 2**26, 15, (15, 0.0, None))
+
+
+def test_a_long_text_is_no_key():
+    made = Evaluation(parse("batch.x.mean(by=lambda b: b.k, every=2)"))
+    head = made.per_event({"x": 1.0, "k": "k" * 1_001, "step": 0})
+    with pytest.raises(EvaluationError, match="Expected a text of at most 1,000 characters to group by, got 1,001"):
+        made.across_events(head, ordinal=0, step=0, wall_time=0.0)
