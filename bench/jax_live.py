@@ -61,6 +61,7 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
     yield from _unasked()
     yield from _compiling("a step of ten milliseconds", *USUAL)
     yield from _compiling("a step of half a millisecond", *SMALL, is_small=True)
+    yield from _costly()
 
 
 def _unasked() -> Iterator[tuple[str, float, str, float | None]]:
@@ -96,10 +97,10 @@ def _compiling(
         began = time.perf_counter()
         stream = client.stream(sg.on("batch").map(lambda b: b.grads.map(lambda name, g: abs(g).mean())))
         busy: list[float] = []
-        calls, compiled_s, compiled_at = step._watched._channel, None, 0
+        calls, compiled_s, compiled_at = step._step._channel, None, 0
         while stream.latest is None:
             busy += _seconds(step, params, x, 0.0001)
-            if compiled_s is None and step._watched._compiler._made:
+            if compiled_s is None and step._step._compiler._compiled:
                 compiled_s, compiled_at = time.perf_counter() - began, calls.n_counted
         n_traces = other._cache_size() - 1
         reference_s = _compile_seconds(params, x)
@@ -125,6 +126,44 @@ def _compiling(
         after = _seconds(step, params, x, 2.0)
         yield "a step that is not asked any more, / alone", np.median(after) / np.median(alone), "x", 1.05
         yield "  the step's own function traced again", jitted._cache_size() - 1, "", 0
+
+
+def _costly() -> Iterator[tuple[str, float, str, float | None]]:
+    """One client asks for what takes a hundred times as long as the step: the budget binds."""
+
+    def costly(x: Any) -> Any:
+        sgx.log({"big": lambda: jnp.outer(x, x)})
+        return jax.lax.fori_loop(0, 4, lambda i, x: jnp.sin(x @ jnp.ones((700, 700)) / 700), x)
+
+    x = jnp.arange(700.0)
+    with sg.init("bench-costly") as run, sg.connect(run) as client:
+        step = sgx.live(jax.jit(costly), run)
+        _steps(step, x, 1.0)
+        alone = np.mean(_steps(step, x, 2.0))
+        stream = client.stream("median(batch.big)")
+        while not any(times.seconds for times in map(_times, step._step._compiler._compiled.values())):
+            _steps(step, x, 0.001)
+        first, then = _steps(step, x, 5.0), _steps(step, x, 5.0)
+        (times,) = map(_times, step._step._compiler._compiled.values())
+        statistics = stream.statistics()
+        price_s = times.seconds - step._step._plain_times[0].seconds
+        yield "a costly query: its price, / a step", price_s / alone, "x", None
+        yield "  a step in the first five seconds, / alone", np.mean(first) / alone, "x", 1.3
+        yield "  a step after that, / alone", np.mean(then) / alone, "x", 1.1
+        yield "  calls that were skipped and counted", statistics.n_skipped, "", None
+        yield "  seconds charged, / taken", statistics.spent_s / max(1, statistics.n_events) / price_s, "x", None
+
+
+def _times(compiled: Any) -> Any:
+    return compiled.variant.times
+
+
+def _steps(step: Callable[[Any], Any], x: Any, seconds: float) -> list[float]:
+    took, ends = [], time.perf_counter() + seconds
+    while (began := time.perf_counter()) < ends:
+        x = jax.block_until_ready(step(x))
+        took.append(time.perf_counter() - began)
+    return took
 
 
 def _compile_seconds(params: Any, x: Any) -> float:

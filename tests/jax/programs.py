@@ -12,6 +12,16 @@ import numpy as np
 from sightglass.jax import tap
 
 
+def mesh(name: str = "d") -> jax.sharding.Mesh:
+    """Return a mesh of four devices whose axis is explicit, as JAX makes them by default."""
+    return jax.make_mesh((4,), (name,), axis_types=(jax.sharding.AxisType.Explicit,))
+
+
+def divided(x: Any, name: str = "d") -> jax.Array:
+    """Divide an array along its first axis between the devices of that mesh."""
+    return jax.device_put(x, jax.sharding.NamedSharding(mesh(name), jax.sharding.PartitionSpec(name)))
+
+
 def read(logs: Any) -> dict[str, Any]:
     """Read a logdict into lists, masked entries as `None`."""
     out = {}

@@ -12,7 +12,7 @@ import sightglass as sg
 from sightglass.jax import live
 from sightglass.training.run import wiring
 
-PATIENCE_S = 30.0
+PATIENCE_S = 90.0
 PAUSE_S = 0.002
 
 

@@ -254,14 +254,20 @@ def test_the_loop_needs_constant_memory(name: str) -> None:
     assert memory.temp_size_in_bytes + memory.output_size_in_bytes <= most * 2**20
 
 
-def test_counts_stay_at_their_largest_and_sums_wrap() -> None:
+def test_counts_and_sums_stay_at_their_largest() -> None:
     count, bins = accumulator("count"), histogram([0, 1])
     assert int(count.finish(count.step(jnp.uint32(2**32 - 1), 0)).value[0]) == 2**31 - 1
     state = bins.step(bins.start(jnp.zeros(())), 0.5)
     full = jax.tree.map(lambda x: jnp.where(x > 0, ~jnp.zeros_like(x), 0), state)
     assert bins.finish(bins.step(bins.merge(full, state), 0.5)).value.counts.tolist() == [[2**32 - 1]]
     total = accumulator("sum")
-    assert int(total.finish(total.step(total.step(total.start(0), 2**31 - 1), 1)).value[0]) == -(2**31)
+    state = total.step(total.step(total.start(0), 2**31 - 1), 1)
+    assert int(total.finish(state).value[0]) == 2**31 - 1
+    assert int(total.finish(total.step(state, -2)).value[0]) == 2**31 - 2  # the state is exact
+    assert int(total.finish(total.merge(state, total.step(total.start(0), -(2**31)))).value[0]) == 0
+    small = total.start(jnp.zeros((), jnp.uint32))
+    largest = jnp.uint32(2**32 - 1)
+    assert int(total.finish(total.step(total.step(small, largest), largest)).value[0]) == 2**32 - 1
 
 
 def test_a_histogram_counts_values_outside_the_edges_separately() -> None:

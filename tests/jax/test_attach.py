@@ -53,7 +53,7 @@ def listening(run):
 
 
 def wait_for(condition):
-    for _ in range(2_000):
+    for _ in range(18_000):
         if condition():
             return
         threading.Event().wait(0.005)
@@ -83,8 +83,8 @@ def test_a_running_step_is_queried_and_left_unchanged(run, client):
     np.testing.assert_array_equal(step(x), x * 2)
     step(x + 1)
     run.flush()
-    assert stream.wait(2, timeout_s=10)
-    assert norm.wait(2, timeout_s=10)
+    assert stream.wait(2, timeout_s=90)
+    assert norm.wait(2, timeout_s=90)
     assert [(r.index, r.step, r.value) for r in stream.records()] == [(0, 0.0, 5.0), (1, 1.0, 14.0)]
     assert [float(r.value) for r in norm.records()] == [2.0, 3.0]
     assert step.n_traces == 2
@@ -112,8 +112,8 @@ def test_logs_in_loops_branches_and_lanes(run, client):
     wait_for(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 3)
     step(jnp.arange(4.0))
     run.flush()
-    assert total.wait(4, timeout_s=10)
-    assert mean.wait(1, timeout_s=10)
+    assert total.wait(4, timeout_s=90)
+    assert mean.wait(1, timeout_s=90)
     assert sorted(float(r.value) for r in total.records()) == [0.0, 1.0, 3.0, 6.0]
     assert big.latest.value.tolist() == [2.0, 3.0]
     record = mean.latest
@@ -131,12 +131,12 @@ def test_thunks_are_traced_only_for_queried_values(client):
     cheap = client.stream("jax.cheap", confirm=True)
     listening(client)
     step(jnp.float32(2))
-    assert cheap.wait(1, timeout_s=10)
+    assert cheap.wait(1, timeout_s=90)
     assert called == []
     dear = client.stream("jax.dear", confirm=True)
     wait_for(lambda: len(wanted.value.listener._queries) == 2)
     step(jnp.float32(2))
-    assert dear.wait(1, timeout_s=10)
+    assert dear.wait(1, timeout_s=90)
     assert called == [1]
 
 
@@ -153,7 +153,7 @@ def test_a_query_that_fails_ends_only_its_own_stream(run, client):
     wait_for(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 2)
     step(jnp.arange(3.0))
     run.flush()
-    assert right.wait(1, timeout_s=10)
+    assert right.wait(1, timeout_s=90)
     with pytest.raises(sg.QueryError, match="wrong"):
         next(iter(wrong))
 

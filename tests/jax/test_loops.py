@@ -15,6 +15,7 @@ from sightglass.jax import log
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 
+from .programs import divided, mesh
 from .queried_run import QueriedRun
 
 
@@ -26,7 +27,7 @@ def queried(tmp_path):
 
 
 def logged(c, i):
-    log({"c": c})
+    log({"c": c}, event="round")
     return c + i, None
 
 
@@ -71,24 +72,24 @@ STARTS = [4, 1, 3, 2, 6, 1, 0, 5]
 @pytest.mark.parametrize("function", LOOPS)
 def test_each_pass_is_an_event_in_order(queried, function):
     step = queried.live(function, 3)
-    stream = queried.query(lambda: step(3), "batch.c")
-    before = queried.telemetry.subscriptions.sources["batch"].n_events
+    stream = queried.query(lambda: step(3), "round.c")
+    before = queried.telemetry.subscriptions.sources["round"].n_events
     for start in STARTS:
         jax.block_until_ready(step(start))
     records = queried.new_records(stream)
     assert [r.value for r in records] == [v for start in STARTS for v in by_hand(function, start)]
     assert [r.step for r in records] == list(range(before, before + len(records)))
-    assert queried.telemetry.subscriptions.sources["batch"].n_events == before + len(records)
+    assert queried.telemetry.subscriptions.sources["round"].n_events == before + len(records)
 
 
 REDUCED = [
-    "on('batch').map(lambda b: b.c).sum(every=2)",
-    "on('batch').map(lambda b: b.c).last(every=3)",
-    "on('batch').where(lambda b: b.c % 2 == 0).map(lambda b: b.c).mean(every=4)",
-    "on('batch').map(lambda b: b.c * 2).mean(every=7).max(every=2)",
-    "on('batch').count(every=4)",
-    "on('batch').map(lambda b: b.c).sum(when=lambda b: b.c > 5)",
-    "on('batch').map(lambda b: b.c).collect(every=1000)",
+    "on('round').map(lambda b: b.c).sum(every=2)",
+    "on('round').map(lambda b: b.c).last(every=3)",
+    "on('round').where(lambda b: b.c % 2 == 0).map(lambda b: b.c).mean(every=4)",
+    "on('round').map(lambda b: b.c * 2).mean(every=7).max(every=2)",
+    "on('round').count(every=4)",
+    "on('round').map(lambda b: b.c).sum(when=lambda b: b.c > 5)",
+    "on('round').map(lambda b: b.c).collect(every=1000)",
 ]
 
 
@@ -97,7 +98,7 @@ def test_reductions_equal_those_of_all_events_on_the_host(queried, function):
     """Several rates at once, over several calls, with the windows of the run."""
     step = queried.live(function, 3)
     streams = [queried.client.stream(query) for query in REDUCED]
-    each = queried.query(lambda: step(3), "batch.c")
+    each = queried.query(lambda: step(3), "round.c")
     for start in STARTS:
         jax.block_until_ready(step(start))
     queried.new_records(each)
@@ -114,7 +115,7 @@ def test_reductions_equal_those_of_all_events_on_the_host(queried, function):
 def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(queried, monkeypatch):
     monkeypatch.setattr("sightglass.jax.ondemand.loop_buffer.MAX_BUFFERED", 3)
     step = queried.live(scanned, 0)
-    stream = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).collect(every=10)")
+    stream = queried.query(lambda: step(0), "on('round').map(lambda b: b.c).collect(every=10)")
     for start in range(6):
         jax.block_until_ready(step(start))
     values = [[int(v) for v in record.value] for record in queried.new_records(stream)][1:]
@@ -125,7 +126,7 @@ def test_a_buffer_that_is_smaller_than_a_window_is_sent_when_it_is_full(queried,
 
 def test_windows_are_aligned_to_the_run_and_complete(queried):
     step = queried.live(scanned, 0)
-    mean = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=7)")
+    mean = queried.query(lambda: step(0), "on('round').map(lambda b: b.c).mean(every=7)")
     for _ in range(7):
         jax.block_until_ready(step(0))
     records = queried.new_records(mean)
@@ -137,7 +138,7 @@ def test_windows_are_aligned_to_the_run_and_complete(queried):
 def test_without_a_window_each_call_is_a_group(queried, function):
     step = queried.live(function, 3)
     total, peak = queried.query(
-        lambda: step(3), "on('batch').map(lambda b: b.c).sum()", "on('batch').map(lambda b: b.c).max(every=1).max()"
+        lambda: step(3), "on('round').map(lambda b: b.c).sum()", "on('round').map(lambda b: b.c).max(every=1).max()"
     )
     for start in (3, 2, 5):
         jax.block_until_ready(step(start))
@@ -148,7 +149,7 @@ def test_without_a_window_each_call_is_a_group(queried, function):
 def test_a_group_of_windows_ends_after_the_last_window_with_any_other_query(queried):
     """The call ends for one rate before it ends for the other."""
     step = queried.live(scanned, 0)
-    each, peak = queried.query(lambda: step(0), "batch.c", "on('batch').map(lambda b: b.c).max(every=5).max()")
+    each, peak = queried.query(lambda: step(0), "round.c", "on('round').map(lambda b: b.c).max(every=5).max()")
     for start in (7, 0, 3):
         jax.block_until_ready(step(start))
     assert queried.values(peak) == [13, 6, 9]
@@ -157,14 +158,14 @@ def test_a_group_of_windows_ends_after_the_last_window_with_any_other_query(quer
 
 def test_calls_without_a_query_count(queried):
     step = queried.live(scanned, 0)
-    stream = queried.query(lambda: step(0), "batch.c")
+    stream = queried.query(lambda: step(0), "round.c")
     last = stream.latest.step
     queried.end(stream)
     for _ in range(3):
         step(0)
     assert queried.idle(step)
-    assert queried.client.describe().events["batch"].n_events == last + 1 + 15
-    again = queried.client.stream("batch.c")
+    assert queried.client.describe().events["round"].n_events == last + 1 + 15
+    again = queried.client.stream("round.c")
     jax.block_until_ready(step(0))
     assert [r.step for r in queried.new_records(again)] == [last + 16 + i for i in range(5)]
 
@@ -176,16 +177,16 @@ def test_records_come_while_the_call_still_runs(queried):
 
     def wait(i):
         if i == 5 and queried.watched is not None:
-            verdicts.append(seen.wait(20))
+            verdicts.append(seen.wait(90))
         return np.int32(0)
 
     def body(c, i):
-        log({"c": c})
+        log({"c": c}, event="round")
         return c + 1 + io_callback(wait, jax.ShapeDtypeStruct((), np.int32), i, ordered=True), None
 
     queried.watched = None
     step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(10))[0]), 0)
-    stream = queried.query(lambda: step(0), "batch.c")
+    stream = queried.query(lambda: step(0), "round.c")
     n_before = len(stream.records())
     queried.watched = stream.subscribe(lambda record: seen.set() if record.index >= n_before + 3 else None)
     assert int(step(0)) == 10
@@ -197,7 +198,7 @@ def test_records_come_while_the_call_still_runs(queried):
 def test_thinned_records_arrive_at_the_queried_rate_while_the_call_runs(queried):
     calls = []
     step = queried.live(jax.jit(lambda c: lax.scan(logged, c, jnp.zeros(1000, int))[0]), 0)
-    mean = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).mean(every=100)")
+    mean = queried.query(lambda: step(0), "on('round').map(lambda b: b.c).mean(every=100)")
     live_step = step._step
     (part,) = live_step._compiler.newest(0).buffers
     part._receive = lambda delivery: (calls.append(delivery.n), live_step._receive(delivery))[1]
@@ -212,8 +213,8 @@ def test_errors_on_the_host_never_reach_xla(queried):
 
     queried.run.function("explode", explode)
     step = queried.live(scanned, 0)
-    good = queried.query(lambda: step(0), "batch.c")
-    assert "no" in queried.refused(lambda: step(0), "on('batch').map(lambda b: explode(b.c))")
+    good = queried.query(lambda: step(0), "round.c")
+    assert "no" in queried.refused(lambda: step(0), "on('round').map(lambda b: explode(b.c))")
     queried.new_records(good)
     assert int(step(0)) == 10
     assert queried.values(good) == by_hand(scanned, 0)
@@ -221,17 +222,17 @@ def test_errors_on_the_host_never_reach_xla(queried):
 
 def test_events_that_did_not_happen_are_skipped(queried):
     def body(c, i):
-        log({"c": c})
-        lax.cond(i % 2 == 0, lambda: log({"even": i, "both": c}) and None, lambda: None)
+        log({"c": c}, event="round")
+        lax.cond(i % 2 == 0, lambda: log({"even": i, "both": c}, event="round") and None, lambda: None)
         return c + i, None
 
     step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(5))[0]), 0)
     even, count, pair, each = queried.query(
         lambda: step(0),
-        "batch.even",
-        "on('batch').map(lambda b: b.even).count()",
-        "on('batch').map(lambda b: (b.even, b.c))",
-        "batch.c",
+        "round.even",
+        "on('round').map(lambda b: b.even).count()",
+        "on('round').map(lambda b: (b.even, b.c))",
+        "round.c",
     )
     jax.block_until_ready(step(0))
     start = queried.new_records(each)[0].step
@@ -242,12 +243,12 @@ def test_events_that_did_not_happen_are_skipped(queried):
 
 def test_events_that_did_not_happen_close_no_window(queried):
     def body(c, i):
-        log({"c": c})
-        lax.cond(i == 3, lambda: log({"mark": i * 0}) and None, lambda: None)
+        log({"c": c}, event="round")
+        lax.cond(i == 3, lambda: log({"mark": i * 0}, event="round") and None, lambda: None)
         return c + i, None
 
     step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(5))[0]), 0)
-    total = queried.query(lambda: step(0), "on('batch').map(lambda b: b.c).count(when=lambda b: b.mark == 0)")
+    total = queried.query(lambda: step(0), "on('round').map(lambda b: b.c).count(when=lambda b: b.mark == 0)")
     jax.block_until_ready(step(0))
     assert queried.values(total) == [1]
 
@@ -343,16 +344,16 @@ def test_lanes_are_axes_and_not_events(queried):
         return lax.scan(logged, x, jnp.arange(3))[0]
 
     step = queried.live(jax.jit(jax.vmap(lane)), jnp.arange(2))
-    stream = queried.query(lambda: step(jnp.arange(2)), "batch.c")
+    stream = queried.query(lambda: step(jnp.arange(2)), "round.c")
     jax.block_until_ready(step(jnp.arange(2)))
     np.testing.assert_array_equal(queried.values(stream), [[0, 1], [0, 1], [1, 2]])
 
 
 def test_lanes_that_are_done_are_left_out(queried):
     step = queried.live(
-        jax.jit(jax.vmap(lambda n: lax.fori_loop(0, n, lambda i, c: logged(c, i)[0], 0))), jnp.arange(2)
+        jax.jit(jax.vmap(lambda n: lax.fori_loop(0, n, lambda i, c: (log({"c": c}), c + i)[1], 0))), jnp.arange(2)
     )
-    stream = queried.query(lambda: step(jnp.array([1, 3])), "batch.c")
+    stream = queried.query(lambda: step(jnp.array([1, 3])), "batch_loop.c")
     jax.block_until_ready(step(jnp.array([1, 3])))
     assert [np.asarray(v).tolist() for v in queried.values(stream)] == [[0, 0], [0], [1]]
 
@@ -360,7 +361,7 @@ def test_lanes_that_are_done_are_left_out(queried):
 @pytest.mark.parametrize("wrap", ["grad", "remat", "custom_vjp"])
 def test_a_derivative_logs_what_its_primal_does_once(queried, wrap):
     def body(c, i):
-        log({"c": c})
+        log({"c": c}, event="round")
         return jnp.sin(c) + i, None
 
     def f(x):
@@ -373,7 +374,7 @@ def test_a_derivative_logs_what_its_primal_does_once(queried, wrap):
         f.defvjp(lambda x: (inner(x), x), lambda x, g: (g * 2,))
     plain = jax.jit(jax.value_and_grad(f))
     step = queried.live(plain, 0.5)
-    stream, total = queried.query(lambda: step(0.5), "batch.c", "on('batch').count()")
+    stream, total = queried.query(lambda: step(0.5), "round.c", "on('round').count()")
     value, slope = step(0.5)
     assert (float(value), float(slope)) == tuple(map(float, plain(0.5)))
     first = np.sin(np.float32(0.5))
@@ -382,15 +383,14 @@ def test_a_derivative_logs_what_its_primal_does_once(queried, wrap):
 
 
 def test_devices_are_stacked(queried):
-    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("x")
 
     def shard(x):
         log({"m": x.sum()})
         return x * 2
 
-    f = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
-    x = jax.device_put(jnp.arange(8.0), jax.sharding.NamedSharding(mesh, spec))
+    f = jax.shard_map(shard, mesh=mesh("x"), in_specs=spec, out_specs=spec)
+    x = divided(jnp.arange(8.0), "x")
     step = queried.live(jax.jit(f), x)
     stream = queried.query(lambda: step(x), "batch.m")
     assert step(x).sharding == x.sharding
@@ -400,14 +400,14 @@ def test_devices_are_stacked(queried):
 def test_reversed_and_unrolled_loops_report_events_as_they_happen(queried):
     f = jax.jit(lambda c: lax.scan(logged, c, jnp.arange(7), reverse=True, unroll=3)[0])
     step = queried.live(f, 0)
-    stream = queried.query(lambda: step(0), "batch.c")
+    stream = queried.query(lambda: step(0), "round.c")
     jax.block_until_ready(step(0))
     assert queried.values(stream) == [0, 6, 11, 15, 18, 20, 21]
 
 
 def test_a_loop_that_does_not_run_has_no_event_and_its_call_is_no_group(queried):
     step = queried.live(forever, 2)
-    each, total = queried.query(lambda: step(2), "batch.c", "on('batch').map(lambda b: b.c).sum()")
+    each, total = queried.query(lambda: step(2), "round.c", "on('round').map(lambda b: b.c).sum()")
     jax.block_until_ready(step(0))
     jax.block_until_ready(step(3))
     assert queried.values(each) == [0, 0, 1]
@@ -416,11 +416,11 @@ def test_a_loop_that_does_not_run_has_no_event_and_its_call_is_no_group(queried)
 
 def test_steps_in_a_loop_are_its_own(queried):
     def body(c, i):
-        log({"c": c}, step=i * 10, epoch=c)
+        log({"c": c}, event="round", step=i * 10, epoch=c)
         return c + 1, None
 
     step = queried.live(jax.jit(lambda c: lax.scan(body, c, jnp.arange(3))[0]), 0)
-    stream = queried.query(lambda: step(0), "batch.c")
+    stream = queried.query(lambda: step(0), "round.c")
     jax.block_until_ready(step(5))
     assert [(r.step, r.steps["epoch"]) for r in queried.new_records(stream)] == [(0, 5), (10, 6), (20, 7)]
 
@@ -429,12 +429,12 @@ def test_a_deque_that_is_full_is_counted(queried, monkeypatch):
     """The host holds its own lock: what comes in meanwhile waits, and what has no room is counted."""
     monkeypatch.setattr("sightglass.jax.ondemand.loop_event.MAX_WAITING", 3)
     step = queried.live(jax.jit(lambda c: lax.scan(logged, c, jnp.arange(50))[0]), 0)
-    stream = queried.query(lambda: step(0), "batch.c")
+    stream = queried.query(lambda: step(0), "round.c")
     n_dropped = stream.statistics().n_dropped
     with queried.telemetry.lock.mutex:
         jax.block_until_ready(step(0))
         jax.effects_barrier()
-        loop = step._step._loops["batch"]
+        loop = step._step._loops["round"]
         jax.block_until_ready(step._step._last)
         assert len(loop._waiting) <= 4
     records = queried.new_records(stream)

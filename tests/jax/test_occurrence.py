@@ -1,4 +1,4 @@
-"""Where events happen: in the innermost loop body that holds all their logs, once each time it runs."""
+"""Where events happen: the round of each loop is an event of its own, whatever else is logged."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from sightglass.jax import log
 from sightglass.jax.ondemand.occurrence import Occurrence
 from sightglass.jax.ondemand.variant import find_events
 
+from .programs import divided, mesh
+
 pytestmark = pytest.mark.smoke
 
 
@@ -28,7 +30,10 @@ def shown(occurrence: Occurrence) -> tuple[bool, int | None, dict[str, str]]:
 
 
 def scan(body: Any, n: int = 3, c: Any = 0.0) -> Any:
-    return lax.scan(lambda c, i: (body(c, i), None), c, jnp.arange(float(n)))[0]
+    def each(c: Any, i: Any) -> Any:
+        return body(c, i), None
+
+    return lax.scan(each, c, jnp.arange(float(n)))[0]
 
 
 def a_log(name: str, **options: Any) -> Any:
@@ -57,44 +62,94 @@ def test_the_own_event_is_there_without_a_log():
     assert shown(found["inner"]) == (True, 3, {"c": "float32[]"})
 
 
-@pytest.mark.parametrize("event", ["log", "batch"])
-def test_the_own_event_moves_into_the_loop_that_holds_all_its_logs(event):
-    found = events(lambda x: scan(a_log("c", event=event), c=x), 0.0)
-    assert (set(found), shown(found["batch"])) == ({"batch"}, (True, 3, {"c": "float32[]"}))
+def test_the_round_of_a_loop_is_an_event_named_after_its_function():
+    found = events(lambda x: scan(a_log("c"), c=x), 0.0)
+    assert (set(found), shown(found["batch_each"])) == ({"batch", "batch_each"}, (True, 3, {"c": "float32[]"}))
+    assert shown(found["batch"]) == (False, 1, {})
 
 
-def test_with_a_log_outside_the_event_happens_once_per_call_and_deeper_logs_are_stacked():
+def test_what_names_the_event_of_a_step_is_stacked_there():
     def f(x):
         log({"x": x})
-        return scan(a_log("c"), c=x)
+        return scan(a_log("c", event="batch"), c=x)
 
     assert shown(events(f, 0.0)["batch"]) == (False, 1, {"x": "float32[]", "c": "float32[3]"})
+    alone = events(lambda x: scan(a_log("c", event="batch"), c=x), 0.0)
+    assert shown(alone["batch"]) == (False, 1, {"c": "float32[3]"})
 
 
-def test_the_innermost_body_that_holds_all():
+def test_what_names_the_event_of_a_loop_around_it_is_stacked_there():
+    def outer(c, i):
+        log({"a": c})
+        return scan(a_log("b", event="batch_outer"), 4, c)
+
+    found = events(lambda x: lax.scan(lambda_of(outer), x, jnp.arange(2.0))[0], 0.0)
+    assert shown(found["batch_outer"]) == (True, 2, {"a": "float32[]", "b": "float32[4]"})
+
+
+def lambda_of(body: Any) -> Any:
+    """Return a body for a scan that has the name of another function."""
+
+    def scanned(c: Any, i: Any) -> Any:
+        return body(c, i), None
+
+    scanned.__name__ = body.__name__
+    return scanned
+
+
+def test_nested_loops_are_two_events():
     def outer(c, i):
         log({"a": c})
         return scan(a_log("b"), 4, c)
 
-    assert shown(events(lambda x: scan(outer, 2, x), 0.0)["batch"]) == (True, 2, {"a": "float32[]", "b": "float32[4]"})
-    nested = events(lambda x: scan(lambda c, i: scan(a_log("b"), 4, c), 2, x), 0.0)
-    assert shown(nested["batch"]) == (True, 8, {"b": "float32[]"})
+    found = events(lambda x: lax.scan(lambda_of(outer), x, jnp.arange(2.0))[0], 0.0)
+    assert shown(found["batch_outer"]) == (True, 2, {"a": "float32[]"})
+    assert shown(found["batch_each"]) == (True, 8, {"b": "float32[]"})
 
 
-def test_two_loops_side_by_side_have_the_call_in_common():
+def test_loops_with_one_function_are_numbered_whether_they_log_or_not():
+    def quiet(c, i):
+        return c + i
+
     def f(x):
-        return scan(a_log("b"), 4, scan(a_log("a"), 2, x))
+        return scan(a_log("b"), 4, scan(a_log("a"), 2, scan(quiet, 5, x)))
 
-    assert shown(events(f, 0.0)["batch"]) == (False, 1, {"a": "float32[2]", "b": "float32[4]"})
+    found = events(f, 0.0)
+    assert {name: shown(one)[1:] for name, one in found.items() if name != "batch"} == {
+        "batch_each_2": (2, {"a": "float32[]"}),
+        "batch_each_3": (4, {"b": "float32[]"}),
+    }
 
 
-def test_the_same_loop_twice_is_two_places():
+def test_the_same_loop_twice_is_two_events():
     body = a_log("a")
 
     def f(x):
-        return scan(body, 2, scan(body, 2, x))
+        return scan(body, 2, scan(body, 3, x))
 
-    assert shown(events(f, 0.0)["batch"]) == (False, 1, {"a": "float32[4]"})
+    found = events(f, 0.0)
+    assert [(name, one.n_per_call) for name, one in found.items()] == [
+        ("batch", 1),
+        ("batch_each", 3),
+        ("batch_each_2", 2),
+    ]
+    assert len({id(one.body) for one in found.values()}) == 3
+
+
+def test_loops_that_only_a_log_computes_are_not_counted():
+    def f(x):
+        log({"a": lambda: scan(lambda c, i: c + i, 3, x)})
+        return scan(a_log("b"), 2, x)
+
+    assert set(events(f, 0.0)) == {"batch", "batch_each"}
+
+
+def test_a_function_without_a_name_is_a_loop():
+    def f(x):
+        x = lax.scan(lambda c, i: (a_log("a")(c, i), None), x, jnp.arange(3.0))[0]
+        return lax.map(lambda y: a_log("b")(y, x), jnp.arange(3.0))
+
+    assert set(events(f, 0.0, own="fit")) == {"fit", "fit_loop", "fit_loop_2"}
 
 
 def test_events_of_their_own_are_found_apart():
@@ -120,7 +175,7 @@ def test_calls_are_no_levels(wrap):
     def body(c, i):
         return wrap(lambda c: a_log("c")(c, i))(c)
 
-    in_loop, n, seen = shown(events(lambda x: scan(body, 3, x), np.zeros(2, np.float32))["batch"])
+    in_loop, n, seen = shown(events(lambda x: scan(body, 3, x), np.zeros(2, np.float32))["batch_each"])
     assert (in_loop, n, seen) == (True, 3, {"c": "float32[2]"})
 
 
@@ -128,7 +183,7 @@ def test_a_branch_is_no_body():
     def body(c, i):
         return lax.cond(i > 1, lambda c: a_log("c")(c, i), lambda c: c, c)
 
-    found = events(lambda x: scan(body, 3, x), 0.0)["batch"]
+    found = events(lambda x: scan(body, 3, x), 0.0)["batch_each"]
     assert shown(found) == (True, 3, {"c": "float32[]"})
     assert found.logs["c"].masked
 
@@ -137,8 +192,8 @@ def test_a_while_loop_has_no_known_number():
     def f(n):
         return lax.fori_loop(0, n, lambda i, c: a_log("c")(c, 1.0), 0.0)
 
-    assert shown(events(f, 3)["batch"]) == (True, None, {"c": "float32[]"})
-    inside = events(lambda n: scan(lambda c, i: c + f(n), 2), 3)["batch"]
+    assert shown(events(f, 3)["batch_loop"]) == (True, None, {"c": "float32[]"})
+    inside = events(lambda n: scan(lambda c, i: c + f(n), 2), 3)["batch_loop"]
     assert shown(inside)[:2] == (True, None)
 
 
@@ -146,18 +201,18 @@ def test_a_loop_over_a_known_range_has_a_known_number():
     def f(x):
         return lax.fori_loop(0, 5, lambda i, c: a_log("c")(c, 1.0), x)
 
-    assert shown(events(f, 0.0)["batch"])[:2] == (True, 5)
+    assert shown(events(f, 0.0)["batch_loop"])[:2] == (True, 5)
 
 
 def test_only_logs_in_a_nested_while_loop_are_unavailable():
     def f(n):
         log({"n": n})
-        return lax.fori_loop(0, n, lambda i, c: a_log("c", step=7)(c, 1.0), 0.0)
+        return lax.fori_loop(0, n, lambda i, c: a_log("c", step=7, event="batch")(c, 1.0), 0.0)
 
     found = events(f, 3)["batch"]
     assert shown(found) == (False, 1, {"n": "int32[]"})
     assert set(found.unavailable) == {"c"}
-    assert "Give it an event of its own: log(…, event='…')" in found.unavailable["c"]
+    assert "To make each round an event, leave out event= there" in found.unavailable["c"]
 
 
 def test_conflicting_shapes_are_unfit_and_the_rest_is_not():
@@ -191,31 +246,35 @@ def test_several_logs_of_a_key_in_one_body_are_stacked():
 
 
 def test_devices_are_no_events():
-    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("x")
 
     def shard(x):
         log({"m": x.sum()})
         return lax.scan(lambda c, _: (a_log("c")(c, 1.0), None), x, None, length=2)[0]
 
-    f = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
-    assert shown(events(f, jnp.arange(8.0))["batch"]) == (False, 1, {"m": "float32[4]", "c": "float32[8, 2]"})
+    f = jax.shard_map(shard, mesh=mesh("x"), in_specs=spec, out_specs=spec)
+    assert shown(events(f, divided(jnp.arange(8.0), "x"))["batch"]) == (
+        False,
+        1,
+        {"m": "float32[4]", "c": "float32[8, 2]"},
+    )
 
 
 def test_a_loop_on_each_device_is_no_event():
-    mesh = jax.make_mesh((4,), ("x",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("x")
 
     def shard(x):
         return lax.scan(lambda c, _: (a_log("c")(c, 1.0), None), x, None, length=2)[0]
 
-    mapped = jax.shard_map(shard, mesh=mesh, in_specs=spec, out_specs=spec)
-    assert shown(events(mapped, jnp.arange(8.0))["batch"]) == (False, 1, {"c": "float32[8, 2]"})
-    looped = events(lambda x: lax.scan(lambda c, _: (mapped(c), None), x, None, length=3)[0], jnp.arange(8.0))
-    assert shown(looped["batch"]) == (True, 3, {"c": "float32[8, 2]"})
+    mapped = jax.shard_map(shard, mesh=mesh("x"), in_specs=spec, out_specs=spec)
+    assert shown(events(mapped, divided(jnp.arange(8.0), "x"))["batch"]) == (False, 1, {"c": "float32[8, 2]"})
+    looped = events(
+        lambda x: lax.scan(lambda c, _: (mapped(c), None), x, None, length=3)[0], divided(jnp.arange(8.0), "x")
+    )
+    assert shown(looped["batch_loop"]) == (True, 3, {"c": "float32[8, 2]"})
 
 
-def test_the_test_of_a_loop_and_its_body_are_two_places():
+def test_the_test_of_a_loop_and_its_body_are_two_events():
     def test(c):
         log({"tested": c})
         return c < 3
@@ -223,15 +282,21 @@ def test_the_test_of_a_loop_and_its_body_are_two_places():
     def f(x):
         return lax.while_loop(test, lambda c: a_log("c")(c, 1.0), x)
 
-    found = events(f, 0.0)["batch"]
-    assert (found.body, set(found.unavailable), set(found.logs)) == (None, {"tested", "c"}, set())
+    found = events(f, 0.0)
+    assert shown(found["batch_test"]) == (True, None, {"tested": "float32[]"})
+    assert shown(found["batch_loop"]) == (True, None, {"c": "float32[]"})
 
 
 def test_the_branches_of_a_condition_are_two_places():
     def f(x):
         return lax.cond(x > 0, lambda x: scan(a_log("a"), 2, x), lambda x: scan(a_log("b"), 3, x), x)
 
-    assert shown(events(f, 0.0)["batch"]) == (False, 1, {"a": "float32[2]", "b": "float32[3]"})
+    found = events(f, 0.0)
+    assert {name: set(one.logs) for name, one in found.items()} == {
+        "batch": set(),
+        "batch_each": {"b"},  # of a `cond`, JAX has the branch for False first
+        "batch_each_2": {"a"},
+    }
 
 
 def test_static_arguments_and_shapes_are_enough():

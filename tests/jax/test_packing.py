@@ -16,7 +16,7 @@ from sightglass.jax.program import packing, traced_function
 from sightglass.jax.program.compat import opened
 from sightglass.jax.program.primitive import wanted_logs
 
-from .programs import program, read, watch
+from .programs import divided, mesh, program, read, watch
 
 X = jnp.arange(3.0)
 
@@ -171,7 +171,6 @@ def test_mutable_arrays(all_of_it):
 
 
 def test_a_shard_map_is_left_alone(all_of_it):
-    mesh = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Auto,))
     spec = jax.sharding.PartitionSpec("d")
 
     def f(x):
@@ -180,9 +179,10 @@ def test_a_shard_map_is_left_alone(all_of_it):
             log({"x": x})
             return x * 2 + 1
 
-        return jax.shard_map(local, mesh=mesh, in_specs=spec, out_specs=spec)(x * 2 + 1)
+        return jax.shard_map(local, mesh=mesh(), in_specs=spec, out_specs=spec)(x * 2 + 1)
 
-    same(spool(f)(jnp.arange(8.0)), without_packing(spool(f))(jnp.arange(8.0)))
+    x = divided(jnp.arange(8.0))
+    same(spool(f)(x), without_packing(spool(f))(x))
 
 
 def test_the_program_is_the_same():
@@ -215,9 +215,8 @@ def test_without_jit():
 
 
 def test_under_an_explicit_mesh(all_of_it):
-    mesh = jax.make_mesh((4,), ("d",), axis_types=(jax.sharding.AxisType.Explicit,))
-    with jax.set_mesh(mesh):
-        x = jax.device_put(jnp.arange(8.0), jax.sharding.NamedSharding(mesh, jax.sharding.PartitionSpec("d")))
+    with jax.set_mesh(mesh()):
+        x = divided(jnp.arange(8.0))
         ours = spool(logs_between)(x)
         same(ours, without_packing(spool(logs_between))(x))
         assert ours[0][0].sharding.spec == jax.sharding.PartitionSpec("d")

@@ -181,7 +181,7 @@ def test_one_callback_for_a_loop_body_and_rate():
 
         return lax.scan(body, x, jnp.arange(3.0))[0]
 
-    made = variant(f, "batch.c", "batch.d", "batch.e", "on('batch').map(lambda b: b.c).sum(every=1)")
+    made = variant(f, *(f"batch_body.{key}" for key in "cde"), "on('batch_body').map(lambda b: b.c).sum(every=1)")
     assert primitives(made, np.int32(0), 0.0).count("tap") == 2, "one in the body, one at the end of the call"
     assert len(made.buffers) == 1
 
@@ -197,8 +197,8 @@ def test_the_size_of_a_buffer_is_bounded():
 
     sizes = {}
     for query in (
-        "on('batch').map(lambda b: b.small).sum(every=1000000)",
-        "on('batch').map(lambda b: b.big).last(every=100)",
+        "on('batch_body').map(lambda b: b.small).sum(every=1000000)",
+        "on('batch_body').map(lambda b: b.big).last(every=100)",
     ):
         made = variant(f, query)
         jax.eval_shape(made.jitted, np.int32(0), 0.0)

@@ -13,12 +13,12 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import Literal
 from jax.extend.core.primitives import cond_p, while_p
 from jax.interpreters import batching
 
 from sightglass.core.errors import LogError
+from sightglass.jax import explicit
 from sightglass.jax.pytree import PyTree
 
 from .program import compat
@@ -43,7 +43,7 @@ def _mask_tap(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -
     for spec in eqn.params["specs"]:
         own = values[start : start + spec.n_leaves]
         start += spec.n_leaves
-        mask = jnp.broadcast_to(state, np.shape(own[-1])[: spec.n_batch])
+        mask = explicit.repeated(state, own[-1], spec.n_batch)
         if spec.masked:
             mask, own = jnp.logical_and(own[0], mask), own[1:]
         operands += [mask, *own]
@@ -71,7 +71,7 @@ def _cond(batch: Callable[..., Any]) -> Callable[..., Any]:
         def masked(number: int, branch: compat.AnyJaxpr) -> Any:
             return lambda index, *values: walk.run(branch, values, index == number)[0]
 
-        index = compat.Aval((), args[0].dtype)
+        index = explicit.abstract(args[0], drop=args[0].ndim)
         branches = tuple(
             jax.make_jaxpr(masked(i, branch))(index, *_avals(compat.opened(branch)[0].invars))
             for i, branch in enumerate(branches)
@@ -83,7 +83,8 @@ def _cond(batch: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def _avals(operands: Sequence[Any]) -> list[Any]:
-    return [compat.Aval(v.aval.shape, v.aval.dtype, weak_type=getattr(v.aval, "weak_type", False)) for v in operands]
+    avals = [explicit.abstract(v.aval) for v in operands]
+    return [aval.update(weak_type=getattr(v.aval, "weak_type", False)) for aval, v in zip(avals, operands, strict=True)]
 
 
 def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
@@ -103,6 +104,7 @@ def _while(batch: Callable[..., Any]) -> Callable[..., Any]:
             (active,) = jax.core.eval_jaxpr(*compat.opened(test), *consts[:n_test], *carry)
             return walk.run(body, [*consts[n_test:], *carry], active)[0]
 
+        masked.__name__ = compat.function_name(body)
         operands = [*compat.opened(test)[0].invars[:n_test], *compat.opened(body)[0].invars]
         params |= {"body_jaxpr": jax.make_jaxpr(masked)(*_avals(operands)), "body_nconsts": n_test + n_body}
         args, dims = [*args[:n_test], *args], [*dims[:n_test], *dims]

@@ -22,11 +22,13 @@ import jax.numpy as jnp
 from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
+from sightglass.jax import explicit
 from sightglass.jax.pytree import Flag, PyTree
 
 from .logs.columns import no_step
+from .logs.lanes import Lanes, check_lanes, divided
 from .logs.logdict import logdict
-from .program.compat import Aval
+from .logs.reduction import float_type, is_number
 from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
 from .program.survey import ExpectedLog, Survey, survey
 from .program.traced_function import TransformedFunction, traced
@@ -51,12 +53,19 @@ class Spool(Collector):
     """
 
     def __init__(
-        self, wants: WantedLogs, found: Survey, accumulators: Mapping[str, Accumulator], *, keeps_logs: bool
+        self,
+        wants: WantedLogs,
+        found: Survey,
+        accumulators: Mapping[str, Accumulator],
+        *,
+        keeps_logs: bool,
+        lanes: Lanes | None = "stack",
     ) -> None:
         self._wants = wants
         self._found = found
         self._accumulators = accumulators
         self._keeps_logs = keeps_logs
+        self._lanes = lanes
 
     def start(self) -> State:
         """Return the initial states of the accumulators."""
@@ -67,10 +76,12 @@ class Spool(Collector):
         parts: list[CollectedLogs] = []
         for event in events:
             self._pass_on(event)
+            event = event.averaged() if self._lanes == "mean" else event
             for key, value in event.data.items():
                 if not self._wants.include(key, explicit=event.site.explicit):
                     continue
-                steps = _all_steps(event.steps, self._found[key])
+                expected = self._found[key]
+                value, steps = expected.cast(value), _all_steps(event.steps, expected)
                 if key in state:
                     state = {**state, key: self._step(key, state[key], value, steps, event.mask)}
                 else:
@@ -85,8 +96,12 @@ class Spool(Collector):
         return key if stacks else None
 
     def completed(self, found: Survey) -> Survey:
-        """Add to each key all steps that are logged anywhere under it."""
-        return {key: dataclasses.replace(e, steps=self._found[key].steps) for key, e in found.items()}
+        """Give each key the dtypes and the steps of all logs under it."""
+        every = self._found
+        return {
+            key: dataclasses.replace(e, value=every[key].value, steps=every[key].steps, lanes=every[key].lanes)
+            for key, e in found.items()
+        }
 
     def fork(self, state: State) -> State:
         """Return empty accumulators for each device of a `shard_map`."""
@@ -121,7 +136,13 @@ class Spool(Collector):
                 valid[prefix + key] = mask
             if lost is not None:
                 dropped[prefix + key] = lost
-        return logdict(data, steps, valid, dropped)
+        axes = {
+            prefix + key: expected.lanes
+            for key, expected in self._found.items()
+            if expected.lanes and (self._lanes == "each" or (self._lanes is None and expected.by_lane))
+        }
+        logs = logdict(data, steps, valid, dropped)
+        return logdict._of(divided(logs._columns(), axes)) if axes else logs
 
     def _pass_on(self, event: LogEvent) -> None:
         """Log again, for a transformation further out, what this one leaves."""
@@ -137,16 +158,16 @@ class Spool(Collector):
 
     def _start(self, key: str) -> Any:
         expected, how = self._found[key], self._accumulators[key]
-        n = expected.n_batch
+        like, n = jax.tree.leaves(expected.value)[0], expected.n_batch
 
-        def lane(aval: jax.ShapeDtypeStruct) -> jax.ShapeDtypeStruct:
-            return Aval(aval.shape[n:], aval.dtype)
+        def lane(aval: jax.ShapeDtypeStruct) -> Any:
+            return explicit.abstract(aval, drop=n)
 
         start = (
             how.start(jax.tree.map(lane, expected.value), n_events=expected.n_events),
             {name: how.steps.start(lane(a), n_events=expected.n_events) for name, a in expected.steps.items()},
         )
-        return jax.tree.map(lambda leaf: jnp.broadcast_to(leaf, (*expected.batch, *jnp.shape(leaf))), start)
+        return jax.tree.map(lambda leaf: explicit.repeated(leaf, like, n), start)
 
     def _step(self, key: str, state: PyTree, value: PyTree, steps: dict[str, Any], mask: jax.Array | None) -> Any:
         how = self._accumulators[key]
@@ -198,9 +219,22 @@ class Spool(Collector):
 def _all_steps(steps: dict[str, Any], expected: ExpectedLog) -> dict[str, Any]:
     """Fill in placeholders for steps that only other logs under the key have."""
     return {
-        name: steps[name] if name in steps else jnp.full(aval.shape, no_step(aval), aval.dtype)
+        name: steps[name].astype(aval.dtype) if name in steps else explicit.filled(aval, no_step(aval))
         for name, aval in expected.steps.items()
     }
+
+
+def _averaged(expected: ExpectedLog) -> ExpectedLog:
+    """Return what is logged under a key if it is the mean of the lanes."""
+    n = expected.n_batch
+
+    def one(aval: Any) -> Any:
+        return explicit.abstract(aval, drop=n, dtype=float_type(aval.dtype) if is_number(aval.dtype) else None)
+
+    if not n:
+        return expected
+    steps = {name: explicit.abstract(aval, drop=n) for name, aval in expected.steps.items()}
+    return dataclasses.replace(expected, value=jax.tree.map(one, expected.value), steps=steps, lanes=())
 
 
 def _plan(
@@ -241,6 +275,7 @@ def spool(  # noqa: PLR0917  the signature users know from lox
     reduce: Reduce | Mapping[str, Reduce] | None = None,
     prefix: str = "",
     capacity: int | None = None,
+    lanes: Lanes | None = "stack",
 ) -> Callable[..., tuple[Any, logdict]]:
     """Return a function's logs next to its results.
 
@@ -255,6 +290,10 @@ def spool(  # noqa: PLR0917  the signature users know from lox
             need all events at once.
         prefix: A text to put in front of each key.
         capacity: How many events to keep of logs in a while loop: the last ones. `n_dropped` counts the earlier ones.
+        lanes: What is collected of the lanes of a `jax.vmap` inside `f`: "stack" for arrays of all lanes, "each" for an
+            event for each lane in which it happened, with the number of the lane as a step named after the axis, or
+            "mean" for the mean of the lanes in which it happened. `None` for "each" where a log is under a condition
+            that differs between lanes, and "stack" elsewhere.
 
     Returns:
         A function that returns `(f(...), logs)`. In `logs`, a `logdict`, each leaf has the events along its first axis,
@@ -279,13 +318,15 @@ def spool(  # noqa: PLR0917  the signature users know from lox
         [0, 1, 3, 6]
     """
     wants = wanted_logs(argnames)
+    check_lanes(lanes)
 
     def program(call: Callable[..., Any], arrays: Sequence[Any]) -> tuple[Any, logdict]:
         jaxpr, tree = traced(call, arrays, wants)
         found = survey(jaxpr, lambda key, site: key if wants.include(key, explicit=site.explicit) else None)
         for key in wants.names - set(found):
             raise UnknownNameError("log", key, found, where="in argnames=")
-        collector = Spool(wants, found, _plan(found, reduce, every, capacity), keeps_logs=keep_logs)
+        found = {key: _averaged(e) for key, e in found.items()} if lanes == "mean" else found
+        collector = Spool(wants, found, _plan(found, reduce, every, capacity), keeps_logs=keep_logs, lanes=lanes)
         outputs, collected, state = Walk(collector).run(jaxpr, arrays, collector.start())
         return jax.tree.unflatten(tree, outputs), collector.logs(collected, state, prefix)
 

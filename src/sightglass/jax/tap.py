@@ -12,6 +12,7 @@ Theory of operation:
 
 from __future__ import annotations
 
+import _thread
 import sys
 import warnings
 from collections.abc import Callable, Sequence
@@ -30,8 +31,9 @@ from sightglass.jax.program import compat
 from sightglass.jax.pytree import PyTree
 
 from .logs.columns import EventColumns
+from .logs.lanes import Lanes, axis_names, check_lanes, divided
 from .logs.logdict import logdict
-from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
+from .program.primitive import LogEvent, Site, WantedLogs, lanes_first, name_of, wanted, wanted_logs
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import CollectedLogs, Collector, Walk
 
@@ -45,17 +47,30 @@ class LogSpec:
     site: Site
     keys: tuple[str, ...]
     steps: tuple[str, ...]
-    n_batch: int
+    axes: tuple[str | None, ...]
     masked: bool
     n_leaves: int
     tree: PyTree
+
+    @property
+    def n_batch(self) -> int:
+        """How many leading axes of each value are batch axes."""
+        return len(self.axes)
 
 
 class Tapped(TransformedFunction, Collector):
     """A function that passes each of its logs to a callback."""
 
-    def __init__(self, function: Callable[..., Any], callback: Callback, wants: WantedLogs, prefix: str) -> None:
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        callback: Callback,
+        wants: WantedLogs,
+        prefix: str,
+        lanes: Lanes | None = "stack",
+    ) -> None:
         self._callback = callback
+        self._lanes = lanes
         self._wants = wants
         self._prefix = prefix
         self._n_events = self._n_errors = 0
@@ -76,7 +91,7 @@ class Tapped(TransformedFunction, Collector):
         for event in events:
             if wanted.value is not None:
                 event.bind()
-            spec, leaves = self._described(event)
+            spec, leaves = self._described(event.averaged() if self._lanes == "mean" else event)
             if spec.keys:
                 specs.append(spec)
                 operands += leaves
@@ -95,7 +110,7 @@ class Tapped(TransformedFunction, Collector):
         masks = [] if event.mask is None else [event.mask]
         keys = tuple(self._prefix + key for key in data)
         n_leaves = len(masks) + len(leaves)
-        spec = LogSpec(event.site, keys, tuple(event.steps), event.n_batch, bool(masks), n_leaves, tree)
+        spec = LogSpec(event.site, keys, tuple(event.steps), event.axes, bool(masks), n_leaves, tree)
         return spec, masks + leaves
 
     def deliver(self, specs: Sequence[LogSpec], arrays: Sequence[Any]) -> None:
@@ -109,22 +124,25 @@ class Tapped(TransformedFunction, Collector):
             self._n_events += 1
             try:
                 self._callback(self._logs(spec, leaves))
-            except Exception as error:  # noqa: BLE001  a user's callback: XLA must not see its errors
+            except KeyboardInterrupt:
+                _thread.interrupt_main()  # the program ends in its own thread, not inside XLA
+            except BaseException as error:  # noqa: BLE001  a user's callback: XLA must see neither errors nor exits
                 self._failed(error, spec.site)
 
     def _logs(self, spec: LogSpec, leaves: Sequence[Any]) -> logdict:
         values, steps = spec.tree.unflatten([leaf[None] for leaf in leaves[spec.masked :]])
         # These columns fit together; checking them would double the cost of an event.
-        return logdict._of(
-            EventColumns(
-                dict(zip(spec.keys, values, strict=True)),
-                {name: dict.fromkeys(spec.keys, step) for name, step in zip(spec.steps, steps, strict=True)},
-                dict.fromkeys(spec.keys, leaves[0][None]) if spec.masked and spec.n_batch else {},
-                {},
-            )
+        columns = EventColumns(
+            dict(zip(spec.keys, values, strict=True)),
+            {name: dict.fromkeys(spec.keys, step) for name, step in zip(spec.steps, steps, strict=True)},
+            dict.fromkeys(spec.keys, leaves[0][None]) if spec.masked and spec.n_batch else {},
+            {},
         )
+        if spec.axes and (self._lanes == "each" or (self._lanes is None and spec.masked)):
+            columns = divided(columns, dict.fromkeys(spec.keys, axis_names(spec.site.axis, spec.axes))).only_happened()
+        return logdict._of(columns)
 
-    def _failed(self, error: Exception, site: Site) -> None:
+    def _failed(self, error: BaseException, site: Site) -> None:
         self._n_errors += 1
         if self._n_errors > 1:
             return
@@ -154,6 +172,7 @@ def tap(
     callback: Callback = show,
     argnames: str | Sequence[str] | None = None,
     prefix: str = "",
+    lanes: Lanes | None = "stack",
 ) -> Tapped:
     """Pass each log of a function to a callback as it happens.
 
@@ -164,11 +183,13 @@ def tap(
             callbacks.
         argnames: The keys to collect; `None` for all except explicit ones.
         prefix: A text to put in front of each key.
+        lanes: What the callback gets of the lanes of a `jax.vmap`, as in `spool`; with "each", the events of one log
+            are along the event axis.
 
     Returns:
         A function with the same results. It may be transformed further. PRNG keys are delivered as their data.
     """
-    return Tapped(f, callback, wanted_logs(argnames), prefix)
+    return Tapped(f, callback, wanted_logs(argnames), prefix, check_lanes(lanes))
 
 
 tap_p: Any = Primitive("tap")
@@ -177,6 +198,11 @@ tap_p.multiple_results = True
 
 def _abstract(number: jax.Array, *avals: object, **params: object) -> Any:
     return [number], {compat.effect}
+
+
+def _run(*operands: Any, **params: Any) -> Any:
+    with jax.disable_jit(False):  # it lowers to a callback: there is no other way to run it
+        return jax.jit(lambda *values: tap_p.bind(*values, **params))(*operands)
 
 
 def _lower(context: mlir.LoweringRuleContext, *operands: object, specs: Sequence[LogSpec], tap: Tapped) -> Any:
@@ -194,27 +220,26 @@ def _jvp(primals: Sequence[jax.Array], tangents: object, **params: object) -> An
     return [number], [ad.Zero(jax.typeof(number).to_tangent_aval())]
 
 
-def _batch(values: Sequence[jax.Array], axes: Sequence[int | None], *, specs: Sequence[LogSpec], tap: Tapped) -> Any:
-    n = next(value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None)
+def _batch(
+    axis: Any, values: Sequence[jax.Array], axes: Sequence[int | None], *, specs: Sequence[LogSpec], tap: Tapped
+) -> Any:
     number = values[0] if axes[0] is None else jnp.max(values[0])
-    operands, batched, start = [], [], 1
+    operands: list[Any] = []
+    batched, start = [], 1
     for spec in specs:
-        own = list(zip(values, axes, strict=True))[start : start + spec.n_leaves]
+        own = slice(start, start + spec.n_leaves)
         start += spec.n_leaves
-        if all(axis is None for _, axis in own):
-            operands += [value for value, _ in own]
+        if all(axis is None for axis in axes[own]):
+            operands += values[own]
             batched.append(spec)
             continue
-        operands += [
-            jnp.broadcast_to(value, (n, *value.shape)) if axis is None else jnp.moveaxis(value, axis, 0)
-            for value, axis in own
-        ]
-        batched.append(replace(spec, n_batch=spec.n_batch + 1))
+        operands += lanes_first(values[own], axes[own])
+        batched.append(replace(spec, axes=(name_of(axis), *spec.axes)))
     return tap_p.bind(number, *operands, specs=tuple(batched), tap=tap), [None]
 
 
-tap_p.def_impl(lambda *operands, **params: jax.jit(lambda *values: tap_p.bind(*values, **params))(*operands))
+tap_p.def_impl(_run)
 tap_p.def_effectful_abstract_eval(_abstract)
 ad.primitive_jvps[tap_p] = _jvp
-batching.primitive_batchers[tap_p] = _batch
+batching.fancy_primitive_batchers[tap_p] = _batch
 mlir.register_lowering(tap_p, _lower)

@@ -10,7 +10,7 @@ import pytest
 
 import sightglass as sg
 
-from ...storage.wandb_files import read_all  # noqa: TID252  tests are no package
+from ...storage.wandb_files import environment, read_all  # noqa: TID252  tests are no package
 
 SCRIPT = """
 import jax, jax.numpy as jnp
@@ -32,6 +32,7 @@ def test_all_is_written_at_exit(tmp_path: Path) -> None:
     done = subprocess.run(
         [sys.executable, "-W", "error", "-c", SCRIPT],
         cwd=tmp_path,
+        env=environment(),
         capture_output=True,
         text=True,
         timeout=90,

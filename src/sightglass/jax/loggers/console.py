@@ -23,10 +23,11 @@ from sightglass.core.values import Histogram, is_real, type_name
 from sightglass.jax.logs.logdict import PRIMARY
 from sightglass.jax.logs.summary import range_of
 from sightglass.storage.align import moments
+from sightglass.storage.record_sink import RecordSink
 from sightglass.views.palette import AXIS, line_color
 from sightglass.views.surfaces.terminal import live_display_of
 
-from .record_sink import RecordSink, SinkLogger
+from .record_sink import SinkLogger
 
 # Leaves room for tag, value and steps in 80 columns.
 SPARK_WIDTH: Final = 32

@@ -2,8 +2,8 @@
 
 Theory of operation:
 
-1. A logger's state is a pytree with one leaf, the *lane*: a few integers made from a seed or a key. `jax.vmap` over
-   seeds makes one lane for each, and the logs of each lane are written separately.
+1. A logger's state is a pytree with one leaf, the *lane*: a few integers made from a seed, a key or a name. `jax.vmap`
+   over seeds makes one lane for each, and the logs of each lane are written separately.
 2. `tap` and `spool` put one callback into the program (see `routed`). It only queues the logs: it computes nothing,
    never waits and never raises.
 3. The first failure is reported as a warning; all are counted, and raised by `flush` and `close`. Loggers that are open
@@ -17,7 +17,7 @@ import functools
 import warnings
 import weakref
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from types import TracebackType
 from typing import Any, Final, Self
@@ -29,6 +29,7 @@ from jax.typing import ArrayLike
 
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import LogError, StorageError
+from sightglass.jax.logs.lanes import Lanes, check_lanes, where_it_happened
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.logs.reading import read
 from sightglass.jax.program.primitive import wanted_logs
@@ -36,6 +37,7 @@ from sightglass.jax.pytree import Array, PyTree
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
 
+from .lane_names import number_of
 from .routed import COLLECTED, Routed, Words, by_lane, hand_over
 
 # Long enough for a slow disk or network to take what is waiting; a program that ends should not hang for longer.
@@ -51,8 +53,8 @@ class LoggerState:
     """Identifies the origin of logs; a pytree to pass to jitted and mapped functions as an argument.
 
     Attributes:
-        lane: Shape (n_words,), uint32: a single 0, or 1 followed by the words of a seed or a key; with leading axes
-            under `jax.vmap`.
+        lane: Shape (n_words,), uint32: a single 0, 1 followed by the words of a seed or a key, or 2 and the number of a
+            name; with leading axes for several lanes.
     """
 
     lane: Array
@@ -75,16 +77,29 @@ class Logger(ABC):
     def statistics(self) -> Statistics:
         """Return how many batches of logs were delivered, lost, and are waiting; each callback or call is one batch."""
 
-    def init(self, key: ArrayLike | None = None) -> LoggerState:
+    def init(self, key: ArrayLike | None = None, *, seeds: Iterable[int | str] | None = None) -> LoggerState:
         """Return a state for `log`, `tap` and `spool`.
 
         Args:
             key: Distinguishes this state's logs from others: an integer seed of 32 or 64 bits, or a PRNG key. Use
                 `jax.vmap` for several: each is a lane. `None` if there is only one.
+            seeds: The names of several lanes, such as `range(8)`: the state has a leading axis, to map over.
 
         Raises:
-            LogError: `key` is not one seed or key, or the logger is closed.
+            LogError: `key` is not one seed or key, `seeds` are not different names, or the logger is closed.
+
+        Example:
+            >>> from sightglass.jax import loggers
+            >>> with loggers.ConsoleLogger() as logger:
+            ...     logger.init(seeds=["small", "large"]).lane.shape
+            (2, 2)
         """
+        if seeds is not None:
+            self._check_open()
+            lanes = _lanes_of(seeds)
+            for lane in lanes:
+                self._receive(None, lane)
+            return LoggerState(jnp.asarray(lanes))
         self._check_open()
         lane = _lane_of(key)
         # Opened now, because opening may take time, for example to begin a W&B run.
@@ -109,6 +124,8 @@ class Logger(ABC):
         if not isinstance(logs, logdict):
             raise LogError(f"Expected a logdict, as spool() returns, got {type(logs).__name__}")
         logs = logs.prefix(prefix) if prefix else logs
+        if jnp.ndim(state.lane) == 1:
+            logs = logdict._of(where_it_happened(logs._columns()))
         if any(isinstance(leaf, jax.core.Tracer) for leaf in jax.tree.leaves((state, logs))):
             self._collected.at(self._one_lane(state))(logs)
         else:
@@ -121,6 +138,7 @@ class Logger(ABC):
         *,
         argnames: str | Sequence[str] | None = None,
         prefix: str = "",
+        lanes: Lanes | None = None,
     ) -> Callable[..., Any]:
         """Write each log of a function as it happens, in program order.
 
@@ -129,6 +147,7 @@ class Logger(ABC):
             state: The origin of the logs.
             argnames: The keys to collect; `None` for all except explicit ones.
             prefix: A text to put in front of each tag.
+            lanes: What is written of the lanes of a `jax.vmap` inside `f`; see `sightglass.jax.spool`.
 
         Returns:
             A function with the same results. An outer `spool` or `tap` sees the same logs.
@@ -136,7 +155,9 @@ class Logger(ABC):
         Raises:
             LogError: The state has several lanes, or the logger is closed.
         """
-        return Routed(f, self._receive, wanted_logs(argnames), prefix).at(self._one_lane(state))
+        return Routed(f, self._receive, wanted_logs(argnames), prefix, lanes=check_lanes(lanes)).at(
+            self._one_lane(state)
+        )
 
     def spool(
         self,
@@ -149,6 +170,7 @@ class Logger(ABC):
         prefix: str = "",
         argnames: str | Sequence[str] | None = None,
         capacity: int | None = None,
+        lanes: Lanes | None = None,
     ) -> Callable[..., Any]:
         """Collect a function's logs and write them when the function returns.
 
@@ -161,6 +183,7 @@ class Logger(ABC):
             prefix: A text to put in front of each tag.
             argnames: The keys to collect; `None` for all except explicit ones.
             capacity: How many events to keep of logs in a while loop.
+            lanes: What is written of the lanes of a `jax.vmap` inside `f`; see `sightglass.jax.spool`.
 
         Returns:
             A function with the results of `f` alone.
@@ -169,7 +192,7 @@ class Logger(ABC):
             LogError: The state has several lanes, or the logger is closed. The function raises the same errors as one
                 from `sightglass.jax.spool`.
         """
-        collected: Any = spooled(f, argnames, keep_logs, every, reduce, prefix, capacity)
+        collected: Any = spooled(f, argnames, keep_logs, every, reduce, prefix, capacity, lanes)
 
         @functools.wraps(f, updated=())
         def collecting(*args: PyTree, **kwargs: PyTree) -> Any:
@@ -243,6 +266,15 @@ class Logger(ABC):
                 f"This state has lanes of shape {jnp.shape(state.lane)[:-1]}: pass it to a function under jax.vmap"
             )
         return state.lane
+
+
+def _lanes_of(seeds: Iterable[int | str]) -> Words:
+    """Return the lanes with these names, shape (n, 2)."""
+    every = [] if isinstance(seeds, str) else list(seeds)
+    names = [str(seed) for seed in every if isinstance(seed, int | str | np.integer)]
+    if not names or len(set(names)) < len(every) or not all(names):
+        raise LogError(f"Expected different names as seeds=, such as range(8), got {seeds!r:.80}")
+    return np.array([[2, number_of(name)] for name in names], WORDS)
 
 
 def _lane_of(key: ArrayLike | None) -> jax.Array:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 
 from jax.typing import ArrayLike
 
@@ -47,9 +47,11 @@ class MultiLogger(Logger):
             last_error=next((one.last_error for one in every if one.last_error), ""),
         )
 
-    def init(self, key: ArrayLike | None = None) -> LoggerState:
+    def init(self, key: ArrayLike | None = None, *, seeds: Iterable[int | str] | None = None) -> LoggerState:
         """Return one state for all of them; see `Logger.init`."""
-        return [logger.init(key) for logger in self._loggers][-1]  # the lane depends only on the key
+        seeds = None if seeds is None else list(seeds)
+        # The lane depends only on the key, or the names.
+        return [logger.init(key, seeds=seeds) for logger in self._loggers][-1]
 
     def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
         for logger in self._loggers:

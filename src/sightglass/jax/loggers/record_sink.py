@@ -12,32 +12,19 @@ Theory of operation:
 from __future__ import annotations
 
 from abc import abstractmethod
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
-from typing import Protocol
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.counts import Statistics
-from sightglass.core.record import Record
 from sightglass.jax.logs.logdict import logdict
 from sightglass.storage.delivery_queue import DeliveryQueue
+from sightglass.storage.record_sink import RecordSink
 
+from .lane_names import name_of
 from .logger import TIMEOUT_S, Logger, close_first_at_exit
 from .records import RecordNumbers
 from .routed import Words, by_lane, lanes, n_bytes
-
-
-class RecordSink(Protocol):
-    """Receives the records of one lane; all calls come from one thread."""
-
-    def write(self, records: Sequence[Record], /) -> None:
-        """Write records, in order; records of the same event or step are consecutive."""
-
-    def flush(self, timeout_s: float, /) -> None:
-        """Write everything to its destination."""
-
-    def close(self, timeout_s: float, /) -> None:
-        """Write the remaining records and close."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -153,16 +140,3 @@ class SinkLogger(Logger):
                 failures.append(error)
         if failures:
             raise failures[0]
-
-
-def name_of(words: Iterable[int]) -> str:
-    """Return the name of a lane: its seed, the hexadecimal digits of its key, or empty.
-
-    >>> name_of([0]), name_of([1, 7]), name_of([1, 0, 7]), name_of([1, 9, 7])
-    ('', '7', '7', '0000000900000007')
-    """
-    named, *digits = map(int, words)
-    if not named:
-        return ""
-    *high, low = digits
-    return "".join(f"{word:08x}" for word in digits) if any(high) else str(low)

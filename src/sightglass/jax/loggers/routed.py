@@ -5,9 +5,9 @@ Theory of operation:
 1. The lane, a few integers, is an argument of the program, which carries it next to `tap`'s own number. So it is an
    array everywhere: under `jit`, in loops, on every device of a `shard_map`, and under `vmap`, which adds a leading
    axis.
-2. Each event carries the lane as an additional step track, named `LANE` and the number of batch axes that the program
-   itself has put in front of the event's values. The axes before these belong to a `vmap` around the program: one lane
-   each.
+2. Each event carries the lane as an additional step track, named `LANE`, the number of batch axes that the program
+   itself has put in front of the event's values, and the names of these axes if the event is divided by them. The axes
+   before these belong to a `vmap` around the program: one lane of the logger each.
 3. The logs of a `spool` take the same route: they are the value of one log under the key `LOGS`, which outer
    transformations do not see.
 """
@@ -25,12 +25,13 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.jax.logs.columns import EventColumns
+from sightglass.jax.logs.lanes import Lanes, divided
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.program.primitive import LogEvent, WantedLogs, call_wanting, log, wanted
 from sightglass.jax.program.traced_function import TransformedFunction, traced
 from sightglass.jax.program.walk import CollectedLogs, Walk
 from sightglass.jax.pytree import Array, PyTree
-from sightglass.jax.tap import Tapped
+from sightglass.jax.tap import Callback, Tapped
 
 LANE: Final = "sightglass.lane:"
 Words: TypeAlias = npt.NDArray[np.uint32]
@@ -47,6 +48,18 @@ class Routed(Tapped):
     """A function that passes each of its logs and its lane to a callback."""
 
     _lane: Array
+
+    def __init__(
+        self,
+        function: Callable[..., Any],
+        callback: Callback,
+        wants: WantedLogs,
+        prefix: str = "",
+        *,
+        lanes: Lanes | None = "stack",
+    ) -> None:
+        super().__init__(function, callback, wants, prefix)
+        self._inner = lanes
 
     def at(self, lane: Array) -> Routed:
         """Return the same function for a lane; compiled programs are shared."""
@@ -66,7 +79,9 @@ class Routed(Tapped):
             for event in events:
                 if LOGS not in event.data:
                     event.bind()
-        _, number = call_wanting(None, super().take, [_of_lane(event, lane) for event in events], number)
+        events = [event.averaged() if self._inner == "mean" else event for event in events]
+        routed = [_of_lane(event, lane, self._inner) for event in events]
+        _, number = call_wanting(None, super().take, routed, number)
         return {}, (number, lane)
 
     def merge(self, state: PyTree, shards: PyTree, n_shards: int) -> Any:
@@ -84,14 +99,15 @@ class Routed(Tapped):
         return shape, [self._lane, *arrays], tuple(i + 1 for i in donated)
 
 
-def _of_lane(event: LogEvent, lane: Array) -> LogEvent:
-    """Add the lane to an event's steps, with the event's batch axes in front."""
+def _of_lane(event: LogEvent, lane: Array, inner: Lanes | None) -> LogEvent:
+    """Add the lane to an event's steps, with the event's batch axes in front, and say how these are collected."""
     leaves = jax.tree.leaves(event.data)
     if not leaves:
         return event
     batch = leaves[0].shape[: event.n_batch]
-    track = {f"{LANE}{event.n_batch}": jnp.broadcast_to(lane, (*batch, *lane.shape))}
-    return replace(event, steps={**event.steps, **track})
+    divides = inner == "each" or (inner is None and event.mask is not None)
+    track = f"{LANE}{event.n_batch}:{','.join(event.lanes) if divides else ''}"
+    return replace(event, steps={**event.steps, track: jnp.broadcast_to(lane, (*batch, *lane.shape))})
 
 
 def hand_over(logs: logdict) -> None:
@@ -107,14 +123,17 @@ def by_lane(logs: logdict) -> Iterator[tuple[Words, logdict]]:
     """
     data, steps, valid, _ = logs._columns()
     name = next(name for name in steps if name.startswith(LANE))
-    n_own = int(name.removeprefix(LANE))
+    n_axes, _, names = name.removeprefix(LANE).partition(":")
+    n_own = int(n_axes)
     words = next(iter(steps[name].values()))[0]
     collected = data.get(LOGS)
     if collected is not None:
         yield from lanes(words, collected, events=(0,), n_own=n_own)
         return
     own = logdict._of(EventColumns(data, {other: track for other, track in steps.items() if other != name}, valid, {}))
-    yield from lanes(words, own, events=(slice(None),), n_own=n_own)
+    axes = dict.fromkeys(data, names.split(",")) if names else {}
+    for lane, part in lanes(words, own, events=(slice(None),), n_own=n_own):
+        yield lane, logdict._of(divided(part._columns(), axes)) if axes else part
 
 
 def lanes(

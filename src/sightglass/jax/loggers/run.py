@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from jax.typing import ArrayLike
 
 from sightglass.core.errors import LogError, StorageError
 from sightglass.core.record import Record
 from sightglass.storage.align import moments
+from sightglass.storage.record_sink import RecordSink
 from sightglass.training.process_runs import current
 from sightglass.training.run import Run
 
 from .logger import LoggerState
-from .record_sink import RecordSink, SinkLogger
+from .record_sink import SinkLogger
 
 
 class RunLogger(SinkLogger):
@@ -29,7 +30,7 @@ class RunLogger(SinkLogger):
         self._run = run
         super().__init__()
 
-    def init(self, key: ArrayLike | None = None) -> LoggerState:
+    def init(self, key: ArrayLike | None = None, *, seeds: Iterable[int | str] | None = None) -> LoggerState:
         """Return a state for `log`, `tap` and `spool`; see `Logger.init`.
 
         Raises:
@@ -39,7 +40,7 @@ class RunLogger(SinkLogger):
             self._run = current()
         if self._run is None:
             raise LogError("No run is live: call sightglass.init() first, or pass a run: RunLogger(run)")
-        return super().init(key)
+        return super().init(key, seeds=seeds)
 
     def open(self, name: str) -> RecordSink:
         """Return the sink of a lane."""

@@ -5,9 +5,10 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+from sightglass.storage.record_sink import RecordSink
 from sightglass.storage.tensorboard_log import TensorBoard
 
-from .record_sink import RecordSink, SinkLogger
+from .record_sink import SinkLogger
 
 
 class TensorBoardLogger(SinkLogger):

@@ -5,8 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from sightglass.storage import wandb
+from sightglass.storage.record_sink import RecordSink
 
-from .record_sink import RecordSink, SinkLogger
+from .record_sink import SinkLogger
 
 
 class WandBLogger(SinkLogger):

@@ -12,7 +12,7 @@ from jax.typing import ArrayLike
 
 from sightglass.jax.pytree import Array
 
-from .reduction import REDUCTIONS, apply, check_numbers, library, name_of, pick, sum_type
+from .reduction import REDUCTIONS, apply, check_numbers, library, name_of, or_nan, pick, sum_type
 
 Value = Any
 """The value of a tag: an array, or a pytree of arrays, each with the events along its first axis."""
@@ -139,10 +139,11 @@ def n_events(tag: str, value: Value) -> int:
 def no_step(like: Array | jax.ShapeDtypeStruct) -> float | int:
     """Return the placeholder in a step track for an event that was logged without that step.
 
-    NaN for floats, the smallest number of the type for integers (the largest for unsigned ones).
+    NaN for floats, the smallest number of the type for integers (the largest for unsigned ones). Under
+    `jax.debug_nans`, which raises for any NaN that leaves a program, the smallest number for floats, too.
     """
     if jnp.issubdtype(like.dtype, jnp.inexact):
-        return float("nan")
+        return float(jnp.finfo(like.dtype).min) if jax.config.jax_debug_nans else float("nan")
     limits = jnp.iinfo(like.dtype)
     return int(limits.max) if limits.min == 0 else int(limits.min)
 
@@ -170,7 +171,10 @@ def _reduced(
         result = jax.tree.map(lambda x: REDUCTIONS[how](x, ok), value)
     else:
         result = jax.tree.map(lambda x: apply(how, x, ok), value)
-    return result, tracks, None if ok is None or how == "sum" else ok.any(axis=0, keepdims=True), None
+    if ok is None or how == "sum":
+        return result, tracks, None, None
+    happened = ok.any(axis=0, keepdims=True)
+    return jax.tree.map(lambda x: or_nan(x, happened), result), tracks, happened, None
 
 
 def _count(value: Value, ok: Array | None) -> Array:

@@ -21,6 +21,7 @@ The rules:
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, NamedTuple, Self
@@ -28,6 +29,7 @@ from typing import Any, NamedTuple, Self
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jax import export
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import UnknownNameError, unknown
@@ -319,3 +321,18 @@ def _unflatten(layout: Layout, leaves: Sequence[Any]) -> logdict:
 
 
 jax.tree_util.register_pytree_with_keys(logdict, _flatten_with_keys, _unflatten, _flatten)
+
+
+def _tuples(value: Any) -> Any:
+    """Return lists of JSON as the tuples that they were."""
+    return tuple(map(_tuples, value)) if isinstance(value, list) else value
+
+
+# So that `jax.export` can save programs that return them.
+for _kind in (logdict, stepdict):
+    export.register_pytree_node_serialization(
+        _kind,
+        serialized_name=f"sightglass.{_kind.__name__}",
+        serialize_auxdata=lambda layout: json.dumps(layout).encode(),
+        deserialize_auxdata=lambda data: _tuples(json.loads(data)),
+    )

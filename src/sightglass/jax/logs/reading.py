@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
@@ -56,4 +57,6 @@ def plain(value: PyTree) -> Any:
 
 def is_missing(step: npt.NDArray[Any]) -> bool:
     """Return whether an event was logged without this step."""
-    return bool(np.all(np.isnan(step) if step.dtype.kind not in "iu" else step == no_step(step)))
+    if step.dtype.kind in "iu":
+        return bool(np.all(step == no_step(step)))
+    return bool(np.all(np.isnan(step) | (step == jnp.finfo(step.dtype).min)))

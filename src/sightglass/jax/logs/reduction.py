@@ -75,6 +75,16 @@ def select(ok: Array, new: Array, old: Array) -> Array:
     return library(new).where(fit(ok, new), new, old)
 
 
+def or_nan(x: Array, happened: Array) -> Array:
+    """Return NaN in place of reductions of no event; integers, which have none, stay.
+
+    Under `jax.debug_nans`, which raises for any NaN that leaves a program, floats stay, too.
+    """
+    if not jnp.issubdtype(x.dtype, jnp.inexact) or jax.config.jax_debug_nans:
+        return x
+    return library(x).where(fit(happened, x), x, jnp.nan).astype(x.dtype)
+
+
 def pick(x: Array, ok: Array | None, *, last: bool) -> Array:
     """Return the first or last event that happened; the first or last entry if none did."""
     if ok is None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from itertools import islice
 from typing import Any, Self
@@ -94,8 +95,10 @@ class Tagged(Mapping[str, Any]):
         """Take some of the entries of every tag, with their steps: `logs.slice[-10:]`, `logs.slice[::100]`."""
         return Slices(lambda where: self._of(self._columns().sliced(where)))
 
-    def filter(self, keep: Callable[[str], bool]) -> Self:
-        """Return the tags for which `keep(tag)` is true."""
+    def filter(self, keep: Callable[..., bool]) -> Self:
+        """Return the tags for which `keep(tag, value)`, or `keep(tag)` for a function of one argument, is true."""
+        if _takes_value(keep):
+            return self._renamed({tag: tag for tag in self._data if keep(tag, self[tag])})
         return self._renamed({tag: tag for tag in self._data if keep(tag)})
 
     def prefix(self, prefix: str) -> Self:
@@ -115,6 +118,17 @@ class Tagged(Mapping[str, Any]):
             TypeError: A leaf is traced.
         """
         return self._of(read(self)._columns().only_happened())
+
+
+def _takes_value(keep: Callable[..., bool]) -> bool:
+    """Return whether a function needs the value besides the tag; a second argument with a default is left to it."""
+    try:
+        inspect.signature(keep).bind("")
+    except TypeError:
+        return True
+    except ValueError:  # a built-in function that does not tell its signature
+        return False
+    return False
 
 
 class stepdict(Tagged):

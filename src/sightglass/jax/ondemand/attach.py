@@ -181,7 +181,7 @@ class _QueryListener:
         self._attached.refuse(queries)
         if queries.keys:
             tree = jax.tree.structure(outputs)
-            spec = LogSpec(SITE, (), (), 0, False, len(outputs), tree)
+            spec = LogSpec(SITE, (), (), (), False, len(outputs), tree)
             tap_p.bind(jnp.int32(0), *outputs, specs=(spec,), tap=_Callback(self._attached, queries))
 
 

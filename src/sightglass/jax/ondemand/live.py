@@ -17,13 +17,13 @@ from __future__ import annotations
 import functools
 import types
 import weakref
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Generic, ParamSpec, TypeVar
 
 import jax
 
 from sightglass.core.errors import LogError
-from sightglass.jax.program import compat
+from sightglass.jax.program import boundary, compat
 from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 
@@ -36,7 +36,13 @@ R = TypeVar("R")
 class Live(Generic[P, R]):
     """A jitted function whose logs clients of a run can query. Created by `live`."""
 
-    def __init__(self, function: Callable[P, R], run: Run | None, event: str) -> None:
+    def __init__(
+        self,
+        function: Callable[P, R],
+        run: Run | None,
+        event: str,
+        n_rounds: Callable[[Sequence[Any]], int] | None = None,
+    ) -> None:
         if isinstance(function, types.MethodType):
             raise LogError(
                 f"Expected a function that jax.jit returned, got the bound method {function!r:.200}: "
@@ -45,9 +51,11 @@ class Live(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._event = event
+        self._n_rounds = n_rounds
         self._step: LiveStep | None = None
         self._can_query = not isinstance(function, jax.stages.Compiled)
-        if self._can_query:
+        self._pure = boundary.pure(function) if boundary.is_wrapped(function) else None
+        if self._can_query and self._pure is None:
             compat.options_around(function)
         self._detach()
         begun = run or current()
@@ -59,8 +67,10 @@ class Live(Generic[P, R]):
         count = self._idle.get(self._event)
         if count is None:
             step = self._step or self._attach_to_next()
+            self._called_s = self._monotonic()
             return step.call(args, kwargs) if step else self._function(*args, **kwargs)
         count()
+        self._called_s = self._monotonic()
         return self._function(*args, **kwargs)
 
     def __getattr__(self, name: str) -> Any:
@@ -73,8 +83,14 @@ class Live(Generic[P, R]):
         """Bind like a function when it is an attribute of a class."""
         return self if instance is None else functools.partial(self, instance)
 
+    @property
+    def stopping(self) -> bool:
+        """Whether a client has asked the run to stop."""
+        return self._step is not None and self._step.stopping
+
     def _detach(self) -> None:
         """Run without queries until the next run begins."""
+        self._monotonic: Callable[[], float] = float
         self._idle: Mapping[str, Callable[[], int]] = {self._event: int}
         self._step = None
         self._next: weakref.ref[Run] | None = None
@@ -97,8 +113,15 @@ class Live(Generic[P, R]):
 
     def _attach(self, run: Run) -> None:
         ended = weakref.WeakMethod(self._detach)
-        self._step = LiveStep(self._function, self._event, run, ended, can_query=self._can_query)
-        self._idle = wiring(run).telemetry.subscriptions.idle_steps
+        self._step = LiveStep(
+            self._function, self._event, run, ended,
+            can_query=self._can_query, pure=self._pure, n_rounds=self._n_rounds,
+        )  # fmt: skip
+        self._monotonic = monotonic = wiring(run).telemetry.clock.monotonic
+        self._called_s = monotonic()
+        live = weakref.ref(self)
+        self._step.called_by(lambda: monotonic() - it._called_s if (it := live()) else 0.0)
+        self._idle = {} if self._n_rounds else wiring(run).telemetry.subscriptions.idle_steps
 
 
 def live(f: Callable[P, R], run: Run | None = None, event: str = "batch") -> Live[P, R]:
@@ -108,16 +131,18 @@ def live(f: Callable[P, R], run: Run | None = None, event: str = "batch") -> Liv
     compiled in the background and takes over between two calls. Only the query's results leave the device.
 
     Args:
-        f: A function that `jax.jit` returned. Its options apply: donated and static arguments, shardings.
+        f: A function that `jax.jit` returned; its options apply: donated and static arguments, shardings. Or one of
+            `nnx.jit` or `eqx.filter_jit`; while it is queried, its arguments are not donated.
         run: The run; `None` for the newest one, or the next to begin.
         event: The name of the event that each call of the function is.
 
     Returns:
-        A function to call in place of `f`. Its logs are observables of `event`, or of the event that they name.
-        An event happens each time the innermost loop body that contains all its logs runs, or once per call.
+        A function to call in place of `f`. Its logs are observables of `event`, once per call. Those in a loop whose
+        body is the function `update` are observables of the event "batch_update", once per round; a log may also name
+        its event.
 
     Raises:
-        LogError: `f` is not a function that `jax.jit` returned.
+        LogError: `f` is not such a function.
         ValueError: Another source already produces events of this name.
 
     Example:

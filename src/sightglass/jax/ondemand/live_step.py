@@ -7,15 +7,17 @@ from __future__ import annotations
 
 import functools
 import weakref
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import jax
 import numpy as np
 
-from sightglass.core.errors import RefusedError
+from sightglass.core.errors import PriceError, RefusedError
 from sightglass.core.threads import Background
 from sightglass.core.values import type_name
+from sightglass.jax.program.boundary import delivered, template
 from sightglass.query.parser import parse
 from sightglass.query.query import on
 from sightglass.training.compiled import VariantPlan
@@ -25,13 +27,14 @@ from sightglass.training.subscriptions import EventSource, ObservableFacts
 from sightglass.training.telemetry import Telemetry
 
 from .arguments import AbstractCall, Arguments, Signature
+from .call_times import DOUBT, MAX_WAIT_S, CallTimes, stride
 from .event_queries import StepQuery
 from .loop_buffer import CallbackDelivery
 from .loop_event import MAX_CALLS, LoopEvent
 from .variant import QueryOutputs, Variant
 from .variant_compiler import CompiledVariant, Events, VariantCompiler
 
-# A step has one signature, or two with a shorter last batch. Beyond this many, shapes change all the time: forget them.
+# A step has one signature, or two with a shorter last batch; a text model has one for each padded length.
 MAX_SIGNATURES: Final = 16
 AHEAD: Final = "cannot be queried: the step was compiled ahead of time; pass live() what jax.jit returned"
 
@@ -47,8 +50,13 @@ class LiveStep:
         ended: weakref.WeakMethod[Callable[[], None]],
         *,
         can_query: bool,
+        pure: Callable[..., Any] | None = None,
+        n_rounds: Callable[[Sequence[Any]], int] | None = None,
     ) -> None:
         self._function = function
+        self._pure = pure
+        self._n_rounds = n_rounds
+        self._n_calls = 0
         self.event = self._event = event
         wires = wiring(run)
         self._telemetry: Telemetry = wires.telemetry
@@ -57,11 +65,13 @@ class LiveStep:
         self._signature = 0
         self._ended = ended
         self._refusal = wires.refuse_variants
-        self._arguments = Arguments(function)
-        self._signatures: list[Signature] = []
+        self._arguments = Arguments(pure or function)
+        self._signatures: list[tuple[Signature, int]] = []  # the last used first
+        self._n_signatures = 0
         self._example: AbstractCall | None = None
         self._wants_events = False
         self._loops: dict[str, LoopEvent] = {}
+        self._plain_times: defaultdict[int, CallTimes] = defaultdict(CallTimes)
         self._last: QueryOutputs | None = None
         with self._telemetry.lock.turn():
             self._channel: EventSource = self._claim(event)
@@ -72,7 +82,12 @@ class LiveStep:
             self._telemetry.subscriptions.refresh()
         self._compiler = (
             VariantCompiler(
-                function, event, receive=self._receive, on_events=self._on_events, on_done=self._telemetry.wake
+                pure or function,
+                event,
+                receive=self._receive,
+                on_events=self._on_events,
+                on_done=self._telemetry.wake,
+                counts_rounds=n_rounds is not None,
             )
             if can_query
             else None
@@ -81,26 +96,38 @@ class LiveStep:
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the step while it is queried, while commands wait, or for the first time."""
         telemetry, channel = self._telemetry, self._channel
-        signature = None if telemetry.closed else self._arguments.signature(args, kwargs)
+        given: tuple[Sequence[Any], Mapping[str, Any]] = (args, kwargs)
+        if self._pure is not None:
+            shape, arrays = template(args, kwargs)
+            given = ((shape, *arrays), {})
+        signature = None if telemetry.closed else self._arguments.signature(*given)
         if signature is None:  # the run has ended, or JAX traces the call as a part of another function
             return self._function(*args, **kwargs)
         answers = self._answers()
         self._signature = self._index_of(signature)
-        abstract = functools.partial(self._arguments.abstract, args, kwargs)
+        abstract = functools.partial(self._arguments.abstract, *given)
         if telemetry.commands.agrees:
             variant = self._planned(abstract)
         else:
             variant = self._variant(answers, abstract) if answers else None
+            variant = self._affordable(variant, answers) if variant else None
         if channel.describe_next:
             self._describe(abstract)
         index = channel.next_index()
+        self._n_calls += 1
+        n_rounds = 1 if self._n_rounds is None else self._n_rounds(args)
+        channel.advance(n_rounds - 1)
+        self._skip(answers, variant, index, n_rounds)
         if variant is None:
-            result = self._function(*args, **kwargs)
+            result = self._plainly(functools.partial(self._function, *args, **kwargs), given, answers)
             if self._event not in self._loops:
                 telemetry.events.post_heads(channel, index)
         else:
-            result = self._run(variant, index, answers, args, kwargs)
-        telemetry.events.after(self._event, index)
+            result = self._run(variant, (index, n_rounds), answers, *given)
+            result = result if self._pure is None else delivered(result, args, kwargs)
+        if self._n_rounds is not None:  # a command finds what these rounds leave
+            jax.block_until_ready(result)
+        telemetry.events.after(self._event, index + n_rounds - 1)
         return result
 
     def _claim(self, event: str) -> EventSource:
@@ -123,6 +150,15 @@ class LiveStep:
                 "choose another name for this one"
             )
         return self._telemetry.subscriptions.source(event, "live")
+
+    @property
+    def stopping(self) -> bool:
+        """Whether a client has asked the run to stop."""
+        return self._telemetry.commands.queue.stopping
+
+    def called_by(self, ago_s: Callable[[], float]) -> None:
+        """Let clients know how many seconds ago the last call began."""
+        self._channel.called = lambda: ago_s() if self._channel.n_counted else 0.0
 
     def is_of(self, function: Callable[..., Any]) -> bool:
         """Return whether this step's function is another one, defined under the same name at the same place."""
@@ -186,14 +222,17 @@ class LiveStep:
         return queries
 
     def _index_of(self, signature: Signature) -> int:
-        """Return the index of a signature; their number is bounded."""
-        if signature not in self._signatures:
-            self._signatures.append(signature)
-            if len(self._signatures) > MAX_SIGNATURES:
-                self._signatures = [signature]
-                if self._compiler is not None:
-                    self._compiler.clear()
-        return self._signatures.index(signature)
+        """Return the number of a signature; of too many, the least recently used is forgotten."""
+        known = self._signatures
+        for place, (other, number) in enumerate(known):
+            if other == signature:
+                if place:
+                    known.insert(0, known.pop(place))
+                return number
+        known.insert(0, (signature, self._n_signatures))
+        del known[MAX_SIGNATURES:]
+        self._n_signatures += 1
+        return known[0][1]
 
     def _variant(self, answers: Sequence[Subscription], abstract: Callable[[], AbstractCall]) -> Variant | None:
         """Return the variant with these queries if it is compiled, else an older one that fits the call."""
@@ -206,6 +245,49 @@ class LiveStep:
             return self._compiler.newest(self._signature)
         self._refuse(answers, compiled)
         return compiled.variant
+
+    def _affordable(self, variant: Variant, answers: Sequence[Subscription]) -> Variant | None:
+        """Return the variant where the budget allows it to run, and `None` for the step itself."""
+        share = self._telemetry.budget.share
+        if share is None or any(answer.first for answer in answers):
+            return variant
+        plain_s, both_s = self._plain_times[self._signature].seconds, variant.times.seconds
+        if plain_s is None:
+            return None
+        price_s = plain_s * (variant.growth - 1) / DOUBT if both_s is None else both_s - plain_s
+        if price_s > share * MAX_WAIT_S:
+            problem = (
+                f"Expected queries that the budget of {share:.1%} pays for, got {price_s:.1f} s for each call of "
+                f"{self._event!r}, which takes {plain_s:.3g} s without them: ask for less, or log less"
+            )
+            fresh = [answer for answer in answers if not answer.n_seen] if both_s is None else []
+            for answer in fresh or answers:  # whom an older variant answers goes on
+                answer.errors.refuse(PriceError(problem, seconds=price_s))
+            self._telemetry.wake()
+            return None
+        if both_s is None:  # its first call is measured
+            return variant
+        return None if self._n_calls % stride(price_s, plain_s, share) else variant
+
+    def _plainly(self, call: Callable[[], Any], given: object, answers: Sequence[Subscription]) -> Any:
+        """Call the step itself; while somebody asks and there is a budget, now and then measure it."""
+        telemetry = self._telemetry
+        if not answers or telemetry.budget.share is None or telemetry.commands.agrees:
+            return call()
+        return self._plain_times[self._signature].measured(call, given, clock_s=telemetry.clock.monotonic)
+
+    def _skip(self, answers: Sequence[Subscription], variant: Variant | None, index: int, n_rounds: int) -> None:
+        """Count a call for the queries that have answers, but not from the program that runs now."""
+        keys = variant.keys if variant is not None else frozenset()
+        skipped = [a for a in answers if a.n_seen and a.query.key not in keys]
+        if skipped:
+            with self._telemetry.lock.mutex:
+                wall_time = self._telemetry.clock.wall_now()
+                for answer in skipped:
+                    if answer.event in self._loops:
+                        answer.n_skipped += (self._loops[answer.event].n_per_call or 1) * n_rounds
+                    else:
+                        answer.skip(index, wall_time)
 
     def _refuse(self, answers: Sequence[Subscription], compiled: CompiledVariant) -> None:
         for answer in answers:
@@ -294,18 +376,26 @@ class LiveStep:
     def _run(
         self,
         variant: Variant,
-        index: int,
+        rounds: tuple[int, int],
         answers: Sequence[Subscription],
         args: Sequence[Any],
         kwargs: Mapping[str, Any],
     ) -> Any:
-        telemetry = self._telemetry
+        telemetry, (index, n_rounds) = self._telemetry, rounds
         for buffer in variant.buffers:
             if buffer.counts_events:
                 event = buffer.queries.event
                 n_buffers = sum(other.queries.event == event for other in variant.buffers)
-                self._loops[event].begin(index, buffer.queries.occurrence.n_per_call, n_buffers)
-        result, outputs = variant.jitted(np.int32(index % MAX_CALLS) if variant.buffers else None, *args, **kwargs)
+                n_per_round = buffer.queries.occurrence.n_per_call
+                n_per_call = None if n_per_round is None else n_per_round * n_rounds
+                self._loops[event].begin(index, n_per_call, n_buffers)
+        number = np.int32(index % MAX_CALLS) if variant.buffers else None
+        call = functools.partial(variant.jitted, number, *args, **kwargs)
+        if telemetry.budget.share is None or telemetry.commands.agrees:
+            result, outputs = call()
+        else:
+            result, outputs = variant.times.measured(call, (args, kwargs), clock_s=telemetry.clock.monotonic)
+            self._charge(variant, answers)
         for array in [array for arrays in outputs.once for array in arrays]:
             array.copy_to_host_async()
         self._last = outputs
@@ -320,6 +410,16 @@ class LiveStep:
         if self._event not in self._loops and not any(queries.event == self._event for queries in variant.once):
             telemetry.events.post_heads(self._channel, index)
         return result
+
+    def _charge(self, variant: Variant, answers: Sequence[Subscription]) -> None:
+        """Charge a call's queries for what they take of the device."""
+        plain_s, both_s = self._plain_times[self._signature].seconds, variant.times.seconds
+        answered = [answer for answer in answers if answer.query.key in variant.keys]
+        if plain_s is not None and both_s is not None and both_s > plain_s:
+            each_s = (both_s - plain_s) / max(1, len(answered))
+            with self._telemetry.lock.mutex:
+                for answer in answered:
+                    answer.cost.ahead(each_s, each_s)
 
     def _receive(self, delivery: CallbackDelivery) -> None:
         self._loops[delivery.buffer.queries.event].receive(delivery)

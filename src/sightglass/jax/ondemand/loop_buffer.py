@@ -17,7 +17,9 @@ import numpy as np
 import numpy.typing as npt
 from jax import lax
 
+from sightglass.jax import explicit
 from sightglass.jax.program import compat
+from sightglass.jax.program.primitive import MARK
 from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.tap import tap_p
 
@@ -108,15 +110,42 @@ class LoopBuffer:
             for key, e in occurrence.logs.items()
             if key in self.queries.reads
         }
-        avals = jax.eval_shape(self.queries.evaluate, expected)
+        avals = jax.eval_shape(lambda collected: self.queries.evaluate(self._of_lane(collected, 0)), expected)
         n_bytes = sum(a.size * a.dtype.itemsize for a in avals)
         self.size = max(1, min(self.window_events, MAX_BUFFERED, MAX_BUFFER_BYTES // max(1, n_bytes)))
         zero = jnp.int32(0)
         phase = call * (occurrence.n_per_call or 0) % self.window_events
-        return BufferState(call, phase, zero, zero, zero, [jnp.zeros((self.size, *a.shape), a.dtype) for a in avals])
+        outputs = [explicit.filled(explicit.abstract(a, lead=(self.size,))) for a in avals]
+        return BufferState(call, phase, zero, zero, zero, outputs)
 
     def append(self, state: BufferState, collected: Mapping[str, CollectedLog]) -> BufferState:
-        """Append the queries' results for an event; send the buffer if it is full or a window closes."""
+        """Append the queries' results for an event, or for each lane in which it happened."""
+        if not self.queries.occurrence.lanes:
+            return self._append(state, collected)
+        happened = next(log.valid for log in collected.values()).ravel()
+        places = jnp.nonzero(happened, size=happened.size)[0]
+
+        def next_lane(i: jax.Array, state: BufferState) -> BufferState:
+            return self._append(state, self._of_lane(collected, places[i]))
+
+        return lax.fori_loop(0, happened.sum(), next_lane, state)  # type: ignore[no-any-return]
+
+    def _of_lane(self, collected: Mapping[str, CollectedLog], place: jax.Array | int) -> Mapping[str, CollectedLog]:
+        """Return the logs of one lane, given its place among the lanes in which the event may happen."""
+        names = self.queries.occurrence.lanes
+        if not names:
+            return collected
+
+        def of_lane(leaf: jax.Array) -> jax.Array:
+            return leaf.reshape(1, -1, *leaf.shape[1 + len(names) :])[:, place]
+
+        shape = jax.tree.leaves(next(iter(collected.values())).value)[0].shape[1 : 1 + len(names)]
+        numbers = dict(zip(names, map(jnp.atleast_1d, jnp.unravel_index(place, shape)), strict=True))
+        own = {key: CollectedLog(jax.tree.map(of_lane, log.value), {}, None) for key, log in collected.items()}
+        return {**own, f"{MARK}lanes": CollectedLog(numbers, {}, None)}
+
+    def _append(self, state: BufferState, collected: Mapping[str, CollectedLog]) -> BufferState:
+        """Append the queries' results; send the buffer if it is full or a window closes."""
         outputs = [
             lax.dynamic_update_index_in_dim(old, new.astype(old.dtype), state.n_waiting, 0)
             for old, new in zip(state.outputs, self.queries.evaluate(collected), strict=True)

@@ -2,10 +2,13 @@
 
 Rules:
 
-1. A log belongs to the event that it names, or else to the step's own.
-2. An event happens in the innermost loop body that contains all its logs, once each time that body runs. If no loop
-   contains them all, it happens once per call of the step. Logs in a loop inside that body are stacked, as by `spool`.
-3. The devices of a `shard_map` are not separate events: their logs are stacked, too.
+1. The step's own event happens once per call, and the round of a loop is an event of its own (`places.py`).
+2. A log belongs to the event that it names, or else to that of the innermost loop around it. Logs in a loop inside that
+   event are stacked, as by `spool`.
+3. Any other event that logs name happens in the innermost loop body that contains all of them.
+4. If such an event is one log, under a condition that differs between the lanes of a `vmap`, it happens once for each
+   lane in which the log does. The number of the lane is a step, named after the axis.
+5. The devices of a `shard_map` are not separate events: their logs are stacked, too.
 """
 
 from __future__ import annotations
@@ -14,12 +17,17 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, NamedTuple
 
+import jax
+import jax.numpy as jnp
+
 from sightglass.core.errors import LogError
+from sightglass.jax import explicit
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import MARK, Site, log_p
 from sightglass.jax.program.survey import ExpectedLog, Survey, survey
 
-UNNAMED = "log"
+from .places import PlacedProgram
+
 LevelKind = Literal["loop", "branch", "devices", "call"]
 
 
@@ -45,6 +53,7 @@ class Occurrence:
         body: The open jaxpr of the loop body in which it happens; `None` where it happens once a call.
         n_per_call: How often it happens in a call; `None` if the program decides.
         logs: What is logged there, by key.
+        lanes: The names of the axes of the lanes, if it happens once for each of these.
         unavailable: Why other keys cannot be queried.
     """
 
@@ -53,15 +62,18 @@ class Occurrence:
     n_per_call: int | None
     logs: Survey
     unavailable: dict[str, str]
+    lanes: tuple[str, ...] = ()
 
     @property
     def observables(self) -> dict[str, Any]:
         """Return the shapes and dtypes of what queries can read, by name; steps included."""
         known: dict[str, Any] = {}
-        steps: dict[str, Any] = {}
+        steps: dict[str, Any] = dict.fromkeys(self.lanes, compat.Aval((), jnp.int32))
         for key, expected in self.logs.items():
             if key.startswith(MARK):
-                steps = {**expected.value, **steps} if surely_once(expected) else steps
+                steps = {**expected.value, **steps} if self.lanes or surely_once(expected) else steps
+            elif self.lanes:
+                known[key] = jax.tree.map(lambda a: explicit.abstract(a, drop=len(self.lanes)), expected.value)
             elif expected.n_events == 1 and not (expected.masked and expected.n_batch):
                 known[key] = expected.value
             else:
@@ -74,22 +86,12 @@ def surely_once(expected: ExpectedLog) -> bool:
     return expected.n_events == 1 and not expected.masked
 
 
-def event_of(site: Site, own: str) -> str:
-    """Return the event that a log belongs to, in a step whose own event is `own`."""
-    return own if site.event == UNNAMED else site.event
-
-
-def occurrences(jaxpr: compat.AnyJaxpr, own: str) -> dict[str, Occurrence]:
-    """Find the events of a step.
-
-    Args:
-        jaxpr: The step's program, traced with all its logs in it.
-        own: The step's own event, which is always in the result.
-    """
-    found: dict[str, list[_Located]] = {own: []}
-    for site, path in _sites(jaxpr, ()):
-        found.setdefault(event_of(site, own), []).append((site, path))
-    return {event: _occurrence(event, several, jaxpr, own) for event, several in found.items()}
+def occurrences(program: PlacedProgram) -> dict[str, Occurrence]:
+    """Find the events of a step; its own is always in the result."""
+    found: dict[str, list[_Located]] = {program.own: []}
+    for site, path in _sites(program.jaxpr, ()):
+        found.setdefault(site.event, []).append((site, path))
+    return {event: _occurrence(event, several, program) for event, several in found.items()}
 
 
 def _sites(jaxpr: compat.AnyJaxpr, path: tuple[_Level, ...]) -> Iterator[_Located]:
@@ -114,20 +116,26 @@ def _level(eqn: compat.Equation, part: int, inner: compat.AnyJaxpr) -> _Level:
     return _Level(id(eqn), part, "call", inner, 1)
 
 
-def _occurrence(
-    event: str, several: Sequence[tuple[Site, tuple[_Level, ...]]], jaxpr: compat.AnyJaxpr, own: str
-) -> Occurrence:
-    body: compat.AnyJaxpr | None = None
+def _occurrence(event: str, several: Sequence[_Located], program: PlacedProgram) -> Occurrence:
+    bodies = program.bodies
+    body: compat.AnyJaxpr | None = bodies[program.own]
     n: int | None = 1
     n_per_call: int | None = 1
-    for level in _shared([path for _, path in several]):
-        n = None if n is None or level.n is None else n * level.n
+    for level in _shared([path for _, path in several]) if event != program.own else ():
+        if level.jaxpr is not bodies[program.own]:
+            n = None if n is None or level.n is None else n * level.n
         if level.kind == "loop":
             body, n_per_call = level.jaxpr, n
-    logs, unavailable = _logs_of(
-        jaxpr if body is None else body, event, own, [k for site, _ in several for k in site.keys]
-    )
-    return Occurrence(event=event, body=body, n_per_call=n_per_call, logs=logs, unavailable=unavailable)
+        if level.jaxpr is bodies.get(event):
+            break
+    keys = [key for site, _ in several for key in site.keys]
+    logs, unavailable = _logs_of(program.jaxpr if body is None else body, event, keys)
+    lanes: tuple[str, ...] = ()
+    if event not in bodies and body is not None and len(several) == 1 and logs and not unavailable:
+        found = list(logs.values())
+        if all(expected.by_lane and expected.n_events == 1 for expected in found):
+            lanes, n_per_call = found[0].lanes, None
+    return Occurrence(event=event, body=body, n_per_call=n_per_call, logs=logs, unavailable=unavailable, lanes=lanes)
 
 
 def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:
@@ -140,13 +148,13 @@ def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:
     return shared
 
 
-def _logs_of(jaxpr: compat.AnyJaxpr, event: str, own: str, keys: Sequence[str]) -> tuple[Survey, dict[str, str]]:
+def _logs_of(jaxpr: compat.AnyJaxpr, event: str, keys: Sequence[str]) -> tuple[Survey, dict[str, str]]:
     logs: Survey = {}
     unavailable: dict[str, str] = {}
     for key in dict.fromkeys(keys):
 
         def named(name: str, site: Site, key: str = key) -> str | None:
-            return name if name == key and event_of(site, own) == event else None
+            return name if name == key and site.event == event else None
 
         try:
             found = survey(jaxpr, named)
@@ -157,7 +165,7 @@ def _logs_of(jaxpr: compat.AnyJaxpr, event: str, own: str, keys: Sequence[str]) 
             if expected.n_events is None:
                 unavailable[key] = (
                     f"The log under {key!r} at {expected.where} is in a while loop inside event {event!r}: how often "
-                    f"it happens per event is not known. Give it an event of its own: log(…, event='…')"
+                    f"it happens per event is not known. To make each round an event, leave out event= there"
                 )
             else:
                 logs[key] = expected

@@ -7,10 +7,11 @@ through callbacks, one for each loop body and window length.
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -18,17 +19,18 @@ from jax.sharding import NamedSharding
 
 from sightglass.core.errors import SightglassError
 from sightglass.jax.program import compat
-from sightglass.jax.program.primitive import MARK, LogEvent, Site, WantedLogs
+from sightglass.jax.program.primitive import EVERYTHING, MARK, LogEvent, Site, WantedLogs
 from sightglass.jax.program.survey import Survey
 from sightglass.jax.program.traced_function import traced
 from sightglass.jax.program.walk import CollectedLog, CollectedLogs, Collector, Walk, joined
+from sightglass.jax.program.work import work
 from sightglass.jax.pytree import PyTree
 
+from .call_times import CallTimes
 from .event_queries import EventQueries, StepQuery
 from .loop_buffer import LoopBuffer, Receive
-from .occurrence import Occurrence, event_of, occurrences
-
-EVERYTHING: Final = WantedLogs(True, frozenset(), explicit=True, marks=True)
+from .occurrence import Occurrence, occurrences
+from .places import placed
 
 
 class _QueryCollector(Collector):
@@ -38,9 +40,8 @@ class _QueryCollector(Collector):
     """
 
     def __init__(
-        self, own: str, found: Mapping[str, Occurrence], once: Sequence[EventQueries], buffers: Sequence[LoopBuffer]
+        self, found: Mapping[str, Occurrence], once: Sequence[EventQueries], buffers: Sequence[LoopBuffer]
     ) -> None:
-        self._own = own
         self._found = found
         self._buffers = buffers
         self._reads: dict[str, frozenset[str]] = {}
@@ -54,19 +55,21 @@ class _QueryCollector(Collector):
             for key, value in event.data.items():
                 name = self.collected_as(key, event.site)
                 if name is not None:
+                    value = self._found[event.site.event].logs[key].cast(value)
                     value, mask = jax.tree.map(lambda leaf: jnp.expand_dims(leaf, 0), (value, event.mask))
                     made.append({name: CollectedLog(value, {}, mask)})
         return joined(made), state
 
     def collected_as(self, key: str, site: Site) -> str | None:
-        event = event_of(site, self._own)
+        event = site.event
         if key not in self._reads.get(event, ()):
             return None
         body = self._found[event].body
         return f"{event}{MARK}{key}" if body is None or id(body) in self._open else None
 
     def completed(self, found: Survey) -> Survey:
-        return {name: dataclasses.replace(expected, steps={}) for name, expected in found.items()}
+        logs = {name: self._found[(at := name.split(MARK, 1))[0]].logs[at[1]] for name in found}
+        return {name: dataclasses.replace(e, value=logs[name].value, steps={}) for name, e in found.items()}
 
     def enter(self, jaxpr: compat.AnyJaxpr) -> None:
         self._open.append(id(jaxpr))
@@ -112,6 +115,8 @@ class Variant:
         jitted: Takes the number of the call, int32, then the step's arguments; returns its results and `QueryOutputs`.
         once: The queries on events that happen once a call.
         buffers: The queries on events that happen in loops, one buffer for each event and window length.
+        times: What calls took.
+        growth: About how many times the operations of the step it takes, once it is compiled; NaN if not known.
     """
 
     def __init__(
@@ -123,6 +128,7 @@ class Variant:
         *,
         n_args: int = 0,
         output_sharding: NamedSharding | None = None,
+        counts_rounds: bool = False,
     ) -> None:
         """Prepare a variant; JAX traces it when it is called or compiled.
 
@@ -133,13 +139,17 @@ class Variant:
             receive: Called by a thread of XLA's with what happened in loops; must not raise, call JAX, or wait.
             n_args: How many positional arguments it is called with that are not static.
             output_sharding: The sharding of `QueryOutputs`; `None` for any.
+            counts_rounds: As in `placed`.
         """
         self.once: list[EventQueries] = []
         self.buffers: list[LoopBuffer] = []
+        self.times = CallTimes()
+        self.growth = 1.0
         self._function = function
         self._own = own
         self._queries = tuple(queries)
         self._receive = receive
+        self._counts_rounds = counts_rounds
 
         def program(call: jax.Array, *args: PyTree, **kwargs: PyTree) -> tuple[Any, QueryOutputs]:
             return self._program(call, args, kwargs)
@@ -149,7 +159,15 @@ class Variant:
 
     def compile(self, call: jax.ShapeDtypeStruct | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Trace and compile it for shapes and shardings; a call with such arguments finds it compiled."""
-        self.jitted.lower(call, *args, **kwargs).compile()
+        traced = self.jitted.trace(call, *args, **kwargs)
+        self.growth = work(traced.jaxpr) / max(1.0, work(self._function.trace(*args, **kwargs).jaxpr))  # type: ignore[attr-defined]
+        traced.lower().compile()
+
+    @functools.cached_property
+    def keys(self) -> frozenset[str]:
+        """The queries that it answers."""
+        every = (*self.once, *(buffer.queries for buffer in self.buffers))
+        return frozenset().union(*(queries.keys for queries in every))
 
     @property
     def refused(self) -> dict[str, SightglassError]:
@@ -159,11 +177,12 @@ class Variant:
 
     def _program(self, call: jax.Array, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, QueryOutputs]:
         jaxpr, structure, arrays = _traced(self._function, args, kwargs, self._wanted())
-        found = occurrences(jaxpr, self._own)
+        program = placed(jaxpr, self._own, counts_rounds=self._counts_rounds)
+        found = occurrences(program)
         self._divide(found)
         state = {i: buffer.start(call) for i, buffer in enumerate(self.buffers)}
-        collector = _QueryCollector(self._own, found, self.once, self.buffers)
-        results, collected, state = Walk(collector).run(jaxpr, arrays, state)
+        collector = _QueryCollector(found, self.once, self.buffers)
+        results, collected, state = Walk(collector).run(program.jaxpr, arrays, state)
         once = [queries.evaluate(_of_event(queries.event, collected)) for queries in self.once]
         tokens = [buffer.send(state[i], is_last=True).token for i, buffer in enumerate(self.buffers)]
         return jax.tree.unflatten(structure, results), QueryOutputs(once=once, tokens=tokens)
@@ -188,13 +207,19 @@ class Variant:
 
 
 def find_events(
-    function: Callable[..., Any], own: str, args: Sequence[Any], kwargs: Mapping[str, Any]
+    function: Callable[..., Any],
+    own: str,
+    args: Sequence[Any],
+    kwargs: Mapping[str, Any],
+    *,
+    counts_rounds: bool = False,
 ) -> dict[str, Occurrence]:
     """Return the events of a jitted function called with these arguments, whose arrays may be shapes."""
     found: dict[str, Occurrence] = {}
 
     def program(*args: PyTree, **kwargs: PyTree) -> None:
-        found.update(occurrences(_traced(function, args, kwargs, EVERYTHING)[0], own))
+        jaxpr, _, _ = _traced(function, args, kwargs, EVERYTHING)
+        found.update(occurrences(placed(jaxpr, own, counts_rounds=counts_rounds)))
 
     positions, names = compat.static_arguments(function)
     jax.jit(program, static_argnums=positions, static_argnames=names).eval_shape(*args, **kwargs)

@@ -20,6 +20,7 @@ from jax.sharding import NamedSharding, PartitionSpec
 
 from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
 from sightglass.core.threads import UNTIL_WOKEN, Worker
+from sightglass.query.query import FIELDS
 
 from .arguments import AbstractCall
 from .event_queries import StepQuery
@@ -27,8 +28,9 @@ from .loop_buffer import Receive
 from .occurrence import Occurrence
 from .variant import Variant, find_events
 
-# Each variant holds an executable as large as the step's own; several clients may open and close streams in turn.
-MAX_VARIANTS: Final = 8
+# Each variant holds an executable as large as the step's own. Clients open and close streams in turn, and a step has as
+# many variants for the same queries as it has shapes.
+MAX_VARIANTS: Final = 16
 # A thread that is still inside XLA when the interpreter ends aborts the process, and compiling can take minutes.
 JOIN_S: Final = 600.0
 # How long `wait` sleeps between two looks; the worker wakes it earlier.
@@ -68,6 +70,7 @@ class VariantCompiler:
         receive: Receive,
         on_events: Callable[[Events], None],
         on_done: Callable[[], None],
+        counts_rounds: bool = False,
     ) -> None:
         """Start without variants.
 
@@ -77,6 +80,7 @@ class VariantCompiler:
             receive: Called with what happens in loops.
             on_events: Called on the background thread when the step's events are known.
             on_done: Called on the background thread after each piece of work.
+            counts_rounds: As in `placed`.
         """
         self.events: Events | None = None
         self.problem = ""
@@ -85,6 +89,7 @@ class VariantCompiler:
         self._receive = receive
         self._on_events = on_events
         self._on_done = on_done
+        self._counts_rounds = counts_rounds
         self._compiled: OrderedDict[VariantKey, CompiledVariant] = OrderedDict()
         self._requested: tuple[VariantKey, tuple[StepQuery, ...], AbstractCall] | None = None
         self._example: AbstractCall | None = None
@@ -136,11 +141,6 @@ class VariantCompiler:
         self.close()
         self._worker.close(JOIN_S)
 
-    def clear(self) -> None:
-        """Drop all variants."""
-        with self._worker.lock:
-            self._compiled.clear()
-
     def _work(self, now_s: float) -> float | None:
         while self._is_open and (
             (self._example is not None and self.events is None and not self.problem) or self._requested is not None
@@ -162,7 +162,9 @@ class VariantCompiler:
     def _find_events(self, call: AbstractCall) -> None:
         try:
             with call.settings():
-                events = find_events(self._function, self._event, call.args, call.kwargs)
+                events = find_events(
+                    self._function, self._event, call.args, call.kwargs, counts_rounds=self._counts_rounds
+                )
         except Exception as error:  # noqa: BLE001  the user's code is traced here
             self.problem = f"Cannot trace {_name(self._function)} with its logs: {type(error).__name__}: {error}"
             events = {}
@@ -185,6 +187,7 @@ class VariantCompiler:
             self._receive,
             n_args=call.n_traced,
             output_sharding=_replicated(call),
+            counts_rounds=self._counts_rounds,
         )
         has_loops = any(self._is_in_loop(query.query.event) for query in accepted)
         try:
@@ -221,12 +224,31 @@ class VariantCompiler:
                 "processes, because callbacks run in only one of them. Log an aggregate outside the loop instead"
             )
         known = occurrence.observables
+        if query.query.reads_fields and FIELDS not in known:
+            return QueryError(
+                f"Event {event!r} happens in a compiled step, where its number and time are not known. Each record "
+                "has the time, as wall_time, and as its step the number, unless the program logs a step"
+            )
         for name in query.names or ():
             if name in occurrence.unavailable:
                 return QueryError(occurrence.unavailable[name])
             if name not in known:
-                return UnknownNameError("observable", name, known, where=f"at event {event!r}")
+                return self._elsewhere(event, name) or UnknownNameError(
+                    "observable", name, known, where=f"at event {event!r}"
+                )
         return None
+
+    def _elsewhere(self, event: str, name: str) -> SightglassError | None:
+        """Return where to ask for what the step's own event does not have, if a loop of its logs it."""
+        assert self.events is not None
+        loops = [one for one in self.events.values() if name in one.observables]
+        if event != self._event or not loops:
+            return None
+        places = " or ".join(f"{one.event}.{name}" for one in loops)
+        return QueryError(
+            f"{name!r} is logged in a loop, and each round of a loop is an event of its own: ask {places}. To ask "
+            f"{event}.{name} for what all rounds log, stacked, write log(…, event={event!r}) there"
+        )
 
 
 _compilers: weakref.WeakSet[VariantCompiler] = weakref.WeakSet()

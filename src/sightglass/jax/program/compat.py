@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import jax
-from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Var
+from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.extend.source_info_util import current_name_stack, register_exclusion, summarize, user_context
 from jax.interpreters import mlir
 
@@ -114,9 +114,20 @@ def where(eqn: Equation) -> str:
     return str(summarize(eqn.source_info))
 
 
+def function_name(jaxpr: AnyJaxpr) -> str:
+    """Return the name of the function that a jaxpr was traced from; JAX has texts like "<lambda>" for those without."""
+    return str(getattr(getattr(opened(jaxpr)[0], "debug_info", None), "func_name", "<unknown>"))
+
+
+def name_stack(eqn: Equation) -> str:
+    """Return the scopes that an equation was traced in."""
+    return str(eqn.source_info.name_stack)
+
+
 def static_arguments(function: Callable[..., Any]) -> tuple[tuple[int, ...], tuple[str, ...]]:
     """Return the static positions and names of a jitted function; empty for any other function."""
-    info = getattr(function, "_jit_info", None)
+    jitted = getattr(function, "jitted_fn", function)  # of nnx.jit
+    info = getattr(jitted, "_jit_info", None)
     return (tuple(info.static_argnums), tuple(info.static_argnames)) if info else ((), ())
 
 
@@ -141,7 +152,10 @@ def options_around(
     """
     info = getattr(function, "_jit_info", None)
     if info is None:
-        raise LogError(f"Expected a function that jax.jit returned, as in live(jax.jit(f)), got {function!r:.200}")
+        raise LogError(
+            "Expected a function that jax.jit, nnx.jit or eqx.filter_jit returned, as in live(jax.jit(f)), "
+            f"got {function!r:.200}"
+        )
     options: dict[str, Any] = {
         "static_argnums": tuple(i + 1 if i >= 0 else i for i in info.static_argnums),
         "static_argnames": tuple(info.static_argnames),
@@ -267,6 +281,17 @@ def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Equation]) -> Any:
     inner, consts = opened(jaxpr)
     inner = inner.replace(eqns=list(eqns))
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
+
+
+def part(jaxpr: AnyJaxpr, eqns: Sequence[Equation], invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
+    """Return some equations of a closed jaxpr as one of their own."""
+    inner, consts = opened(jaxpr)
+    return ClosedJaxpr(inner.replace(eqns=list(eqns), invars=list(invars), outvars=list(outvars)), consts)
+
+
+def read(env: Mapping[Any, Any], atoms: Sequence[Any]) -> list[Any]:
+    """Return the values of inputs or outputs of an equation or jaxpr."""
+    return [atom.val if isinstance(atom, Literal) else env[atom] for atom in atoms]
 
 
 def _identity(value: T) -> T:

@@ -20,17 +20,19 @@ from __future__ import annotations
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any, NamedTuple, Protocol, TypeVar
+from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import jax
 import jax.numpy as jnp
-import numpy as np
 from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 from jax.typing import ArrayLike
 
 from sightglass.core.errors import LogError
+from sightglass.jax import explicit
+from sightglass.jax.logs.lanes import axis_names
 from sightglass.jax.logs.logdict import NO_LEAVES, logdict
+from sightglass.jax.logs.reduction import float_type, is_number
 from sightglass.jax.program import compat
 from sightglass.jax.pytree import PyTree
 
@@ -40,6 +42,12 @@ T = TypeVar("T")
 
 MARK = "\0"
 """Begins the key under which a marked log has its steps."""
+
+UNNAMED: Final = "log"
+"""The event of a log that names none."""
+
+IN_LOG: Final = "sightglass_log"
+"""The scope of what only a log computes: a function as a value."""
 
 
 class LogListener(Protocol):
@@ -97,6 +105,7 @@ class Site:
         tree: The structure of `(values, steps)`, two lists.
         explicit: Whether it is collected only if its key is named.
         event: The event's name.
+        axis: The names of the innermost axes of `vmap` around it.
         where: The user's file and line.
     """
 
@@ -105,8 +114,11 @@ class Site:
     tree: PyTree
     explicit: bool
     event: str
+    axis: tuple[str, ...] = ()
     where: str
 
+
+EVERYTHING: Final = WantedLogs(True, frozenset(), explicit=True, marks=True)
 
 _make_user_context: Any = jax.make_user_context
 wanted: Any = _make_user_context(None)
@@ -119,23 +131,31 @@ log_p.multiple_results = True
 
 
 def log(
-    data: Mapping[str, Any], *, event: str = "log", prefix: str = "", explicit: bool = False, **steps: ArrayLike
+    data: Mapping[str, Any],
+    *,
+    event: str = UNNAMED,
+    prefix: str = "",
+    explicit: bool = False,
+    axis: str | tuple[str, ...] = (),
+    **steps: ArrayLike,
 ) -> logdict:
     """Offer values of a JAX program to `spool`, `tap`, `live` and clients, at any depth of it.
 
     Args:
         data: A value for each key: any pytree of JAX arrays and numbers. A leaf may be a function without arguments,
             which is called, and so traced, only if its value is collected. `None` is ignored.
-        event: The event's name, for clients of `live`.
+        event: The event's name, for clients of `live`; by default, that of the loop around it, or of the step.
         prefix: A text to put in front of each key.
         explicit: Whether to collect it only where its key is named (`argnames`).
+        axis: A name for the lanes of the innermost `jax.vmap` around it, such as "env"; a tuple names several,
+            outermost first. By default, that of the `vmap` (`axis_name`), or "lane".
         **steps: The steps at which this happened, by name, for example `step=state.step`.
 
     Returns:
         The same values, each leaf with a leading event axis of length 1. A leaf that you do not read is never built.
 
     Raises:
-        LogError: `data` is not a mapping, or a leaf is not an array or number, for example a string.
+        LogError: `data` is not a mapping, `prefix` or `axis` is not text, or a leaf is neither an array nor a number.
 
     Example:
         >>> import jax.numpy as jnp
@@ -144,8 +164,10 @@ def log(
         (1,)
     """
     wants = _wanted.value
+    if prefix and not isinstance(prefix, str):
+        raise LogError(f"Expected text as prefix= in log(), got {type(prefix).__name__} {prefix!r:.80}")
     if wants is not None:
-        data = _bind(data, steps, wants, event=event, prefix=prefix, explicit=explicit)
+        data = _bind(data, steps, wants, event=event, prefix=prefix, explicit=explicit, axis=axis)
     # This is logdict.of(data, steps), inlined: the call would add a quarter to the cost of a log that is not wanted.
     logs = _new(logdict)
     logs._is_lazy = True
@@ -156,7 +178,14 @@ def log(
 
 
 def _bind(
-    data: Mapping[str, Any], steps: Mapping[str, Any], wants: WantedLogs, *, event: str, prefix: str, explicit: bool
+    data: Mapping[str, Any],
+    steps: Mapping[str, Any],
+    wants: WantedLogs,
+    *,
+    event: str,
+    prefix: str,
+    explicit: bool,
+    axis: str | tuple[str, ...],
 ) -> Mapping[str, Any]:
     """Bind what is wanted of a log; return its data, with functions replaced by their values."""
     if not isinstance(data, Mapping):
@@ -178,8 +207,11 @@ def _bind(
             values[f"{MARK}{where}"] = step_values
         flat, tree = jax.tree.flatten((list(values.values()), list(step_values.values())))
         keys, names = tuple(values), tuple(step_values)
-        site = Site(keys=keys, steps=names, tree=tree, explicit=explicit, event=event, where=where)
-        log_p.bind(*flat, site=site, n_batch=0, masked=False)
+        axes = (axis,) if isinstance(axis, str) else axis
+        if not (isinstance(axes, tuple) and all(isinstance(name, str) and name.isidentifier() for name in axes)):
+            raise LogError(f"Expected a name, or a tuple of names, as axis= in log(), got {axis!r:.80}")
+        site = Site(keys=keys, steps=names, tree=tree, explicit=explicit, event=event, axis=axes, where=where)
+        log_p.bind(*flat, site=site, axes=(), masked=False)
     return {**data, **taken}
 
 
@@ -194,7 +226,8 @@ def arrays(value: PyTree, what: str) -> Any:
         if isinstance(leaf, jax.Array):
             return leaf
         if callable(leaf) and not hasattr(leaf, "__jax_array__"):
-            return arrays(leaf(), what)
+            with jax.named_scope(IN_LOG):
+                return arrays(leaf(), what)
         if isinstance(leaf, str | bytes):
             raise LogError(f"Cannot log the string {leaf!r:.80} {what}: JAX has no strings; log a number instead")
         try:
@@ -206,21 +239,49 @@ def arrays(value: PyTree, what: str) -> Any:
 
 
 def _batch(
-    values: Sequence[jax.Array], axes: Sequence[int | None], *, site: Site, n_batch: int, masked: bool
+    axis: Any,
+    values: Sequence[jax.Array],
+    dims: Sequence[int | None],
+    *,
+    site: Site,
+    axes: tuple[str | None, ...],
+    masked: bool,
 ) -> tuple[list[Any], list[Any]]:
-    n = next(value.shape[axis] for value, axis in zip(values, axes, strict=True) if axis is not None)
-    leading = [
-        jnp.broadcast_to(value, (n, *value.shape)) if axis is None else jnp.moveaxis(value, axis, 0)
-        for value, axis in zip(values, axes, strict=True)
+    if any(dim is not None for dim in dims):
+        values, axes = lanes_first(values, dims), (name_of(axis), *axes)
+    return log_p.bind(*values, site=site, axes=axes, masked=masked), []
+
+
+def name_of(axis: Any) -> str | None:
+    """Return the name of an axis of `jax.vmap`, given JAX's data on it."""
+    return axis.name if isinstance(axis.name, str) and axis.name.isidentifier() else None
+
+
+def lanes_first(values: Sequence[Any], axes: Sequence[int | None]) -> list[jax.Array]:
+    """Return the operands of a batched primitive with the axis of its lanes in front.
+
+    Args:
+        values: Arrays, or constants: inside `jit` and loops, these are JAX's own subclasses of numbers.
+        axes: The axis of the lanes in each; `None` where all lanes share the value.
+    """
+    moved = [value if axis is None else jnp.moveaxis(value, axis, 0) for value, axis in zip(values, axes, strict=True)]
+    like = next(value for value, axis in zip(moved, axes, strict=True) if axis is not None)
+    return [
+        explicit.repeated(_as_array(value), like, 1) if axis is None else value
+        for value, axis in zip(moved, axes, strict=True)
     ]
-    return log_p.bind(*leading, site=site, n_batch=n_batch + 1, masked=masked), []
+
+
+def _as_array(value: Any) -> Any:
+    """Return an operand as an array of its own dtype."""
+    return value if hasattr(value, "shape") else jnp.asarray(value, jax.typeof(value).dtype)
 
 
 log_p.def_impl(lambda *values, **params: [])
 log_p.def_effectful_abstract_eval(lambda *avals, **params: ([], {effect}))
 ad.primitive_jvps[log_p] = lambda primals, tangents, **params: (log_p.bind(*primals, **params), [])
 ad.primitive_transposes[log_p] = lambda cotangents, *values, **params: [None] * len(values)
-batching.primitive_batchers[log_p] = _batch
+batching.fancy_primitive_batchers[log_p] = _batch
 mlir.register_lowering(log_p, lambda context, *values, **params: [])
 
 
@@ -232,15 +293,26 @@ class LogEvent:
         site: The log in the user's code.
         data: A value for each key.
         steps: A value for each step.
-        n_batch: How many leading axes of each value are batch axes.
+        axes: The names of the batch axes, which lead each value; `None` for those without.
         mask: The lanes for which it happened, of the shape of the batch axes; `None` for all.
     """
 
     site: Site
     data: dict[str, Any]
     steps: dict[str, Any]
-    n_batch: int
+    axes: tuple[str | None, ...]
     mask: jax.Array | None = None
+
+    @property
+    def n_batch(self) -> int:
+        """How many leading axes of each value are batch axes."""
+        return len(self.axes)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The names of the batch axes, outermost first; none is that of a step."""
+        names = axis_names(self.site.axis, self.axes)
+        return tuple(f"{name}_lane" if name in self.steps else name for name in names)
 
     @classmethod
     def of(cls, eqn: compat.Equation, values: Sequence[Any]) -> LogEvent:
@@ -255,7 +327,7 @@ class LogEvent:
             site,
             dict(zip(site.keys, data, strict=True)),
             dict(zip(site.steps, steps, strict=True)),
-            eqn.params["n_batch"],
+            eqn.params["axes"],
             values[0] if masked else None,
         )
 
@@ -263,7 +335,7 @@ class LogEvent:
         """Log it again, for an outer transformation."""
         flat = jax.tree.leaves((list(self.data.values()), list(self.steps.values())))
         mask = [] if self.mask is None else [self.mask]
-        log_p.bind(*mask, *flat, site=self.site, n_batch=self.n_batch, masked=bool(mask))
+        log_p.bind(*mask, *flat, site=self.site, axes=self.axes, masked=bool(mask))
 
     def with_data(self, data: dict[str, Any]) -> LogEvent:
         """Return the same log with other data."""
@@ -274,9 +346,45 @@ class LogEvent:
         """Return the same log for the lanes where a mask is true; the mask is broadcast to the batch axes."""
         if not self.data:
             return self
-        shape = np.shape(jax.tree.leaves(self.data)[0])[: self.n_batch]
         both = mask if self.mask is None else jnp.logical_and(mask, self.mask)
-        return replace(self, mask=jnp.broadcast_to(both, shape))
+        return replace(self, mask=explicit.repeated(both, jax.tree.leaves(self.data)[0], self.n_batch - both.ndim))
+
+    def averaged(self) -> LogEvent:
+        """Return the mean of the lanes in which it happened, as an event without lanes; steps are the largest of them.
+
+        Raises:
+            LogError: A value has no mean.
+        """
+        if not (self.n_batch and self.data):
+            return self
+        axes, ok = tuple(range(self.n_batch)), self.mask
+        for key, value in self.data.items():
+            for leaf in jax.tree.leaves(value):
+                if not is_number(leaf.dtype):
+                    raise LogError(
+                        f"Expected numbers under {key!r} at {self.site.where} for lanes='mean', got {leaf.dtype}"
+                    )
+        data = jax.tree.map(lambda leaf: mean(leaf, ok, axes), self.data)
+        steps = jax.tree.map(lambda leaf: jnp.max(_only(leaf, ok, _smallest(leaf.dtype)), axes), self.steps)
+        return replace(self, data=data, steps=steps, axes=(), mask=None if ok is None else jnp.any(ok))
+
+
+def mean(leaf: jax.Array, ok: jax.Array | None, axes: tuple[int, ...]) -> jax.Array:
+    """Return the mean over the first axes, at least as float32, of the lanes where a mask is true; 0 if none is."""
+    wide = leaf.astype(float_type(leaf.dtype))
+    if ok is None:
+        return jnp.mean(wide, axes).astype(wide.dtype)
+    return jnp.sum(_only(wide, ok, 0), axes) / jnp.maximum(jnp.sum(ok), 1).astype(wide.dtype)
+
+
+def _only(leaf: jax.Array, ok: jax.Array | None, other: ArrayLike) -> jax.Array:
+    if ok is None:
+        return leaf
+    return jnp.where(ok.reshape(ok.shape + (1,) * (leaf.ndim - ok.ndim)), leaf, jnp.asarray(other, leaf.dtype))
+
+
+def _smallest(dtype: Any) -> Any:
+    return jnp.finfo(dtype).min if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min
 
 
 def call_wanting(wants: WantedLogs | None, function: Callable[..., T], *args: object) -> T:

@@ -13,8 +13,11 @@ from dataclasses import dataclass
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 
 from sightglass.core.errors import LogError
+from sightglass.jax import explicit
+from sightglass.jax.logs.reduction import is_number
 from sightglass.jax.pytree import PyTree
 
 from . import compat
@@ -31,28 +34,39 @@ class ExpectedLog:
     Attributes:
         value: Shapes and dtypes of the value, including its batch axes.
         steps: Shapes and dtypes of the steps, by name.
-        n_batch: How many leading axes are batch axes.
+        lanes: The names of the leading axes that are batch axes.
         n_events: The largest number of events; `None` if a while loop decides.
         masked: Whether some of them may not happen.
+        by_lane: Whether they may happen in some lanes and not in others.
         where: The user's file and line of the first of them.
     """
 
     value: Any
     steps: dict[str, Any]
-    n_batch: int
+    lanes: tuple[str, ...]
     n_events: int | None
     masked: bool
+    by_lane: bool
     where: str
+
+    @property
+    def n_batch(self) -> int:
+        """How many leading axes are batch axes."""
+        return len(self.lanes)
 
     @property
     def stacked(self) -> Any:
         """Shapes and dtypes of the value with the event axis in front; only outside of while loops."""
-        return jax.tree.map(lambda a: compat.Aval((self.n_events, *a.shape), a.dtype), self.value)
+        return jax.tree.map(lambda a: explicit.abstract(a, lead=(self.n_events or 0,)), self.value)
 
     @property
     def batch(self) -> tuple[int, ...]:
         """The sizes of the batch axes."""
         return tuple(jax.tree.leaves(self.value)[0].shape[: self.n_batch])
+
+    def cast(self, value: PyTree) -> Any:
+        """Return a value with the dtypes and the division that all values under the key share."""
+        return jax.tree.map(_cast, value, self.value)
 
 
 Survey = dict[str, ExpectedLog]
@@ -62,7 +76,7 @@ def survey(jaxpr: compat.AnyJaxpr, takes: CollectedAs) -> Survey:
     """Return what a jaxpr will log under each name, in order of first appearance.
 
     Raises:
-        LogError: Two logs under one key differ in structure, shape, dtype or steps.
+        LogError: Two logs under one key differ in structure or shape, or one of them is a PRNG key.
     """
     found: Survey = {}
     for eqn in compat.opened(jaxpr)[0].eqns:
@@ -89,11 +103,11 @@ def _of(eqn: compat.Equation, takes: CollectedAs) -> Survey:
 
 
 def _logged(eqn: compat.Equation, takes: CollectedAs) -> Survey:
-    avals = [compat.Aval(v.aval.shape, v.aval.dtype) for v in eqn.invars]
+    avals = [explicit.abstract(v.aval) for v in eqn.invars]
     event = LogEvent.of(eqn, avals)
     masked = event.mask is not None
     return {
-        name: ExpectedLog(value, event.steps, event.n_batch, 1, masked, event.site.where)
+        name: ExpectedLog(value, event.steps, event.lanes, 1, masked, masked, event.site.where)
         for key, value in event.data.items()
         if (name := takes(key, event.site)) is not None
     }
@@ -116,23 +130,46 @@ def branches(found: Iterable[Survey]) -> Survey:
         for other in present[1:]:
             first = _joined(key, first, other)
         most = None if None in counts else max(n for n in counts if n is not None)
-        masked = any(e.masked for e in present) or len(set(counts)) > 1
-        result[key] = dataclasses.replace(first, n_events=most, masked=masked)
+        masked, by_lane = any(e.masked for e in present) or len(set(counts)) > 1, any(e.by_lane for e in present)
+        result[key] = dataclasses.replace(first, n_events=most, masked=masked, by_lane=by_lane)
     return result
 
 
 def _joined(key: str, first: ExpectedLog, second: ExpectedLog) -> ExpectedLog:
     """Return what two logs under one key add up to."""
     shared = first.steps.keys() & second.steps.keys()
-    a, b = _type_of(first, shared), _type_of(second, shared)
-    if a != b:
+    values = [(one.value, {name: one.steps[name] for name in sorted(shared)}) for one in (first, second)]
+    try:
+        value, steps = jax.tree.map(_promoted, *values)
+    except (TypeError, ValueError):  # ValueError: the structures differ
+        value = None
+    if value is None or first.n_batch != second.n_batch:
+        a, b = _type_of(first, shared), _type_of(second, shared)
         raise LogError(
             f"Two logs under the key {key!r} cannot be stacked: {a} at {first.where}, but {b} at {second.where}. "
             "Give one of them another name"
-        )
+        ) from None
     n = None if first.n_events is None or second.n_events is None else first.n_events + second.n_events
-    steps = {**first.steps, **second.steps}
-    return dataclasses.replace(first, steps=steps, n_events=n, masked=first.masked or second.masked)
+    steps = {**first.steps, **second.steps, **steps}
+    masked, by_lane = first.masked or second.masked, first.by_lane or second.by_lane
+    return dataclasses.replace(first, value=value, steps=steps, n_events=n, masked=masked, by_lane=by_lane)
+
+
+def _promoted(a: Any, b: Any) -> Any:
+    """Return the type of two values together, as `jnp.concatenate` does.
+
+    Raises:
+        TypeError: They cannot be stacked.
+    """
+    if a.shape != b.shape or (a.dtype != b.dtype and not (is_number(a.dtype) and is_number(b.dtype))):
+        raise TypeError
+    dtype = a.dtype if a.dtype == b.dtype else jnp.promote_types(a.dtype, b.dtype)
+    return explicit.abstract(b if explicit.division(a) is None else a, dtype=dtype)
+
+
+def _cast(leaf: jax.Array, aval: Any) -> jax.Array:
+    leaf = leaf if leaf.dtype == aval.dtype else leaf.astype(aval.dtype)
+    return explicit.divided(leaf, explicit.division(aval))
 
 
 def _type_of(expected: ExpectedLog, steps: Iterable[str]) -> str:

@@ -28,6 +28,7 @@ from jax import lax
 from jax.extend.core import Literal
 
 from sightglass.core.errors import LogError
+from sightglass.jax import explicit
 from sightglass.jax.pytree import Array, PyTree
 
 from . import compat
@@ -195,10 +196,10 @@ def joined(parts: Iterable[CollectedLogs]) -> CollectedLogs:
 def _appended(logs: list[CollectedLog]) -> CollectedLog:
     if len(logs) == 1:
         return logs[0]
-    shape = next((log.valid.shape[1:] for log in logs if log.valid is not None), None)
-    if shape is not None:
-        logs = [log if log.valid is not None else _all_valid(log, shape) for log in logs]
-    return CollectedLog(*jax.tree.map(lambda *leaves: jnp.concatenate(leaves), *map(tuple, logs)))
+    mask = next((log.valid for log in logs if log.valid is not None), None)
+    if mask is not None:
+        logs = [log if log.valid is not None else _all_valid(log, mask.shape[1:]) for log in logs]
+    return CollectedLog(*jax.tree.map(lambda *leaves: jnp.concatenate(explicit.alike(leaves)), *map(tuple, logs)))
 
 
 def _all_valid(log: CollectedLog, shape: tuple[int, ...]) -> CollectedLog:
@@ -214,7 +215,7 @@ def _stacked(collected: CollectedLogs, *, reverse: bool = False) -> CollectedLog
 
     def flat(leaf: jax.Array) -> jax.Array:
         leaf = jnp.flip(leaf, 0) if reverse else leaf
-        return leaf.reshape((-1 if leaf.size else leaf.shape[0] * leaf.shape[1], *leaf.shape[2:]))
+        return jax.lax.collapse(leaf, 0, 2)
 
     stacked: CollectedLogs = jax.tree.map(flat, collected)
     return stacked
@@ -255,6 +256,7 @@ def _scan(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tu
         outputs, collected, state = walk.run(eqn.params["jaxpr"], [*consts, *carry[0], *x], carry[1])
         return (outputs[:n_carry], state), (outputs[n_carry:], collected)
 
+    body.__name__ = compat.function_name(eqn.params["jaxpr"])
     params = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
     (carry, state), (ys, collected) = lax.scan(body, (carry, state), xs, **params)
     return [*carry, *ys], _stacked(collected, reverse=params["reverse"]), state
@@ -275,7 +277,12 @@ def _while(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> t
 
     n_lane_axes = compat.opened(params["cond_jaxpr"])[0].outvars[0].aval.ndim
     if not (n_lane_axes or walk.contains_log(params["cond_jaxpr"])):
-        carry, state = lax.while_loop(lambda s: test(*s)[0], lambda s: body(*s), (carry, state))
+
+        def each(s: tuple[Values, PyTree]) -> tuple[Values, Any]:
+            return body(*s)
+
+        each.__name__ = compat.function_name(params["body_jaxpr"])
+        carry, state = lax.while_loop(lambda s: test(*s)[0], each, (carry, state))
         return carry, {}, state
 
     # Logs in the test can leave the loop only through the carry, so each iteration ends with the test for the next one.
@@ -287,6 +294,7 @@ def _while(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> t
         going, state = test(carry, state)
         return going, carry, state
 
+    iteration.__name__ = compat.function_name(params["body_jaxpr"])
     going, state = test(carry, state)
     _, carry, state = lax.while_loop(lambda loop: jnp.any(loop[0]), iteration, (going, carry, state))
     return carry, {}, state
@@ -319,7 +327,8 @@ def _padded(collected: CollectedLogs, together: Survey) -> CollectedLogs:
         missing = (expected.n_events or 0) - (_n_events(collected[key]) if key in collected else 0)
         valid = jnp.zeros((missing, *expected.batch), bool) if expected.masked else None
         blank = jax.tree.map(
-            lambda a, n=missing: lax.full((n, *a.shape), 0, a.dtype), CollectedLog(expected.value, expected.steps, None)
+            lambda a, n=missing: explicit.filled(explicit.abstract(a, lead=(n,))),
+            CollectedLog(expected.value, expected.steps, None),
         )
         parts = [collected[key]] if key in collected else []
         if expected.masked and parts and parts[0].valid is None:
@@ -350,6 +359,7 @@ def _shard_map(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) 
         check_vma=params["check_vma"],
     )
     outputs, collected, states = mapped(walk.collector.fork(state), *values)
+    collected, states = explicit.gathered(collected, 2), explicit.gathered(states, 1)
     return outputs, _stacked(collected), walk.collector.merge(state, states, n_shards)
 
 

@@ -11,10 +11,11 @@ The rules:
 * Sums and means are pairs of a number and its rounding error, so they stay accurate beyond 2**24 events in float32;
   `var` and `std` use Welford's update on such pairs. Floats narrower than 32 bits, such as bfloat16, are accumulated
   and returned in float32; integers and bools are averaged in JAX's float type.
-* Integers are summed in JAX's widest type, 32 bits unless `jax_enable_x64` is set; a sum that overflows wraps around,
-  as in `jnp.sum`. Counts saturate at the largest number of their type.
+* Integers are summed exactly, and returned in JAX's widest type, 32 bits unless `jax_enable_x64` is set. Sums and
+  counts that it does not hold become its largest or smallest number.
 * NaN is never hidden: it makes a mean, a minimum or a variance NaN, and a histogram counts it separately.
-* `ok=False` leaves the state unchanged. A tag without events finishes with `valid` False (its sum is zero).
+* `ok=False` leaves the state unchanged. A tag without events finishes with `valid` False; floats are NaN then, and its
+  sum is zero.
 * Ring buffers (`last_k`, `every`) have the newest entries at the end and unused ones first, so `slice[-10:]` takes the
   last ten.
 * The histogram's bins are half open, `[a, b)`, except the last, which is closed, as in NumPy; values are binned as

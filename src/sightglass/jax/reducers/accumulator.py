@@ -17,7 +17,8 @@ import jax.numpy as jnp
 from jax import lax
 from jax.typing import ArrayLike
 
-from sightglass.jax.logs.reduction import check_numbers, is_number
+from sightglass.jax import explicit
+from sightglass.jax.logs.reduction import check_numbers, is_number, or_nan
 from sightglass.jax.pytree import Array, Flag, PyTree
 
 from .kinds import KINDS
@@ -93,7 +94,7 @@ class Accumulator(ABC):
         made = per_lane(self, ok.ndim - 1) if ok is not None and ok.ndim > 1 else self
         value = jax.tree.map(jnp.asarray, value)
         n = leading(value, 1)[0]
-        first = jax.tree.map(lambda x: jax.ShapeDtypeStruct(x.shape[1:], x.dtype), value)
+        first = jax.tree.map(lambda x: explicit.abstract(x, drop=1), value)
 
         def body(state: State, row: tuple[Any, Any]) -> tuple[State, None]:
             return made.step(state, row[0], True if ok is None else row[1]), None
@@ -110,7 +111,7 @@ class Cell:
     parts: tuple[Any, ...]
 
 
-class Running(NamedTuple):
+class KindState(NamedTuple):
     """The state of `KindAccumulator`: the number of events, and a `Cell` for each leaf."""
 
     n: jax.Array
@@ -127,25 +128,28 @@ class KindAccumulator(Accumulator):
     def steps(self) -> Accumulator:
         return FIRST if self.name == "first" else LAST
 
-    def start(self, avals: PyTree, *, n_events: int | None = None) -> Running:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> KindState:
         avals = avals_of(avals, self.name)
-        return Running(no_events(), jax.tree.map(lambda aval: Cell(KINDS[self.name].start(aval)), avals))
+        return KindState(no_events(), jax.tree.map(lambda aval: Cell(KINDS[self.name].start(aval)), avals))
 
-    def step(self, state: Running, value: PyTree, ok: Flag = True) -> State:
+    def step(self, state: KindState, value: PyTree, ok: Flag = True) -> State:
         n = up(state.n, 1)
         update = KINDS[self.name].step
         new = jax.tree.map(lambda cell, x: Cell(update(cell.parts, array(x), n)), state.cells, value, is_leaf=is_cell)
-        return select_state(ok, Running(n, new), state)
+        return select_state(ok, KindState(n, new), state)
 
-    def finish(self, state: Running, *, n_events: int | None = None) -> Finished:
+    def finish(self, state: KindState, *, n_events: int | None = None) -> Finished:
         read = KINDS[self.name].finish
         value = jax.tree.map(lambda cell: read(cell.parts, state.n)[None], state.cells, is_leaf=is_cell)
-        return Finished(value, None if n_events or self.name == "sum" else (state.n > 0)[None])
+        if n_events or self.name == "sum":
+            return Finished(value)
+        happened = (state.n > 0)[None]
+        return Finished(jax.tree.map(lambda x: or_nan(x, happened), value), happened)
 
-    def merge(self, a: Running, b: Running) -> Running:
+    def merge(self, a: KindState, b: KindState) -> KindState:
         join = KINDS[self.name].merge
         merged = lambda x, y: Cell(join(x.parts, a.n, y.parts, b.n))  # noqa: E731
-        return Running(up(a.n, b.n), jax.tree.map(merged, a.cells, b.cells, is_leaf=is_cell))
+        return KindState(up(a.n, b.n), jax.tree.map(merged, a.cells, b.cells, is_leaf=is_cell))
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,10 +173,9 @@ class PerLane(Accumulator):
 
     def start(self, avals: PyTree, *, n_events: int | None = None) -> State:
         avals = avals_of(avals, "last")
-        lanes = leading(avals, self.n_axes)
-        one = jax.tree.map(lambda aval: jax.ShapeDtypeStruct(aval.shape[self.n_axes :], aval.dtype), avals)
-        state = self.inner.start(one, n_events=n_events)
-        return jax.tree.map(lambda x: jnp.broadcast_to(x, (*lanes, *x.shape)), state)
+        like, n = jax.tree.leaves(avals)[0], self.n_axes
+        state = self.inner.start(jax.tree.map(lambda aval: explicit.abstract(aval, drop=n), avals), n_events=n_events)
+        return jax.tree.map(lambda x: explicit.repeated(x, like, n), state)
 
     def step(self, state: State, value: PyTree, ok: Flag = True) -> State:
         if ok is True:
@@ -215,7 +218,7 @@ def avals_of(tree: PyTree, name: str) -> PyTree:
             leaf = jax.eval_shape(lambda: jnp.asarray(leaf))
         check_numbers(leaf, name)
         dtype = jax.dtypes.canonicalize_dtype(leaf.dtype) if is_number(leaf.dtype) else leaf.dtype
-        return jax.ShapeDtypeStruct(leaf.shape, dtype)
+        return explicit.abstract(leaf, dtype=dtype)
 
     return jax.tree.map(aval, tree)
 

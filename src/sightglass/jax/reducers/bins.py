@@ -17,6 +17,7 @@ import numpy as np
 from jax.typing import DTypeLike
 
 from sightglass.core.values import Histogram
+from sightglass.jax import explicit
 from sightglass.jax.logs.reduction import sum_type
 from sightglass.jax.pytree import Array, Flag, PyTree
 
@@ -24,7 +25,7 @@ from .accumulator import (
     Accumulator,
     Cell,
     Finished,
-    Running,
+    KindState,
     State,
     array,
     avals_of,
@@ -81,7 +82,7 @@ class Binning(Accumulator):
 
     edges: tuple[float, ...]
 
-    def start(self, avals: PyTree, *, n_events: int | None = None) -> Running:
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> KindState:
         avals = avals_of(avals, "histogram")
         for aval in jax.tree.leaves(avals):
             if jnp.issubdtype(aval.dtype, jnp.complexfloating):
@@ -89,14 +90,14 @@ class Binning(Accumulator):
                     f"Expected real numbers to count in a histogram, got {aval.dtype}: take .real or abs(…)"
                 )
         dtype = sum_type(np.dtype(np.uint64))
-        return Running(no_events(), jax.tree.map(lambda _: Cell((jnp.zeros(len(self.edges) + 4, dtype),)), avals))
+        return KindState(no_events(), jax.tree.map(lambda _: Cell((jnp.zeros(len(self.edges) + 4, dtype),)), avals))
 
-    def step(self, state: Running, value: PyTree, ok: Flag = True) -> State:
+    def step(self, state: KindState, value: PyTree, ok: Flag = True) -> State:
         count = lambda cell, x: Cell((up(cell.parts[0], self._tally(array(x), cell.parts[0].dtype)),))  # noqa: E731
         new = jax.tree.map(count, state.cells, value, is_leaf=is_cell)
-        return select_state(ok, Running(up(state.n, 1), new), state)
+        return select_state(ok, KindState(up(state.n, 1), new), state)
 
-    def finish(self, state: Running, *, n_events: int | None = None) -> Finished:
+    def finish(self, state: KindState, *, n_events: int | None = None) -> Finished:
         n_bins = len(self.edges) - 1
 
         def read(cell: Cell) -> BinCounts:
@@ -107,14 +108,16 @@ class Binning(Accumulator):
         value = jax.tree.map(read, state.cells, is_leaf=is_cell)
         return Finished(value, None if n_events else (state.n > 0)[None])
 
-    def merge(self, a: Running, b: Running) -> State:
-        return Running(up(a.n, b.n), jax.tree.map(up, a.cells, b.cells))
+    def merge(self, a: KindState, b: KindState) -> State:
+        return KindState(up(a.n, b.n), jax.tree.map(up, a.cells, b.cells))
 
     def _tally(self, x: jax.Array, dtype: DTypeLike) -> jax.Array:
         """Count values below the edges, in each bin, above the edges, NaN, +Inf and -Inf."""
         n_bins = len(self.edges) - 1
-        x = x.astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32).reshape(-1)
-        place = jnp.searchsorted(jnp.asarray(self.edges, x.dtype), x, side="right", method="scan")
+        x = explicit.gathered(x, x.ndim).astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32).reshape(-1)
+        # On an explicit mesh, JAX cannot map its own loop over lanes that are divided between devices.
+        method = "compare_all" if explicit.on_mesh(x) else "scan"
+        place = jnp.searchsorted(jnp.asarray(self.edges, x.dtype), x, side="right", method=method)
         place = jnp.where(x == self.edges[-1], n_bins, place)
         for at, found in enumerate((jnp.isnan(x), x == jnp.inf, x == -jnp.inf), n_bins + 2):
             place = jnp.where(found, at, place)

@@ -12,6 +12,7 @@ from typing import Any, NamedTuple
 import jax
 import jax.numpy as jnp
 
+from sightglass.jax import explicit
 from sightglass.jax.logs.reduction import float_type, sum_type
 
 Parts = tuple[jax.Array, ...]
@@ -44,7 +45,7 @@ def _add_pairs(a: Parts, b: Parts) -> tuple[jax.Array, jax.Array]:
 
 
 def _zeros(dtype_of: Callable[[Any], Any], n: int) -> Callable[[Any], Parts]:
-    return lambda aval: tuple(jnp.zeros(aval.shape, dtype_of(aval.dtype)) for _ in range(n))
+    return lambda aval: tuple(explicit.filled(aval, dtype=dtype_of(aval.dtype)) for _ in range(n))
 
 
 def _is_exact(x: jax.Array) -> bool:
@@ -53,11 +54,34 @@ def _is_exact(x: jax.Array) -> bool:
 
 def _sum_step(cell: Parts, x: jax.Array, n: jax.Array) -> Parts:
     x = x.astype(cell[0].dtype)
-    return (cell[0] + x, cell[1]) if _is_exact(x) else _add(cell, x)
+    return _add_words(cell, (x, _sign(x))) if _is_exact(x) else _add(cell, x)
 
 
 def _sum_merge(a: Parts, n_a: jax.Array, b: Parts, n_b: jax.Array) -> Parts:
-    return (a[0] + b[0], a[1]) if _is_exact(a[0]) else _add_pairs(a, b)
+    return _add_words(a, b) if _is_exact(a[0]) else _add_pairs(a, b)
+
+
+def _sum_of(cell: Parts, n: jax.Array) -> jax.Array:
+    """Return a sum; of integers the nearest number that the type has."""
+    low, high = cell
+    if not _is_exact(low):
+        return low
+    limits = jnp.iinfo(low.dtype)
+    smallest, largest = jnp.array(limits.min, low.dtype), jnp.array(limits.max, low.dtype)
+    return jnp.where(high == _sign(low), low, jnp.where(high < 0, smallest, largest))
+
+
+def _add_words(a: Parts, b: Parts) -> Parts:
+    """Add integers of twice the bits, as pairs of the low and the high word."""
+    unsigned = jnp.uint64 if a[0].dtype.itemsize == 8 else jnp.uint32
+    low = a[0] + b[0]
+    carry = low.astype(unsigned) < a[0].astype(unsigned)
+    return low, a[1] + b[1] + carry.astype(low.dtype)
+
+
+def _sign(x: jax.Array) -> jax.Array:
+    """Return the high word of an integer: 0, or -1 for a negative one."""
+    return -(x < 0).astype(x.dtype)
 
 
 def _welford(cell: Parts, x: jax.Array, n: jax.Array) -> Parts:
@@ -112,7 +136,7 @@ def _mean_kind() -> ReducerKind:
 
 KINDS: dict[str, ReducerKind] = {
     "mean": _mean_kind(),
-    "sum": ReducerKind(_zeros(sum_type, 2), _sum_step, lambda cell, n: cell[0], _sum_merge),
+    "sum": ReducerKind(_zeros(sum_type, 2), _sum_step, _sum_of, _sum_merge),
     "min": _choosing(jnp.minimum),
     "max": _choosing(jnp.maximum),
     "first": _choosing(lambda old, new: old),

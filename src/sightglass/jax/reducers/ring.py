@@ -16,6 +16,7 @@ import numpy as np
 from jax import lax
 from jax.typing import ArrayLike
 
+from sightglass.jax import explicit
 from sightglass.jax.logs.reduction import select
 from sightglass.jax.pytree import Flag, PyTree
 
@@ -46,7 +47,7 @@ class Ring(Accumulator):
 
     def start(self, avals: PyTree, *, n_events: int | None = None) -> RingBuffer:
         size = self.limit if n_events is None else max(1, min(self.limit, -(-n_events // self.every)))
-        empty = lambda aval: jnp.zeros((size, *aval.shape), aval.dtype)  # noqa: E731
+        empty = lambda aval: explicit.filled(explicit.abstract(aval, lead=(size,)))  # noqa: E731
         return RingBuffer(no_events(), jax.tree.map(empty, avals_of(avals, "last")))
 
     def step(self, state: RingBuffer, value: PyTree, ok: Flag = True) -> RingBuffer:
@@ -79,8 +80,8 @@ class Ring(Accumulator):
         place = jnp.arange(size)
 
         def put(old: PyTree, new: PyTree) -> PyTree:
-            rows = select(place >= size - n_b, new, old[jnp.minimum(place + n_b, size - 1)])
-            return rows[(place + size - (n % size).astype(int)) % size]
+            rows = select(place >= size - n_b, new, jnp.roll(old, -n_b, 0))
+            return jnp.roll(rows, (n % size).astype(int), 0)
 
         return RingBuffer(n, jax.tree.map(put, self._in_order(a), self._in_order(b)))
 
@@ -90,5 +91,5 @@ class Ring(Accumulator):
     def _in_order(self, state: RingBuffer) -> PyTree:
         """Return the rows with the newest at the end."""
         size = leading(state.rows, 1)[0]
-        order = (jnp.arange(size) + (self._n_kept(state) % size).astype(int)) % size
-        return jax.tree.map(lambda rows: rows[order], state.rows)
+        n = (self._n_kept(state) % size).astype(int)
+        return jax.tree.map(lambda rows: jnp.roll(rows, -n, 0), state.rows)

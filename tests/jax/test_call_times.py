@@ -1,0 +1,152 @@
+"""The budget binds for compiled steps: what queries take of the device is measured, and thinned on the calls."""
+
+from __future__ import annotations
+
+import math
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from jax import lax
+
+from sightglass.jax import log
+from sightglass.jax.ondemand.call_times import MAX_WAIT_S, N_FIRST, SAMPLE_S, CallTimes, stride
+from sightglass.jax.program.work import work
+
+from .queried_run import QueriedRun, until
+
+
+class Program:
+    """A program that takes some seconds of a clock."""
+
+    def __init__(self) -> None:
+        self.now_s = 0.0
+        self.took_s = 1.0
+        self.n_waited = 0
+
+    def __call__(self) -> Any:
+        self.now_s += self.took_s
+        return jnp.zeros(())
+
+    def clock_s(self) -> float:
+        return self.now_s
+
+
+def test_the_first_calls_and_then_few_are_measured() -> None:
+    times, program = CallTimes(), Program()
+    assert times.seconds is None
+    for took_s in (3.0, 2.0):
+        program.took_s = took_s
+        times.measured(program, (), clock_s=program.clock_s)
+    assert times.seconds == 2.0
+    program.took_s = SAMPLE_S / 4
+    for _ in range(3):
+        times.measured(program, (), clock_s=program.clock_s)
+        assert times.seconds == 2.0
+    program.now_s += 1
+    times.measured(program, (), clock_s=program.clock_s)
+    assert times.seconds == SAMPLE_S / 4
+    assert N_FIRST == 2
+
+
+@pytest.mark.parametrize(
+    ("price_s", "plain_s", "want"),
+    [(0.0, 1.0, 1), (-1.0, 1.0, 1), (0.05, 1.0, 1), (0.1, 1.0, 2), (0.09, 0.001, 2048), (1.0, 0.0, 1 << 35)],
+)
+def test_the_stride_is_the_smallest_that_the_budget_allows(price_s: float, plain_s: float, want: int) -> None:
+    n = stride(price_s, plain_s, 0.05)
+    assert n == want
+    assert price_s <= 0.0500001 * (n * max(plain_s, 1e-9) + max(price_s, 0)) or price_s <= 0
+
+
+def costly(x: Any) -> Any:
+    log({"big": lambda: lax.fori_loop(0, 200, lambda i, y: jnp.sin(y @ y), jnp.outer(x, x)), "x": x.sum()})
+    return jnp.sin(x) + 1
+
+
+def test_a_costly_query_is_answered_on_few_calls_and_counted() -> None:
+    queried, x = QueriedRun(budget=0.05), jnp.arange(100.0)
+    with queried.run:
+        step = queried.live(jax.jit(costly), x)
+        stream = queried.query(lambda: step(x), "batch.big.mean()")
+        plain, (both,) = step._step._plain_times[0], [v.variant.times for v in step._step._compiler._compiled.values()]
+        for _ in range(N_FIRST):
+            step(x)
+        price_s, before = both.seconds - plain.seconds, stream.statistics()
+        n = stride(price_s, plain.seconds, 0.05)
+        assert n > 1
+        for _ in range(200):
+            jax.block_until_ready(step(x))
+        queried.new_records(stream)
+        after = stream.statistics()
+        assert after.n_skipped - before.n_skipped >= 100
+        assert after.n_skipped + after.n_events - before.n_skipped - before.n_events == 200
+        assert after.spent_s >= price_s / 2
+
+
+def test_a_price_that_no_thinning_pays_for_is_refused() -> None:
+    queried, x = QueriedRun(budget=0.05), jnp.arange(10.0)
+    with queried.run:
+        step = queried.live(jax.jit(costly), x)
+        stream = queried.query(lambda: step(x), "batch.x")
+        (compiled,) = step._step._compiler._compiled.values()
+        compiled.variant.times._seconds.clear()
+        compiled.variant.times._seconds.append(0.05 * MAX_WAIT_S + 100)
+        until(lambda: (step(x), stream.ended)[1], "a refusal")
+        assert "the budget of 5.0% pays for" in stream.statistics().last_error
+
+
+def hopeless(x: Any) -> Any:
+    def body(c: Any, _: Any) -> Any:
+        log({"singular": lambda: jnp.linalg.svd(jnp.outer(x, c * x))[1]})
+        return c + 1.0, None
+
+    log({"x": x.sum()})
+    return lax.scan(body, jnp.float32(0), None, length=1_000_000)[0]
+
+
+def test_what_would_take_hours_is_refused_before_it_has_run_and_costs_nobody_else_anything() -> None:
+    queried, x = QueriedRun(budget=0.05), jnp.arange(500.0)
+    with queried.run:
+        step = queried.live(jax.jit(hopeless), x)
+        cheap = queried.query(lambda: step(x), "batch.x")
+        refused = queried.refused(lambda: step(x), "batch_body.singular.mean(every=1000)")
+        assert "the budget of 5.0% pays for" in refused
+        assert not cheap.ended
+        n = len(cheap.records())
+        until(lambda: (jax.block_until_ready(step(x)), len(cheap.records()) > n)[1], "a record")
+
+
+@pytest.mark.parametrize(
+    ("f", "shapes", "want"),
+    [
+        (lambda a, b: a @ b, ((8, 9), (9, 7)), 2 * 8 * 9 * 7),
+        (lambda a: a.sum(), ((8, 9),), 72),
+        (lambda a: lax.scan(lambda c, x: (c + x, None), jnp.zeros(9), a)[0], ((8, 9),), 72),
+        (lambda a: lax.fori_loop(0, 8, lambda i, a: a.at[i].set(0.0), a), ((8, 9000),), 2 * 8 * 9000),
+        (lambda a: lax.cond(a.sum() > 0, lambda: jnp.sin(jnp.sin(a)), lambda: a), ((8, 9),), 3 * 72),
+        (lambda a: jnp.linalg.svd(a, compute_uv=False), ((40, 30),), 20 * 40 * 30 * 30),
+        (jax.jit(jnp.sin), ((8, 9),), 72),
+    ],
+)
+def test_work_counts_operations(f: Any, shapes: Any, want: float) -> None:
+    found = work(jax.make_jaxpr(f)(*(jax.ShapeDtypeStruct(shape, np.float32) for shape in shapes)))
+    assert want <= found <= 1.2 * want + 12
+
+
+def test_work_of_unknown_length_is_unknown() -> None:
+    def f(n: Any) -> Any:
+        return lax.cond(n > 0, lambda: lax.fori_loop(0, n, lambda i, c: c, 0), lambda: 0)
+
+    assert math.isnan(work(jax.make_jaxpr(f)(3)))
+
+
+def test_work_without_a_query_is_that_of_the_step() -> None:
+    queried, x = QueriedRun(), jnp.ones(100)
+    with queried.run:
+        step = queried.live(jax.jit(costly), x)
+        queried.query(lambda: step(x), "batch.x")
+        (compiled,) = step._step._compiler._compiled.values()
+        assert 1 <= compiled.variant.growth < 2
