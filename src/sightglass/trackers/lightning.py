@@ -1,0 +1,87 @@
+"""A logger for Lightning: `Trainer(logger=SightglassLogger("mnist"))`, alone or beside others."""
+
+from __future__ import annotations
+
+import sys
+from argparse import Namespace
+from collections.abc import Mapping
+from typing import Any
+
+from sightglass.callbacks.callback_run import CallbackRun
+from sightglass.core.errors import MissingExtraError
+from sightglass.core.ranks import rank_and_size
+from sightglass.training.run import Run
+
+
+def _base() -> Any:
+    """Return the base class of loggers, of the one of Lightning's two packages that the program uses.
+
+    Raises:
+        MissingExtraError: Neither package is installed.
+    """
+    try:
+        if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
+            from pytorch_lightning.loggers import Logger
+        else:
+            from lightning.pytorch.loggers import Logger
+    except ModuleNotFoundError as error:
+        missing = error.name or "lightning"
+        raise MissingExtraError(missing, extra="lightning", purpose="The logger for Lightning") from None
+    return Logger
+
+
+class SightglassLogger(_base()):  # type: ignore[misc]
+    """Logs in a run what a module passes to `self.log`. To query its tensors, add the callback for Lightning.
+
+    The run begins with the first metrics, on rank 0 only.
+    """
+
+    def __init__(self, run: Run | str = "lightning", **options: object) -> None:
+        """Take a run, which stays open, or the name of one that begins with the training.
+
+        Args:
+            run: The run, or its name.
+            **options: Arguments of `sightglass.init`, if `run` is a name.
+
+        Raises:
+            TypeError: `run` is neither a run nor a name, or options are given for a run that exists.
+        """
+        super().__init__()
+        self._callback_run = CallbackRun(run, options)
+        self._name = run if isinstance(run, str) else run.name
+
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self._name
+
+    @property
+    def version(self) -> str:
+        """The id of the run; empty before it begins."""
+        return "" if self._callback_run.run is None else self._callback_run.run.id
+
+    @property
+    def experiment(self) -> Run | None:
+        """The run; `None` before it begins."""
+        return self._callback_run.run
+
+    def log_hyperparams(self, params: Mapping[str, Any] | Namespace, *rest: object, **options: object) -> None:
+        """Log hyper-parameters, as `hparams/{name}`."""
+        if _is_first_rank():
+            given = vars(params) if isinstance(params, Namespace) else dict(params)
+            shown = {k: v if isinstance(v, int | float | str) else repr(v) for k, v in given.items()}
+            if shown:
+                self._callback_run.begin().log({"hparams": shown})
+
+    def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
+        """Log metrics."""
+        if _is_first_rank():
+            self._callback_run.begin().log(dict(metrics), step=step)
+
+    def finalize(self, status: str) -> None:
+        """End the run that began with the training."""
+        self._callback_run.end()
+
+
+def _is_first_rank() -> bool:
+    return rank_and_size()[0] == 0

@@ -1,0 +1,148 @@
+"""Adopt a run of Weights & Biases: what the program logs there can be queried while it runs, and is recorded."""
+
+from __future__ import annotations
+
+import functools
+import sys
+from collections import Counter
+from collections.abc import Mapping
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.errors import StorageError
+from sightglass.core.guarded import FAILURES, LostValue, message, warn
+from sightglass.core.values import Histogram, Image, Images
+from sightglass.storage.wandb import SHARED, before_finish
+from sightglass.training.process_runs import init
+from sightglass.training.run import Run, wiring
+
+PICTURE_MODES: Final = ("L", "RGB", "RGBA")  # what an `Image` has; Pillow converts others
+
+
+def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
+    """Log in a run, too, what goes into a W&B run by `wandb.log` or its own `log`.
+
+    The steps are W&B's. Numbers, texts, arrays, histograms, pictures and Matplotlib figures are logged; W&B's other
+    types, such as tables, are left out: the first of each type warns.
+
+    Args:
+        wandb_run: The W&B run, such as `wandb.run`.
+        run: The run to log into; by default one with the W&B run's name and config, which ends with it.
+        **options: Arguments of `sightglass.init` for that run.
+
+    Returns:
+        The run. If the W&B run was adopted before, that of the first time.
+
+    Raises:
+        TypeError: This is not a W&B run, or a run is given, and options as well.
+        ValueError: The run's mirror is W&B: what comes from there would go back.
+    """
+    if not (callable(getattr(wandb_run, "log", None)) and hasattr(wandb_run, "define_metric")):
+        raise TypeError(f"Expected a W&B run, such as wandb.run after wandb.init(), got {wandb_run!r:.100}")
+    if run is not None and options:
+        raise TypeError(f"Expected no options for a run that exists, got {', '.join(options)}")
+    mirror = options.get("mirror", ()) if run is None else wiring(run).settings.mirror
+    if mirror == "wandb" or (isinstance(mirror, list | tuple) and "wandb" in mirror):
+        raise ValueError("Expected a run whose mirror is not W&B: what it adopts would go back there")
+    known: Run | None = getattr(wandb_run.log, "adopted_by", None)
+    if known is not None:
+        return known
+    if run is None:
+        name = wandb_run.name or wandb_run.id or "wandb"
+        run = init(name, **{"config": dict(wandb_run.config), **options})
+        before_finish(wandb_run, functools.partial(_close, run))
+    _follow(wandb_run, run)
+    return run
+
+
+def _follow(wandb_run: Any, run: Run) -> None:
+    """Replace the `log` of a W&B run, and the module's if it is that of this run, by one that logs in a run, too."""
+    log = wandb_run.log
+    values = _Values()
+
+    @functools.wraps(log)
+    def log_in_both(data: Mapping[str, Any], *arguments: Any, **keywords: Any) -> Any:
+        step = arguments[0] if arguments else keywords.get("step")
+        at = wandb_run.step if step is None else step
+        own = values.of_row(data)  # before W&B replaces values in nested mappings
+        result = log(data, *arguments, **keywords)
+        if own:
+            run.log(own, step=at)
+        return result
+
+    log_in_both.adopted_by = run  # type: ignore[attr-defined]
+    wandb_run.log = log_in_both
+    module: Any = sys.modules.get("wandb")
+    if module is not None and module.run is wandb_run:
+        module.log = log_in_both
+
+
+class _Values:
+    """Values for W&B as those of a run."""
+
+    def __init__(self) -> None:
+        self._n_left_out: Counter[str] = Counter()
+
+    def of_row(self, data: object) -> dict[str, Any]:
+        """Return a row as `Run.log` takes it; empty for what W&B refuses, or has from one of this package."""
+        if not isinstance(data, Mapping) or any(not isinstance(name, str) or name.startswith(SHARED) for name in data):
+            return {}
+        return {name: self.own(value) for name, value in data.items() if not self.is_left_out(value)}
+
+    def is_left_out(self, value: object) -> bool:
+        """Return whether a run has no value type for an object of W&B; warn of the first of each type."""
+        name = _wandb_type(value)
+        if not name or name in ("Histogram", "Image"):
+            return False
+        self._n_left_out[name] += 1
+        if self._n_left_out[name] == 1:
+            warn(f"A run has no value type for wandb.{name}: such values go to W&B only", stacklevel=4)
+        return True
+
+    def own(self, value: Any) -> Any:
+        """Return a value as `Run.log` takes it; what cannot be read is lost, and counted there."""
+        try:
+            match _wandb_type(value):
+                case "Histogram":
+                    return Histogram.from_counts(np.rint(value.histogram), value.bins)
+                case "Image":
+                    return Image(_pixels(value), caption=_caption(value))
+            if isinstance(value, Mapping):
+                return {name: self.own(item) for name, item in value.items() if not self.is_left_out(item)}
+            if isinstance(value, list | tuple) and value and all(_wandb_type(item) == "Image" for item in value):
+                return self._pictures(value)
+        except FAILURES as error:
+            return LostValue(message(error))
+        return value
+
+    def _pictures(self, several: list[Any] | tuple[Any, ...]) -> Any:
+        """Return pictures of one size as `Images`, others by their numbers."""
+        pixels = [_pixels(one) for one in several]
+        if len({one.shape for one in pixels}) == 1:
+            captions = tuple(map(_caption, several))
+            return Images(np.stack(pixels), captions=captions if any(captions) else ())
+        return {str(i): self.own(one) for i, one in enumerate(several)}
+
+
+def _wandb_type(value: object) -> str:
+    """Return the name of a class of W&B; empty for other values."""
+    cls = type(value)
+    return cls.__name__ if cls.__module__.partition(".")[0] == "wandb" else ""
+
+
+def _pixels(picture: Any) -> Any:
+    image = picture.image
+    return np.asarray(image if image.mode in PICTURE_MODES else image.convert("RGB"))
+
+
+def _caption(picture: Any) -> str:
+    return str(getattr(picture, "_caption", None) or "")
+
+
+def _close(run: Run) -> None:
+    """Close a run before W&B ends its own, which an exception here would prevent."""
+    try:
+        run.close()
+    except StorageError as error:
+        warn(str(error), stacklevel=2)

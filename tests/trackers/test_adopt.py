@@ -1,0 +1,102 @@
+"""Adopted W&B runs: what is logged there can be asked for, and is recorded."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.storage.wandb import WandB
+
+wandb = pytest.importorskip("wandb")
+
+
+@pytest.fixture
+def theirs(tmp_path):
+    """An active W&B run without a network."""
+    run = wandb.init(
+        project="p", name="theirs", mode="offline", dir=str(tmp_path), config={"lr": 0.1},
+        settings=wandb.Settings(silent=True),
+    )  # fmt: skip
+    yield run
+    run.finish()
+
+
+def points(run, tag):
+    return [(record.step, record.value) for record in sg.open(run.directory).series(tag)]
+
+
+def test_what_is_logged_in_wandb_is_recorded_at_its_steps_until_it_finishes(theirs, tmp_path):
+    run = sg.adopt(wandb.run, dir=tmp_path)
+    assert (run.name, run.config) == ("theirs", {"lr": 0.1})
+    assert sg.adopt(theirs) is run
+    wandb.log({"loss": 0.5, "val": {"acc": 0.1}})
+    theirs.log({"loss": 0.25}, step=10)
+    wandb.log({"loss": 0.125}, 20, commit=False)
+    theirs.finish()
+    assert run.ended
+    assert points(run, "loss") == [(0, 0.5), (10, 0.25), (20, 0.125)]
+    assert points(run, "val/acc") == [(0, 0.1)]
+
+
+def test_it_can_be_asked_for_while_it_comes(theirs, tmp_path):
+    run = sg.adopt(theirs, dir=tmp_path)
+    stream = sg.connect(run).stream(sg.on("log").map(lambda e: e.loss))
+    wandb.log({"loss": 0.5}, step=7)
+    assert [(r.step, r.value) for r in stream.wait(1, timeout_s=30)] == [(7, 0.5)]
+
+
+def test_types_of_wandb_become_those_of_a_run(theirs, tmp_path):
+    run = sg.adopt(theirs, dir=tmp_path)
+    picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    wandb.log({
+        "h": wandb.Histogram(np_histogram=([1, 2], [0.0, 1.0, 2.0])),
+        "one": wandb.Image(picture, caption="cat"),
+        "two": [wandb.Image(picture), wandb.Image(picture)],
+        "sizes": [wandb.Image(picture), wandb.Image(picture[:2])],
+        "nested": {"h": wandb.Histogram([1.0, 2.0])},
+    })  # fmt: skip
+    run.flush()
+    run.close()
+    ((_, h),) = points(run, "h")
+    assert (h.counts.tolist(), h.edges.tolist()) == ([1, 2], [0.0, 1.0, 2.0])
+    ((_, one),) = points(run, "one")
+    assert np.array_equal(one.value, picture)
+    assert one.caption == "cat"
+    ((_, two),) = points(run, "two")
+    assert two.value.shape == (2, 4, 4, 3)
+    assert {"sizes/0", "sizes/1", "nested/h"} <= {*sg.open(run.directory).tags()}
+
+
+def test_what_has_no_value_type_goes_to_wandb_only_and_warns_once(theirs, tmp_path):
+    run = sg.adopt(theirs, dir=tmp_path)
+    with pytest.warns(RuntimeWarning, match=r"^A run has no value type for wandb\.Table"):
+        wandb.log({"t": wandb.Table(columns=["a"], data=[[1]]), "loss": 0.5})
+    wandb.log({"t": wandb.Table(columns=["a"], data=[[1]]), "loss": 0.5})  # a warning would be an error
+    run.close()
+    assert [value for _, value in points(run, "loss")] == [0.5, 0.5]
+
+
+def test_a_run_that_exists_stays_open_and_what_it_sends_to_wandb_does_not_come_back(theirs, tmp_path):
+    with sg.init("mine", dir=tmp_path) as run:
+        assert sg.adopt(theirs, run) is run
+        WandB.shared(theirs).write([sg.Record(tag="figure", index=0, step=3, wall_time=0.0, value=1.0)])
+        wandb.log({"loss": 0.5}, step=0)
+        theirs.finish()
+        assert not run.ended
+        with pytest.raises(TypeError, match="no options for a run that exists"):
+            sg.adopt(theirs, run, dir=tmp_path)
+    assert sg.open(run.directory).tags() == ["loss"]
+    assert points(run, "loss") == [(0, 0.5)]
+
+
+def test_a_run_whose_mirror_is_wandb_cannot_adopt(theirs, tmp_path):
+    with sg.init("mine", dir=tmp_path, mirror=["wandb"]) as run, pytest.raises(ValueError, match="would go back"):
+        sg.adopt(theirs, run)
+    with pytest.raises(ValueError, match="would go back"):
+        sg.adopt(theirs, mirror="wandb")
+
+
+def test_what_is_not_a_wandb_run_is_refused():
+    with pytest.raises(TypeError, match=r"^Expected a W&B run, such as wandb.run after wandb.init\(\), got None$"):
+        sg.adopt(None)

@@ -1,0 +1,145 @@
+"""Mirrors: what a run records goes to other trackers, too."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import threading
+
+import numpy as np
+import pytest
+from tests.storage.wandb_files import environment, read_all
+
+import sightglass as sg
+from sightglass.core.errors import StorageError
+from sightglass.storage.run_file import EVENT_FILES
+
+
+class Sink:
+    """Keeps what it gets; waits before each write until it may."""
+
+    def __init__(self, failure: Exception | None = None) -> None:
+        self.records: list[sg.Record] = []
+        self.calls: list[str] = []
+        self.may_write = threading.Event()
+        self.may_write.set()
+        self._failure = failure
+
+    def write(self, records):
+        self.may_write.wait(60)
+        if self._failure is not None:
+            raise self._failure
+        self.records += records
+
+    def flush(self, timeout_s):
+        self.calls.append("flush")
+
+    def close(self, timeout_s):
+        self.calls.append("close")
+
+
+def test_a_sink_gets_what_is_logged_and_what_recorded_queries_yield(tmp_path):
+    sink = Sink()
+    with sg.init("m", dir=tmp_path, record=["batch.loss"], mirror=sink) as run:
+        run.observe("batch", step=5, loss=0.5)
+        run.log({"val": {"loss": 0.25}, "note": sg.Text("hi")}, step=3, epoch=1)
+        run.flush()
+        assert sink.calls == ["flush"]
+        got = {(r.tag, r.step, r.value, *r.steps.items()) for r in sink.records}
+        assert got == {("batch.loss", 5, 0.5), ("val/loss", 3, 0.25, ("epoch", 1)), ("note", 3, "hi", ("epoch", 1))}
+        assert {r.run for r in sink.records} == {"m"}
+    assert sink.calls[-1] == "close"
+    assert sg.open(run.directory).series("val/loss")[0].value == 0.25
+
+
+def test_a_mirror_gets_values_as_they_were_logged(tmp_path):
+    sink = Sink()
+    sink.may_write.clear()
+    weights = np.zeros(3)
+    with sg.init("m", dir=tmp_path, mirror=[sink]) as run:
+        run.log({"w": weights, "h": sg.Histogram(weights, bins=1)}, step=0)
+        weights += 1.0
+        sink.may_write.set()
+    values = {r.tag: r.value for r in sink.records}
+    assert values["w"].tolist() == [0.0, 0.0, 0.0]
+    assert values["h"].edges[0] <= 0.0 <= values["h"].edges[-1] < 1.0
+
+
+@pytest.mark.filterwarnings("ignore:mirror Sink")
+def test_a_sink_that_fails_is_reported_and_costs_the_run_nothing_else(tmp_path):
+    sink = Sink(OSError("the disk is gone"))
+    run = sg.init("m", dir=tmp_path, mirror=sink)
+    run.log({"loss": 0.5}, step=0)
+    with pytest.raises(StorageError, match=r"^mirror Sink: .* could be written, 1 lost: OSError: the disk is gone$"):
+        run.close()
+    assert sink.calls[-1] == "close"
+    assert [r.value for r in sg.open(run.directory).series("loss")] == [0.5]
+
+
+def test_event_files_are_in_the_run_directory_and_are_not_a_run(tmp_path):
+    with sg.init("m", dir=tmp_path, mirror="tensorboard") as run:
+        run.log({"loss": 0.5, "digits": sg.Images(np.zeros((2, 4, 4)))}, step=7)
+        run.log({"loss": 0.25}, step=3)
+    events = sg.open(run.directory / EVENT_FILES)
+    assert [(r.step, r.value) for r in events.series("loss")] == [(7, 0.5), (3, 0.25)]
+    assert "digits" in events.tags()
+    assert list(sg.open(tmp_path)) == [run.directory.name]
+
+
+@pytest.mark.parametrize(
+    ("mirror", "error", "message"),
+    [
+        ("tensorbord", ValueError, "^Expected mirror='tensorboard', 'wandb' or a sink, got 'tensorbord'$"),
+        ([3], TypeError, "^Expected a sink with write, flush and close as mirror, got 3$"),
+    ],
+)
+def test_another_mirror_is_refused(tmp_path, mirror, error, message):
+    with pytest.raises(error, match=message):
+        sg.init("m", dir=tmp_path, mirror=mirror)
+
+
+def test_a_disabled_run_has_no_mirror(tmp_path):
+    sink = Sink()
+    with sg.init("m", dir=tmp_path, mirror=sink, mode="disabled") as run:
+        run.log({"loss": 0.5})
+    assert (sink.records, sink.calls) == ([], [])
+
+
+WANDB = """
+import os, sys
+os.environ["WANDB_SILENT"] = "true"
+import numpy as np, wandb, sightglass as sg
+options = dict(mode="offline", dir=sys.argv[1], project="p")
+os.environ |= {"WANDB_MODE": "offline", "WANDB_DIR": sys.argv[1]}
+shared = sys.argv[2] == "shared"
+theirs = wandb.init(name="theirs", **options) if shared else None
+run = sg.init("job", dir=sys.argv[1], config={"lr": 0.1}, record=["batch.loss"], mirror="wandb")
+for step in (10, 20):
+    run.observe("batch", step=step, loss=1 / step)
+    run.log({"val": step / 10, "digits": sg.Images(np.zeros((2, 4, 4)))}, step=step)
+run.log({"val": 0.5}, step=5)
+if sys.argv[3] == "close":
+    run.close()
+"""
+
+
+@pytest.mark.parametrize("end", ["close", "exit"])
+@pytest.mark.parametrize("whose", ["shared", "own"])
+def test_wandb_gets_late_steps_and_pictures_in_its_own_run_or_the_active_one(tmp_path, whose, end):
+    pytest.importorskip("wandb")
+    told = subprocess.run(
+        [sys.executable, "-W", "error", "-c", WANDB, str(tmp_path), whose, end],
+        check=False,
+        env=environment(),
+        capture_output=True,
+        text=True,
+    )
+    assert told.returncode == 0, told.stderr
+    assert told.stderr == ""
+    (found,) = read_all(tmp_path)
+    step = "sightglass/step" if whose == "shared" else "step"
+    rows = [(row[step], row["val"]) for row in found.rows if "val" in row]
+    assert rows == [(10, 1.0), (20, 2.0), (5, 0.5)]
+    assert [row[step] for row in found.rows if "batch.loss" in row] == [10, 20]
+    assert found.axes["val"] == step
+    assert sum(any(name.startswith("digits") for name in row) for row in found.rows) == 2
