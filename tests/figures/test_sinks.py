@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 import subprocess
 import sys
 
@@ -271,13 +270,11 @@ for step in range(5):
 @pytest.mark.slow
 def test_without_any_end_wandb_gets_every_figure_when_the_process_exits(plots, tmp_path):
     pytest.importorskip("wandb")
-    from tests.storage.wandb_files import read_all
+    from tests.storage.wandb_files import environment, read_all
 
-    environment = {**os.environ, "PYTHONPATH": str(tmp_path)}
-    environment.pop("WANDB_SERVICE", None)  # of this process, where the run would live on
     done = subprocess.run(
-        [sys.executable, "-W", "error", "-c", AT_EXIT], cwd=tmp_path, env=environment, capture_output=True, text=True,
-        timeout=120, check=False,
+        [sys.executable, "-W", "error", "-c", AT_EXIT], cwd=tmp_path, timeout=120, check=False,
+        env={**environment(), "PYTHONPATH": str(tmp_path)}, capture_output=True, text=True,
     )  # fmt: skip
     assert (done.returncode, done.stderr) == (0, "")
     (read,) = read_all(tmp_path)

@@ -69,7 +69,7 @@ class Desk:
     def values(self, answer: Subscription) -> list[Any]:
         """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
         self.telemetry.flush(10.0)
-        deadline_s = time.monotonic() + 10.0
+        deadline_s = time.monotonic() + 60.0
         while len(values := self._values(answer)) < answer.rows.n_made:
             assert time.monotonic() < deadline_s, f"{len(values)} of {answer.rows.n_made} rows"
         return list(values.values())

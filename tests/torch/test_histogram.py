@@ -9,7 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.values import Histogram
-from sightglass.query.functions import FUNCTIONS
+from sightglass.query.functions import FUNCTIONS, histograms
+from sightglass.query.functions.histograms import MIN_LANED, PIECE
 
 histogram = FUNCTIONS["histogram"].call
 
@@ -48,3 +49,13 @@ def test_others_are_counted_by_numpy(x):
 def test_views_and_graphs():
     x = torch.randn(6, 8, requires_grad=True)
     assert histogram(x[:, ::2].T, 5) == histogram(x.detach()[:, ::2].contiguous(), 5)
+
+
+@pytest.mark.parametrize("bins", [1, 2, 64, 84, 85, 127, 128, 255, 256])
+def test_neighbours_that_count_in_turns_are_all_counted(monkeypatch, bins):
+    x = torch.relu(torch.randn(PIECE + MIN_LANED + 1, generator=torch.Generator().manual_seed(0)))
+    got = histogram(x, bins)
+    monkeypatch.setattr(histograms, "MIN_LANED", len(x) + 1)
+    assert got == histogram(x, bins)
+    assert got.counts[0] >= int((x == 0).sum())
+    assert got.total == len(x)

@@ -46,6 +46,15 @@ def test_one_slow_evaluation_is_not_the_cost():
         assert meter.cost_s == cost_s
 
 
+def test_a_part_that_has_taken_its_limit_is_not_computed_further():
+    (meter,) = meters(0.0)
+    meter.restart()
+    meter.look("grads")
+    meter.spent_s = 0.019
+    with pytest.raises(PriceError, match="stopped after 19 ms in grads"):
+        meter.look("grads")
+
+
 def test_only_the_work_on_the_part_counts():
     meter = PartMeter()
     meter.restart()

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 import torch
+from bench.ranks import CALLS, asked, n_right
 
 import sightglass.torch as sgt
 
@@ -42,6 +43,16 @@ def test_two_ranks_look_and_act():
     assert said[0]["at"] == said[1]["at"]  # the same event
     assert said[0]["norm"] == pytest.approx(said[1]["norm"])  # reduced over the ranks
     assert said[0]["mean"] != said[1]["mean"]  # each its own
+
+
+@pytest.mark.slow
+def test_a_client_asks_the_ranks_of_a_gloo_group_as_one():
+    n_ranks, n_windows = 3, 20
+    found = asked(n_ranks, n_windows, gloo=True)
+    assert {name: n_right(name, records, n_ranks, n_windows) for name, records in found.items()} == dict.fromkeys(
+        CALLS, n_windows
+    )
+    assert [record.missing for records in found.values() for record in records] == [()] * n_windows * len(CALLS)
 
 
 def test_agree_needs_a_process_group():

@@ -7,6 +7,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from sightglass.training.budget import CHEAP_S, CREDIT_S, DEBT_FOR_S, FLOOR_HZ, Account, Load, thinned
+from sightglass.training.cost import Cost
 
 from .conftest import Bench, FakeClock
 
@@ -18,6 +19,18 @@ FREE = 2**30
 ANY = {"max_event_s": 100.0}  # here, the budget alone decides
 EVENT_S = 0.0005  # two thousand events a second
 modelled = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+
+
+def test_short_evaluations_of_what_was_computed_ahead_read_no_files():
+    clock = FakeClock()
+    clock.queued = lambda: pytest.fail("read a file of the system")
+    cost = Cost(clock)
+    for n in range(1, 40):
+        cost.ahead(0.005, 0.005)
+        cost.begin()
+        clock.work(0.0001)
+        cost.end(n)
+    assert cost.cost_s == pytest.approx(0.0051)
 
 
 @given(shares, budgets)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import asyncio
+import itertools
 import queue
 import threading
 
@@ -14,6 +16,7 @@ from sightglass.core.errors import CommandError
 from sightglass.training import commands
 from sightglass.training.commands import MAX_PENDING, Command, CommandQueue, agreed
 from sightglass.training.controls import Action, Control
+from sightglass.training.event_threads import SILENT_S
 
 
 def command(kind, name="", value=None, *, id=1, client="c", **options):
@@ -135,7 +138,7 @@ class Paused:
             self.b.telemetry.commands.on_result = self.results.put
             self.b.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
             self.begun.set()
-            self.go.wait(10)
+            self.go.wait(60)
             for _ in range(n_events):
                 if self.b.telemetry.commands.queue.stopping:
                     break
@@ -143,17 +146,17 @@ class Paused:
 
         self.thread = threading.Thread(target=train)
         self.thread.start()
-        assert self.begun.wait(10)
+        assert self.begun.wait(60)
 
     def start(self):
         self.go.set()
 
     def add(self, *args, **options):
         self.b.telemetry.commands.add(command(*args, **options))
-        return self.results.get(timeout=10)
+        return self.results.get(timeout=60)
 
     def ended(self) -> bool:
-        self.thread.join(10)
+        self.thread.join(60)
         return not self.thread.is_alive()
 
 
@@ -162,7 +165,7 @@ def paused(bench):
     training = Paused(bench, 3)
     training.b.telemetry.commands.add(command("pause", client="owner"))
     training.start()
-    assert training.results.get(timeout=10).command.kind == "pause"
+    assert training.results.get(timeout=60).command.kind == "pause"
     yield training
     training.b.telemetry.close()
     assert training.ended()
@@ -189,7 +192,7 @@ def test_a_pause_ends_with_its_owner(paused):
     paused.add("set", "lr", 0.2)
     assert paused.b.telemetry.commands.queue.paused_by is not None
     paused.b.telemetry.commands.release("owner")
-    assert paused.results.get(timeout=10).command.kind == "resume"
+    assert paused.results.get(timeout=60).command.kind == "resume"
     assert paused.ended()
 
 
@@ -226,7 +229,7 @@ class Broadcast:
                 for one in self._queues[1:]:
                     one.put(data)
                 return data
-            return self._queues[rank].get(timeout=10)
+            return self._queues[rank].get(timeout=60)
 
         return agree
 
@@ -240,30 +243,30 @@ def test_ranks_apply_the_same_commands_at_the_same_event(bench):
         b = made[rank] = bench(agree=broadcast.of(rank), leads=rank == 0)
         b.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
         b.telemetry.commands.queue.actions["take"] = Action("take", lambda *values: received[rank].extend(values))
-        ready.wait(10)
-        ready.wait(10)
+        ready.wait(60)
+        ready.wait(60)
         index = 0
-        while not b.telemetry.commands.queue.stopping and index < 100_000:
+        while not b.telemetry.commands.queue.stopping and index < 100_000_000:
             b.observe("batch")
             index += 1
 
     threads = [threading.Thread(target=train, args=(rank,)) for rank in range(2)]
     for thread in threads:
         thread.start()
-    ready.wait(10)
+    ready.wait(60)
     results = queue.Queue()
     lead = made[0].telemetry.commands
     lead.on_result = results.put
-    ready.wait(10)
+    ready.wait(60)
     lead.add(command("set", "lr", 0.5, id=1))
     lead.add(command("call", "take", [np.arange(3), 1 + 2j, (1, 2)], id=2))
     lead.add(command("pause", client="owner", id=3))
-    assert [results.get(timeout=10).command.id for _ in range(3)] == [1, 2, 3]
+    assert [results.get(timeout=60).command.id for _ in range(3)] == [1, 2, 3]
     lead.release("owner")
-    assert results.get(timeout=10).command.kind == "resume"
+    assert results.get(timeout=60).command.kind == "resume"
     lead.add(command("stop", id=4))
     for thread in threads:
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
     histories = [[(d.command.kind, d.index) for d in made[rank].telemetry.commands.queue.history] for rank in range(2)]
     assert histories[0] == histories[1]
@@ -329,3 +332,258 @@ def test_a_result_is_a_copy_of_what_the_action_returned():
     assert apply(queue, 5) == list(range(5))
     endless[0] = 2
     assert queue.history[0].result == [1, "unreadable: it contains itself"]
+
+
+# Threads
+
+
+def elsewhere(b, *events: str) -> None:
+    """Announce events on a thread of its own, named "worker"."""
+    thread = threading.Thread(target=lambda: [b.observe(event) for event in events], name="worker")
+    thread.start()
+    thread.join(60)
+    assert not thread.is_alive()
+
+
+def test_what_is_declared_for_any_thread_is_applied_at_its_next_event(held):
+    b, results = held
+    called_on = []
+    commands_ = b.telemetry.commands
+    commands_.queue.controls["limit"] = Control("limit", 1, thread="any")
+    commands_.queue.actions["where"] = Action(
+        "where", lambda: called_on.append(threading.current_thread().name), thread="any"
+    )
+    commands_.add(command("set", "limit", 5, id=1))
+    commands_.add(command("set", "lr", 0.5, id=2))
+    commands_.add(command("call", "where", [], id=3, at="epoch"))
+    commands_.add(command("stop", id=4))
+    elsewhere(b, "batch", "epoch", "batch")
+    assert [(d.command.id, d.event, d.error) for d in results] == [(1, "batch", ""), (4, "batch", ""), (3, "epoch", "")]
+    assert (called_on, commands_.queue.stopping) == (["worker"], True)
+    b.observe("batch")
+    assert [d.command.id for d in results][3:] == [2]
+    elsewhere(b, "batch")
+    assert "batch" in b.telemetry.subscriptions.idle  # nothing waits: events cost nothing again
+
+
+def test_the_own_thread_applies_what_any_thread_may(held):
+    b, results = held
+    b.telemetry.commands.queue.controls["limit"] = Control("limit", 1, thread="any")
+    b.telemetry.commands.add(command("set", "limit", 5))
+    b.observe("batch")
+    assert [(d.old, d.result) for d in results] == [(1, 5)]
+
+
+def test_threads_that_announce_at_once_apply_each_command_once(held):
+    b, results = held
+    n_threads, n_commands = 4, 200
+    counter = itertools.count()
+    queue_ = b.telemetry.commands.queue
+    queue_.actions["count"] = Action("count", counter.__next__, thread="any")
+    queue_.controls["limit"] = Control("limit", -1, thread="any")
+    over, begin = threading.Event(), threading.Barrier(n_threads + 1)
+
+    def announce() -> None:
+        begin.wait(60)
+        while not over.is_set():
+            b.observe("request")
+
+    threads = [threading.Thread(target=announce) for _ in range(n_threads)]
+    for thread in threads:
+        thread.start()
+    begin.wait(60)
+    for number in range(n_commands):
+        b.telemetry.commands.add(command("call", "count", [], id=2 * number))
+        b.telemetry.commands.add(command("set", "limit", number, id=2 * number + 1))
+    while queue_.pending:
+        b.clock.pass_(0.0)
+    over.set()
+    for thread in threads:
+        thread.join(60)
+        assert not thread.is_alive()
+    assert sorted(d.command.id for d in results) == list(range(2 * n_commands))
+    assert next(counter) == n_commands
+    sets = [(d.old, d.result) for d in results if d.command.kind == "set"]
+    assert sorted(old for old, _ in sets) == sorted({-1, *range(n_commands)} - {queue_.controls["limit"].value})
+    assert len(queue_.history) == 2 * n_commands
+
+
+def test_a_thread_that_stops_the_run_lets_a_paused_one_go(paused):
+    paused.b.telemetry.commands.add(command("stop"))
+    elsewhere(paused.b, "other")
+    assert paused.results.get(timeout=60).command.kind == "stop"
+    assert paused.ended()
+
+
+def test_ranks_apply_nothing_on_other_threads(bench):
+    b = bench(agree=lambda data: data)
+    b.telemetry.commands.queue.controls["limit"] = Control("limit", 1, thread="any")
+    b.telemetry.commands.add(command("set", "limit", 5))
+    b.telemetry.commands.add(command("stop"))
+    elsewhere(b, "batch")
+    assert (len(b.telemetry.commands.queue.pending), b.telemetry.commands.queue.stopping) == (2, False)
+    b.observe("batch")
+    assert b.telemetry.commands.queue.controls["limit"].value == 5
+
+
+@pytest.mark.parametrize("make", [lambda t: Control("x", 1, thread=t), lambda t: Action("x", print, thread=t)])
+def test_an_unknown_thread_is_refused(make):
+    with pytest.raises(ValueError, match=r"^Expected thread='init' or thread='any', got 'main'$"):
+        make("main")
+
+
+# apply
+
+
+def test_apply_applies_what_waits_on_this_thread(held):
+    b, results = held
+    b.telemetry.commands.apply(None)
+    b.telemetry.commands.add(command("set", "lr", 0.5, id=1))
+    b.telemetry.commands.add(command("set", "lr", 0.2, id=2, at="epoch"))
+    thread = threading.Thread(target=lambda: b.telemetry.commands.apply(7))
+    thread.start()
+    thread.join(60)
+    assert [(d.command.id, d.event, d.index, d.step, d.result) for d in results] == [(1, "apply", 0, 7, 0.5)]
+    b.telemetry.commands.add(command("call", "double", [2], id=3, at="apply"))
+    b.telemetry.commands.apply(None)
+    assert [(d.command.id, d.event, d.index, d.step) for d in results][1:] == [(3, "apply", 1, 1)]
+    assert [d.id for d in b.telemetry.commands.queue.pending] == [2]
+
+
+def test_ranks_apply_on_the_thread_of_the_run_only(bench):
+    b = bench(agree=lambda data: data)
+    b.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
+    b.telemetry.commands.add(command("set", "lr", 0.5))
+    failures = []
+
+    def apply() -> None:
+        try:
+            b.telemetry.commands.apply(None)
+        except RuntimeError as error:
+            failures.append(str(error))
+
+    thread = threading.Thread(target=apply)
+    thread.start()
+    thread.join(60)
+    assert failures == ["Expected apply() on the thread that called init: all ranks apply commands together"]
+    b.telemetry.commands.apply(None)
+    assert b.telemetry.commands.queue.controls["lr"].value == 0.5
+    with pytest.raises(RuntimeError, match=r"^Expected apply\(\) with ranks=…: the event loops of several processes "):
+        asyncio.run(b.telemetry.commands.apply_async(None, sleep=asyncio.sleep))
+
+
+async def slowly(value: int) -> int:
+    await asyncio.sleep(0)
+    return 2 * value
+
+
+def test_async_actions_are_awaited_by_apply_async_alone(held):
+    b, results = held
+    b.telemetry.commands.queue.actions["slowly"] = Action("slowly", slowly)
+    b.telemetry.commands.queue.actions["hidden"] = Action("hidden", lambda: slowly(1))
+    b.telemetry.commands.add(command("call", "slowly", [21], id=1))
+    b.telemetry.commands.add(command("set", "lr", 0.5, id=2))
+    b.telemetry.commands.add(command("call", "hidden", [], id=3))
+    b.observe("batch")
+    b.telemetry.commands.apply(None)
+    assert [d.command.id for d in results] == [2, 3]
+    assert results[1].error == "call 'hidden' returned a coroutine. Declare an `async def` function"
+    b.telemetry.commands.add(command("call", "hidden", [], id=4))
+    asyncio.run(b.telemetry.commands.apply_async(5, sleep=asyncio.sleep))
+    assert [(d.command.id, d.result, d.step, d.error) for d in results][2:] == [(1, 42, 5, ""), (4, 2, 5, "")]
+
+
+def test_apply_async_waits_while_the_run_is_paused_and_others_continue(held):
+    b, results = held
+    b.telemetry.commands.queue.actions["slowly"] = Action("slowly", slowly)
+    slept = []
+
+    async def sleep(seconds: float) -> None:
+        slept.append(seconds)
+        if len(slept) == 1:
+            b.telemetry.commands.add(command("call", "slowly", [1], id=2))
+        elif len(slept) == 2:
+            b.telemetry.commands.add(command("resume", id=3))
+        assert len(slept) < 5
+
+    b.telemetry.commands.add(command("pause", id=1))
+    asyncio.run(b.telemetry.commands.apply_async(None, sleep=sleep))
+    assert ([d.command.id for d in results], len(slept)) == ([1, 2, 3], 2)
+
+
+def test_a_cancelled_task_leaves_what_it_has_not_begun(held):
+    b, results = held
+    b.telemetry.commands.queue.actions["hang"] = Action("hang", lambda: asyncio.Event().wait())
+
+    async def main() -> None:
+        b.telemetry.commands.add(command("call", "hang", [], id=1))
+        b.telemetry.commands.add(command("set", "lr", 0.5, id=2))
+        task = asyncio.create_task(b.telemetry.commands.apply_async(None, sleep=asyncio.sleep))
+        while b.telemetry.commands.queue.pending[0].id == 1:
+            await asyncio.sleep(0)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+
+    asyncio.run(main())
+    assert [(d.command.id, d.error) for d in results] == [(1, "call 'hang' was cancelled")]
+    b.observe("batch")
+    assert results[1].result == 0.5
+
+
+# Commands that wait in vain
+
+
+def test_who_asks_is_told_if_all_events_come_from_other_threads(held):
+    b, _ = held
+    commands_ = b.telemetry.commands
+    set_lr, stop = command("set", "lr", 0.5), command("stop")
+    assert commands_.stuck(set_lr, b.clock.monotonic()) == ""  # no event at all: the program may just begin
+    elsewhere(b, "request")
+    assert commands_.stuck(set_lr, b.clock.monotonic()) == (
+        "No event of the thread that called init so far: 'request' comes from thread 'worker'. In the program, declare "
+        "the control 'lr' with thread='any', or call run.apply() where commands may be applied"
+    )
+    assert commands_.stuck(command("pause"), b.clock.monotonic()) == (
+        "No event of the thread that called init so far: 'request' comes from thread 'worker'. In the program, "
+        "call run.apply() where commands may be applied"
+    )
+    assert commands_.stuck(stop, b.clock.monotonic()) == ""
+    b.observe("batch")
+    assert commands_.stuck(set_lr, b.clock.monotonic()) == ""
+    assert commands_.stuck(command("set", "lr", 0.5, at="request"), b.clock.monotonic()).startswith(
+        "No event 'request' of the thread that called init so far: 'request' comes from thread 'worker'. "
+    )
+    assert commands_.stuck(command("set", "lr", 0.5, at="batch"), b.clock.monotonic()) == ""
+
+
+def test_who_asks_is_told_when_the_own_thread_has_fallen_silent(held):
+    b, _ = held
+    b.observe("batch")
+    commands_, set_lr = b.telemetry.commands, command("set", "lr", 0.5)
+    since_s = b.clock.monotonic()
+    commands_.add(set_lr)
+    b.clock.pass_(SILENT_S)
+    assert commands_.stuck(set_lr, since_s) == ""  # nothing happens anywhere: a long step
+    elsewhere(b, "request")
+    assert commands_.stuck(set_lr, since_s).startswith("No event of the thread that called init for 10 s: 'request' ")
+    b.telemetry.commands.apply(None)
+    assert commands_.stuck(set_lr, since_s) == ""
+
+
+def test_a_program_that_applies_by_itself_is_not_thought_silent(held):
+    b, _ = held
+    elsewhere(b, "request")
+    b.telemetry.commands.apply(None)
+    assert b.telemetry.commands.stuck(command("set", "lr", 0.5), b.clock.monotonic()) == ""
+
+
+def test_an_async_action_waits_in_vain_until_the_program_awaits(held):
+    b, _ = held
+    b.telemetry.commands.queue.actions["slowly"] = Action("slowly", slowly)
+    call = command("call", "slowly", [1])
+    assert b.telemetry.commands.stuck(call, 0.0) == (
+        "Action 'slowly' is an async function, and the program has not awaited run.apply_async() so far"
+    )
+    asyncio.run(b.telemetry.commands.apply_async(None, sleep=asyncio.sleep))
+    assert b.telemetry.commands.stuck(call, 0.0) == ""

@@ -37,7 +37,7 @@ class Buffer:
 
     def __array__(self, dtype=None, copy=None):
         self.device_.readers.append(threading.current_thread().name)
-        assert self.device_.gate.wait(10)
+        assert self.device_.gate.wait(60)
         if self.error is not None:
             raise self.error
         return self.value

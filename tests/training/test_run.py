@@ -142,7 +142,7 @@ def test_a_run_works_without_a_registry(begin, monkeypatch):
     with sg.connect(run) as client:
         stream = client.stream("batch.loss")
         run.observe("batch", loss=1.0)
-        assert [r.value for r in stream.wait(1, timeout_s=10)] == [1.0]
+        assert [r.value for r in stream.wait(1, timeout_s=30)] == [1.0]
 
 
 def test_a_config_of_any_kind_is_shown(begin):
@@ -219,7 +219,7 @@ def test_a_snapshot_works_after_an_event_was_seen_without_it(begin):
     run.observe("init", x=2, snapshot=True)
     run.observe("init", x=3, snapshot=True)
     with sg.connect(run) as client:
-        assert client.stream("init.x").wait(1, timeout_s=0.5)[0].value == 3
+        assert client.stream("init.x").wait(1, timeout_s=30)[0].value == 3
 
 
 def late_values(run, values):
@@ -228,7 +228,7 @@ def late_values(run, values):
         stream = early.stream("batch.x")
         for x in values:
             run.observe("batch", x=x)
-        stream.wait(len(values), timeout_s=10)
+        stream.wait(len(values), timeout_s=30)
         copy = late.stream("batch.x")
         run.observe("batch", x=-1)
         run.close()
@@ -250,11 +250,41 @@ def test_options_are_checked(begin):
         sg.Limits(max_backlog_bytes=-1)
     with pytest.raises(TypeError, match=r"^Expected an int as max_backlog_records, got float 0.5$"):
         sg.Limits(max_backlog_records=0.5)
-    with pytest.raises(TypeError, match=r"^Expected a function as agree, got NoneType None$"):
-        sg.Ranks(agree=None)
+    with pytest.raises(TypeError, match=r"^Expected a function as agree, got int 3$"):
+        sg.Ranks(agree=3)
     with pytest.raises(TypeError, match=r"^Expected a path as into, got int 3$"):
         sg.Files(into=3)
     with pytest.raises(TypeError, match=r"^Expected sg.Ranks\(…\) or None, got type <class 'bytes'>$"):
         begin(ranks=bytes)
     with pytest.raises(TypeError, match=r"^Expected a list of queries to record, got text: record=\['batch.loss'\]$"):
         begin(record="batch.loss")
+
+
+@pytest.mark.parametrize(
+    ("misuse", "error", "message"),
+    [
+        (lambda run: run.observe(""), ValueError, "Expected the name of an event such as 'batch', got ''"),
+        (lambda run: run.observe({"x": 1}), TypeError, "Expected the name of an event as text, got dict {'x': 1}"),
+        (
+            lambda run: run.log("loss", 3.0), TypeError,
+            "Expected a mapping of names to values, such as log({'loss': 0.5}), got log('loss', 3.0)",
+        ),
+        (
+            lambda run: run.log("loss"), TypeError,
+            "Expected a mapping of names to values, such as log({'loss': 0.5}), got log('loss')",
+        ),
+        (
+            lambda run: run.log({"loss": 1}, 5), TypeError,
+            "Expected step=… as a keyword of log, got 5 behind the data",
+        ),
+        (lambda run: run.finish(), AttributeError, "A run has no attribute 'finish'. Did you mean close()?"),
+        (lambda run: run.event, AttributeError, "A run has no attribute 'event'. Did you mean observe(…)?"),
+        (lambda run: run.nothing, AttributeError, "'Run' object has no attribute 'nothing'"),
+    ],
+)  # fmt: skip
+def test_what_other_libraries_call_it_is_answered_with_its_name_here(begin, misuse, error, message):
+    run = begin()
+    with pytest.raises(error) as caught:
+        misuse(run)
+    assert str(caught.value) == message
+    assert not hasattr(run, "__array__")

@@ -64,8 +64,8 @@ def test_values_cost_only_themselves(box: Box, another: Box) -> None:
         run.observe("once", snapshot=True, bad=value, other=other, ok=7)
         run.observe("stepped", ok=5, step=other)
         run.observe("stepped", snapshot=True, ok=5, step=value)
-        assert [record.value for record in good.wait(5, timeout_s=10)] == [*range(5)]
-        assert client.stream("once.ok").wait(1, timeout_s=10)[0].value == 7
+        assert [record.value for record in good.wait(5, timeout_s=30)] == [*range(5)]
+        assert client.stream("once.ok").wait(1, timeout_s=30)[0].value == 7
         for query in ("once.bad", "once.other", "once.bad.a", "keys(once.other)"):
             with contextlib.suppress(TimeoutError, SightglassError):
                 client.stream(query).wait(1, timeout_s=0.05)
@@ -157,9 +157,9 @@ def test_a_query_of_an_unreadable_value_ends_with_a_reason(value: Any) -> None:
         bad, good = client.stream("batch.bad"), client.stream("batch.ok")
         for step in range(5):
             run.observe("batch", bad=value, ok=step)
-        assert [record.value for record in good.wait(5, timeout_s=10)] == [*range(5)]
+        assert [record.value for record in good.wait(5, timeout_s=30)] == [*range(5)]
         with pytest.raises(SightglassError, match=r"read|levels of nesting|contains itself|closed file"):
-            bad.wait(1, timeout_s=10)
+            bad.wait(1, timeout_s=30)
         check_workers(run, client)
 
 
@@ -167,14 +167,14 @@ def test_a_container_with_another_constructor_is_a_value() -> None:
     with watched() as (run, client):
         stream = client.stream("batch.pair")
         run.observe("batch", pair=Pair(1, 2))
-        assert stream.wait(1, timeout_s=10)[0].value == (1, 2)
+        assert stream.wait(1, timeout_s=30)[0].value == (1, 2)
 
 
 def test_an_item_of_a_list_that_contains_itself_is_read() -> None:
     with watched() as (run, client):
         stream = client.stream("batch.x[0]")
         run.observe("batch", x=cycle(list))
-        assert stream.wait(1, timeout_s=10)[0].value == 1
+        assert stream.wait(1, timeout_s=30)[0].value == 1
 
 
 def test_a_snapshot_keeps_what_it_can_and_counts_the_rest() -> None:
@@ -190,12 +190,12 @@ def test_a_snapshot_keeps_what_it_can_and_counts_the_rest() -> None:
         ]
         assert {warning.filename for warning in caught} == {__file__}
         found = {
-            query: client.stream(f"once.{query}").wait(1, timeout_s=10)[0].value
+            query: client.stream(f"once.{query}").wait(1, timeout_s=30)[0].value
             for query in ("ok", "pair", "short", "plan.a")
         }
         assert found == {"ok": 1, "pair": (1, 2), "short": [1], "plan.a": 1}
         with pytest.raises(SightglassError, match="'mute' was not kept: RuntimeError: no repr"):
-            client.stream("once.mute").wait(1, timeout_s=10)
+            client.stream("once.mute").wait(1, timeout_s=30)
         assert client.describe().events["once"].n_lost == 6
         assert "event 'once', 2 so far, with a snapshot without 6 values that could not be copied" in str(
             client.describe()
@@ -234,7 +234,7 @@ def test_values_that_cannot_be_logged_are_dropped_named_and_counted() -> None:
 @pytest.mark.parametrize("data", [5, [1], None, "text"])
 def test_misuse_of_log_raises_at_the_call(data: Any) -> None:
     with watched() as (run, _):
-        with pytest.raises(TypeError, match=r"^Expected a mapping of names to values, got "):
+        with pytest.raises(TypeError, match=r"^Expected a mapping of names to values, "):
             run.log(data)
         with pytest.raises(TypeError, match=r"^Expected names of logged values as text, got int 1$"):
             run.log({"a": {1: 2}})  # type: ignore[dict-item]

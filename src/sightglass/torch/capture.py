@@ -70,7 +70,7 @@ class Work:
             return
         try:
             if self.statistic is not None and self.statistic.takes(values):
-                self.meter.check(self.part.kind)
+                self.meter.look(self.part.kind)
                 compute = self.statistic.number if self.is_answer else self.statistic.of
                 for name, value in tensors:
                     self.found[name] = compute(value)

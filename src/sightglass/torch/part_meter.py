@@ -9,7 +9,7 @@ import math
 import time
 from typing import Final
 
-from sightglass.query.meter import MAX_BYTES, Meter
+from sightglass.query.meter import MAX_BYTES, NEARLY, Meter
 from sightglass.training.turns import PATIENCE
 
 NEVER: Final = math.inf
@@ -35,6 +35,8 @@ class PartMeter(Meter):
         self._resumed_s = NEVER
 
     def _elapsed_s(self) -> float:
+        if self._resumed_s == NEVER:
+            return self.spent_s
         return self.spent_s + max(0.0, time.thread_time() - self._resumed_s)
 
     def resume(self, cpu_s: float) -> None:
@@ -45,6 +47,15 @@ class PartMeter(Meter):
         """Stop to count."""
         self.spent_s += cpu_s - self._resumed_s
         self._resumed_s = NEVER
+
+    def look(self, what: str) -> None:
+        """Check the limit as `check` does, right after `resume`: the clock, which takes a microsecond, was read there.
+
+        Raises:
+            PriceError: The part has taken more than its limit.
+        """
+        if self.spent_s > NEARLY * self.limit_s:
+            self.check(what)
 
     def restart(self) -> None:
         """Count for the next event."""

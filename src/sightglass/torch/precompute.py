@@ -87,10 +87,9 @@ def split(query: Query, offers: Offers) -> tuple[Query, tuple[PrecomputedPart, .
                 stage, sees_event = Map(cut(fn)), False
             case Where(e.Lambda() as fn) if sees_event:
                 stage = Where(cut(fn))
-            case Reduce(window=When(condition=e.Lambda() as condition)):
-                stage, sees_event = replace(stage, window=When(cut(condition))), False
-            case Reduce():
-                sees_event = False
+            case Reduce(window=window, by=by):
+                window = When(cut(window.condition)) if isinstance(window, When) else window
+                stage, sees_event = replace(stage, window=window, by=by and cut(by)), False
         stages.append(stage)
     return replace(query, stages=tuple(stages)), tuple(parts.values())
 

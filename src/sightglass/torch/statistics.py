@@ -14,6 +14,8 @@ import torch
 from sightglass.query import expressions as e
 from sightglass.query.blocks import MIN_ITEMS
 from sightglass.query.functions import FUNCTIONS
+from sightglass.query.functions.histograms import histogram_of_tensor
+from sightglass.query.limits import MAX_BINS
 
 READ: Final = 2**21  # items that are read in half a millisecond, and the same for those that are counted
 COUNTED: Final = 2**17
@@ -66,7 +68,12 @@ def statistic(tree: e.Lambda) -> Statistic | None:
         case e.Call(name="histogram", args=(of, *rest), kwargs=()) if is_tensor(of):
             if all(isinstance(part, e.Const) for part in rest):
                 histogram, bins = FUNCTIONS["histogram"].call, [part.value for part in rest]  # type: ignore[attr-defined]
-                return Statistic(lambda x: histogram(x, *bins), COUNTED, COUNTED)
+                n_bins = bins[0] if len(bins) == 1 and type(bins[0]) is int and 0 < bins[0] <= MAX_BINS else 0
+
+                def counted(x: torch.Tensor) -> Any:
+                    return histogram_of_tensor(x, n_bins) if n_bins and x.is_cpu else histogram(x, *bins)
+
+                return Statistic(counted, COUNTED, COUNTED)
         case e.Call(name=name, args=(of,), kwargs=()) if is_tensor(of) and name in NUMBERS:
             largest = MIN_ITEMS - 1 if name == "norm" else READ
             return Statistic(NUMBERS[name], largest, READ)

@@ -27,7 +27,7 @@ from sightglass.query.query import Query
 from . import describe
 from .client_commands import ClientCommands
 from .client_subscriptions import ClientSubscriptions
-from .clients import MAX_CLIENTS, Client, Clients, Outbox, Outgoing
+from .clients import MAX_CLIENTS, Client, Clients, Outbox, Outgoing, allowed_pace_s
 from .lent import check_functions
 from .options import Limits
 from .published import PublishedStreams
@@ -88,7 +88,13 @@ class Agent:
         self._recorded = recorded = RecordedSubscriptions(telemetry, recorder, run=run)
         self._published = PublishedStreams(telemetry, outbox=outbox, run=run)
         self._commands = ClientCommands(
-            telemetry.commands, clients=clients, outbox=outbox, recorded=recorded, run=run, refusal=refuse_commands
+            telemetry.commands,
+            clients=clients,
+            outbox=outbox,
+            recorded=recorded,
+            run=run,
+            refusal=refuse_commands,
+            clock=clock,
         )
         self._subscriptions = ClientSubscriptions(
             telemetry, clients=clients, outbox=outbox, recorded=recorded, functions=functions, clock=clock,
@@ -136,10 +142,11 @@ class Agent:
         return self._outbox.take()
 
     def tick(self) -> Outgoing:
-        """End the leases that ran out."""
+        """End the leases that ran out, and tell whose commands wait in vain."""
         for peer in self.clients.expired():
             self._outbox.send(peer, messages.Bye(reason="lease ended"))
             self.leave(peer)
+        self._commands.tick()
         self._answer_inquiries()
         return self._outbox.take()
 
@@ -247,7 +254,8 @@ class Agent:
 
     def _dispatch(self, peer: bytes, client: Client, message: messages.FromClient, buffers: Frames) -> None:
         match message:
-            case messages.Ping():
+            case messages.Ping(pace_s=pace_s):
+                client.pace_s = client.pace_s if pace_s is None else allowed_pace_s(pace_s)
                 self._outbox.send(peer, messages.Ping())
             case messages.Bye():
                 self.leave(peer, lost=False)

@@ -51,6 +51,11 @@ class Budget:
         self._sampled_s = self._reviewed_s = clock.monotonic()
         self._queued = (0, 0.0)
 
+    @property
+    def share(self) -> float | None:
+        """The part of the run's time that queries may take; `None` for any."""
+        return self._share
+
     def attend(self, subscriptions: Collection[Subscription], now_s: float) -> None:
         """Measure subscriptions every `SAMPLE_S`, and review the accounts every `REVIEW_S`."""
         if now_s - self._sampled_s >= SAMPLE_S:

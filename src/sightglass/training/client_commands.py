@@ -8,14 +8,17 @@ from collections import deque
 from typing import Final, get_args
 
 from sightglass.core import codec
+from sightglass.core.clock import Clock
 from sightglass.core.errors import CommandError, unknown
 from sightglass.protocol import messages
 
 from . import describe
 from .clients import MAX_CLIENTS, Client, Clients, Outbox
-from .commands import Command, CommandResult, CommandRunner, Kind
+from .command_runner import CommandRunner
+from .commands import Command, CommandResult, Kind
 from .recording import RecordedSubscriptions
 
+MAX_BY: Final = 200  # as long as a client's own name may be
 REMEMBERED: Final = 64  # a transport repeats what it has just sent; the threads of a client overtake each other by less
 
 
@@ -31,6 +34,7 @@ class ClientCommands:
         recorded: RecordedSubscriptions,
         run: str,
         refusal: str,
+        clock: Clock,
     ) -> None:
         """Start without commands; a `refusal` is the reason why this process takes none."""
         self._runner = runner
@@ -39,6 +43,8 @@ class ClientCommands:
         self._recorded = recorded
         self._run = run
         self._refusal = refusal
+        self._clock = clock
+        self._waiting: dict[int, tuple[Command, float]] = {}  # those whose clients wait, and since when
         self._numbers = itertools.count(1)
         self._requests: dict[int, tuple[bytes, int]] = {}
         self._seen: dict[bytes, dict[int, None]] = {}  # the numbers of each client's newest commands
@@ -67,7 +73,7 @@ class ClientCommands:
             # The history holds these texts of 10,000 commands; those of one client share them.
             id=next(self._numbers), client=sys.intern(client_id(peer)), kind=known, name=sys.intern(message.name),
             value=codec.decode(message.value) if message.value else None, at=message.at, hold=message.hold,
-            by=client.name,
+            by=sys.intern(f"{message.by[:MAX_BY]} ({client.name})") if message.by else client.name,
         )  # fmt: skip
         self._requests[command.id] = (peer, request)
         try:
@@ -76,9 +82,27 @@ class ClientCommands:
             del self._requests[command.id]
             self._outbox.refuse(peer, request, error)
             return
-        event = f" {message.at!r}" if message.at else ""
-        note = f"Waiting for the next event{event} of the thread that began run {self._run!r}"
-        self._outbox.send(peer, messages.Waiting(request=request, note=note))
+        self._waiting[command.id] = (command, self._clock.monotonic())
+        if not self._tell(command):
+            self._outbox.send(peer, messages.Waiting(request=request, note=self._waits_for(command)))
+
+    def tick(self) -> None:
+        """Tell the clients whose commands will hardly be applied, each once."""
+        for command, _ in list(self._waiting.values()):
+            self._tell(command)
+
+    def _tell(self, command: Command) -> bool:
+        """Tell a client why its command will hardly be applied; return whether that is so."""
+        peer, request = self._requests[command.id]
+        reason = self._runner.stuck(command, self._waiting[command.id][1])
+        if reason or peer not in self._clients:
+            note = f"{reason}. {self._waits_for(command)}"
+            self._outbox.send(peer, messages.Waiting(request=request, note=note, stuck=True))
+            del self._waiting[command.id]
+        return bool(reason)
+
+    def _waits_for(self, command: Command) -> str:
+        return f"{self._runner.waits_for(command)} {self._run!r}"
 
     def _is_new(self, peer: bytes, request: int) -> bool:
         """Return whether a command did not arrive before. A number is never used twice, also if a lease ends."""
@@ -103,6 +127,7 @@ class ClientCommands:
             result = self._results.popleft()
             entry = describe.result(result)
             self._recorded.command(entry)
+            self._waiting.pop(result.command.id, None)
             peer, request = self._requests.pop(result.command.id, (b"", 0))
             if peer not in self._clients:
                 continue

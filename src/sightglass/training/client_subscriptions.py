@@ -12,11 +12,13 @@ from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError, unknown
 from sightglass.protocol import messages
+from sightglass.query import expressions as e
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
-from sightglass.query.query import Query
-from sightglass.query.stages import Group, Per, Reduce
+from sightglass.query.query import Query, in_states
+from sightglass.query.stages import REDUCERS, Group, Map, Per, Reduce
+from sightglass.query.states import Numbering
 
 from . import describe
 from .clients import Client, Clients, Outbox
@@ -31,6 +33,8 @@ from .telemetry import Telemetry
 
 MAX_BACKLOGS_BYTES: Final = 64 * 2**20  # of all streams together: 256 charts, or four streams of images
 MAX_STREAMS: Final = 256  # a page of charts needs a few dozen; each stream costs the run time at every event
+LOST: Final = "The latest {!r} was not read, since nobody asked: pairs begin with the next one."
+LONG_CALL_S: Final = 10.0  # after this, who asked begins to wonder whether anything happens
 
 
 class ClientSubscriptions:
@@ -80,6 +84,8 @@ class ClientSubscriptions:
             return
         try:
             query = parse(message.query, functions=self._functions)
+            if message.states is not None:
+                query = in_states(query, Numbering(*message.states))
             check_functions(query, self._functions, may_command=client.may_command)
             self.check_price(query, client, confirm=message.confirm)
             subscription = self.find(query) or self.start(query, confirmed=message.confirm, may_compile=message.confirm)
@@ -97,8 +103,9 @@ class ClientSubscriptions:
         with self._telemetry.lock.turn():
             index = past.index if len(past) else subscription.rows.next_index
         opened = messages.Opened(
-            request=request, stream=subscription.id, tag=query.tag, note=self.note(query), index=index
-        )
+            request=request, stream=subscription.id, tag=query.tag, note=self.note(query), index=index,
+            late=self._why_late(subscription, client) if backlog.late else "",
+        )  # fmt: skip
         self._outbox.send(peer, opened)
         self._send(subscription, backlog.parts(past), [peer])
 
@@ -126,6 +133,10 @@ class ClientSubscriptions:
             reason = f"Expected a reducer without a named window to close, got {subscription.query}"
             self._outbox.refuse(peer, request, "QueryError", reason)
             return
+        if subscription.query.states is not None:
+            reason = "Expected the run to close the groups that are merged with those of other processes"
+            self._outbox.refuse(peer, request, "QueryError", reason)
+            return
         shared = self._peers[stream].keys() != {peer} or subscription in self._recorded
         if self.find(subscription.query) is subscription and shared:
             subscription = self._split_off(peer, client, subscription)
@@ -138,7 +149,7 @@ class ClientSubscriptions:
     def check_price(self, query: Query, client: Client, *, confirm: bool) -> None:
         """Refuse a query that has a price, unless a controller confirmed it.
 
-        The price is that of its event and of the event that delimits its groups.
+        The price is that of its event, and of those that it joins or that delimit its groups.
 
         Raises:
             RefusedError: A viewer set `confirm`.
@@ -150,7 +161,7 @@ class ClientSubscriptions:
             return
         sources = self._telemetry.subscriptions.sources
         windows = (stage.window for stage in query.stages if isinstance(stage, Reduce))
-        for event in (query.event, *(window.event for window in windows if isinstance(window, Per))):
+        for event in (query.event, *query.joins, *(window.event for window in windows if isinstance(window, Per))):
             price = sources[event].price_of(query) if event in sources else ""
             if price:
                 how = "Ask again with confirm=True" if client.may_command else "Only a controller's key can confirm it"
@@ -180,8 +191,9 @@ class ClientSubscriptions:
         subscription.may_compile = may_compile
         self._by_key[query.key] = subscription
         self._peers[subscription.id] = {}
-        self._backlogs[subscription.id] = (parked and parked.backlog) or StreamBacklog(self._limits)
         with self._telemetry.lock.turn():
+            backlog = (parked and parked.backlog) or StreamBacklog(self._limits, late=self._is_late(query))
+            self._backlogs[subscription.id] = backlog
             replay = parked is None or self._resume(subscription, parked)
             self._telemetry.open(subscription, replay=replay)
         return subscription
@@ -189,7 +201,8 @@ class ClientSubscriptions:
     def _resume(self, subscription: Subscription, parked: ParkedStream) -> bool:
         """Let a subscription go on where a parked one stopped; return whether the event's snapshot is new to it."""
         source = self._telemetry.subscriptions.sources.get(subscription.event)
-        is_new = source is not None and source.snapshot is not None and source.snapshot[0] >= parked.n_events
+        snapshot = None if source is None or subscription.query.joins else source.snapshot
+        is_new = snapshot is not None and snapshot[0] >= parked.n_events
         after = self._n_events(subscription.query) - is_new
         index = parked.next_index + n_missing(subscription.query, parked.n_events, after)
         subscription.resume(index=index, n_skipped=parked.n_skipped + after - parked.n_events)
@@ -197,8 +210,34 @@ class ClientSubscriptions:
         return is_new
 
     def note(self, query: Query) -> str:
-        """Return a remark for the user: that the event, or the logged name, is unknown so far."""
-        return _note(query, self._telemetry.subscriptions.sources)
+        """Return a remark for the user: what the query waits for, or that it asks for something else than it seems."""
+        sources = self._telemetry.subscriptions.sources
+        subscription = self.find(query)
+        latest = {} if subscription is None else subscription.latest
+        return (
+            _note(query, sources)
+            or _hint(query, sources)
+            or "".join(LOST.format(event) for event, one in latest.items() if one.is_lost)
+            or _long_call(sources[query.event])
+        )
+
+    def _is_late(self, query: Query) -> bool:
+        """Return whether a query that is new has missed events; one that is replayed to it does not count."""
+        source = self._telemetry.subscriptions.sources.get(query.event)
+        return (
+            not _note(query, self._telemetry.subscriptions.sources)
+            and source is not None
+            and source.n_events > (source.snapshot is not None)
+        )
+
+    def _why_late(self, subscription: Subscription, client: Client) -> str:
+        """Say why a stream begins late, and how to have its past the next time."""
+        query = subscription.query
+        if subscription in self._recorded or query.event == LOG:
+            return ", when you asked; since='start' begins with what is recorded"
+        if not client.may_command:
+            return ", when you asked"
+        return f", when you asked; record it from now on with client.record({query.short or str(query)!r})"
 
     def flush(self, subscription: Subscription) -> None:
         """Record the rows since the last call, and send them to the clients."""
@@ -295,12 +334,46 @@ class ClientSubscriptions:
 
 def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
     if query.event not in sources:
+        offers = [name for name, source in sources.items() if query.event in source.observables]
+        if offers:
+            meant = f"{offers[0]}.{query.event}"
+            return f"Unknown event {query.event!r} so far. Did you mean {meant!r}? Waiting for the first."
         return unknown("event", query.event, sources, where="so far") + " Waiting for the first."
     if query.event == LOG:
         logged = sources[LOG].observables
         for name in query.names:
             if name not in logged:
                 return unknown("name", name, logged, where="in the log so far") + " Waiting for it to be logged."
+    return ""
+
+
+def _long_call(source: EventSource) -> str:
+    """Say that a compiled step is inside of a call that takes long, or is not called any more."""
+    seconds = int(source.called())
+    if seconds < LONG_CALL_S:
+        return ""
+    ago = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
+    return f"The last call of {source.name!r} began {ago} ago; it will be asked at the next call."
+
+
+def _hint(query: Query, sources: Mapping[str, EventSource]) -> str:
+    """Say that groups wait for an event that is unknown so far, or that a function of one number is not a reducer."""
+    for joined in query.joins:
+        if joined not in sources:
+            return unknown("event", joined, sources, where="so far") + " Pairs begin when it happens."
+    for stage in query.stages:
+        window = stage.window if isinstance(stage, Reduce) else None
+        if isinstance(window, Per) and window.event not in sources:
+            return unknown("event", window.event, sources, where="so far") + " Groups close when it happens."
+    match query.stages:
+        case (Map(fn=e.Lambda(body=e.Call(name=name, args=(e.Attr(target=e.Var(), name=observable),), kwargs=()))),):
+            facts = sources[query.event].observables.get(observable)
+            if name in REDUCERS and facts is not None and facts.type in ("float", "int"):
+                path = f"{query.event}.{observable}"
+                return (
+                    f"{path} is a number, and {name} of it a function of that number alone. "
+                    f"For many events write {path}.{name}(every=100)."
+                )
     return ""
 
 

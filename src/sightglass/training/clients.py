@@ -58,6 +58,11 @@ class Client:
     pace_s: float = 0.0
 
 
+def allowed_pace_s(pace_s: float) -> float:
+    """Return for how long records are held back if a client allows this; 0.0 if it sent no positive number."""
+    return min(pace_s, MAX_PACE_S) if pace_s > 0 else 0.0
+
+
 class Clients:
     """The clients of a run. Each holds a lease, which every message renews."""
 
@@ -82,14 +87,18 @@ class Clients:
 
     @property
     def pace_s(self) -> float:
-        """How long records may be held back; 0.0 if a client wants them at once."""
-        return min((client.pace_s for client in self._clients.values()), default=0.0)
+        """How long records may be held back; 0.0 if a client wants everything at once.
+
+        The pace of a client that has no streams says nothing: a page that only lists the runs sets nobody's.
+        """
+        paces_s = [client.pace_s for client in self._clients.values() if client.streams or not client.pace_s]
+        return min(paces_s, default=0.0)
 
     def add(self, peer: bytes, name: str, *, may_command: bool, pace_s: float = 0.0) -> None:
         """Add a client, or replace it."""
         self._clients[peer] = Client(
             name=name[:200], may_command=may_command, lease_until_s=self._lease_until_s(),
-            pace_s=min(pace_s, MAX_PACE_S) if pace_s > 0 else 0.0,
+            pace_s=allowed_pace_s(pace_s),
         )  # fmt: skip
 
     def renew(self, peer: bytes) -> Client:

@@ -1,8 +1,7 @@
-"""Commands: what clients do to the run. Each waits here until the training thread applies it, once, at an event.
+"""Commands: what clients do to the run. Each waits here until the program applies it, once.
 
-`CommandQueue` is plain state: commands go in, `due` returns those whose event has come, `apply` applies one and adds
-the result to `history`. `CommandRunner` decides when: at the next event of the thread that made the run, outside the
-lock, so that a slow action does not block the agent.
+`CommandQueue` is plain state: commands go in, `due` takes out those whose event has come, `apply` applies one and adds
+the result to `history`. `command_runner` decides when, and on which thread.
 
 In a program of several processes all ranks apply the same commands at the same event, by a broadcast that the program
 supplies (`agree`): rank 0 sends its commands, and each rank applies what it receives.
@@ -10,35 +9,35 @@ supplies (`agree`): rank 0 sends its commands, and each rank applies what it rec
 
 from __future__ import annotations
 
+import inspect
 import threading
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
 import msgspec
 
 from sightglass.core import codec
-from sightglass.core.clock import Clock
 from sightglass.core.copies import sendable
-from sightglass.core.current_run import acting
-from sightglass.core.errors import CommandError, UnsendableError, unknown
+from sightglass.core.errors import CommandError, unknown
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.ranks import Agree
 from sightglass.core.values import n_bytes
 
-from .compiled import CompiledSteps, Plans
+from .attributes import attribute_path
+from .compiled import Plans
 from .controls import Action, Control
-from .lock import TurnLock
-from .steps import host_step
-from .subscriptions import Subscriptions
 
 MAX_PENDING: Final = 1_000  # more than any person sends; a client in a loop is refused before memory fills
 MAX_HISTORY: Final = 10_000  # a few MB of numbers; a command per second for hours
 MAX_HISTORY_BYTES: Final = 16 * 2**20  # of arguments and results, which may be arrays, or the state of a model
-PAUSE_POLL_S: Final = 1.0  # a paused run is woken by commands; the poll only bounds the delay if a wake-up is missed
 
 Kind = Literal["set", "call", "pause", "resume", "stop"]
+
+Place = Literal["event", "elsewhere", "apply", "await"]
+"""Where commands are applied: at an event of the thread that called `init` or of another one, in `Run.apply`, or in
+`Run.apply_async`."""
 
 
 class Command(msgspec.Struct, frozen=True, kw_only=True):
@@ -91,17 +90,31 @@ class CommandResult:
 
 
 class CommandQueue:
-    """The controls and actions of a run, the commands that wait for an event, and the results of earlier ones."""
+    """The controls and actions of a run, the commands that wait for an event, and the results of earlier ones.
+
+    Attributes:
+        controls: The controls, by name.
+        actions: The actions, by name.
+        sets_attributes: Whether clients may set numbers inside offered objects.
+        pending: The commands that wait, in the order in which they arrived.
+        history: The results, the oldest first.
+        stopping: Whether a client has asked the run to stop.
+        paused_by: The command that pauses the run; `None` if it is not paused.
+        on_applied: Called with each result, on the thread that applied the command.
+    """
 
     def __init__(self) -> None:
         self.controls: dict[str, Control] = {}
         self.actions: dict[str, Action] = {}
+        self.sets_attributes = False
         self.pending: list[Command] = []
         self.history: deque[CommandResult] = deque()
         self.stopping = False
         self.paused_by: Command | None = None
+        self.on_applied: Callable[[CommandResult], None] = lambda entry: None
         self._sizes: deque[int] = deque()
         self._n_bytes = 0
+        self._lock = threading.RLock()  # an attribute that a control sets may announce an event, which sets another
 
     def check(self, command: Command) -> None:
         """Refuse a command that cannot succeed.
@@ -112,61 +125,135 @@ class CommandQueue:
         if len(self.pending) >= MAX_PENDING:
             raise CommandError(f"Expected at most {MAX_PENDING} commands to wait for an event, got more")
         if command.kind == "set":
-            if command.name not in self.controls:
-                raise CommandError(unknown("control", command.name, self.controls))
-            self.controls[command.name].checked(command.value)
+            if command.name in self.controls:
+                self.controls[command.name].checked(command.value)
+            elif not (self.sets_attributes and "." in command.name):
+                raise CommandError(unknown("control", command.name, self.controls) + self._hint(command.name))
         elif command.kind == "call" and command.name not in self.actions:
             raise CommandError(unknown("action", command.name, self.actions))
+
+    def _hint(self, name: str) -> str:
+        if self.sets_attributes or "." not in name:
+            return ""
+        return " To let clients set attributes of offered objects: sg.init(…, controls='attributes')."
 
     def add(self, command: Command) -> None:
         """Let a command wait for its event. Errors as in `check`."""
         self.check(command)
         self.pending.append(command)
 
-    def due(self, event: str | None) -> list[Command]:
+    def is_due(self, command: Command, event: str | None, place: Place = "event") -> bool:
+        """Return whether a command can be applied at an event, in a place."""
+        action = self.actions[command.name] if command.kind == "call" else None
+        if command.at not in (None, event):
+            return False
+        if self.is_attribute(command):
+            return place in ("event", "elsewhere")
+        if action is not None and action.awaits:
+            return place == "await"
+        return place != "elsewhere" or self.anywhere(command)
+
+    def anywhere(self, command: Command) -> bool:
+        """Return whether an event of any thread applies a command. `stop` only sets a flag, so every thread may."""
+        match command.kind:
+            case "set":
+                # The thread that offers an object is the one that uses it.
+                return self.is_attribute(command) or self.controls[command.name].thread == "any"
+            case "call":
+                return self.actions[command.name].thread == "any"
+            case _:
+                return command.kind == "stop"
+
+    def is_attribute(self, command: Command) -> bool:
+        """Return whether a command sets an attribute of an offered object, which only its own event offers."""
+        return command.kind == "set" and command.name not in self.controls
+
+    def due(self, event: str | None, place: Place = "event") -> list[Command]:
         """Take out the commands to apply at this event, in their order; `None` for those that wait for any event."""
-        due = [command for command in self.pending if command.at in (None, event)]
+        due: list[Command] = []
+        rest: list[Command] = []
+        for command in self.pending:
+            (due if self.is_due(command, event, place) else rest).append(command)
         if due:
-            self.pending = [command for command in self.pending if command.at not in (None, event)]
+            self.pending = rest
         return due
 
-    def apply(self, command: Command, *, event: str, index: int, step: float, wall_time: float) -> CommandResult:
-        """Apply a command, on the training thread. If it fails, the error is in the result."""
-        old = result = None
-        error = ""
+    def next_due(self, event: str) -> Command | None:
+        """Take out the first command that `Run.apply_async` applies; `None` if there is none."""
+        for i, command in enumerate(self.pending):
+            if self.is_due(command, event, "await"):
+                self.pending = [*self.pending[:i], *self.pending[i + 1 :]]
+                return command
+        return None
+
+    def apply(
+        self,
+        command: Command,
+        *,
+        event: str,
+        index: int,
+        step: float,
+        wall_time: float,
+        observables: Mapping[str, Any] | None = None,
+    ) -> CommandResult:
+        """Apply a command, at an event with these observables. If it fails, the error is in the result."""
+        entry = CommandResult(command=command, event=event, index=index, step=step, wall_time=wall_time)
         try:
-            match command.kind:
-                case "set":
-                    old, result = self.controls[command.name].set(command.value)
-                case "call":
-                    # A copy: the io thread sends it, while the program may change what it returned.
-                    result = sendable(self.actions[command.name].function(*(command.value or ()))).value
-                case "pause":
-                    self.paused_by = command
-                case "resume":
-                    self.paused_by = None
-                case "stop":
-                    self.stopping, self.paused_by = True, None
-        except CommandError as failure:
-            error = str(failure)
+            old, result = self._carry_out(command, observables or {})
+            if inspect.iscoroutine(result):
+                result.close()
+                raise CommandError(f"call {command.name!r} returned a coroutine. Declare an `async def` function")
+            entry = replace(entry, old=old, result=sendable(result).value)
         except FAILURES as failure:
-            error = f"{command.kind} {command.name!r} failed: {message(failure)}"
-        entry = CommandResult(
-            command=command, event=event, index=index, step=step, wall_time=wall_time, old=old, result=result,
-            error=error,
-        )  # fmt: skip
+            entry = replace(entry, error=_problem(command, failure))
         self._remember(entry)
         return entry
 
+    async def apply_async(self, command: Command, *, event: str, index: int, step: float, wall_time: float) -> None:
+        """Apply a command, and await what its action returns. If it fails, the error is in the result."""
+        entry = CommandResult(
+            command=command, event=event, index=index, step=step, wall_time=wall_time,
+            error=f"{command.kind} {command.name!r} was cancelled",
+        )  # fmt: skip
+        try:
+            old, result = self._carry_out(command, {})
+            if inspect.isawaitable(result):
+                result = await result
+            entry = replace(entry, old=old, result=sendable(result).value, error="")
+        except FAILURES as failure:
+            entry = replace(entry, error=_problem(command, failure))
+        finally:
+            self._remember(entry)
+
+    def _carry_out(self, command: Command, observables: Mapping[str, Any]) -> tuple[Any, Any]:
+        """Return a control's old and new value, or `None` and what an action returned."""
+        match command.kind:
+            case "set":
+                with self._lock:  # two threads that set one control would both report the same old value
+                    if self.is_attribute(command):
+                        return attribute_path(command.name).set(observables, command.value)
+                    return self.controls[command.name].set(command.value)
+            case "call":
+                return None, self.actions[command.name].function(*(command.value or ()))
+            case "pause":
+                self.paused_by = command
+            case "resume":
+                self.paused_by = None
+            case "stop":
+                self.stopping, self.paused_by = True, None
+        return None, None
+
     def _remember(self, entry: CommandResult) -> None:
-        """Add an entry to the history, and drop the oldest if it is too long or holds too many bytes."""
+        """Add an entry to the history, and drop the oldest if it is too long or holds too many bytes; report it."""
         size = n_bytes(entry.command.value) + n_bytes(entry.result)
-        self.history.append(entry)
-        self._sizes.append(size)
-        self._n_bytes += size
-        while len(self.history) > MAX_HISTORY or (self._n_bytes > MAX_HISTORY_BYTES and len(self.history) > 1):
-            self.history.popleft()
-            self._n_bytes -= self._sizes.popleft()
+        with self._lock:
+            self.history.append(entry)
+            self._sizes.append(size)
+            self._n_bytes += size
+            while len(self.history) > MAX_HISTORY or (self._n_bytes > MAX_HISTORY_BYTES and len(self.history) > 1):
+                self.history.popleft()
+                self._n_bytes -= self._sizes.popleft()
+        self.on_applied(entry)
 
     def release(self, client: str) -> bool:
         """End the pause of a client that is gone, unless it holds; return whether one is in force.
@@ -181,144 +268,14 @@ class CommandQueue:
         return True
 
 
+def _problem(command: Command, failure: BaseException) -> str:
+    if isinstance(failure, CommandError):
+        return str(failure)
+    return f"{command.kind} {command.name!r} failed: {message(failure)}"
+
+
 def _is_pause_of(client: str, command: Command) -> bool:
     return command.kind == "pause" and command.client == client and not command.hold
-
-
-class CommandRunner:
-    """Applies the commands of a run at its events, on the thread that made the run.
-
-    Attributes:
-        queue: The commands that wait, and the controls and actions that they are about.
-        on_result: Called with each result, under the lock.
-        run: The id of the run.
-    """
-
-    def __init__(
-        self,
-        *,
-        lock: TurnLock,
-        subscriptions: Subscriptions,
-        steps: CompiledSteps,
-        clock: Clock,
-        wake: Callable[[], None],
-        agree: Agree | None = None,
-        leads: bool = True,
-    ) -> None:
-        """Start without commands.
-
-        Args:
-            lock: The lock of the run.
-            subscriptions: The events of the run.
-            steps: The compiled steps, whose plans all ranks agree on with the commands.
-            clock: The time.
-            wake: Called when there is a result.
-            agree: The broadcast of a program of several processes.
-            leads: Whether this is rank 0, whose commands all ranks apply.
-        """
-        self.queue = CommandQueue()
-        self.on_result: Callable[[CommandResult], None] = lambda result: None
-        self._lock = lock
-        self._changed = threading.Condition(lock.mutex)
-        self._subscriptions = subscriptions
-        self._steps = steps
-        self._clock = clock
-        self._wake = wake
-        self._agree = agree
-        self._leads = leads
-        self._thread = threading.get_ident()
-        self.run = ""
-        self._closed = False
-        if agree is not None:
-            subscriptions.alert(True)
-
-    @property
-    def agrees(self) -> bool:
-        """Whether several processes apply commands together."""
-        return self._agree is not None
-
-    def add(self, command: Command) -> None:
-        """Let a command wait for its event.
-
-        Raises:
-            CommandError: It cannot succeed.
-        """
-        if self._agree is not None:
-            try:
-                pack(command)
-            except UnsendableError as error:
-                raise CommandError(str(error)) from None
-        with self._lock.turn():
-            self.queue.add(self._reachable(command))
-            self._alert()
-
-    def release(self, client: str) -> None:
-        """End the pause of a client that is gone; its other commands stay in force."""
-        with self._lock.turn():
-            if self.queue.release(client):
-                self._alert()
-
-    def apply_if_due(self, event: str, index: int, step: object) -> None:
-        """Apply the commands that wait for this event, and hold the thread here while the run is paused."""
-        if threading.get_ident() == self._thread and (self._agree or self.queue.pending or self.queue.paused_by):
-            self._apply_and_pause(event, index, step)
-
-    def close(self) -> None:
-        """Resume a paused run, which has ended; the caller holds the lock."""
-        self._closed = True
-        self._changed.notify_all()
-
-    def _alert(self) -> None:
-        self._subscriptions.alert(True)
-        self._changed.notify_all()
-
-    def _reachable(self, command: Command) -> Command:
-        """Return a command that waits for an event of the training thread.
-
-        A command for an event within a compiled step waits for the call of the step.
-
-        Raises:
-            CommandError: The event never happens on that thread.
-        """
-        source = self._subscriptions.sources.get(command.at) if command.at else None
-        if source is not None and source.origin == "attached":
-            raise CommandError(
-                f"Expected an event of the training thread, got at={command.at!r}, which is logged in JAX"
-            )
-        owner = next((s.name for s in self._subscriptions.sources.values() if source in s.nested), command.at)
-        return msgspec.structs.replace(command, at=owner)
-
-    def _apply_and_pause(self, event: str, index: int, step: object) -> None:
-        self._apply_due(event, index, step)
-        while self.queue.paused_by is not None and not self._closed:
-            with self._changed:
-                if not any(command.at in (None, event) for command in self.queue.pending):
-                    self._changed.wait(PAUSE_POLL_S)
-            self._apply_due(event, index, step)
-        with self._lock.mutex:
-            self._subscriptions.alert(bool(self.queue.pending) or self._agree is not None or self._closed)
-
-    def _apply_due(self, event: str, index: int, step: object) -> None:
-        with self._lock.mutex:
-            due = self.queue.due(event) if self._leads or self._agree is None else []
-        if self._agree is not None:
-            due, plans = agreed(due, self._steps.propose() if self._leads else {}, self._agree)
-            self._steps.adopt(plans)
-        for command in due:
-            number = _step_number(step, index)
-            with acting(self.run):
-                result = self.queue.apply(command, event=event, index=index, step=number, wall_time=self._clock.wall())
-            with self._lock.mutex:
-                self.on_result(result)
-            self._wake()
-
-
-def _step_number(step: object, index: int) -> float:
-    """Return a step as a number on the host, or the event's number where it is not a number."""
-    try:
-        return host_step(step)
-    except FAILURES:
-        return index
 
 
 def agreed(commands: list[Command], plans: Mapping[str, Any], agree: Agree) -> tuple[list[Command], Plans]:

@@ -6,10 +6,11 @@ bound control reads and writes an attribute of a user's object, or an item of a 
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any
+from typing import Any, Literal, get_args
 
 import numpy as np
 
@@ -18,6 +19,8 @@ from sightglass.core.guarded import FAILURES, class_name, first_line, message, t
 
 Number = int | float
 Scalar = bool | int | float | str
+ApplyThread = Literal["init", "any"]
+"""The thread whose events apply a command: the one that called `init`, or whichever comes first."""
 
 
 class Control:
@@ -30,10 +33,11 @@ class Control:
         min: The smallest value allowed, or `None`.
         max: The largest value allowed, or `None`.
         choices: The values allowed, or `None` for any.
+        thread: "any" if an event of any thread may set it, else "init".
         where: The file and line that declared it.
     """
 
-    __slots__ = ("choices", "max", "min", "name", "type", "value", "where")
+    __slots__ = ("choices", "max", "min", "name", "thread", "type", "value", "where")
 
     def __init__(
         self,
@@ -43,10 +47,12 @@ class Control:
         min: Number | None = None,
         max: Number | None = None,
         choices: Iterable[Scalar] | None = None,
+        thread: ApplyThread = "init",
         where: str = "",
     ) -> None:
         self.name = name
         self.type = control_type(name, value)
+        self.thread = known_thread(thread)
         self.min = min
         self.max = max
         self.choices = None if choices is None else tuple(choices)
@@ -137,24 +143,41 @@ def control_type(name: str, value: object) -> str:
 
 
 class Action:
-    """A named function that clients may call; it runs on the training thread.
+    """A named function that clients may call; the program runs it.
 
     Attributes:
         name: The name that clients use.
         function: The function.
+        awaits: Whether it is an `async def` function, which only `Run.apply_async` can await.
+        thread: "any" if an event of any thread may call it, else "init".
         doc: The first line of its docstring.
         where: The file and line that declared it.
     """
 
-    __slots__ = ("doc", "function", "name", "where")
+    __slots__ = ("awaits", "doc", "function", "name", "thread", "where")
 
-    def __init__(self, name: str, function: Callable[..., Any], *, where: str = "") -> None:
+    def __init__(
+        self, name: str, function: Callable[..., Any], *, thread: ApplyThread = "init", where: str = ""
+    ) -> None:
         if not callable(function):
             raise TypeError(f"Expected a function as action {name!r}, got {class_name(function)}")
         self.name = name
         self.function = function
+        self.awaits = inspect.iscoroutinefunction(function) or inspect.iscoroutinefunction(type(function).__call__)
+        self.thread = known_thread(thread)
         self.doc = first_line(function)
         self.where = where
+
+
+def known_thread(thread: ApplyThread) -> ApplyThread:
+    """Return `thread`.
+
+    Raises:
+        ValueError: It is not "init" or "any".
+    """
+    if thread not in get_args(ApplyThread):
+        raise ValueError(f"Expected thread='init' or thread='any', got {text(thread, 100)}")
+    return thread
 
 
 def declaring_line(depth: int = 2) -> str:

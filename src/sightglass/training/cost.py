@@ -46,7 +46,7 @@ class Cost:
 
     __slots__ = (
         "_ahead_cpu_s", "_ahead_wall_s", "_clock", "_cpu_s", "_left", "_memory", "_n", "_n_asked", "_n_events",
-        "_n_reviewed", "_n_sampled", "_n_stopped", "_now_s", "_phase", "_queued_s", "_rate", "_slow_until_s",
+        "_n_reviewed", "_n_sampled", "_n_stopped", "_now_s", "_own_s", "_phase", "_queued_s", "_rate", "_slow_until_s",
         "_slowest", "_slowest_s", "_usual_s", "_wall_s", "_walls", "_works", "cost_s", "mean_s", "next", "per_s",
         "spent_s",
     )  # fmt: skip
@@ -60,7 +60,7 @@ class Cost:
         self._works: deque[float] = deque(maxlen=N_KEPT)
         self._walls: deque[float] = deque(maxlen=N_KEPT)
         self._n = self._n_asked = self._n_sampled = self._n_reviewed = self._n_stopped = self._n_events = 0
-        self._ahead_cpu_s = self._ahead_wall_s = self._usual_s = self._wall_s = 0.0
+        self._ahead_cpu_s = self._ahead_wall_s = self._own_s = self._usual_s = self._wall_s = 0.0
         self._cpu_s = self._now_s = self._queued_s = 0.0
         self._slow_until_s = -math.inf
         self._memory = (0.0, 0.0)  # seconds, evaluations; fading
@@ -79,7 +79,7 @@ class Cost:
     def begin(self) -> None:
         """Begin to measure an evaluation."""
         clock = self._clock
-        self._queued_s = clock.queued() if self.cost_s >= LONG_S else 0.0
+        self._queued_s = clock.queued() if self._own_s >= LONG_S else 0.0
         self._cpu_s = clock.cpu()
         self._now_s = clock.monotonic()
 
@@ -92,6 +92,7 @@ class Cost:
         if self._queued_s:
             wall_s = max(wall_s - (clock.queued() - self._queued_s), work_s)
         n_new, self._n = n - self._n, n
+        self._own_s = wall_s
         if batch:
             work_s, wall_s = work_s / n_new, wall_s / n_new
         work_s += self._ahead_cpu_s / n_new

@@ -15,7 +15,7 @@ from .commands import CommandQueue, CommandResult
 from .controls import Control
 from .lent import LentFunction
 from .subscription import Subscription
-from .subscriptions import EventSource
+from .subscriptions import COMPILED, EventSource
 from .telemetry import Telemetry
 
 
@@ -25,7 +25,7 @@ def run(
     """Describe a run; the caller holds the lock. The keys are the fields of `client.describe.Description`."""
     sources = telemetry.subscriptions.sources
     for source in sources.values():  # the next event refreshes types and examples
-        source.describe_next = source.origin not in ("live", "attached")
+        source.describe_next = source.origin not in COMPILED
     telemetry.subscriptions.refresh()
     queue = telemetry.commands.queue
     return {
@@ -90,6 +90,7 @@ def stream(subscription: Subscription, clients: Sequence[str]) -> dict[str, Any]
         "n_events": subscription.n_seen,
         "n_skipped": subscription.n_skipped,
         "n_dropped": subscription.rows.n_dropped,
+        "n_unpaired": subscription.n_unpaired,
         "n_errors": subscription.n_errors,
         "last_error": str(subscription.last_error or ""),
         "stride": subscription.stride,

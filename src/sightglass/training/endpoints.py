@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 from sightglass.core.errors import SightglassError, TransportError
+from sightglass.core.ranks import RankPlace
 from sightglass.core.resources import shortage
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Both, Listener, MemoryListener
@@ -30,7 +31,14 @@ class Endpoints:
     """
 
     def __init__(
-        self, name: str, id: str, *, files: RunDirectory, listen: str | None, start_writer: Callable[[], bool]
+        self,
+        name: str,
+        id: str,
+        *,
+        files: RunDirectory,
+        listen: str | None,
+        start_writer: Callable[[], bool],
+        place: RankPlace,
     ) -> None:
         """Open the sockets; the warnings point to the caller of `init`.
 
@@ -41,12 +49,14 @@ class Endpoints:
             listen: A TCP endpoint to open besides the Unix socket, or `None`.
             start_writer: Starts the thread that writes records, and returns whether it runs. It is called where no
                 socket can be opened: if threads lack, the first one that can be had writes records.
+            place: Which rank of which program it is.
         """
         self.connection_file: Path | None = None
         self.viewer_file: Path | None = None
         self._name = name
         self._id = id
         self._files = files
+        self._place = place
         self._registered: Path | None = None
         attempts = [(True, listen, "")]
         if listen is not None:
@@ -121,6 +131,11 @@ class Endpoints:
             client_public=keys.public if keys else "",
             client_secret=keys.secret if keys else "",
             beside=_namesakes(self._name),
+            group=self._place.group,
+            rank=self._place.rank,
+            n_ranks=self._place.size,
+            job=self._place.job,
+            declared=self._place.declared,
         )
         discovery.register(entry, path)
         self._registered = path

@@ -4,7 +4,8 @@ Each client has a bounded queue. When it is full, the oldest records in it are d
 gap in the index numbers. Replies are never dropped: a client that sends requests and does not read is disconnected.
 
 The first event wakes the loop. While more events follow, it fetches their records every `FOLLOW_S` by itself: a wake-up
-is a system call, in which the training would lose the interpreter lock. Sending takes at most 1 / `PACE` of the time.
+is a system call, in which the training would lose the interpreter lock. After an event that none follows it looks once
+more, since each look takes the interpreter lock, too. Sending takes at most 1 / `PACE` of the time.
 If a client is behind, records are fetched less often, in larger blocks; likewise if no client wants each record at once
 (`Hello.pace_s`). Receiving takes at most `SHARE` of the time: a flood of requests waits in its own queue, and slows
 down no other client.
@@ -38,7 +39,7 @@ FINISH_S: Final = 1.5  # at the end of a run: clients on the same network read t
 STUCK_S: Final = 0.5  # a client that reads nothing for so long is not waited for
 PACE: Final = 10  # sending takes at most a tenth of the thread's time, and of the interpreter lock
 FOLLOW_S: Final = 0.001  # a record waits no longer than for a wake-up (`events.WAKE_S`)
-FOLLOW_FOR_S: Final = 0.002  # longer than `events.WAKE_S`: events that come so soon after another do not wake the loop
+FOLLOW_FOR_S: Final = 0.002  # longer than `events.WAKE_S`: while events come this close, they do not wake the loop
 BEHIND_S: Final = 0.02  # longer, and records would pile up until sending them takes longer than the pause saved
 SHARE: Final = 0.2  # of the time may go into requests; ordinary clients need a thousandth
 CREDIT_S: Final = 0.5  # a burst of requests, such as fifty new clients, is served at once
@@ -157,6 +158,7 @@ class IoLoop:
         self._ticked_s = self._turned_s = clock.monotonic()
         self._credit_s = CREDIT_S
         self._next_flush_s = self._woken_s = self._paid_s = 0.0
+        self._gap_s = IDLE_S
         self._follows = False
         self._urgent = False
         self._closing = ""
@@ -178,7 +180,8 @@ class IoLoop:
 
     def wake(self) -> None:
         """Make the loop fetch records: now, or as soon as it does so by itself; from any thread."""
-        self._woken_s = self._clock.monotonic()
+        before_s, self._woken_s = self._woken_s, self._clock.monotonic()
+        self._gap_s = self._woken_s - before_s
         if not self._follows:
             self._listener.wake()
 
@@ -270,7 +273,8 @@ class IoLoop:
             behind = any(outbox.queue for outbox in self._outboxes.values())
             pause_s = max(BEHIND_S if behind else self._paid_s - now_s, self._agent.clients.pace_s)
             self._follows = False  # before the last wake-up is looked at: an event from now on wakes the loop
-            if now_s - self._woken_s < FOLLOW_FOR_S:
+            follow_for_s = FOLLOW_FOR_S if self._gap_s < FOLLOW_FOR_S else FOLLOW_S
+            if now_s - self._woken_s < follow_for_s:
                 pause_s = max(pause_s, FOLLOW_S)
             self._follows = pause_s >= FOLLOW_S
             self._next_flush_s = now_s + pause_s if self._follows else now_s

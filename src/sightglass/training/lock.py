@@ -15,7 +15,8 @@ class TurnLock:
     """A mutex that the training thread holds often and briefly, and that other threads get when they wait for it.
 
     Python's locks are not fair: a thread that releases one and takes it again at once starves all others. Other threads
-    therefore take a `turn`, which is counted, and the training thread gives way after an event while any of them waits.
+    therefore take a `turn`, which is counted. If one of them still waits after a second event, the training thread
+    gives way. A program that does something between its events does not: the other thread has its turn meanwhile.
 
     Attributes:
         mutex: Held by the training thread while queries are evaluated.
@@ -23,12 +24,13 @@ class TurnLock:
         handover_s: For how long the training thread gave way since the last review of the budget.
     """
 
-    __slots__ = ("handover_s", "mutex", "n_waiting")
+    __slots__ = ("_n_turns", "_n_turns_seen", "handover_s", "mutex", "n_waiting")
 
     def __init__(self) -> None:
         self.mutex = threading.RLock()
         self.n_waiting = 0
         self.handover_s = 0.0
+        self._n_turns, self._n_turns_seen = 0, -1
 
     @property
     def held(self) -> bool:
@@ -45,16 +47,19 @@ class TurnLock:
                 mutex.acquire()
             finally:
                 self.n_waiting -= 1
+                self._n_turns += 1
         try:
             yield
         finally:
             mutex.release()
 
     def give_way(self) -> None:
-        """Let waiting threads take the mutex; call it without holding the mutex."""
+        """Let a thread take the mutex that waited at the last event already; call it without holding the mutex."""
         if self.n_waiting:
-            self.handover_s += HANDOVER_S  # what it takes beyond that, the thread waits for a processor
-            time.sleep(HANDOVER_S)
+            if self._n_turns_seen == self._n_turns:
+                self.handover_s += HANDOVER_S  # what it takes beyond that, the thread waits for a processor
+                time.sleep(HANDOVER_S)
+            self._n_turns_seen = self._n_turns
 
     def abandon(self) -> None:
         """Start over in a forked child, where the threads that held the mutex do not exist."""

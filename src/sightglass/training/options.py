@@ -56,21 +56,41 @@ class Limits:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Ranks:
-    """How the processes of one distributed program act together, as `sightglass.init(ranks=…)`.
+    """How the processes of one distributed program belong and act together, as `sightglass.init(ranks=…)`.
+
+    Clients ask the processes of a program as one: its rank group, see `RankGroup`.
 
     Attributes:
-        agree: A broadcast: every rank calls it with some bytes at every event of the thread that called `init`, and it
-            returns the bytes of rank 0 to each. See `sightglass.jax.agree` and `sightglass.torch.agree`.
+        agree: `None` if the ranks take no commands, or a broadcast: every rank calls it with some bytes at every event
+            of the thread that called `init`, and it returns the bytes of rank 0 to each. See `sightglass.jax.agree` and
+            `sightglass.torch.agree`.
+        group: The name of the rank group; by default the run's name.
+        rank: The rank of this process; by default what PyTorch, JAX, or the variables of torchrun, Slurm or MPI say.
+        size: The number of ranks; likewise.
 
     Raises:
-        TypeError: `agree` is not callable.
+        TypeError: `agree` is not callable, or `group` is not text.
+        ValueError: `rank` is not one of `size` ranks, or only one of them is given.
+
+    >>> Ranks(group="gpt-7", rank=3, size=64)
+    Ranks(agree=None, group='gpt-7', rank=3, size=64)
     """
 
-    agree: Agree
+    agree: Agree | None = None
+    group: str = ""
+    rank: int | None = None
+    size: int | None = None
 
     def __post_init__(self) -> None:
-        if not callable(self.agree):
+        if self.agree is not None and not callable(self.agree):
             raise TypeError(f"Expected a function as agree, got {type(self.agree).__name__} {self.agree!r:.100}")
+        if not isinstance(self.group, str):
+            raise TypeError(f"Expected a text as group, got {type(self.group).__name__} {self.group!r:.100}")
+        given = self.rank, self.size
+        if given != (None, None) and not (type(self.rank) is type(self.size) is int and 0 <= self.rank < self.size):
+            raise ValueError(
+                f"Expected rank and size as numbers, 0 <= rank < size, got {self.rank!r} and {self.size!r}"
+            )
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Final
 
 from sightglass.query.query import Query
-from sightglass.query.stages import Every, Reduce
+from sightglass.query.stages import ByValue, Every, Reduce
 
 from .stream_backlog import StreamBacklog
 from .subscription import Subscription
@@ -76,7 +76,7 @@ def n_missing(query: Query, first: int, after: int) -> int:
         after: The number of the first one that is evaluated again.
     """
     reducers = [stage for stage in query.stages if isinstance(stage, Reduce)]
-    if not reducers:
+    if all(isinstance(stage.window, ByValue) for stage in reducers):
         return after - first
     window = reducers[0].window
     return after // window.n - first // window.n if len(reducers) == 1 and isinstance(window, Every) else 1

@@ -19,6 +19,7 @@ from sightglass.core.guarded import FAILURES, LostValue, class_name, message, re
 from sightglass.query.query import Query
 from sightglass.storage.run_directory import choose
 
+from .mirror import MirrorTarget, checked
 from .options import Files, Limits, Ranks
 from .run import Run
 from .termination import Termination
@@ -61,7 +62,9 @@ def init(
     limits: Limits | None = None,
     ranks: Ranks | None = None,
     files: Files | None = None,
+    controls: Literal["attributes"] | None = None,
     jax_attach: Literal["global"] | None = None,
+    mirror: MirrorTarget | Sequence[MirrorTarget] = (),
     mode: Mode | None = None,
 ) -> Run:
     """Begin a run. A network problem never stops the training: it is reported as a warning.
@@ -75,19 +78,25 @@ def init(
             written to the run directory.
         budget: The share of the run's time that queries may take before they are thinned; `None` for no limit.
         limits: Limits that are rarely changed, see `Limits`.
-        ranks: For a distributed program: how its processes agree on commands, see `Ranks`.
+        ranks: For a distributed program: which rank this is, and how they agree on commands, see `Ranks`.
         files: Where to write, if not to a new directory under `dir`, see `Files`.
+        controls: "attributes" lets controllers set numbers inside the objects that events offer, such as
+            `batch.optimizer.lr`, besides the controls that the program declares.
         jax_attach: "global" lets clients query the logs of every jitted JAX function, as the event "jax", without
             `sightglass.jax.live` around it. The first query recompiles all jitted functions; the client must confirm.
+        mirror: Where logged values and recorded queries go besides the run directory: "tensorboard" for event files in
+            its folder `tensorboard`; "wandb" for the W&B run that is active at the first record, else one of its own;
+            or a sink with the methods `write`, `flush` and `close`; or several of these. Only rank 0 passes them on.
         mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
 
     Returns:
         The run. Close it with `Run.close` or a `with` block; otherwise it closes when the program exits.
 
     Raises:
-        TypeError: `name`, `config`, `record`, `limits`, `ranks` or `files` has the wrong type.
-        ValueError: `mode`, `budget`, `listen` or `jax_attach` has an invalid value.
+        TypeError: `name`, `config`, `record`, `limits`, `ranks`, `files` or `mirror` has the wrong type.
+        ValueError: `mode`, `budget`, `listen`, `controls`, `jax_attach` or `mirror` has an invalid value.
         QueryError: A query in `record` is invalid.
+        MissingExtraError: `mirror` is "wandb", and `wandb` is not installed.
 
     >>> with init("example", mode="disabled") as run:
     ...     run.observe("batch", loss=0.5)
@@ -103,16 +112,20 @@ def init(
         raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
     if jax_attach not in (None, "global"):
         raise ValueError(f"Expected jax_attach='global' or None, got {jax_attach!r}")
+    if controls not in (None, "attributes"):
+        raise ValueError(f"Expected controls='attributes' or None, got {controls!r:.100}")
     if isinstance(record, str):
         raise TypeError(f"Expected a list of queries to record, got text: record=[{record!r}]")
     for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files)):
         if option is not None and not isinstance(option, kind):
             raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {class_name(option)} {text(option, 100)}")
     files = files or Files()
+    mirrors = checked(mirror) if mode != "disabled" else ()
     settings = RunSettings(
         name=name, directory=choose(Path(dir), name) if files.into is None else Path(files.into),
         shared=files.into is not None, private=files.private, config=_config(config), record=record, listen=listen,
-        budget=budget, limits=limits, agree=None if ranks is None else ranks.agree, jax_attach=jax_attach,
+        budget=budget, limits=limits, ranks=ranks or Ranks(), jax_attach=jax_attach,
+        sets_attributes=controls == "attributes", mirror=mirrors, at_mirror=_close_first_at_exit,
         disabled=mode == "disabled",
     )  # fmt: skip
     run = Run(Wiring(settings))
@@ -155,6 +168,12 @@ def _close_all() -> None:
             warnings.warn(str(error), RuntimeWarning, stacklevel=1)
 
 
+def _close_first_at_exit() -> None:
+    """Close the runs at exit before what is loaded by now ends: exit handlers run last to first."""
+    atexit.unregister(_close_all)
+    atexit.register(_close_all)
+
+
 def _terminate_all(dies: bool) -> None:
     for run in list(_live):
         if not run._wiring.closed:
@@ -170,6 +189,6 @@ def _abandon_all() -> None:
 
 _termination = Termination(_terminate_all)
 current_run.announce(_current_figures)
-atexit.register(_close_all)
+_close_first_at_exit()
 if hasattr(os, "register_at_fork"):
     os.register_at_fork(after_in_child=_abandon_all)

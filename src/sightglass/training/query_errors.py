@@ -37,11 +37,11 @@ class QueryErrors:
         self.last: SightglassError | None = None
         self.suspended = False
 
-    def add(self, error: BaseException, step: object) -> None:
-        """Count an error."""
+    def add(self, error: BaseException, step: object, *, event: str = "") -> None:
+        """Count an error; of an event that the query joins, with its name."""
         self.n += 1
         self.n_in_row += 1
-        self.last = evaluation_error(error, self._event, step)
+        self.last = evaluation_error(error, event or self._event, step)
         # The next event has a value of the same type, and after a snapshot there may be no other event.
         self.suspended = self.n_in_row >= MAX_ERRORS or isinstance(error, UnsendableError | RefusedFunctionError)
 

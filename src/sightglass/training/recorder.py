@@ -11,12 +11,15 @@ from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.copies import sendable
 from sightglass.core.counts import Statistics
+from sightglass.core.errors import StorageError
 from sightglass.core.guarded import rebuild
 from sightglass.core.threads import Supervised, Worker
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.writer import RecordWriter
-from sightglass.training.subscription import Subscription
+
+from .mirror import Mirror
+from .subscription import Subscription
 
 
 class Recorder:
@@ -30,6 +33,7 @@ class Recorder:
         clock: Clock,
         worker: type[Worker] = Worker,
         files: FileSystem = LOCAL,
+        mirrors: Sequence[Mirror] = (),
     ) -> None:
         """Start empty.
 
@@ -39,10 +43,12 @@ class Recorder:
             clock: The time.
             worker: Runs the writer's rounds.
             files: Where the directory is.
+            mirrors: Get the logged values and the records of recorded queries, too.
         """
         self._writer = RecordWriter(open_directory, rank=rank, clock=clock, worker=worker, files=files)
         self._n_rows: dict[Key, int] = {}
-        self.log = self._writer.log
+        self._mirrors = mirrors
+        self.log = self._log if mirrors else self._writer.log
 
     @property
     def active(self) -> bool:
@@ -59,6 +65,8 @@ class Recorder:
         key = Key(kind="stream", tag=subscription.query.tag, query=subscription.query.key)
         n_missed = subscription.n_errors + subscription.n_skipped + subscription.rows.n_dropped
         self._writer.rows(key, rows, since=since, n_missed=n_missed)
+        for mirror in self._mirrors:
+            mirror.rows(key.tag, rows)
 
     def snapshot(self, event: str, index: int, step: object, wall_time: float, observables: Mapping[str, Any]) -> None:
         """Record the snapshot of an event."""
@@ -83,19 +91,39 @@ class Recorder:
         Raises:
             StorageError: A record could not be written.
         """
-        self._writer.flush(timeout_s)
+        self._each(lambda part: part.flush(timeout_s))
 
     def close(self, timeout_s: float) -> None:
         """Write the remaining records. Errors as in `flush`."""
-        self._writer.close(timeout_s)
+        self._each(lambda part: part.close(timeout_s))
 
     def abandon(self) -> None:
         """Become a no-op in a forked child."""
+        self._mirrors = ()
         self._writer.abandon()
 
     def statistics(self) -> Statistics:
         """Return how much was written and lost."""
         return self._writer.statistics()
+
+    def _log(
+        self, index: int, step: Any, wall_time: float, values: dict[str, Any], steps: Mapping[str, float] | None
+    ) -> None:
+        self._writer.log(index, step, wall_time, values, steps)
+        for mirror in self._mirrors:
+            mirror.log(index, step, wall_time, values, steps)
+
+    def _each(self, call: Callable[[RecordWriter | Mirror], None]) -> None:
+        """Call a function with the writer and all mirrors, even if it fails for some; raise the first error."""
+        failures = []
+        parts: list[RecordWriter | Mirror] = [self._writer, *self._mirrors]
+        for part in parts:
+            try:
+                call(part)
+            except StorageError as error:
+                failures.append(error)
+        if failures:
+            raise failures[0]
 
     def _put(self, key: Key, step: object, wall_time: float, value: object, ordinal: int) -> None:
         n = self._n_rows.get(key, 0)

@@ -7,13 +7,14 @@ import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core import current_run
 from sightglass.core.errors import StorageError
+from sightglass.core.guarded import text
 
 from .commands import CommandResult
-from .controls import Action, BoundControl, Control, Number, Scalar, declaring_line
+from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line
 from .run_figures import RunFigures
 from .termination import GRACE_S
 from .wiring import Wiring
@@ -22,7 +23,34 @@ if TYPE_CHECKING:
     from sightglass.figures.render_job import OnFull
 
 
-class Run:
+ELSEWHERE: Final = {
+    "finish": "close()", "end": "close()", "end_run": "close()", "stop": "close()", "should_stop": "stopping",
+    "log_metric": "log({name: value}, step=…)", "log_metrics": "log({name: value}, step=…)",
+    "add_scalar": "log({name: value}, step=…)", "event": "observe(…)", "emit": "observe(…)", "path": "directory",
+    "dir": "directory", "commands": "history", "poll": "apply()",
+}  # fmt: skip
+"""What people call things elsewhere, by the names here."""
+
+
+class Elsewhere:
+    """An attribute that runs of other libraries have: reading it raises, and says how it is called here."""
+
+    def __init__(self, name: str, meant: str) -> None:
+        self._message = f"A run has no attribute {name!r}. Did you mean {meant}?"
+
+    def __get__(self, run: object, owner: type) -> Any:
+        raise AttributeError(self._message)
+
+
+class NamesElsewhere:
+    """Has the attributes `ELSEWHERE`. With `__getattr__` instead, all attributes of a run were read more slowly."""
+
+
+for _name, _meant in ELSEWHERE.items():
+    setattr(NamesElsewhere, _name, Elsewhere(_name, _meant))
+
+
+class Run(NamesElsewhere):
     """A running program that clients can watch. Made by `sightglass.init`.
 
     Attributes:
@@ -32,7 +60,7 @@ class Run:
         connection_file: The file with the address and keys of a controller, if `listen` was set.
         viewer_file: The same for viewers.
         reachable: Whether other processes can connect.
-        thread: The thread that called `init`; commands are applied there.
+        thread: The thread that called `init`; commands are applied there, if not declared otherwise.
         disabled: Whether every call is a no-op.
         memory: The listener for clients in this process; `None` if the run is disabled.
     """
@@ -66,26 +94,34 @@ class Run:
 
         Raises:
             TypeError: `event` is not a string.
-            ValueError: Another source already produces events of this name, such as `log`.
+            ValueError: The name is empty, or another source already produces events of this name, such as `log`.
         """
-        count = self._idle.get(event)
+        try:
+            count = self._idle.get(event)
+        except TypeError:  # not hashable, such as a dict: this refuses it
+            self._events.take(event, observables)
+            return
         if count is not None and "snapshot" not in observables:
             count()
         else:
             self._events.observe(event, observables)
 
-    def log(self, data: Mapping[str, Any], *, step: float | None = None, **steps: float) -> None:
+    def log(self, data: Mapping[str, Any], *rest: object, step: float | None = None, **steps: float) -> None:
         """Record values. They are written to the run directory, and can be queried as the event `log`.
 
         Args:
             data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Figure`, `Text`,
                 Matplotlib figures, which are drawn here; nested mappings become names with slashes.
+            *rest: Nothing: for those who write `log("loss", 3.0)`, which raises and says what to write.
             step: The primary step; by default a counter.
             **steps: Further step tracks by name.
 
         Raises:
             TypeError: `data` is not a mapping, a name in it is not a string, or a step is not a number.
         """
+        kind: type = type(data)
+        if rest or kind in (str, int, float):
+            raise _misused_log(data, *rest)
         if not self.ended:
             if "matplotlib.figure" in sys.modules:
                 from sightglass.views.pictures import encode_figures
@@ -138,6 +174,7 @@ class Run:
         max: Number | None = None,
         choices: Iterable[Scalar] | None = None,
         bind: tuple[object, str] | None = None,
+        thread: ApplyThread = "init",
     ) -> Control:
         """Declare a value that clients may change. Read `control.value` where you use it.
 
@@ -148,33 +185,39 @@ class Run:
             max: The largest value allowed.
             choices: The values allowed.
             bind: An (object, attribute) or a (mapping, key) to control, instead of a separate value.
+            thread: Whose next event sets it: that of the thread that called `init`, or of "any" thread.
 
         Raises:
             TypeError: The value has another type.
             CommandError: The value is out of its bounds.
-            ValueError: The name is taken.
+            ValueError: The name is taken, or `thread` is unknown.
         """
         controls = self._telemetry.commands.queue.controls
         _check_free(name, controls, "control")
         where = declaring_line()
         if bind is not None:
-            control: Control = BoundControl(name, bind, min=min, max=max, choices=choices, where=where)
+            control: Control = BoundControl(name, bind, min=min, max=max, choices=choices, thread=thread, where=where)
         else:
-            control = Control(name, value, min=min, max=max, choices=choices, where=where)
+            control = Control(name, value, min=min, max=max, choices=choices, thread=thread, where=where)
         with self._telemetry.lock.mutex:
             controls[name] = control
         return control
 
-    def action(self, name: str, function: Callable[..., Any]) -> None:
-        """Let clients call a function by name. It runs on this thread, at the next event.
+    def action(self, name: str, function: Callable[..., Any], *, thread: ApplyThread = "init") -> None:
+        """Let clients call a function by name.
+
+        Args:
+            name: The name that clients use.
+            function: The function. An `async def` function is called by `apply_async` only.
+            thread: At whose next event it is called, and where: of the thread that called `init`, or of "any" thread.
 
         Raises:
             TypeError: `function` is not callable.
-            ValueError: The name is taken.
+            ValueError: The name is taken, or `thread` is unknown.
         """
         actions = self._telemetry.commands.queue.actions
         _check_free(name, actions, "action")
-        action = Action(name, function, where=declaring_line())
+        action = Action(name, function, thread=thread, where=declaring_line())
         with self._telemetry.lock.mutex:
             actions[name] = action
 
@@ -202,6 +245,34 @@ class Run:
         _check_free(name, {**self._wiring.functions, **FUNCTIONS}, "function")
         with self._telemetry.lock.mutex:
             self._wiring.lend(name, function, viewers=viewers)
+
+    def apply(self, *, step: float | None = None) -> None:
+        """Apply the commands of clients that wait, here and on this thread; hold it while the run is paused.
+
+        For programs whose events come from other threads, or seldom. In the history these commands have the event
+        "apply".
+
+        Args:
+            step: The step at which they take effect; by default the number of calls that applied commands.
+
+        Raises:
+            RuntimeError: This is not the thread that called `init`, and several ranks agree on commands.
+        """
+        if not self.ended:
+            self._telemetry.commands.apply(step)
+
+    async def apply_async(self, *, step: float | None = None) -> None:
+        """Apply the commands of clients as `apply` does, in this event loop, and await actions that are `async def`.
+
+        While the run is paused, this task waits here, and the others continue.
+
+        Raises:
+            RuntimeError: Several ranks agree on commands.
+        """
+        import asyncio  # slow to import, and loaded already where this runs
+
+        if not self.ended:
+            await self._telemetry.commands.apply_async(step, sleep=asyncio.sleep)
 
     @property
     def directory(self) -> Path:
@@ -256,6 +327,9 @@ class Run:
                 raise
             warnings.warn(str(error), RuntimeWarning, stacklevel=2)
 
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in ELSEWHERE]
+
     def __repr__(self) -> str:
         state = "disabled" if self.disabled else "ended" if self.ended else "live"
         return f"<Run {self.name!r} ({self.id}), {state}>"
@@ -281,6 +355,13 @@ class Run:
         self.memory = None
         self._wiring.abandon()
         self._idle = self._telemetry.subscriptions.idle
+
+
+def _misused_log(data: object, *rest: object) -> TypeError:
+    if issubclass(type(data), Mapping):
+        return TypeError(f"Expected step=… as a keyword of log, got {text(rest[0], 100)} behind the data")
+    given = ", ".join(text(each, 100) for each in (data, *rest))
+    return TypeError(f"Expected a mapping of names to values, such as log({{'loss': 0.5}}), got log({given})")
 
 
 def _check_free(name: str, taken: Mapping[str, Any], what: str) -> None:

@@ -18,11 +18,13 @@ class StreamBacklog:
 
     Attributes:
         began: The number of the first record after the stream was parked: only its earlier clients get those before.
+        late: Whether its event happened before the stream began.
         records: The records.
     """
 
-    def __init__(self, limits: Limits | None = None) -> None:
+    def __init__(self, limits: Limits | None = None, *, late: bool = False) -> None:
         self.began = 0
+        self.late = late
         self._limits = limits = limits or Limits()
         self.records = Buffer(max_rows=limits.max_backlog_records, max_bytes=limits.max_backlog_bytes)
         self._kept = bool(limits.max_backlog_records and limits.max_backlog_bytes)

@@ -14,14 +14,16 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from copy import deepcopy
+from dataclasses import replace
 from typing import Any, Final
 
 from sightglass.core.clock import WorkClock
 from sightglass.core.errors import AbsentError, PriceError, SightglassError, UnknownNameError
 from sightglass.core.guarded import FAILURES
 from sightglass.query.evaluation import Evaluation, PerEventResult
+from sightglass.query.joined import Latest, paired
 from sightglass.query.meter import CompilationNeeded, NoRoom
-from sightglass.query.query import Query
+from sightglass.query.query import Query, with_fields
 
 from .aside import Aside, AsideEvaluation
 from .compiling import CompilingEvaluation
@@ -52,12 +54,15 @@ class Subscription:
         may_compile: Whether the program or a controller accepts that compiled programs are compiled again for it.
         limit_s: The seconds that all queries may take of an event; `None` until the time between events is known.
         n_waited: How many events in a row it was skipped because others had taken the time.
+        latest: What it holds of the events that it joins, by their names.
+        n_unpaired: How many events had no partner in these.
+        clock: Measures its work.
     """
 
     __slots__ = (
-        "_aside", "_clock", "_drain", "_has_tail", "_limits", "_meter", "_only", "_place", "confirmed", "cost",
-        "errors", "event", "id", "limit_s", "may_compile", "n_seen", "n_skipped", "n_waited", "query", "recorded",
-        "rows", "share", "stride", "tail", "total_spent_s", "windows", "within",
+        "_aside", "_drain", "_has_tail", "_limits", "_meter", "_only", "_place", "_reads_more", "clock", "confirmed",
+        "cost", "errors", "event", "id", "latest", "limit_s", "may_compile", "n_seen", "n_skipped", "n_unpaired",
+        "n_waited", "query", "recorded", "rows", "share", "stride", "tail", "total_spent_s", "windows", "within",
     )  # fmt: skip
 
     def __init__(
@@ -82,7 +87,7 @@ class Subscription:
         self.tail = Tail(evaluation, self.rows, errors=self.errors, cost=self.cost, clock=clock, defer=defer)
         self.stride = 1
         self.total_spent_s = self.share = 0.0
-        self.n_seen = self.n_skipped = self.n_waited = 0
+        self.n_seen = self.n_skipped = self.n_waited = self.n_unpaired = 0
         self.recorded = self.may_compile = False
         self.within = ""
         self._meter = evaluation.meter
@@ -92,8 +97,10 @@ class Subscription:
         self._place = aside
         self._aside: AsideEvaluation | CompilingEvaluation | None = None
         self._only = evaluation.only
+        self._reads_more = query.reads_fields or bool(query.joins)
+        self.latest = {joined: Latest() for joined in query.joins}
         self._has_tail = evaluation.has_reducer
-        self._clock = clock
+        self.clock = clock
         self._drain = defer
         if aside is not None:
             evaluation.meter.compiled, evaluation.meter.may_compile = set(), False
@@ -112,6 +119,14 @@ class Subscription:
                 self.skip(index, wall_time)
                 return
             self.tail.in_gap = False
+        if self._reads_more:
+            if self.query.reads_fields:
+                observables = with_fields(observables, index=index, wall_time=wall_time)
+            pairs = paired(observables, self.latest)
+            if pairs is None:
+                self._leave_out(index, step, wall_time, steps)
+                return
+            observables = pairs
         measured = self.n_seen >= self.cost.next
         if measured:
             self.cost.begin()
@@ -169,6 +184,18 @@ class Subscription:
         self.n_seen += 1
         if measured:
             self.cost.end(self.n_seen)
+
+    def _leave_out(self, index: int, step: object, wall_time: float, steps: Tracks) -> None:
+        """Count an event without a partner; if there is one that is not held, it is missed. Never raises."""
+        self.n_unpaired += 1
+        if any(one.is_lost for one in self.latest.values()):
+            self.tail.miss(index, wall_time)
+            return
+        try:
+            self._take(PerEventResult(None, False, (), (), False), index, step, wall_time, steps)
+        except FAILURES as error:
+            self.errors.add(error, step)
+            self.tail.miss(index, wall_time)
 
     def post_head(self, index: int, step: object, wall_time: float, head: PerEventResult, steps: Tracks) -> None:
         """Take in an event whose head was evaluated in a compiled step; otherwise as `post`."""
@@ -246,8 +273,9 @@ class Subscription:
 
     @property
     def held_bytes(self) -> int:
-        """The bytes that its reducers hold between events."""
-        return self.tail.evaluation.held_bytes if self._has_tail else 0
+        """The bytes that its reducers hold between events, and those of the events that it joins."""
+        n_bytes = sum(one.n_bytes for one in self.latest.values())
+        return n_bytes + (self.tail.evaluation.held_bytes if self._has_tail else 0)
 
     @property
     def waiting_bytes(self) -> int:
@@ -287,10 +315,11 @@ class Subscription:
         """Return a copy in the same state, for a client that closes a group by itself."""
         other = Subscription(
             id, self.query, self.tail.evaluation.fork(deepcopy),
-            clock=self._clock, defer=self.tail.defer, limits=self._limits, aside=self._place, rows=self.rows.fork(),
+            clock=self.clock, defer=self.tail.defer, limits=self._limits, aside=self._place, rows=self.rows.fork(),
         )  # fmt: skip
-        for name in ("stride", "n_seen", "n_skipped", "may_compile", "_only"):
+        for name in ("stride", "n_seen", "n_skipped", "n_unpaired", "may_compile", "_only"):
             setattr(other, name, getattr(self, name))
+        other.latest = {event: replace(one) for event, one in self.latest.items()}
         other.errors.n = self.errors.n
         other.tail.follow(self.tail)
         return other

@@ -140,13 +140,13 @@ class Tail:
         """Begin a group of the run; the events before it are settled."""
         self.evaluation.begin_group()
 
-    def boundary(self, event: str, *, settled: bool = False) -> None:
-        """Close the groups that this event delimits; `settled` if the events before it are."""
-        self._close(lambda: self.evaluation.boundary(event), settled=settled)
+    def boundary(self, event: str, mark: int | None = None, *, settled: bool = False) -> None:
+        """Close the groups that this event, number `mark`, delimits; `settled` if the events before it are."""
+        self._close(lambda: self.evaluation.boundary(event, mark), settled=settled)
 
-    def end_group(self, *, settled: bool = False) -> None:
-        """Close the groups of reducers without a named window; `settled` if the events before it are."""
-        self._close(lambda: self.evaluation.end_group(), settled=settled)  # noqa: PLW0108  see `follow`
+    def end_group(self, mark: int | None = None, *, settled: bool = False) -> None:
+        """Close the groups of reducers without a named window; otherwise as `boundary`."""
+        self._close(lambda: self.evaluation.end_group(mark), settled=settled)
 
     def finish(self) -> None:
         """Emit what is open, with `closed=False`."""

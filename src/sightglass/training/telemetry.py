@@ -12,7 +12,7 @@ from sightglass.query.held_memory import HeldMemory
 
 from .aside import Aside
 from .budget import Budget
-from .commands import CommandRunner
+from .command_runner import CommandRunner
 from .compiled import CompiledSteps
 from .deferred import DeferredWork
 from .events import EventIntake
@@ -84,10 +84,11 @@ class Telemetry:
         return self.events.closed
 
     def open(self, subscription: Subscription, *, replay: bool = True) -> None:
-        """Start to evaluate a subscription, first on the snapshot of its event."""
+        """Start to evaluate a subscription, first on the snapshot of its event, unless it joins others."""
         with self.lock.turn():
             source = self.subscriptions.sources.get(subscription.event)
-            if replay and source is not None and source.snapshot is not None:
+            # What it joins may have happened since.
+            if replay and source is not None and source.snapshot is not None and not subscription.query.joins:
                 index, step, wall_time, observables = source.snapshot
                 subscription.post(index, step, wall_time, observables)
             self.subscriptions.open(subscription)

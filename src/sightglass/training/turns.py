@@ -11,11 +11,11 @@ import math
 import statistics
 import time
 from collections import deque
-from collections.abc import Callable, Iterable
-from typing import Final
+from collections.abc import Callable, Iterable, Mapping
+from typing import Any, Final, Protocol
 
 from .options import EVENT_S
-from .subscription import Subscription
+from .steps import Tracks
 
 PART_OF_EVENT: Final = 0.1  # a training that takes a second for a step does not notice a tenth of it
 N_INTERVALS: Final = 32  # the median of these is not moved by an evaluation or a checkpoint in between
@@ -23,6 +23,43 @@ TURN_S: Final = 0.00001  # of a query: to give it a turn or to skip it, and to l
 FIRST_S: Final = 0.002  # to find out that a query which was never evaluated is too expensive
 CHEAP_S: Final = 0.0002  # a hundred of these fit into an event: whatever others ask, they are not skipped
 PATIENCE: Final = 32  # events after which an expensive query goes first: the others lose at most 3 % of theirs
+
+
+class Turn(Protocol):
+    """What takes time of an event: a query, or the copy for one that joins the event."""
+
+    n_waited: int
+
+    @property
+    def n_seen(self) -> int:
+        """How many events it was evaluated on."""
+
+    @property
+    def price_s(self) -> float:
+        """The seconds that it takes of an event."""
+
+    @property
+    def suspended(self) -> bool:
+        """Whether it is not evaluated any more."""
+
+    @property
+    def first(self) -> bool:
+        """Whether it is evaluated whatever others take."""
+
+    @property
+    def confirmed(self) -> bool:
+        """Whether a controller accepts that it takes more of an event than queries may."""
+
+    def allow(self, left_s: float, *, limit_s: float | None) -> None:
+        """Set what is left of the event for it, and what all may take of it."""
+
+    def post(
+        self, index: int, step: object, wall_time: float, observables: Mapping[str, Any], steps: Tracks = None
+    ) -> None:
+        """Evaluate it on an event. Never raises."""
+
+    def skip(self, index: int, wall_time: float) -> None:
+        """Count an event that it is not evaluated on."""
 
 
 class Turns:
@@ -52,7 +89,7 @@ class Turns:
         """The seconds that queries may take of an event, as far as known."""
         return self.limit_s or self._max_event_s
 
-    def happened(self, now_s: float, subscriptions: Iterable[Subscription]) -> None:
+    def happened(self, now_s: float, turns: Iterable[Turn]) -> None:
         """Note that the event happened; what happens within a millisecond of it need not be noted."""
         if self._seen_s >= 0:
             interval_s = now_s - self._seen_s
@@ -61,47 +98,47 @@ class Turns:
                 self._usual_s = statistics.median(self._intervals_s)
         self._seen_s = now_s
         limit_s = self.allowed_s
-        crowded = sum(subscription.price_s for subscription in subscriptions) > limit_s / 2
+        crowded = sum(turn.price_s for turn in turns) > limit_s / 2
         if not crowded:
-            for subscription in subscriptions:
-                subscription.allow(limit_s, limit_s=self.limit_s)
+            for turn in turns:
+                turn.allow(limit_s, limit_s=self.limit_s)
         self.crowded = crowded or self._usual_s is None
 
     def take(
         self,
-        subscriptions: Iterable[Subscription],
+        turns: Iterable[Turn],
         *,
-        post: Callable[[Subscription], object],
-        skip: Callable[[Subscription], object],
+        post: Callable[[Turn], object],
+        skip: Callable[[Turn], object],
     ) -> None:
         """Call `post` for the queries that fit into the event together, and `skip` for the others."""
-        turns = sorted(subscriptions, key=_turn)
-        limit_s, left_s = self.limit_s, max(self.allowed_s / 2, self.allowed_s - TURN_S * (len(turns) - 1))
+        order = sorted(turns, key=_turn)
+        limit_s, left_s = self.limit_s, max(self.allowed_s / 2, self.allowed_s - TURN_S * (len(order) - 1))
         until_s = self._cpu_s() + left_s
-        for subscription in turns:
-            if subscription.suspended:
+        for turn in order:
+            if turn.suspended:
                 continue
-            least_s = 0.0 if subscription.n_seen else FIRST_S
-            fits = left_s > least_s and not left_s < subscription.price_s <= (limit_s or math.inf)
-            if not (fits or subscription.first):
-                subscription.n_waited += 1
-                skip(subscription)
+            least_s = 0.0 if turn.n_seen else FIRST_S
+            fits = left_s > least_s and not left_s < turn.price_s <= (limit_s or math.inf)
+            if not (fits or turn.first):
+                turn.n_waited += 1
+                skip(turn)
                 continue
-            subscription.allow(left_s, limit_s=limit_s)
-            subscription.n_waited = 0
+            turn.allow(left_s, limit_s=limit_s)
+            turn.n_waited = 0
             began_s = self._cpu_s()
-            post(subscription)
+            post(turn)
             now_s = self._cpu_s()
-            if subscription.confirmed:
+            if turn.confirmed:
                 until_s += now_s - began_s
             left_s = max(0.0, until_s - now_s)
 
 
-def _turn(subscription: Subscription) -> tuple[int, float]:
+def _turn(turn: Turn) -> tuple[int, float]:
     """Order the queries of an event; what was never evaluated has no price, and may be expensive."""
-    if not subscription.n_seen:
+    if not turn.n_seen:
         return 3, math.inf
-    price_s = subscription.price_s
+    price_s = turn.price_s
     if price_s < CHEAP_S:
         return 0, price_s
-    return 1 if subscription.first else 2 if subscription.n_waited >= PATIENCE else 3, price_s
+    return 1 if turn.first else 2 if turn.n_waited >= PATIENCE else 3, price_s

@@ -20,7 +20,7 @@ from sightglass.core.clock import SystemClock, WorkClock
 from sightglass.core.copies import sendable
 from sightglass.core.guarded import message as message_of
 from sightglass.core.guarded import warn
-from sightglass.core.ranks import Agree, rank_and_size, refusal
+from sightglass.core.ranks import place_of, rank_and_size, refusal
 from sightglass.core.threads import Worker
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
@@ -32,11 +32,12 @@ from .agent import Agent
 from .endpoints import Endpoints
 from .io_loop import IoLoop
 from .lent import LentFunction
-from .options import Limits
+from .mirror import Mirror, MirrorTarget
+from .options import Limits, Ranks
 from .recorder import Recorder
 from .telemetry import Telemetry
 
-CLOSE_S: Final = 10.0  # for the last records: a slow network file system gets this long, a dead one no longer
+CLOSE_S: Final = 10.0  # without progress: a slow network file system may pause this long, a dead one is given up
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -53,8 +54,11 @@ class RunSettings:
         listen: A TCP endpoint to open.
         budget: The share of the run's time that queries may take.
         limits: How much subscriptions retain for late clients.
-        agree: The broadcast of a program of several processes.
+        ranks: How the processes of the program belong and act together.
         jax_attach: Whether clients may query the logs of every jitted function: "global" or `None`.
+        sets_attributes: Whether clients may set numbers inside offered objects.
+        mirror: Where rank 0 passes its records on to.
+        at_mirror: Called when a mirror opens what it writes to.
         disabled: Whether every call is a no-op.
     """
 
@@ -67,8 +71,11 @@ class RunSettings:
     listen: str | None = None
     budget: float | None = None
     limits: Limits | None = None
-    agree: Agree | None = None
+    ranks: Ranks = field(default_factory=Ranks)
     jax_attach: str | None = None
+    sets_attributes: bool = False
+    mirror: Sequence[MirrorTarget] = ()
+    at_mirror: Callable[[], None] = lambda: None
     disabled: bool = False
 
 
@@ -122,14 +129,19 @@ class Wiring:
         self.closed = settings.disabled
         self._started = self.clock.wall()
         self._config = {} if settings.disabled else shown_config(settings.config)
-        self._rank, n_ranks = rank_and_size()
+        ranks = settings.ranks
+        place = place_of(settings.name, group=ranks.group, rank=ranks.rank, size=ranks.size)
+        agree, self._rank = ranks.agree, place.rank
+        n_ranks = place.size if place.declared else rank_and_size()[1]
         self.refuse_variants = ""
         files = LocalFileSystem(private=True) if settings.private else machine.files
         self.files = RunDirectory(
             settings.directory, shared=settings.shared, about=self._run_file, moved=self._moved, files=files
         )
+        if settings.shared and not settings.disabled:
+            self.files.warn_of_others()
         self.telemetry = Telemetry(
-            clock=self.clock, budget=settings.budget, agree=settings.agree, leads=self._rank == 0,
+            clock=self.clock, budget=settings.budget, agree=agree, leads=self._rank == 0,
             worker=machine.worker, max_event_s=(settings.limits or Limits()).max_event_s,
         )  # fmt: skip
         if settings.disabled:
@@ -137,21 +149,24 @@ class Wiring:
             return
         current_run.answers_unless(self.id, lambda: self.telemetry.lock.held)
         self.telemetry.commands.run = self.id
-        self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, settings.agree)
+        self.telemetry.commands.queue.sets_attributes = settings.sets_attributes
+        self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, agree)
         self.recorder = self.telemetry.events.recorder = Recorder(
-            self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=files
-        )
+            self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=files,
+            mirrors=self._mirrors() if self._rank == 0 else (),
+        )  # fmt: skip
         about = {"started": self._started, "config": self._config, "directory": str(settings.directory)}
         self.agent = Agent(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
-            refuse_commands=refusal("Commands", self._rank, n_ranks, settings.agree), recorder=self.recorder,
+            refuse_commands=refusal("Commands", self._rank, n_ranks, agree), recorder=self.recorder,
             limits=settings.limits,
         )  # fmt: skip
         for query in settings.record:
             self.agent.record(as_query(query))
         self.endpoints = machine.endpoints(
-            settings.name, self.id, files=self.files, listen=settings.listen, start_writer=self.recorder.start
-        )
+            settings.name, self.id, files=self.files, listen=settings.listen, start_writer=self.recorder.start,
+            place=place,
+        )  # fmt: skip
         self.io = IoLoop(
             self.endpoints.listener, self.agent, clock=self.clock, worker=machine.worker,
             charge=self.telemetry.budget.sent,
@@ -213,6 +228,13 @@ class Wiring:
         if self.recorder is not None:
             self.recorder.abandon()
         self.telemetry.abandon()
+
+    def _mirrors(self) -> list[Mirror]:
+        settings = self.settings
+        return [
+            Mirror(target, run=settings.name, config=self._config, folder=self.files.open, opened=settings.at_mirror)
+            for target in settings.mirror
+        ]
 
     def _moved(self, path: Path) -> None:
         if self.agent is not None:

@@ -42,6 +42,26 @@ def test_another_version_is_refused(agent_bench):
     assert len(d.agent.clients) == 0
 
 
+@pytest.mark.parametrize(("opens", "pace_s", "expected_s"), [(False, 0.02, 0.5), (True, 0.02, 0.02), (False, 0.0, 0.0)])
+def test_a_client_without_streams_sets_no_pace_unless_it_wants_all_at_once(agent_bench, opens, pace_s, expected_s):
+    d = agent_bench()
+    for peer, allowed_s in ((A, 0.5), (B, pace_s)):
+        d.say(peer, messages.Hello(version=messages.VERSION, client="c", pace_s=allowed_s))
+    d.say(A, messages.Open(request=1, query="batch.loss"))
+    if opens:
+        d.say(B, messages.Open(request=1, query="batch.loss"))
+    assert d.agent.clients.pace_s == expected_s
+
+
+def test_a_client_changes_its_pace_with_a_ping(agent_bench):
+    d = agent_bench()
+    d.say(A, messages.Hello(version=messages.VERSION, client="c", pace_s=0.5))
+    d.say(A, messages.Open(request=1, query="batch.loss"))
+    for sent, expected_s in ((0.1, 0.1), (None, 0.1), (9.0, 1.0), (-1.0, 0.0), (float("nan"), 0.0)):
+        assert d.say(A, messages.Ping(pace_s=sent)) == [messages.Ping()]
+        assert d.agent.clients.pace_s == expected_s
+
+
 def test_a_client_that_did_not_say_hello_is_refused(agent_bench):
     answer = agent_bench().say(A, messages.Ping())
     assert refused(answer) == ("RefusedError", "Expected a hello first; the lease may have ended")
@@ -218,7 +238,7 @@ def test_values_that_cannot_travel_end_the_stream_with_a_reason(agent_bench):
     d.observe("batch", thing=object(), loss=1.0)
     d.flush()
     ended = next(message for message in d.sent[A] if isinstance(message, messages.Ended))
-    reason = "Expected a number, string, array or a container of these, got object at $ (at event 'batch', step 0)"
+    reason = "batch.thing: an object cannot travel (at event 'batch', step 0)"
     assert (ended.stream, ended.error, ended.reason) == (stream, "UnsendableError", reason)
     assert d.values(A, other) == [1.0]
 
@@ -694,3 +714,24 @@ def test_a_viewers_key_may_not_publish(agent_bench):
     reason = "Expected a controller's key to publish 'best'; a viewer's key is read-only"
     assert d.sent[A][-1] == messages.Refused(request=7, error="RefusedError", reason=reason)
     assert "best" not in d.telemetry.subscriptions.sources
+
+
+def test_a_query_that_waits_or_means_something_else_says_so_at_once(agent_bench):
+    d = agent_bench()
+    d.hello(A)
+    d.observe("batch", loss=1.0, x=np.ones(3))
+    notes = {}
+    for request, text in enumerate(
+        ("loss", "batch.loss.mean()", "batch.x.mean()", "batch.loss.mean(per='epcoh')", "batch.loss.mean(every=2)"), 2
+    ):
+        d.say(A, messages.Open(request=request, query=text))
+        (opened,) = (m for m in d.sent[A] if isinstance(m, messages.Opened) and m.request == request)
+        notes[text] = opened.note
+    assert notes == {
+        "loss": "Unknown event 'loss' so far. Did you mean 'batch.loss'? Waiting for the first.",
+        "batch.loss.mean()": "batch.loss is a number, and mean of it a function of that number alone. "
+        "For many events write batch.loss.mean(every=100).",
+        "batch.x.mean()": "",
+        "batch.loss.mean(per='epcoh')": "Unknown event 'epcoh' so far. Known: batch. Groups close when it happens.",
+        "batch.loss.mean(every=2)": "",
+    }

@@ -1,0 +1,273 @@
+"""Where commands are applied: at events, in `Run.apply`, or in `Run.apply_async`; outside the lock of the run.
+
+By default a command waits for the next event of the thread that made the run, which is the training's in most
+programs: there nothing reads a control at the same time. What the program declares with `thread="any"` is applied on
+the thread of whichever event comes first. Each command is taken out of the queue under the lock, so it is applied once.
+
+A slow action does not block the agent, which takes the lock in between.
+"""
+
+from __future__ import annotations
+
+import itertools
+import threading
+from collections.abc import Awaitable, Callable, Mapping
+from typing import Any, Final
+
+import msgspec
+
+from sightglass.core.clock import WorkClock
+from sightglass.core.current_run import acting
+from sightglass.core.errors import CommandError, UnsendableError, unknown
+from sightglass.core.guarded import FAILURES
+from sightglass.core.ranks import Agree
+
+from .attributes import attribute_path
+from .commands import Command, CommandQueue, CommandResult, Place, agreed, pack
+from .compiled import CompiledSteps
+from .event_threads import EventThreads
+from .lock import TurnLock
+from .steps import host_step
+from .subscriptions import Subscriptions
+
+PAUSE_POLL_S: Final = 1.0  # a paused run is woken by commands; the poll only bounds the delay if a wake-up is missed
+PAUSE_ASYNC_POLL_S: Final = 0.05  # an event loop cannot wait for the condition; nobody notices so short a delay
+Observables = Mapping[str, Any] | None
+APPLY: Final = "apply"  # the event of commands that `Run.apply` applies
+
+
+class CommandRunner:
+    """Applies the commands of a run.
+
+    Attributes:
+        queue: The commands that wait, and the controls and actions that they are about.
+        threads: Which threads announce events.
+        on_result: Called with each result, under the lock.
+        run: The id of the run.
+    """
+
+    def __init__(
+        self,
+        *,
+        lock: TurnLock,
+        subscriptions: Subscriptions,
+        steps: CompiledSteps,
+        clock: WorkClock,
+        wake: Callable[[], None],
+        agree: Agree | None = None,
+        leads: bool = True,
+    ) -> None:
+        """Start without commands.
+
+        Args:
+            lock: The lock of the run.
+            subscriptions: The events of the run.
+            steps: The compiled steps, whose plans all ranks agree on with the commands.
+            clock: The time.
+            wake: Called when there is a result.
+            agree: The broadcast of a program of several processes.
+            leads: Whether this is rank 0, whose commands all ranks apply.
+        """
+        self.queue = CommandQueue()
+        self.queue.on_applied = self._applied
+        self.threads = EventThreads(clock)
+        self.on_result: Callable[[CommandResult], None] = lambda result: None
+        self._lock = lock
+        self._changed = threading.Condition(lock.mutex)
+        self._subscriptions = subscriptions
+        self._steps = steps
+        self._clock = clock
+        self._wake = wake
+        self._agree = agree
+        self._leads = leads
+        self._n_applies = itertools.count()
+        self.run = ""
+        self._closed = False
+        if agree is not None:
+            subscriptions.alert(True)
+
+    @property
+    def agrees(self) -> bool:
+        """Whether several processes apply commands together."""
+        return self._agree is not None
+
+    def add(self, command: Command) -> None:
+        """Let a command wait for its event.
+
+        Raises:
+            CommandError: It cannot succeed.
+        """
+        if self._agree is not None:
+            try:
+                pack(command)
+            except UnsendableError as error:
+                raise CommandError(str(error)) from None
+        with self._lock.turn():
+            self.queue.add(self._reachable(command))
+            self._alert()
+
+    def release(self, client: str) -> None:
+        """End the pause of a client that is gone; its other commands stay in force."""
+        with self._lock.turn():
+            if self.queue.release(client):
+                self._alert()
+
+    def waits_for(self, command: Command) -> str:
+        """Return what applies a command that waits, for its client; the run's name follows."""
+        action = self.queue.actions[command.name] if command.kind == "call" else None
+        if action is not None and action.awaits:
+            return "Waiting for `await run.apply_async()` in"
+        event = f" {command.at!r}" if command.at else ""
+        anywhere = self.queue.anywhere(command) and not self.agrees
+        return f"Waiting for the next event{event} of {'run' if anywhere else 'the thread that began run'}"
+
+    def stuck(self, command: Command, since_s: float) -> str:
+        """Return why a command will hardly be applied, because other threads announce all events; else empty."""
+        action = self.queue.actions.get(command.name) if command.kind == "call" else None
+        if action is not None and action.awaits:
+            return self.threads.unawaited(command.name)
+        if self.queue.anywhere(command) and not self.agrees:
+            return ""
+        what = {"set": "the control", "call": "the action"}.get(command.kind, "")
+        return self.threads.stuck(command.at, since_s, what=what and f"{what} {command.name!r}")
+
+    def apply_if_due(self, event: str, index: int, step: object, observables: Observables = None) -> None:
+        """Apply the commands that wait for this event on this thread.
+
+        Holds the thread that made the run here while the run is paused.
+        """
+        own = self.threads.saw(event)
+        if own and (self._agree or self.queue.pending or self.queue.paused_by):
+            self._apply_and_pause(event, index, step, observables=observables)
+        elif self._agree is None and self._has_due(event, "elsewhere"):
+            self._apply_due(event, index, step, "elsewhere", observables)
+            self._calm()
+
+    def apply(self, step: float | None) -> None:
+        """Apply the commands that wait, on this thread; holds it while the run is paused.
+
+        Raises:
+            RuntimeError: Several processes agree on commands, and this is not the thread that made the run.
+        """
+        own = self.threads.applies()
+        if self._agree is not None and not own:
+            raise RuntimeError("Expected apply() on the thread that called init: all ranks apply commands together")
+        if self._agree or self.queue.pending or self.queue.paused_by:
+            index = next(self._n_applies)
+            self._apply_and_pause(APPLY, index, index if step is None else step, "apply")
+
+    async def apply_async(self, step: float | None, *, sleep: Callable[[float], Awaitable[None]]) -> None:
+        """Apply the commands that wait, in the event loop of this thread, and await async actions.
+
+        Args:
+            step: The step at which they take effect; `None` for a number.
+            sleep: Waits for some seconds, while the event loop does something else.
+
+        Raises:
+            RuntimeError: Several processes agree on commands: their event loops do not run alike.
+        """
+        if self._agree is not None:
+            raise RuntimeError("Expected apply() with ranks=…: the event loops of several processes do not run alike")
+        self.threads.applies(awaits=True)
+        if not (self.queue.pending or self.queue.paused_by):
+            return
+        index = next(self._n_applies)
+        await self._await_due(index, step)
+        while self.queue.paused_by is not None and not self._closed:
+            await sleep(PAUSE_ASYNC_POLL_S)
+            await self._await_due(index, step)
+        self._calm()
+
+    def close(self) -> None:
+        """Resume a paused run, which has ended; the caller holds the lock."""
+        self._closed = True
+        self._changed.notify_all()
+
+    def _alert(self) -> None:
+        self._subscriptions.alert(True)
+        self._changed.notify_all()
+
+    def _calm(self) -> None:
+        """Let events go the short way again if no command waits."""
+        with self._lock.mutex:
+            self._subscriptions.alert(bool(self.queue.pending) or self._agree is not None or self._closed)
+
+    def _reachable(self, command: Command) -> Command:
+        """Return a command that waits for an event of the training thread.
+
+        A command for an event within a compiled step waits for the call of the step, one that sets an attribute for the
+        event that offers it.
+
+        Raises:
+            CommandError: The event never happens on that thread, or does not offer the attribute.
+        """
+        self.queue.check(command)
+        if self.queue.is_attribute(command):
+            return self._at_its_event(command)
+        source = self._subscriptions.sources.get(command.at) if command.at else None
+        if source is not None and source.origin == "attached":
+            raise CommandError(
+                f"Expected an event of the training thread, got at={command.at!r}, which is logged in JAX"
+            )
+        owner = next((s.name for s in self._subscriptions.sources.values() if source in s.nested), command.at)
+        return msgspec.structs.replace(command, at=owner)
+
+    def _at_its_event(self, command: Command) -> Command:
+        event = attribute_path(command.name).event
+        observed = [name for name, source in self._subscriptions.sources.items() if source.origin == "observe"]
+        if event not in observed:
+            raise CommandError(unknown("event", event, observed, where="so far"))
+        if command.at not in (None, event):
+            raise CommandError(f"Expected at={event!r} or None for {command.name}, got at={command.at!r}")
+        return msgspec.structs.replace(command, at=event)
+
+    def _apply_and_pause(
+        self, event: str, index: int, step: object, place: Place = "event", observables: Observables = None
+    ) -> None:
+        self._apply_due(event, index, step, place, observables)
+        while self.queue.paused_by is not None and not self._closed:
+            with self._changed:
+                if self.queue.paused_by is not None and not self._has_due(event, place):
+                    self._changed.wait(PAUSE_POLL_S)
+            self._apply_due(event, index, step, place, observables)
+        self._calm()
+
+    def _has_due(self, event: str, place: Place) -> bool:
+        return any(self.queue.is_due(command, event, place) for command in self.queue.pending)
+
+    def _apply_due(self, event: str, index: int, step: object, place: Place, observables: Observables = None) -> None:
+        with self._lock.mutex:
+            due = self.queue.due(event, place) if self._leads or self._agree is None else []
+        if self._agree is not None:
+            due, plans = agreed(due, self._steps.propose() if self._leads else {}, self._agree)
+            self._steps.adopt(plans)
+        for command in due:
+            number = _step_number(step, index)
+            with acting(self.run):
+                self.queue.apply(
+                    command, event=event, index=index, step=number, wall_time=self._clock.wall(),
+                    observables=observables,
+                )  # fmt: skip
+
+    async def _await_due(self, index: int, step: float | None) -> None:
+        number = index if step is None else _step_number(step, index)
+        while not self._closed:
+            with self._lock.mutex:
+                command = self.queue.next_due(APPLY)
+            if command is None:
+                return
+            await self.queue.apply_async(command, event=APPLY, index=index, step=number, wall_time=self._clock.wall())
+
+    def _applied(self, result: CommandResult) -> None:
+        with self._lock.mutex:
+            self.on_result(result)
+            self._changed.notify_all()  # another thread may be paused, and this one has resumed it
+        self._wake()
+
+
+def _step_number(step: object, index: int) -> float:
+    """Return a step as a number on the host, or the event's number where it is not a number."""
+    try:
+        return host_step(step)
+    except FAILURES:
+        return index
