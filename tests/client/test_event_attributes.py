@@ -39,7 +39,7 @@ def test_an_attribute_is_a_query(run):
     assert client.log["train/loss"] == sg.parse("log['train/loss']")
     stream = client.stream(client.batch.loss.mean(every=1))
     run.observe("batch", loss=3.0, step=2)
-    assert stream.wait(1, timeout_s=10)[0].value == 3.0
+    assert stream.wait(1, timeout_s=30)[0].value == 3.0
 
 
 def test_own_attributes_come_first(run):
@@ -99,4 +99,4 @@ def test_recorded_runs_have_attributes_too(run):
     with sg.open(run.directory) as recorded:
         recorded.describe()
         assert recorded.log["train/loss"] == sg.parse("log['train/loss']")
-        assert recorded.stream(recorded.log["train/loss"]).wait(1, timeout_s=10)[0].value == 2.0
+        assert recorded.stream(recorded.log["train/loss"]).wait(1, timeout_s=30)[0].value == 2.0

@@ -55,7 +55,7 @@ def test_the_file_holds_the_records_of_the_stream(live, tmp_path, name):
     saving = stream.save(tmp_path / "s.sgr")
     train(run)
     run.close()
-    assert saving.wait(20)
+    assert saving.wait(60)
     saving.close()
     records = list(stream)
     assert saving.n_records == len(records) > 0
@@ -76,9 +76,9 @@ def test_each_record_is_saved_once_whenever_it_arrives(pauses, tmp_path_factory)
         with stream.save(path) as saving:
             for i, n in enumerate(pauses):
                 train(run, n, start=sum(pauses[:i]))
-                stream.wait(sum(pauses[: i + 1]), timeout_s=20)
+                stream.wait(sum(pauses[: i + 1]), timeout_s=60)
             run.close()
-            assert saving.wait(20)
+            assert saving.wait(60)
     with sg.open(path) as old:
         assert [r.value for r in old.series("batch.loss")] == list(range(sum(pauses))) if pauses else not old.tags()
 
@@ -88,7 +88,7 @@ def test_a_saved_stream_answers_further_queries(live, tmp_path):
     with client.stream("batch.loss").save(tmp_path / "s.sgr") as saving:
         train(run)
         run.close()
-        saving.wait(20)
+        saving.wait(60)
     with sg.open(tmp_path / "s.sgr") as old:
         assert [r.value for r in old.stream("batch.loss.mean(every=10)")] == [4.5, 14.5]
         assert [r.value for r in old.stream(sg.on("batch").map(lambda b: b.loss * 2 + b.step))] == [
@@ -106,7 +106,7 @@ def test_a_recorded_stream_is_saved_too(live, tmp_path):
     with sg.open(run.directory) as old:
         stream = old.stream("batch.loss.mean(every=5)")
         with stream.save(tmp_path / "s.sgr") as saving:
-            assert saving.wait(20)
+            assert saving.wait(60)
         with sg.open(tmp_path / "s.sgr") as again:
             assert fields(again.stream("batch.loss.mean(every=5)")) == fields(stream)
 
@@ -118,7 +118,7 @@ def test_joined_streams_are_saved_as_separate_series(live, tmp_path):
     with union.save(tmp_path / "any name") as saving:
         train(run)
         run.close()
-        assert saving.wait(20)
+        assert saving.wait(60)
     with sg.open(tmp_path / "any name") as old:
         assert old.tags() == ["job/batch.loss", "job/batch.loss.map"]
         assert [r.value for r in old.series("job/batch.loss.map")] == [-float(n) for n in range(20)]
@@ -130,11 +130,11 @@ def test_closing_before_the_stream_ends_saves_nothing_more(live, tmp_path):
     stream = client.stream("batch.loss")
     saving = stream.save(tmp_path / "s.sgr")
     train(run)
-    stream.wait(20, timeout_s=20)
+    stream.wait(20, timeout_s=60)
     saving.close()
     saving.close()
     train(run, start=20)
-    stream.wait(40, timeout_s=20)
+    stream.wait(40, timeout_s=60)
     with sg.open(tmp_path / "s.sgr") as old:
         assert len(old.series("batch.loss")) == saving.n_records == 20
 
@@ -159,7 +159,7 @@ def test_close_raises_for_values_that_cannot_be_saved(live, tmp_path):
         saving = stream.save(tmp_path / "s.sgr")
         train(run)
         run.close()
-        assert saving.wait(20)
+        assert saving.wait(60)
     with pytest.raises(UnsendableError, match=re.escape("got object")):
         saving.close()
     saving.close()
@@ -182,7 +182,7 @@ def test_a_value_that_cannot_be_saved_costs_its_record(live, tmp_path):
         saving = stream.save(tmp_path / "s.sgr")
         train(run)
         run.close()
-        assert saving.wait(20)
+        assert saving.wait(60)
     assert len(warned) == 1
     assert (saving.n_records, saving.n_lost) == (18, 2)
     with pytest.raises(UnsendableError, match="got object"):
@@ -214,7 +214,7 @@ def stopped(live, path):
     saving = Saving(stream, path, worker=Still)
     saving._writer._file = disk = FullDisk(saving._writer._file)
     train(run)
-    stream.wait(20, timeout_s=20)
+    stream.wait(20, timeout_s=60)
     with pytest.warns(RuntimeWarning, match="^Saving 'batch.loss' cannot write, and tries again: OSError"):
         assert saving.round(0.0) == WAIT_S
     return run, stream, saving, disk
@@ -223,7 +223,7 @@ def stopped(live, path):
 def test_records_wait_while_the_disk_is_full(live, tmp_path):
     run, stream, saving, disk = stopped(live, tmp_path / "s.sgr")
     train(run, start=20)
-    stream.wait(40, timeout_s=20)
+    stream.wait(40, timeout_s=60)
     for _ in range(5):
         assert saving.round(0.0) == WAIT_S
         assert (saving.n_records, saving._writer.n_waiting) == (0, 20)
@@ -241,7 +241,7 @@ def test_records_wait_while_the_disk_is_full(live, tmp_path):
 def test_records_that_find_no_room_until_the_end_are_counted(live, tmp_path):
     run, stream, saving, _ = stopped(live, tmp_path / "s.sgr")
     run.close()
-    stream.wait(20, timeout_s=20)
+    stream.wait(20, timeout_s=60)
     saving._closed = True
     assert saving.round(0.0) is None
     assert (saving.n_records, saving.n_lost) == (0, 20)
@@ -256,7 +256,7 @@ def test_close_raises_the_error_of_a_stage(live, tmp_path):
         saving = stream.save(tmp_path / "s.sgr")
         train(run)
         run.close()
-        assert saving.wait(20)
+        assert saving.wait(60)
     with pytest.raises(ZeroDivisionError):
         saving.close()
     with sg.open(tmp_path / "s.sgr") as old:
@@ -279,7 +279,7 @@ def test_a_fork_writes_nothing(live, tmp_path):
     os.waitpid(child, 0)
     train(run, 500, start=500)
     run.close()
-    assert saving.wait(20)
+    assert saving.wait(60)
     saving.close()
     with sg.open(tmp_path / "s.sgr") as old:
         assert [r.value for r in old.series("batch.loss")] == list(range(1_000))

@@ -17,6 +17,7 @@ from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns
 from sightglass.core.counts import Statistics, statistics_of
+from sightglass.core.record import Restart
 
 pytestmark = pytest.mark.smoke
 
@@ -44,9 +45,9 @@ class ManualProducer:
 class ManualStream(Stream):
     """A stream whose records the test adds."""
 
-    def __init__(self, tag="loss", run="job"):
+    def __init__(self, tag="loss", run="job", run_id="", client=None):
         self.producer = ManualProducer()
-        super().__init__(self.producer, RecordBuffer(tag=tag, run=run))
+        super().__init__(self.producer, RecordBuffer(tag=tag, run=run, run_id=run_id, client=client))
         self._n = 0
 
     def put(self, *values, skip=0, at=None, steps=None):
@@ -96,9 +97,9 @@ def test_iteration_waits_for_records():
     thread.start()
     for i in range(5):
         stream.put(float(i))
-        assert taken.acquire(timeout=10)
+        assert taken.acquire(timeout=60)
     stream.over()
-    thread.join(10)
+    thread.join(60)
     assert (thread.is_alive(), seen) == (False, [0.0, 1.0, 2.0, 3.0, 4.0])
 
 
@@ -257,6 +258,68 @@ def test_union_names_the_run_of_each_record():
     assert values(both.sum(every=2)) == [3.0, 7.0]
 
 
+def test_a_union_keeps_the_order_of_each_stream_when_a_clock_is_set_back():
+    a, b = ManualStream(), ManualStream(tag="other")
+    a.put(1.0, at=10.0).put(2.0, at=4.0).put(3.0, at=12.0)
+    b.put(20.0, at=11.0)
+    assert values(a.union(b)) == [1.0, 2.0, 20.0, 3.0]
+
+
+def restarted(stream, run_id="again"):
+    """Let the run of a stream be restarted before its next record."""
+    stream._buffer.restarts = (*stream.restarts, Restart(index=stream._n, run_id=run_id))
+    return stream
+
+
+def marks(stream):
+    return [(restart.index, restart.run_id) for restart in stream.restarts]
+
+
+@pytest.mark.parametrize("at_once", [True, False])
+def test_stages_keep_the_marks_of_a_restart(at_once):
+    a, b = ManualStream(), ManualStream(tag="other")
+    same, large, means = a.map(abs), a.where(lambda x: x > 2), a.mean(every=2)
+    chain, union = a.map(abs).where(lambda x: x > 2).mean(every=1), a.union(b)
+    made = (same, large, means, chain, union)
+    for part in ((a, 0.0, 1.0, 2.0, 3.0, 4.0), (b, 10.0), (restarted, a), (a, 5.0, 6.0), (restarted, b), (b, 11.0)):
+        if part[0] is restarted:
+            restarted(part[1])
+        else:
+            part[0].put(*part[1:])
+        for stream in () if at_once else made:
+            stream.records()
+    assert [values(stream) for stream in (large, means)] == [[3.0, 4.0, 5.0, 6.0], [0.5, 2.5, 4.5]]
+    joined = values(union)
+    assert sorted(joined[restart.index] for restart in union.restarts) == [5.0, 11.0]
+    assert [values(same), marks(same)] == [values(a), [(5, "again")]]
+    assert marks(large) == [(2, "again")]
+    assert [values(chain), marks(chain)] == [values(large), [(2, "again")]]
+    assert marks(means) == [(2, "again")]  # its third value is of both runs
+
+
+def test_a_pair_is_marked_where_either_stream_was_restarted():
+    a, b = ManualStream(), ManualStream()
+    pairs = a.zip(b)
+    for stream in (a, b):
+        restarted(stream.put(0.0, 1.0), run_id="one").put(2.0, 3.0)
+    assert (values(pairs), marks(pairs)) == ([(float(i), float(i)) for i in range(4)], [(2, "one")])
+
+
+def test_of_restarts_without_a_record_in_between_one_mark_stays():
+    stream = ManualStream()
+    large = stream.where(lambda x: x > 5)
+    restarted(restarted(stream.put(9.0), "one").put(1.0), "two").put(8.0)
+    assert (values(large), marks(large)) == ([9.0, 8.0], [(1, "two")])
+
+
+def test_streams_made_of_others_have_their_remarks():
+    a, b = ManualStream(), ManualStream(tag="other")
+    assert (a.map(abs).note, a.zip(b).note) == ("", "")
+    a._note = "connecting again"
+    assert a.map(abs).mean(every=2).note == "connecting again"
+    assert (a.union(b).note, a.zip(a).note) == ("loss: connecting again", "loss: connecting again")
+
+
 def test_zip_pairs_the_records():
     a, b = ManualStream(run="one"), ManualStream(tag="other", run="two")
     pairs = a.zip(b)
@@ -275,7 +338,7 @@ def test_a_subscribed_function_gets_every_record():
     stream, seen = ManualStream().put(1.0), []
     subscription = stream.subscribe(lambda record: seen.append(record.value))
     stream.put(2.0).over()
-    assert subscription.wait(10)
+    assert subscription.wait(60)
     subscription.close()
     assert (seen, subscription.n_calls, subscription.n_errors) == ([1.0, 2.0], 2, 0)
 
@@ -283,7 +346,7 @@ def test_a_subscribed_function_gets_every_record():
 def called(stream, function):
     """Return a callback that has handled the last record."""
     subscription = stream.subscribe(function)
-    assert subscription.wait(10)
+    assert subscription.wait(60)
     return subscription
 
 
@@ -334,7 +397,7 @@ def test_an_error_of_a_stage_stops_the_callback_and_is_raised_by_close():
 def test_closing_a_callback_ends_its_calls():
     stream, called = ManualStream().put(1.0), threading.Event()
     subscription = stream.subscribe(lambda record: called.set())
-    assert called.wait(10)
+    assert called.wait(60)
     subscription.close()
     stream.put(2.0)
     assert subscription.n_calls == 1

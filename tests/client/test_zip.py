@@ -13,6 +13,7 @@ from tests.profiles import examples
 import sightglass as sg
 from sightglass.core import source_join
 from sightglass.core.columns import Columns
+from sightglass.core.record import Restart
 
 pytestmark = pytest.mark.smoke
 
@@ -66,6 +67,24 @@ def test_by_index_and_by_wall_time():
     assert records(a.zip(b, tolerance=1)) == [(10, (1.0, 6.0))]
 
 
+@pytest.mark.parametrize("part", [1, 3, 100])
+def test_times_that_a_clock_shows_again_belong_to_nothing(part):
+    a, b = ManualStream(), ManualStream()
+    times = [0, 10, 20, 30, 12, 22, 32, 42]  # set back by 28 s after the fourth
+    pairs = a.zip(b, by="wall_time", tolerance=2)
+    for step, at in enumerate(times):
+        a.put(float(step), at=float(at))
+        if step % part == 0:
+            records(pairs)
+    for step, at in enumerate([1, 11, 21, 31, 41]):
+        b.put(float(step), at=float(at))
+    b.over()
+    a.over()
+    assert [pair for _, pair in records(pairs)] == [(0, 0), (1, 1), (2, 2), (3, 3), (6, 3), (7, 4)]
+    assert counts(pairs) == (6, 2, 0)
+    assert len(records(a.zip(b))) == 5  # by step as ever
+
+
 def test_an_endless_slow_stream_serves_a_fast_one():
     fast, slow = ManualStream(), ManualStream()
     pairs = fast.zip(slow, tolerance=50)
@@ -103,6 +122,66 @@ def test_the_pairs_are_right_for_any_chunks_and_however_little_may_wait(keys, to
     assert counts(pairs) == (len(found), len(keys[0]) - len(found), 0)
 
 
+# A program: how many events each of its runs has, the first step, and how far its clock is off. A stream of it: the run
+# in which it was opened, and of each run which event is its first, and how many it leaves out between two.
+programs = st.lists(
+    st.tuples(st.integers(0, 25), st.sampled_from([0, 0, 5, 100]), st.sampled_from([0.0, 0.0, -7.0, 500.0])),
+    min_size=1, max_size=4,
+)  # fmt: skip
+openings = st.tuples(
+    st.integers(0, 3), st.lists(st.tuples(st.integers(0, 9), st.sampled_from([1, 1, 2, 7])), min_size=4, max_size=4)
+)
+
+
+@settings(max_examples=examples(300))
+@given(programs, openings, openings, st.sampled_from(["step", "step", "index", "wall_time"]), tolerances, st.data())
+def test_a_pair_is_of_one_run_however_often_it_was_restarted(program, opening, other, by, tolerance, data):
+    tolerance = 3.0 if by == "wall_time" else tolerance
+    streams, pairs, made = {}, None, [{}, {}]
+    for number, (n_events, step, time_s) in enumerate(program):
+        for i, (first, _) in enumerate((opening, other)):
+            if i in streams:
+                restarts = (*streams[i].restarts, Restart(index=streams[i]._n, run_id=f"run {number}"))
+                streams[i]._buffer.restarts = restarts
+            elif number == min(first, len(program) - 1):
+                streams[i] = ManualStream(tag=f"stream {i}", run_id=f"run {number}", client="one")
+        if pairs is None and len(streams) == 2:
+            pairs = streams[0].zip(streams[1], by=by, tolerance=tolerance)
+        for event in range(n_events):
+            for i, (_, parts) in enumerate((opening, other)):
+                first, every = parts[number]
+                if i in streams and event >= first and not (event - first) % every:
+                    streams[i].put((number, event), steps=[step + event], at=10.0 * number + event + time_s)
+                    made[i].setdefault(number, []).append(event)
+            if pairs is not None and data.draw(st.booleans()):
+                pairs.records()
+    for stream in streams.values():
+        stream.over()
+    found = [record.value for record in pairs]
+    assert all(one[0] == other[0] for one, other in found)
+    assert counts(pairs) == (len(found), streams[0]._n - len(found), 0)
+    if by == "step":
+        assert found == [
+            ((number, events[i]), (number, made[1][number][j]))
+            for number, events in made[0].items()
+            for i, j in reference([events, made[1].get(number, [])], tolerance)
+        ]
+
+
+def test_a_restart_does_not_matter_to_a_stream_of_another_program():
+    a, b, c = (ManualStream(run=name, run_id=name, client=name) for name in "aba")
+    two, numbers, three = a.zip(b), a.zip(b, by="index"), a.zip(b, c)
+    times = a.zip(b, by="wall_time", tolerance=0)
+    for stream in (a, c):
+        stream.put(0.0, 1.0)._buffer.restarts = (Restart(index=2, run_id="a again"),)
+    a.put(2.0, 3.0).over()
+    b.put(0.0, 1.0, 2.0, 3.0).over()
+    c.put(2.0, 3.0).over()
+    for pairs in (two, numbers, times):
+        assert [value for _, value in records(pairs)] == [(i, i) for i in range(4)]
+    assert [value for _, value in records(three)] == [(0, 0, 0), (1, 1, 1)]  # those of two streams keep to their runs
+
+
 def test_what_waits_is_bounded(monkeypatch):
     monkeypatch.setattr(source_join, "MAX_WAITING_BYTES", 100 * source_join.WAITING_ROW_BYTES)
     ahead, behind = ManualStream(), ManualStream()
@@ -127,7 +206,7 @@ def test_the_tuples_are_complete_if_all_their_records_are():
             Columns(index=0, steps=np.arange(2), wall_times=np.arange(2.0), values=["x", "y"],
                     n_events=np.asarray([2, 3]), flags=np.asarray(complete, np.uint8))
         )  # fmt: skip
-    first, second = a.zip(b).wait(2, timeout_s=10)
+    first, second = a.zip(b).wait(2, timeout_s=30)
     assert (first.value, first.n_events, first.complete, first.closed) == (("x", "x"), 4, True, True)
     assert (second.value, second.n_events, second.complete, second.closed) == (("y", "y"), 6, False, True)
 

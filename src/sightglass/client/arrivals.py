@@ -25,13 +25,29 @@ class Arrivals:
 
     def __init__(self) -> None:
         self._condition = threading.Condition()
+        self._listeners: tuple[Callable[[], None], ...] = ()
         self.n = 0
 
     def notify(self) -> None:
-        """Wake every thread that waits."""
+        """Wake every thread that waits, and call the listeners."""
         with self._condition:
             self.n += 1
             self._condition.notify_all()
+        for listener in self._listeners:
+            listener()
+
+    def subscribe(self, listener: Callable[[], None]) -> Callable[[], None]:
+        """Call a listener at every arrival, on the thread that received it; return what ends that.
+
+        The listener must return at once, and must not raise: its thread serves all streams of a connection.
+        """
+        with self._condition:
+            self._listeners += (listener,)
+        return lambda: self._unsubscribe(listener)
+
+    def _unsubscribe(self, listener: Callable[[], None]) -> None:
+        with self._condition:
+            self._listeners = tuple(other for other in self._listeners if other != listener)
 
     def wait(self, seen: int, timeout_s: float) -> None:
         """Wait until `n` differs from the number seen, for at most this long."""

@@ -12,7 +12,6 @@ from __future__ import annotations
 import itertools
 import math
 import os
-from collections import deque
 from collections.abc import Callable
 from typing import Any, Final, Literal
 
@@ -26,6 +25,7 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
 
 from .arrivals import arrivals
+from .message_queue import MessageQueue
 from .pending_reply import PendingReply, exception_of
 from .presence import POLL_S, SILENCE_S, PresenceCheck
 from .resumable_stream import ResumableStream
@@ -93,7 +93,7 @@ class Connection:
         self._channel = channel
         self._presence = PresenceCheck(alive, closed)
         self._request_numbers = itertools.count(1)
-        self._send_queue: deque[Frames] = deque()
+        self._send_queue = MessageQueue()
         self._pending: dict[int, PendingReply] = {}
         self._opening: dict[int, ResumableStream] = {}
         self._streams: dict[int, list[ResumableStream]] = {}
@@ -145,7 +145,7 @@ class Connection:
             timeout_s: How long to wait.
 
         Raises:
-            RunLostError: The run does not answer, or has ended.
+            RunLostError: The run does not answer, takes no messages, or has ended.
             SightglassError: The run refused the request.
         """
         return self.wait_reply(self.start_request(make), timeout_s=timeout_s)
@@ -172,6 +172,7 @@ class Connection:
 
         Raises:
             DeadlockError: The run waits for this thread.
+            RunLostError: The run takes no messages: this one was not sent.
         """
         self.check_wait()
         number = next(self._request_numbers)
@@ -181,7 +182,15 @@ class Connection:
         if self.ended:
             pending.resolve(error=RunLostError(self.ended))
             return pending
-        self.send(messages.encode(make(number)))
+        frames = messages.encode(make(number))
+        if stream is not None:  # there are as many as streams, all of which a new connection opens at once
+            self.send(frames)
+            return pending
+        try:
+            self.send_bounded(frames)
+        except RunLostError:
+            del self._pending[number]
+            raise
         return pending
 
     def check_wait(self, *, for_event: bool = False) -> None:
@@ -193,10 +202,25 @@ class Connection:
         return self.start_request(lambda number: messages.Ask(request=number, what=subject, last=last))
 
     def send(self, frames: Frames) -> None:
-        """Send a message that needs no reply; do nothing if the run has ended."""
+        """Send a message of the connection itself; do nothing if the run has ended."""
         if not self.ended:
-            self._send_queue.append(frames)
+            self._send_queue.put(frames)
             self._worker.wake()
+
+    def send_bounded(self, frames: Frames, *, timeout_s: float = 0.0) -> None:
+        """Send a message, once there is room for it; do nothing if the run has ended.
+
+        Raises:
+            RunLostError: There is no room within this time. The message was not sent.
+        """
+        if self.ended:
+            return
+        if not self._send_queue.offer(frames, timeout_s=timeout_s):
+            waiting = f"{len(self._send_queue):,} wait already: this one was not sent"
+            raise RunLostError(
+                f"Run {self.run!r} takes no messages, and {waiting}. The run may be stopped, or out of reach"
+            )
+        self._worker.wake()
 
     def open_stream(self, stream: ResumableStream) -> PendingReply:
         """Open a stream, or go on with it, without waiting for the reply."""
@@ -260,7 +284,8 @@ class Connection:
         """Renew the lease."""
         if now_s - self._pinged_s > self._ping_s:
             self._pinged_s = now_s
-            self._send_queue.append(messages.encode(messages.Ping()))
+            if not self._send_queue:  # otherwise what waits renews the lease when it is sent
+                self._send_queue.put(messages.encode(messages.Ping()))
 
     def _check_presence(self, now_s: float, *, heard: bool) -> None:
         match self._presence(now_s, heard=heard):
@@ -282,14 +307,14 @@ class Connection:
 
     def _flush(self) -> None:
         while self._send_queue and not self.ended:
-            sent = self._channel.send(self._send_queue[0])
+            sent = self._channel.send(self._send_queue.first())
             if sent == "gone":
                 self._take_in()  # what the run sent before it left
                 self._end(f"Run {self.run!r} has ended", "clean")
             elif sent == "full":
                 return
             else:
-                self._send_queue.popleft()
+                self._send_queue.pop()
 
     def _receive(self, frames: Frames) -> None:
         try:
@@ -340,9 +365,9 @@ class Connection:
                         each.number = to
             case messages.Refused(request=request, error=error, reason=reason):
                 self._refused(request, exception_of(error, reason))
-            case messages.Waiting(request=request, note=note):
+            case messages.Waiting(request=request, note=note, stuck=stuck):
                 if request in self._pending:
-                    self._pending[request].note = note
+                    self._pending[request].told(note, stuck=stuck)
             case messages.Ended(stream=stream, error=error, reason=reason, counts=counts):
                 decoded, cause = codec.decode(counts) if counts else {}, exception_of(error, reason) if error else None
                 for each in self._streams.pop(stream, ()):
@@ -401,6 +426,7 @@ class Connection:
             for stream in [*itertools.chain(*self._streams.values()), *self._opening.values()]:
                 stream.end(RunLostError(reason) if end != "clean" else None)
         self._streams.clear()
+        self._send_queue.close()
         for pending in [self._welcome, *self._pending.values()]:
             if not pending.wait(0):
                 pending.resolve(error=RunLostError(reason))

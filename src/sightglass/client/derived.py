@@ -6,15 +6,16 @@ They run in the client, in the thread that reads the derived stream, with any Py
 from __future__ import annotations
 
 import dataclasses
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from typing import Final
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.columns import CLOSED, Columns, plain
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError
-from sightglass.core.record import Record
+from sightglass.core.record import Record, Restart
 from sightglass.core.source_join import JoinKey, SourceJoin
 from sightglass.query.pipeline import Pipeline
 from sightglass.query.stages import Reduce, Stage, When
@@ -33,7 +34,8 @@ class StageProducer:
     """Runs one stage on the records of another stream.
 
     Where records of that stream are missing, so are numbers of this one, except of a reducer: it counts its windows,
-    and is told of each missing record. A reducer begins after the records that were thinned: what is left of a bucket
+    and is told of each missing record. Where its run was restarted, the next record is marked; a window that is open
+    then holds events of both runs. A reducer begins after the records that were thinned: what is left of a bucket
     are its extremes, and no sum or mean of those is that of the bucket.
     """
 
@@ -44,7 +46,7 @@ class StageProducer:
         self._conditions = [window.condition] if isinstance(window, When) else []
         self._cursor = 0
         self._next_ordinal: int | None = None
-        self._index = 0
+        self._index = self._n_restarts = 0
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Run the stage on the new records of the parent."""
@@ -54,11 +56,16 @@ class StageProducer:
         end, columns = self._parent.since(self._cursor)
         if self._pipeline.folds:
             columns = columns.exact()
+        restarts = self._parent.restarts
         made: list[Record] = []
         try:
             for record in columns.records(tag=self._parent.tag, run=self._parent.run):
                 self._cursor = record.index + 1  # before its function is called: one that raises is not tried again
-                made += self._records(buffer, self._post(record), record)
+                items = self._post(record)
+                while self._n_restarts < len(restarts) and restarts[self._n_restarts].index <= record.index:
+                    mark_restart(buffer, self._index, restarts[self._n_restarts].run_id)
+                    self._n_restarts += 1
+                made += self._records(buffer, items, record)
         finally:
             buffer.extend(made, bits=0 if self._pipeline.folds else columns.bits)
         self._cursor = end
@@ -93,15 +100,19 @@ class StageProducer:
         item = PipelineItem(record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
                     record.closed, record.steps)  # fmt: skip
         closes = [bool(condition(record)) for condition in self._conditions]
+        if self._pipeline.by is not None:
+            self._pipeline.key = self._pipeline.by(record)
         return items + self._pipeline.post(item, ordinal=record.index, wall_time=record.wall_time, closes=closes)
 
     def _records(self, buffer: RecordBuffer, items: list[PipelineItem], record: Record | None) -> list[Record]:
         tag = buffer.tag if record is None or record.tag == self._parent.tag else record.tag
         run = buffer.run if record is None else record.run
+        made_of = None if self._pipeline.folds else record
         first, self._index = self._index, self._index + len(items)
         return [
             Record(tag=tag, index=index, step=item.step, wall_time=item.wall_time, value=item.value,
-                   run=run, closed=item.closed, complete=item.complete, n_events=item.n_events, steps=item.steps or {})
+                   run=run, closed=item.closed, complete=item.complete, n_events=item.n_events, steps=item.steps or {},
+                   rank=None if made_of is None else made_of.rank, missing=() if made_of is None else made_of.missing)
             for index, item in enumerate(items, first)
         ]  # fmt: skip
 
@@ -110,8 +121,9 @@ class _JoinProducer:
     """The part that unions and zips share."""
 
     def __init__(self, parents: Sequence[AnyStream]) -> None:
-        self._parents = parents
+        self._parents = list(parents)
         self._cursors = [0] * len(parents)
+        self._n_restarts = [0] * len(parents)
         self._n = 0
 
     def end_group(self, buffer: RecordBuffer) -> None:
@@ -125,8 +137,30 @@ class _JoinProducer:
         """Return nothing: the parents have counts of their own."""
         return Statistics()
 
+    def _mark(self, buffer: RecordBuffer, parent: int, indexes: npt.NDArray[np.int64], places: Sequence[int]) -> None:
+        """Mark the restarts of a parent.
+
+        Args:
+            buffer: The buffer of this stream.
+            parent: The place of the parent among all.
+            indexes: Shape (n,): the numbers of its records that are in this stream now, increasing.
+            places: Shape (n,): their numbers in this stream.
+        """
+        for restart in self._parents[parent].restarts[self._n_restarts[parent] :]:
+            at = int(np.searchsorted(indexes, restart.index))
+            if at == len(indexes):
+                break
+            mark_restart(buffer, places[at], restart.run_id)
+            self._n_restarts[parent] += 1
+
     def _error(self) -> Exception | None:
         return next((parent.error for parent in self._parents if parent.error), None)
+
+
+def mark_restart(buffer: RecordBuffer, index: int, run_id: str) -> None:
+    """Mark where the records of a restarted run begin; of several restarts before one record the last stays."""
+    others = tuple(restart for restart in buffer.restarts if restart.index != index)
+    buffer.restarts = tuple(sorted((*others, Restart(index=index, run_id=run_id)), key=lambda restart: restart.index))
 
 
 class UnionProducer(_JoinProducer):
@@ -135,15 +169,32 @@ class UnionProducer(_JoinProducer):
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the new records of all parents, with new index numbers."""
         over = all(parent.ended for parent in self._parents)
-        fresh: list[Record] = []
-        for i, parent in enumerate(self._parents):
-            self._cursors[i], columns = parent.since(self._cursors[i])
-            fresh.extend(columns.records(tag=parent.tag, run=parent.run))
-        fresh.sort(key=lambda record: record.wall_time)
-        buffer.extend([dataclasses.replace(record, index=self._n + i) for i, record in enumerate(fresh)])
-        self._n += len(fresh)
+        self.take(buffer, range(len(self._parents)))
         if over:
             buffer.end(self._error())
+
+    def add(self, parent: AnyStream) -> None:
+        """Take the records of another stream, too, from now on."""
+        self._cursors.append(0)
+        self._n_restarts.append(0)
+        self._parents.append(parent)
+
+    def take(self, buffer: RecordBuffer, places: Iterable[int]) -> None:
+        """Add the new records of the parents at these places."""
+        fresh: list[tuple[float, int, Record]] = []
+        for i in places:
+            parent = self._parents[i]
+            self._cursors[i], columns = parent.since(self._cursors[i])
+            # Where a clock was set back, the records of its stream stay in their order.
+            times = np.maximum.accumulate(columns.wall_times).tolist()
+            records = columns.records(tag=parent.tag, run=parent.run)
+            fresh.extend((time_s, i, record) for time_s, record in zip(times, records, strict=True))
+        fresh.sort(key=lambda one: one[0])
+        for i in {i for _, i, _ in fresh}:
+            mine = [(place, record.index) for place, (_, parent, record) in enumerate(fresh, self._n) if parent == i]
+            self._mark(buffer, i, np.array([index for _, index in mine], np.int64), [place for place, _ in mine])
+        buffer.extend([dataclasses.replace(one[2], index=self._n + i) for i, one in enumerate(fresh)])
+        self._n += len(fresh)
 
 
 class ZipProducer(_JoinProducer):
@@ -166,6 +217,8 @@ class ZipProducer(_JoinProducer):
                 n_events=np.add.reduce([columns.n_events for columns in partners]),
                 flags=np.bitwise_and.reduce([columns.flags for columns in partners]) | CLOSED,
             )
+            for i, found in enumerate(partners):
+                self._mark(buffer, i, found.numbers, range(self._n, self._n + n))
             buffer.add(columns)
             self._n += n
         if self._join.over:

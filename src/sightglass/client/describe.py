@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Final
 
 from sightglass.core.clock import elapsed
+from sightglass.core.visible import visible
 from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 from sightglass.storage.run_file import RunFile
@@ -145,7 +146,7 @@ class Description:
             for stream in self.streams
         )
         lines.extend(f"  failed in {where}: {text}" for where, text in self.failures.items())
-        return "\n".join(lines)
+        return visible("\n".join(lines))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

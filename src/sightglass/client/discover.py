@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import contextlib
+import getpass
 import os
 import socket
+import sys
 import time
 import warnings
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -15,15 +17,17 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
 from sightglass.protocol import discovery
-from sightglass.protocol.zmq import Address, ZmqChannel, read_connection
+from sightglass.protocol.transport import Channel
 from sightglass.storage.run_file import runs_in
 
 from .connection import Connection
 from .describe import Description, description_of
 from .pending_reply import PendingReply
+from .rank_group import RankGroup, members
 from .run import RemoteRun
+from .run_info import RunInfo, live_info, recorded_info
 from .session import Session
-from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, address_of, route_to
+from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, route_to
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
@@ -38,42 +42,6 @@ RUNS: Final = Path("runs")
 
 OnLost = Literal["resume", "raise"]
 """What to do when the connection to a run is lost."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RunInfo:
-    """A run that `runs` found.
-
-    Attributes:
-        name: The run's name.
-        id: The run's id, 12 hexadecimal digits.
-        state: Of a live run "running", "paused" or "stopping"; "silent" if it is alive but does not answer; "out of
-            reach" if it is on another machine and does not answer. Of a recorded run "ended", "failed", "terminated"
-            if it was sent SIGTERM, "died" if it did not close, "recorded" if its files do not say.
-        pid: The number of its process; 0 if that is unknown.
-        host: The name of its machine.
-        started: When it began, in seconds since the Unix epoch.
-        directory: Its run directory, or empty.
-        description: The run's description, or `None` if it did not answer.
-        changed: When its files were last written to, in seconds since the Unix epoch; 0 for a live run.
-        n_bytes: The size of its files.
-    """
-
-    name: str
-    id: str
-    state: str
-    pid: int
-    host: str
-    started: float
-    directory: str
-    description: Description | None = None
-    changed: float = 0.0
-    n_bytes: int = 0
-
-    @property
-    def live(self) -> bool:
-        """Whether the run is live, and not only recorded."""
-        return self.changed == 0.0
 
 
 def runs(
@@ -92,37 +60,59 @@ def runs(
     """
     if dir is not None:
         return _recorded(Path(dir))
-    targets: list[tuple[str, str, Address, discovery.LiveRun | None]]
-    targets = [(entry.name, entry.id, address_of(entry), entry) for entry in discovery.entries()]
-    if connections is not None:
-        seen = {target[1] for target in targets}
-        for name, id, address in _connection_files(Path(connections)):
-            if id not in seen:
-                seen.add(id)
-                targets.append((name, id, address, None))
-    descriptions = _describe_all([(name, address) for name, _, address, _ in targets], timeout_s)
-    found = [
-        _info(name, id, entry, description)
-        for (name, id, _, entry), description in zip(targets, descriptions, strict=True)
-    ]
+    found = live_runs(connections, timeout_s=timeout_s)
     ids = {info.id for info in found}
     if RUNS.is_dir():
         found += [info for info in _recorded(RUNS) if info.id not in ids]
     return sorted(found, key=lambda info: -info.started)
 
 
+def live_runs(connections: str | os.PathLike[str] | None = None, *, timeout_s: float = PROBE_S) -> list[RunInfo]:
+    """Return the live runs alone, newest first; arguments as for `runs`."""
+    targets = reachable(connections)
+    descriptions = _describe_all([(target.route.run, target.route.connect) for target in targets], timeout_s)
+    found = [_info(target, description) for target, description in zip(targets, descriptions, strict=True)]
+    return sorted(found, key=lambda info: -info.started)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Reachable:
+    """A live run, before it has answered.
+
+    Attributes:
+        target: Finds it again.
+        route: The way to it.
+        entry: Its entry in the registry; `None` if it was found by a connection file.
+    """
+
+    target: Target
+    route: RunRoute
+    entry: discovery.LiveRun | None
+
+
+def reachable(connections: str | os.PathLike[str] | None = None) -> list[Reachable]:
+    """Return the live runs of this user on this machine, and those of connection files in a folder.
+
+    Raises:
+        TransportError: This process lacks descriptors or memory to look.
+    """
+    found = {
+        entry.id: Reachable(target=RegisteredRun(by_name=True), route=route_to(entry), entry=entry)
+        for entry in discovery.entries()
+    }
+    for path in () if connections is None else sorted(Path(connections).rglob("*.json")):
+        with contextlib.suppress(WireError, OSError):  # other JSON files may be there too
+            route = (file := ConnectionFile(path)).find()
+            found.setdefault(route.id, Reachable(target=file, route=route, entry=None))
+    return list(found.values())
+
+
 def _recorded(folder: Path) -> list[RunInfo]:
-    return [
-        RunInfo(
-            name=entry.name, id=entry.id, state=entry.state, pid=0, host="", started=entry.started,
-            directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes,
-        )
-        for entry in runs_in(folder, alive=discovery.alive)
-    ]  # fmt: skip
+    return [recorded_info(entry) for entry in runs_in(folder, alive=discovery.alive)]
 
 
 def connect(
-    target: str | os.PathLike[str] | Run,
+    target: str | os.PathLike[str] | Run | None = None,
     *,
     wait_s: float = 0.0,
     timeout_s: float = CONNECT_S,
@@ -132,7 +122,9 @@ def connect(
     """Connect to a live run.
 
     Args:
-        target: The run's name or id, a connection file, or the run itself if it lives in this process.
+        target: The run's name or id, a connection file, or the run itself if it lives in this process. The name of a
+            rank group connects to all its ranks, see `RankGroup`. Omit it if there is exactly one live run of this user
+            on this machine, or one group.
         wait_s: How long to wait for a run that has not started yet.
         timeout_s: How long to wait for the run's reply.
         on_lost: What to do when the connection is lost, such as after a machine slept. "resume" connects again, and its
@@ -143,7 +135,8 @@ def connect(
             wants them at once. A program that draws 50 pictures a second saves itself and the run most of the work.
 
     Raises:
-        RunNotFoundError: No run has this name or id; the message lists the live runs.
+        RunNotFoundError: No run has this name or id, or there are several and none is named; the message lists the
+            live runs.
         RunLostError: The run does not answer.
         RefusedError: The run refused this client.
         DeadlockError: The run waits for this thread, such as in one of its functions.
@@ -160,22 +153,48 @@ def connect(
             time.sleep(RETRY_S)
 
 
-def _connect(target: str | os.PathLike[str] | Run, timeout_s: float, *, resume: bool, pace_s: float) -> RemoteRun:
-    found, route = _locate(target)
-    check_wait(route.id, f"Connecting to run {route.run!r}")
-    session = Session(found, route, client=_client_name(), resume=resume, pace_s=pace_s)
-    try:
-        session.wait_welcome(timeout_s)
-    except SightglassError:
-        session.close()
-        raise
-    run = RemoteRun(session, thread=target.thread if isinstance(found, OwnRun) else None)  # type: ignore[union-attr]
+def _connect(
+    target: str | os.PathLike[str] | Run | None, timeout_s: float, *, resume: bool, pace_s: float
+) -> RemoteRun:
+    def session(found: Target, route: RunRoute) -> Session:
+        check_wait(route.id, f"Connecting to run {route.run!r}")
+        made = Session(found, route, client=client_name(), resume=resume, pace_s=pace_s)
+        try:
+            made.wait_welcome(timeout_s)
+        except SightglassError:
+            made.close()
+            raise
+        return made
+
+    ranks = _ranks(target)
+    run: RemoteRun
+    if ranks:
+        name = next(iter(ranks.values())).group
+        run = RankGroup(
+            name, ranks, lambda entry: RemoteRun(session(RegisteredRun(by_name=True), route_to(entry)))
+        )  # fmt: skip
+    else:
+        found, route = _locate(target)
+        thread = target.thread if isinstance(found, OwnRun) else None  # type: ignore[union-attr]
+        run = RemoteRun(session(found, route), thread=thread)
     run._complete_in_ipython()
     return run
 
 
-def _locate(target: str | os.PathLike[str] | Run) -> tuple[Target, RunRoute]:
+def _ranks(target: object) -> dict[int, discovery.LiveRun]:
+    """Return the ranks of the group that is asked for by its name, or without a name if it is all that lives."""
+    entries = discovery.entries() if target is None or isinstance(target, str) else []
+    groups = {(entry.group, entry.job) for entry in entries}
+    if target is not None:
+        return members(str(target), entries)
+    return members(entries[0].group, entries) if len(groups) == 1 and len(entries) > 1 else {}
+
+
+def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRoute]:
     """Return what to connect to, and the way to it."""
+    if target is None:
+        entry = _only()
+        return RegisteredRun(by_name=True), route_to(entry)
     if getattr(target, "memory", None) is not None:
         own = OwnRun(target)  # type: ignore[arg-type]  # its module is imported only where a run exists
         return own, own.find()
@@ -184,7 +203,8 @@ def _locate(target: str | os.PathLike[str] | Run) -> tuple[Target, RunRoute]:
     if not isinstance(target, str | os.PathLike):
         raise RunNotFoundError(f"Expected a run's name or id, a connection file or a run, got {type(target).__name__}")
     text = os.fspath(target)
-    if not (text.endswith(".json") or os.sep in text):
+    is_file = text.endswith(".json") or os.sep in text
+    if not is_file or any(entry.name == target for entry in discovery.entries()):  # a name such as "sweep/lr=0.1"
         entry = _find(text)
         return RegisteredRun(by_name=entry.name == text), route_to(entry)
     file = ConnectionFile(Path(text))
@@ -194,6 +214,17 @@ def _locate(target: str | os.PathLike[str] | Run) -> tuple[Target, RunRoute]:
         raise RunNotFoundError(f"Cannot read the connection file {text!r}: {error.strerror}") from None
     except WireError as error:
         raise RunNotFoundError(str(error)) from None
+
+
+def _only() -> discovery.LiveRun:
+    """Return the only live run."""
+    entries = discovery.entries()
+    if len(entries) == 1:
+        return entries[0]
+    if not entries:
+        raise RunNotFoundError("No run is live. Start one with sightglass.init(…), or open a recorded run with open(…)")
+    known = ", ".join(f"{entry.name!r} ({entry.id})" for entry in entries)
+    raise RunNotFoundError(f"Expected the name or id of one of {len(entries)} live runs: {known}")
 
 
 def _find(text: str) -> discovery.LiveRun:
@@ -215,28 +246,39 @@ def _find(text: str) -> discovery.LiveRun:
     raise RunNotFoundError(message + hint)
 
 
-def _client_name() -> str:
-    return f"{os.path.basename(os.environ.get('_', 'python'))} {os.getpid()} on {socket.gethostname()}"
+def client_name() -> str:
+    """Return the names of the user and the machine, and this program and its process."""
+    script = Path(sys.argv[0] if sys.argv else "")
+    name = script.parent.name if script.name == "__main__.py" else script.stem  # `python -m package`
+    program = "python" if name in ("", "-c", "-m") else name
+    return f"{_user()}@{socket.gethostname()} {program}[{os.getpid()}]"
 
 
-def _connection_files(folder: Path) -> list[tuple[str, str, Address]]:
-    found = []
-    for path in sorted(folder.rglob("*.json")):
-        try:
-            found.append(read_connection(path))
-        except (WireError, OSError):
-            continue  # other JSON files may be there too
-    return found
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
-def _describe_all(targets: Sequence[tuple[str, Address]], timeout_s: float) -> list[Description | None]:
+def describe(target: str | os.PathLike[str], *, timeout_s: float) -> Description | None:
+    """Return the description of a live run, or `None` if it does not answer in time.
+
+    Raises:
+        RunNotFoundError: No run has this name or id.
+    """
+    route = _locate(target)[1]
+    return _describe_all([(route.run, route.connect)], timeout_s)[0]
+
+
+def _describe_all(targets: Sequence[tuple[str, Callable[[], Channel]]], timeout_s: float) -> list[Description | None]:
     """Ask all runs at once for their descriptions; those that do not answer in time give `None`."""
     deadline_s = time.monotonic() + timeout_s
     connections: list[Connection] = []
     replies: list[PendingReply | None] = []
-    for name, address in targets:
+    for name, open_channel in targets:
         try:
-            connection = Connection(ZmqChannel(address), run=name, client=_client_name())
+            connection = Connection(open_channel(), run=name, client=client_name())
         except TransportError:
             replies.append(None)
             continue
@@ -255,11 +297,11 @@ def _describe_all(targets: Sequence[tuple[str, Address]], timeout_s: float) -> l
     return descriptions
 
 
-def _info(name: str, id: str, entry: discovery.LiveRun | None, info: Description | None) -> RunInfo:
-    if info is not None:
-        return RunInfo(name=info.name, id=info.id, state=info.state, pid=info.pid, host=info.host, started=info.started,
-                       directory=info.directory, description=info)  # fmt: skip
+def _info(found: Reachable, description: Description | None) -> RunInfo:
+    route, entry = found.route, found.entry
+    if description is not None:
+        return live_info(description)
     if entry is None:
-        return RunInfo(name=name, id=id, state="out of reach", pid=0, host="", started=0.0, directory="")
-    return RunInfo(name=name, id=id, state="silent", pid=entry.pid, host=entry.host, started=entry.started,
+        return RunInfo(name=route.run, id=route.id, state="out of reach", pid=0, host="", started=0.0, directory="")
+    return RunInfo(name=entry.name, id=entry.id, state="silent", pid=entry.pid, host=entry.host, started=entry.started,
                    directory=entry.directory)  # fmt: skip

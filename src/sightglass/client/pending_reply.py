@@ -18,18 +18,33 @@ class PendingReply:
 
     def __init__(self) -> None:
         self.note = ""
-        self._done = threading.Event()
+        self._done = False
+        self._news, self._noted = threading.Event(), threading.Event()
         self._value: Any = None
         self._error: Exception | None = None
 
     def resolve(self, value: object = None, error: Exception | None = None) -> None:
         """Set the reply, or the error that the run replied with."""
-        self._value, self._error = value, error
-        self._done.set()
+        self._value, self._error, self._done = value, error, True
+        self._news.set()
+        self._noted.set()
+
+    def told(self, note: str, *, stuck: bool) -> None:
+        """Take in a remark; if no reply is in sight, nobody waits for it any longer."""
+        self.note = note
+        self._noted.set()
+        if stuck:
+            self._news.set()
 
     def wait(self, timeout_s: float) -> bool:
-        """Wait for the reply; return whether it arrived."""
-        return self._done.wait(timeout_s)
+        """Wait for the reply, as long as it is in sight; return whether it arrived."""
+        self._news.wait(timeout_s)
+        return self._done
+
+    def wait_note(self, timeout_s: float) -> bool:
+        """Wait for the reply or a remark; return whether the reply arrived."""
+        self._noted.wait(timeout_s)
+        return self._done
 
     def result(self) -> Any:
         """Return the reply, or raise the error."""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Protocol
 
 from sightglass.core.counts import Statistics
+from sightglass.core.record import Restart
 from sightglass.core.source import Source
 
 from .record_buffer import RecordBuffer
@@ -36,6 +37,10 @@ class AnyStream(Source, Protocol):
     @property
     def query(self) -> str:
         """The canonical text of the query; empty for a derived stream."""
+
+    @property
+    def restarts(self) -> tuple[Restart, ...]:
+        """Where the records of a restarted run begin."""
 
     @property
     def error(self) -> Exception | None:

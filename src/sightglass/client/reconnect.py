@@ -50,6 +50,7 @@ class Reconnector:
 
     Attributes:
         died: Whether the process of the run died, and no run has replaced it yet.
+        route: The way that led to the run.
     """
 
     def __init__(
@@ -65,7 +66,7 @@ class Reconnector:
         """
         self.died = False
         self._target = target
-        self._route = route
+        self.route = route
         self._session = session
         self._candidate: Connection | None = None
         self._lost_s: float | None = None
@@ -124,12 +125,12 @@ class Reconnector:
         self._next_s = now_s + self._rest_s
         lost_s = now_s - (self._lost_s or now_s)
         try:
-            found = self._target.find_again(self._route)
+            found = self._target.find_again(self.route)
         except TransportError:
             return
         self.died = found in ("died", "awaited")
         if found == "ended":
-            self._session.finish(f"Run {self._route.run!r} has ended", "clean")
+            self._session.finish(f"Run {self.route.run!r} has ended", "clean")
         elif found == "died" or (found == "awaited" and lost_s >= RESTART_S):
             self._session.finish(lost, "lost")
         elif found == "awaited":
@@ -140,7 +141,7 @@ class Reconnector:
             self._rest_s = min(2 * self._rest_s, MAX_REST_S)
             with contextlib.suppress(TransportError):  # threads or descriptors are lacking: later there may be some
                 self._candidate = self._session.connect(found)
-                self._route, self._next_s = found, now_s + GREET_S
+                self.route, self._next_s = found, now_s + GREET_S
 
     def _take(self, candidate: Connection, lost: str, now_s: float) -> None:
         """Go on with a connection that the run has accepted; give up if it refused."""

@@ -31,10 +31,22 @@ class RecordBuffer:
         ended: Whether no more records can arrive.
         error: Why the stream failed, or `None`.
         counts: The run's last counts for the stream.
+        first_step: The step of the first record; `None` before it.
+        client: What all streams of one client have in common: its session; `None` if there is none, or several.
+        run_id: The id of the run that made the first records; empty if it is not known.
         restarts: Where the records of a restarted run begin.
     """
 
-    def __init__(self, *, tag: str, run: str, max_records: int | None = None, max_bytes: int | None = None) -> None:
+    def __init__(
+        self,
+        *,
+        tag: str,
+        run: str,
+        run_id: str = "",
+        client: object = None,
+        max_records: int | None = None,
+        max_bytes: int | None = None,
+    ) -> None:
         self._buffer = Buffer(
             max_rows=MAX_RECORDS if max_records is None else max_records,
             max_bytes=MAX_BYTES if max_bytes is None else max_bytes,
@@ -45,6 +57,9 @@ class RecordBuffer:
         self.ended = False
         self.error: Exception | None = None
         self.counts: Mapping[str, Any] = {}
+        self.first_step: float | None = None
+        self.run_id = run_id
+        self.client = client
         self.restarts: tuple[Restart, ...] = ()
         self._next_index: int | None = None
         self._lock = threading.Lock()
@@ -76,7 +91,7 @@ class RecordBuffer:
             self.n_thinned += n_missing if columns.bits else 0
             self.n_lost += 0 if columns.bits else n_missing
             self._next_index = columns.end
-            self._buffer.add(columns)
+            self._append(columns)
 
     def expect(self, index: int) -> None:
         """Count the records before an index that did not arrive as lost; none if this is the first to be known."""
@@ -88,7 +103,7 @@ class RecordBuffer:
     def extend(self, records: Sequence[Record], *, bits: int = 0) -> None:
         """Append records that were computed here, of records that were thinned by this many `bits`."""
         if records:
-            self._buffer.add(replace(of_records(records, tag=self.tag, run=self.run), bits=bits))
+            self._append(replace(of_records(records, tag=self.tag, run=self.run), bits=bits))
 
     def end(self, error: Exception | None = None) -> None:
         """Mark the stream as ended; `error` says why it failed."""
@@ -117,3 +132,8 @@ class RecordBuffer:
         """Return the newest record, or `None`."""
         newest = self._buffer.latest()
         return newest.record(0, tag=self.tag, run=self.run) if len(newest) else None
+
+    def _append(self, columns: Columns) -> None:
+        if self.first_step is None and len(columns):
+            self.first_step = columns.steps[0].item()
+        self._buffer.add(columns)

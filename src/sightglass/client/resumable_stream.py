@@ -8,6 +8,7 @@ from typing import Any
 from sightglass.core.columns import Columns
 from sightglass.core.record import Restart
 from sightglass.protocol import messages
+from sightglass.query.states import Numbering
 
 from .record_buffer import RecordBuffer
 
@@ -21,6 +22,7 @@ class ResumableStream:
     Attributes:
         query: The text of the query.
         confirm: Whether its price is accepted.
+        states: How its events are numbered, if its records are states of windows.
         buffer: Where its records go.
         number: The run's number for the stream; 0 before the run has answered.
         run_id: The id of the run that answers it; empty before.
@@ -28,9 +30,12 @@ class ResumableStream:
         closed: Whether the client has closed it.
     """
 
-    def __init__(self, query: str, buffer: RecordBuffer, *, confirm: bool = False) -> None:
+    def __init__(
+        self, query: str, buffer: RecordBuffer, *, confirm: bool = False, states: Numbering | None = None
+    ) -> None:
         self.query = query
         self.confirm = confirm
+        self.states = states
         self.buffer = buffer
         self.number = self.base = 0
         self.run_id = ""
@@ -39,10 +44,10 @@ class ResumableStream:
     def request(self, number: int, run_id: str) -> messages.Open:
         """Return the message that opens the stream, or goes on with it, in the run of this id."""
         if run_id != self.run_id:
-            return messages.Open(request=number, query=self.query, confirm=self.confirm)
+            return messages.Open(request=number, query=self.query, confirm=self.confirm, states=self.states)
         since = max(0, (self.buffer.next_index or 0) - self.base)
         return messages.Open(
-            request=number, query=self.query, confirm=self.confirm, stream=self.number, since=since
+            request=number, query=self.query, confirm=self.confirm, stream=self.number, since=since, states=self.states
         )  # fmt: skip
 
     def opened(self, answer: messages.Opened, run_id: str) -> None:
@@ -54,6 +59,7 @@ class ResumableStream:
             self.buffer.restarts = (*self.buffer.restarts, Restart(index=expected, run_id=run_id))
         elif self.run_id and answer.stream != self.number:
             self.base = expected + 1 - begins  # nobody knows how many records are missing: they count as one
+        self.buffer.run_id = self.buffer.run_id or run_id
         self.buffer.tag = answer.tag
         self.number, self.run_id = answer.stream, run_id
         if answer.index is not None:

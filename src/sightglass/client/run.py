@@ -3,27 +3,30 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sightglass.core import codec
 from sightglass.core.columns import of_records
-from sightglass.core.counts import Statistics, statistics_of
 from sightglass.core.current_run import check_wait
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
-from sightglass.query.query import Query
+from sightglass.query.query import Query, in_states
+from sightglass.query.states import Numbering
 
+from .beginning import with_beginning
 from .callback import StreamCallback
+from .connection import REPLY_S, Connection
 from .describe import Description, HistoryEntry, description_of, known_fields
 from .event_attributes import EventAttributes
+from .pending_reply import PendingReply
 from .record_buffer import RecordBuffer
 from .resumable_stream import ResumableStream
 from .session import Session
 from .stream import Stream
+from .subscription import SubscriptionProducer, note_of_stream
 
 # A command waits for the run's next event: longer than most steps take, and than a checkpoint that is being written.
 COMMAND_S: Final = 30.0
@@ -36,7 +39,8 @@ class Acknowledgement:
     """The run's reply to a command.
 
     Attributes:
-        applied: Whether the run has applied the command. If not, it still waits for an event, which `note` names.
+        applied: Whether the run has applied the command. If not, it still waits for an event, which `note` names; if
+            the run expects no such event, the reply comes at once, and `note` says what to do.
         event: The event at which it was applied.
         index: The event's number.
         step: The event's step.
@@ -60,6 +64,9 @@ class RemoteRun(EventAttributes):
     """A live run, on this machine or another. Made by `sightglass.connect`.
 
     After `describe()`, the run's events are attributes: `run.batch.loss` is a query.
+
+    Attributes:
+        by: Who sends commands through this client, for the run's history; empty for the client itself.
     """
 
     def __init__(self, session: Session, *, thread: int | None = None) -> None:
@@ -67,6 +74,7 @@ class RemoteRun(EventAttributes):
         self._session = session
         self._thread = thread
         self._publications: list[StreamCallback] = []
+        self.by = ""
 
     @property
     def name(self) -> str:
@@ -97,6 +105,15 @@ class RemoteRun(EventAttributes):
     def n_reconnects(self) -> int:
         """How often this client has connected again."""
         return self._session.n_reconnects
+
+    @property
+    def pace_s(self) -> float:
+        """How long the run may hold records back to send them together; may be set."""
+        return self._session.pace_s
+
+    @pace_s.setter
+    def pace_s(self, pace_s: float) -> None:
+        self._session.pace_s = pace_s
 
     def describe(self) -> Description:
         """Return the run's events, observables, controls, actions and streams.
@@ -135,17 +152,35 @@ class RemoteRun(EventAttributes):
         if since not in (None, "start"):
             raise QueryError(f"Expected since='start' or None, got {since!r}")
         text = query if isinstance(query, str) else str(parsed)
-        stream = ResumableStream(text, RecordBuffer(tag=text, run=self.name), confirm=confirm)
-        opened = self._session.open(stream)
-        producer = _SubscriptionProducer(self._session, stream)
-        note = _note_of(self._session, stream.buffer, opened.note)
+        stream = ResumableStream(text, RecordBuffer(tag=text, run=self.name, client=self._session), confirm=confirm)
         if since is None:
-            return Stream(producer, stream.buffer, note=note, query=parsed.key, check_wait=self._check_wait)
+            return self._open(stream, parsed.key)
+        opened = self._session.open(stream)
+        producer = SubscriptionProducer(self._session, stream)
+        note = note_of_stream(self._session, stream.buffer, opened.note)
         from .recorded.past import with_past  # most clients never read files
 
         return with_past(
             producer, stream.buffer, parsed, note=note, description=self.describe(), check_wait=self._check_wait
         )
+
+    def _stream_states(self, query: Query, numbering: Numbering, *, confirm: bool = False) -> Stream:
+        """Return a stream of the states of a query's windows, as `query.states.WindowState`, to merge with others.
+
+        Args:
+            query: A query that ends in its only reducer, whose states merge.
+            numbering: What numbers the run's events have among those of all runs.
+            confirm: As for `stream`, as are the errors.
+        """
+        in_states(query, numbering)  # it raises here what the run would refuse
+        buffer = RecordBuffer(tag=query.tag, run=self.name, client=self._session)
+        return self._open(ResumableStream(str(query), buffer, confirm=confirm, states=numbering))
+
+    def _open(self, stream: ResumableStream, key: str = "") -> Stream:
+        opened = self._session.open(stream)
+        note = with_beginning(note_of_stream(self._session, stream.buffer, opened.note), opened.late, stream.buffer)
+        producer = SubscriptionProducer(self._session, stream)
+        return Stream(producer, stream.buffer, note=note, query=key, check_wait=self._check_wait)
 
     def set(self, name: str, value: object, *, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
         """Set a control at the run's next event, or at the next event of a name.
@@ -259,7 +294,16 @@ class RemoteRun(EventAttributes):
         connection = self._session.current()
         return connection.wait_reply(connection.start_query(subject, last=last))
 
-    def _command(
+    def _command(self, kind: str, name: str = "", value: object = None, **options: Any) -> Acknowledgement:
+        timeout_s = options.pop("timeout_s")
+        self._session.check_wait(for_event=True)
+        reply = self._start_command(kind, name, value, **options)
+        if self._thread == threading.get_ident() and not reply[1].wait(min(timeout_s, OWN_THREAD_S)):
+            reply[1].wait_note(timeout_s)
+            timeout_s = 0.0
+        return acknowledged(reply, timeout_s)
+
+    def _start_command(
         self,
         kind: str,
         name: str = "",
@@ -267,23 +311,33 @@ class RemoteRun(EventAttributes):
         *,
         at: str | None = None,
         hold: bool = False,
-        timeout_s: float,
-    ) -> Acknowledgement:
-        self._session.check_wait(for_event=True)
+        connected_s: float = REPLY_S,
+    ) -> CommandReply:
+        """Send a command without waiting for the reply; for a connection, wait for `connected_s`."""
         blob = b"" if value is None else _encode(value)
-        connection = self._session.current()
+        connection = self._session.current(connected_s)
         pending = connection.start_request(
-            lambda number: messages.RunCommand(request=number, kind=kind, name=name, value=blob, at=at, hold=hold)
+            lambda number: messages.RunCommand(
+                request=number, kind=kind, name=name, value=blob, at=at, hold=hold, by=self.by
+            )
         )
-        if self._thread == threading.get_ident():
-            timeout_s = min(timeout_s, OWN_THREAD_S)
-        if pending.wait(timeout_s):
-            result = pending.result()
-            keys = ("event", "index", "step", "wall_time", "old", "result")
-            return Acknowledgement(applied=True, **{key: result[key] for key in keys})
-        if not pending.note:
-            raise connection.no_reply()
-        return Acknowledgement(applied=False, note=pending.note)
+        return connection, pending
+
+
+CommandReply = tuple[Connection, PendingReply]
+"""The reply to a command that was sent, and the connection on which it will come."""
+
+
+def acknowledged(reply: CommandReply, timeout_s: float) -> Acknowledgement:
+    """Wait for the run's reply to a command and return it. Errors as in `RemoteRun.set`."""
+    connection, pending = reply
+    if pending.wait(timeout_s):
+        result = pending.result()
+        keys = ("event", "index", "step", "wall_time", "old", "result")
+        return Acknowledgement(applied=True, **{key: result[key] for key in keys})
+    if not pending.note:
+        raise connection.no_reply()
+    return Acknowledgement(applied=False, note=pending.note)
 
 
 def _encode(value: object) -> bytes:
@@ -291,43 +345,3 @@ def _encode(value: object) -> bytes:
     if buffers:
         raise QueryError(f"Expected a value of at most {codec.INLINE_BYTES} bytes for a command, got a larger array")
     return blob
-
-
-def _note_of(session: Session, buffer: RecordBuffer, waiting: str) -> Callable[[], str]:
-    """Return a function that says why no record comes: the connection is lost, or what the run waits for."""
-
-    def text() -> str:
-        lost = session.why_lost()
-        return f"{lost}; connecting again" if lost else "" if buffer.n else waiting
-
-    return text
-
-
-class _SubscriptionProducer:
-    """Stands for a query in the run: the connection's thread adds its records to the buffer."""
-
-    def __init__(self, session: Session, stream: ResumableStream) -> None:
-        self._session = session
-        self._stream = stream
-
-    def advance(self, buffer: RecordBuffer) -> None:
-        pass
-
-    def end_group(self, buffer: RecordBuffer) -> None:
-        connection = self._session.current()
-        number = connection.stream_number(self._stream)
-        if number is not None:
-            connection.request(lambda request: messages.EndGroup(request=request, stream=number))
-
-    def close(self) -> None:
-        self._session.close_stream(self._stream)
-
-    def statistics(self) -> Statistics:
-        session, buffer = self._session, self._stream.buffer
-        if not (session.ended or session.why_lost() or buffer.ended):
-            connection = session.connection
-            entries: Sequence[Mapping[str, Any]] = connection.wait_reply(connection.start_query("statistics"))
-            number = connection.stream_number(self._stream)
-            buffer.counts = next((entry for entry in entries if entry["stream"] == number), buffer.counts)
-        counts = statistics_of(buffer.counts)
-        return replace(counts, n_failures=counts.n_failures + session.n_failures)

@@ -90,6 +90,16 @@ class Session:
         return self.connection.ended.removesuffix(". Connect again")
 
     @property
+    def route(self) -> RunRoute:
+        """The way that led to the run."""
+        return self._reconnector.route
+
+    @property
+    def died(self) -> bool:
+        """Whether the process of the run died, and no run has replaced it so far."""
+        return bool(self.why_lost()) and self._reconnector.died
+
+    @property
     def n_failures(self) -> int:
         """How often something failed here by an internal error."""
         return self.connection.n_failures + self._reconnector.supervised.failures.n
@@ -124,9 +134,9 @@ class Session:
         """Send a request, wait for the reply and return it. Errors as in `Connection.request`."""
         return self.current().request(make)
 
-    def start_stream(self, stream: ResumableStream) -> PendingReply:
+    def start_stream(self, stream: ResumableStream, *, timeout_s: float = REPLY_S) -> PendingReply:
         """Open a stream without waiting for the reply. Errors as in `current`."""
-        connection = self.current()
+        connection = self.current(timeout_s)
         with self._condition:
             self._streams.append(stream)
         return connection.open_stream(stream)
@@ -154,6 +164,16 @@ class Session:
             self._offers.append(offer)
         return offer
 
+    @property
+    def pace_s(self) -> float:
+        """How long the run may hold records back, to send them together."""
+        return self._pace_s
+
+    @pace_s.setter
+    def pace_s(self, pace_s: float) -> None:
+        self._pace_s = pace_s
+        self.connection.send(messages.encode(messages.Ping(pace_s=pace_s)))
+
     def close(self, timeout_s: float = 2.0) -> None:
         """Leave the run; wait for at most this long."""
         if os.getpid() != self._pid:
@@ -177,11 +197,12 @@ class Session:
             self.connection = connection
             self.n_reconnects += 1
             self._take_over(connection)
+            for offer in self._offers:
+                offer.renew(connection)
+            connection.send(messages.encode(messages.Ping(pace_s=self._pace_s)))  # it may have changed meanwhile
             for stream in self._streams:
                 if stream.run_id and not stream.buffer.ended:
                     connection.open_stream(stream)
-            for offer in self._offers:
-                offer.renew(connection)
             self._condition.notify_all()
         arrivals.notify()
 
@@ -229,10 +250,10 @@ class Offer:
         self._offered = (connection, pending)  # at once: `put` runs on another thread
 
     def put(self, columns: Columns) -> None:
-        """Send records, as soon as there is a connection. Errors as in `Connection.request`."""
+        """Send records, as soon as there is a connection and room. Errors as in `Connection.request`."""
         self._session.current()
         connection = self._accepted()
-        connection.send(messages.encode_block(self._number, columns))
+        connection.send_bounded(messages.encode_block(self._number, columns), timeout_s=REPLY_S)
 
     def _accepted(self) -> Connection:
         """Wait until the run has accepted the offer, and return the connection."""

@@ -54,19 +54,35 @@ class Stream(Chain):
         note: str | Callable[[], str] = "",
         query: str = "",
         check_wait: Callable[[], None] = lambda: None,
+        members: Callable[[], Sequence[Stream]] | None = None,
     ) -> None:
-        """Wrap what produces the records; `check_wait` raises where waiting for the next one would never end."""
+        """Wrap what produces the records.
+
+        Args:
+            producer: What produces them.
+            buffer: Where they are.
+            note: A remark, or what returns one.
+            query: The canonical text of the query.
+            check_wait: Raises where waiting for the next record would never end.
+            members: Returns the streams of single runs that this one is made of, if it is.
+        """
         self._note = note
         self.query = query
         self._producer = producer
         self._buffer = buffer
         self._check_wait = check_wait
+        self._members = members
         self._lock = threading.RLock()
 
     @property
     def note(self) -> str:
         """A remark: what the stream waits for, that it connects again, or where it begins; often empty."""
         return self._note() if callable(self._note) else self._note
+
+    @property
+    def members(self) -> tuple[Stream, ...] | None:
+        """The streams of the single runs that this one is made of, which views draw apart; `None` if it is of one."""
+        return None if self._members is None else tuple(self._members())
 
     @property
     def tag(self) -> str:
@@ -95,8 +111,18 @@ class Stream(Chain):
         return self._buffer.n_lost
 
     @property
+    def run_id(self) -> str:
+        """The id of the run that made the first records; empty if it is not known, or if there are several."""
+        return self._buffer.run_id
+
+    @property
+    def client(self) -> object:
+        """What all streams of one client have in common; `None` if there is nothing."""
+        return self._buffer.client
+
+    @property
     def restarts(self) -> tuple[Restart, ...]:
-        """Where the records of a restarted run begin; empty for streams with further stages."""
+        """Where the records of a restarted run begin."""
         return self._buffer.restarts
 
     @property
@@ -270,8 +296,8 @@ class Stream(Chain):
                 "Expected a window of records on a stream; per= needs the run's events: put it into the query"
             )
         name = stage.name if isinstance(stage, Reduce) else type(stage).__name__.lower()
-        buffer = RecordBuffer(tag=f"{self.tag}.{name}", run=self.run)
-        return Stream(StageProducer(self, stage), buffer, check_wait=self._check_wait)
+        buffer = RecordBuffer(tag=f"{self.tag}.{name}", run=self.run, run_id=self.run_id, client=self.client)
+        return Stream(StageProducer(self, stage), buffer, note=lambda: self.note, check_wait=self._check_wait)
 
     def _function(self, fn: Any, n_params: int = 1) -> Any:
         if not callable(fn):
@@ -287,17 +313,33 @@ class Stream(Chain):
             raise self._buffer.error
 
 
-def _joined(producer: Callable[[Sequence[Stream]], RecordProducer], streams: Sequence[Stream], verb: str) -> Stream:
+def union_of_runs(streams: Sequence[Stream]) -> Stream:
+    """Return the union of streams of single runs, which views draw apart."""
+    return _joined(UnionProducer, streams, "union", members=lambda: streams)
+
+
+def _joined(
+    producer: Callable[[Sequence[Stream]], RecordProducer],
+    streams: Sequence[Stream],
+    verb: str,
+    members: Callable[[], Sequence[Stream]] | None = None,
+) -> Stream:
     if not all(isinstance(stream, Stream) for stream in streams):
         raise TypeError(f"Expected streams to {verb}, got {', '.join(type(stream).__name__ for stream in streams)}")
     tags, runs = dict.fromkeys(s.tag for s in streams), dict.fromkeys(s.run for s in streams)
+    (run_id, client), *others = dict.fromkeys((stream.run_id, stream.client) for stream in streams)
     buffer = RecordBuffer(tag=", ".join(tags), run=", ".join(runs))
+    if not others:
+        buffer.run_id, buffer.client = run_id, client
 
     def check_wait() -> None:
         for stream in streams:
             stream._check_wait()
 
-    return Stream(producer(streams), buffer, check_wait=check_wait)
+    def note() -> str:
+        return "; ".join(dict.fromkeys(f"{stream.tag}: {stream.note}" for stream in streams if stream.note))
+
+    return Stream(producer(streams), buffer, note=note, check_wait=check_wait, members=members)
 
 
 def _tolerance(by: str, tolerance: float | str | None) -> float | None:

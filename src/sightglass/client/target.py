@@ -24,6 +24,7 @@ class RunRoute:
         run: The run's name.
         id: The run's id.
         beside: The ids of the runs of its name that lived when it began.
+        rank: Its rank, in a program of several processes.
         connect: Opens a channel; raises `TransportError` if that is not possible.
         alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
         closed: Returns whether the run was closed, once its process does not live.
@@ -33,6 +34,7 @@ class RunRoute:
     id: str
     connect: Callable[[], Channel]
     beside: Collection[str] = ()
+    rank: int = 0
     alive: Callable[[], bool] | None = None
     closed: Callable[[], bool] = lambda: False
 
@@ -76,7 +78,7 @@ class RegisteredRun:
         if discovery.was_closed(route.id):
             return "ended"
         for entry in discovery.entries() if self._by_name else ():
-            if entry.name == route.run and entry.id not in route.beside and route.id not in entry.beside:
+            if replaces(entry, route):
                 return route_to(entry)
         return "awaited" if self._by_name else "died"
 
@@ -127,11 +129,17 @@ class OwnRun:
         return self._run.memory.connect()
 
 
+def replaces(entry: discovery.LiveRun, route: RunRoute) -> bool:
+    """Return whether a run replaces one that died: of its name and rank, and neither lived beside the other."""
+    same = (entry.name, entry.rank) == (route.run, route.rank)
+    return same and entry.id not in route.beside and route.id not in entry.beside
+
+
 def route_to(entry: discovery.LiveRun) -> RunRoute:
     """Return the way to a run in the registry."""
     address = address_of(entry)
     return RunRoute(
-        run=entry.name, id=entry.id, beside=entry.beside, connect=lambda: ZmqChannel(address),
+        run=entry.name, id=entry.id, beside=entry.beside, rank=entry.rank, connect=lambda: ZmqChannel(address),
         alive=lambda: discovery.alive(entry.id), closed=lambda: discovery.was_closed(entry.id),
     )  # fmt: skip
 

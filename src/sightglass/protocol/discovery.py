@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from sightglass.core.errors import TransportError
-from sightglass.core.private_file import write_private
+from sightglass.core.private_file import read_private, write_private
 
 MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107
@@ -59,6 +59,11 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
         client_public: See `server_key`.
         client_secret: See `server_key`.
         beside: The ids of the runs of its name that lived when it began; it replaces none of them.
+        group: The name of its rank group, see `core.ranks.RankPlace`, as are the next four.
+        rank: Its rank.
+        n_ranks: How many ranks there are; 1 outside of a group.
+        job: What tells its program from others.
+        declared: Whether the program says so.
     """
 
     name: str
@@ -72,6 +77,11 @@ class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
     client_public: str = ""
     client_secret: str = ""
     beside: tuple[str, ...] = ()
+    group: str = ""
+    rank: int = 0
+    n_ranks: int = 1
+    job: str = ""
+    declared: bool = False
 
 
 def folder() -> Path:
@@ -129,6 +139,8 @@ def _prepare(path: Path) -> str | None:
         with tempfile.TemporaryFile(dir=path) as probe:
             probe.write(b"0")
             probe.flush()
+            if not _lock(probe.fileno()):
+                return f"{path} is on a file system without locks"
     except OSError as error:
         if error.errno in SCARCE:
             raise
@@ -249,9 +261,7 @@ def _files(path: Path, pattern: str) -> list[Path]:
 
 def _read(file: Path) -> LiveRun | None:
     try:
-        if file.stat().st_size > MAX_ENTRY_BYTES:
-            return None
-        return msgspec.json.decode(file.read_bytes(), type=LiveRun)
+        return msgspec.json.decode(read_private(file, max_bytes=MAX_ENTRY_BYTES), type=LiveRun)
     except (OSError, msgspec.MsgspecError) as error:
         if isinstance(error, OSError) and error.errno in SCARCE:
             raise

@@ -14,7 +14,7 @@ change that an older peer could misread needs a new `VERSION`.
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 import numpy as np
@@ -31,10 +31,13 @@ MAX_HEADER_BYTES: Final = 16 * 2**20  # msgpack decodes a header in one go, into
 MAX_MESSAGE_BYTES: Final = 256 * 2**20  # a large tensor; clients may be notebooks with little memory
 MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20  # a training process must not be filled up by a client
 MAX_INDEX: Final = 2**62  # beyond, arithmetic on columns of int64 would overflow
+MAX_STRIDE: Final = 2**20  # more processes than any program has
 UNREAD: Final = "it did not read its messages"  # the reason of a `Bye` to a client that was disconnected
 RESTARTED: Final = "an internal error made the run drop its clients"  # the same, for all clients
 
 Buffer = bytes | bytearray | memoryview
+EventNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_INDEX)]
+Stride = Annotated[int, msgspec.Meta(ge=1, le=MAX_STRIDE)]
 
 
 class Message(msgspec.Struct, frozen=True, kw_only=True, array_like=True, omit_defaults=False):
@@ -59,7 +62,13 @@ class Hello(Message, frozen=True, kw_only=True, array_like=True, tag="hello"):
 
 
 class Ping(Message, frozen=True, kw_only=True, array_like=True, tag="ping"):
-    """Renews the lease."""
+    """Renews the lease.
+
+    Attributes:
+        pace_s: How long the run may hold records back from now on; `None` for as long as before.
+    """
+
+    pace_s: float | None = None
 
 
 class Bye(Message, frozen=True, kw_only=True, array_like=True, tag="bye"):
@@ -85,6 +94,8 @@ class Open(Message, frozen=True, kw_only=True, array_like=True, tag="open"):
         confirm: Whether to accept the price of its event, if it has one.
         stream: The number that the stream had; 0 for a new one.
         since: The number of the next record that the client expects of it.
+        states: The number of the first event and the distance to the next one, if windows are to give the states of
+            the reducer instead of its results (`query.states`); a run that does not know this field ignores it.
     """
 
     request: int
@@ -92,6 +103,7 @@ class Open(Message, frozen=True, kw_only=True, array_like=True, tag="open"):
     confirm: bool = False
     stream: int = 0
     since: int = 0
+    states: tuple[EventNumber, Stride] | None = None
 
 
 class Close(Message, frozen=True, kw_only=True, array_like=True, tag="close"):
@@ -108,7 +120,10 @@ class EndGroup(Message, frozen=True, kw_only=True, array_like=True, tag="end_gro
 
 
 class RunCommand(Message, frozen=True, kw_only=True, array_like=True, tag="command"):
-    """A command: "set", "call", "pause", "resume" or "stop"; `value` is encoded."""
+    """A command: "set", "call", "pause", "resume" or "stop"; `value` is encoded.
+
+    `by` names who sent it, where several people share a client.
+    """
 
     request: int
     kind: str
@@ -116,6 +131,7 @@ class RunCommand(Message, frozen=True, kw_only=True, array_like=True, tag="comma
     value: bytes = b""
     at: str | None = None
     hold: bool = False
+    by: str = ""
 
 
 class RecordQuery(Message, frozen=True, kw_only=True, array_like=True, tag="record"):
@@ -179,6 +195,7 @@ class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
         note: A remark for the user, such as "Unknown event".
         index: The number of the first record that follows; `None` from a run that does not say. Where `Open` names the
             same stream, the records from its `since` to this one are lost.
+        late: Why it begins after its event did, and what can be done about it; empty if it does not.
     """
 
     request: int
@@ -186,6 +203,7 @@ class Opened(Message, frozen=True, kw_only=True, array_like=True, tag="opened"):
     tag: str
     note: str = ""
     index: int | None = None
+    late: str = ""
 
 
 class Moved(Message, frozen=True, kw_only=True, array_like=True, tag="moved"):
@@ -196,10 +214,11 @@ class Moved(Message, frozen=True, kw_only=True, array_like=True, tag="moved"):
 
 
 class Waiting(Message, frozen=True, kw_only=True, array_like=True, tag="waiting"):
-    """Accepts a command, which waits for an event."""
+    """Accepts a command, which waits for an event. It is sent again with `stuck` if no such event is in sight."""
 
     request: int
     note: str
+    stuck: bool = False
 
 
 class Ended(Message, frozen=True, kw_only=True, array_like=True, tag="ended"):

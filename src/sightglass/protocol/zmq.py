@@ -141,9 +141,11 @@ def _context(*, n_threads: int) -> zmq.Context[zmq.Socket[bytes]]:
     if lack := shortage(n_threads=N_THREADS + n_threads, n_descriptors=N_DESCRIPTORS, n_bytes=N_BYTES):
         raise TransportError(f"Cannot start ZeroMQ: {lack}")
     try:
-        return zmq.Context()
+        context = zmq.Context()
     except zmq.ZMQError as error:
         raise TransportError(f"Cannot start ZeroMQ: {error}") from error
+    context.linger = LINGER_MS  # libzmq's own is endless, and would block whatever drops a socket without closing it
+    return context
 
 
 class ZmqListener:
@@ -247,7 +249,7 @@ class ZmqListener:
         if os.getpid() != self._pid:
             return
         for router in self._routers:
-            router.close(LINGER_MS)
+            router.close()
         if self._zap is not None:
             self._zap.close(0)
         self._waiting.close()
@@ -383,7 +385,7 @@ class ZmqChannel:
         """Disconnect. In a forked child this does nothing."""
         if os.getpid() != self._pid:
             return
-        self._socket.close(LINGER_MS)
+        self._socket.close()
         self._waiting.close()
         self._context.term()
 

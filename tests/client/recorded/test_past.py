@@ -63,7 +63,7 @@ def test_the_live_records_come_from_the_run(begin, ask, tmp_path):
     with pytest.raises(sg.QueryError, match=r"^Expected a stream that has read what was recorded"):
         stream.end_group()
     observe(run, LATE, N)
-    assert [r.value for r in stream.wait(N, timeout_s=10)] == [step + 1.0 for step in range(N)]
+    assert [r.value for r in stream.wait(N, timeout_s=30)] == [step + 1.0 for step in range(N)]
     assert stream._producer._past is None
     stream.close()
     assert (stream.ended, stream.statistics().n_records) == (True, N)
@@ -78,7 +78,7 @@ def test_a_stream_whose_past_is_not_recorded_begins_now(begin, ask, tmp_path):
     hint = "when you asked; record it from now on with client.record('batch.lr')"
     assert stream.note == f"from the next event, {hint}"
     run.observe("batch", step=4120, loss=1.0, lr=0.2)
-    assert [r.value for r in stream.wait(1, timeout_s=10)] == [0.2]
+    assert [r.value for r in stream.wait(1, timeout_s=30)] == [0.2]
     assert stream.note == f"from step 4,120, {hint}"
     stream.close()
     client.record("batch.lr")
@@ -86,8 +86,43 @@ def test_a_stream_whose_past_is_not_recorded_begins_now(begin, ask, tmp_path):
     run.flush()
     late = client.stream("batch.lr", since="start")
     run.observe("batch", step=4122, loss=1.0, lr=0.4)
-    assert [r.step for r in late.wait(2, timeout_s=10)] == [4121, 4122]
+    assert [r.step for r in late.wait(2, timeout_s=30)] == [4121, 4122]
     assert late.note == "from step 4,121; earlier events were not recorded"
+
+
+def test_a_stream_says_where_it_begins_and_how_to_have_more(begin, ask, tmp_path):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    client = ask(run)
+    early = client.stream("batch.lr")
+    for step in range(4):
+        run.observe("batch", step=step, loss=1.0, lr=0.1)
+    run.log({"val/loss": 1.0}, step=3)
+    run.observe("only", step=3, size=1.0, snapshot=True)
+    run.flush()
+    late, recorded, logged = (client.stream(query) for query in ("batch.lr * 2", "batch.loss", "log['val/loss']"))
+    only = client.stream("only.size")
+    run.observe("batch", step=4120, loss=1.0, lr=0.1)
+    run.log({"val/loss": 2.0}, step=4120)
+    for stream in (late, recorded, logged, only, early):
+        stream.wait(1, timeout_s=30)
+    asked = "from step 4,120, when you asked"
+    assert late.note == f"{asked}; record it from now on with client.record('batch.lr * 2')"
+    assert late.map(abs).note == late.note
+    assert logged.note == f"{asked}; since='start' begins with what is recorded"
+    assert (early.note, only.note, recorded.note, recorded.latest.index) == ("", "", "", 4)
+
+
+def test_a_recorded_stream_that_begins_late_says_so(begin, ask, tmp_path):
+    run = begin(dir=tmp_path, record=["batch.loss"])
+    observe(run, 0, 3)
+    run.flush()
+    ask(run).record("batch.loss * 2")
+    observe(run, 3, 5)
+    run.close()
+    with sg.open(run.directory) as old:
+        whole, late = old.stream("batch.loss"), old.stream("batch.loss * 2")
+        assert [len(stream.wait(2)) for stream in (whole, late)] == [5, 2]
+        assert (whole.note, late.note) == ("", "from step 3; earlier events were not recorded")
 
 
 def test_what_is_recorded_no_more_is_not_continued(begin, ask, tmp_path):
@@ -99,7 +134,7 @@ def test_what_is_recorded_no_more_is_not_continued(begin, ask, tmp_path):
     client.unrecord("batch.loss")
     stream = client.stream("batch.loss", since="start")
     observe(run, 10, 12)
-    assert [r.step for r in stream.wait(2, timeout_s=10)] == [10, 11]
+    assert [r.step for r in stream.wait(2, timeout_s=30)] == [10, 11]
     assert stream.note.startswith("from step 10, when you asked; record it")
 
 

@@ -18,11 +18,12 @@ import socket
 import time
 from collections.abc import Callable, Collection
 from dataclasses import replace
-from itertools import chain, pairwise
+from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
+from sightglass.client.beginning import UNRECORDED, with_beginning
 from sightglass.client.describe import Description
 from sightglass.client.producer import RecordProducer
 from sightglass.client.record_buffer import RecordBuffer
@@ -32,7 +33,7 @@ from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
-from sightglass.query.stages import Every, Reduce
+from sightglass.query.stages import ByValue, Every, Reduce
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
 
@@ -62,14 +63,14 @@ def with_past(
     """
     opened = _open(query, description)
     if isinstance(opened, str):
-        return Stream(producer, buffer, note=_note(note, opened, buffer), query=query.key, check_wait=check_wait)
+        note = with_beginning(note, opened, buffer, at_once=True)
+        return Stream(producer, buffer, note=note, query=query.key, check_wait=check_wait)
     past, close_past, began = opened
     live = Stream(producer, buffer, query=query.key)
-    joined = RecordBuffer(tag=buffer.tag, run=buffer.run)
+    joined = RecordBuffer(tag=buffer.tag, run=buffer.run, run_id=buffer.run_id, client=buffer.client)
     joined_producer = PastThenLive(past, live, live_buffer=buffer, close_past=close_past)
-    return Stream(
-        joined_producer, joined, note=_note(note, began, joined), query=query.key, check_wait=check_wait
-    )  # fmt: skip
+    note = with_beginning(note, began, joined, at_once=True)
+    return Stream(joined_producer, joined, note=note, query=query.key, check_wait=check_wait)
 
 
 class PastThenLive:
@@ -192,20 +193,6 @@ class PastThenLive:
             buffer.end(self._live.error)
 
 
-def _note(note: Callable[[], str], began: str, buffer: RecordBuffer) -> Callable[[], str]:
-    """Return a function that also says where a stream begins, once its first record is there."""
-    first: list[str] = []  # looked up once: views ask often
-
-    def text() -> str:
-        if began and not first:
-            _, columns = buffer.since(0)
-            first.extend([f"step {columns.steps[0].item():,.12g}"] if len(columns) else [])
-        where = first[0] if first else "the next event"
-        return " ".join(filter(None, (note(), began and f"from {where}{began}")))
-
-    return text
-
-
 def _open(query: Query, description: Description) -> tuple[Stream, Callable[[], None], str] | str:
     """Open the run's files, if they answer the query up to now.
 
@@ -237,7 +224,7 @@ def _open(query: Query, description: Description) -> tuple[Stream, Callable[[], 
             run = RecordedRun(recording, follow=True)
             past = run.stream(query)
             late = any(recording.series(key).since for key in plan(query, recording.keys()).keys.values())
-            return past, run.close, "; earlier events were not recorded" if late else ""
+            return past, run.close, UNRECORDED if late else ""
     recording.close()
     return unrecorded
 
@@ -273,6 +260,7 @@ def _continues(query: Query, recording: Recording, recorded: Collection[str]) ->
         return False  # such groups are counted from when the query was sent
     if query.key in recorded:
         return True
-    chosen = plan(query, recording.keys())
-    keys = [*chosen.keys.values(), *chain.from_iterable(chosen.boundaries.values())]
+    if any(isinstance(window, ByValue) for window in windows):
+        return False  # the run's begin with the first value after the query was sent
+    keys = plan(query, recording.keys()).all_keys
     return all(key.kind != "stream" or key.query in recorded for key in keys)

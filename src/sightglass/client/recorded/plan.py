@@ -5,23 +5,28 @@ Rule 2: if a recorded query is the beginning of this one, its records are the in
 Rule 3: else events are rebuilt, from logged values, from recorded queries of one observable each, or from snapshots
 (last, because they may be of some events only); the source must have all names that the query reads. The stream begins
 with the first event whose needed series were all recorded, like a query that was sent then.
-Rule 4: the boundaries of groups must be recorded too: the ends of groups always are; another event must be.
+Rule 4: of an event that the query joins, each one must be recorded, with the observables that are read. Snapshots may
+be of some events only.
+Rule 5: the boundaries of groups must be recorded too: the ends of groups always are; another event must be.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
+from sightglass.query.joined import joined_paths
 from sightglass.query.parser import as_query
-from sightglass.query.query import Query, reads_whole
-from sightglass.query.stages import Group, Map, Per, Reduce, Stage, When, Where
+from sightglass.query.query import FIELDS, Query, reads_whole
+from sightglass.query.stages import COUNTING, Group, Map, Per, Reduce, Stage, Where, event_functions
 from sightglass.storage.format.block import Key
 
 LOG: Final = "log"
+EVENTS_OWN: Final = frozenset(("step", FIELDS))  # of any event, whatever was recorded of it
 # An error message names at most this many series of a kind: more do not help to find a misspelt one.
 MAX_SHOWN: Final = 12
 
@@ -39,6 +44,7 @@ class ReplayPlan:
         n_done: How many stages of the query the recorded values went through already.
         held: Whether events without a record were held back by a condition; else they were lost.
         boundaries: The series that delimit the query's groups, by event ("" for the run's own ends of groups).
+        joined: For each event that the query joins, the series to read, by the names of the observables.
     """
 
     query: Query
@@ -47,6 +53,35 @@ class ReplayPlan:
     n_done: int = 0
     held: bool = False
     boundaries: Mapping[str, Sequence[Key]] = field(default_factory=dict)
+    joined: Mapping[str, Mapping[str, Key]] = field(default_factory=dict)
+
+    @property
+    def all_keys(self) -> list[Key]:
+        """All series that are read."""
+        several = (self.keys, *self.joined.values())
+        return [*(key for keys in several for key in keys.values()), *itertools.chain(*self.boundaries.values())]
+
+
+def parse(query: Query | str, keys: Sequence[Key]) -> Query:
+    """Return a query, of its text or of the tag of a series, which need not be valid as a query.
+
+    Raises:
+        QueryError: It is not valid.
+    """
+    if not isinstance(query, str):
+        return as_query(query)
+    try:
+        parsed = as_query(query)
+        if any(key.query == parsed.key for key in keys):
+            return parsed
+    except QueryError:
+        parsed = None
+    for key in keys:
+        if key.kind == "logged" and key.tag == query:
+            return as_query(f"on('log').map(lambda e: e[{query!r}])")
+        if key.kind == "stream" and key.tag == query:
+            return as_query(key.query)
+    return parsed or as_query(query)
 
 
 def plan(query: Query, keys: Sequence[Key]) -> ReplayPlan:
@@ -62,6 +97,8 @@ def plan(query: Query, keys: Sequence[Key]) -> ReplayPlan:
     if chosen is None:
         raise QueryError(f"{query} cannot be answered from the recorded series. {list_recorded(keys)}")
     boundaries = _boundaries(query, chosen.n_done, keys)
+    if chosen.how == "event":
+        chosen = replace(chosen, joined={event: _joined(query, event, keys, streams) for event in query.joins})
     if chosen.how == "prefix" and chosen.n_done == len(query.stages):
         return ReplayPlan(query=query, how="records", keys=chosen.keys)
     return replace(chosen, boundaries=boundaries)
@@ -86,19 +123,20 @@ def _more(n: int) -> str:
 
 def _from_prefix(query: Query, streams: Mapping[str, Key]) -> ReplayPlan | None:
     """Find the longest recorded query that this one begins with."""
-    texts = {Query(query.event, query.stages[:n]).key: n for n in range(1, len(query.stages) + 1)}
+    parts = {n: replace(query, stages=query.stages[:n]) for n in range(1, len(query.stages) + 1)}
+    texts = {part.key: n for n, part in parts.items()}
     best = max((n for text, n in texts.items() if text in streams), default=0)
-    if not best or _logged_tag(query) is not None or any(has_condition(stage) for stage in query.stages[best:]):
+    if not best or _logged_tag(query) is not None or any(reads_event(stage) for stage in query.stages[best:]):
         return None
     done = query.stages[:best]
-    held = any(isinstance(stage, Where) for stage in done)
-    keys = {"": streams[Query(query.event, done).key]}
+    held = bool(query.joins) or any(isinstance(stage, Where) for stage in done)
+    keys = {"": streams[parts[best].key]}
     return ReplayPlan(query=query, how="prefix", keys=keys, n_done=best, held=held)
 
 
-def has_condition(stage: Stage) -> bool:
-    """Return whether the window of a stage is a condition on the event."""
-    return isinstance(stage, Reduce) and isinstance(stage.window, When)
+def reads_event(stage: Stage) -> bool:
+    """Return whether a reducer reads the event itself: to close its window, or to group by it."""
+    return isinstance(stage, Reduce) and bool(event_functions(stage))
 
 
 def _logged_tag(query: Query) -> str | None:
@@ -111,21 +149,38 @@ def _from_event(query: Query, keys: Sequence[Key], streams: Mapping[str, Key]) -
     """Find series that hold the observables which a query reads."""
     known = _observables(query.event, keys, streams)
     tag = _logged_tag(query)
-    if tag in known and not any(has_condition(stage) for stage in query.stages[1:]):
+    if tag in known and not query.joins and not any(reads_event(stage) for stage in query.stages[1:]):
         return ReplayPlan(query=query, how="prefix", keys={"": known[tag]}, n_done=1, held=True)
     names = query.names
-    if _reads_all(query):
+    if _reads_all(query) or (query.event == LOG and _counts(query)):
         names = list(known) if query.event == LOG else []
-    needed = [name for name in names if name != "step" or name in known]
+    needed = [name for name in names if name not in EVENTS_OWN or name in known]
     if needed and all(name in known for name in needed):
         return ReplayPlan(
             query=query, how="event", keys={name: known[name] for name in needed}, held=query.event == LOG
         )
     every = _streams_of_each(query.event, keys)
-    if every and set(names) <= {"step"} and (_counts_events(query) or not _reads_all(query)):
+    if every and set(names) <= EVENTS_OWN and (_counts_events(query) or not _reads_all(query)):
         return ReplayPlan(query=query, how="event", keys={"step": every[0]})
     snapshot = next((key for key in keys if key.kind == "snapshot" and key.tag == query.event), None)
     return None if snapshot is None else ReplayPlan(query=query, how="event", keys={"": snapshot})
+
+
+def _joined(query: Query, event: str, keys: Sequence[Key], streams: Mapping[str, Key]) -> dict[str, Key]:
+    """Return the series that hold what a query reads of an event that it joins.
+
+    Raises:
+        QueryError: There are none.
+    """
+    known, every = _observables(event, keys, streams), _streams_of_each(event, keys)
+    names = list(dict.fromkeys(path[0] if path else "" for path in joined_paths(query, event)))
+    needed = [name for name in names if name not in EVENTS_OWN or name in known]
+    if needed and all(name in known for name in needed):
+        return {name: known[name] for name in needed}
+    if every and not needed:
+        return {"step": every[0]}
+    needs = ", ".join(f"on({event!r}).map(lambda e: e[{name!r}])" for name in needed or ["step"])
+    raise QueryError(f"join({event!r}) needs records of each event {event!r}: {needs}. {list_recorded(keys)}")
 
 
 def _observables(event: str, keys: Sequence[Key], streams: Mapping[str, Key]) -> dict[str, Key]:
@@ -157,17 +212,25 @@ def _observable_of(fn: e.Lambda) -> str | None:
 def _reads_all(query: Query) -> bool:
     """Return whether a query reads the event as a whole, and not only observables by name."""
     first = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), len(query.stages))
-    if first == len(query.stages) or isinstance(query.stages[first], Reduce):
+    if first == len(query.stages):
+        return True
+    stage = query.stages[first]
+    if isinstance(stage, Reduce) and stage.name not in COUNTING:
         return True
     lambdas = [stage.fn for stage in query.stages[: first + 1] if isinstance(stage, Map | Where)]
-    lambdas += [s.window.condition for s in query.stages if isinstance(s, Reduce) and isinstance(s.window, When)]
+    lambdas += [fn for stage in query.stages if isinstance(stage, Reduce) for fn in event_functions(stage)]
     return any(reads_whole(fn.body, fn.params[0]) for fn in lambdas)
 
 
 def _counts_events(query: Query) -> bool:
     """Return whether a query counts events, whatever their observables."""
+    return _counts(query) and not reads_event(query.stages[0])
+
+
+def _counts(query: Query) -> bool:
+    """Return whether a query counts events first."""
     first = query.stages[0] if query.stages else None
-    return isinstance(first, Reduce) and first.name == "count" and not has_condition(first)
+    return isinstance(first, Reduce) and first.name in COUNTING
 
 
 def _boundaries(query: Query, n_done: int, keys: Sequence[Key]) -> dict[str, Sequence[Key]]:

@@ -6,7 +6,7 @@ import itertools
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -53,6 +53,7 @@ class Playback:
         self._closed = closed
         self._replay = None if plan.how == "records" else Replay(plan)
         self._readers = {name: _SeriesReader() for name in plan.keys}
+        self._joined = {event: {name: _SeriesReader() for name in keys} for event, keys in plan.joined.items()}
         self._boundaries = {event: _BoundaryReader(keys) for event, keys in plan.boundaries.items()}
         self._indexes = itertools.count()
         self._changed = True
@@ -60,6 +61,31 @@ class Playback:
         self._seen: deque[tuple[float, float]] = deque()
         self._until = -math.inf
         self._read: tuple[int, ...] = ()
+
+    @classmethod
+    def of_all(cls, plan: ReplayPlan, recording: Recording) -> Playback:
+        """Return one that reads what was recorded by now, and follows nothing."""
+        return cls(plan, recording, over=lambda: True, closed=lambda: False)
+
+    def items(self, replay: Replay, until: float = math.inf, *, over: bool = True) -> Iterator[PipelineItem]:
+        """Yield what the remaining stages give on the new records.
+
+        Args:
+            replay: The remaining stages.
+            until: The wall time up to which all series are in the files.
+            over: Whether no more records can arrive.
+        """
+        recording = self._recording
+        for event, boundaries in self._boundaries.items():
+            replay.add_boundaries(event, *boundaries.read(recording, until))
+        for event, readers in self._joined.items():
+            keys = self._plan.joined[event]
+            replay.joined[event].add(self._pieces(keys, readers, until), since=self._since(keys))
+        for columns in self._pieces(self._plan.keys, self._readers, until):
+            yield from replay.post(columns, self._since(self._plan.keys))
+        yield from replay.catch_up()
+        if over:
+            yield from replay.finish(recording.info.events.get(self._plan.query.event, 0))
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the new records to the buffer."""
@@ -79,7 +105,8 @@ class Playback:
                 self._read = self._state()
                 if self._generation not in (None, recording.generation):
                     where = str(recording.path)
-                    buffer.end(RunLostError(f"Run {name!r} was started again in {where!r}: open it again"))
+                    why = f"Run {name!r} was started again in {where!r}, or earlier records of it came late"
+                    buffer.end(RunLostError(f"{why}: open it again"))
                     return
                 self._generation = recording.generation
                 if self._replay is None:
@@ -91,22 +118,15 @@ class Playback:
 
     def _pass_on(self, buffer: RecordBuffer) -> None:
         ((name, key),) = self._plan.keys.items()
-        for columns in self._new(name, key, math.inf):
+        for columns in self._readers[name].read(self._recording.series(key), math.inf):
             buffer.add(columns)
 
     def _compute(self, buffer: RecordBuffer, replay: Replay, over: bool) -> None:
-        recording = self._recording
-        joins = len(self._plan.keys) > 1 or bool(self._boundaries)
-        self._changed = joins  # records younger than SETTLED_S wait, though the files do not change
-        until = self._settled() if joins and not over else math.inf
-        for event, boundaries in self._boundaries.items():
-            replay.add_boundaries(event, *boundaries.read(recording, until))
+        several = len(self._plan.keys) > 1 or bool(self._boundaries or self._joined)
+        self._changed = several  # records younger than SETTLED_S wait, though the files do not change
+        until = self._settled() if several and not over else math.inf
         try:
-            for columns in self._pieces(until):
-                self._add(buffer, replay.post(columns, self._since()))
-            self._add(buffer, replay.catch_up())
-            if over:
-                self._add(buffer, replay.finish(recording.info.events.get(self._plan.query.event, 0)))
+            self._add(buffer, self.items(replay, until, over=over))
         except EvaluationError as error:
             buffer.end(error)
 
@@ -117,7 +137,7 @@ class Playback:
         since either may have been set, except when the files were not looked at for so long.
         """
         now_s = time.monotonic()
-        newest = max((self._recording.series(key).last_wall_time for key in self._keys()), default=-math.inf)
+        newest = max((self._recording.series(key).last_wall_time for key in self._plan.all_keys), default=-math.inf)
         if not self._seen or self._seen[-1][0] <= now_s - SETTLED_S:
             self._seen.clear()
             self._until = min(newest, max(newest, time.time()) - SETTLED_S)
@@ -128,20 +148,18 @@ class Playback:
 
     def _state(self) -> tuple[int, ...]:
         """Return what changes when there is something to read."""
-        return (self._recording.generation, *(len(self._recording.series(key)) for key in self._keys()))
+        return (self._recording.generation, *(len(self._recording.series(key)) for key in self._plan.all_keys))
 
-    def _keys(self) -> Iterator[Key]:
-        """Yield all series that are read."""
-        return itertools.chain(self._plan.keys.values(), *self._plan.boundaries.values())
-
-    def _since(self) -> int:
+    def _since(self, keys: Mapping[str, Key]) -> int:
         """Return the number of the first recorded event."""
-        key = next(iter(self._plan.keys.values()))
+        key = next(iter(keys.values()))
         return self._recording.series(key).since if key.kind == "stream" else 0
 
-    def _pieces(self, until: float) -> Iterator[dict[str, Columns]]:
-        """Yield the new records of all series up to a time, in pieces that hold whole events."""
-        new = {name: list(self._new(name, key, until)) for name, key in self._plan.keys.items()}
+    def _pieces(
+        self, keys: Mapping[str, Key], readers: Mapping[str, _SeriesReader], until: float
+    ) -> Iterator[dict[str, Columns]]:
+        """Yield the new records of several series up to a time, in pieces that hold whole events."""
+        new = {name: list(readers[name].read(self._recording.series(key), until)) for name, key in keys.items()}
         if len(new) == 1:
             ((name, parts),) = new.items()
             yield from ({name: part} for part in parts)
@@ -158,15 +176,15 @@ class Playback:
                     new[name] = [parts[0].slice(n), *parts[1:]] if n < len(parts[0]) else parts[1:]
             yield piece
 
-    def _new(self, name: str, key: Key, until: float) -> Iterator[Columns]:
-        return self._readers[name].read(self._recording.series(key), until)
-
     def _add(self, buffer: RecordBuffer, items: Iterable[PipelineItem]) -> None:
         rows: list[Row] = []
         try:
             for item in items:
                 extra = (item.n_events, item.complete, item.closed, item.steps)
                 rows.append((next(self._indexes), item.step, item.wall_time, item.value, extra, item.ordinal))
+                if len(rows) == PIECE_ROWS:
+                    full, rows = rows, []
+                    buffer.add(of_rows(full))
         finally:
             if rows:
                 buffer.add(of_rows(rows))
@@ -186,7 +204,8 @@ class Playback:
         counts = Statistics(n_events=sum(map(len, series)), n_dropped=sum(one.n_missed for one in series))
         if self._replay is None:
             return counts
-        return replace(counts, n_errors=self._replay.n_errors, last_error=self._replay.last_error)
+        replay = self._replay
+        return replace(counts, n_unpaired=replay.n_unpaired, n_errors=replay.n_errors, last_error=replay.last_error)
 
 
 class _SeriesReader:

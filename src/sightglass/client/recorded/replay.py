@@ -6,12 +6,12 @@ exception: a group in which a condition held back every event has no record here
 
 from __future__ import annotations
 
-import heapq
 import itertools
 import math
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple
+from dataclasses import replace
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
@@ -19,31 +19,20 @@ import numpy.typing as npt
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
-from sightglass.query.evaluation import conditions, remaining
+from sightglass.query.evaluation import conditions, key_function, remaining
+from sightglass.query.joined import paired
 from sightglass.query.pipeline import Pipeline
+from sightglass.query.query import with_fields
 from sightglass.query.stages import Reduce
 from sightglass.query.windows import PipelineItem
 
+from .joined_events import JoinedEvents
 from .plan import LOG, ReplayPlan
+from .rebuilt import events_of, items_of
+from .timeline import Boundary, SetBacks, first_is_before
 
 # As in a live run, which suspends a query after as many failures in a row.
 MAX_ERRORS: Final = 3
-
-
-class _Boundary(NamedTuple):
-    """The end of a group.
-
-    Attributes:
-        wall_time: In seconds since the Unix epoch.
-        ordinal: The number of the event that ends the group.
-        event: Its name, or "" for the run's own ends of groups.
-        turn: How often the clock was set back before.
-    """
-
-    wall_time: float
-    ordinal: int
-    event: str
-    turn: int
 
 
 class Replay:
@@ -52,10 +41,20 @@ class Replay:
     Attributes:
         n_errors: How many events failed.
         last_error: The last failure, or empty.
+        joined: The events that the query joins, by name; add new ones before `post` with the records of the same time.
+        n_unpaired: How many events had no partner in these.
     """
 
-    def __init__(self, plan: ReplayPlan, functions: Mapping[str, Callable[..., Any]] | None = None) -> None:
+    def __init__(
+        self, plan: ReplayPlan, functions: Mapping[str, Callable[..., Any]] | None = None, *, but_last: bool = False
+    ) -> None:
         """Compile the remaining stages.
+
+        Args:
+            plan: Which series to read, and which stages remain.
+            functions: The functions that the run registered, by name.
+            but_last: Whether to leave out the last stage, a reducer, and to yield what it would get: the values, with
+                their keys as (key, value) if it groups them.
 
         Raises:
             QueryError: They call a function of the run that this process does not have.
@@ -65,13 +64,19 @@ class Replay:
         self.last_error = ""
         self._n_in_row = 0
         self._begun = False
-        self._pipeline: Pipeline = remaining(plan.query, plan.n_done, functions, held=plan.held)
+        stages = plan.query.stages
+        run = replace(plan.query, stages=stages[:-1]) if but_last else plan.query
+        self._pipeline: Pipeline = remaining(run, plan.n_done, functions, held=plan.held)
         self._conditions = conditions(plan.query, functions, n_done=plan.n_done)
-        self._reduced = any(isinstance(stage, Reduce) for stage in plan.query.stages[: plan.n_done])
+        self._by = key_function(plan.query, functions, n_done=plan.n_done)
+        self._reduced = any(isinstance(stage, Reduce) for stage in stages[: plan.n_done])
+        self._yields_keys = but_last and isinstance(stages[-1], Reduce) and stages[-1].by is not None
         self._last: PipelineItem | None = None
-        self._pending: dict[str, deque[_Boundary]] = {}
-        self._last_boundary: dict[str, tuple[float, int]] = {}
-        self._turn, self._highest = 0, -math.inf
+        self._pending: dict[str, deque[Boundary]] = {}
+        self._set_backs_of: dict[str, SetBacks] = {}
+        self._set_backs = SetBacks()
+        self.joined = {event: JoinedEvents(event, keys) for event, keys in plan.joined.items()}
+        self.n_unpaired = 0
 
     def add_boundaries(self, event: str, ordinals: npt.NDArray[np.int64], wall_times: npt.NDArray[np.float64]) -> None:
         """Add ends of groups. Call it before `post` with the records of the same time.
@@ -82,11 +87,9 @@ class Replay:
                 number of the next event.
             wall_times: Shape (n,).
         """
-        boundaries = self._pending.setdefault(event, deque())
+        boundaries, turns = self._pending.setdefault(event, deque()), self._set_backs_of.setdefault(event, SetBacks())
         for ordinal, wall_time in zip(ordinals.tolist(), wall_times.tolist(), strict=True):
-            wall_time_before, turn = self._last_boundary.get(event, (wall_time, 0))
-            self._last_boundary[event] = wall_time, turn + (wall_time < wall_time_before)
-            boundaries.append(_Boundary(wall_time, ordinal, event, self._last_boundary[event][1]))
+            boundaries.append(Boundary(wall_time, ordinal, event, turns.pass_to(wall_time)))
 
     def post(self, columns: Mapping[str, Columns], since: int = 0) -> Iterator[PipelineItem]:
         """Run the stages on new records, and yield the results.
@@ -99,17 +102,22 @@ class Replay:
             EvaluationError: Three events in a row failed.
         """
         for item, event in self._items(columns):
-            if self._last is not None and item.wall_time < self._last.wall_time:
-                self._turn, self._highest = self._turn + 1, self._last.wall_time
+            self._set_backs.pass_to(item.wall_time)
             while due := [ends for ends in self._pending.values() if ends and self._first_is_before(ends, item)]:
                 yield from self._close(min(due, key=lambda ends: ends[0]).popleft().event)
+            for joined in self.joined.values():
+                while joined.ahead and first_is_before(joined.ahead, item.wall_time, self._set_backs):
+                    joined.advance()
             if self._last is None and self.plan.held and item.ordinal > since:
                 self._pipeline.hold(ordinal=since, wall_time=item.wall_time)
             self._last = item
             yield from self._offer(item, event)
 
     def catch_up(self) -> Iterator[PipelineItem]:
-        """Close the groups that end after the last record."""
+        """Close the groups that end after the last record, and pass what is joined after it."""
+        for joined in self.joined.values():
+            while joined.ahead:
+                joined.advance()
         boundaries = itertools.chain.from_iterable(self._pending.values())
         for boundary in sorted(boundaries, key=lambda boundary: (boundary.turn, boundary)):
             yield from self._close(boundary.event)
@@ -135,30 +143,32 @@ class Replay:
         """Whether one of the remaining stages is a reducer."""
         return bool(self._pipeline.folds)
 
-    def _first_is_before(self, boundaries: Sequence[_Boundary], item: PipelineItem) -> bool:
-        """Return whether the first of some boundaries lies before a record.
-
-        Event numbers decide where both have them. Else time decides, and how often the clock was set back until then,
-        as far as the boundaries and the records show that.
-        """
+    def _first_is_before(self, boundaries: Sequence[Boundary], item: PipelineItem) -> bool:
+        """Return whether the first of some boundaries lies before a record: by event numbers where both have them."""
         boundary = boundaries[0]
         if boundary.event == "" and not self._reduced:
             return boundary.ordinal <= item.ordinal
-        if boundary.turn > self._turn:
-            return False
-        if boundary.turn < self._turn and (
-            boundary.wall_time <= self._highest or (len(boundaries) > 1 and boundaries[1].turn > boundary.turn)
-        ):
-            return True
-        return boundary.wall_time < item.wall_time
+        return first_is_before(boundaries, item.wall_time, self._set_backs)
 
     def _close(self, event: str) -> list[PipelineItem]:
         return self._pipeline.boundary(event) if event else self._pipeline.end_group()
 
     def _offer(self, item: PipelineItem, event: object) -> list[PipelineItem]:
         ordinal, wall_time = item.ordinal, item.wall_time
+        if self.joined:
+            latest = {name: joined.latest for name, joined in self.joined.items()}
+            event = paired(item.value, latest)
+            if event is None:
+                self.n_unpaired += 1
+                if any(one.is_lost for one in latest.values()):
+                    return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
+                item.passed = False
+                return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time)
+            item.value = event
         try:
             closes = [truth(condition(event)) for condition in self._conditions]
+            if self._by is not None:
+                self._pipeline.key = self._by(event)
             items = self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=closes)
         except (ArithmeticError, LookupError, TypeError, ValueError, AttributeError, QueryError) as error:
             absent = isinstance(error, UnknownNameError) and error.what == "observable"
@@ -176,64 +186,23 @@ class Replay:
             return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
         self._n_in_row = 0
         self._begun = True
+        if self._yields_keys:
+            for out in items:
+                out.value = self._pipeline.key, out.value
         return items
 
     def _items(self, columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, object]]:
         if not columns:
             return
         if self.plan.how == "prefix":
-            for item in _items_of(columns[""]):
+            for item in items_of(columns[""]):
                 yield item, None
-        elif "" in self.plan.keys:
-            for item in _items_of(columns[""]):
-                yield item, item.value
-        else:
-            yield from _events_of(columns)
-
-
-def _items_of(columns: Columns) -> Iterator[PipelineItem]:
-    """Yield records as items of the pipeline."""
-    ordinals = (
-        columns.ordinals.tolist()
-        if columns.ordinals is not None
-        else range(columns.index, columns.index + len(columns))
-    )
-    values = columns.values.tolist() if _is_plain(columns.values) else columns.values
-    for i, (ordinal, step, wall_time) in enumerate(
-        zip(ordinals, columns.steps.tolist(), columns.wall_times.tolist(), strict=True)
-    ):
-        item = PipelineItem(ordinal, step, wall_time, values[i])
-        if columns.n_events is not None:
-            item.n_events = int(columns.n_events[i])
-        if columns.flags is not None:
-            item.complete, item.closed = bool(columns.flags[i] & 1), bool(columns.flags[i] & 2)
-        if columns.tracks is not None:
-            item.steps = columns.tracks[i] or None
-        yield item
-
-
-def _is_plain(values: object) -> bool:
-    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in (np.float64, np.int64, np.bool_)
-
-
-def _events_of(columns: Mapping[str, Columns]) -> Iterator[tuple[PipelineItem, object]]:
-    """Rebuild events from the series of their observables."""
-    series = [zip(itertools.repeat(name), _items_of(part)) for name, part in columns.items()]
-    event: dict[str, Any] = {}
-    last: PipelineItem | None = None
-    for name, item in heapq.merge(*series, key=lambda entry: entry[1].ordinal):
-        if last is not None and item.ordinal != last.ordinal:
-            yield _event(last, event)
-            event = {}
-        event[name] = item.value
-        last = item
-    if last is not None:
-        yield _event(last, event)
-
-
-def _event(item: PipelineItem, event: dict[str, Any]) -> tuple[PipelineItem, object]:
-    observables = {**event, "step": item.step}
-    return PipelineItem(item.ordinal, item.step, item.wall_time, observables, steps=item.steps), observables
+            return
+        whole = "" in self.plan.keys
+        for item in items_of(columns[""]) if whole else events_of(columns):
+            if self.plan.query.reads_fields:
+                item.value = with_fields(item.value, index=item.ordinal, wall_time=item.wall_time)
+            yield item, item.value
 
 
 def horizon(columns: Columns, wall_time: float) -> Columns:

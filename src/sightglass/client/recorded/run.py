@@ -4,36 +4,34 @@ from __future__ import annotations
 
 import contextlib
 import difflib
-import itertools
 import os
 import time
-from collections.abc import Iterator, Mapping, Sequence
+import warnings
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
+from sightglass.client.beginning import UNRECORDED, with_beginning
 from sightglass.client.describe import Description, HistoryEntry, known_fields, recorded_description
 from sightglass.client.event_attributes import EventAttributes
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.stream import Stream
 from sightglass.core.errors import (
-    DamagedError,
     QueryError,
     QuerySyntaxError,
     RunLostError,
-    RunNotFoundError,
     UnknownNameError,
     unknown,
 )
 from sightglass.protocol import discovery
-from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import Report, check
 from sightglass.storage.read.recording import Recording, Series
-from sightglass.storage.run_file import WRITING_S, RunEntry, is_run, lives, runs_in
+from sightglass.storage.run_file import WRITING_S, lives
 
-from .plan import plan
+from .plan import parse, plan
 from .playback import SETTLED_S, Playback
 
 # How often `stream` looks for a series that another process has not written yet.
@@ -41,8 +39,6 @@ POLL_S: Final = 0.1
 # A stream of a recorded run holds all of a series, up to 8 GiB: nothing arrives later that could push it out.
 MAX_RECORDS: Final = 2**31
 MAX_BYTES: Final = 8 * 2**30
-# Errors of one run in a folder that do not keep the others from being queried.
-SKIPPED: Final = (DamagedError, UnknownNameError)
 
 
 class RecordedRun(EventAttributes):
@@ -138,7 +134,7 @@ class RecordedRun(EventAttributes):
         while True:
             keys, over = self._keys(), self.ended or time.monotonic() > deadline_s
             try:
-                parsed = _parse(query, keys)
+                parsed = parse(query, keys)
                 chosen = plan(parsed, keys)
                 break
             except QuerySyntaxError as error:
@@ -149,7 +145,9 @@ class RecordedRun(EventAttributes):
                 time.sleep(POLL_S)  # the latest values are not in the files yet
         producer = Playback(chosen, self._recording, over=lambda: self.ended, closed=lambda: self._closed)
         buffer = RecordBuffer(tag=parsed.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
-        return Stream(producer, buffer, query=parsed.key)
+        late = any(self._recording.series(key).since for key in chosen.keys.values())
+        note = with_beginning(str, UNRECORDED if late else "", buffer)
+        return Stream(producer, buffer, note=note, query=parsed.key)
 
     def series_of(self, query: Query | str) -> Series | None:
         """Return the series that holds the records of a query, or `None` if they must be computed.
@@ -161,7 +159,7 @@ class RecordedRun(EventAttributes):
             QueryError: The query is not valid, or cannot be answered from the recorded series.
         """
         keys = self._keys()
-        chosen = plan(_parse(query, keys), keys)
+        chosen = plan(parse(query, keys), keys)
         if chosen.how != "records":
             return None
         (key,) = chosen.keys.values()
@@ -234,7 +232,8 @@ class RecordedRun(EventAttributes):
             with contextlib.suppress(OSError):
                 changed = max(changed, file.path.stat().st_mtime)
         if not self._recording.info.id:
-            return abs(time.time() - changed) < WRITING_S  # the clock of another machine may be ahead of this one's
+            # The clock of another machine may be ahead of this one's.
+            return self._recording.info.ended is None and abs(time.time() - changed) < WRITING_S
         return lives(self._recording.info, changed, alive=discovery.alive)
 
     def _state(self) -> str:
@@ -242,24 +241,6 @@ class RecordedRun(EventAttributes):
         if info.ended is not None:
             return info.state
         return "recorded" if not info.id else "running" if self._live() else "died"
-
-
-def _parse(query: Query | str, keys: Sequence[Key]) -> Query:
-    """Return a query, of its text or of the tag of a series, which need not be valid as a query."""
-    if not isinstance(query, str):
-        return as_query(query)
-    try:
-        parsed = as_query(query)
-        if any(key.query == parsed.key for key in keys):
-            return parsed
-    except QueryError:
-        parsed = None
-    for key in keys:
-        if key.kind == "logged" and key.tag == query:
-            return as_query(f"on('log').map(lambda e: e[{query!r}])")
-        if key.kind == "stream" and key.tag == query:
-            return as_query(key.query)
-    return parsed or as_query(query)
 
 
 def _with_suggestion(query: Query | str, keys: Sequence[Key], error: QueryError) -> QueryError:
@@ -271,123 +252,12 @@ def _with_suggestion(query: Query | str, keys: Sequence[Key], error: QueryError)
     return QueryError(unknown("tag", query, tags)) if close else error
 
 
-class RecordedRuns(Mapping[str, RecordedRun]):
-    """The recorded runs in a folder, by their paths in it, newest first. Made by `sightglass.open`."""
-
-    def __init__(self, folder: Path, *, rank: int | None = None, follow: bool = False) -> None:
-        self.directory = folder
-        self._rank = rank
-        self._follow = follow
-        self._paths = {entry.path.relative_to(folder).as_posix(): entry.path for entry in found(folder)}
-        self._opened: dict[str, RecordedRun] = {}
-
-    def __getitem__(self, name: str) -> RecordedRun:
-        if name not in self._paths:
-            raise UnknownNameError("run", name, self._paths, where=f"in {str(self.directory)!r}")
-        if name not in self._opened:
-            self._opened[name] = _opened(self._paths[name], rank=self._rank, follow=self._follow)
-        return self._opened[name]
-
-    def __iter__(self) -> Iterator[str]:
-        return iter(self._paths)
-
-    def __len__(self) -> int:
-        return len(self._paths)
-
-    def tags(self) -> list[str]:
-        """Return the tags of all runs, sorted."""
-        tags: set[str] = set()
-        for name in self:
-            with contextlib.suppress(*SKIPPED), self.borrow(name) as run:
-                tags.update(run.tags())
-        return sorted(tags)
-
-    def stream(self, query: Query | str) -> Stream:
-        """Return the union of the streams of all runs that can answer a query; each record has the name of its run.
-
-        Raises:
-            QueryError: The query is not valid, or no run can answer it.
-        """
-        streams, first_error = [], None
-        for name in self:
-            try:
-                with self.borrow(name) as run:
-                    stream = run.stream(query)
-                    stream.since(0)  # read all records before the files are closed
-                    streams.append(stream)
-            except (QueryError, *SKIPPED) as error:
-                first_error = first_error or error
-        if not streams:
-            raise first_error or QueryError(f"No run was recorded in {str(self.directory)!r}")
-        return streams[0].union(*streams[1:])
-
-    @contextlib.contextmanager
-    def borrow(self, name: str) -> Iterator[RecordedRun]:
-        """Open a run for a moment, unless it is open: a folder may hold more runs than a process may open files."""
-        if name in self._opened:
-            yield self[name]
-            return
-        run = _opened(self._paths[name], rank=self._rank, follow=self._follow)
-        if not run.ended:
-            self._opened[name] = run
-            yield run
-            return
-        with run:
-            yield run
-
-    def close(self) -> None:
-        """Close all runs that were opened."""
-        for run in self._opened.values():
-            run.close()
-
-    def __enter__(self) -> RecordedRuns:
-        return self
-
-    def __exit__(self, *exception: object) -> None:
-        self.close()
-
-    def __repr__(self) -> str:
-        return f"<RecordedRuns in {str(self.directory)!r}: {', '.join(itertools.islice(self._paths, 8))}>"
-
-
-def open(path: str | os.PathLike[str], *, rank: int | None = None, follow: bool = False) -> RecordedRun | RecordedRuns:
-    """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs.
-
-    Summary directories of MindSpore and log directories of TensorBoard open in the same way.
-
-    Args:
-        path: The directory, file or folder.
-        rank: The rank whose files to read, where several ranks recorded; by default the lowest.
-        follow: Whether streams continue while another process is still writing. Other programs do not say when they
-            end: streams of their files end when these have not changed for 150 s.
-
-    Returns:
-        A `RecordedRun`, or for a folder of several runs `RecordedRuns`, by their names.
-
-    Raises:
-        RunNotFoundError: The path does not exist, or holds no records.
-        DamagedError: The file is not a record file, or a newer version wrote it.
-        UnknownNameError: The rank recorded nothing here.
-    """
-    folder = Path(path)
-    if not os.fspath(path) or not folder.exists():
-        raise RunNotFoundError(f"{os.fspath(path)!r} does not exist")
-    if folder.is_file() or is_run(folder):
-        return _opened(folder, rank=rank, follow=follow)
-    runs = RecordedRuns(folder, rank=rank, follow=follow)
-    if not runs:
-        raise RunNotFoundError(f"Nothing was recorded in {str(folder)!r}: expected record files, or folders with some")
-    return runs
-
-
-def _opened(path: Path, *, rank: int | None, follow: bool) -> RecordedRun:
+def opened(path: Path, *, rank: int | None, follow: bool) -> RecordedRun:
+    """Open a run directory, or a file; errors as in `sightglass.open`."""
     recording = Recording(path, rank=rank)
     if rank is not None and rank not in recording.ranks and not follow:
         recording.close()
         raise UnknownNameError("rank", rank, recording.ranks, where=f"in {str(path)!r}")
+    if recording.overlap:
+        warnings.warn(f"{str(path)!r}: {recording.overlap}", RuntimeWarning, stacklevel=3)
     return RecordedRun(recording, follow=follow)
-
-
-def found(folder: Path) -> list[RunEntry]:
-    """List the recorded runs in a folder, newest first."""
-    return runs_in(folder, alive=discovery.alive)

@@ -1,0 +1,1 @@
+"""Fleets: sets of live runs, which later runs join."""

@@ -1,0 +1,201 @@
+"""The ranks of one program, asked as one run."""
+
+from __future__ import annotations
+
+import threading
+import warnings
+from collections.abc import Callable, Sequence
+from typing import Final, Literal
+
+from sightglass.core.errors import QueryError, RunLostError, SightglassError
+from sightglass.core.guarded import message
+from sightglass.core.threads import Background
+from sightglass.protocol import discovery
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
+from sightglass.query.stages import Reduce
+
+from .arrivals import arrivals
+from .rank_streams import RecordsOfRanks, WindowsOfRanks
+from .record_buffer import RecordBuffer
+from .run import RemoteRun
+from .stream import Stream
+from .window_merger import HOLD_S
+
+LOOK_S: Final = 1.0  # how late a rank that starts may be noticed; reading the registry takes less than a millisecond
+
+Connect = Callable[[discovery.LiveRun], RemoteRun]
+
+
+def members(group: str, entries: Sequence[discovery.LiveRun]) -> dict[int, discovery.LiveRun]:
+    """Return the live ranks of the newest program of a group, by their number; none if there is no group.
+
+    A single rank is a group only if its program says so: the environment may name ranks that never begin a run.
+
+    Args:
+        group: The name of the group.
+        entries: The live runs, the newest first.
+    """
+    named = [entry for entry in entries if entry.group == group and entry.n_ranks > 1]
+    found: dict[int, discovery.LiveRun] = {}
+    for entry in named:
+        if entry.job == named[0].job:
+            found.setdefault(entry.rank, entry)
+    if len(found) < 2 and not any(entry.declared for entry in found.values()):
+        return {}
+    n_others = len(named) - len(found)
+    if n_others:
+        warnings.warn(
+            f"Several programs named {group!r} are live: connected to the newest; {n_others} runs belong to others",
+            stacklevel=4,
+        )
+    return dict(sorted(found.items()))
+
+
+class RankGroup(RemoteRun):
+    """The ranks of one program, as one run: `sightglass.connect` returns it for a group's name.
+
+    `stream` answers for all ranks. Everything else goes to the lowest rank: commands reach all ranks through
+    `Ranks(agree=…)`. Ranks that start later, or again, join.
+
+    Attributes:
+        n_ranks: How many ranks the program has.
+        ranks: The ranks that are connected, by their number: each is a run of its own.
+    """
+
+    def __init__(self, group: str, found: dict[int, discovery.LiveRun], connect: Connect) -> None:
+        """Connect to the ranks that are live."""
+        self._group, self._connect = group, connect
+        first = next(iter(found.values()))
+        self.n_ranks, self._job = first.n_ranks, first.job
+        self.ranks: dict[int, RemoteRun] = {}
+        self._ids: dict[int, str] = {}
+        self._problems: dict[int, str] = {}
+        self._producers: list[RecordsOfRanks | WindowsOfRanks] = []
+        self._guard = threading.Lock()
+        self._closing = threading.Event()
+        for rank, entry in found.items():
+            self._join(rank, entry)
+        if not self.ranks:
+            raise RunLostError(f"No rank of {group!r} could be reached: {'; '.join(self._problems.values())}")
+        super().__init__(self.ranks[min(self.ranks)]._session)
+        self._watch = Background("ranks", self._look_for_ranks)
+
+    @property
+    def name(self) -> str:
+        """The name of the group."""
+        return self._group
+
+    @property
+    def ended(self) -> bool:
+        """Whether all ranks have ended, or this client has left them."""
+        return all(run.ended for run in list(self.ranks.values()))
+
+    @property
+    def lost(self) -> str:
+        """Which ranks died, or are out of reach at the moment; else empty."""
+        return "; ".join(f"rank {rank}: {run.lost}" for rank, run in sorted(self.ranks.items()) if run.lost)
+
+    def stream(
+        self,
+        query: Query | str,
+        *,
+        confirm: bool = False,
+        since: Literal["start"] | None = None,
+        by: Literal["rank"] | None = None,
+        hold_s: float = HOLD_S,
+    ) -> Stream:
+        """Send a query to all ranks, and return one stream.
+
+        A reducer merges over ranks, window by window: a mean is that of all their events. Event `i` of rank `r` counts
+        as event `i * n_ranks + r`, which is the order of `first`, `last` and `collect`. Windows with `every=n` belong
+        together by their number, with `per` and groups by the number of the boundary, with a time span by their time,
+        with `when` if the condition held at the same event. Without a reducer, records come with their `rank`.
+
+        Args:
+            query: As for `RemoteRun.stream`. With a reducer, it ends in this reducer, whose states merge.
+            confirm: Likewise, for all ranks.
+            since: Not for several ranks.
+            by: "rank" for the results of all ranks as a mapping, instead of one result.
+            hold_s: How long a window waits for ranks that are late. After that it is not complete, and `missing` of its
+                record names them. A rank that died is not waited for.
+
+        Raises:
+            QueryError: The query is not valid, or its reducer does not merge.
+            UnconfirmedError: The query has a cost that must be confirmed.
+            RunLostError: A rank does not answer.
+        """
+        parsed = as_query(query)
+        reduces = any(isinstance(stage, Reduce) for stage in parsed.stages)
+        if since is not None:
+            raise QueryError("Expected since=None for several ranks: open their directory with sightglass.open")
+        if by not in (None, "rank") or (by and not reduces):
+            raise QueryError(f"Expected by='rank' with a reducer, such as last(every=1), or None, got by={by!r}")
+        producer: RecordsOfRanks | WindowsOfRanks
+        if reduces:
+            producer = WindowsOfRanks(parsed, self.n_ranks, confirm=confirm, each=by is not None, hold_s=hold_s)
+        else:
+            producer = RecordsOfRanks(parsed, confirm=confirm)
+        with self._guard:
+            try:
+                for rank, run in sorted(self.ranks.items()):
+                    if not run.ended:
+                        producer.open(rank, run)
+            except BaseException:
+                producer.close()
+                raise
+            self._producers.append(producer)
+        buffer = RecordBuffer(tag=parsed.tag, run=self.name)
+        return Stream(producer, buffer, note=lambda: _note(producer), query=parsed.key)
+
+    def close(self) -> None:
+        """Disconnect from all ranks, which continue."""
+        self._closing.set()
+        for run in list(self.ranks.values()):
+            run.close()
+        self._watch.close()
+
+    def __repr__(self) -> str:
+        state = ", ended" if self.ended else ""
+        return f"<RankGroup {self.name!r}, {len(self.ranks)} of {self.n_ranks} ranks{state}>"
+
+    def _look_for_ranks(self) -> None:
+        """Let ranks join that start later, or again after their client has given up."""
+        while not self._closing.wait(LOOK_S):
+            entries: list[discovery.LiveRun] = []
+            try:
+                entries = discovery.entries()
+            except SightglassError:  # this process lacks descriptors now
+                continue
+            for entry in entries:
+                mine = (entry.group, entry.job, entry.n_ranks) == (self._group, self._job, self.n_ranks)
+                known = self.ranks.get(entry.rank)
+                if mine and (known is None or (known.ended and entry.id != self._ids[entry.rank])):
+                    self._join(entry.rank, entry)
+
+    def _join(self, rank: int, entry: discovery.LiveRun) -> None:
+        try:
+            run = self._connect(entry)
+        except SightglassError as error:
+            self._problems[rank] = f"rank {rank}: {message(error)}"
+            return
+        with self._guard:
+            self.ranks[rank], self._ids[rank] = run, entry.id
+            self._producers = [producer for producer in self._producers if not producer.closed]
+            for producer in self._producers:
+                try:
+                    producer.open(rank, run)
+                except SightglassError as error:  # it costs this rank's part of one stream
+                    producer.refused[rank] = message(error)
+        if hasattr(self, "_session") and rank < min(set(self.ranks) - {rank}, default=rank):
+            self._session = self.ranks[rank]._session
+        arrivals.notify()
+
+
+def _note(producer: RecordsOfRanks | WindowsOfRanks) -> str:
+    """Return which ranks died, which are late, and which refuse the query."""
+    late = producer.late() if isinstance(producer, WindowsOfRanks) else []
+    said = {"died": producer.dead(), "is late": late}
+    notes = [f"Rank {', '.join(map(str, ranks))} {what}" for what, ranks in said.items() if ranks]
+    notes += [f"Rank {rank} does not answer it: {why}" for rank, why in producer.refused.items()]
+    return "; ".join(notes)

@@ -1,0 +1,67 @@
+"""The recorded events of one name that a query joins, read in their order while its own events pass."""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Iterable, Iterator, Mapping
+
+from sightglass.core.columns import Columns
+from sightglass.query.joined import Latest
+from sightglass.query.query import with_fields
+
+from .plan import LOG
+from .rebuilt import events_of
+from .timeline import Boundary, SetBacks
+
+
+class JoinedEvents:
+    """The events of one name.
+
+    Attributes:
+        latest: The last one that was passed.
+        ahead: The next two, if there are as many: the second shows whether one between them is not recorded.
+    """
+
+    def __init__(self, event: str, names: Iterable[str]) -> None:
+        self.latest = Latest()
+        self.ahead: deque[Boundary] = deque()
+        self._event = event
+        self._names = frozenset(names)
+        self._turns = SetBacks()
+        self._unread: Iterator[Boundary] = iter(())
+        self._begun = False
+
+    def add(self, pieces: Iterable[Mapping[str, Columns]], *, since: int) -> None:
+        """Add new events: their observables by name, in pieces that hold whole events.
+
+        Args:
+            pieces: The events.
+            since: The number of the first one that is recorded.
+        """
+        if since and not self._begun:
+            self.latest.lose()  # what comes first has a partner that is not recorded
+        self._begun = True
+        self._unread = itertools.chain(self._unread, self._boundaries(pieces))
+        self._look_ahead()
+
+    def advance(self) -> None:
+        """Pass the next event. It is the latest one, unless one that is not recorded may have followed."""
+        boundary = self.ahead.popleft()
+        self._look_ahead()
+        follows = not self.ahead or self._event == LOG or self.ahead[0].ordinal == boundary.ordinal + 1
+        if boundary.observables is None or not follows:
+            self.latest.lose()
+        else:
+            self.latest.hold(boundary.observables)
+
+    def _look_ahead(self) -> None:
+        self.ahead.extend(itertools.islice(self._unread, 2 - len(self.ahead)))
+
+    def _boundaries(self, pieces: Iterable[Mapping[str, Columns]]) -> Iterator[Boundary]:
+        for item in itertools.chain.from_iterable(map(events_of, pieces)):
+            observables = with_fields(item.value, index=item.ordinal, wall_time=item.wall_time)
+            whole = self._names <= observables.keys()
+            if whole or self._event != LOG:  # calls of `log` differ in their names: those without them are passed over
+                turn = self._turns.pass_to(item.wall_time)
+                yield Boundary(item.wall_time, item.ordinal, self._event, turn, observables if whole else None)

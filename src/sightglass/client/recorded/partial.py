@@ -1,0 +1,277 @@
+"""The part of an answer over many runs that comes from one of them.
+
+For a reduction it is the state of the query's last reducer. `merged` makes of the states what one reducer gives that
+takes the values of all runs, run after run; for this, the ordinals of a run's events are moved behind those of the runs
+before it. For a table it is the last value of each query.
+
+The functions here run wherever an executor runs them: what goes in and out can be pickled.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections import deque
+from collections.abc import Callable, Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field, replace
+from functools import lru_cache
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+
+from sightglass.core.columns import Columns
+from sightglass.core.errors import QueryError, SightglassError
+from sightglass.core.guarded import message
+from sightglass.query.bulk import can_reduce, reduce_numbers
+from sightglass.query.evaluation import last_reducer
+from sightglass.query.query import Query
+from sightglass.query.reduction import Reducer, State
+from sightglass.query.stages import Group, Reduce, WholeRun
+from sightglass.query.windows import PipelineItem
+from sightglass.storage.format.block import Key
+from sightglass.storage.read import run_totals
+from sightglass.storage.read.recording import Recording
+from sightglass.storage.read.series import Series
+
+from .plan import ReplayPlan, parse, plan
+from .playback import Playback
+from .rebuilt import items_of
+from .replay import Replay
+
+# Of a run: at a million a second, twelve days. A million such runs have event numbers below 2^63.
+MAX_EVENTS: Final = 2**40
+PIECE_ROWS: Final = 2**20  # 24 MB of a series of numbers
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Task:
+    """A piece of work about one run.
+
+    Attributes:
+        path: The run's directory or file.
+        rank: The rank whose records to read; `None` for the lowest.
+        queries: The queries, as texts.
+        number: The run's number among those that are asked.
+        part: Which part of its records, from 0.
+        n_parts: Into how many parts its records are divided.
+    """
+
+    path: str
+    rank: int | None = None
+    queries: tuple[str, ...]
+    number: int = 0
+    part: int = 0
+    n_parts: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """What a run, or a part of its records, contributes.
+
+    Attributes:
+        values: By the text of each query, for a reduction the state of its last reducer, else its last value; `None` if
+            there is none.
+        problems: Why a query is not answered, or not from all records, by its text.
+    """
+
+    values: dict[str, Any] = field(default_factory=dict)
+    problems: dict[str, str] = field(default_factory=dict)
+
+
+def whole_run(query: Query) -> Query:
+    """Return a query whose last reducer closes at the end of the run.
+
+    Raises:
+        QueryError: It does not end in a reducer without a window, or in one whose states do not merge.
+    """
+    last = query.stages[-1] if query.stages else None
+    if not isinstance(last, Reduce) or not isinstance(last.window, Group | WholeRun):
+        raise QueryError(f"Expected a query that ends in a reducer without a window, got {query}")
+    if last_reducer(query).merge is None:
+        raise QueryError(
+            f"Expected a reducer that merges over runs, got {last.name}: it depends on the order of events"
+        )
+    return replace(query, stages=(*query.stages[:-1], replace(last, window=WholeRun())))
+
+
+def partial(task: Task) -> Answer:
+    """Return the states of the queries' last reducers over a part of a run's records."""
+    return _answer(task, _Recorded.state)
+
+
+def last_values(task: Task) -> Answer:
+    """Return the last value of each query's stream in a run."""
+    return _answer(task, _Recorded.last_value)
+
+
+def merged(reducer: Reducer, states: Iterable[State]) -> Any:
+    """Return a reducer's result over states, in the order of the runs; `None` stands for no value."""
+    total = _merged(reducer, states)
+    return reducer.finish(reducer.start() if total is None else total)
+
+
+def _answer(task: Task, ask: Callable[[_Recorded, str, Task], Any]) -> Answer:
+    answer = Answer()
+    try:
+        recorded = _Recorded(task)
+    except (SightglassError, OSError) as error:
+        return Answer(problems=dict.fromkeys(task.queries, message(error)))
+    try:
+        for text in task.queries:
+            try:
+                answer.values[text] = ask(recorded, text, task)
+            except (SightglassError, OSError) as error:
+                answer.problems[text] = message(error)
+        n_damaged = recorded.n_damaged
+        if n_damaged and not answer.problems:
+            answer.problems[task.queries[0]] = f"{n_damaged} parts of its files are damaged and were left out"
+    finally:
+        recorded.close()
+    return answer
+
+
+class _Recorded:
+    """A recorded run: its totals, and its files, which are opened when they are needed.
+
+    Of its series each is read once, however many queries ask about it.
+    """
+
+    def __init__(self, task: Task) -> None:
+        self._path, self._rank = Path(task.path), task.rank
+        self._files = run_totals.files_of(self._path)
+        self._totals = run_totals.load(self._path, self._files, rank=self._rank)
+        self._recording: Recording | None = None
+        self._read: dict[Key, list[Columns]] = {}
+        self._keys = tuple(self.recording.keys() if self._totals is None else self._totals.keys)
+
+    @property
+    def recording(self) -> Recording:
+        """The files."""
+        if self._recording is None:
+            self._recording = Recording(self._path, rank=self._rank)
+        return self._recording
+
+    @property
+    def n_damaged(self) -> int:
+        """How many parts of the files are known to be damaged."""
+        return len(self._recording.damages) if self._recording is not None else 0
+
+    def close(self) -> None:
+        """Close the files; keep the totals of an intact run that has none."""
+        if self._recording is not None:
+            if self._totals is None and not self.n_damaged:
+                with suppress(SightglassError, OSError):  # such as a sum beyond 64 bits: there are no totals then
+                    run_totals.save(self._recording, self._files, rank=self._rank)
+            self._recording.close()
+
+    def state(self, text: str, task: Task) -> State:
+        """Return the state of a query's last reducer over a part of the records."""
+        chosen = _plan_of_states(text, self._keys)
+        query = chosen.query
+        first_ordinal = task.number * MAX_EVENTS
+        if _takes_series(chosen):
+            series = self._series(chosen)
+            start, stop = (len(series) * part // task.n_parts for part in (task.part, task.part + 1))
+            return _reduced(query, self._parts(series, start, stop), first_ordinal)
+        if task.part:
+            return None  # the first part reads all: the stages before need the records in order
+        items = Playback.of_all(chosen, self.recording).items(Replay(chosen, but_last=True))
+        return _updated(last_reducer(query), None, items, first_ordinal)
+
+    def last_value(self, text: str, task: Task) -> Any:
+        """Return the last value of a query's stream."""
+        chosen = _plan_of_values(text, self._keys)
+        if chosen.how == "records":
+            total = self._total(chosen, "last")
+            if total is not None:
+                return total[1]
+            series = self._series(chosen)
+            rows = [columns for columns in series.parts(max(0, len(series) - 1)) if len(columns)]
+            return _plain(rows[-1].values[-1]) if rows else None
+        last = chosen.query.stages[-1]
+        if isinstance(last, Reduce) and isinstance(last.window, WholeRun) and _takes_series(chosen):
+            total = self._total(chosen, last.name) if last.by is None else None
+            if total is not None:
+                return last_reducer(chosen.query).finish(total)
+            series = self._series(chosen)
+            state = _reduced(chosen.query, self._parts(series, 0, len(series)), 0)
+            if state is not None:
+                return last_reducer(chosen.query).finish(state)
+        items = deque(Playback.of_all(chosen, self.recording).items(Replay(chosen)), maxlen=1)
+        return items[0].value if items else None
+
+    def _total(self, chosen: ReplayPlan, name: str) -> State:
+        (key,) = chosen.keys.values()
+        return None if self._totals is None else self._totals.state(key, name)
+
+    def _series(self, chosen: ReplayPlan) -> Series:
+        (key,) = chosen.keys.values()
+        return self.recording.series(key)
+
+    def _parts(self, series: Series, start: int, stop: int) -> Iterable[Columns]:
+        if stop - start > PIECE_ROWS:
+            pieces = itertools.pairwise([*range(start, stop, PIECE_ROWS), stop])
+            return itertools.chain.from_iterable(series.parts(low, high) for low, high in pieces)
+        if series.key not in self._read:
+            self._read[series.key] = series.parts(start, stop)
+        return self._read[series.key]
+
+
+# The runs of a sweep have the same series, and are asked the same.
+@lru_cache(maxsize=256)
+def _plan_of_values(text: str, keys: tuple[Key, ...]) -> ReplayPlan:
+    return plan(parse(text, keys), keys)
+
+
+@lru_cache(maxsize=256)
+def _plan_of_states(text: str, keys: tuple[Key, ...]) -> ReplayPlan:
+    query = whole_run(parse(text, keys))
+    # A result over the whole run may have been recorded: it does not merge.
+    return plan(query, [key for key in keys if key.query != query.key])
+
+
+def _takes_series(chosen: ReplayPlan) -> bool:
+    """Return whether the last stage, a reducer, takes the records of a series as they are."""
+    return chosen.how == "prefix" and chosen.n_done == len(chosen.query.stages) - 1
+
+
+def _reduced(query: Query, parts: Iterable[Columns], first_ordinal: int) -> State:
+    """Return the state of a query's last reducer after the records of a series; `None` without any."""
+    total = None
+    for columns in parts:
+        total = folded(query, total, columns, first_ordinal)
+    return total
+
+
+def folded(query: Query, state: State, columns: Columns, first_ordinal: int) -> State:
+    """Return the state of a query's last reducer after more records of what it reduces; `None` for no record so far."""
+    stage, reducer = query.stages[-1], last_reducer(query)
+    assert isinstance(stage, Reduce)
+    if reducer.merge is not None and len(columns) and can_reduce(stage.name, columns.values):
+        return _merged(reducer, (state, reduce_numbers(stage.name, dict(stage.args), columns, first_ordinal)))
+    return _updated(reducer, state, items_of(columns), first_ordinal)
+
+
+def _updated(reducer: Reducer, state: State, items: Iterable[PipelineItem], first_ordinal: int) -> State:
+    """Return a reducer's state after more items; `None` if there are none at all."""
+    for item in items:
+        if state is None:
+            state = reducer.start()
+        place = item.step, item.wall_time, item.steps
+        value = (item.value, place) if reducer.reads_place else item.value
+        state = reducer.update(state, value, first_ordinal + item.ordinal)
+    return state
+
+
+def _merged(reducer: Reducer, states: Iterable[State]) -> State:
+    assert reducer.merge is not None
+    total = None
+    for state in states:
+        if state is not None:
+            total = state if total is None else reducer.merge(total, state)
+    return total
+
+
+def _plain(value: Any) -> Any:
+    return value.item() if isinstance(value, np.generic) else value

@@ -1,0 +1,308 @@
+"""The recorded runs of one or more folders: chosen by what they say about themselves, and asked together.
+
+A question to all runs becomes one task for each run, or for each part of a large one (`partial`). An executor works on
+the tasks (`executors`); what comes back is small, states of reducers or single values, and is put together here.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import os
+import warnings
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final, TypeVar
+
+from sightglass.client.run_info import RunInfo, recorded_info
+from sightglass.client.stream import Stream, union_of_runs
+from sightglass.core.errors import DamagedError, QueryError, RunNotFoundError, UnknownNameError
+from sightglass.protocol import discovery
+from sightglass.query.evaluation import last_reducer
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
+from sightglass.query.reduction import State
+from sightglass.storage import run_file
+from sightglass.storage.run_file import RunEntry, is_run, runs_in
+
+from .executors import Chosen, in_order
+from .partial import Answer, Task, last_values, merged, partial, whole_run
+from .run import RecordedRun, opened
+from .table import RunRow, RunsTable, row_of, texts_of
+
+Result = TypeVar("Result")
+
+# Errors of one run in a folder that do not keep the others from being queried.
+SKIPPED: Final = (DamagedError, UnknownNameError)
+PART_BYTES: Final = 64 * 2**20  # of a run that several workers read: a second or so of one worker
+MAX_NAMED: Final = 3  # runs that a warning names
+
+
+class RecordedRuns(Mapping[str, RecordedRun]):
+    """The recorded runs in folders, by their paths in them, newest first. Made by `sightglass.open`."""
+
+    def __init__(self, entries: Mapping[str, RunEntry], *, place: str, rank: int | None, follow: bool) -> None:
+        self._entries = entries
+        self._place = place
+        self._rank = rank
+        self._follow = follow
+        self._opened: dict[str, RecordedRun] = {}
+
+    def where(self, condition: Callable[[RunInfo], Any]) -> RecordedRuns:
+        """Return the runs for which a condition holds.
+
+        Args:
+            condition: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`. A run whose
+                configuration lacks an entry that it reads is not chosen.
+        """
+        chosen = {}
+        for name, entry in self._entries.items():
+            with contextlib.suppress(UnknownNameError, KeyError):
+                if condition(recorded_info(entry, rank=self._rank)):
+                    chosen[name] = entry
+        return RecordedRuns(chosen, place=self._place, rank=self._rank, follow=self._follow)
+
+    def table(self, *, executor: Chosen = None, **queries: Query | str) -> RunsTable:
+        """Return a table with a row for each run: its state, its configuration, and the last value of each query.
+
+        Queries that end in `per="run"` have one value, over the whole run.
+
+        Args:
+            executor: Where to work: `None` for this process, or for the scheduler that `SIGHTGLASS_EXECUTOR` names;
+                "processes"; the address of a Dask scheduler; or a `concurrent.futures.Executor`.
+            **queries: The columns by name: `loss="batch.loss.min(per='run')"`.
+
+        Returns:
+            The table. Where a run does not answer, its cell is `None`, and its "problem" says why.
+
+        Raises:
+            ValueError: A column has the name of one that every table has.
+        """
+        texts = texts_of(queries)
+        asked = tuple(dict.fromkeys(texts.values()))
+        tasks = [Task(path=str(entry.path), rank=self._rank, queries=asked) for entry in self._entries.values()]
+        answers = in_order(last_values, tasks, executor) if asked else [Answer()] * len(tasks)
+        return RunsTable([self._row(name, texts, answer) for name, answer in zip(self, answers, strict=True)])
+
+    def _row(self, run: str, texts: Mapping[str, str], answer: Answer) -> RunRow:
+        about = recorded_info(self._entries[run], rank=self._rank)
+        values = {name: answer.values.get(text) for name, text in texts.items()}
+        problems = {name: answer.problems[text] for name, text in texts.items() if text in answer.problems}
+        return row_of(run, about.state, about.config, values, problems)
+
+    def reduce(self, query: Query | str, *, by: Callable[[RunInfo], Any] | None = None, executor: Chosen = None) -> Any:
+        """Return the result of a query's last reducer over the values of all runs together.
+
+        It is what one run gives that has the events of all of them, one run after another in the order in which they
+        began. Runs that do not answer are left out; a warning names them.
+
+        Args:
+            query: A query that ends in a reducer without a window.
+            by: A function of a `RunInfo`, such as `lambda run: run.config.optimizer`: the result is a mapping with a
+                result for each of its values. A run whose configuration lacks an entry that it reads does not answer.
+            executor: As in `table`.
+
+        Raises:
+            QueryError: The query is not valid, its last reducer does not merge, or no run answers it.
+        """
+        whole = whole_run(as_query(query))
+        text = str(whole)
+        entries = dict(sorted(self._entries.items(), key=lambda entry: (entry[1].started, entry[0])))
+        groups, problems = self._groups(entries, by)
+        tasks = _parts({name: entries[name] for name in groups}, text, rank=self._rank)
+        states: dict[Any, list[State]] = {}
+        for (name, _), answer in zip(tasks, in_order(partial, [task for _, task in tasks], executor), strict=True):
+            states.setdefault(groups[name], []).extend(answer.values.values())
+            if answer.problems:
+                problems[name] = answer.problems[text]
+        if not any(states.values()):
+            raise QueryError(next(iter(problems.values()), f"No run was recorded in {self._place}"))
+        _warn(problems, len(entries))
+        reducer = last_reducer(whole)
+        results = {key: merged(reducer, found) for key, found in states.items() if found}
+        return results[None] if by is None else results
+
+    def _groups(
+        self, entries: Mapping[str, RunEntry], by: Callable[[RunInfo], Any] | None
+    ) -> tuple[dict[str, Any], dict[str, str]]:
+        """Return what each run is grouped by, and why some are not, by their names."""
+        groups: dict[str, Any] = dict.fromkeys(entries)
+        problems: dict[str, str] = {}
+        for name, entry in entries.items():
+            try:
+                groups[name] = None if by is None else by(recorded_info(entry, rank=self._rank))
+            except UnknownNameError as error:
+                problems[name] = str(error)
+                del groups[name]
+        return groups, problems
+
+    def map(self, function: Callable[[RecordedRun], Result], *, executor: Chosen = None) -> dict[str, Result]:
+        """Return what a function gives for each run, by the run's name; its exceptions are raised.
+
+        Args:
+            function: A function of a `RecordedRun`. For other processes it must be picklable, such as a function of a
+                module; Dask takes any.
+            executor: As in `table`.
+        """
+        tasks = [(function, entry.path, self._rank) for entry in self._entries.values()]
+        return dict(zip(self, in_order(_apply, tasks, executor), strict=True))
+
+    def __getitem__(self, name: str) -> RecordedRun:
+        if name not in self._entries:
+            raise UnknownNameError("run", name, self._entries, where=f"in {self._place}")
+        if name not in self._opened:
+            self._opened[name] = opened(self._entries[name].path, rank=self._rank, follow=self._follow)
+        return self._opened[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def tags(self) -> list[str]:
+        """Return the tags of all runs, sorted."""
+        tags: set[str] = set()
+        for name in self:
+            with contextlib.suppress(*SKIPPED), self.borrow(name) as run:
+                tags.update(run.tags())
+        return sorted(tags)
+
+    def stream(self, query: Query | str) -> Stream:
+        """Return the union of the streams of all runs that can answer a query; each record has the name of its run.
+
+        Raises:
+            QueryError: The query is not valid, or no run can answer it.
+        """
+        streams, first_error = [], None
+        for name in self:
+            try:
+                with self.borrow(name) as run:
+                    stream = run.stream(query)
+                    stream.since(0)  # read all records before the files are closed
+                    streams.append(stream)
+            except (QueryError, *SKIPPED) as error:
+                first_error = first_error or error
+        if not streams:
+            raise first_error or QueryError(f"No run was recorded in {self._place}")
+        return union_of_runs(streams)
+
+    def latest(self, query: Query | str) -> dict[str, Any]:
+        """Return the last value of a query in each run, by the runs' names; without those that have none."""
+        text = query if isinstance(query, str) else str(as_query(query))
+        tasks = [Task(path=str(entry.path), rank=self._rank, queries=(text,)) for entry in self._entries.values()]
+        values = [last_values(task).values.get(text) for task in tasks]
+        return {name: value for name, value in zip(self, values, strict=True) if value is not None}
+
+    @contextlib.contextmanager
+    def borrow(self, name: str) -> Iterator[RecordedRun]:
+        """Open a run for a moment, unless it is open: a folder may hold more runs than a process may open files."""
+        if name in self._opened:
+            yield self[name]
+            return
+        run = opened(self._entries[name].path, rank=self._rank, follow=self._follow)
+        if not run.ended:
+            self._opened[name] = run
+            yield run
+            return
+        with run:
+            yield run
+
+    def close(self) -> None:
+        """Close all runs that were opened."""
+        for run in self._opened.values():
+            run.close()
+
+    def __enter__(self) -> RecordedRuns:
+        return self
+
+    def __exit__(self, *exception: object) -> None:
+        self.close()
+
+    def __repr__(self) -> str:
+        return f"<RecordedRuns in {self._place}: {', '.join(itertools.islice(self, 8))}>"
+
+
+def open(
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, rank: int | None = None, follow: bool = False
+) -> RecordedRun | RecordedRuns:
+    """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs, or several folders.
+
+    Summary directories of MindSpore and log directories of TensorBoard open in the same way.
+
+    Args:
+        path: The directory, file or folder; or several of them.
+        rank: The rank whose files to read, where several ranks recorded; by default the lowest.
+        follow: Whether streams continue while another process is still writing. Other programs do not say when they
+            end: streams of their files end when these have not changed for 150 s.
+
+    Returns:
+        A `RecordedRun`, or for a folder of several runs `RecordedRuns`, by their paths in it.
+
+    Raises:
+        RunNotFoundError: The path does not exist, or holds no records.
+        DamagedError: The file is not a record file, or a newer version wrote it.
+        UnknownNameError: The rank recorded nothing here.
+    """
+    if not isinstance(path, str | os.PathLike):
+        return open_all(path, rank=rank, follow=follow)
+    folder = _existing(path)
+    if folder.is_file() or is_run(folder):
+        return opened(folder, rank=rank, follow=follow)
+    entries = {entry.path.relative_to(folder).as_posix(): entry for entry in found(folder)}
+    return _runs(entries, [folder], rank=rank, follow=follow)
+
+
+def open_all(paths: Iterable[str | os.PathLike[str]], *, rank: int | None = None, follow: bool = False) -> RecordedRuns:
+    """Open runs and folders of runs together, by their paths; as `open`."""
+    folders = list(map(_existing, paths))
+    entries = {str(entry.path): entry for folder in folders for entry in _entries_in(folder)}
+    return _runs(entries, folders, rank=rank, follow=follow)
+
+
+def _runs(entries: Mapping[str, RunEntry], folders: Sequence[Path], *, rank: int | None, follow: bool) -> RecordedRuns:
+    place = " and ".join(repr(str(folder)) for folder in folders)
+    if not entries:
+        raise RunNotFoundError(f"Nothing was recorded in {place}: expected record files, or folders with some")
+    return RecordedRuns(entries, place=place, rank=rank, follow=follow)
+
+
+def found(folder: Path) -> list[RunEntry]:
+    """List the recorded runs in a folder, newest first."""
+    return runs_in(folder, alive=discovery.alive)
+
+
+def _existing(path: str | os.PathLike[str]) -> Path:
+    if not os.fspath(path) or not Path(path).exists():
+        raise RunNotFoundError(f"{os.fspath(path)!r} does not exist")
+    return Path(path)
+
+
+def _entries_in(folder: Path) -> list[RunEntry]:
+    one = run_file.run_at(folder, alive=discovery.alive) if is_run(folder) else None
+    return found(folder) if one is None else [one]
+
+
+def _parts(entries: Mapping[str, RunEntry], text: str, *, rank: int | None) -> list[tuple[str, Task]]:
+    """Return the tasks for a query, each with the name of its run; several for a large run."""
+    return [
+        (name, Task(path=str(entry.path), rank=rank, queries=(text,), number=number, part=part, n_parts=n_parts))
+        for number, (name, entry) in enumerate(entries.items())
+        for n_parts in (1 + entry.n_bytes // PART_BYTES,)
+        for part in range(n_parts)
+    ]
+
+
+def _apply(task: tuple[Callable[[RecordedRun], Result], Path, int | None]) -> Result:
+    function, path, rank = task
+    with opened(path, rank=rank, follow=False) as run:
+        return function(run)
+
+
+def _warn(problems: Mapping[str, str], n_runs: int) -> None:
+    if problems:
+        some = "; ".join(f"{name}: {problem}" for name, problem in itertools.islice(problems.items(), MAX_NAMED))
+        more = f" … and {len(problems) - MAX_NAMED:,} more" if len(problems) > MAX_NAMED else ""
+        warnings.warn(
+            f"{len(problems):,} of {n_runs:,} runs do not answer in full: {some}{more}", RuntimeWarning, stacklevel=3
+        )

@@ -1,0 +1,144 @@
+"""A table of runs: a row for each run, with its name, state, configuration and what was asked."""
+
+from __future__ import annotations
+
+import html
+import os
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Final
+
+from sightglass.core.errors import MissingExtraError
+from sightglass.core.values import type_name
+from sightglass.query.parser import as_query
+from sightglass.query.query import Query
+
+if TYPE_CHECKING:
+    import polars
+
+RunRow = Mapping[str, Any]
+
+SHOWN: Final = 20  # rows, a screenful
+WIDTH: Final = 60  # characters of a cell
+FORMS: Final = (".parquet", ".csv")
+FIRST: Final = ("run", "state")
+OWN: Final = (*FIRST, "config", "problem")
+"""The names of columns that every table may have."""
+
+
+class RunsTable(Sequence[RunRow]):
+    """Rows by number, as mappings; every row has all `columns`, with `None` where a run has no such value.
+
+    `pandas.DataFrame(table)` makes a data frame of pandas.
+
+    Attributes:
+        columns: The names of the columns: "run" and "state", "config.…", what was asked, and "problem".
+    """
+
+    def __init__(self, rows: Sequence[RunRow]) -> None:
+        flat = [dict(_flat(row)) for row in rows]
+        names = dict.fromkeys(name for row in flat for name in row)
+        ends = [name for name in names if name == "problem"]
+        self.columns = [*FIRST, *(name for name in names if name not in (*FIRST, *ends)), *ends]
+        self._rows = [{name: row.get(name) for name in self.columns} for row in flat]
+
+    def __getitem__(self, i: Any) -> Any:
+        return self._rows[i]
+
+    def __len__(self) -> int:
+        return len(self._rows)
+
+    def __iter__(self) -> Iterator[RunRow]:
+        return iter(self._rows)
+
+    def column(self, name: str) -> list[Any]:
+        """Return the values of a column, a row after the other."""
+        return [row[name] for row in self._rows]
+
+    def to_polars(self) -> polars.DataFrame:
+        """Return a data frame of Polars. Columns of several types become text.
+
+        Raises:
+            MissingExtraError: Polars is not installed.
+        """
+        try:
+            import polars
+        except ImportError:
+            raise MissingExtraError("polars", extra="export", purpose="RunsTable.to_polars") from None
+        return polars.DataFrame({name: _alike(self.column(name)) for name in self.columns}, strict=False)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the table as Parquet or CSV, by the path's suffix.
+
+        Raises:
+            ValueError: The path has another suffix.
+            MissingExtraError: Polars is not installed.
+        """
+        match Path(path).suffix:
+            case ".parquet":
+                self.to_polars().write_parquet(Path(path))
+            case ".csv":
+                self.to_polars().write_csv(Path(path))
+            case other:
+                raise ValueError(f"Expected a path that ends in {' or '.join(FORMS)}, got {other!r}")
+
+    def __repr__(self) -> str:
+        rows = [self.columns, *([cell_text(value)[:WIDTH] for value in row.values()] for row in self._rows[:SHOWN])]
+        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
+        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows]
+        return "\n".join([*lines, *self._more()])
+
+    def _repr_html_(self) -> str:
+        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
+        rows = ([html.escape(cell_text(value)) for value in row.values()] for row in self._rows[:SHOWN])
+        body = "".join(f"<tr><td>{'</td><td>'.join(cells)}</td></tr>" for cells in rows)
+        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{''.join(self._more())}"
+
+    def _more(self) -> list[str]:
+        return [f"… and {len(self) - SHOWN:,} more rows"] if len(self) > SHOWN else []
+
+
+def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
+    """Yield the values of a row; those of a mapping under its name and theirs, with a dot between."""
+    for name, value in row.items():
+        if isinstance(value, Mapping):
+            yield from _flat(value, f"{before}{name}.")
+        else:
+            yield f"{before}{name}", value
+
+
+def _alike(values: list[Any]) -> list[Any]:
+    kinds = {type(value) for value in values if value is not None}
+    if kinds <= {int, float} or len(kinds) <= 1:
+        return values
+    return [None if value is None else cell_text(value) for value in values]
+
+
+def cell_text(value: object) -> str:
+    """Return a value as the text of a cell; nothing for `None`."""
+    if value is None:
+        return ""
+    if isinstance(value, float):
+        return f"{value:.6g}"
+    return str(value) if isinstance(value, str | int) else type_name(value) if hasattr(value, "shape") else repr(value)
+
+
+def texts_of(queries: Mapping[str, Query | str]) -> dict[str, str]:
+    """Return the queries of columns as texts, which other processes can read; the tag of a series stays as it is.
+
+    Raises:
+        ValueError: A column has the name of one that every table has.
+    """
+    taken = sorted({*queries} & {*OWN})
+    if taken:
+        raise ValueError(f"Expected other names than {', '.join(OWN)} for columns, got {', '.join(taken)}")
+    return {name: query if isinstance(query, str) else str(as_query(query)) for name, query in queries.items()}
+
+
+def row_of(
+    run: str, state: str, config: Mapping[str, Any], values: Mapping[str, Any], problems: Mapping[str, str]
+) -> RunRow:
+    """Return the row of a run, with why values are missing, or not of all events, by the names of their columns."""
+    row = {"run": run, "state": state, "config": config, **values}
+    told = "; ".join(": ".join(filter(None, problem)) for problem in problems.items())
+    return {**row, "problem": told} if told else row

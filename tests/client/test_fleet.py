@@ -1,0 +1,355 @@
+"""Fleets: runs that join, leave, die and come back; one stream, tables, reductions and commands over all of them."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.views.stream_set import StreamSet
+
+WAIT_S = 60.0
+
+
+@pytest.fixture
+def gather():
+    """Return a function that makes fleets; all are closed at the end."""
+    made = []
+
+    def gather(*args, **options):
+        made.append(sg.fleet(*args, **options))
+        return made[-1]
+
+    yield gather
+    for fleet in made:
+        fleet.close()
+
+
+def wait_until(condition, timeout_s=WAIT_S):
+    deadline_s = time.monotonic() + timeout_s
+    while not (result := condition()):
+        assert time.monotonic() < deadline_s, "the condition did not come true in time"
+        time.sleep(0.01)
+    return result
+
+
+def observe(runs, steps, offset=0.0):
+    for step in steps:
+        for i, run in enumerate(runs):
+            run.observe("batch", step=step, loss=step + 100.0 * i + offset)
+
+
+def during(runs, command):
+    """Return what a command gives on another thread, while these runs observe events on this one."""
+    with ThreadPoolExecutor(1) as pool:
+        sent = pool.submit(command)
+        while not sent.done():
+            observe(runs, [1_000])
+            time.sleep(0.005)
+        return sent.result()
+
+
+def values(stream, run):
+    return [record.value for record in stream.records() if record.run == run]
+
+
+class TestMembers:
+    def test_runs_are_chosen_by_patterns_names_and_ids(self, begin, gather):
+        a, b, other = begin("sweep-a"), begin("sweep-b"), begin("other")
+        assert list(gather("sweep-*")) == ["sweep-a", "sweep-b"]
+        assert list(gather(["other", "sweep-b"])) == ["sweep-b", "other"]
+        assert list(gather(a.id)) == ["sweep-a"]
+        assert list(gather()) == ["sweep-a", "sweep-b", "other"]
+        assert gather("sweep-*")["sweep-b"].id == b.id
+        assert gather()[other.id].name == "other"
+
+    def test_runs_are_chosen_by_their_configuration(self, begin, gather):
+        for i, lr in enumerate([0.01, 0.5, 0.05]):
+            begin(f"sweep-{i}", config={"lr": lr})
+        begin("sweep-bare")
+        fleet = gather("sweep-*", where=lambda run: run.config["lr"] < 0.1)
+        assert list(fleet) == ["sweep-0", "sweep-2"]
+        assert fleet.left == {}
+        assert list(fleet.where(lambda run: run.config.lr < 0.02)) == ["sweep-0"]
+        assert list(fleet.where(lambda run: run.config.momentum > 0)) == []
+
+    def test_a_condition_that_fails_costs_its_run(self, begin, gather):
+        begin("a", config={"lr": 0.1})
+        begin("b", config={"lr": "high"})
+        fleet = gather(where=lambda run: run.config.lr < 1)
+        assert list(fleet) == ["a"]
+        assert "'<' not supported" in fleet.left["b"]
+
+    def test_a_condition_that_fails_for_a_later_run_costs_that_run(self, begin, gather):
+        begin("a", config={"lr": 0.1})
+        fleet = gather()
+        low = fleet.where(lambda run: run.config.lr < 1)
+        stream = low.stream("batch.loss")
+        begin("b", config={"lr": "high"})
+        late = begin("c", config={"lr": 0.2})
+        fleet.wait(3, timeout_s=WAIT_S)
+        assert list(low) == ["a", "c"]
+        assert "'<' not supported" in low.left["b"]
+        wait_until(lambda: late._telemetry.subscriptions.active)
+        observe([late], [1])
+        assert stream.wait(1, timeout_s=WAIT_S)[0].run == "c"
+        with pytest.raises(TypeError, match="'<' not supported"):
+            fleet.where(lambda run: run.config.lr < 1)
+        fleet.close()
+        assert [record.run for record in stream] == ["c"]
+
+    def test_a_run_joins_later_and_one_that_ends_leaves(self, begin, gather):
+        first = begin("sweep-1")
+        fleet = gather("sweep-*")
+        second = begin("sweep-2")
+        fleet.wait(2, timeout_s=WAIT_S)
+        assert list(fleet) == ["sweep-1", "sweep-2"]
+        first.close()
+        wait_until(lambda: list(fleet) == ["sweep-2"])
+        assert fleet.left == {"sweep-1": "Run 'sweep-1' has ended"}
+        assert second.name in repr(fleet)
+        assert "1 left" in repr(fleet)
+        with pytest.raises(sg.UnknownNameError, match="Unknown run 'sweep-1' in the fleet"):
+            fleet["sweep-1"]
+
+    def test_runs_of_one_name_are_told_apart(self, begin, gather):
+        old, new = begin("job"), begin("job")
+        fleet = gather("job")
+        assert list(fleet) == ["job", f"job ({new.id})"]
+        stream = fleet.stream("batch.loss")
+        observe([old, new], [1])
+        assert {record.run: record.value for record in stream.wait(2, timeout_s=WAIT_S)} == {
+            "job": 1.0, f"job ({new.id})": 101.0
+        }  # fmt: skip
+
+    def test_without_follow_no_run_joins_and_streams_end(self, begin, gather):
+        run = begin("a")
+        fleet = gather(follow=False)
+        stream = fleet.stream("batch.loss")
+        begin("b")
+        observe([run], range(3))
+        stream.wait(3, timeout_s=WAIT_S)
+        run.close()
+        assert [record.value for record in stream] == [0.0, 1.0, 2.0]
+        assert fleet.left.keys() == {"a"}
+
+    def test_waiting_for_more_runs_than_there_are_says_so(self, begin, gather):
+        begin("a")
+        with pytest.raises(TimeoutError, match="Expected 2 runs within 0 s, got 1"):
+            gather().wait(2, timeout_s=0)
+
+    def test_it_wants_names(self):
+        with pytest.raises(TypeError, match="Expected names or patterns of runs, got int"):
+            sg.fleet([3])
+
+
+class TestStream:
+    def test_records_are_those_of_each_run_in_order(self, begin, ask, gather):
+        runs = [begin(f"sweep-{i}") for i in range(3)]
+        fleet = gather("sweep-*")
+        stream = fleet.stream("batch.loss")
+        single = ask("sweep-1").stream("batch.loss")
+        observe(runs, range(50))
+        late = begin("sweep-late")
+        wait_until(lambda: late._telemetry.subscriptions.active)
+        observe([late], range(10), offset=0.5)
+        records = stream.wait(160, timeout_s=WAIT_S)
+        assert [record.index for record in records] == list(range(160))
+        for i in range(3):
+            assert values(stream, f"sweep-{i}") == [step + 100.0 * i for step in range(50)]
+        assert values(stream, "sweep-late") == [step + 0.5 for step in range(10)]
+        assert values(stream, "sweep-1") == [record.value for record in single.wait(50, timeout_s=WAIT_S)]
+        assert stream.n_lost == 0
+        assert stream.query == single.query
+
+    def test_the_records_of_a_run_that_left_stay(self, begin, gather):
+        a, b = begin("a"), begin("b")
+        fleet = gather()
+        stream = fleet.stream("batch.loss")
+        observe([a, b], range(2))
+        stream.wait(4, timeout_s=WAIT_S)
+        a.close()
+        wait_until(lambda: list(fleet) == ["b"])
+        observe([b], [2])
+        stream.wait(5, timeout_s=WAIT_S)
+        assert values(stream, "a") == [0.0, 1.0]
+        assert values(stream, "b") == [100.0, 101.0, 2.0]
+        assert not stream.ended
+        fleet.close()
+        assert stream.ended
+        assert len(list(stream)) == 5
+
+    def test_a_run_that_refuses_does_not_hold_up_the_others(self, begin, gather):
+        good, bad = begin("good"), begin("bad")
+        for run in (good, bad):
+            run.observe("batch", step=0, **({"loss": 1.0} if run is good else {"error": 1.0}))
+        stream = gather().stream("batch.loss")
+        observe([good], [1, 2])
+        stream.wait(2, timeout_s=WAIT_S)
+        assert values(stream, "good") == [1.0, 2.0]
+
+    def test_a_query_that_no_run_can_evaluate_raises(self, begin, gather):
+        begin("a")
+        fleet = gather()
+        with pytest.raises(sg.QueryError):
+            fleet.stream("batch.loss.nothing(")
+        with pytest.raises(sg.SightglassError, match="nope"):
+            fleet.stream("on('batch').map(lambda b: nope(b.loss))")
+
+    def test_views_draw_a_line_per_run(self, begin, gather):
+        runs = [begin(f"sweep-{i}") for i in range(2)]
+        stream = gather("sweep-*").stream("batch.loss")
+        drawn = StreamSet(stream)
+        assert not drawn.ended
+        observe(runs, range(3))
+        stream.wait(6, timeout_s=WAIT_S)
+        drawn.pull()
+        assert [line.label for line in drawn.scene.series] == ["sweep-0 · batch.loss", "sweep-1 · batch.loss"]
+        assert [line.y.tolist() for line in drawn.scene.series] == [[0.0, 1.0, 2.0], [100.0, 101.0, 102.0]]
+        assert drawn.scene.title == "batch.loss"
+        late = begin("sweep-late")
+        wait_until(lambda: late._telemetry.subscriptions.active)
+        observe([late], [7])
+        stream.wait(7, timeout_s=WAIT_S)
+        drawn.pull()
+        assert [line.label for line in drawn.scene.series][-1] == "sweep-late · batch.loss"
+        assert len({line.color for line in drawn.scene.series}) == 3
+        drawn.remove(stream)
+        drawn.pull()
+        assert drawn.sources == ()
+
+
+class TestValues:
+    def test_a_table_has_a_row_for_each_run(self, begin, gather):
+        runs = [begin(f"sweep-{i}", config={"lr": 0.1 * i}, record=["batch.loss"]) for i in range(3)]
+        fleet = gather("sweep-*")
+        observe(runs, range(10))  # recorded, so that the runs hold them
+        table = fleet.table(
+            best="batch.loss.min(per='run')", mean="batch.loss.mean(per='run')", last="batch.loss", timeout_s=WAIT_S
+        )
+        assert table.columns == ["run", "state", "config.lr", "best", "mean", "last"]
+        assert table.column("run") == ["sweep-0", "sweep-1", "sweep-2"]
+        assert table.column("state") == ["running"] * 3
+        assert table.column("best") == [0.0, 100.0, 200.0]
+        assert table.column("mean") == [4.5, 104.5, 204.5]
+        assert table.column("last") == [9.0, 109.0, 209.0]
+        assert fleet.latest("batch.loss", timeout_s=WAIT_S) == {"sweep-0": 9.0, "sweep-1": 109.0, "sweep-2": 209.0}
+
+    def test_values_are_brought_up_to_date_and_stay(self, begin, gather):
+        a, b = begin("a", record=["batch.loss"]), begin("b", record=["batch.loss"])
+        fleet = gather()
+        observe([a, b], range(3))
+        query = "batch.loss.sum(per='run')"
+        assert fleet.latest(query, timeout_s=WAIT_S) == {"a": 3.0, "b": 303.0}
+        a.close()
+        wait_until(lambda: list(fleet) == ["b"])
+        observe([b], [3])
+        wait_until(lambda: fleet.latest(query, timeout_s=WAIT_S) == {"a": 3.0, "b": 306.0})
+        table = fleet.table(total=query, timeout_s=WAIT_S)
+        assert table.column("state") == ["ended", "running"]
+        assert table.column("total") == [3.0, 306.0]
+
+    def test_a_value_that_is_not_of_all_events_says_so(self, begin, gather):
+        run = begin("a")
+        fleet = gather()
+        observe([run], range(5))
+        fleet.table(best="batch.loss.min(per='run')", newest="batch.loss.last(per='run')", timeout_s=0.1)
+        wait_until(lambda: run._telemetry.subscriptions.active)
+        observe([run], [7])
+        table = wait_until(
+            lambda: (
+                (t := fleet.table(best="batch.loss.min(per='run')", newest="batch.loss.last(per='run')"))[0]["best"]
+                and t
+            )
+        )
+        assert table[0]["best"] == table[0]["newest"] == 7.0
+        assert table[0]["problem"].startswith("best: from step 7")
+        assert "newest" not in table[0]["problem"]
+
+    def test_events_are_counted(self, begin, gather):
+        run = begin("a")
+        fleet = gather()
+        count = "on('batch').where(lambda b: b.loss > 1).count(per='run')"
+        assert fleet.latest(count, timeout_s=0.1) == {}
+        wait_until(lambda: run._telemetry.subscriptions.active)
+        observe([run], range(5))
+        wait_until(lambda: fleet.latest(count) == {"a": 3})
+
+    def test_a_reduction_is_that_of_one_run_with_all_events(self, begin, gather):
+        groups = [begin(f"sweep-{i}", config={"kind": "ab"[i % 2]}, record=["batch.loss"]) for i in range(4)]
+        fleet = gather("sweep-*")
+        rng = np.random.default_rng(0)
+        numbers = rng.normal(size=(50, 4))
+        for step, row in enumerate(numbers):
+            for run, number in zip(groups, row.tolist(), strict=True):
+                run.observe("batch", step=step, loss=number)
+        loss = sg.on("batch").map(lambda b: b.loss)
+        wait_until(lambda: fleet.reduce(loss.count(), timeout_s=WAIT_S) == 200)
+        whole = numbers.T.ravel()
+        assert fleet.reduce(loss.max()) == whole.max()
+        assert fleet.reduce(loss.mean(), timeout_s=WAIT_S) == pytest.approx(whole.mean(), rel=1e-9)
+        assert fleet.reduce(loss.std()) == pytest.approx(whole.std(), rel=1e-6)
+        assert fleet.reduce(loss.first()) == whole[0]
+        assert fleet.reduce(loss.last()) == whole[-1]
+        by = fleet.reduce(loss.min(), by=lambda run: run.config.kind)
+        assert by == {"a": numbers[:, ::2].min(), "b": numbers[:, 1::2].min()}
+        with pytest.raises(sg.QueryError, match="depends on the order"):
+            fleet.reduce(loss.reduce(lambda total, x: total + x, 0.0))
+
+    def test_a_reduction_without_a_value_says_why(self, begin, gather):
+        begin("a")
+        with pytest.raises(sg.QueryError, match="No run of the fleet has a value"):
+            gather().reduce(sg.on("batch").map(lambda b: b.loss).max(), timeout_s=0.1)
+
+
+class TestCommands:
+    def test_each_run_is_named_in_the_report(self, begin, gather):
+        a, b = begin("a"), begin("b")
+        for run in (a, b):
+            run.control("lr", 0.1, min=0, max=1)
+        bare = begin("bare")
+        fleet = gather()
+        report = during([a, b, bare], lambda: fleet.set("lr", 0.5))
+        assert {name: reply.result for name, reply in report.applied.items()} == {"a": 0.5, "b": 0.5}
+        assert report.waiting == {}
+        assert "Unknown control 'lr'" in str(report.failed["bare"])
+        assert "a: applied at event 'batch'" in str(report)
+
+    def test_commands_reach_the_selection_alone(self, begin, gather):
+        runs = [begin(f"sweep-{i}", config={"lr": i}) for i in range(3)]
+        calls = []
+        for run in runs:
+            run.action("save", lambda name=run.name: calls.append(name))
+        fleet = gather("sweep-*")
+        report = during(runs, lambda: fleet.where(lambda run: run.config.lr > 0).stop())
+        assert report.applied.keys() == {"sweep-1", "sweep-2"}
+        assert [run.stopping for run in runs] == [False, True, True]
+        report = during(runs, lambda: fleet.where(lambda run: run.name == "sweep-0").call("save"))
+        assert report.applied.keys() == {"sweep-0"}
+        assert calls == ["sweep-0"]
+
+    def test_a_run_without_events_does_not_hide_the_others(self, begin, gather):
+        busy, idle = begin("busy"), begin("idle")
+        fleet = gather()
+        report = during([busy], lambda: fleet.set("nothing", 1, timeout_s=15.0))
+        assert report.failed.keys() >= {"busy"}
+        assert report.applied == {}
+        assert report.failed.keys() | report.waiting.keys() == {"busy", "idle"}
+        assert not idle.stopping
+
+
+def test_recorded_runs_have_the_same_interface(begin, tmp_path):
+    for i in range(2):
+        run = begin(f"sweep-{i}", dir=tmp_path, record=["batch.loss"])
+        observe([run], range(3), offset=10.0 * i)
+        run.close()
+    with sg.open(tmp_path) as runs:
+        assert runs.latest("batch.loss").keys() == set(runs)
+        assert sorted(runs.latest("batch.loss").values()) == [2.0, 12.0]
+        drawn = StreamSet(runs.stream("batch.loss"))
+        drawn.pull()
+        assert sorted(line.label for line in drawn.scene.series) == ["sweep-0 · batch.loss", "sweep-1 · batch.loss"]
+        assert drawn.ended
