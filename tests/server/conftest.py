@@ -23,7 +23,7 @@ from sightglass.server.app import Server, make_server
 from sightglass.server.live.hub import Hub
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """Ask again and again until the answer is true, and return it; fail when the time is over."""
     deadline_s = time.monotonic() + timeout_s
     while not (result := condition()):
@@ -38,7 +38,7 @@ class Page:
     def __init__(self, server: Server) -> None:
         self.server = server
         self.base = f"http://127.0.0.1:{server.port}"
-        self.http = httpx.Client(base_url=self.base, timeout=20)
+        self.http = httpx.Client(base_url=self.base, timeout=60)
         self.sockets = contextlib.ExitStack()
 
     def headers(self, role: str = "controller") -> dict[str, str]:
@@ -66,7 +66,7 @@ class Page:
 
     def socket(self, role: str = "controller", *, greet: bool = True, **options: Any) -> Socket:
         address = f"ws://127.0.0.1:{self.server.port}/api/v1/live"
-        raw = self.sockets.enter_context(connect_socket(address, max_size=2**26, **options))
+        raw = self.sockets.enter_context(connect_socket(address, max_size=2**26, open_timeout=60, **options))
         socket = Socket(raw)
         if greet:
             socket.send(type="hello", token=getattr(self.server.tokens, role))
@@ -77,8 +77,9 @@ class Page:
     def hub(self) -> Hub:
         """The server's hub."""
         app: Any = self.server._server.config.app
-        routes = app._app._app.router.routes
-        return next(route.endpoint.__self__ for route in routes if route.path.endswith("/live"))
+        while not hasattr(app, "router"):
+            app = app._app
+        return next(route.endpoint.__self__ for route in app.router.routes if route.path.endswith("/live"))
 
     def close(self) -> None:
         self.sockets.close()
@@ -101,7 +102,7 @@ class Socket:
     def send(self, **message: Any) -> None:
         self.raw.send(json.dumps(message))
 
-    def next(self, timeout_s: float = 10.0) -> dict[str, Any]:
+    def next(self, timeout_s: float = 60.0) -> dict[str, Any]:
         frame = self.raw.recv(timeout=timeout_s)
         if isinstance(frame, bytes):
             return {"type": "data", **msgspec.msgpack.decode(frame)}
@@ -143,7 +144,7 @@ def serve(tmp_path: Path) -> Iterator[Callable[..., Page]]:
             continue
         page.close()
         page.server.stop()
-        thread.join(20)
+        thread.join(60)
         assert not thread.is_alive()
 
 

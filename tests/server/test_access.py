@@ -10,11 +10,11 @@ from pathlib import Path
 
 import pytest
 
-from sightglass.server.access import CSP, MAX_BODY_BYTES, AllowedHosts, Tokens, host_of, is_loopback
+from sightglass.server.access import CSP, MAX_BODY_BYTES, AllowedHosts, Tokens, Visitor, host_of, is_loopback
 from sightglass.server.app import ROUTES
 from sightglass.server.http_errors import Problem, without_folders
 
-from .conftest import raises_closed, record
+from .conftest import raises_closed, record, wait_until
 
 PATHS = [re.sub(r"{key}", "none", route.path) for route in ROUTES if route.method == "GET"]
 
@@ -38,7 +38,9 @@ def test_tokens_in_the_url_are_ignored(page):
 
 def test_each_token_gives_its_role(page):
     assert page.json("/session")["role"] == "controller"
-    assert page.get("/session", role="viewer").json()["role"] == "viewer"
+    seen = page.get("/session", role="viewer").json()
+    assert seen["role"] == "viewer"
+    assert not any("/" in folder for folder in seen["directories"])  # the paths of this machine are not theirs
     assert page.server.tokens.controller not in repr(page.server)
     assert page.server.link("viewer").endswith("#token=" + page.server.tokens.viewer)
 
@@ -114,7 +116,7 @@ TRAVERSALS = ["../../etc/passwd", "..%2f..%2fetc%2fpasswd", "%2e%2e/%2e%2e/etc/p
 
 def raw(page, target, headers=""):
     """Ask for exactly this address, which a well-behaved client would tidy."""
-    with socket.create_connection(("127.0.0.1", page.server.port), 10) as plain:
+    with socket.create_connection(("127.0.0.1", page.server.port), 60) as plain:
         head = f"GET {target} HTTP/1.1\r\nHost: 127.0.0.1:{page.server.port}\r\nConnection: close\r\n{headers}\r\n"
         plain.sendall(head.encode("latin-1"))
         answer = b""
@@ -180,8 +182,8 @@ def test_tokens_are_long_and_differ():
     one, other = Tokens(), Tokens()
     assert len({one.controller, one.viewer, other.controller, other.viewer}) == 4
     assert len(one.controller) >= 43
-    assert one.role(one.viewer) == "viewer"
-    assert one.role("") is None
+    assert one.visitor(one.viewer) == Visitor(role="viewer")
+    assert one.visitor("") is None
     assert "viewer=" not in repr(one)
 
 
@@ -226,3 +228,33 @@ def test_behind_a_proxy_its_name_is_let_in(serve, host, origin, status):
     page = serve(allowed_hosts=["Hub.example.org:443"])
     headers = {"Host": host.format(port=page.server.port), **({} if origin is None else {"Origin": origin})}
     assert page.get("/session", headers=headers).status_code == status
+
+
+def test_links_that_lead_out_of_the_folder_are_not_followed(serve, tmp_path):
+    secret, open_run, linked, early = (record(name, n=20) for name in ("secret", "open", "linked", "early"))
+    private = tmp_path / "private"
+    shutil.move(secret, private)
+    [segment], [harmless] = private.glob("*.sgr"), linked.resolve().glob("*.sgr")
+    (early / "x.sgr").symlink_to(segment)
+    page = serve()
+    keys = {name: page.key(name) for name in ("open", "linked")}
+    assert page.get(f"/runs/{keys['linked']}/tags").status_code == 200  # its files are open now
+    (linked / "x.sgr").symlink_to(segment)
+    (open_run / "x.sgr").symlink_to(harmless)  # within the folder
+    Path("runs/away").symlink_to(private)
+    for path, query in (("tags", {}), ("scalars", {"tag": "batch.loss"}), ("media", {"tag": "digits"})):
+        answer = page.get(f"/runs/{keys['linked']}/{path}", role="viewer", **query)
+        assert (answer.status_code, error(answer)) == (409, "StorageError")
+        assert str(private) not in answer.text
+    assert page.get(f"/runs/{keys['open']}/tags").status_code == 200
+    wait_until(lambda: "Links out of the folder" in page.runs()["early"]["problem"])
+    assert "secret" not in page.runs()
+
+
+def test_a_run_s_directory_that_becomes_a_link_is_not_followed(page, tmp_path):
+    directory = record("job", n=20)
+    key = page.key("job")
+    private = tmp_path / "private"
+    shutil.move(directory, private)
+    directory.symlink_to(private)
+    assert page.get(f"/runs/{key}/tags").status_code == 409

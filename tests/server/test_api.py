@@ -21,6 +21,7 @@ from sightglass.server.api import schema, tables, tensors
 from sightglass.server.app import ROUTES
 from sightglass.server.runs import run_table, scalar_lines
 from sightglass.storage.read.series import Series
+from sightglass.views.smoothing import smooth
 
 from .conftest import floats, place_foreign, record, wait_until
 
@@ -156,6 +157,27 @@ def test_scalars_keep_values_that_are_not_finite(mnist):
     assert 3 <= part["n"] <= 5
 
 
+@pytest.mark.parametrize("zoom", [{}, {"from_": 20_000.5, "to": 40_000.5}])
+def test_a_thinned_line_is_smoothed_as_the_whole_one(page, begin, zoom):
+    n = 60_000
+    y = np.random.default_rng(0).exponential(size=n) ** 2 + np.sin(np.arange(n) / 1e4)  # extremes on one side
+    y[30_000] = np.nan
+    run = begin("long")
+    for step, value in enumerate(y.tolist()):
+        run.log({"loss": value}, step=step)
+    run.close()
+    reply = page.json(f"/runs/{page.key('long')}/scalars", tag="loss", points=500, **zoom)
+    x, found, mean = (np.array(reply[name], float) for name in ("x", "y", "mean"))
+    assert len(x) < n / 20
+    whole = smooth(np.arange(n), y, 0.9, extent=n)
+    again = smooth(x, found, 0.9, extent=n, means=mean)
+    past = (x - x[0] < n / 10) | ((x >= 30_000) & (x < 36_000))  # the first points, and those behind a gap
+    known = np.isfinite(found) & ~past
+    spread = np.nanstd(whole[n // 10 :])
+    assert np.abs(again - whole[x.astype(int)])[known].max() < 0.1 * spread
+    assert np.abs(smooth(x, found, 0.9, extent=n) - whole[x.astype(int)])[known].max() > spread
+
+
 def test_many_series_at_once(page, mnist):
     key = page.key("mnist")
     asked = [(key, "batch.loss"), (key, "los"), ("x", "y"), (key, "kernel")]
@@ -165,7 +187,7 @@ def test_many_series_at_once(page, mnist):
     reply = msgspec.msgpack.decode(answer.content)
     assert (reply[0]["run"], reply[0]["tag"], reply[0]["n"], reply[0]["thinned"]) == (key, "batch.loss", 300, True)
     single = mnist("scalars", tag="batch.loss", points=5).json()
-    for name in ("x", "y", "wall", "step"):
+    for name in ("x", "y", "wall", "step", "mean"):
         assert floats(reply[0][name]) == pytest.approx([float(value) for value in single[name]], nan_ok=True)
     assert [one["error"]["type"] for one in reply[1:]] == ["UnknownNameError", "UnknownNameError", "QueryError"]
 
@@ -241,7 +263,7 @@ def test_an_overview_is_bounded_and_reads_each_row_once(monkeypatch, n_each):
             monkeypatch.setattr(Series, "__len__", lambda self, n=n: n)
             found.extend(series)
             assert found.n_rows <= 512 + max(64, found.run_rows)
-            assert found.n_bytes <= 3 * 8 * found.n_rows + 200 * (n // 1024 + 2)
+            assert found.n_bytes <= 5 * 8 * found.n_rows + 200 * (n // 1024 + 2)
         assert sum(n_read) == n
         line = found.line(series, x="step", low=-np.inf, high=np.inf, points=20, origin=0.0)
         assert (line.n, line.y.min(), line.y.max(), line.step[-1]) == (n, 0.0, 776.0, n - 1)

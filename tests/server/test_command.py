@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import os
 import signal
 import socket
@@ -36,15 +37,15 @@ def test_it_prints_links_serves_and_ends_by_an_interrupt():
 
         def session():
             try:
-                return httpx.get(base + "/api/v1/session", headers=headers).json()
+                return httpx.get(base + "/api/v1/session", headers=headers, timeout=60).json()
             except httpx.TransportError:
                 return None
 
         assert wait_until(session)["role"] == "viewer"
-        assert len(httpx.get(base + "/api/v1/runs", headers=headers).json()["runs"]) == 1
-        assert httpx.get(base + "/").status_code == 200
+        assert len(httpx.get(base + "/api/v1/runs", headers=headers, timeout=60).json()["runs"]) == 1
+        assert httpx.get(base + "/", timeout=60).status_code == 200
         child.send_signal(signal.SIGINT)
-        assert child.wait(10) == 0
+        assert child.wait(60) == 0
         assert child.stdout.read() == child.stderr.read() == ""
 
 
@@ -79,8 +80,12 @@ def test_it_opens_a_private_page_that_leads_to_the_controller_s_link(asked):
 def test_other_machines_come_in_only_when_that_is_meant(asked):
     refused = CliRunner().invoke(main, ["ui", "--host", "0.0.0.0"])
     assert (refused.exit_code, "--expose" in refused.stderr) == (2, True)
-    done = CliRunner().invoke(main, ["ui", "a", "b", "--host", "0.0.0.0", "--expose"])
+    exposed = ["ui", "a", "b", "--host", "0.0.0.0", "--expose"]
+    refused = CliRunner().invoke(main, exposed)
+    assert (refused.exit_code, "--unencrypted" in refused.stderr) == (2, True)
+    done = CliRunner().invoke(main, [*exposed, "--unencrypted"])
     assert done.exit_code == 0
+    assert "not encrypted" in done.stderr
     assert "your live runs and a, b" in done.stderr
     assert f"http://{socket.gethostname()}:" in done.stdout
 
@@ -102,3 +107,45 @@ def test_without_the_extra_it_says_what_to_install(asked, monkeypatch):
     monkeypatch.setattr(builtins, "__import__", without)
     done = CliRunner().invoke(main, ["ui"])
     assert (done.exit_code, "pip install 'sightglass[ui]'" in done.stderr) == (1, True)
+
+
+@pytest.mark.parametrize(("answer", "code"), [(b"n\n", 1), (b"\n", 1), (b"y\n", 0)])
+def test_in_a_terminal_it_asks_before_it_exposes_without_encryption(answer, code):
+    import pty
+
+    ours, theirs = pty.openpty()
+    command = [sys.executable, "-m", "sightglass", "ui", "--host", "0.0.0.0", "--expose", "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stdin=theirs, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as child:
+        os.write(ours, answer)
+        if code == 0:
+            assert child.stdout.readline().startswith("controller: http://")
+            wait_until(lambda: child.stdout.readline().startswith("viewer:"))
+            child.send_signal(signal.SIGINT)
+        printed, said = child.communicate(timeout=60)
+        assert child.returncode == code
+        assert "not encrypted without --tls" in said
+        assert not printed  # nothing after the links
+    os.close(ours)
+    os.close(theirs)
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_a_signal_removes_the_first_page_and_is_the_reason_of_the_exit(runtime, number, request):
+    before = signal.signal(number, signal.SIG_DFL)  # `nohup` has SIGHUP ignored, and processes inherit that
+    request.addfinalizer(lambda: signal.signal(number, before))
+    browser = f"{sys.executable} -c pass %s"
+    command = [sys.executable, "-m", "sightglass", "ui", "--port", "0"]
+    environment = {**os.environ, "BROWSER": browser}
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment) as child:
+        link = child.stdout.readline().split()[1]
+
+        def serves():
+            with contextlib.suppress(httpx.TransportError):
+                return httpx.get(link.partition("/#")[0], timeout=60).status_code == 200
+
+        wait_until(serves)
+        assert len(list(runtime.glob("page-*.html"))) == 1
+        child.send_signal(number)
+        assert child.wait(60) == -number
+        assert child.stderr.read() == ""
+    assert not list(runtime.glob("page-*.html"))

@@ -230,7 +230,7 @@ def test_changes_of_the_runs_are_sent(page, begin):
     while asking.is_alive():
         run.observe("batch", loss=1.0)
     stopper.close()
-    assert socket.finds(lambda m: m["type"] == "changed" and [r["state"] for r in m["runs"]] == ["stopping"])
+    assert socket.finds(lambda m: "runs" in m and [r["state"] for r in m["runs"]] == ["stopping"])
     run.close()
     assert socket.finds(lambda m: m["type"] in ("runs", "changed") and not any(r["live"] for r in m["runs"]))
 

@@ -10,6 +10,7 @@ import pytest
 
 from sightglass.server import connections
 from sightglass.server.connections import MAX_OF_ADDRESS
+from sightglass.server.forwarded import Proxies
 
 from .conftest import wait_until
 
@@ -23,7 +24,7 @@ def knock(page):
 
     def knock(n, sent=HALF):
         for _ in range(n):
-            held.append(socket.create_connection(("127.0.0.1", page.server.port), 5))
+            held.append(socket.create_connection(("127.0.0.1", page.server.port), 60))
             with contextlib.suppress(OSError):  # it was cut already
                 held[-1].sendall(sent)
         return held
@@ -35,7 +36,7 @@ def knock(page):
 
 def is_closed(one):
     """Read what was answered; return whether the server then closes."""
-    one.settimeout(10)
+    one.settimeout(60)
     with contextlib.suppress(ConnectionResetError):
         while one.recv(65536):
             pass
@@ -65,11 +66,12 @@ def test_the_oldest_leave_for_new_ones_and_a_token_is_answered_at_once(page, kno
 
 
 def test_strangers_leave_in_time_and_others_stay(page, knock, monkeypatch):
-    monkeypatch.setattr(connections, "STRANGER_S", 0.2)
     socket = page.socket()
-    held = knock(5)
-    assert all(is_closed(one) for one in held)
-    assert page.hub.connections.n_strangers == 0
+    with monkeypatch.context() as patch:
+        patch.setattr(connections, "STRANGER_S", 0.2)
+        held = knock(5)
+        assert all(is_closed(one) for one in held)
+        wait_until(lambda: page.hub.connections.n_strangers == 0)
     socket.send(type="runs")
     assert socket.hears("runs")
     with page.http.stream("GET", "/api/v1/session", headers=page.headers()) as answer:
@@ -102,14 +104,32 @@ async def test_one_address_leaves_room_for_others():
     assert there.n_strangers == connections.MAX_STRANGERS
 
 
+@pytest.mark.asyncio
+async def test_a_proxy_s_connections_count_for_those_behind_it():
+    there = connections.Connections(Proxies(["10.0.0.0/24"]))
+    many = {("10.0.0.1", port): Transport() for port in range(connections.MAX_STRANGERS)}
+    for client, one in many.items():
+        there.add(client, one)
+    assert not any(one.aborted for one in many.values())
+    kept, *rest = many
+    there.forward(kept, "192.0.2.9")
+    for client in rest:
+        there.forward(client, "192.0.2.1")
+    assert not many[kept].aborted
+    assert sum(one.aborted for one in many.values()) == connections.MAX_STRANGERS - 1 - MAX_OF_ADDRESS
+    there.admit(kept)
+    there.forward(kept, "192.0.2.1")  # it has shown a token: it counts no more
+    assert there.n_strangers == MAX_OF_ADDRESS
+
+
 def test_a_body_that_does_not_come_is_not_waited_for(page, monkeypatch):
     from sightglass.server import app
 
     monkeypatch.setattr(app, "BODY_S", 0.2)
     head = f"Host: 127.0.0.1:{page.server.port}\r\nAuthorization: Bearer {page.server.tokens.controller}\r\n"
-    with socket.create_connection(("127.0.0.1", page.server.port), 5) as slow:
+    with socket.create_connection(("127.0.0.1", page.server.port), 60) as slow:
         slow.sendall(f"POST /api/v1/scalars HTTP/1.1\r\n{head}Content-Length: 9\r\n\r\n{{".encode())
-        slow.settimeout(10)
+        slow.settimeout(60)
         assert b"408" in slow.recv(2000)
 
 

@@ -62,11 +62,13 @@ def test_what_is_said_of_a_run_follows_its_growth(page):
 
 def test_what_changed_is_told_without_the_whole_list(page):
     file, _ = Growing(RUNS, "ms"), Growing(RUNS, "tb")
+    wait_until(lambda: None not in [run["last_step"] for run in page.runs().values()])  # these would be news, too
     socket = page.socket()
     socket.send(type="runs")
     wait_until(lambda: {run["name"] for run in socket.hears("runs")["runs"]} == {"ms", "tb"})
     file.append()
-    assert socket.finds(lambda m: m["type"] == "changed" and [run["name"] for run in m["runs"]] == ["ms"])
+    changed = socket.finds(lambda m: "runs" in m and file.step in [run["last_step"] for run in m["runs"]])
+    assert (changed["type"], [run["name"] for run in changed["runs"]]) == ("changed", ["ms"])
 
 
 def test_the_description_of_a_live_run_is_told_when_it_changes(page, begin):

@@ -2,7 +2,8 @@
 
 Theory of operation
     * There are two tokens: the controller's allows commands, the viewer's is read-only. Each start makes new ones,
-      unless the user chose the port: then they are stored, so that open pages find a restarted server. A token travels
+      unless the user chose the port: then they are stored, so that open pages find a restarted server. People with
+      personal links have tokens of their own; see `links`. A token travels
       in the fragment of the printed link, which browsers do not send, then in the header `Authorization` and in the
       first message of a socket. It never stands in a path, a query or a cookie: cookies are shared by all ports of a
       host, so the browser would send them to another user's server on this machine. Tokens are compared in constant
@@ -26,14 +27,14 @@ import socket
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
-from sightglass.core.private_file import write_private
+from sightglass.core.private_file import read_private, write_private
 from sightglass.views.encoding import encode_json
 
 from .http_errors import Problem, error_reply
+from .links import Links, PersonalLink, Role
 
-Role = Literal["controller", "viewer"]
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
 Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
@@ -41,6 +42,7 @@ App = Callable[[Scope, Receive, Send], Awaitable[None]]
 
 TOKEN_BYTES: Final = 32  # 256 bits cannot be guessed
 MAX_TOKEN: Final = 200  # far more than a token has; what is longer is not compared
+MAX_STORED_BYTES: Final = 4_096  # two tokens as JSON, with room
 MAX_BODY_BYTES: Final = 2**20  # 1,000 requests for scalars with tags of 1,000 characters
 MAX_URL_BYTES: Final = 16_384  # a query of two tags of 4,096 characters, each escaped
 MAX_DIGITS: Final = 20  # of a content length, before it is made a number
@@ -65,11 +67,30 @@ def _token() -> str:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Visitor:
+    """A client that has shown a token.
+
+    Attributes:
+        role: What the token allows.
+        link: The personal link that it belongs to, if it does.
+    """
+
+    role: Role
+    link: PersonalLink | None = None
+
+    @property
+    def name(self) -> str:
+        """The name of the person, if the link is personal."""
+        return self.link.name if self.link else ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Tokens:
-    """The two tokens of a server. `repr` hides them."""
+    """The two tokens of a server, and those of personal links. `repr` hides them."""
 
     controller: str = field(default_factory=_token, repr=False)
     viewer: str = field(default_factory=_token, repr=False)
+    links: Links = field(default_factory=Links, repr=False)
 
     @classmethod
     def stored(cls, path: Path, *, renew: bool = False) -> Tokens:
@@ -80,7 +101,7 @@ class Tokens:
             renew: Replace the tokens in the file by new ones.
         """
         with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
-            stored = {} if renew else json.loads(path.read_text())
+            stored = {} if renew else json.loads(read_private(path, max_bytes=MAX_STORED_BYTES))
             one, other = str(stored["controller"]), str(stored["viewer"])
             if one != other and min(len(one), len(other)) >= TOKEN_BYTES:
                 return cls(controller=one, viewer=other)
@@ -90,27 +111,31 @@ class Tokens:
             write_private(path, json.dumps(content).encode())
         return tokens
 
-    def role(self, token: str) -> Role | None:
-        """Return the role that a token grants, or `None` if it is not a token of this server."""
-        given = token[: MAX_TOKEN + 1].encode("utf-8", "replace")
+    def visitor(self, token: str) -> Visitor | None:
+        """Return who has a token, or `None` if this server does not know it."""
+        text = token[: MAX_TOKEN + 1]
+        given = text.encode("utf-8", "replace")
         # Compare both in any case, so that the time it takes reveals nothing.
         is_controller = hmac.compare_digest(given, self.controller.encode())
         is_viewer = hmac.compare_digest(given, self.viewer.encode())
-        return "controller" if is_controller else "viewer" if is_viewer else None
+        if is_controller or is_viewer:
+            return Visitor(role="controller" if is_controller else "viewer")
+        link = self.links.find(text)
+        return None if link is None else Visitor(role=link.role, link=link)
 
-    def bearer(self, authorization: str) -> Role:
-        """Return the role that the header `Authorization` grants.
+    def bearer(self, authorization: str) -> Visitor:
+        """Return who sent the header `Authorization`.
 
         Raises:
             Problem: The token is missing or unknown.
         """
         scheme, _, token = authorization.partition(" ")
-        role = self.role(token.strip()) if scheme.lower() == "bearer" else None
-        if role is None:
+        visitor = self.visitor(token.strip()) if scheme.lower() == "bearer" else None
+        if visitor is None:
             given = "none" if not authorization else "an unknown one"
             message = f"Expected the token of the printed link in 'Authorization: Bearer TOKEN', got {given}"
             raise Problem(401, "UnauthorizedError", message)
-        return role
+        return visitor
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -121,11 +146,13 @@ class AllowedHosts:
         own: The server's names and addresses, in lower case, without port.
         proxied: The names under which proxies serve the page.
         any_address: Whether every numeric address is allowed.
+        any_name: Whether every name is allowed, because a proxy checks it.
     """
 
     own: frozenset[str]
     proxied: frozenset[str] = frozenset()
     any_address: bool = False
+    any_name: bool = False
 
     @classmethod
     def of(cls, host: str, proxied: Iterable[str] = ()) -> AllowedHosts:
@@ -133,15 +160,18 @@ class AllowedHosts:
 
         Args:
             host: What it listens on.
-            proxied: The names under which proxies serve the page; ports are ignored.
+            proxied: The names under which proxies serve the page; ports are ignored. "*" stands for any name.
         """
+        given = list(proxied)
         names = {host.lower().strip("[]"), "127.0.0.1", "localhost", "::1"}
         wide = not is_loopback(host)
         if wide:
             own = socket.gethostname().lower()
             names |= {own, own.partition(".")[0], socket.getfqdn().lower()}
-        behind = frozenset(host_of(name) for name in proxied)
-        return cls(own=frozenset(names - {""}), proxied=behind, any_address=wide and is_any(host))
+        return cls(
+            own=frozenset(names - {""}), proxied=frozenset(host_of(name) for name in given if name != "*"),
+            any_address=wide and is_any(host), any_name="*" in given,
+        )  # fmt: skip
 
     def check(self, host: str | None, origin: str | None) -> None:
         """Refuse requests to another host, and requests of other sites' pages.
@@ -150,7 +180,8 @@ class AllowedHosts:
             Problem: The host is not this server's, or the page was not served from there.
         """
         name = host_of(host or "")
-        if name not in self.own | self.proxied and not (self.any_address and _is_address(name)):
+        is_any = bool(name) and (self.any_name or (self.any_address and _is_address(name)))
+        if name not in self.own | self.proxied and not is_any:
             message = f"Expected one of this server's own names as Host, got {host!r:.100}. Open the printed link; "
             message += "behind a proxy, start the server with --allow-host NAME"
             raise Problem(403, "HostError", message)

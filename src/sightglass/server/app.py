@@ -29,12 +29,15 @@ from sightglass.core.errors import TransportError
 from sightglass.protocol import discovery
 from sightglass.views import encoding
 
-from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Role, Tokens
-from .api import commands, histograms, media, scalars, schema, tensors
+from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
+from .api import commands, histograms, media, metrics, scalars, schema, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
+from .certificate import Certificate
 from .connections import BACKLOG, Connections
+from .forwarded import Forwarded, Proxies
 from .http_errors import Problem, error_reply, log_error, too_large
+from .links import Role
 from .live.hub import Hub
 from .runs.run_table import Runs
 
@@ -71,12 +74,14 @@ class Server:
         port: Its port.
         tokens: The tokens of the controller and the viewer.
         base_url: The address behind a proxy, or empty.
+        certificate: What connections are encrypted with, or `None`.
     """
 
     host: str
     port: int
     tokens: Tokens
     base_url: str = ""
+    certificate: Certificate | None = None
     _socket: socket.socket
     _server: uvicorn.Server
 
@@ -91,7 +96,8 @@ class Server:
         if self.base_url:
             return self.base_url.rstrip("/")
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
-        return f"http://{f'[{host}]' if ':' in host else host}:{self.port}"
+        scheme = "https" if self.certificate else "http"
+        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
 
     def run(self) -> None:
         """Serve until `stop`, or until interrupted."""
@@ -116,6 +122,9 @@ def make_server(
     new_links: bool = False,
     allowed_hosts: Sequence[str] = (),
     base_url: str = "",
+    tls: bool | tuple[Path, Path] = False,
+    proxies: Sequence[str] = (),
+    token_file: Path | None = None,
 ) -> Server:
     """Open the port, and return a server of the runs in some directories and of this user's live runs.
 
@@ -124,37 +133,56 @@ def make_server(
         host: The address to listen on.
         port: The port, or 0 for any free one. The links of a chosen port stay valid when the server restarts.
         new_links: Make new links even so.
-        allowed_hosts: The names under which proxies serve the page.
+        allowed_hosts: The names under which proxies serve the page; "*" for any, where the proxy checks them.
         base_url: The address of the page behind a proxy, for the links; its name is allowed, too.
+        tls: Encrypt, with the files of a certificate and its key, or, if `True`, with a certificate that is made here.
+        proxies: The addresses of proxies, whose headers X-Forwarded-For, -Proto and -Host are believed.
+        token_file: The file that keeps the tokens, in place of the port's.
 
     Raises:
+        MissingExtraError: A certificate is to be made, and `cryptography` is not installed.
         OSError: This machine lacks the address, or the port is in use.
+        TransportError: The certificate cannot be used.
+        ValueError: A proxy's address is not valid.
     """
+    connections = Connections(Proxies(proxies))
+    names = AllowedHosts.of(host, [*allowed_hosts, *([urlsplit(base_url).netloc] if base_url else [])])
+    certificate = _certificate(tls, names, port)
     family = socket.AF_INET6 if ":" in host else socket.AF_INET
     listening = socket.create_server((host.strip("[]"), port), family=family, reuse_port=False)
     listening.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)  # accepted sockets inherit it
-    tokens = _tokens_of_port(port, renew=new_links) if port else Tokens()
+    token_file = token_file or (_file_of_port(port, "tokens") if port else None)
+    tokens = Tokens() if token_file is None else Tokens.stored(token_file, renew=new_links)
     port = listening.getsockname()[1]
-    connections = Connections()
-    names = AllowedHosts.of(host, [*allowed_hosts, *([urlsplit(base_url).netloc] if base_url else [])])
     app = make_app(Runs(directories), tokens=tokens, names=names, connections=connections)
+    protocol = connections.protocol(certificate.context if certificate else None)
     # No log_config: uvicorn would replace the handlers of the whole process, and close the streams they write to.
     config = uvicorn.Config(
         app, log_config=None, log_level="error", access_log=False, server_header=False, date_header=False,
-        proxy_headers=False, http=connections.protocol(), h11_max_incomplete_event_size=MAX_HEAD_BYTES, backlog=BACKLOG,
+        proxy_headers=False, http=protocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES, backlog=BACKLOG,
         ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
         timeout_graceful_shutdown=2, lifespan="on",
     )  # fmt: skip
     server = uvicorn.Server(config)
-    return Server(host=host, port=port, tokens=tokens, base_url=base_url, _socket=listening, _server=server)
+    return Server(
+        host=host, port=port, tokens=tokens, base_url=base_url, certificate=certificate, _socket=listening,
+        _server=server,
+    )  # fmt: skip
 
 
-def _tokens_of_port(port: int, *, renew: bool) -> Tokens:
+def _certificate(tls: bool | tuple[Path, Path], names: AllowedHosts, port: int) -> Certificate | None:
+    if tls is True:
+        stored = _file_of_port(port, "pem") if port else None
+        return Certificate.make(names.own | names.proxied, stored=stored)
+    return Certificate.load(*tls) if tls else None
+
+
+def _file_of_port(port: int, kind: str) -> Path | None:
+    """Return the file of a port in this user's private folder, or `None` if there is no such folder."""
     try:
-        folder = discovery.folder()
+        return discovery.folder() / f"page-{port}.{kind}"
     except TransportError:
-        return Tokens()
-    return Tokens.stored(folder / f"page-{port}.tokens", renew=renew)
+        return None
 
 
 def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Connections) -> App:
@@ -176,26 +204,28 @@ def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Co
         routes.append(Path_(schema.PREFIX + path, _endpoint(methods, runs, tokens, hub), methods=METHODS))
     routes.append(WebSocketRoute(schema.PREFIX + "/live", hub.serve))
     routes.append(Mount("/api", _Missing(tokens)))
+    routes.append(Path_("/metrics", _metrics(runs, tokens, hub), methods=["GET"]))
     routes.append(_page())
     app = Starlette(
         routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unexpected}
     )
     app.router.redirect_slashes = False
-    return Guard(_Caught(app), names=names)
+    guard = Guard(_Caught(app), names=names)
+    return Forwarded(guard, proxies=connections.proxies, forward=connections.forward)
 
 
 def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub: Hub) -> Callable[[Request], Any]:
     async def respond(request: Request) -> Response:
         route = methods.get("GET" if request.method == "HEAD" else request.method)
         try:
-            role = tokens.bearer(request.headers.get("authorization", ""))
+            visitor = tokens.bearer(request.headers.get("authorization", ""))
             hub.connections.admit(request.client)
             if route is None:
                 message = f"Expected {' or '.join(methods)} at {request.url.path!r:.200}, got {request.method}"
                 raise Problem(405, "RequestError", message)
-            if route.controllers_only and role != "controller":
+            if route.controllers_only and visitor.role != "controller":
                 raise schema.read_only()
-            call = ApiRequest(runs=runs, role=role, key=request.path_params.get("key", ""))
+            call = ApiRequest(runs=runs, visitor=visitor, key=request.path_params.get("key", ""))
             hub.note_request()
             return await _respond(request, route, call)
         except Exception as error:  # noqa: BLE001  the one place where requests fail: each gets a reply
@@ -275,6 +305,21 @@ def _document(tokens: Tokens) -> Callable[[Request], Any]:
         return Response(written(), media_type=JSON)
 
     return document
+
+
+def _metrics(runs: Runs, tokens: Tokens, hub: Hub) -> Callable[[Request], Any]:
+    async def respond(request: Request) -> Response:
+        try:
+            visitor = tokens.bearer(request.headers.get("authorization", ""))
+            hub.connections.admit(request.client)
+            hub.note_request()
+            call = ApiRequest(runs=runs, visitor=visitor, key="")
+            data = await call.read(lambda: metrics.written(runs.summaries()))
+            return Response(data, media_type=metrics.MEDIA_TYPE, headers={"cache-control": "no-store"})
+        except Exception as error:  # noqa: BLE001  as in `_endpoint`
+            return failed(error)
+
+    return respond
 
 
 class _Missing:

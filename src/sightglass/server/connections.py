@@ -2,17 +2,23 @@
 
 Everyone who reaches the port can connect, and send half a request. A connection is a stranger's until it shows a token.
 Strangers share a few places: the oldest of the same address leaves for a new one, and each leaves after `STRANGER_S`.
-The page itself is loaded without a token, and takes milliseconds.
+The page itself is loaded without a token, and takes milliseconds. With TLS, a connection counts from its first byte on,
+not from the end of its handshake: strangers can leave that half done, too.
 """
 
 from __future__ import annotations
 
 import asyncio
+import ssl
+from asyncio.sslproto import SSLProtocol
 from collections import Counter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.utils import get_remote_addr
+
+from .forwarded import Proxies
 
 MAX_STRANGERS: Final = 128  # a browser opens six; a process has 1,024 descriptors by default, and needs most for files
 MAX_OF_ADDRESS: Final = 64  # so that one address leaves room for others
@@ -23,11 +29,16 @@ Client = tuple[str, int]
 
 
 class Connections:
-    """The connections of a server, by the addresses of their clients."""
+    """The connections of a server, by the addresses of their clients.
 
-    def __init__(self) -> None:
+    Attributes:
+        proxies: The addresses of proxies; their connections count for the clients that they forward.
+    """
+
+    def __init__(self, proxies: Proxies | None = None) -> None:
+        self.proxies = proxies or Proxies()
         self._open: WeakValueDictionary[Client, asyncio.Transport] = WeakValueDictionary()
-        self._strangers: dict[Client, asyncio.TimerHandle] = {}
+        self._strangers: dict[Client, tuple[str, asyncio.TimerHandle]] = {}
         self._of_address: Counter[str] = Counter()
 
     @property
@@ -38,21 +49,36 @@ class Connections:
     def add(self, client: Client, transport: asyncio.Transport) -> None:
         """Add a connection, in place of the oldest stranger's if there are too many."""
         self.admit(client)
-        host = client[0]
-        if self._of_address[host] >= MAX_OF_ADDRESS:
-            self.cut(next(other for other in self._strangers if other[0] == host))
+        self._open[client] = transport
+        timer = asyncio.get_running_loop().call_later(STRANGER_S, self.cut, client)
+        self._count(client, "" if client[0] in self.proxies else client[0], timer)
+
+    def forward(self, client: Client, address: str) -> None:
+        """Count a proxy's connection for the address of the client that it forwards, unless it has shown a token."""
+        if client in self._strangers:
+            _, timer = self._strangers[client]
+            self._forget(client)
+            self._count(client, address, timer)
+
+    def _count(self, client: Client, address: str, timer: asyncio.TimerHandle) -> None:
+        """Count a stranger, and cut the oldest one if there are too many; the address of a proxy is empty."""
+        if address and self._of_address[address] >= MAX_OF_ADDRESS:
+            self.cut(next(other for other, (of, _) in self._strangers.items() if of == address))
         elif len(self._strangers) >= MAX_STRANGERS:
             self.cut(next(iter(self._strangers)))
-        self._open[client] = transport
-        self._of_address[host] += 1
-        self._strangers[client] = asyncio.get_running_loop().call_later(STRANGER_S, self.cut, client)
+        self._strangers[client] = (address, timer)
+        self._of_address[address] += 1
+
+    def _forget(self, client: Client) -> None:
+        address, _ = self._strangers.pop(client)
+        self._of_address -= Counter([address])  # drops what is 0
 
     def admit(self, client: Any) -> None:
         """Note that a connection has shown a token, or that it is closed."""
-        timer = self._strangers.pop(tuple(client or ()), None)
-        if timer is not None:
-            timer.cancel()
-            self._of_address -= Counter([client[0]])  # drops what is 0
+        known = tuple(client or ())
+        if known in self._strangers:
+            self._strangers[known][1].cancel()
+            self._forget(known)
 
     def cut(self, client: Any) -> None:
         """End a connection, without waiting until the client has read what was sent."""
@@ -61,11 +87,11 @@ class Connections:
         if transport is not None:
             transport.abort()
 
-    def protocol(self) -> type[H11Protocol]:
-        """Return the HTTP protocol whose connections are added here."""
+    def protocol(self, context: ssl.SSLContext | None = None) -> type[Any]:
+        """Return the protocol whose connections are added here: HTTP, with TLS if there is a context for it."""
         connections = self
 
-        class Protocol(H11Protocol):
+        class Plain(H11Protocol):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
                 if self.client is not None:
@@ -75,4 +101,27 @@ class Connections:
                 connections.admit(self.client)
                 super().connection_lost(exc)
 
-        return Protocol
+        class Encrypted(SSLProtocol):
+            """What `create_server(ssl=…)` makes, too, but then a connection is known only after its handshake."""
+
+            def __init__(self, **options: Any) -> None:
+                waits: dict[str, Any] = {"ssl_handshake_timeout": STRANGER_S, "ssl_shutdown_timeout": STRANGER_S}
+                waiter: Any = None  # nobody waits for the end of the handshake
+                assert context is not None
+                super().__init__(
+                    asyncio.get_running_loop(), H11Protocol(**options), context, waiter, server_side=True, **waits
+                )
+                self._client: Client | None = None
+
+            def connection_made(self, transport: asyncio.BaseTransport) -> None:
+                assert isinstance(transport, asyncio.Transport)
+                self._client = get_remote_addr(transport)
+                if self._client is not None:
+                    connections.add(self._client, transport)
+                super().connection_made(transport)
+
+            def connection_lost(self, exc: BaseException | None) -> None:
+                connections.admit(self._client)
+                super().connection_lost(exc)
+
+        return Plain if context is None else Encrypted

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -123,14 +124,15 @@ def _check(source: ServedRun, text: str) -> Checked:
 async def send_command(call: ApiRequest, query: Request, body: CommandRequest) -> Acknowledged:
     """Set a control, call an action, pause, resume or stop a live run."""
     source = await call.read(call.runs.find, call.key)
-    done = await call.query(_send, source, body)
+    done = await call.query(_send, source, body, call.visitor.name)
     return Acknowledged(**{name: getattr(done, name) for name in Acknowledged.__struct_fields__})
 
 
-def _send(source: ServedRun, body: CommandRequest) -> Acknowledgement:
+def _send(source: ServedRun, body: CommandRequest, by: str) -> Acknowledgement:
     if body.kind in ("set", "call") and not body.name:
         raise bad_request(f"Expected a name to {body.kind}, got ''")
-    run = source.remote()
+    run = copy.copy(source.remote())
+    run.by = by
     try:
         return _applied(run, body)
     except (TypeError, ValueError) as error:

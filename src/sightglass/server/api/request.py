@@ -8,7 +8,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import TypeVar, TypeVarTuple
 
-from sightglass.server.access import Role
+from sightglass.server.access import Visitor
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import ServedRun
@@ -24,12 +24,12 @@ class ApiRequest:
 
     Attributes:
         runs: The runs.
-        role: The role of the client.
+        visitor: Who sent it.
         key: The key of the run in the path, or empty.
     """
 
     runs: Runs
-    role: Role
+    visitor: Visitor
     key: str = ""
 
     async def read(self, work: Callable[[*Ts], T], *arguments: *Ts) -> T:

@@ -15,8 +15,8 @@ from sightglass.client.describe import HistoryEntry
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Figure, Image, Images
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.stages import REDUCERS, Chain
-from sightglass.server.access import Role
+from sightglass.query.stages import REDUCERS, SEQUENTIAL, Chain
+from sightglass.server.links import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.series_index import SeriesInfo, is_scalar, series_infos
@@ -35,9 +35,10 @@ TENSOR: Final = re.compile(r"\w+\[[\d, ]*\]|complex\d*")
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """The role of the client, and the directories that are served."""
+    """The role of the client, its name if its link is personal, and the directories that are served."""
 
     role: Role
+    name: str
     version: str
     directories: list[str]
 
@@ -83,8 +84,10 @@ class FunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def session(call: ApiRequest, query: Nothing) -> SessionInfo:
-    """Return the role of the client."""
-    return SessionInfo(role=call.role, version=__version__, directories=[str(path) for path in call.runs.directories])
+    """Return the role of the client; to a viewer, folders without their paths."""
+    whole = call.visitor.role == "controller"
+    directories = [str(path) if whole else path.name for path in call.runs.directories]
+    return SessionInfo(role=call.visitor.role, name=call.visitor.name, version=__version__, directories=directories)
 
 
 async def list_runs(call: ApiRequest, query: Nothing) -> RunList:
@@ -183,15 +186,17 @@ async def list_functions(call: ApiRequest, query: Nothing) -> list[FunctionInfo]
         FunctionInfo(
             name=name, signature=_signature(name), doc=inspect.getdoc(getattr(Chain, name)) or "", kind="reducer"
         )
-        for name in REDUCERS
+        for name in (*REDUCERS, *SEQUENTIAL)
     ]
     return sorted(functions + reducers, key=lambda one: (one.name, one.kind))
 
 
 def _signature(name: str) -> str:
-    parameters = list(inspect.signature(getattr(Chain, name)).parameters.values())[1:-1]
-    shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in parameters]
-    return f"{name}({', '.join([*shown, 'every= | per= | when='])})"
+    parameters = list(inspect.signature(getattr(Chain, name)).parameters.values())[1:]
+    plain = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
+    shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in plain]
+    windows = ["every= | per= | when=", "by="] * (name in REDUCERS)
+    return f"{name}({', '.join([*shown, *windows])})"
 
 
 ROUTES: Final = (

@@ -17,20 +17,23 @@ from .schema import Request, Route
 
 MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
 POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
+COLUMNS: Final = ("x", "y", "wall", "step", "mean")
 MSGPACK: Final = "application/msgpack"
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=MAX_POINTS)]
+Cursor = Annotated[str, msgspec.Meta(max_length=64)]
 Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
 class ScalarsQuery(Request, frozen=True, kw_only=True):
-    """A series of numbers: its tag, the axis, the range on it, and the number of pixels."""
+    """A series of numbers: its tag, the axis, the range on it, the number of pixels, and the cursor of a reply."""
 
     tag: Text
     x: X = "step"
     low: float | None = msgspec.field(default=None, name="from")
     high: float | None = msgspec.field(default=None, name="to")
     points: Points = POINTS
+    since: Cursor = ""
 
 
 class ScalarsRequest(ScalarsQuery, frozen=True, kw_only=True):
@@ -46,7 +49,13 @@ class ScalarsRequests(Request, frozen=True, kw_only=True):
 
 
 class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
-    """The points of a series: the extremes of each pixel, out of `n` points in the range."""
+    """The points of a series: the extremes of each pixel, out of `n` points in the range.
+
+    `mean` is the mean of all points between each point and the one before, NaN where they are joined straight; it is
+    empty if no points are left out. Each of `parts` is a part of the line that is drawn by itself, the newest last: its
+    first point, the one after its last, its opacity, and the number of its pass. `restarts` are the places on x where
+    the run continued after a restart. A request with `cursor` as `since` gets only what came later, if `continued`.
+    """
 
     tag: str
     n: int
@@ -55,20 +64,25 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     y: list[float]
     wall: list[float]
     step: list[float]
+    mean: list[float]
+    parts: list[list[float]]
+    restarts: list[float]
+    cursor: str
+    continued: bool
 
 
 async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
     """Return a series of numbers, thinned so that each pixel column keeps its extremes."""
-    line = await call.read(_line, call.runs, call.key, query)
-    columns: dict[str, Any] = {"x": line.x, "y": line.y, "wall": line.wall, "step": line.step}
-    return ScalarPoints(tag=query.tag, n=line.n, thinned=line.thinned, **columns)
+    line, generation = await call.read(_line, call.runs, call.key, query)
+    columns: dict[str, Any] = {name: getattr(line, name) for name in COLUMNS}
+    return ScalarPoints(tag=query.tag, **columns, **_about(line, generation))
 
 
 async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
     """Return several series at once, as msgpack.
 
-    Each is a map `{run, tag, n, thinned, x, y, wall, step}`, whose columns are float64, little endian, or
-    `{run, tag, error: {type, message}}`.
+    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, cursor, continued}`, whose columns x
+    to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
     """
     packed = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
     return Raw(data=encoding.encode_msgpack(packed), media_type=MSGPACK)
@@ -77,14 +91,32 @@ async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) 
 def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
     named = {"run": request.run, "tag": request.tag}
     try:
-        line = _line(runs, request.run, request)
+        line, generation = _line(runs, request.run, request)
     except Exception as error:  # noqa: BLE001  one failure must not affect the others
         return {**named, "error": error_reply(error)[1]}
-    columns = {name: encoding.floats(getattr(line, name)) for name in ("x", "y", "wall", "step")}
-    return {**named, "n": line.n, "thinned": line.thinned, **columns}
+    return {
+        **named,
+        **{name: encoding.floats(getattr(line, name)) for name in COLUMNS},
+        **_about(line, generation),
+    }
 
 
-def _line(runs: Runs, key: str, query: ScalarsQuery) -> ScalarLine:
+def _about(line: ScalarLine, generation: int) -> dict[str, Any]:
+    """Return what a reply has beside the columns."""
+    parts = [[part.rows.start, part.rows.stop, part.alpha, part.number] for part in line.parts]
+    cursor = f"{generation}:{line.n_rows}"
+    return {
+        "n": line.n,
+        "thinned": line.thinned,
+        "parts": parts,
+        "restarts": line.restarts,
+        "cursor": cursor,
+        "continued": line.since > 0,
+    }
+
+
+def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int]:
+    """Return the points of a series, and the generation of its files."""
     low = -float("inf") if query.low is None else query.low
     high = float("inf") if query.high is None else query.high
     if low != low or high != high:  # noqa: PLR0124  NaN
@@ -94,9 +126,15 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> ScalarLine:
         type = series.type
         if type and not _may_be_numbers(type):
             raise Problem(400, "QueryError", f"Expected a series of numbers, got {type} under {query.tag!r}")
-        overview = runs.overviews.get(source.key, series, files.generation)
+        generation = files.generation
+        overview = runs.overviews.get(source.key, series, generation)
         origin = files.recording.info.started or overview.first_wall
-        return overview.line(series, x=query.x, low=low, high=high, points=query.points, origin=origin)
+        known, _, row = query.since.partition(":")
+        since = int(row) if known == str(generation) and row.isdecimal() else 0
+        line = overview.line(
+            series, x=query.x, low=low, high=high, points=query.points, origin=origin, since=since
+        )  # fmt: skip
+        return line, generation
 
 
 def _may_be_numbers(type: str) -> bool:

@@ -6,7 +6,6 @@
 from __future__ import annotations
 
 import contextlib
-import os
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -14,6 +13,7 @@ import msgspec
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
+from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunEntry
@@ -22,7 +22,7 @@ from .hyperparameters import read_settings
 from .open_files import unreadable
 from .series_index import series_infos
 
-Origin = Literal["sightglass", "mindspore", "tensorboard"]
+Origin = Literal["sightglass", "mindspore", "tensorboard", "wandb"]
 
 MAX_SHOWN: Final = 3  # more would not fit a line of the list
 
@@ -83,6 +83,7 @@ def read_inside(details: Details, recording: Recording) -> Details:
         last_step = max((step for step in steps if step is not None), default=None)
         faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_SHOWN]
         faults += [str(damage) for damage in recording.damages[:1]]
+        faults += filter(None, [recording.overlap])
         n_torn = recording.torn
         started = min((part.started for part in recording.parts), default=0.0)
     torn = f"The last {n_torn:,} bytes are not a whole record: writing was interrupted" if n_torn else ""
@@ -121,6 +122,6 @@ def _origin(path: Path) -> Origin | None:
 
 def _names(path: Path) -> list[str]:
     try:
-        return sorted(os.listdir(path))
+        return names_in(path)
     except OSError:
         return []

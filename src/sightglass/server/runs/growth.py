@@ -15,6 +15,7 @@ from typing import Final
 
 from sightglass.protocol import discovery
 from sightglass.storage import run_file
+from sightglass.storage.file_system import names_in
 
 from .run_table import Runs
 from .served_run import ServedRun
@@ -93,7 +94,7 @@ class WatchedDirectory:
 def _latest_files(path: Path) -> list[str]:
     """Return the record files of a directory that changed last."""
     try:
-        files = [os.path.join(path, name) for name in os.listdir(path) if run_file.is_record_file(name)]
+        files = [os.path.join(path, name) for name in names_in(path) if run_file.is_record_file(name)]
     except OSError:
         return []
     return heapq.nlargest(MAX_LATEST, files, key=lambda file: (_stamp(file) or (0, 0, 0))[0])

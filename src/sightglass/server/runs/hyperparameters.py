@@ -1,4 +1,4 @@
-"""The configuration in the files of other programs: TensorBoard's hparams, MindSpore's lineage.
+"""The configuration in the files of other programs: TensorBoard's hparams, MindSpore's lineage, W&B's config.
 
 Sources: tensorboard/plugins/hparams/plugin_data.proto and api.proto (`HParamsPluginData`, `SessionStartInfo`, whose
 values are `google.protobuf.Value`); MindSpore's lineage.proto (`TrainLineage`, `UserDefinedInfo`), in files beside the
@@ -8,12 +8,13 @@ record files. Both stand at the start of a file. A message that cannot be read i
 from __future__ import annotations
 
 import contextlib
-import os
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import WireError
+from sightglass.storage import run_file
+from sightglass.storage.file_system import names_in
 from sightglass.storage.format import framing
 from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.format.protobuf import signed, walk
@@ -36,10 +37,12 @@ ALGORITHM: Final = {1: "network"}
 
 def read_settings(directory: Path, dialect: Dialect) -> dict[str, Any]:
     """Return the configuration in the files of a directory; empty for Sightglass's own, whose run files hold it."""
+    if dialect == "wandb":
+        return run_file.together(run_file.read_all(directory)).config
     lineage = dialect == "mindspore"
     found: dict[str, Any] = {}
     with contextlib.suppress(OSError):
-        names = sorted(os.listdir(directory)) if dialect != "sightglass" else []
+        names = names_in(directory) if dialect != "sightglass" else []
         chosen = [name for name in names if (name.endswith(LINEAGE) if lineage else is_record_file(name))]
         for name in chosen[:MAX_FILES]:
             for payload in _payloads(directory / name):

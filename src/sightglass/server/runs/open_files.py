@@ -2,12 +2,18 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import time
+from collections.abc import Iterable
 from pathlib import Path
+from typing import Final
 
 from sightglass.client.recorded.run import RecordedRun
+from sightglass.storage.file_system import names_in
 from sightglass.storage.read.recording import Recording
+
+LEADS_OUT: Final = "A link that leads out of the folder is not followed"
 
 
 class OpenFiles:
@@ -69,13 +75,32 @@ def place_of(path: Path) -> tuple[int, int] | None:
     return status.st_dev, status.st_ino
 
 
+def links_out(path: Path, roots: Iterable[Path]) -> str:
+    """Return what is wrong with a directory of which a link leads out of it and out of some folders, or an empty text.
+
+    Others may be able to write to a folder of runs: with a link they would be shown what only this user can read.
+
+    Args:
+        path: The directory, a real path.
+        roots: The folders, real paths.
+    """
+    inside = (path, *roots)
+    links = [path]
+    with contextlib.suppress(OSError), os.scandir(path) as entries:
+        links += [Path(entry.path) for entry in entries if entry.is_symlink()]
+    targets = ((link.name, Path(os.path.realpath(link))) for link in links)
+    out = [name for name, target in targets if not any(target.is_relative_to(folder) for folder in inside)]
+    return f"Links out of the folder of runs are not followed: {', '.join(sorted(out))}" if out else ""
+
+
 def unreadable(path: Path) -> list[str]:
     """Return the directory or the files in it that cannot be read, each with the reason."""
     try:
         names = sorted(os.listdir(path))
     except OSError as error:
         return [f"{path.name}: {error.strerror}"]
-    return [f"{name}: {why}" for name in names if (why := _unreadable(path / name))]
+    known = set(names_in(path))
+    return [f"{name}: {why}" for name in names if (why := _unreadable(path / name) if name in known else LEADS_OUT)]
 
 
 def _unreadable(path: Path) -> str:

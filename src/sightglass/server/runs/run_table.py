@@ -34,7 +34,7 @@ from sightglass.server.http_errors import log_error, without_folders
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry, runs_in
 
-from .scalar_lines import Overviews
+from .overviews import Overviews
 from .served_run import RunSummary, ServedRun
 
 FILE_THREADS: Final = 4  # reading is mostly Python and NumPy; more threads would wait for the interpreter
@@ -42,6 +42,8 @@ LOOK_THREADS: Final = 1  # of its own: reading a large file must not hold up the
 LIVE_THREADS: Final = 16  # each waits for a run; one that hangs takes one of them
 DESCRIBE_THREADS: Final = 4  # of their own: runs that do not answer must not hold up requests
 MAX_OPEN: Final = 64  # runs; a run has a few files, a process usually 1,024 descriptors
+UNUSED_S: Final = 300.0  # a reader who comes back later waits some milliseconds; the last blocks read can be large
+MAX_DESCRIBED: Final = 16  # of the runs that ended: a description of a wide run takes megabytes
 FRESH_S: Final = 1.0  # a new run appears within a second
 FRESH_REST: Final = 3
 """After a search, this many times as long passes until the next one."""
@@ -160,7 +162,7 @@ class Runs:
         lives = self._owners(living)
         for key in [*present, *lives]:
             if key not in self._served:
-                self._served[key] = ServedRun(key, on_open=self._opened)
+                self._served[key] = ServedRun(key, roots=self.directories, on_open=self._opened)
         now_s = time.monotonic()
         for key, source in list(self._served.items()):
             source.entry = lives.get(key)
@@ -177,6 +179,9 @@ class Runs:
                 if not source.holders:  # they still learn how the run ended
                     source.disconnect(now=True)
                 source.close_files()
+        ended = [source for source in self._served.values() if source.entry is None and source.description is not None]
+        for source in ended[: max(0, len(ended) - MAX_DESCRIBED)]:
+            source.description = None  # its files have more, while they can be read
 
     def _owners(self, living: dict[str, discovery.LiveRun]) -> dict[str, discovery.LiveRun]:
         """Return the live runs by key: the key of the directory they write to, or else their id."""
@@ -226,10 +231,12 @@ class Runs:
         for _, source in used[: max(0, len(used) - MAX_OPEN)]:
             source.close_files()
 
-    def disconnect_idle(self) -> None:
-        """Disconnect from the live runs that are not used."""
+    def release_unused(self) -> None:
+        """Disconnect from the live runs that are not used, and close files that were not used for `UNUSED_S`."""
+        unused_since_s = time.monotonic() - UNUSED_S
         for source in list(self._served.values()):
             source.disconnect()
+            source.close_files(unused_since_s=unused_since_s)
 
     def close(self) -> None:
         """Disconnect from all runs and close all files."""

@@ -10,35 +10,46 @@ Theory of operation
     If each pixel of a chart covers several runs of rows, the overview answers. If the user zooms in further, the chunks
     in view are read again. When a series grows, only the new rows are read; the last ones wait in a tail until there
     are enough of them to thin.
+
+    Points are in the order of recording, in parts: where the run continued after a restart, where steps go back, and
+    on the axis of wall times where the clock was set back (`views.passes`). All rows are looked at as they are read, so
+    parts begin at the same rows however much is thinned, and when chunks are read again. Seconds since the start go on
+    where a clock was set back.
+
+    Rows also have areas (`core.buffer`), so that charts smooth the line of all rows, and not that of the extremes.
 """
 
 from __future__ import annotations
 
-import threading
-from collections import OrderedDict
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.buffer import line_means, merged_areas
+from sightglass.core.columns import Columns
 from sightglass.core.values import is_real
 from sightglass.server.http_errors import Problem
-from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Series
+from sightglass.views.passes import MAX_PARTS, Part, Setbacks, ordered, parts_of, starts_of
 from sightglass.views.thinning import thin_indices
 
 X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
 
 CHUNK_ROWS: Final = 2**16  # 1.5 MiB in memory, read in some ten milliseconds
-MAX_ROWS: Final = 2**14  # of an overview: 384 KiB, and 4 runs for each pixel of a chart, so that it can be zoomed a bit
-MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of the 170 longest series on a page
+MAX_ROWS: Final = 2**14  # of an overview: 640 KiB, and 4 runs for each pixel of a chart, so that it can be zoomed a bit
 RUN_ROWS: Final = 16  # of the first runs: thinned to an eighth, so that the overview has room to grow
 TAIL_ROWS: Final = 2**12  # thinned at once: single rows cannot be
 MAX_POINTS: Final = 100_000  # more than any screen has columns, for programs that want the data
+STEP, WALL, VALUE, NUMBER, AREA = range(5)  # the rows of an overview
+N_COLUMNS: Final = 5
 MAX_READ_CHUNKS: Final = 32  # read again for one reply; over more chunks the overview is fine enough
+NO_SETBACKS: Final[Mapping[int, Setbacks]] = {}  # of rows that were read before
+HISTORY: Final = 10  # earlier passes behind a line, as in other views
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -52,6 +63,12 @@ class ScalarLine:
         y: Shape (n_points,); NaN where a value is not a number.
         wall: Shape (n_points,), in seconds since the Unix epoch.
         step: Shape (n_points,).
+        mean: Shape (n_points,): the mean of the line of all points between each point and the one before, for
+            smoothing; NaN where they are joined straight. Empty if no points are left out.
+        parts: The parts that are drawn, the newest last; x increases in each.
+        restarts: Where on the chosen axis the run continued after a restart.
+        n_rows: The row after the last of the series.
+        since: The row from which on these are all rows in the range.
     """
 
     n: int
@@ -60,6 +77,11 @@ class ScalarLine:
     y: Floats
     wall: Floats
     step: Floats
+    mean: Floats
+    parts: list[Part]
+    restarts: list[float]
+    n_rows: int
+    since: int
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -68,7 +90,7 @@ class _Chunk:
 
     start: int
     stop: int
-    kept: Floats  # Shape (3, n_kept): step, wall time, value.
+    kept: Floats  # Shape (5, n_kept): step, wall time, value, number, area; see `VALUE`, `NUMBER`, `AREA`.
     low: tuple[float, float]
     high: tuple[float, float]
 
@@ -86,11 +108,15 @@ class Overview:
         self._chunks: list[_Chunk] = []
         self._tail: _Chunk | None = None
         self.run_rows = 1
+        self._back = {STEP: Setbacks(), WALL: Setbacks()}
+        self._restarts: tuple[int, ...] = ()
+        self._restarted = np.empty((N_COLUMNS, 0))  # the rows at the restarts
 
     @property
     def n_bytes(self) -> int:
         """The memory that it takes."""
-        return sum(chunk.kept.nbytes + 200 for chunk in self._all())
+        n_setbacks = sum(len(back.rows) for back in self._back.values())
+        return sum(chunk.kept.nbytes + 200 for chunk in self._all()) + 100 * n_setbacks
 
     @property
     def n_rows(self) -> int:
@@ -114,12 +140,15 @@ class Overview:
             self.run_rows = min(CHUNK_ROWS, max(RUN_ROWS, 1 << ((2 * n - 1) // MAX_ROWS).bit_length()))
         while start < n:
             stop = min(n, start - start % CHUNK_ROWS + CHUNK_ROWS)
-            chunk = _read(series, start, stop, self.run_rows)
+            chunk = _read(series, start, stop, self.run_rows, self._back)
             self._tail = chunk if self._tail is None else _joined(self._tail, chunk)
             if stop - self._tail.start >= max(TAIL_ROWS, self.run_rows) or stop % CHUNK_ROWS == 0:
                 self._take(_thinned(self._tail, self.run_rows))
                 self._tail = None
             start = stop
+        if self._restarts != series.restarts:
+            self._restarts = series.restarts
+            self._restarted = np.concatenate([_read(series, row, row + 1).kept for row in self._restarts], axis=1)
 
     def _take(self, chunk: _Chunk) -> None:
         """Add rows, and thin all if there are too many."""
@@ -134,7 +163,9 @@ class Overview:
     def _all(self) -> list[_Chunk]:
         return self._chunks if self._tail is None else [*self._chunks, self._tail]
 
-    def line(self, series: Series, *, x: X, low: float, high: float, points: int, origin: float) -> ScalarLine:
+    def line(
+        self, series: Series, *, x: X, low: float, high: float, points: int, origin: float, since: int = 0
+    ) -> ScalarLine:
         """Return the points in a range, thinned.
 
         Args:
@@ -144,80 +175,112 @@ class Overview:
             high: The end of the range, inclusive.
             points: The number of runs of points, each of which keeps its extremes.
             origin: The wall time that `relative` counts from.
+            since: The row from which on the points are wanted: a line that has all before grows by them. All points
+                are returned where that does not do, as where a part began since.
         """
-        axis = 0 if x == "step" else 1
+        starts = self._starts(x)
+        if starts is None or len(starts) > MAX_PARTS or not max(starts) < since <= self._n_rows:
+            since = 0
         shift = origin if x == "relative" else 0.0
-        bounds = (low + shift, high + shift)
-        chunks = [chunk for chunk in self._all() if chunk.low[axis] <= bounds[1] and chunk.high[axis] >= bounds[0]]
-        n, parts = 0, []
-        coarse = [chunk for chunk in chunks if chunk.kept.shape[1] < chunk.stop - chunk.start]
+        joined, n = self._rows(series, x, (low + shift, high + shift), points, max(0, since - 1))
+        shown = _thin(joined, points) if joined.shape[1] > 2 * points else joined
+        thinned = shown.shape[1] < n
+        means = line_means(shown[NUMBER], shown[VALUE], shown[AREA]) if thinned else np.empty(0)
+        if shown.shape[1] and shown[NUMBER, 0] < since:  # the point before, for the first mean
+            shown, means, n = shown[:, 1:], means[1:], n - 1
+        places = self._places(shown, x) - shift
+        if not (known := np.isfinite(places)).all():  # rows without this step
+            places, shown, means = places[known], shown[:, known], np.full_like(means, np.nan)[: known.sum()]
+        parts = None if starts is None else self._parts(places, shown[NUMBER], starts, x, shift)
+        if parts is None:  # records that came out of order
+            columns = ordered(np.concatenate([places[None], shown]))
+            places, shown, means, since = columns[0], columns[1:], np.full_like(means, np.nan), 0
+            parts = [Part(rows=slice(0, len(places)))]
+        restarts = self._places(self._restarted, x) - shift
+        return ScalarLine(
+            n=n, thinned=thinned, x=places, y=shown[VALUE], wall=shown[WALL], step=shown[STEP], mean=means,
+            parts=parts, restarts=restarts.tolist(), n_rows=self._n_rows, since=since,
+        )  # fmt: skip
+
+    def _rows(self, series: Series, x: X, bounds: tuple[float, float], points: int, since: int) -> tuple[Floats, int]:
+        """Return the rows in a range, as fine as runs of points need them, and how many there are if not thinned."""
+        spans = [(chunk, self._span(chunk, x)) for chunk in self._all() if chunk.stop > since]
+        chunks = [(chunk, span) for chunk, span in spans if span[0] <= bounds[1] and span[1] >= bounds[0]]
+        n, parts = 0, [np.empty((N_COLUMNS, 0))]
+        coarse = [(chunk, span) for chunk, span in chunks if chunk.kept.shape[1] < chunk.stop - chunk.start]
         # The overview is fine enough if each run of the reply covers several runs of the overview.
-        seen = sum(_share(chunk, axis, bounds) for chunk in coarse)
+        seen = sum(_share(chunk, span, bounds) for chunk, span in coarse)
         again = bool(coarse) and (seen < 2 * points * self.run_rows and len(coarse) <= MAX_READ_CHUNKS)
-        for chunk in chunks:
-            whole = chunk.low[axis] >= bounds[0] and chunk.high[axis] <= bounds[1]
+        for chunk, span in chunks:
+            whole = span[0] >= bounds[0] and span[1] <= bounds[1] and chunk.start >= since
             rows = chunk.kept
-            if chunk in coarse and again:
+            if again and rows.shape[1] < chunk.stop - chunk.start:
                 rows = _read(series, chunk.start, chunk.stop).kept
             counted = chunk.stop - chunk.start
             if not whole:
-                inside = (rows[axis] >= bounds[0]) & (rows[axis] <= bounds[1])
+                places = self._places(rows, x)
+                inside = np.flatnonzero((places >= bounds[0]) & (places <= bounds[1]) & (rows[NUMBER] >= since))
                 scale = (chunk.stop - chunk.start) / max(1, rows.shape[1])
                 rows = rows[:, inside]
+                rows[AREA, np.diff(inside, prepend=-2) > 1] = np.nan  # the row before is not in the range
                 counted = round(rows.shape[1] * scale)
             n += counted
             parts.append(rows)
-        joined = np.concatenate(parts, axis=1) if parts else np.empty((3, 0))
-        shown = joined[:, thin_indices(joined[2], points)] if joined.shape[1] > 2 * points else joined
-        xs = shown[axis] - shift
-        return ScalarLine(n=n, thinned=shown.shape[1] < n, x=xs, y=shown[2], wall=shown[1], step=shown[0])
+        return np.concatenate(parts, axis=1), n
+
+    @property
+    def _n_rows(self) -> int:
+        return max((chunk.stop for chunk in self._all()), default=0)
+
+    def _places(self, rows: Floats, x: X) -> Floats:
+        """Return where rows are on an axis; `relative` is a wall time that goes on where the clock was set back."""
+        if x == "relative":
+            return self._back[WALL].going_on(rows[WALL], rows[NUMBER])
+        places: Floats = rows[STEP if x == "step" else WALL]
+        return places
+
+    def _span(self, chunk: _Chunk, x: X) -> tuple[float, float]:
+        """Return the range of a chunk on an axis."""
+        if x == "relative" and self._back[WALL].rows:
+            places = self._places(chunk.kept, x)  # the first and the last row are kept
+            return float(np.fmin.reduce(places, initial=np.inf)), float(np.fmax.reduce(places, initial=-np.inf))
+        axis = STEP if x == "step" else WALL
+        return chunk.low[axis], chunk.high[axis]
+
+    def _starts(self, x: X) -> dict[int, float] | None:
+        """Return the rows at which passes begin, and where they are on the axis; `None` without an order."""
+        back = self._back[STEP if x == "step" else WALL]
+        rows = [] if x == "relative" else back.rows
+        starts = starts_of(self._n_rows, back=rows, restarts=self._restarted[NUMBER].astype(int).tolist())
+        if starts is None or not back.in_order:
+            return None
+        first = [self._places(chunk.kept[:, :1], x)[0] for chunk in self._all() if chunk.kept.shape[1]]
+        known = {0: first[0] if first else 0.0, **dict(zip(rows, back.values, strict=False))}
+        known |= dict(zip(self._restarted[NUMBER].astype(int).tolist(), self._places(self._restarted, x), strict=True))
+        return {row: float(known[row]) for row in starts}
+
+    def _parts(
+        self, places: Floats, numbers: Floats, starts: dict[int, float], x: X, shift: float
+    ) -> list[Part] | None:
+        """Return the parts of a line; `None` if there are too many."""
+        first = np.searchsorted(numbers, list(starts)).tolist()
+        passes = [slice(a, b) for a, b in zip(first, [*first[1:], len(places)], strict=True)]
+        return parts_of(places, passes, history=HISTORY, firsts=[at - shift for at in starts.values()])
 
 
-class Overviews:
-    """A cache of overviews; the least recently used are dropped first."""
-
-    def __init__(self) -> None:
-        self._overviews: OrderedDict[tuple[str, Key], tuple[Overview, int]] = OrderedDict()
-        self._n_bytes = 0
-        self._lock = threading.Lock()
-
-    def get(self, run: str, series: Series, generation: int) -> Overview:
-        """Return the current overview of a series. The caller holds the lock of its recording.
-
-        Args:
-            run: The key of the run.
-            series: The series.
-            generation: The generation of the recording, as in `OpenFiles`.
-
-        Raises:
-            Problem: The values are not numbers.
-        """
-        place = (run, series.key)
-        with self._lock:
-            overview, n_bytes = self._overviews.pop(place, (None, 0))
-            self._n_bytes -= n_bytes
-        if overview is None or overview.generation != generation:
-            overview = Overview(generation)
-        overview.extend(series)
-        with self._lock:
-            self._overviews[place] = (overview, overview.n_bytes)
-            self._n_bytes += overview.n_bytes
-            while self._n_bytes > MAX_BYTES and len(self._overviews) > 1:
-                self._n_bytes -= self._overviews.popitem(last=False)[1][1]
-        return overview
-
-
-def _share(chunk: _Chunk, axis: int, bounds: tuple[float, float]) -> float:
+def _share(chunk: _Chunk, span: tuple[float, float], bounds: tuple[float, float]) -> float:
     """Estimate how many rows of a chunk lie in a range."""
-    width = chunk.high[axis] - chunk.low[axis]
+    width = span[1] - span[0]
     if width <= 0 or not np.isfinite(width):
         return chunk.stop - chunk.start
-    inside = min(chunk.high[axis], bounds[1]) - max(chunk.low[axis], bounds[0])
+    inside = min(span[1], bounds[1]) - max(span[0], bounds[0])
     return (chunk.stop - chunk.start) * min(1.0, max(0.0, inside / width))
 
 
-def _read(series: Series, start: int, stop: int, run_rows: int = 1) -> _Chunk:
-    """Read rows as float64, without damaged ones.
+def _read(
+    series: Series, start: int, stop: int, run_rows: int = 1, setbacks: Mapping[int, Setbacks] = NO_SETBACKS
+) -> _Chunk:
+    """Read rows as float64, without damaged ones, and note where steps and wall times go back.
 
     Blocks are read one after the other, and of a block that has several runs only what an overview keeps of them: the
     columns stay in the processor's cache, and no memory is allocated for all of them.
@@ -225,28 +288,53 @@ def _read(series: Series, start: int, stop: int, run_rows: int = 1) -> _Chunk:
     Raises:
         Problem: None of the values is a number.
     """
-    parts, lows, highs = [np.empty((3, 0))], [(np.inf, np.inf)], [(-np.inf, -np.inf)]
+    parts, lows, highs = [np.empty((N_COLUMNS, 0))], [(np.inf, np.inf)], [(-np.inf, -np.inf)]
     n_numbers, last = 0, None
-    for columns in series.blocks(start, stop):
+    for row, columns in _blocks(series, start, stop):
         steps, walls = columns.steps, columns.wall_times
         values, n_found = _numbers(columns.values)
         n_numbers, last = n_numbers + n_found, columns.values
         lows.append((np.fmin.reduce(steps), np.fmin.reduce(walls)))
         highs.append((np.fmax.reduce(steps), np.fmax.reduce(walls)))
-        chosen = thin_indices(values, -(-len(values) // run_rows)) if len(values) > run_rows > 1 else slice(None)
-        parts.append(np.array([steps[chosen], walls[chosen], values[chosen]], np.float64))
+        for axis, found in setbacks.items():
+            found.extend(walls if axis == WALL else steps, row)
+        n = len(values)
+        places = np.arange(row, row + n)
+        chosen, areas = np.arange(n), np.full(n, np.nan)
+        if n > run_rows > 1:
+            chosen = thin_indices(values, -(-n // run_rows))
+            areas = merged_areas(places, values, None, chosen)
+            areas[0] = np.nan  # straight to the last row of the block before, which was kept
+        parts.append(np.array([steps[chosen], walls[chosen], values[chosen], places[chosen], areas], np.float64))
     if last is not None and not n_numbers:
         raise _no_numbers(series.tag, last)
     low, high = np.fmin.reduce(lows).tolist(), np.fmax.reduce(highs).tolist()
     return _Chunk(start, stop, np.concatenate(parts, axis=1), (low[0], low[1]), (high[0], high[1]))
 
 
+def _blocks(series: Series, start: int, stop: int) -> Iterator[tuple[int, Columns]]:
+    """Yield blocks with the number of their first row; a damaged block does not move rows across a restart."""
+    for begin, end in pairwise([start, *(row for row in series.restarts if start < row < stop), stop]):
+        row = begin
+        for columns in series.blocks(begin, end):
+            yield row, columns
+            row += len(columns)
+
+
 def _thinned(chunk: _Chunk, run_rows: int) -> _Chunk:
     """Return a chunk with the extremes of each run of `run_rows` rows."""
     kept = chunk.kept
     if run_rows > 1 and kept.shape[1]:
-        kept = np.ascontiguousarray(kept[:, thin_indices(kept[2], -(-(chunk.stop - chunk.start) // run_rows))])
+        kept = _thin(kept, -(-(chunk.stop - chunk.start) // run_rows))
     return _Chunk(chunk.start, chunk.stop, kept, chunk.low, chunk.high)
+
+
+def _thin(rows: Floats, n_runs: int) -> Floats:
+    """Return the rows that have the extremes of some runs; the first keeps its area, the others gain those between."""
+    chosen = thin_indices(rows[VALUE], n_runs)
+    kept = np.ascontiguousarray(rows[:, chosen])
+    kept[AREA, 1:] = merged_areas(rows[NUMBER], rows[VALUE], rows[AREA], chosen)[1:]
+    return kept
 
 
 def _joined(one: _Chunk, other: _Chunk) -> _Chunk:

@@ -8,10 +8,11 @@ from __future__ import annotations
 
 import contextlib
 import hashlib
+import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -21,7 +22,7 @@ import msgspec
 from sightglass.client.describe import Description
 from sightglass.client.discover import connect
 from sightglass.client.run import RemoteRun
-from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
+from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, StorageError
 from sightglass.core.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
@@ -29,12 +30,12 @@ from sightglass.storage import run_file
 from sightglass.storage.run_file import WRITING_S, RunEntry
 
 from .details import Details, Origin, read_inside, read_outside
-from .open_files import OpenFiles
+from .open_files import OpenFiles, links_out
 
 State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"]
 
 CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
-PACE_S: Final = 0.02  # 50 messages a second look continuous; more only cost
+PACE_S: Final = 0.01  # less than a frame of a screen; more messages would be drawn together
 IDLE_S: Final = 15.0  # longer than the page takes between two requests
 MAX_DETAILS_BYTES: Final = 2**30
 """The largest run that is opened only to learn its last step."""
@@ -101,11 +102,19 @@ class ServedRun:
         silent: Whether it did not answer the last request.
         gone_s: When its directory was found to be gone, on the monotonic clock.
         holders: The number of streams that use the connection.
+        pace_s: How long the live run may hold records back, to send them together.
     """
 
-    def __init__(self, key: str, *, on_open: Callable[[], None] = lambda: None) -> None:
-        """Start with only a key; `on_open` is called after files were opened."""
+    def __init__(self, key: str, *, roots: Sequence[Path] = (), on_open: Callable[[], None] = lambda: None) -> None:
+        """Start with only a key.
+
+        Args:
+            key: The key.
+            roots: The folders that links in its directory may lead to.
+            on_open: Called after files were opened.
+        """
         self.key = key
+        self._roots = roots
         self._on_open = on_open
         self.recorded: RunEntry | None = None
         self.recorded_s = 0.0
@@ -115,8 +124,10 @@ class ServedRun:
         self.silent = False
         self.gone_s: float | None = None
         self.holders = 0
+        self.pace_s = PACE_S
         self._details = Details()
         self._next_details_s = 0.0
+        self._last_event: float | None = None
         self._lock = threading.Lock()
         self._files: OpenFiles | None = None
         self._connection_lock = threading.Lock()
@@ -186,10 +197,7 @@ class ServedRun:
 
     def _last_step(self, details: Details) -> float | None:
         """Return the last recorded step, or the number of the last event of a run that does not record."""
-        if details.last_step is not None or self.description is None:
-            return details.last_step
-        n_events = max((event.n_events for event in self.description.events.values()), default=0)
-        return float(n_events - 1) if n_events else None
+        return self._last_event if details.last_step is None else details.last_step
 
     def _problem(self, directory: str) -> str:
         if self.gone_s is None:
@@ -206,9 +214,12 @@ class ServedRun:
         Raises:
             RunLostError: Its directory is gone, or the run does not record.
             DamagedError: None of its files can be read.
+            StorageError: A link in its directory leads out of the folders.
         """
         with self._lock:
             path = self.path
+            if problem := self._links_out(path):
+                raise StorageError(problem)
             there = path is not None and self.gone_s is None
             if self._files is not None and path is not None and there and not self._files.are_at(path):
                 self._retire(self._files)
@@ -233,6 +244,13 @@ class ServedRun:
                 if files.retired and not files.n_borrowed:
                     files.close()
 
+    def _links_out(self, path: Path | None) -> str:
+        """Return what is wrong with the links in its directory, or an empty text."""
+        if path is None:
+            return ""
+        own = [Path(os.path.realpath(self.entry.directory))] if self.entry and self.entry.directory else []
+        return links_out(path, [*self._roots, *own])
+
     def note_gone(self, now_s: float) -> None:
         """Note that its directory is gone. Open files stay open, unless another directory took its place."""
         self.gone_s = now_s
@@ -253,12 +271,12 @@ class ServedRun:
         files = self._files
         return files.used_s if files is not None else None
 
-    def close_files(self) -> None:
-        """Close its files, unless they are in use."""
+    def close_files(self, *, unused_since_s: float = math.inf) -> None:
+        """Close its files, unless they are in use, or were after a time on the monotonic clock."""
         if not self._lock.acquire(blocking=False):
             return
         try:
-            if self._files is not None and not self._files.n_borrowed:
+            if self._files is not None and not self._files.n_borrowed and self._files.used_s <= unused_since_s:
                 self._retire(self._files)
         finally:
             self._lock.release()
@@ -282,7 +300,12 @@ class ServedRun:
         if recorded is None or self.gone_s is not None:
             return
         if details.version != recorded.version:
-            details = self._details = read_outside(recorded, details)
+            problem = self._links_out(recorded.path)
+            if problem:
+                details = Details(version=recorded.version, damages=problem, looked=True)
+            else:
+                details = read_outside(recorded, details)
+            self._details = details
         began_s = time.monotonic()
         if details.looked or began_s > deadline_s or began_s < self._next_details_s or self._lock.locked():
             return
@@ -337,10 +360,17 @@ class ServedRun:
                 self._remote.close()
                 self._remote = None
             try:
-                self._remote = connect(entry.id, timeout_s=CONNECT_S, pace_s=PACE_S)
+                self._remote = connect(entry.id, timeout_s=CONNECT_S, pace_s=self.pace_s)
             except RunNotFoundError:
                 raise RunLostError(f"Run {entry.name!r} has ended: read its recording instead") from None
+            self.set_pace(self.pace_s)  # it may have changed meanwhile
             return self._remote
+
+    def set_pace(self, pace_s: float) -> None:
+        """Let the live run hold records back for this long, without waiting for it."""
+        self.pace_s, remote = pace_s, self._remote
+        if remote is not None and remote.pace_s != pace_s:
+            remote.pace_s = pace_s
 
     def describe(self) -> Description:
         """Return the description of the live run. Errors as in `remote`."""
@@ -350,6 +380,8 @@ class ServedRun:
             self.silent = True
             raise
         known, self.description, self.silent = self.description, described, False
+        n_events = max((event.n_events for event in described.events.values()), default=0)
+        self._last_event = float(n_events - 1) if n_events else None
         if known is None or replace(described, wall_time=known.wall_time) != known:
             self.n_described += 1
         return described
