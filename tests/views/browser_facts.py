@@ -15,6 +15,7 @@ from urllib.parse import quote
 from playwright.sync_api import Browser, Page
 
 import sightglass as sg
+from sightglass.core.source import restarts_of
 
 NOTES = Path(__file__).with_name("drawn.js").read_text()
 MODULE = resources.files("sightglass.views") / "static" / "views.js"
@@ -38,8 +39,17 @@ NOTEBOOK = """<!doctype html><meta charset="utf-8"><body style="margin: 20px"><s
 </script>"""
 # The page's names of options.
 WORDS = {"smooth": "smooth={}", "over": "over={}", "log_y": "ylog", "frames": "frames", "history": "history={}"}
+# The pages about recorded runs, with what they show of the run that `record` makes.
+PAGES = {
+    "charts page": "/charts",
+    "tensors page": "/tensors?tensor=heatmap_0.value&heat=1&from={run}",
+    "histograms page": "/tensors?tensor=histogram_0.value&from={run}",
+    "media page": "/media?media=images_0.value",
+    "texts page": "/media?media=text_0.value",
+}
 FACTS = """([selector, names]) =>
   Object.fromEntries([...document.querySelectorAll(selector)].map((one, i) => [names[i], factsOf(one)]))"""
+WHEN = r"(\d{4}-\d\d-\d\d )?\d?\d:\d\d:\d\d"
 STILL_S = 0.6  # a page that has not changed for so long has drawn everything
 
 Views = Mapping[str, Callable[[], tuple[list[Any], dict[str, Any]]]]
@@ -102,16 +112,32 @@ def page_facts(browser: Browser, link: str, views: Views, theme: str, picture: P
             && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
             && !document.querySelector('.ask-body .chart-empty')"""
         page.wait_for_function(drawn, arg=len(views))
-        return _settled(page, ".ask-body", list(views), picture)
+        found = _settled(page, ".ask-body", list(views), picture)
+        for name, place in PAGES.items():
+            page.evaluate("place => { location.hash = place }", place.format(run=key))
+            page.wait_for_function("() => document.querySelector('#main canvas, #main img, #main [role=log]')")
+            shown = picture.with_name(picture.name.replace("all", name.replace(" ", "-")))
+            found |= _settled(page, "#main", [name], shown)
+        return found
 
 
 def record(folder: Path, views: Views) -> None:
-    """Record the streams of each view: one event for each stream."""
+    """Record the streams of each view: one event for each stream. Where one begins again, so does the run."""
     streams = {_event(name, i): source for name, make in views.items() for i, source in enumerate(make()[0])}
-    with sg.init("golden", dir=folder, budget=None, record=[f"{event}.value" for event in streams]) as run:
-        for event, source in streams.items():
-            for one in source.records:
-                run.observe(event, step=int(one.step), value=one.value)
+    starts = {event: [0, *restarts_of(source)] for event, source in streams.items()}
+    for process in range(max(map(len, starts.values()))):
+        with sg.init(
+            "golden",
+            budget=None,
+            files=sg.Files(into=folder / "golden"),
+            record=[f"{event}.value" for event in streams if process < len(starts[event])],
+        ) as run:
+            for event, source in streams.items():
+                begin, end = (
+                    [*starts[event], None, None][process : process + 2] if process < len(starts[event]) else (0, 0)
+                )
+                for one in source.records[begin:end]:
+                    run.observe(event, step=int(one.step), value=one.value)
 
 
 def _panel(key: str, name: str, sources: list[Any], options: dict[str, Any]) -> str:
@@ -148,7 +174,7 @@ def _settled(page: Page, selector: str, names: list[str], picture: Path) -> Fact
     """Return the facts of each element once they stay the same."""
     found: Facts = {}
     still_s = time.monotonic() + STILL_S
-    deadline_s = time.monotonic() + 30
+    deadline_s = time.monotonic() + 60
     while time.monotonic() < still_s:
         assert time.monotonic() < deadline_s, "the page goes on changing"
         page.wait_for_timeout(100)
@@ -156,4 +182,4 @@ def _settled(page: Page, selector: str, names: list[str], picture: Path) -> Fact
         if found != before:
             still_s = time.monotonic() + STILL_S
     page.screenshot(path=picture, full_page=True)
-    return {name: [re.sub(r"\d?\d:\d\d:\d\d", "hh:mm:ss", fact) for fact in found[name]] for name in names}
+    return {name: [re.sub(WHEN, "hh:mm:ss", fact) for fact in found[name]] for name in names}

@@ -61,7 +61,14 @@
     const points = path instanceof Path2D ? outlineOf(path) : outlineOf(this)
     if (points.length > 0) note(this, 'area', color(this.fillStyle), points)
   })
-  wrap(Ctx, 'fillRect', function (x, y, w, h) { note(this, 'area', color(this.fillStyle), [[x, y], [x + w, y + h]]) })
+  const forgetUnder = (ctx, w, h) => {
+    const { a, d } = ctx.getTransform()
+    if (w * a >= ctx.canvas.width - 1 && h * d >= ctx.canvas.height - 1) forget(ctx.canvas)
+  }
+  wrap(Ctx, 'fillRect', function (x, y, w, h) {
+    forgetUnder(this, w, h)
+    note(this, 'area', color(this.fillStyle), [[x, y], [x + w, y + h]])
+  })
   wrap(Ctx, 'strokeRect', function (x, y, w, h) { note(this, 'stroke', color(this.strokeStyle), [[x, y], [x + w, y + h]]) })
   wrap(Ctx, 'fillText', function (text) { if (text.trim()) note(this, 'text', `${color(this.fillStyle)} ${text}`, []) })
   wrap(Ctx, 'putImageData', function ({ data, width, height }) {
@@ -75,10 +82,7 @@
     for (const key of noted.get(image)?.keys() ?? []) of(this.canvas).set(key, noted.get(image).get(key))
     if (!noted.has(image)) note(this, 'image', `${image.naturalWidth ?? image.width} x ${image.naturalHeight ?? image.height}`, [])
   })
-  wrap(Ctx, 'clearRect', function (x, y, w, h) {
-    const { a, d } = this.getTransform()
-    if (w * a >= this.canvas.width - 1 && h * d >= this.canvas.height - 1) forget(this.canvas)
-  })
+  wrap(Ctx, 'clearRect', function (x, y, w, h) { forgetUnder(this, w, h) })
   for (const side of ['width', 'height']) {
     const { get, set } = Object.getOwnPropertyDescriptor(HTMLCanvasElement.prototype, side)
     Object.defineProperty(HTMLCanvasElement.prototype, side, { get, set(value) { forget(this); set.call(this, value) } })

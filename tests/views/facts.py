@@ -135,7 +135,9 @@ def _of_collection(collection: Any) -> Iterator[str]:
         yield f"cells {collection.cmap.name} {values.shape[0]} x {values.shape[1]}: {extent(values.filled(np.nan))}"
     elif paths := collection.get_paths():
         x, y = np.concatenate([path.vertices for path in paths]).T
-        yield f"{len(paths)} areas {to_hex(collection.get_facecolor()[0], keep_alpha=True)}: {extent(x, y)}"
+        kind = "areas" if len(collection.get_facecolor()) else "rules"
+        color = (*collection.get_facecolor(), *collection.get_edgecolor())[0]
+        yield f"{len(paths)} {kind} {to_hex(color, keep_alpha=True)}: {extent(x, y)}"
 
 
 def _of_patch(patch: Any) -> str:
@@ -170,6 +172,9 @@ def of_plotly(figure: Mapping[str, Any]) -> list[str]:
     for name, axis in layout.get("scene", {}).items():
         if name.endswith("axis"):
             facts.append(f"{name} {_of_axis(axis)}")
+    facts += [
+        f"rule {one['line']['color']} {one['line']['dash']} at {short(one['x0'])}" for one in layout.get("shapes", ())
+    ]
     facts += [f"text {one['font'].get('color')} {one['text']}" for one in layout.get("annotations", ())]
     facts += [f"image of {len(one['source'])} bytes at {short(one['x'])} {short(one['y'])}"
               for one in layout.get("images", ())]  # fmt: skip

@@ -11,13 +11,14 @@ import json
 import re
 import sys
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 from tests.sources import ListSource
 from tests.views import facts
 
-from sightglass.core.record import Record
+from sightglass.core.record import Record, Restart
 from sightglass.core.values import Figure, Histogram, Images
 from sightglass.storage.format.png import encode_png
 from sightglass.views.surfaces.terminal import TerminalView
@@ -42,10 +43,10 @@ class Recorded(ListSource):
         ]
 
 
-def histograms():
+def histograms(tag="batch.w", by=1.0):
     rng = np.random.default_rng(1)
-    shapes = [rng.normal(size=400) * (1 + i / 30) + i / 20 for i in range(60)]
-    return Recorded(*map(Histogram, shapes), tag="batch.w", every=5)
+    shapes = [rng.normal(size=400) * (1 + i / 30) + by * i / 20 for i in range(60)]
+    return Recorded(*map(Histogram, shapes), tag=tag, every=5)
 
 
 def pairs():
@@ -77,6 +78,23 @@ def digits():
     return Recorded(Images(pictures, tuple(f"disc {i}, loss {i / 7:.2f}" for i in range(6))), tag="batch.worst")
 
 
+def restarted():
+    """Return a stream whose run began again from a checkpoint, and that connects again now."""
+    source = Recorded(*LOSS[:120], *(LOSS[80:] + 0.1))
+    for row, record in enumerate(source.records):
+        source.records[row] = replace(record, step=float(row if row < 120 else row - 40))
+    source.restarts, source.ended = (Restart(index=120, run_id="again"),), False
+    source.note = "The run 'mnist' does not answer; connecting again"
+    return source
+
+
+def epochs():
+    """Return a stream whose steps begin again in each epoch, the last of which is under way."""
+    source = Recorded(*LOSS)
+    source.records = [replace(record, step=record.step % 70) for record in source.records]
+    return source
+
+
 VIEWS = {
     "line": lambda: ([Recorded(*LOSS), Recorded(*LOSS[::20], tag="batch.loss.mean(every=20)", every=20)], {}),
     "many": lambda: (
@@ -86,6 +104,8 @@ VIEWS = {
     "smoothed": lambda: ([Recorded(*LOSS)], {"smooth": 0.98}),
     "second axis": lambda: ([Recorded(*LOSS), (one := Recorded(*(90 - 80 * LOSS), tag="accuracy"))], {"second": [one]}),
     "log": lambda: ([Recorded(*np.abs(LOSS))], {"log_y": True}),
+    "restart": lambda: ([restarted()], {}),
+    "epochs": lambda: ([epochs()], {}),
     "odd values": lambda: ([holes()], {}),
     "band": lambda: ([histograms()], {"view": "line"}),
     "xy": lambda: ([pairs()], {}),
@@ -97,7 +117,7 @@ VIEWS = {
     "frames": lambda: ([numbers()], {"view": "line", "frames": True, "history": 3}),
     "histogram": lambda: ([histograms()], {"over": "latest"}),
     "two histograms": lambda: ([histograms(), Recorded(Histogram(LOSS), tag="batch.b")], {"over": "latest"}),
-    "two ridges": lambda: ([histograms(), Recorded(Histogram(LOSS), tag="batch.b")], {"over": "ridge"}),
+    "two ridges": lambda: ([histograms(), histograms(tag="batch.b", by=-0.5)], {"over": "ridge"}),
     "ridge": lambda: ([histograms()], {"over": "ridge"}),
     "heat": lambda: ([histograms()], {"over": "heat"}),
     "heatmap": lambda: ([matrix("confusion")], {}),
@@ -166,6 +186,11 @@ def picture(surface: str, name: str, theme: str, suffix: str = ".png") -> Path:
     """Return the file of a picture to look at."""
     SHOWN.mkdir(parents=True, exist_ok=True)
     return SHOWN / f"{surface}-{name}-{theme}{suffix}".replace(" ", "-")
+
+
+def names(surface: str) -> set[str]:
+    """Return the names of a surface's stored pictures."""
+    return set(json.loads((FOLDER / f"{surface}.json").read_text()))
 
 
 def stored(surface: str, name: str, theme: str) -> list[str]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -79,24 +78,6 @@ def test_two_y_axes_are_named_by_their_lines():
 def test_a_sentence_says_how_much_is_shown(case):
     given = {name: value for name, value in case.items() if name != "text"}
     assert str(Shown(**given)) == case["text"]
-
-
-@pytest.mark.parametrize(
-    ("steps", "said"),
-    [
-        ([4_120, 4_121, 4_122], "all 3 from step 4,120"),
-        ([0, 1, 2], "all 3"),
-        ([1, 2, 3], "all 3"),  # epochs
-        ([99, 199, 299], "all 3"),  # windows of 100
-        ([500.5, 501, 501.5], "all 3 from step 500.5"),
-        ([7], "all 1"),
-        ([30, 20, 10], "all 3"),
-    ],
-)
-def test_a_stream_that_begins_late_says_so(steps, said):
-    source = Stub(*map(float, steps))
-    source.records = [replace(one, step=float(step)) for one, step in zip(source.records, steps, strict=True)]
-    assert f" · {said} · " in taken(source).subtitle
 
 
 def test_the_subtitle_says_that_all_is_shown():

@@ -85,6 +85,30 @@ def test_other_x_do_not_go_back():
         assert len(scene.restarts) == 1
 
 
+class ClockSetBack(ListSource):
+    """A stream at one record a second, whose clock was set back by 20 s after the first 50."""
+
+    tag, run = "loss", "mnist"
+
+    def __init__(self, n=80):
+        times = [at - 20 * (at >= 50) for at in range(n)]
+        self.records = [
+            Record(tag=self.tag, index=i, step=float(i), wall_time=1e9 + at, value=float(i), run=self.run)
+            for i, at in enumerate(times)
+        ]
+
+
+@pytest.mark.parametrize("smooth", [0.0, 0.9])
+def test_time_goes_on_where_a_clock_was_set_back(smooth):
+    (line,) = scene_of(ClockSetBack(), x="relative", smooth=smooth).series
+    assert line.x.tolist() == [*range(50), *range(49, 79)]
+    earlier, whole, newest = scene_of(ClockSetBack(), x="wall", smooth=smooth).series
+    assert [(len(one.x), one.alpha) for one in (earlier, whole, newest)] == [(21, 0.31), (30, 1), (30, 1)]
+    assert all((np.diff(one.x) > 0).all() for one in (earlier, whole, newest))
+    (line,) = scene_of(ClockSetBack(), smooth=smooth).series
+    assert line.x.tolist() == [*range(80)]
+
+
 def test_each_pass_is_smoothed_by_itself():
     whole = scene_of(Restarted(range(40)), smooth=0.95, x_limits=(0, 40)).series[0]
     earlier = scene_of(Restarted(range(40), range(40)), smooth=0.95, x_limits=(0, 40)).series[0]
@@ -175,8 +199,9 @@ def test_plotly_and_matplotlib_draw_a_rule():
     from sightglass.views.surfaces.plotly import PlotlyView
 
     source = Restarted(range(50), range(50, 80))
-    [rule] = PlotlyView([source]).figure.layout.shapes
-    assert (rule.x0, rule.label.text) == (50, "restarted")
+    layout = PlotlyView([source]).figure.layout
+    ([rule], [label]) = layout.shapes, layout.annotations
+    assert (rule.x0, label.x, label.text, label.bgcolor) == (50, 50, "restarted", layout.plot_bgcolor)
     assert not PlotlyView([Restarted(range(9))]).figure.layout.shapes
     view = MatplotlibView([source], window=False)
     view.update()

@@ -2,22 +2,28 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from .find_run import AT, JSON, RUN, NameOf, connect
+from .complete import ACTION, CONTROL, QUERY
+from .find_run import AT, HEADER, JSON, RUN, connect
 from .group import main
-from .output import parse_value, print_acknowledgement, print_json
+from .output import echo, jsonable, parse_value, print_acknowledgement, print_json, print_rows, value_text
+
+if TYPE_CHECKING:
+    from sightglass.client.describe import HistoryEntry
 
 
 @main.command("set")
 @RUN
-@click.argument("assignment", metavar="NAME=VALUE", type=NameOf("controls"))
+@click.argument("assignment", metavar="NAME=VALUE", type=CONTROL)
 @AT
 @JSON
 def set_(run: str, assignment: str, at: str | None, as_json: bool) -> None:
     """Set a control at the run's next event.
 
-    VALUE is JSON, such as 0.01, true or "text"; anything else is text.
+    VALUE is a number such as 0.01, or other JSON such as true or "text"; anything else is text.
     """
     name, equals, text = assignment.partition("=")
     if not equals:
@@ -25,13 +31,13 @@ def set_(run: str, assignment: str, at: str | None, as_json: bool) -> None:
     with connect(run) as remote:
         acknowledgement = remote.set(name, parse_value(text), at=at)
     print_acknowledgement(
-        acknowledgement, as_json, lambda: f"{name}: {acknowledgement.old!r} → {acknowledgement.result!r}"
+        acknowledgement, as_json, lambda: f"{name}: {_shown(acknowledgement.old)} → {_shown(acknowledgement.result)}"
     )
 
 
 @main.command()
 @RUN
-@click.argument("action", type=NameOf("actions"))
+@click.argument("action", type=ACTION)
 @click.argument("arguments", nargs=-1)
 @AT
 @JSON
@@ -42,7 +48,7 @@ def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_j
     """
     with connect(run) as remote:
         acknowledgement = remote.call(action, *map(parse_value, arguments), at=at)
-    print_acknowledgement(acknowledgement, as_json, lambda: f"{action} returned {acknowledgement.result!r}")
+    print_acknowledgement(acknowledgement, as_json, lambda: f"{action} returned {_shown(acknowledgement.result)}")
 
 
 @main.command()
@@ -82,32 +88,45 @@ def stop(run: str, at: str | None, as_json: bool) -> None:
 
 @main.command()
 @RUN
+@HEADER
 @JSON
-def history(run: str, as_json: bool) -> None:
+def history(run: str, header: bool, as_json: bool) -> None:
     """Show the commands that a run has applied, oldest first."""
     with connect(run) as remote:
         entries = remote.history
     if as_json:
         import msgspec
 
-        print_json(msgspec.to_builtins(entries))
+        print_json(msgspec.to_builtins(entries, enc_hook=jsonable))
         return
-    for entry in entries:
-        change = f"{entry.old!r} → {entry.result!r}" if entry.kind == "set" else entry.error or ""
-        by = f"by {entry.client}" if entry.client else ""
-        click.echo(f"{entry.event} {entry.step}\t{entry.kind}\t{entry.name}\t{change}\t{by}".rstrip())
+    head = ("event", "step", "command", "name", "change", "by")
+    print_rows(head, [_history_cells(entry) for entry in entries], header=header)
+
+
+def _history_cells(entry: HistoryEntry) -> tuple[str, ...]:
+    change = f"{_shown(entry.old)} → {_shown(entry.result)}" if entry.kind == "set" else entry.error
+    return entry.event, f"{entry.step:.15g}", entry.kind, entry.name, change, entry.client
+
+
+def _shown(value: object) -> str:
+    if value is None or isinstance(value, bool | int | float | str):
+        return repr(value)
+    return " ".join(filter(None, value_text(value)))
 
 
 @main.command()
 @RUN
-@click.argument("query")
+@click.argument("query", type=QUERY)
 @click.option("--stop", is_flag=True, help="Stop recording the query; its records stay.")
-def record(run: str, query: str, stop: bool) -> None:
+@JSON
+def record(run: str, query: str, stop: bool, as_json: bool) -> None:
     """Record a query into the run's directory from now on."""
     with connect(run) as remote:
+        directory = remote.describe().directory
         if stop:
             remote.unrecord(query)
-            click.echo(f"stopped recording {query}")
-        else:
-            tag = remote.record(query)
-            click.echo(f"recording {tag} in {remote.describe().directory}")
+        tag = query if stop else remote.record(query)
+    if as_json:
+        print_json({"tag": tag, "recording": not stop, "directory": directory})
+    else:
+        echo(f"stopped recording {tag}" if stop else f"recording {tag} in {directory}")

@@ -9,8 +9,9 @@ import click
 
 from sightglass.core.errors import RunNotFoundError, StorageError
 
-from .find_run import RUN
+from .find_run import JSON, RUN
 from .group import main
+from .output import echo, print_json
 
 if TYPE_CHECKING:
     from sightglass.figures.replot import Form
@@ -37,9 +38,10 @@ FORMS: Final = ("pdf", "svg", "png")
     metavar="MODULE:FUNCTION",
     help="The function that draws (default: the one that drew the figure).",
 )
+@JSON
 def replot(  # noqa: PLR0917  click passes them by name
     run: str, name: str, step: float | None, theme: str | None, size: str | None, form: Form, out: str | None,
-    function: str | None,
+    function: str | None, as_json: bool,
 ) -> None:  # fmt: skip
     """Draw a figure again, from the arrays that were saved with it.
 
@@ -60,7 +62,10 @@ def replot(  # noqa: PLR0917  click passes them by name
         path = replot(folder, name, step=step, theme=options, form=form, out=out, function=function)
     except OSError as error:
         raise StorageError(f"Cannot write the figure: {error}") from error
-    click.echo(f"wrote {path}")
+    if as_json:
+        print_json({"path": str(path)})
+    else:
+        echo(f"wrote {path}")
 
 
 def _folder(run: str) -> Path:

@@ -1,61 +1,58 @@
-"""Find the run that a command names, and complete its name in the shell."""
+"""Find the run that a command names, and the options that commands share."""
 
 from __future__ import annotations
 
-import os
+import re
 from collections.abc import Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
-from sightglass.core.errors import RunNotFoundError, SightglassError
+from sightglass.core.clock import duration
+from sightglass.core.errors import RunNotFoundError
+
+from .complete import RUN_NAME, is_live, is_path
 
 if TYPE_CHECKING:
-    from click.shell_completion import CompletionItem
+    ParamType = click.ParamType[float]
 
-    from sightglass.client.recorded.run import RecordedRun, RecordedRuns
+    from sightglass.client.fleets.fleet import Fleet
+    from sightglass.client.recorded.run import RecordedRun
+    from sightglass.client.recorded.runs import RecordedRuns
     from sightglass.client.run import RemoteRun
 
-
-class RunName(click.ParamType[str]):
-    """A parameter: the name or id of a run, or a connection file."""
-
-    name = "run"
-
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the completions of what was typed."""
-        from click.shell_completion import CompletionItem
-
-        from sightglass.protocol.discovery import entries
-
-        names = dict.fromkeys(entry.name for entry in entries())
-        files = [CompletionItem(incomplete, type="file")] if "/" in incomplete or incomplete.endswith(".json") else []
-        return [CompletionItem(name) for name in names if name.startswith(incomplete)] + files
+    Source = RemoteRun | RecordedRun | RecordedRuns | Fleet
+else:
+    ParamType = click.ParamType  # before click 8.4, it takes no argument
 
 
-class NameOf(click.ParamType[str]):
-    """A parameter: the name of a control or action of the run that precedes it."""
+class Duration(ParamType):
+    """A parameter: a time such as "200ms" or "5 min", in seconds; a number without a unit is one of seconds."""
 
-    def __init__(self, kind: str) -> None:
-        self.name = kind.rstrip("s")
-        self._kind = kind
+    name = "time"
 
-    def shell_complete(self, ctx: click.Context, param: click.Parameter, incomplete: str) -> list[CompletionItem]:
-        """Return the completions of what was typed."""
-        from click.shell_completion import CompletionItem
-
+    def convert(self, value: object, param: click.Parameter | None, ctx: click.Context | None) -> float:
+        """Return the time in seconds."""
+        text = str(value).strip()
         try:
-            with connect(ctx.params["run"]) as run:
-                names = getattr(run.describe(), self._kind)
-        except (SightglassError, KeyError):
-            return []
-        suffix = "=" if self._kind == "controls" else ""
-        return [CompletionItem(name + suffix) for name in names if name.startswith(incomplete)]
+            return duration(f"{text} s" if re.fullmatch(r"[\d.]+", text) else text)
+        except ValueError as error:
+            self.fail(str(error), param, ctx)
 
 
-RUN = click.argument("run", type=RunName())
+TIME = Duration()
+RUN = click.argument("run", type=RUN_NAME)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+HEADER = click.option(
+    "--header/--no-header", default=True, help="Begin lines with the names of the columns (default: --header)."
+)
 AT = click.option("--at", metavar="EVENT", help="Wait for the next event of this name, not for any event.")
+
+
+def is_pattern(run: str) -> bool:
+    """Return whether a text is a pattern of runs' names, and not the name of one, or a path."""
+    return any(char in run for char in "*?[") and not (is_live(run) or Path(run).exists())
 
 
 def connect(run: str) -> RemoteRun:
@@ -71,33 +68,28 @@ def connect(run: str) -> RemoteRun:
         raise
 
 
-def is_path(run: str) -> bool:
-    """Return whether a name is the path of a recorded run."""
-    return os.path.isdir(run) or (os.path.isfile(run) and not run.endswith(".json"))
-
-
-def is_live(run: str) -> bool:
-    """Return whether a live run has this name or id."""
-    from sightglass.protocol.discovery import entries
-
-    return any(run in (entry.name, entry.id) for entry in entries())
-
-
 def open_run(run: str) -> RemoteRun | RecordedRun:
     """Connect to a live run, or open a recorded one."""
+    if is_pattern(run):
+        raise RunNotFoundError(f"Expected one run, got the pattern {run!r}: `sightglass watch` takes several")
     found = open_source(run)
     if not isinstance(found, Mapping):
         return found
-    raise RunNotFoundError(f"Expected one run, got a folder of {len(found)}: {', '.join(found)}")
+    with found:
+        raise RunNotFoundError(f"Expected one run, got a folder of {len(found)}: {', '.join(found)}")
 
 
-def open_source(run: str) -> RemoteRun | RecordedRun | RecordedRuns:
-    """Connect to a live run, or open a recorded run or a folder of runs; recordings that still grow are followed.
+def open_source(run: str) -> Source:
+    """Connect to a live run or to those that match a pattern, or open a recorded run or a folder of runs.
 
-    A live run takes precedence over a folder of its name.
+    A live run takes precedence over a folder of its name. Recordings that still grow are followed.
     """
+    if is_pattern(run):
+        from sightglass.client.fleets.fleet import fleet
+
+        return fleet(run)
     if not is_path(run) or is_live(run):
         return connect(run)
-    from sightglass.client.recorded.run import open
+    from sightglass.client.recorded.runs import open
 
     return open(run, follow=True)

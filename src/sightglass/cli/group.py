@@ -6,6 +6,7 @@ Exit codes: 0 done, 1 refused or failed, 2 wrong usage, 3 the run was not found 
 
 from __future__ import annotations
 
+import json
 import os
 import sys
 from typing import Final, NoReturn
@@ -13,14 +14,15 @@ from typing import Final, NoReturn
 import click
 
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
+from sightglass.core.visible import visible
 
 EXIT_FAILED: Final = 1
 EXIT_NO_RUN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a command that Ctrl-C ended: 128 + SIGINT
 
 SECTIONS: Final = {
-    "Get started": ("demo", "ui"),
-    "Watch runs": ("runs", "describe", "watch", "functions"),
+    "Get started": ("demo", "ui", "links"),
+    "Watch runs": ("runs", "top", "describe", "watch", "functions"),
     "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
     "Record, open and export": ("record", "open", "check", "export", "replot"),
 }
@@ -54,7 +56,7 @@ class CommandGroup(click.Group):
 
 def fail(message: str, code: int) -> NoReturn:
     """Print an error, and exit."""
-    click.echo(f"{click.style('Error:', fg='red', bold=True)} {message}", err=True)
+    click.echo(f"{click.style('Error:', fg='red', bold=True)} {visible(message)}", err=True)
     sys.exit(code)
 
 
@@ -73,16 +75,24 @@ def main() -> None:
 
 @main.command()
 @click.argument("names", nargs=-1)
-def functions(names: tuple[str, ...]) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def functions(names: tuple[str, ...], as_json: bool) -> None:
     """List the functions that queries can call.
 
     With NAMES, list only these.
     """
+    from sightglass.core.errors import unknown
     from sightglass.query.functions import FUNCTIONS
 
-    for name, function in sorted(FUNCTIONS.items()):
-        if not names or name in names:
-            click.echo(f"{click.style(function.signature, bold=True)}\n    {function.doc}")
+    wrong = next((name for name in names if name not in FUNCTIONS), None)
+    if wrong is not None:
+        raise click.ClickException(unknown("function", wrong, FUNCTIONS))
+    found = [function for name, function in sorted(FUNCTIONS.items()) if not names or name in names]
+    if as_json:
+        click.echo(json.dumps([{"name": one.name, "signature": one.signature, "doc": one.doc} for one in found]))
+        return
+    for function in found:
+        click.echo(f"{click.style(function.signature, bold=True)}\n    {function.doc}")
 
 
 @main.command(context_settings={"ignore_unknown_options": True})

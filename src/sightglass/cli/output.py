@@ -1,4 +1,4 @@
-"""The output of commands: tables in a terminal, plain lines or JSON in a pipe."""
+"""The output of commands: tables in a terminal, lines with tabs or JSON in a pipe."""
 
 from __future__ import annotations
 
@@ -6,26 +6,41 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
 from sightglass.core.clock import elapsed
 from sightglass.core.errors import DamagedError
+from sightglass.core.visible import visible
 
 if TYPE_CHECKING:
-    from sightglass.client.discover import RunInfo
+    from rich.table import Table
+
     from sightglass.client.recorded.run import RecordedRun
     from sightglass.client.run import Acknowledgement
+    from sightglass.client.run_info import RunInfo
     from sightglass.core.record import Record
 
 
 _BREAKS: Final = re.compile(r"[\t\r\n\v\f]")  # they would break a line of a table, and become spaces
+_DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")  # JSON allows neither .2 nor 1.
+_NUMBER: Final = 9  # columns: a number of four digits with its exponent, such as -1.234e-5, is never broken
+_SHORT: Final = ("id", "state", "for", "rate", "cost", "pid")  # columns that are never broken into lines
+# A line of 1,000 numbers is about 10 kB: it still fits the buffer of a terminal, and a chart shows more at a glance.
+MAX_VALUES_SHOWN: Final = 1_000
+
+
+def echo(text: object, *, err: bool = False) -> None:
+    """Print a text that may hold names, with characters made visible that a terminal would obey."""
+    click.echo(visible(str(text)), err=err)
 
 
 def parse_value(text: str) -> object:
-    """Read a value as JSON, or as Python's True, False and None; anything else is text."""
+    """Read a value as JSON, or as Python's True, False and None, or as a number such as .2; anything else is text."""
+    if _DECIMAL.fullmatch(text):
+        return float(text)
     try:
         return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
     except ValueError:
@@ -39,9 +54,9 @@ def print_acknowledgement(acknowledgement: Acknowledgement, as_json: bool, text:
 
         print_json(jsonable(msgspec.to_builtins(acknowledgement, enc_hook=repr)))
     elif acknowledgement.applied:
-        click.echo(f"{text()}  (at event {acknowledgement.event!r}, step {acknowledgement.step})")
+        echo(f"{text()}  (at event {acknowledgement.event!r}, step {acknowledgement.step})")
     else:
-        click.echo(f"Accepted, not applied yet. {acknowledgement.note}", err=True)
+        echo(f"Accepted, not applied yet. {acknowledgement.note}", err=True)
 
 
 def print_json(value: object) -> None:
@@ -74,18 +89,56 @@ def record_row(record: Record) -> dict[str, Any]:
     return {name: jsonable(getattr(record, name)) for name in names}
 
 
-def record_line(record: Record, *, named: bool) -> str:
-    """Return a record as a line."""
-    value = record.value
-    text = (
-        f"{value:.6g}"
-        if isinstance(value, float)
-        else json.dumps(jsonable(value))
-        if not isinstance(value, str)
-        else value
-    )
-    note = "" if record.complete and record.closed else "\t(partial)"
-    return f"{record.tag + chr(9) if named else ''}{record.step}\t{text}{note}"
+def record_cells(record: Record, names: Sequence[str] = ()) -> tuple[str, ...]:
+    """Return the cells of a record in a table: what `names` says of "run" and "tag", its step, its value, and a note.
+
+    The note is left out if there is nothing to say.
+    """
+    text, cut = value_text(record.value)
+    partial = "" if record.complete and record.closed else "(partial)"
+    note = " ".join(filter(None, (partial, cut)))
+    return (*(str(getattr(record, name)) for name in names), str(record.step), text, *([note] if note else []))
+
+
+def value_text(value: object) -> tuple[str, str]:
+    """Return a value as text, and a note if it was cut."""
+    if isinstance(value, str):
+        return value, ""
+    if isinstance(value, float):
+        return f"{value:.6g}", ""
+    cutter = _Cutter()
+    text = json.dumps(jsonable(cutter.cut(value)))
+    n_all = cutter.n_seen
+    return text, f"({MAX_VALUES_SHOWN:,} of {n_all:,} values: --json prints all)" if n_all > MAX_VALUES_SHOWN else ""
+
+
+class _Cutter:
+    """Keeps the first values of a result, in arrays, mappings and lists alike, and counts all."""
+
+    def __init__(self) -> None:
+        self.n_seen = 0
+
+    def cut(self, value: Any) -> Any:
+        """Return a value without what there is no room for."""
+        import numpy as np
+
+        if isinstance(value, np.ndarray):
+            left = max(0, MAX_VALUES_SHOWN - self.n_seen)
+            self.n_seen += value.size
+            return value if value.size <= left else value.ravel()[:left]
+        if isinstance(value, dict):
+            return dict(self._cut_pairs(value.items()))
+        if isinstance(value, list | tuple):
+            return [item for _, item in self._cut_pairs(enumerate(value))]
+        self.n_seen += 1
+        return value
+
+    def _cut_pairs(self, pairs: Iterable[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+        for key, item in pairs:
+            has_room = self.n_seen < MAX_VALUES_SHOWN
+            item = self.cut(item)
+            if has_room:
+                yield key, item
 
 
 def run_row(info: RunInfo) -> dict[str, Any]:
@@ -140,28 +193,41 @@ def size(n: float) -> str:
     return f"{n:.1f} TiB"
 
 
-def print_rows(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table in a terminal, else one line per row, with tabs."""
+def print_rows(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, header: bool = True) -> None:
+    """Print a table in a terminal, else one line for each row, with tabs, below the names of the columns."""
     if sys.stdout.isatty():
-        print_table(head, rows)
-    else:
-        for row in rows:
-            click.echo("\t".join(_BREAKS.sub(" ", cell) for cell in row))
+        from rich.console import Console
+
+        Console().print(table_of(head, rows))
+        return
+    if header:
+        print_line(head)
+    for row in rows:
+        print_line(row)
 
 
-def print_table(head: tuple[str, ...], rows: list[tuple[str, ...]]) -> None:
-    """Print a table."""
+def print_line(cells: Iterable[str]) -> None:
+    """Print a row of a table as a line, with tabs."""
+    echo("\t".join(_BREAKS.sub(" ", cell) for cell in cells))
+
+
+def table_of(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, caption: str = "") -> Table:
+    """Return a table for a terminal, with a text below it."""
     from rich import box
-    from rich.console import Console
     from rich.table import Table
     from rich.text import Text
 
     colors = {"running": "green", "paused": "yellow", "stopping": "yellow", "silent": "red", "out of reach": "red",
               "died": "red", "failed": "red", "terminated": "yellow"}  # fmt: skip
-    table = Table(*head, box=box.SIMPLE_HEAD, header_style="dim")
+    below = Text(visible(caption)) if caption else None
+    table = Table(box=box.SIMPLE_HEAD, header_style="dim", caption=below, caption_justify="left")
+    for name in head:
+        table.add_column(name, overflow="fold", no_wrap=name in _SHORT, min_width=min(len(name), _NUMBER))
     for row in rows:
-        cells = [Text(_BREAKS.sub(" ", cell)) for cell in row]
+        cells = [Text(visible(_BREAKS.sub(" ", cell))) for cell in row]
         cells[0].stylize("bold")
-        cells[2].stylize(colors.get(row[2], "default"))
+        if "state" in head:
+            state = row[head.index("state")]
+            cells[head.index("state")].stylize(colors.get(state, "default"))
         table.add_row(*cells)
-    Console().print(table)
+    return table

@@ -2,27 +2,41 @@
 
 from __future__ import annotations
 
-import json
 import math
 import os
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import nullcontext
 from typing import TYPE_CHECKING, Any, Final, cast
 
 import click
 
-from sightglass.core.errors import RunNotFoundError
+from sightglass.core.errors import RunLostError, RunNotFoundError
 
-from .find_run import JSON, RUN, open_run, open_source
-from .group import main
-from .output import print_json, print_rows, record_line, record_row, recorded_cells, run_cells, run_row
+from .complete import QUERY
+from .find_run import HEADER, JSON, RUN, TIME, open_run, open_source
+from .group import EXIT_FAILED, fail, main
+from .output import (
+    echo,
+    print_json,
+    print_line,
+    print_rows,
+    record_cells,
+    record_row,
+    recorded_cells,
+    run_cells,
+    run_row,
+)
+from .recorded import print_table
+from .top import EVERY_S, display
 
 if TYPE_CHECKING:
-    from sightglass.client.recorded.run import RecordedRun, RecordedRuns
     from sightglass.client.run import RemoteRun
     from sightglass.client.stream import Stream
     from sightglass.core.record import Record
+
+    from .find_run import Source
 
 # How late a deadline may be noticed while no record arrives; records wake the loop at once.
 POLL_S: Final = 0.2
@@ -33,50 +47,73 @@ COUNTED_S: Final = 1.0
 @main.command()
 @click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
 @click.option("--connections", metavar="FOLDER", help="Also list the runs of the connection files in this folder.")
+@click.option(
+    "--columns",
+    multiple=True,
+    metavar="NAME=QUERY",
+    help="Add the last value of a query of each run in DIR; repeat it.",
+)
+@HEADER
 @JSON
-def runs(directory: str | None, connections: str | None, as_json: bool) -> None:
+def runs(directory: str | None, connections: str | None, columns: tuple[str, ...], header: bool, as_json: bool) -> None:
     """List the live runs, or the runs recorded in DIR, newest first."""
-    from sightglass.client.discover import runs as find
+    from sightglass.client import discover
 
     if directory is not None and not os.path.isdir(directory):
         raise RunNotFoundError(f"Folder {directory!r} does not exist")
-    found = find(directory, connections=connections)
-    if directory is None:
-        found = [info for info in found if info.live]
+    if columns:
+        if directory is None:
+            raise click.UsageError("Expected DIR with --columns: live runs have no table")
+        print_table(directory, columns, header=header, as_json=as_json)
+        return
+    found = discover.live_runs(connections) if directory is None else discover.runs(directory)
     if as_json:
         print_json([run_row(info) for info in found])
     elif not found and directory is not None:
-        click.echo(f"Nothing was recorded in {directory}.", err=True)
+        echo(f"Nothing was recorded in {directory}.", err=True)
     elif directory is not None:
-        print_rows(("directory", "began", "state", "for", "size"), [recorded_cells(info) for info in found])
+        rows = [recorded_cells(info) for info in found]
+        print_rows(("directory", "began", "state", "for", "size"), rows, header=header)
     elif not found:
-        click.echo("No live runs. Start one with sightglass.init(…), or try: sightglass demo", err=True)
+        echo("No live runs. Start one with sightglass.init(…), or try: sightglass demo", err=True)
     else:
-        print_rows(
-            ("name", "id", "state", "for", "events", "clients", "host", "pid"), [run_cells(info) for info in found]
-        )
+        head = ("name", "id", "state", "for", "events", "clients", "host", "pid")
+        print_rows(head, [run_cells(info) for info in found], header=header)
 
 
 @main.command()
 @RUN
+@click.option("--follow", is_flag=True, help="Show it again every two seconds, until the run ends.")
 @JSON
-def describe(run: str, as_json: bool) -> None:
+def describe(run: str, follow: bool, as_json: bool) -> None:
     """Show a run's events, observables, controls and streams."""
-    with open_run(run) as found:
-        description = found.describe()
-    if as_json:
-        import msgspec
+    drawn = follow and sys.stdout.isatty() and not as_json
+    with open_run(run) as found, display() if drawn else nullcontext() as draw:
+        while True:
+            try:
+                description = found.describe()
+            except RunLostError:
+                if follow and found.ended:
+                    return
+                raise
+            if as_json:
+                import msgspec
 
-        print_json(msgspec.to_builtins(description))
-    else:
-        click.echo(str(description))
+                print_json(msgspec.to_builtins(description))
+            elif draw is not None:
+                draw(str(description))
+            else:
+                echo(description)
+            if not follow or found.ended:
+                return
+            time.sleep(EVERY_S)
 
 
 @main.command()
 @RUN
-@click.argument("queries", nargs=-1, required=True, metavar="QUERY...")
-@click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="Stop after N records of each query.")
-@click.option("--for", "seconds", metavar="TIME", help="Stop after a time such as '30 s' or '5 min'.")
+@click.argument("queries", nargs=-1, required=True, type=QUERY, metavar="QUERY...")
+@click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="Stop after the next N records of each.")
+@click.option("--for", "for_s", type=TIME, metavar="TIME", help="Stop after a time such as 30s or '5 min'.")
 @click.option(
     "--view", metavar="VIEW", help="The view: line, bars, histogram, heatmap, log … (default: chosen from the values)."
 )
@@ -90,12 +127,14 @@ def describe(run: str, as_json: bool) -> None:
 )
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Draw into a file: .png, .svg or .pdf.")
 @click.option("--yes", is_flag=True, help="Accept the query's cost to the run without asking.")
+@click.option("--wait", is_flag=True, help="Wait for an event that has not happened so far; else that is an error.")
+@HEADER
 @JSON
 def watch(  # noqa: PLR0917  click passes them by name
     run: str,
     queries: tuple[str, ...],
     records: int | None,
-    seconds: str | None,
+    for_s: float | None,
     view: str | None,
     title: str | None,
     log_y: bool,
@@ -103,9 +142,13 @@ def watch(  # noqa: PLR0917  click passes them by name
     surface: str | None,
     out: str | None,
     yes: bool,
+    wait: bool,
+    header: bool,
     as_json: bool,
 ) -> None:
     """Watch queries: live charts in a terminal, lines in a pipe.
+
+    RUN may be a pattern such as 'sweep-*': all live runs of such names, and those that begin later, until Ctrl-C.
 
     \b
     Examples of QUERY:
@@ -116,27 +159,38 @@ def watch(  # noqa: PLR0917  click passes them by name
 
     `sightglass describe RUN` shows what you can query, `sightglass functions` what queries can compute.
     """  # noqa: D301  click reads the escape: keep these lines as they are
-    deadline_s = None if seconds is None else time.monotonic() + _seconds(seconds)
+    deadline_s = None if for_s is None else time.monotonic() + for_s
     drawn = _surface(surface, out, text="--json" if as_json else "--plain" if plain else None)
     with open_source(run) as source:
+        firsts = [0] * len(queries) if records is None else _n_made(source, queries)
         streams = [_open_stream(source, query, yes=yes) for query in queries]
+        if not wait:
+            _check_events(source, queries)
         for stream in streams:
             if stream.note:
-                click.echo(stream.note, err=True)
+                echo(stream.note, err=True)
         if drawn is not None:
-            _draw(streams, records, deadline_s, view=view, title=title, log_y=log_y, **drawn)
+            stops = None if records is None else [first + records for first in firsts]
+            _draw(streams, stops, deadline_s, view=view, title=title, log_y=log_y, **drawn)
         else:
-            several = len(streams) > 1
-            for record in _records(streams, records, deadline_s, _LossReport(source, streams)):
-                line = json.dumps(record_row(record)) if as_json else record_line(record, named=several)
-                click.echo(line)
+            found = _records(streams, firsts, records, deadline_s, _LossReport(source, streams))
+            names = [*(["run"] if _is_several(source) else []), *(["tag"] if len(streams) > 1 else [])]
+            if header and not as_json:
+                print_line((*names, "step", "value", "note"))
+            for record in found:
+                print_json(record_row(record)) if as_json else print_line(record_cells(record, names))
         for stream in streams:
             stream.wait(0, timeout_s=0)
             if stream.ended:
                 list(stream)  # raises the error of a stream that failed
 
 
-def _open_stream(source: RemoteRun | RecordedRun | RecordedRuns, query: str, *, yes: bool) -> Stream:
+def _is_several(source: Source) -> bool:
+    """Return whether a source holds several runs, or may."""
+    return isinstance(source, Mapping) and (hasattr(source, "joined") or len(source) > 1)
+
+
+def _open_stream(source: Source, query: str, *, yes: bool) -> Stream:
     """Send a query; if it has a cost that must be confirmed, ask the user and send it again."""
     from sightglass.core.errors import UnconfirmedError
 
@@ -151,41 +205,81 @@ def _open_stream(source: RemoteRun | RecordedRun | RecordedRuns, query: str, *, 
     return cast("RemoteRun", source).stream(query, confirm=True)  # recorded runs have no costs
 
 
-def _seconds(text: str) -> float:
-    from sightglass.core.clock import duration
+def _check_events(source: Source, queries: tuple[str, ...]) -> None:
+    """Refuse events that have not happened in a live run whose other events happen again and again."""
+    from sightglass.client.recorded.plan import LOG
+    from sightglass.client.run import RemoteRun
+    from sightglass.core.errors import unknown
+    from sightglass.query.parser import as_query
 
+    if not isinstance(source, RemoteRun):
+        return  # where no event can come any more, the query itself is refused
     try:
-        return duration(text)
-    except ValueError as error:
-        raise click.UsageError(str(error)) from None
+        events = source.describe().events
+    except RunLostError:
+        return  # the streams go on when the connection is made again
+    if not any(event.n_events > 1 for name, event in events.items() if name != LOG):
+        return  # the training begins
+    for query in queries:
+        event = as_query(query).event
+        if event not in events and event != LOG:
+            fail(f"{unknown('event', event, events, where='so far')} To wait for it, add --wait.", EXIT_FAILED)
 
 
 class _LossReport:
-    """Says on the standard error output when the connection to a run was lost, and when it was made again."""
+    """Says on the standard error output when the connection to a run was lost, and when it was made again.
 
-    def __init__(self, source: RemoteRun | RecordedRun | RecordedRuns, streams: list[Stream]) -> None:
+    Of a fleet, it says which runs have joined, and which have left.
+    """
+
+    def __init__(self, source: Source, streams: list[Stream]) -> None:
         self._source = source
         self._streams = streams
         self._lost = ""
         self._n_reconnects = 0
         self._due_s = math.inf
+        self._said: set[str] = set()
+        self._looked_s = -math.inf
 
     def update(self) -> None:
         """Say what has changed since the last call."""
+        if time.monotonic() - self._looked_s > POLL_S:
+            self._looked_s = time.monotonic()
+            self._say_members(getattr(self._source, "joined", ()), getattr(self._source, "left", {}))
         lost, n = getattr(self._source, "lost", ""), getattr(self._source, "n_reconnects", 0)
         if lost and lost != self._lost:
-            click.echo(f"{lost}. Connecting again …", err=True)
+            echo(f"{lost}. Connecting again …", err=True)
         if n > self._n_reconnects:
             self._due_s = time.monotonic() + COUNTED_S
         self._lost, self._n_reconnects = lost, n
         if time.monotonic() >= self._due_s and not lost:
             n_lost = sum(stream.n_lost for stream in self._streams)
-            click.echo(f"Connected again: {n_lost:,} records are missing so far.", err=True)
+            echo(f"Connected again: {n_lost:,} records are missing so far.", err=True)
             self._due_s = math.inf
 
+    def _say_members(self, joined: Iterable[str], left: Mapping[str, str]) -> None:
+        told = [f"{name} joined" for name in joined] + [f"{name} left: {why}" for name, why in left.items()]
+        for text in told:
+            if text not in self._said:
+                self._said.add(text)
+                echo(text, err=True)
 
-def _records(streams: list[Stream], n: int | None, deadline_s: float | None, losses: _LossReport) -> Iterator[Record]:
-    """Yield the records of all streams as they arrive, until each had n records or the time is over."""
+
+def _n_made(source: Source, queries: tuple[str, ...]) -> list[int]:
+    """Return how many records a live run has made of each query: what it still has of them is sent first."""
+    from sightglass.client.run import RemoteRun
+    from sightglass.query.parser import as_query
+
+    if not isinstance(source, RemoteRun):
+        return [0] * len(queries)
+    made = {as_query(stream.query): stream.n_records for stream in source.describe().streams}
+    return [made.get(as_query(query), 0) for query in queries]
+
+
+def _records(
+    streams: list[Stream], firsts: list[int], n: int | None, deadline_s: float | None, losses: _LossReport
+) -> Iterator[Record]:
+    """Yield the records of all streams as they arrive, from some indices, until each had n or the time is over."""
     from sightglass.client.arrivals import arrivals
 
     cursors, n_seen = [0] * len(streams), [0] * len(streams)
@@ -194,6 +288,7 @@ def _records(streams: list[Stream], n: int | None, deadline_s: float | None, los
         fresh: list[Record] = []
         for i, stream in enumerate(streams):
             cursors[i], columns = stream.since(cursors[i])
+            columns = columns.after(firsts[i])
             columns = columns.slice(0, None if n is None else max(0, n - n_seen[i]))
             n_seen[i] += len(columns)
             fresh.extend(columns.records(tag=stream.tag, run=stream.run))
@@ -221,25 +316,26 @@ def _surface(surface: str | None, out: str | None, *, text: str | None) -> dict[
         case "window":
             return {"surface": "matplotlib", "window": True}
         case "file":
-            click.echo(f"Drawing into {out}", err=True)
+            echo(f"Drawing into {out}", err=True)
             return {"surface": "matplotlib", "path": out}
         case "terminal":
             return {"surface": "terminal"}
     return {"surface": "terminal"} if sys.stdout.isatty() and text is None else None
 
 
-def _draw(streams: list[Stream], n: int | None, deadline_s: float | None, **options: Any) -> None:
+def _draw(streams: list[Stream], stops: list[int] | None, deadline_s: float | None, **options: Any) -> None:
     from sightglass.views import plot
 
     view = plot(*streams, **options)
     try:
         while not (view.wait(POLL_S) or getattr(view, "closed", False)):
-            enough = n is not None and all(
-                (stream.latest.index if stream.latest else -1) + 1 >= n for stream in streams
+            enough = stops is not None and all(
+                stream.latest is not None and stream.latest.index + 1 >= stop
+                for stream, stop in zip(streams, stops, strict=True)
             )
             if enough or (deadline_s is not None and time.monotonic() > deadline_s):
                 return
-        if options.get("window") and n is None and deadline_s is None:
+        if options.get("window") and stops is None and deadline_s is None:
             view.show()  # a window stays open after the run has ended, until the user closes it
     finally:
         view.close()

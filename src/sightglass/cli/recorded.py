@@ -12,9 +12,9 @@ import click
 
 from sightglass.core.errors import RunNotFoundError, UnknownNameError
 
-from .find_run import JSON
+from .find_run import HEADER, JSON
 from .group import EXIT_FAILED, main
-from .output import print_json, print_rows, series_row
+from .output import echo, print_json, print_rows, series_row
 
 if TYPE_CHECKING:
     from sightglass.client.recorded.run import RecordedRun
@@ -27,13 +27,14 @@ FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore")
 @main.command("open")
 @click.argument("path", metavar="DIR", type=click.Path())
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
+@HEADER
 @JSON
-def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
+def open_(path: str, tags: tuple[str, ...], header: bool, as_json: bool) -> None:
     """List the runs in folder DIR, or the series of run DIR.
 
     To draw or compute a series: sightglass watch DIR QUERY
     """
-    from sightglass.client.recorded.run import RecordedRuns, open
+    from sightglass.client.recorded.runs import RecordedRuns, open
 
     with open(path) as opened:
         if isinstance(opened, RecordedRuns):
@@ -48,7 +49,26 @@ def open_(path: str, tags: tuple[str, ...], as_json: bool) -> None:
             print_json(rows)
         elif rows:
             names = tuple(rows[0])
-            print_rows(names, [tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows])
+            cells = [tuple("" if row[name] is None else str(row[name]) for name in names) for row in rows]
+            print_rows(names, cells, header=header)
+
+
+def print_table(directory: str, columns: tuple[str, ...], *, header: bool, as_json: bool) -> None:
+    """Print a table of the runs in a folder, with their configuration and columns given as NAME=QUERY."""
+    from sightglass.client.recorded.runs import RecordedRuns, open, open_all
+    from sightglass.client.recorded.table import cell_text
+
+    queries = dict(column.partition("=")[::2] for column in columns)
+    if not all(queries.values()):
+        raise click.UsageError("Expected --columns NAME=QUERY, such as best='batch.loss.min(per=\"run\")'")
+    runs = open(directory)
+    if not isinstance(runs, RecordedRuns):
+        runs = open_all([runs.directory])
+    table = runs.table(**queries)
+    if as_json:
+        print_json(list(table))
+    else:
+        print_rows(tuple(table.columns), (tuple(map(cell_text, row.values())) for row in table), header=header)
 
 
 def _run_row(name: str, run: RecordedRun) -> dict[str, Any]:
@@ -92,7 +112,7 @@ def check(path: str, as_json: bool) -> None:
 
         print_json(msgspec.to_builtins(report, enc_hook=str))
     else:
-        click.echo(str(report))
+        echo(str(report))
     if not report.intact:
         sys.exit(EXIT_FAILED)
 
@@ -103,7 +123,10 @@ def check(path: str, as_json: bool) -> None:
 @click.option("--out", metavar="PATH", help="Where to write (default: the current directory, named after DIR).")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Export only this tag; repeat it for several.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
-def export(path: str, form: Form, out: str | None, tags: tuple[str, ...], overwrite: bool) -> None:
+@JSON
+def export(  # noqa: PLR0917  click passes them by name
+    path: str, form: Form, out: str | None, tags: tuple[str, ...], overwrite: bool, as_json: bool
+) -> None:
     """Export a recorded run, or a folder of runs, to another format.
 
     Series that the format cannot hold are left out and listed.
@@ -112,12 +135,18 @@ def export(path: str, form: Form, out: str | None, tags: tuple[str, ...], overwr
 
     with ExitStack() as stack:
         recordings = {name: stack.enter_context(recording) for name, recording in _recordings(Path(path))}
-        click.echo(str(write(recordings, to=form, out=out, tags=tags, overwrite=overwrite)))
+        exported = write(recordings, to=form, out=out, tags=tags, overwrite=overwrite)
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(exported, enc_hook=str))
+    else:
+        echo(str(exported))
 
 
 def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
     """Open all ranks of a run, or of the runs in a folder."""
-    from sightglass.client.recorded.run import found
+    from sightglass.client.recorded.runs import found
     from sightglass.storage.read.recording import Recording, is_run
 
     if path.is_file() or is_run(path):

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import html
+import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
@@ -14,14 +15,18 @@ import click
 
 from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.private_file import write_private
+from sightglass.server.heap import share_heap
 
+from .find_run import JSON
 from .group import EXIT_FAILED, fail, main
+from .output import print_json
 
 if TYPE_CHECKING:
     from sightglass.server.app import Server
 
 DIRECTORIES: Final = ("runs",)
 PORT: Final = 7117
+FILE: Final = click.Path(dir_okay=False, path_type=Path)
 REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>sightglass</title>
 <meta http-equiv="refresh" content="0; url={link}"><p><a href="{link}">Open the page</a></p></html>
 """
@@ -37,13 +42,24 @@ REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title
 )
 @click.option("--new-links", is_flag=True, help="Make new links, and revoke the old ones.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser; only print the links.")
-@click.option(
-    "--expose", is_flag=True, help="Let other machines reach the page: not encrypted, protected by the links only."
-)
+@click.option("--tls", "makes_tls", is_flag=True, help="Encrypt, with a certificate made at the start.")
+@click.option("--tls-cert", metavar="FILE", type=FILE, help="Encrypt, with the certificate in a PEM file.")
+@click.option("--tls-key", metavar="FILE", type=FILE, help="The certificate's key, unless it is in the same file.")
+@click.option("--expose", is_flag=True, help="Let other machines reach the page; asks first if it is not encrypted.")
+@click.option("--unencrypted", is_flag=True, help="Expose the page without TLS, and do not ask.")
 @click.option(
     "--allow-host", "allowed_hosts", metavar="NAME", multiple=True, help="A name under which a proxy serves the page."
 )
+@click.option(
+    "--proxy",
+    "proxies",
+    metavar="ADDRESS",
+    multiple=True,
+    help="The address of a proxy, whose X-Forwarded headers are believed.",
+)
+@click.option("--token-file", metavar="FILE", type=FILE, help="Keep the links' tokens in this file.")
 @click.option("--base-url", metavar="URL", default="", help="The address of the page behind a proxy, for the links.")
+@JSON
 def ui(
     directories: tuple[str, ...],
     *,
@@ -51,43 +67,84 @@ def ui(
     port: int | None,
     new_links: bool,
     no_browser: bool,
+    makes_tls: bool,
+    tls_cert: Path | None,
+    tls_key: Path | None,
     expose: bool,
+    unencrypted: bool,
     allowed_hosts: tuple[str, ...],
+    proxies: tuple[str, ...],
+    token_file: Path | None,
     base_url: str,
+    as_json: bool,
 ) -> None:
     """Serve the page: your live runs, and the runs recorded in DIR.
 
     DIR defaults to "runs". The command prints two links and opens the first: the controller's link can send commands
     to runs, the viewer's link is read-only.
     """
-    is_exposed = _reaches_others(host)
+    share_heap()  # before any thread starts
     if base_url and not base_url.startswith(("http://", "https://")):
         raise click.UsageError(f"Expected --base-url http://… or https://…, got {base_url!r}")
-    if is_exposed and not expose:
-        raise click.UsageError(
-            f"--host {host} lets other machines reach the page. It is not encrypted: everyone with a link sees all "
-            "runs, and with the controller's link can send commands. Add --expose if you want this; else use an SSH "
-            "tunnel"
-        )
+    if tls_key and not tls_cert:
+        raise click.UsageError("Expected --tls-cert FILE with --tls-key")
     names = directories or DIRECTORIES
+    tls = (tls_cert, tls_key or tls_cert) if tls_cert else makes_tls
+    is_exposed = _reaches_others(host)
+    if is_exposed:
+        _check_exposed(host, expose=expose, encrypted=bool(tls), unencrypted=unencrypted)
     try:
         paths = [Path(name) for name in names]
-        options = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url}
-        server = _bound(paths, port=port, new_links=new_links, **options)
+        options = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies}
+        server = _bound(paths, port=port, new_links=new_links, token_file=token_file, **options)
+    except ValueError as error:
+        raise click.UsageError(f"Expected an address or a network as --proxy: {error}") from None
     except OSError as error:
         fail(f"Cannot listen on {host}:{PORT if port is None else port}: {error.strerror or error}", EXIT_FAILED)
+    with _ended_by_signals(server):
+        _print_links(server, as_json=as_json)
+        if is_exposed:
+            how = "encrypted" if tls else "not encrypted"
+            click.echo(
+                f"Exposed at {server.address} to every machine that can reach it, {how}: your live runs and "
+                f"{', '.join(names)}; the controller's link can send commands to the runs.",
+                err=True,
+            )
+        sys.stdout.flush()
+        # The port is open already: the browser's request waits until the server runs.
+        with contextlib.nullcontext() if no_browser else _opened(server):
+            server.run()
+
+
+def _print_links(server: Server, *, as_json: bool) -> None:
+    made = server.certificate.fingerprint if server.certificate and server.certificate.self_made else ""
+    if as_json:
+        print_json({"controller": server.link(), "viewer": server.link("viewer"), "certificate": made or None})
+        return
     click.echo(f"controller: {server.link()}")
     click.echo(f"viewer:     {server.link('viewer')}")
-    if is_exposed:
-        click.echo(
-            f"Exposed at {server.address} to every machine that can reach it, not encrypted: your live runs and "
-            f"{', '.join(names)}; the controller's link can send commands to the runs.",
-            err=True,
+    if made:
+        click.echo(f"certificate: made here, SHA-256 {made}")
+
+
+def _check_exposed(host: str, *, expose: bool, encrypted: bool, unencrypted: bool) -> None:
+    """Refuse to let other machines in unless that is meant, and ask if it is not encrypted."""
+    risk = "everyone on the way reads along: the links, and what they show"
+    if not expose:
+        raise click.UsageError(
+            f"--host {host} lets other machines reach the page: everyone with a link sees all runs, and with the "
+            "controller's link can send commands. Add --expose if you want this, with --tls, so that it is encrypted; "
+            "else use an SSH tunnel"
         )
-    sys.stdout.flush()
-    # The port is open already: the browser's request waits until the server runs.
-    with contextlib.nullcontext() if no_browser else _opened(server):
-        server.run()
+    if encrypted or unencrypted:
+        return
+    if not sys.stdin.isatty():
+        raise click.UsageError(
+            f"--expose without TLS is not encrypted: {risk}. Add --tls, or --tls-cert FILE --tls-key FILE, or "
+            "--unencrypted if you want this"
+        )
+    if not click.confirm(f"The page is not encrypted without --tls: {risk}. Expose it all the same?", err=True):
+        fail("Not exposed. Add --tls, or use an SSH tunnel", EXIT_FAILED)
 
 
 def _reaches_others(host: str) -> bool:
@@ -141,3 +198,31 @@ def _opened(server: Server) -> Iterator[None]:
     finally:
         with contextlib.suppress(OSError):
             page.unlink()
+
+
+@contextlib.contextmanager
+def _ended_by_signals(server: Server) -> Iterator[None]:
+    """Let SIGTERM, or the end of the terminal, end the server in order; then the process dies as it would have.
+
+    So the first page of the browser is removed, and a shell or systemd sees the signal as the reason of the exit.
+    """
+    received: list[int] = []
+
+    def stop(number: int, frame: object) -> None:
+        received.append(number)
+        server.stop()
+
+    numbers = [getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name)]
+    handled = [number for number in numbers if signal.getsignal(number) is signal.SIG_DFL]  # not those of `nohup`
+    for number in handled:
+        signal.signal(number, stop)
+    before = signal.signal(signal.SIGINT, lambda number, frame: server.stop())  # Ctrl-C is no failure
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+        for number in handled:
+            signal.signal(number, signal.SIG_DFL)
+        sys.stdout.flush()
+        if received:
+            signal.raise_signal(received[0])

@@ -1,7 +1,7 @@
 """Lists of images, as `sample(k)` and `top(k)` return them, as one grid of images with captions.
 
 An item is an image (or an array of an image's shape), or a tuple of an image and its caption's parts:
-`on("batch").map(lambda b: (b.x[0], b.label[0], b.loss)).top(9, by=lambda one: one[2])`.
+`on("batch").map(lambda b: (b.x[0], b.label[0], b.loss)).top(9, key=lambda one: one[2])`.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final, Literal
+from typing import Literal
 
 from sightglass.core.record import Record
 
@@ -14,9 +14,6 @@ from .labels import PATHS
 from .options import Options
 from .series_buffer import SeriesBuffer
 from .summaries import one_line
-
-# Of the first step, for a record before it: windows and epochs begin a step or so later than events.
-MAX_ROOM: Final = 0.5
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -28,14 +25,12 @@ class Shown:
         n_shown: How many of them are drawn.
         every: Of how many records one is drawn, besides extremes; 0 if that differs along the run.
         kept: Which ones: the extremes and one of each `every`, the newest, or some evenly over the run.
-        first_step: The step of the first record, if earlier steps have none; else `None`.
     """
 
     n_made: int
     n_shown: int
     every: int = 0
     kept: Literal["extremes", "newest", "evenly"] = "extremes"
-    first_step: float | None = None
 
     @property
     def whole(self) -> bool:
@@ -49,18 +44,15 @@ class Shown:
         ['all 1,204', 'last 40 of 10,000']
         >>> str(Shown(n_made=200_000, n_shown=4100, every=64))
         'every 64th of 200,000, extremes kept'
-        >>> str(Shown(n_made=1204, n_shown=1204, first_step=4120))
-        'all 1,204 from step 4,120'
         """
-        begins = "" if self.first_step is None else f" from step {self.first_step:,.12g}"
         if self.whole:
-            return f"all {self.n_made:,}{begins}"
+            return f"all {self.n_made:,}"
         if self.kept == "newest":
             return f"last {self.n_shown:,} of {self.n_made:,}"
         if self.kept == "evenly":
             return f"{self.n_shown:,} of {self.n_made:,}, evenly over the run"
         part = f"every {_ordinal(self.every)}" if self.every > 1 else f"{self.n_shown:,}"
-        return f"{part} of {self.n_made:,}{begins}, extremes kept"
+        return f"{part} of {self.n_made:,}, extremes kept"
 
 
 def shown_of(buffer: SeriesBuffer, view: ViewName | None, options: Options) -> Shown | None:
@@ -76,16 +68,7 @@ def shown_of(buffer: SeriesBuffer, view: ViewName | None, options: Options) -> S
     n_made, n_held = points.n_seen + buffer.n_missed + buffer.n_thinned, points.columns.shape[1]
     if options.last and options.last < n_held and view != "histogram":
         return Shown(n_made=n_made, n_shown=options.last, kept="newest")
-    return Shown(n_made=n_made, n_shown=n_held, every=1 << points.bits, first_step=first_step(buffer))
-
-
-def first_step(buffer: SeriesBuffer) -> float | None:
-    """Return the step of a stream's first record, if there was room for another record before it; else `None`."""
-    first, last = buffer.first, buffer.last
-    if first is None or last is None or last.index == first.index or buffer.restarts:
-        return None
-    distance = (last.step - first.step) / (last.index - first.index)
-    return first.step if 0 < distance < MAX_ROOM * first.step else None
+    return Shown(n_made=n_made, n_shown=n_held, every=1 << points.bits)
 
 
 def _shown_distributions(values: Sequence[Record], options: Options) -> Shown:
@@ -103,9 +86,8 @@ def shown_in_all(buffers: Sequence[SeriesBuffer], view: ViewName | None, options
     known = [shown for shown in found if shown is not None]
     if not known or not all(shown.whole for shown in known):
         return ""
-    n, firsts = sum(shown.n_made for shown in known), [shown.first_step for shown in known]
-    late = [step for step in firsts if step is not None]
-    return str(Shown(n_made=n, n_shown=n, first_step=min(late) if len(late) == len(firsts) else None))
+    n = sum(shown.n_made for shown in known)
+    return str(Shown(n_made=n, n_shown=n))
 
 
 def notices_of(buffer: SeriesBuffer, label: str, view: ViewName | None, options: Options) -> list[str]:

@@ -20,9 +20,9 @@ from sightglass.core.values import Histogram
 from .choose import Choice, ViewName, flatten
 from .labels import axis_labels, label_streams, styles_of, subtitle_of
 from .notices import notices_of, shown_in_all
-from .options import X_KINDS, Options, Span
+from .options import Options, Span
 from .palette import line_color
-from .passes import Part, fading, ordered, parts_of, passes_of
+from .passes import Part, fading, going_on, ordered, parts_of, passes_of
 from .points import Points
 from .scales import number
 from .series_buffer import OVER_X, SeriesBuffer, as_floats
@@ -260,7 +260,7 @@ class _LineReader:
         """Return the length of the x axis that all lines of these streams share."""
         if visible := self.visible_x or self.options.x_limits:
             return visible[1] - visible[0]
-        columns = (points.columns[0] for buffer in buffers for points in buffer.lines.values())
+        columns = (self._columns(points)[0] for buffer in buffers for points in buffer.lines.values())
         known = [x[np.isfinite(x)] for x in map(self._last, columns)]
         ends = [(float(x.min()), float(x.max())) for x in known if len(x)]
         return max(high for _, high in ends) - min(low for low, _ in ends) if ends else 0.0
@@ -270,10 +270,15 @@ class _LineReader:
         found = set[float]()
         for buffer in buffers:
             for points in list(buffer.lines.values())[:1] if buffer.restarts else ():
-                x = points.columns[0]
+                x = self._columns(points)[0]
                 rows = np.searchsorted(points.indexes, buffer.restarts)
                 found |= set(x[rows[rows < len(x)]].tolist())
         return tuple(sorted(at for at in found if np.isfinite(at)))
+
+    def _columns(self, points: Points) -> Floats:
+        if self.options.x != "relative":
+            return points.columns
+        return np.stack([going_on(points.columns[0]), *points.columns[1:]])
 
     def series(self, buffer: SeriesBuffer, label: str, *, style: tuple[int, int], single: bool) -> list[LineSeries]:
         """Return the lines of one stream."""
@@ -303,23 +308,18 @@ class _LineReader:
 
     def _over_x(self, buffer: SeriesBuffer, points: Points) -> list[tuple[float, dict[str, Any]]]:
         """Return the parts of a line over x with their opacity, the newest last."""
-        columns, restarts = points.columns, np.searchsorted(points.indexes, buffer.restarts)
+        columns, restarts = self._columns(points), np.searchsorted(points.indexes, buffer.restarts)
         means = points.means if self.options.smooth else None
         known = ~np.isnan(columns[0])
         if not known.all():  # records without this step
             columns, restarts = columns[:, known], np.concatenate(([0], np.cumsum(known)))[restarts]
             means = None if means is None else means[known]
-        # A clock that was set back, or a stream as x, begins no pass; a step does.
-        counts = isinstance(self.options.x, str) and self.options.x not in X_KINDS[1:]
+        counts = isinstance(self.options.x, str) and self.options.x not in ("relative", "index")
         passes = passes_of(columns[0], restarts=restarts.tolist(), counts=counts)
         parts = passes and parts_of(columns[0], passes, history=self.options.history)
         if not passes or not parts:
-            columns, means, passes, parts = (
-                ordered(columns),
-                None,
-                [slice(None)],
-                [Part(rows=slice(0, len(columns[0])))],
-            )
+            columns, means = ordered(columns), None
+            passes, parts = [slice(None)], [Part(rows=slice(0, len(columns[0])))]
         smoothed = self._smoothed(columns, means, passes)
         first = max(0, len(columns[0]) - self.options.last) if self.options.last else 0
         seen = [(part.alpha, slice(max(part.rows.start, first), part.rows.stop)) for part in parts]

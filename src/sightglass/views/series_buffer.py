@@ -59,7 +59,6 @@ class SeriesBuffer:
         form: The form of its values; `None` before the first.
         lines: The points of each line: by name for mappings, under "" for numbers and points.
         texts: The annotations of points: x, y, text.
-        first: The first record.
         latest: The last record that can be drawn.
         marks: The x of records that were computed from a part of their window.
         n_unfit: How many had a value of another kind; `unfit` describes the last.
@@ -76,7 +75,6 @@ class SeriesBuffer:
         self.lines: dict[str, Points] = {}
         self.texts: deque[tuple[float, float, str]] = deque(maxlen=MAX_NOTES)
         self.latest: Record | None = None
-        self.first: Record | None = None
         self.last: Record | None = None
         self._newest: deque[Columns] = deque()
         self._n_newest = 0
@@ -147,7 +145,6 @@ class SeriesBuffer:
         self.n_missed += 0 if columns.bits else n_missing
         self._bits = max(self._bits, columns.bits)
         n = len(columns)
-        self.first = self.first or replace(columns.record(0, tag=self.source.tag, run=self.source.run), value=None)
         self.last = columns.record(n - 1, tag=self.source.tag, run=self.source.run)
         # A copy: a slice would hold all of the source's columns in memory.
         self._newest.append(columns.rows(np.arange(max(0, n - MAX_ROWS), n)))

@@ -8,6 +8,9 @@ Theory of operation
     not to fit the view is left out, and the scene says why: misuse that is known at the call raises, a later surprise
     never stops a repaint.
 
+    A source that is made of those of single runs (`core.source.members_of`) is drawn as these, run by run; those that
+    come later are added at the next pull.
+
     Several threads may call `pull` at the same time. One of them pulls; the others return at once and draw the last
     scene.
 """
@@ -19,7 +22,7 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from sightglass.core.errors import ViewError, unknown
-from sightglass.core.source import Source
+from sightglass.core.source import Source, members_of
 
 from .choose import VIEWS, Choice, ViewName, choose
 from .labels import label_streams
@@ -70,6 +73,7 @@ class StreamSet:
         self._wanted, self._title, self._flat = view, title, flat
         self._buffers: tuple[SeriesBuffer, ...] = ()
         self._second: tuple[Source, ...] = ()
+        self._unions: tuple[Source, ...] = ()
         self._lock = threading.Lock()
         self._stale = True
         second = (second,) if isinstance(second, Source) else tuple(second)
@@ -91,7 +95,8 @@ class StreamSet:
     @property
     def ended(self) -> bool:
         """Whether all streams have ended and all their records are drawn."""
-        return all(buffer.ended for buffer in self._buffers) and not self._stale
+        sources = (*(union.ended for union in self._unions), *(buffer.ended for buffer in self._buffers))
+        return all(sources) and not self._stale
 
     def add(self, source: Source, *, second: bool = False) -> None:
         """Draw another stream too. A stream that is drawn already is ignored.
@@ -104,7 +109,12 @@ class StreamSet:
             ViewError: Its values cannot share the view with those of the others.
         """
         with self._lock:
-            if any(buffer.source is source for buffer in self._buffers):
+            if any(drawn is source for drawn in (*self._unions, *self.sources)):
+                return
+            if members_of(source) is not None:
+                self._unions = (*self._unions, source)
+                self._second = (*self._second, source) if second else self._second
+                self._stale = True
                 return
             buffer = self._buffer_of(source)
             buffer.pull()
@@ -116,9 +126,11 @@ class StreamSet:
 
     def remove(self, source: Source) -> None:
         """Stop drawing a stream. A stream that is not drawn is ignored."""
+        gone = (source, *(members_of(source) or ()))
         with self._lock:
-            self._buffers = tuple(buffer for buffer in self._buffers if buffer.source is not source)
-            self._second = tuple(one for one in self._second if one is not source)
+            self._unions = tuple(one for one in self._unions if one is not source)
+            self._buffers = tuple(one for one in self._buffers if not any(one.source is each for each in gone))
+            self._second = tuple(one for one in self._second if not any(one is each for each in gone))
             self._stale = True
 
     def pull(self, *, wait: bool = False) -> bool:
@@ -130,7 +142,7 @@ class StreamSet:
         if not self._lock.acquire(blocking=wait):
             return False
         try:
-            stale, self._stale = self._stale, False
+            stale, self._stale = self._take_members() or self._stale, False
             # `sum`, not `any`: every buffer pulls, even after one has changed.
             if sum(buffer.pull() for buffer in self._buffers) or stale:
                 self._stale = True  # until it is updated, should that fail
@@ -154,13 +166,31 @@ class StreamSet:
         return scene_of(
             drawn,
             choice=choice,
-            title=self._title,
+            title=self._heading,
             options=self.options,
             second=self._second,
             notices=notices,
             visible_x=visible_x,
             n_pixels=n_pixels,
         )
+
+    def _take_members(self) -> bool:
+        """Draw the members of unions that are new, too; return whether there are any."""
+        drawn = {id(source) for source in self.sources}
+        new = [(one, union) for union in self._unions for one in members_of(union) or () if id(one) not in drawn]
+        if new:  # one whose values do not fit is left out with a notice
+            self._buffers = (*self._buffers, *(self._buffer_of(one) for one, _ in new))
+            self._second = (*self._second, *(one for one, union in new if any(union is each for each in self._second)))
+        return bool(new)
+
+    @property
+    def _heading(self) -> str | None:
+        """The title; that of unions is their names, and not those of all members."""
+        if self._title is not None or not self._unions:
+            return self._title
+        others = [buffer.source for buffer in self._buffers]
+        members = {id(one) for union in self._unions for one in members_of(union) or ()}
+        return ", ".join(one.tag for one in (*self._unions, *others) if id(one) not in members)
 
     def _buffer_of(self, source: Source) -> SeriesBuffer:
         return SeriesBuffer(source, x=self.options.x)

@@ -420,7 +420,7 @@ def test_live_drawing_ends_with_its_streams_and_leaves_the_last_drawing():
     view.start()
     source.put(2.0)
     source.ended = True
-    assert view.wait(timeout_s=20)
+    assert view.wait(timeout_s=60)
     view.close()
     view.close()
     assert "loss 2" in out.file.getvalue().rsplit("\x1b[?25h", 1)[-1]
@@ -453,7 +453,7 @@ def test_a_live_view_that_fails_stops_no_other(method, monkeypatch):
         patch.setattr(TerminalView, method, lambda view, **given: fail() if view is bad else real(view, **given))
         sources[1].put(7.0)
         sources[1].ended = True
-        assert good.wait(timeout_s=20)
+        assert good.wait(timeout_s=60)
         display = live_display_of(out)
         while good in display.views:  # rich's thread goes on
             time.sleep(0.01)

@@ -22,7 +22,7 @@ from sightglass.views.surfaces.notebook.cells import cells
 from sightglass.views.surfaces.notebook.open_pages import BLIND_S, EVERYBODY, Page
 
 
-def until(condition, timeout_s=20.0):
+def until(condition, timeout_s=60.0):
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s

@@ -19,7 +19,7 @@ from sightglass.views.surfaces.notebook.puller import Puller
 MIME = "application/vnd.jupyter.widget-view+json"
 
 
-def until(condition, timeout_s=20.0):
+def until(condition, timeout_s=60.0):
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s
@@ -52,7 +52,7 @@ def test_a_page_that_announces_itself_gets_new_records(feed, monkeypatch):
     until(lambda: len(sent) > 1)
     view._widget.receive({"type": "gone", "page": "a"})
     source.ended = True
-    assert view.wait(20)
+    assert view.wait(60)
     view.close()
     view.close()
     assert view.ended

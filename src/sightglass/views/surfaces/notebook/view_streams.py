@@ -131,7 +131,7 @@ class NotebookStreams(StreamSet):
             notices += notices_of(stream, label, self.view, self.options)
         self.settings = {
             "view": self.view,
-            "title": one_line(self._title) if self._title is not None else ", ".join(labels),
+            "title": ", ".join(labels) if (title := self._heading) is None else one_line(title),
             "streams": [
                 {
                     "id": stream.id,

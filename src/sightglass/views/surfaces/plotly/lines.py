@@ -120,21 +120,22 @@ def _layout(scene: Scene, style: PlotlyStyle) -> Json:
         found["yaxis2"] = titled({**_y_axis(scene, style, second=True), **right}, scene.side(second=True))
     if scene.view == "line":
         found["yaxis9"] = bare(overlaying="y", range=[0, 1], fixedrange=True)
-    if scene.restarts:
-        found["shapes"] = _restarts(scene, style)
-    return found
+    return found | (_restarts(scene, style) if scene.restarts else {})
 
 
-def _restarts(scene: Scene, style: PlotlyStyle) -> list[Json]:
-    """Return a thin dashed rule for each restart of a run."""
-    xs = np.asarray(_x(scene, np.array(scene.restarts[-MAX_RULES:])), np.float64)
+def _restarts(scene: Scene, style: PlotlyStyle) -> Json:
+    """Return a thin dashed rule for each restart of a run, and its label, whose ground covers grid lines."""
+    xs = np.asarray(_x(scene, np.array(scene.restarts[-MAX_RULES:])), np.float64).tolist()
+    places = {"xref": "x", "yref": "paper"}
     rule = {
-        "type": "line", "xref": "x", "yref": "paper", "y0": 0, "y1": 1, "layer": "below",
+        "type": "line", "y0": 0, "y1": 1, "layer": "below", **places,
         "line": {"color": style.muted, "width": 1, "dash": "4px,3px"},
-        "label": {"text": RESTARTED, "textposition": "end", "textangle": 0, "xanchor": "left", "yanchor": "top",
-                  "padding": 4, "font": {"color": style.muted, "size": 11}},
     }  # fmt: skip
-    return [{**rule, "x0": float(x), "x1": float(x)} for x in xs]
+    label = {
+        "text": RESTARTED, "showarrow": False, "y": 1, "xanchor": "left", "yanchor": "top", "xshift": 3, "yshift": -2,
+        "borderpad": 1, "bgcolor": style.background, "font": {"color": style.muted, "size": 11}, **places,
+    }  # fmt: skip
+    return {"shapes": [{**rule, "x0": x, "x1": x} for x in xs], "annotations": [{**label, "x": x} for x in xs]}
 
 
 def _y_axis(scene: Scene, style: PlotlyStyle, *, second: bool) -> Json:
