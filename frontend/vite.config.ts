@@ -10,6 +10,7 @@ export default defineConfig({
     target: 'es2022',
     modulePreload: { polyfill: false },
     assetsInlineLimit: 0,
+    license: { fileName: 'THIRD_PARTY.md' },
     reportCompressedSize: false,
   },
   server: { proxy: { '/api': { target: 'http://127.0.0.1:8899', ws: true } } },

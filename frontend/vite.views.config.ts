@@ -7,6 +7,7 @@ export default defineConfig({
     outDir: '../src/sightglass/views/static',
     emptyOutDir: false,
     target: 'es2022',
+    license: { fileName: 'THIRD_PARTY.md' },
     reportCompressedSize: false,
     lib: { entry: 'src/notebook/index.ts', formats: ['es'], fileName: () => 'views.js' },
     rolldownOptions: { output: { codeSplitting: false, minify: true } },

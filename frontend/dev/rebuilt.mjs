@@ -3,6 +3,7 @@ import { execFileSync } from 'node:child_process'
 import { mkdtempSync, readdirSync, readFileSync, rmSync } from 'node:fs'
 import { tmpdir } from 'node:os'
 import { join } from 'node:path'
+import { path as sbomPath, sbom } from './sbom.mjs'
 
 const root = new URL('../../src/sightglass', import.meta.url).pathname
 const made = mkdtempSync(join(tmpdir(), 'sightglass-page-'))
@@ -11,6 +12,10 @@ const BUILDS = [
   { config: 'vite.views.config.ts', folder: 'views/static' },
 ]
 const listed = (folder) => readdirSync(folder, { recursive: true, withFileTypes: true }).filter((e) => e.isFile()).map((e) => join(e.parentPath ?? e.path, e.name).slice(folder.length + 1)).sort()
+if (readFileSync(sbomPath, 'utf-8') !== sbom()) {
+  console.error("frontend/javascript.cdx.json is not what package-lock.json says: run 'make page' and commit it")
+  process.exitCode = 1
+}
 try {
   for (const { config, folder } of BUILDS) {
     const [fresh, kept] = [join(made, folder), join(root, folder)]

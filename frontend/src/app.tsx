@@ -81,11 +81,16 @@ async function copyLink(): Promise<void> {
 
 function Connection() {
   const { kind } = socket.link.value
-  const role = session.value?.role
+  const { role, name } = session.value ?? {}
   const away = kind === 'waiting' || (kind === 'dialing' && socket.wasOpen)
   const word = locked.value ? 'locked out' : away ? 'reconnecting' : kind === 'open' ? 'connected' : 'connecting'
   return (
     <>
+      {name && (
+        <span class="chip chip-still" title="You opened your personal link: your commands are signed with this name">
+          <bdi>{name}</bdi>
+        </span>
+      )}
       {role === 'viewer' && (
         <span class="chip chip-still" title="You opened the read-only link: you can query runs but not send commands">
           viewer
@@ -139,7 +144,7 @@ function Locked() {
         <p>
           {locked.value === 'missing'
             ? 'Open the link ending in #token=… that sightglass ui printed in its terminal.'
-            : 'The server was restarted with new links. Its terminal shows them.'}
+            : 'The server was restarted with new links, which its terminal shows, or your personal link was revoked.'}
         </p>
       </Empty>
     </main>

@@ -13,7 +13,7 @@ import './style/commands.css'
 import { effect } from '@preact/signals'
 import { render } from 'preact'
 import { App } from './app'
-import { get } from './data/api'
+import { ApiError, get } from './data/api'
 import { followHistories } from './data/details'
 import { followGrowth } from './data/growth'
 import { followRuns, loadRuns, runs, socket } from './data/runs'
@@ -27,6 +27,7 @@ import { followTheme } from './state/theme'
 import { followKeys } from './ui/shortcuts'
 import { tellError } from './ui/toasts'
 import { forgetOldTrees } from './views/forget'
+import { showInvisible } from './views/visible'
 
 function start(): void {
   socket.start()
@@ -35,6 +36,7 @@ function start(): void {
 }
 
 forgetOldTrees()
+showInvisible()
 const token = readToken()
 followLocation()
 followTheme()
@@ -44,8 +46,9 @@ followGrowth()
 followTags()
 followScalars()
 followHistories()
-// The server works while the page is first rendered.
+// The server works while the page is first rendered. Without a token, a proxy in between may add it.
 if (token) start()
+else get<Session>('session').then(start, (error) => (error instanceof ApiError && error.status === 401 ? (locked.value = 'missing') : tellError(error)))
 render(<App />, document.getElementById('app')!)
 
 // A link with a token may be opened in a tab that already shows the page.

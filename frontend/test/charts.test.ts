@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest'
 import { commandText, placeOf } from '../src/pages/charts/history'
-import { lineOf, wantedOf } from '../src/pages/charts/wanted'
+import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
 import { counterparts, FOUND, gridRows, ownSpecs, prefixOf, sectionsOf, tagSearch, withChart } from '../src/pages/charts/sections'
 import { readings } from '../src/views/Legend'
 
@@ -49,14 +49,32 @@ test('tags that share a chart differ in their dash, or in colour where one run i
   expect(wantedOf(['a'], runs, () => new Set(['q'])).map(({ id }) => id)).toEqual(['q'])
 })
 
-const data = (y: number[]) => ({ n: y.length, thinned: false, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y), wall: new Float64Array(y.length), step: new Float64Array(y.length) })
+const data = (y: number[]) => ({ n: y.length, thinned: false, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y), wall: new Float64Array(y.length), step: new Float64Array(y.length), parts: [{ start: 0, end: y.length, alpha: 1, pass: 0 }], restarts: [] as number[], cursor: '', continued: false })
 
 test('the line before smoothing stays behind it, of a run and of a group', () => {
   const options = { weight: 0.5, extent: 1, band: 'std' as const }
-  expect([...lineOf(runs[0]!, [data([1, 2])], options)!.raw!]).toEqual([1, 2])
-  expect([...lineOf(runs[0]!, [data([1, 2]), data([3, 4])], options)!.raw!]).toEqual([2, 3])
-  expect(lineOf(runs[0]!, [data([1, 2])], { ...options, weight: 0 })!.raw).toBeUndefined()
-  expect(lineOf(runs[0]!, [], options)).toBeNull()
+  expect([...linesOf(runs[0]!, [data([1, 2])], options)[0]!.raw!]).toEqual([1, 2])
+  expect([...linesOf(runs[0]!, [data([1, 2]), data([3, 4])], options)[0]!.raw!]).toEqual([2, 3])
+  expect(linesOf(runs[0]!, [data([1, 2])], { ...options, weight: 0 })[0]!.raw).toBeUndefined()
+  expect(linesOf(runs[0]!, [], options)).toEqual([])
+})
+
+test('a line whose run began again is in parts; what was done again is faint, each pass is smoothed by itself', () => {
+  const [x, y] = [Float64Array.of(0, 1, 2, 3, 1, 2), Float64Array.of(9, 8, 7, 6, 1, 1)]
+  const parts = [{ start: 0, end: 4, alpha: 0.31, pass: 0 }, { start: 0, end: 1, alpha: 1, pass: 0 }, { start: 4, end: 6, alpha: 1, pass: 1 }]
+  const series = { ...data([0, 0, 0, 0, 0, 0]), x, y, parts, restarts: [1] }
+  const options = { weight: 0, extent: 3, band: 'std' as const }
+  const [faint, whole, newest] = linesOf(runs[0]!, [series], options)
+  expect([faint!.alpha, faint!.earlier, faint!.label, [...faint!.y]]).toEqual([0.31, 'p', 'p, pass 1', [9, 8, 7, 6]])
+  expect([whole!.alpha, whole!.earlier, [...whole!.x]]).toEqual([1, 'p', [0]])
+  expect(newest).toMatchObject({ id: 'p', label: 'p', inParts: true, state: 'earlier passes faint' })
+  expect([...newest!.x]).toEqual([1, 2])
+  const smoothed = linesOf(runs[0]!, [series], { ...options, weight: 0.9 })
+  expect([...smoothed[2]!.y]).toEqual([1, 1])
+  expect(smoothed.map(({ raw }) => raw?.length)).toEqual([undefined, 1, 2])
+  expect(restartsOf([series, series])).toEqual([{ x: 1, label: 'restarted', written: true }])
+  // Of several runs the mean is over x, whatever the order.
+  expect([...linesOf(runs[0]!, [series, series], options)[0]!.x]).toEqual([0, 1, 2, 3])
 })
 
 test('values at the cursor, the largest first, NaN last', () => {

@@ -49,6 +49,17 @@ describe('a line', () => {
   it('is one line over times, though its steps go back', () => {
     expect(linesOf([seriesOf(again, [])], { ...STANDARD, x: 'wall' }, null)).toHaveLength(1)
   })
+  it('goes on, or is in two parts, where a clock was set back', () => {
+    const records = new Records()
+    const index = Float64Array.from(Array(80).keys())
+    records.push({ step: index, wall: index.map((i) => 1000 + i - (i >= 50 ? 20 : 0)), index, y: index })
+    const series: Series[] = [{ id: 'a', label: 'loss', style: { color: 'red', dash: [] }, records, started: 1000, second: false }]
+    const [line] = linesOf(series, { ...STANDARD, x: 'relative' }, null)
+    expect([...line!.x]).toEqual([...Array(50).keys(), ...Array.from({ length: 30 }, (_, i) => 49 + i)])
+    const parts = linesOf(series, { ...STANDARD, x: 'wall' }, null)
+    expect(parts.map(({ x, alpha = 1 }) => [x.length, alpha])).toEqual([[21, 0.31], [30, 1], [30, 1]])
+    expect(linesOf(series, STANDARD, null)).toHaveLength(1)
+  })
   it('of records out of order is in the order of steps', () => {
     const lines = linesOf([seriesOf([3, 1, 2, 0, 5, 4, 7, 6], [])], STANDARD, null)
     expect(lines.map(({ x }) => [...x])).toEqual([[0, 1, 2, 3, 4, 5, 6, 7]])

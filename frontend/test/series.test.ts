@@ -6,20 +6,36 @@ import type { Run, Scalars } from '../src/data/types'
 
 const series = (x: number[], n = x.length, thinned = false): Scalars => {
   const column = Float64Array.from(x)
-  return { n, thinned, x: column, y: column.map((v) => v * 2), wall: column, step: column }
+  const parts = [{ start: 0, end: x.length, alpha: 1, pass: 0 }]
+  return { n, thinned, x: column, y: column.map((v) => v * 2), wall: column, step: column, parts, restarts: [], cursor: 'then', continued: false }
 }
 
-test('a tail is joined on, and the overlap counts once', () => {
-  const { x, y, n, thinned } = extended(series([1, 2, 3], 30, true), series([3, 4, 5]))
-  expect([...x]).toEqual([1, 2, 3, 4, 5])
-  expect([...y]).toEqual([2, 4, 6, 8, 10])
-  expect([n, thinned]).toEqual([32, true])
+const tail = (x: number[]): Scalars => ({ ...series(x), cursor: 'now', continued: true })
+
+test('a tail is joined on, where the newest part goes on', () => {
+  const old = { ...series([1, 2, 3, 1, 2], 30, true), parts: [{ start: 0, end: 3, alpha: 0.31, pass: 0 }, { start: 3, end: 5, alpha: 1, pass: 1 }] }
+  const { x, y, n, thinned, parts, cursor } = extended(old, tail([4, 5]))
+  expect([...x]).toEqual([1, 2, 3, 1, 2, 4, 5])
+  expect([...y]).toEqual([2, 4, 6, 2, 4, 8, 10])
+  expect([n, thinned, cursor]).toEqual([32, true, 'now'])
+  expect(parts.map(({ start, end }) => [start, end])).toEqual([[0, 3], [3, 7]])
+})
+
+test('a reply that has all points takes the place of the series', () => {
+  const whole = { ...tail([1, 2]), continued: false }
+  expect(extended(series([1, 2, 3]), whole)).toBe(whole)
+})
+
+test('means are those between neighbours, also across the seam', () => {
+  const old = series([1, 3], 30, true)
+  const joined = extended({ ...old, mean: Float64Array.of(NaN, 7) }, { ...tail([5, 6]), mean: Float64Array.of(8, NaN) })
+  expect([...joined.mean!]).toEqual([NaN, 7, 8, NaN])
+  expect([...extended({ ...old, mean: Float64Array.of(NaN, 7) }, tail([5, 6])).mean!]).toEqual([NaN, 7, NaN, NaN])
 })
 
 test('a tail with nothing new changes nothing', () => {
   const old = series([1, 2])
-  expect(extended(old, series([2]))).toBe(old)
-  expect(extended(old, series([]))).toBe(old)
+  expect(extended(old, tail([]))).toBe(old)
 })
 
 test('what did not change keeps its object, and its config', () => {

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest'
 import cases from '../../tests/views/shown.json'
 import { Records } from '../src/views/records'
-import { firstStep, ordinal, sentenceOf, type Shown } from '../src/views/shown'
+import { ordinal, sentenceOf, type Shown } from '../src/views/shown'
 
 const numbers = (from: number, n: number, bits = 0, stride = 1) => {
   const index = Float64Array.from({ length: n }, (_, i) => from + i * stride)
@@ -12,24 +12,13 @@ describe('what a line shows', () => {
   it.each(cases)('is said in the words of Python: $text', ({ text, ...shown }) => {
     expect(sentenceOf(shown as Shown)).toBe(text)
   })
-  it.each([
-    [[4120, 4121, 4122], 4120],
-    [[0, 1, 2], undefined],
-    [[1, 2, 3], undefined],
-    [[99, 199, 299], undefined],
-    [[500.5, 501, 501.5], 500.5],
-    [[7], undefined],
-    [[30, 20, 10], undefined],
-  ])('begins late where earlier steps have no record: %s', (steps, first) => {
-    expect(firstStep(steps, [...steps.keys()])).toBe(first)
-  })
   it('counts as in English', () => {
     expect([1, 2, 3, 4, 11, 12, 13, 21, 22, 102, 112, 1024].map(ordinal)).toEqual(['1st', '2nd', '3rd', '4th', '11th', '12th', '13th', '21st', '22nd', '102nd', '112th', '1,024th'])
   })
   it('is all as long as everything is held', () => {
     const records = new Records()
     records.push(numbers(5, 1_204))
-    expect(records.shown).toEqual({ n_made: 1_204, n_shown: 1_204, every: 1, first_step: 5 })
+    expect(records.shown).toEqual({ n_made: 1_204, n_shown: 1_204, every: 1 })
   })
   it('follows from what the browser thinned', () => {
     const records = new Records(1_000)

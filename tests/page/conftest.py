@@ -16,7 +16,7 @@ __all__ = ["browser", "chromium"]
 
 OpenPage = Callable[..., Page]
 
-expect.set_options(timeout=15_000)
+expect.set_options(timeout=30_000)
 
 
 @pytest.fixture

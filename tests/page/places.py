@@ -64,7 +64,11 @@ class Place:
     @property
     def environment(self) -> dict[str, str]:
         """What its processes run with."""
-        return {"SIGHTGLASS_RUNTIME_DIR": self.runtime, "SIGHTGLASS_MODE": "live"}
+        return {
+            "SIGHTGLASS_RUNTIME_DIR": self.runtime,
+            "XDG_STATE_HOME": f"{self.runtime}/state",
+            "SIGHTGLASS_MODE": "live",
+        }
 
     def serve(self, *options: str, port: int = 0) -> Server:
         """Start a server over all runs."""

@@ -107,7 +107,7 @@ def test_new_links_shut_the_old_ones_out_and_the_page_says_so(own_place, open_pa
 def test_a_page_without_a_token_says_where_the_link_is(own_place, open_page):
     own_place.runs.mkdir(parents=True)
     server = own_place.serve()
-    page = open_page(f"{server.base}/#")
+    page = open_page(f"{server.base}/#", expects=["status of 401"])
     expect(page.get_by_role("heading", name="This page needs its link")).to_be_visible()
     page = open_page(f"{server.base}/#token=wrong", expects=["status of 401"])
     expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()

@@ -10,10 +10,8 @@ WITHIN = 0.04
 
 
 def check(surface, theme, found):
-    lost = {
-        name: facts.differences(found[name], golden.stored(surface, name, theme), within=WITHIN)
-        for name in golden.VIEWS
-    }
+    assert found.keys() == golden.names(surface)
+    lost = {name: facts.differences(found[name], golden.stored(surface, name, theme), within=WITHIN) for name in found}
     assert {name: one for name, one in lost.items() if one} == {}, golden.AGAIN
 
 

@@ -9,7 +9,7 @@ import pytest
 from playwright.sync_api import expect
 from tests.growing import TAGS, Growing
 
-from .looks import chart, color_of, drawn, until
+from .looks import chart, color_of, drawn, ink, until
 
 pytestmark = pytest.mark.parametrize("dialect", ["ms", "tb", "sg"])
 
@@ -50,7 +50,7 @@ def test_the_line_of_a_chart_grows(link, open_page, file):
         before = picture()
         file.append()
         until(page, lambda before=before: picture() != before)
-    assert drawn(line, color).width > 0.5
+    until(page, lambda: ink(line, color).width > 0.5)
 
 
 def test_the_table_of_a_tensor_goes_to_the_last_step(link, open_page, file):

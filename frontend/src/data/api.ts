@@ -50,10 +50,11 @@ function posted(body: unknown): RequestInit {
 
 async function ask(url: URL, init: RequestInit): Promise<Response> {
   if (locked.peek()) throw new ApiError(401, 'UnauthorizedError', 'This link is no longer valid')
-  const headers = { ...init.headers, Authorization: `Bearer ${currentToken()}` }
+  const token = currentToken()
+  const headers = { ...init.headers, ...(token && { Authorization: `Bearer ${token}` }) }
   let answer: Response
   try {
-    answer = await fetch(url, { ...init, headers, credentials: 'omit', referrerPolicy: 'no-referrer' })
+    answer = await fetch(url, { ...init, headers, credentials: 'same-origin', referrerPolicy: 'no-referrer' })
   } catch (error) {
     if (init.signal?.aborted) throw error
     throw new ApiError(0, 'Unreachable', 'The sightglass server does not answer. Is it still running?')

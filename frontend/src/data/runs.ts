@@ -3,6 +3,7 @@
 import { computed, signal } from '@preact/signals'
 import { at, state, update } from '../state/state'
 import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
+import { visible } from '../views/visible'
 import { get } from './api'
 import { parseFilter, valueOf } from './filter'
 import { reuseEqual } from './reuse'
@@ -58,7 +59,7 @@ export const apartOf = (key: string): string => aparts.value.get(key) ?? ''
 
 /** The label of a run: its name, and what distinguishes it from others of that name. */
 export function labelOf(key: string): string {
-  return [byKey.value.get(key)?.name ?? key, apartOf(key)].filter(Boolean).join(' ')
+  return visible([byKey.value.get(key)?.name ?? key, apartOf(key)].filter(Boolean).join(' '))
 }
 
 /** The filtered runs, pinned ones first, in the order of the list. */

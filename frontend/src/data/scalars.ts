@@ -112,14 +112,14 @@ async function fetchTails(): Promise<void> {
     if (!stale(entry)) continue
     const data = entry.data.peek()
     if (!data || data.x.length === 0 || data.x.length > 4 * entry.request.points) whole.push(entry)
-    else if (!(entry.request.to !== undefined && data.x[data.x.length - 1]! >= entry.request.to)) growing.push(entry)
+    else growing.push(entry)
   }
   whole.forEach(enqueue)
   for (let i = 0; i < growing.length; i += MAX_BATCH) {
     const part = growing.slice(i, i + MAX_BATCH)
     for (const entry of part) entry.version = currentOf(entry)
     const last = part.map((entry) => entry.data.peek()!)
-    const requests = part.map((entry, j) => ({ ...entry.request, from: last[j]!.x[last[j]!.x.length - 1]! }))
+    const requests = part.map((entry, j) => ({ ...entry.request, since: last[j]!.cursor }))
     const answers = await ask(requests)
     part.forEach((entry, j) => {
       const answer = answers[j]!

@@ -26,9 +26,7 @@ export function readToken(): string {
     sessionStorage.setItem(KEY, token)
     history.replaceState(null, '', rest ? `#${rest}` : location.pathname + location.search)
   }
-  const known = sessionStorage.getItem(KEY) ?? ''
-  if (!known) locked.value = 'missing'
-  return known
+  return currentToken()
 }
 
 export function currentToken(): string {

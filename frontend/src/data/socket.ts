@@ -26,10 +26,14 @@ const ANSWER_MS = 5_000
 const CHECK_MS = 2_000
 /** As many as the server takes; it tells of the others, too, a little later. */
 const MAX_WATCHED = 1_000
+/** So many messages of a stream are acknowledged together, because each answer costs the server as much as a message.
+ * Half of what the server sends ahead: the other half is on its way meanwhile. */
+const ACKNOWLEDGED = 4
 
 interface Opened {
   request: StreamRequest
   listen: (message: StreamMessage) => void
+  n_unacknowledged: number
 }
 
 export class Socket {
@@ -92,7 +96,7 @@ export class Socket {
   /** Ask a run; the answers come to `listen` until the returned function is called. */
   open(request: StreamRequest, listen: (message: StreamMessage) => void): () => void {
     const id = ++this.lastId
-    this.streams.set(id, { request, listen })
+    this.streams.set(id, { request, listen, n_unacknowledged: 0 })
     if (this.link.value.kind === 'open') this.send({ type: 'open', id, ...request })
     return () => {
       this.streams.delete(id)
@@ -140,7 +144,10 @@ export class Socket {
   private greet(): void {
     this.send({ type: 'runs' })
     this.sendWatched()
-    for (const [id, { request }] of this.streams) this.send({ type: 'open', id, ...request })
+    for (const [id, stream] of this.streams) {
+      stream.n_unacknowledged = 0
+      this.send({ type: 'open', id, ...stream.request })
+    }
     if (this.wasOpen) this.returns.value++
     this.wasOpen = true
   }
@@ -159,8 +166,12 @@ export class Socket {
   private receiveRecords(data: ArrayBuffer): void {
     const body = decode(new Uint8Array(data)) as Record<string, unknown>
     const id = Number(body.id)
-    this.streams.get(id)?.listen({ type: 'records', body })
-    this.send({ type: 'ack', id, n: 1 })
+    const stream = this.streams.get(id)
+    if (!stream) return
+    stream.listen({ type: 'records', body })
+    if (++stream.n_unacknowledged < ACKNOWLEDGED) return
+    this.send({ type: 'ack', id, n: stream.n_unacknowledged })
+    stream.n_unacknowledged = 0
   }
 
   private send(message: unknown): void {

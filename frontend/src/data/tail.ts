@@ -2,21 +2,21 @@
 
 import type { Scalars } from './types'
 
-const COLUMNS = ['x', 'y', 'wall', 'step'] as const
+const COLUMNS = ['x', 'y', 'wall', 'step', 'mean'] as const
 
-/** Append the points from the last x on; the overlap counts once. */
+/** Append the points that came after a series; a reply that has all of them takes its place. */
 export function extended(old: Scalars, tail: Scalars): Scalars {
-  const last = old.x[old.x.length - 1] ?? -Infinity
-  let from = 0
-  while (from < tail.x.length && tail.x[from]! <= last) from++
-  if (from === tail.x.length) return old
+  if (!tail.continued) return tail
+  if (!tail.x.length) return old
   const joined = Object.fromEntries(
     COLUMNS.map((name) => {
-      const column = new Float64Array(old.x.length + tail.x.length - from)
-      column.set(old[name])
-      column.set(tail[name].subarray(from), old.x.length)
+      const column = new Float64Array(old.x.length + tail.x.length).fill(NaN)
+      column.set(old[name] ?? [])
+      column.set(tail[name] ?? [], old.x.length)
       return [name, column]
     }),
   ) as Pick<Scalars, (typeof COLUMNS)[number]>
-  return { ...joined, n: old.n + tail.n - from, thinned: old.thinned || tail.thinned }
+  // The newest part is the last one: it goes on.
+  const parts = old.parts.map((part, i) => (i === old.parts.length - 1 ? { ...part, end: joined.x.length } : part))
+  return { ...joined, n: old.n + tail.n, thinned: old.thinned || tail.thinned, parts, restarts: tail.restarts, cursor: tail.cursor, continued: old.continued }
 }

@@ -108,6 +108,7 @@ export interface Tag {
 
 export interface Session {
   role: 'controller' | 'viewer'
+  name: string
   version: string
   directories: string[]
 }
@@ -128,6 +129,17 @@ export interface ScalarsRequest {
   from?: number
   to?: number
   points: number
+  /** The cursor of an earlier reply: only what came later. */
+  since?: string
+}
+
+/** A part of a line that is drawn by itself. */
+export interface ScalarsPart {
+  start: number
+  end: number
+  alpha: number
+  /** The number of its pass, counted from 0. */
+  pass: number
 }
 
 /** One series, thinned as requested: the points stand for `n` recorded ones. */
@@ -138,4 +150,13 @@ export interface Scalars {
   y: Float64Array
   wall: Float64Array
   step: Float64Array
+  /** The mean of all points between each one and the one before, for smoothing; NaN where they are joined straight. */
+  mean?: Float64Array | undefined
+  /** Where x increases, the newest last: between them a run began again, or its steps or its clock went back. */
+  parts: ScalarsPart[]
+  /** Where on x the run began again. */
+  restarts: number[]
+  cursor: string
+  /** Whether these are only the points that came after the cursor of the request. */
+  continued: boolean
 }

@@ -30,25 +30,12 @@ export function scalarsOf(entry: unknown): Scalars | string {
     const error = columns.error as { message?: string } | string
     return typeof error === 'string' ? error : (error.message ?? 'The server cannot read this series')
   }
-  const [x, y, wall, step] = [columns.x, columns.y, columns.wall, columns.step].map(floats) as [
-    Float64Array,
-    Float64Array,
-    Float64Array,
-    Float64Array,
-  ]
-  if (y.length !== x.length || wall.length !== x.length || step.length !== x.length) {
+  const [x, y, wall, step, mean] = ['x', 'y', 'wall', 'step', 'mean'].map((name) => floats(columns[name])) as [Float64Array, Float64Array, Float64Array, Float64Array, Float64Array]
+  if ([y, wall, step].some(({ length }) => length !== x.length) || (mean.length && mean.length !== x.length)) {
     throw new WireError('The columns of a series have different lengths')
   }
-  return inOrder({ n: Number(columns.n), thinned: Boolean(columns.thinned), x, y, wall, step })
-}
-
-/** Charts look things up by x: late points are put where they belong. */
-function inOrder(series: Scalars): Scalars {
-  const { x } = series
-  let sorted = true
-  for (let i = 1; i < x.length && sorted; i++) sorted = !(x[i]! < x[i - 1]!)
-  if (sorted) return series
-  const order = Array.from(x.keys()).sort((a, b) => x[a]! - x[b]! || a - b)
-  const by = (column: Float64Array) => Float64Array.from(order, (i) => column[i]!)
-  return { ...series, x: by(x), y: by(series.y), wall: by(series.wall), step: by(series.step) }
+  if (!Array.isArray(columns.parts) || !Array.isArray(columns.restarts)) throw new WireError('Expected the parts of a series, and its restarts')
+  const parts = (columns.parts as number[][]).map(([start, end, alpha, pass]) => ({ start: start!, end: end!, alpha: alpha!, pass: pass! }))
+  const about = { n: Number(columns.n), thinned: Boolean(columns.thinned), parts, restarts: columns.restarts as number[], cursor: String(columns.cursor), continued: Boolean(columns.continued) }
+  return { ...about, x, y, wall, step, ...(mean.length && { mean }) }
 }

@@ -16,6 +16,7 @@ import cardCss from '../style/card.css?inline'
 import { boxIn } from '../views/box'
 import { css } from '../views/css'
 import { forgetOldTrees } from '../views/forget'
+import { showInvisible } from '../views/visible'
 import { count, duration, number, value } from '../views/format'
 import { watchSurroundings } from '../views/surroundings'
 import type { KernelLink, Shown } from './kernel'
@@ -36,6 +37,7 @@ const GONE = 'The kernel is gone. This is what the run last reported.'
 
 export function showCard(el: HTMLElement, link: KernelLink): Shown {
   forgetOldTrees()
+  showInvisible()
   const host = el.appendChild(document.createElement('div'))
   const box = boxIn(host, `${css}\n${commandsCss}\n${cardCss}`, 'sightglass-card')
   const info = signal<CardInfo | null>(null)

@@ -84,6 +84,7 @@ export function Chart(props: ChartProps) {
   const [linked, setLinked] = useState<Pointed | null>(null)
   const { lines, marks, kind, xlog, ylog, clip, zoom, yzoom, dark, xname, places } = props
   const model = useMemo(() => modelOf(latest.current, readInk(root)), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark, xname, places])
+  const n_lines = lines.filter(({ earlier }) => !earlier).length
   const shown = typeof model === 'string' ? null : model
 
   useLayoutEffect(() => {
@@ -97,7 +98,8 @@ export function Chart(props: ChartProps) {
       ...(props.onMove && { move: (by: number, factor: number, around: number) => latest.current.onMove!(by, factor, around) }),
     })
     plot.current = made
-    const sizes = new ResizeObserver(([entry]) => made.resize(entry!.contentRect.width, entry!.contentRect.height))
+    // Whole pixels: the browser would blur a canvas of another size.
+    const sizes = new ResizeObserver(([entry]) => made.resize(Math.floor(entry!.contentRect.width), Math.floor(entry!.contentRect.height)))
     sizes.observe(host.current!)
     const unlink = props.cursor.subscribe((at) => {
       setLinked(at?.chart === latest.current.id ? null : made.point(at ? at.x : null))
@@ -136,7 +138,7 @@ export function Chart(props: ChartProps) {
         ref={host}
         tabIndex={0}
         role="img"
-        aria-label={`Line chart of ${props.title}, ${lines.length} ${lines.length === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus, Page Up and Page Down zoom and move; 0 shows everything' : ''}.`}
+        aria-label={`Line chart of ${props.title}, ${n_lines} ${n_lines === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus, Page Up and Page Down zoom and move; 0 shows everything' : ''}.`}
         onKeyDown={onKeyDown}
         onBlur={() => plot.current?.leave()}
       />

@@ -9,6 +9,7 @@ import { mapped, SEQUENTIAL } from './palette'
 import { fading, type Series, type ViewOptions } from './series'
 import { spanOf } from './space'
 import type { Span } from './span'
+import { Swatch } from './Swatch'
 import { ticksOf } from './ticks'
 import { counted, countsOf, densities, total, type Counts } from './values'
 
@@ -39,15 +40,33 @@ interface RidgeProps {
   dark: boolean
 }
 
-export function Ridge({ series, options, version, dark }: RidgeProps) {
-  const [tip, setTip] = useState('')
+/** The histograms of some streams: their latest over each other; over the steps, a panel for each stream. */
+export function Ridge({ series, ...props }: RidgeProps) {
   const all = series.map(framesOf)
-  const single = all.length === 1 && all[0]!.length > 1 && !options.frames
-  const over = single ? options.over : 'latest'
+  const over = props.options.frames || all.every((one) => one.length < 2) ? 'latest' : props.options.over
+  if (series.length === 1 || over === 'latest') return <Panel series={series} all={all} over={over} {...props} />
+  return (
+    <div class="heats">
+      {series.map((one, i) => all[i]!.length > 0 && (
+        <section key={one.id} class="heats-one">
+          <p class="names">
+            <span>
+              <Swatch style={one.style} /> {one.label}
+            </span>
+          </p>
+          <Panel series={[one]} all={[all[i]!]} over={over} {...props} />
+        </section>
+      ))}
+    </div>
+  )
+}
+
+function Panel({ series, all, over, options, version, dark }: RidgeProps & { all: readonly Frame[][]; over: ViewOptions['over'] }) {
+  const [tip, setTip] = useState('')
   const frames = options.last > 0 ? all.map((one) => one.slice(-options.last)) : all
   const canvas = usePainted(
     (sheet) => {
-      if (over === 'ridge') paintRidge(sheet, frames[0]!, options.xlimits)
+      if (over === 'ridge') paintRidge(sheet, frames[0]!, series[0]!.style.color, options.xlimits)
       else if (over === 'heat') paintHeat(sheet, frames[0]!)
       else paintLatest(sheet, frames, series, options)
     },
@@ -178,7 +197,7 @@ function ridgeAt(height: number, n: number): { rise: number; base: (step: number
   return { rise, base: (step, [first, last]) => TOP + rise + (last > first ? (step - first) / (last - first) : 1) * (room - rise) }
 }
 
-function paintRidge(sheet: Sheet, all: readonly Frame[], limits: Span | null): void {
+function paintRidge(sheet: Sheet, all: readonly Frame[], color: string, limits: Span | null): void {
   const frames = evenly(all, MAX_RIDGES)
   const steps: Span = [frames[0]!.step, frames[frames.length - 1]!.step]
   const { rise, base } = ridgeAt(sheet.height, frames.length)
@@ -190,8 +209,11 @@ function paintRidge(sheet: Sheet, all: readonly Frame[], limits: Span | null): v
   clipSides(sheet, scale)
   frames.forEach((frame, i) => {
     const path = outline(sheet, frame, to.x, base(frame.step, steps), (d) => (d / top) * (rise - 4))
-    ctx.globalAlpha = 0.86
-    ctx.fillStyle = SHADES[Math.round(14 + (34 * (i + 1)) / frames.length)]!
+    // Older ones are paler, and none shows through.
+    ctx.fillStyle = ink.ground
+    ctx.fill(path)
+    ctx.globalAlpha = 0.25 + (0.65 * (i + 1)) / frames.length
+    ctx.fillStyle = color
     ctx.fill(path)
     ctx.globalAlpha = 1
     ctx.strokeStyle = ink.ground

@@ -20,6 +20,7 @@ import { STANDARD, type Series, type ViewOptions } from './series'
 import { watchSurroundings } from './surroundings'
 import { Toolbar } from './Toolbar'
 import { View } from './View'
+import { showInvisible, visible } from './visible'
 
 export type Theme = 'light' | 'dark' | 'auto'
 
@@ -110,6 +111,7 @@ const NAMED = ['images', 'picture', 'heatmap', 'table']
 
 export function mountWith(css: string, element: HTMLElement, given: MountOptions = {}): Mounted {
   forgetOldTrees()
+  showInvisible()
   const host = element.appendChild(document.createElement('div'))
   const box = boxIn(host, css, 'sightglass-view')
   host.style.height = typeof given.height === 'number' ? `${given.height}px` : (given.height ?? '320px')
@@ -135,7 +137,7 @@ export function mountWith(css: string, element: HTMLElement, given: MountOptions
   const seriesAnew = () => {
     series = [...streams].map(([id, { records, style }]) => {
       const { label = id, color, dash = [], second = false, started = given.started ?? null } = style
-      return { id, label, style: { color: color!, dash } satisfies LineStyle, records, started, second }
+      return { id, label: visible(label), style: { color: color!, dash } satisfies LineStyle, records, started, second }
     })
   }
   const printed = (): Printed => ({ box, title: title || series.map(({ label }) => label).join(', '), series, model: view === 'line' ? model.peek() : null })

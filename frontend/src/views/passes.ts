@@ -27,7 +27,7 @@ export const fading = (age: number, n: number): number => (age === 0 ? 1 : 0.12 
  * The rows of each pass, the oldest first; null if the records came out of order.
  *
  * @param restarts - The rows at which a run began again.
- * @param counts - Whether x counts steps, so that a new pass begins where it goes back.
+ * @param counts - Whether x counts steps or is a time, so that a new pass begins where it goes back.
  */
 export function passesOf(x: Float64Array, restarts: readonly number[], counts: boolean): Rows[] | null {
   const n = x.length
@@ -43,6 +43,28 @@ export function passesOf(x: Float64Array, restarts: readonly number[], counts: b
   if (n_back && n < MIN_MEAN_LENGTH * starts.size) return null
   const sorted = [...starts].sort((a, b) => a - b)
   return sorted.map((start, i) => ({ start, end: sorted[i + 1] ?? n }))
+}
+
+/** Times that do not go back where a clock was set back; as they are, if the records came out of order. */
+export function goingOn(times: Float64Array): Float64Array {
+  const passes = passesOf(times, [], true)
+  if (!passes || passes.length === 1) return times
+  const found = times.slice()
+  let shift = 0
+  for (const { start, end } of passes.slice(1)) {
+    shift += times[start - 1]! - times[start]!
+    for (let i = start; i < end; i++) found[i]! += shift
+  }
+  return found
+}
+
+/** What a line needs to say of the passes before its newest one. */
+export const FAINT = 'earlier passes faint'
+
+/** The line of a part: the newest bears the name of the whole line, earlier ones are parts of it. */
+export function lineOfPart<T extends { id: string; label: string }>(line: T, { pass, alpha }: PassPart, newest: boolean, faint: boolean) {
+  if (newest) return { ...line, inParts: true, ...(faint && { state: FAINT }) }
+  return { ...line, id: `${line.id} ${pass} ${alpha}`, label: `${line.label}, pass ${pass + 1}`, alpha, earlier: line.id }
 }
 
 /** The parts of a line, the oldest first, the newest pass last; null if there are too many. x increases within each pass. */

@@ -1,7 +1,7 @@
 // The records of one stream for views: numbers in growing columns, other values in a list.
 // Memory is bounded: what is full is thinned evenly over the whole stream, as in `core/buffer.py`, by the same rule.
 
-import { firstStep, type Shown } from './shown'
+import type { Shown } from './shown'
 import { bandOf, named, noteOf, pointOf, sizeOf } from './values'
 
 export const MAX_POINTS = 16_384
@@ -250,12 +250,10 @@ export class Records {
   get shown(): Shown | null {
     const line = [this.series, this.path, ...this.lines.values()].find(({ n }) => n > 0)
     if (!line) return null
-    const [n_shown, every, columns] = [line.n, 2 ** line.bits, line.columns]
-    const [step, index] = [columns[0]!, columns[2]!]
-    const first_step = this.restarts.length ? undefined : firstStep(step, index)
+    const [n_shown, every, index] = [line.n, 2 ** line.bits, line.columns[2]!]
     // What is missing between records of which none was thinned is lost, and counted as that.
     const n_made = every > 1 ? index[n_shown - 1]! - index[0]! + 1 : n_shown
-    return { n_made, n_shown, every, ...(first_step !== undefined && { first_step }) }
+    return { n_made, n_shown, every }
   }
 
   /** How often the numbers were thinned. */

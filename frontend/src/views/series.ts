@@ -4,7 +4,7 @@ import { extentOf, lowerBound } from './bounds'
 import type { Line, Mark } from './draw'
 import type { LineStyle } from './palette'
 import { styleOf } from './palette'
-import { fading, partsOf as partsOfPasses, passesOf } from './passes'
+import { fading, goingOn, lineOfPart, partsOf as partsOfPasses, passesOf } from './passes'
 import type { Columns, Records } from './records'
 import { prepared } from './prepared'
 import { smooth } from './smooth'
@@ -88,7 +88,8 @@ export function restartsOf(all: readonly Series[], options: ViewOptions): Mark[]
 
 /** The column of x, and what is subtracted from it. */
 function placesIn(step: Float64Array, wall: Float64Array, index: Float64Array, started: number | null, { x }: ViewOptions): [Float64Array, number] {
-  return [{ step, wall, index, relative: wall }[x] ?? step, x === 'relative' ? (started ?? wall[0] ?? 0) : 0]
+  if (x === 'relative') return [goingOn(wall), started ?? wall[0] ?? 0]
+  return [{ step, wall, index }[x] ?? step, 0]
 }
 
 /** A line, or a part of one, before it is smoothed and thinned: its columns in the order of x, and the rows that are drawn. */
@@ -136,7 +137,7 @@ function placed(line: Part['line'], { records, started }: Series, { name, column
   const [step, wall, index, ...plain] = columns as [Float64Array, Float64Array, Float64Array, ...Float64Array[]]
   const [at, origin] = placesIn(step, wall, index, started, options)
   const restarts = records.restarts.map((restart) => lowerBound(index, restart))
-  const passes = passesOf(at, restarts, options.x === 'step')
+  const passes = passesOf(at, restarts, options.x === 'step' || options.x === 'wall')
   const parts = passes && passes.length > 1 && at.every(Number.isFinite) ? partsOfPasses(at, passes, options.history) : null
   const first = options.last > 0 ? Math.max(0, at.length - options.last) : 0
   if (!parts) {
@@ -144,18 +145,17 @@ function placed(line: Part['line'], { records, started }: Series, { name, column
     // Means are those between neighbours as they came, and not in another order.
     return [{ line, x, values, means: values === plain ? means : undefined, from: first, end: x.length }]
   }
-  const state = parts.some(({ alpha }) => alpha < 1) ? 'earlier passes faint' : ''
+  const faint = parts.some(({ alpha }) => alpha < 1)
   const made = passes!.map(({ start, end }) => ({
     x: origin ? at.subarray(start, end).map((value) => value - origin) : at.subarray(start, end),
     values: plain.map((column) => column.subarray(start, end)),
     means: means?.subarray(start, end),
   }))
-  return parts.flatMap(({ start, end, pass, alpha }, i): Part[] => {
-    const before = passes![pass]!.start
+  return parts.flatMap((part, i): Part[] => {
+    const before = passes![part.pass]!.start
     const newest = i === parts.length - 1
-    const rows = { ...made[pass]!, from: Math.max(start, first) - before, end: end - before }
-    if (newest) return [{ ...rows, line: { ...line, inParts: true, ...(state && { state }) } }]
-    return rows.from < rows.end ? [{ ...rows, line: { ...line, id: `${line.id} ${pass} ${alpha}`, label: `${line.label}, pass ${pass + 1}`, alpha, earlier: line.id } }] : []
+    const rows = { ...made[part.pass]!, from: Math.max(part.start, first) - before, end: part.end - before }
+    return newest || rows.from < rows.end ? [{ ...rows, line: lineOfPart(line, part, newest, faint) }] : []
   })
 }
 

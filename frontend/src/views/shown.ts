@@ -17,25 +17,11 @@ export interface Shown {
   /** Of how many one is held, besides extremes; 0 if that differs along the run. */
   every: number
   kept?: 'extremes' | 'newest' | 'evenly'
-  /** The step of the first, if earlier steps have no record. */
-  first_step?: number
 }
 
-export function sentenceOf({ n_made, n_shown, every, kept = 'extremes', first_step }: Shown): string {
-  const begins = first_step === undefined ? '' : ` from step ${commas(first_step)}`
-  if (n_shown >= n_made) return `all ${commas(n_made)}${begins}`
+export function sentenceOf({ n_made, n_shown, every, kept = 'extremes' }: Shown): string {
+  if (n_shown >= n_made) return `all ${commas(n_made)}`
   if (kept === 'newest') return `last ${commas(n_shown)} of ${commas(n_made)}`
   if (kept === 'evenly') return `${commas(n_shown)} of ${commas(n_made)}, evenly over the run`
-  return `${every > 1 ? `every ${ordinal(every)}` : commas(n_shown)} of ${commas(n_made)}${begins}, extremes kept`
-}
-
-/** Of the first step, for a record before it: windows and epochs begin a step or so later than events. */
-const MAX_ROOM = 0.5
-
-/** The step of the first of some records, if there was room for another record before it. */
-export function firstStep(step: ArrayLike<number>, index: ArrayLike<number>): number | undefined {
-  const last = step.length - 1
-  if (last < 1) return undefined
-  const distance = (step[last]! - step[0]!) / (index[last]! - index[0]!)
-  return distance > 0 && distance < MAX_ROOM * step[0]! ? step[0]! : undefined
+  return `${every > 1 ? `every ${ordinal(every)}` : commas(n_shown)} of ${commas(n_made)}, extremes kept`
 }

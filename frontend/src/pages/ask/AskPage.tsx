@@ -13,10 +13,11 @@ import { suggestions } from './complete'
 import { panelOf, readPanel, writePanel, type AskedPanel } from './panels'
 import { QueryBox, type Asking } from './QueryBox'
 
-/** The run to query: the one in the URL, or else the newest live one, or else the newest. */
+/** The run to query: the one in the URL, or the live one whose details are open, or the newest live one, or the newest. */
 export const askedRun = computed(() => {
   const all = runs.value ?? []
-  return all.find((run) => run.key === at.asked.value) ?? all.find((run) => run.live) ?? all[0] ?? null
+  const detailed = all.find((run) => run.live && run.key === at.run.value)
+  return all.find((run) => run.key === at.asked.value) ?? detailed ?? all.find((run) => run.live) ?? all[0] ?? null
 })
 
 const panels = computed(() => at.ask.value.flatMap((text) => readPanel(text) ?? []))

@@ -108,7 +108,7 @@ function Costs({ stream }: { stream: Stream }) {
   const away = socket.link.value.kind !== 'open'
   const lossy = now !== null && now.n_skipped + now.n_dropped + now.n_lost > 0
   const state = stream.ended.value ? 'ended' : away ? 'the server does not answer; trying again' : now?.lost ? 'the run does not answer; trying again' : ''
-  const words = [now && heldOf(stream.records, now), ...(now ? costsOf(now) : []), now ? now.note : stream.opened.value?.note, state].filter(Boolean)
+  const words = [now && heldOf(stream.records, now), now ? now.note : stream.opened.value?.note, ...(now ? costsOf(now) : []), state].filter(Boolean)
   return (
     <span class={`costs ${lossy || (state && !stream.ended.value) ? 'is-lossy' : ''}`} title={words.join(' · ')}>
       {lossy && <Icon name="warning" size={12} />}

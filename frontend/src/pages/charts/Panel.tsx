@@ -31,9 +31,9 @@ export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) 
   const name = own ? title : tags[0]!
   const yzoom = at.yzoom.value[id] ?? null
   const model = useRef<Model | null>(null)
-  const { lines, notes, error, requests, runs, loading } = useLines(tags, large)
+  const { lines, restarts, notes, error, requests, runs, loading } = useLines(tags, large)
   const all = allMarks[at.x.value].value
-  const marks = useMemo(() => all.filter((mark) => runs.has(mark.run)), [all, [...runs].join()])
+  const marks = useMemo(() => [...all.filter((mark) => runs.has(mark.run)), ...restarts], [all, [...runs].join(), restarts])
 
   const onZoom = (xs: Span | null, ys: Span | null) =>
     update({ ...(xs && { zoom: neat(xs) }), ...(ys && { yzoom: { ...state.peek().yzoom, [id]: neat(ys) } }) })
@@ -94,10 +94,11 @@ function PinButton({ tag }: { tag: string }) {
 
 /** Which line is which, where there is room to say it. */
 function Names({ lines }: { lines: readonly Line[] }) {
-  if (lines.length > MAX_NAMES) return null
+  const whole = lines.filter(({ earlier }) => !earlier)
+  if (whole.length > MAX_NAMES) return null
   return (
     <ul class="panel-names" aria-label="Lines">
-      {lines.map(({ id, label, style }) => (
+      {whole.map(({ id, label, style }) => (
         <li key={id}>
           <Swatch style={style} />
           {label}

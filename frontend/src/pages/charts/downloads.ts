@@ -2,6 +2,7 @@ import { ask } from '../../data/scalars'
 import type { Scalars, ScalarsRequest } from '../../data/types'
 import { labelOf } from '../../data/runs'
 import { tell, tellError } from '../../ui/toasts'
+import { extentOf } from '../../views/bounds'
 import { csvOf, pngOf, saveFile, svgOf, type Table } from '../../views/export'
 import type { Model } from '../../views/plot'
 
@@ -15,7 +16,7 @@ export function downloadsOf(title: string, wanted: readonly ScalarsRequest[], mo
   const svg = (): string => {
     const now = model()
     if (!now) throw new Error('Nothing to draw yet')
-    return svgOf(title, X_LABELS[now.kind as keyof typeof X_LABELS], now)
+    return svgOf(title, X_LABELS[now.kind as keyof typeof X_LABELS], now, now.lines.filter(({ earlier }) => !earlier))
   }
   const safely = (save: () => Promise<void> | void) => () => void Promise.resolve().then(save).catch(tellError)
   return [
@@ -42,8 +43,8 @@ async function saveCsv(title: string, wanted: readonly ScalarsRequest[]): Promis
 async function whole(request: ScalarsRequest): Promise<Scalars[]> {
   const [answer] = await ask([{ ...request, points: POINTS }])
   if (typeof answer === 'string') throw new Error(answer)
-  const { x, n, thinned } = answer!
-  const [low, high] = [x[0]!, x[x.length - 1]!]
+  const { x, n, thinned, parts } = answer!
+  const [low, high] = extentOf(parts.map(({ start, end }) => x.subarray(start, end)), false) ?? [0, 0]
   const middle = (low + high) / 2
   if (!thinned || n > MAX_CSV_POINTS || !(low < middle && middle < high)) return [answer!]
   const left = await whole({ ...request, from: low, to: middle })
@@ -53,8 +54,6 @@ async function whole(request: ScalarsRequest): Promise<Scalars[]> {
 }
 
 function after(part: Scalars, at: number): Scalars {
-  const from = part.x.findIndex((x) => x > at)
-  if (from <= 0) return part
-  const cut = (column: Float64Array) => column.slice(from)
+  const cut = (column: Float64Array) => column.filter((_, i) => part.x[i]! > at)
   return { ...part, x: cut(part.x), y: cut(part.y), wall: cut(part.wall), step: cut(part.step) }
 }

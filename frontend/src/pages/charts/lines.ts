@@ -6,15 +6,18 @@ import { scalarTags } from '../../data/tags'
 import type { Scalars, ScalarsRequest } from '../../data/types'
 import { at } from '../../state/state'
 import { extentOf } from '../../views/bounds'
-import type { Line } from '../../views/draw'
+import type { Line, Mark } from '../../views/draw'
 import { count } from '../../views/format'
+import { FAINT } from '../../views/passes'
 import type { Span } from '../../views/span'
 import { drawn } from './drawn'
 import { pointsFor, useSeries } from './series'
-import { lineOf, wantedOf, type Wanted } from './wanted'
+import { linesOf as linesOfOne, restartsOf, wantedOf, type Wanted } from './wanted'
 
 export interface Lines {
   lines: Line[]
+  /** Where the runs began again. */
+  restarts: Mark[]
   notes: string
   error: string | null
   loading: boolean
@@ -51,11 +54,13 @@ export function useLines(tags: readonly string[], large: boolean): Lines {
     if (now) before.current.set(keyOf(entry.request), now)
     return now
   })
-  const [low, high] = zoom ?? extentOf(data.flatMap((series) => (series ? [series.x] : [])), false) ?? [0, 0]
+  const [low, high] = zoom ?? extentOf(data.flatMap((series) => (series ? series.parts.map(({ start, end }) => series.x.subarray(start, end)) : [])), false) ?? [0, 0]
   const options = { weight: at.smooth.value, extent: high - low, band: at.band.value }
   const lines = useMemo(() => linesOf(wanted, entries, data, options), [...data, drawn.value, ...Object.values(options), entries])
+  const restarts = useMemo(() => restartsOf(data.filter((series) => series !== null)), [...data])
   return {
     lines,
+    restarts,
     notes: notesOf(data),
     error: entries.map((entry) => entry.error.value).find(Boolean) ?? null,
     loading: entries.some((entry) => !entry.data.value && !entry.error.value),
@@ -64,12 +69,11 @@ export function useLines(tags: readonly string[], large: boolean): Lines {
   }
 }
 
-function linesOf(wanted: Wanted[], entries: Entry[], data: (Scalars | null)[], options: Parameters<typeof lineOf>[2]): Line[] {
+function linesOf(wanted: Wanted[], entries: Entry[], data: (Scalars | null)[], options: Parameters<typeof linesOfOne>[2]): Line[] {
   const found = new Map(entries.map((entry, i) => [keyOf(entry.request), data[i]]))
   return wanted.flatMap((one) => {
     const series = one.runs.flatMap((run) => found.get(JSON.stringify([run, one.tag])) ?? [])
-    const line = lineOf(one, series, options)
-    return line ? [line] : []
+    return linesOfOne(one, series, options)
   })
 }
 
@@ -84,5 +88,6 @@ function notesOf(data: (Scalars | null)[]): string {
   }
   const thinned = n > n_kept ? `${count(n_kept)} of ${count(n)} points, extremes kept` : ''
   const odd = n_odd ? `${n > n_kept ? '≥ ' : ''}${count(n_odd)} NaN or ∞` : ''
-  return [odd, thinned].filter(Boolean).join(' · ')
+  const faint = data.some((series) => series?.parts.some(({ alpha }) => alpha < 1)) ? FAINT : ''
+  return [odd, thinned, faint].filter(Boolean).join(' · ')
 }

@@ -1,9 +1,11 @@
 // The lines of a chart, from the visible runs, its tags, and the loaded series.
 
 import type { Scalars } from '../../data/types'
-import type { Line } from '../../views/draw'
+import type { Line, Mark } from '../../views/draw'
 import { meanOf, type BandKind } from '../../views/group'
 import { DASHES, LINES, styleOf, type LineStyle } from '../../views/palette'
+import { lineOfPart } from '../../views/passes'
+import { RESTARTED } from '../../views/series'
 import { smooth } from '../../views/smooth'
 
 export interface Drawn {
@@ -45,14 +47,41 @@ export interface LineOptions {
   band: BandKind
 }
 
-/** The line of one entry from the series that have come so far; null while none has. */
-export function lineOf({ id, label, style }: Drawn, series: readonly Scalars[], { weight, extent, band }: LineOptions): Line | null {
-  if (series.length === 0) return null
-  if (series.length === 1) {
-    const { x, y } = series[0]!
-    return { id, label, style, x, y: smooth(x, y, weight, extent), raw: weight > 0 ? y : undefined }
-  }
-  const mean = meanOf(series.map((data) => ({ x: data.x, y: smooth(data.x, data.y, weight, extent) })), band)
-  const raw = weight > 0 ? meanOf(series, 'none').y : undefined
-  return { id, label, style, x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }
+/** The line of one entry from the series that have come so far, in parts where its run began again. */
+export function linesOf({ id, label, style }: Drawn, series: readonly Scalars[], { weight, extent, band }: LineOptions): Line[] {
+  if (series.length === 0) return []
+  if (series.length === 1) return partsOf({ id, label, style }, series[0]!, weight, extent)
+  const sorted = series.map(inOrder)
+  const mean = meanOf(sorted.map((data) => ({ x: data.x, y: smooth(data.x, data.y, weight, extent, data.mean) })), band)
+  const raw = weight > 0 ? meanOf(sorted, 'none').y : undefined
+  return [{ id, label, style, x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }]
+}
+
+/** The lines of the parts of a series, each pass smoothed by itself. */
+function partsOf(line: Pick<Line, 'id' | 'label' | 'style'>, { x, y, mean, parts }: Scalars, weight: number, extent: number): Line[] {
+  if (parts.length === 1) return [{ ...line, x, y: smooth(x, y, weight, extent, mean), raw: weight > 0 ? y : undefined }]
+  const faint = parts.some(({ alpha }) => alpha < 1)
+  return parts.map((part, i) => {
+    const pass = parts.filter((one) => one.pass === part.pass)
+    const [from, end] = [Math.min(...pass.map(({ start }) => start)), Math.max(...pass.map((one) => one.end))]
+    const smoothed = smooth(x.subarray(from, end), y.subarray(from, end), weight, extent, mean?.subarray(from, end))
+    const of = (column: Float64Array) => column.subarray(part.start, part.end)
+    return { ...lineOfPart(line, part, i === parts.length - 1, faint), x: of(x), y: smoothed.subarray(part.start - from, part.end - from), raw: weight > 0 && part.alpha === 1 ? of(y) : undefined }
+  })
+}
+
+/** A series in the order of x, whose values are looked up. */
+function inOrder(series: Scalars): Pick<Scalars, 'x' | 'y' | 'mean'> {
+  if (series.parts.length === 1) return series
+  const { x, y } = series
+  const order = Array.from(x.keys()).sort((a, b) => x[a]! - x[b]! || a - b)
+  const by = (column: Float64Array) => Float64Array.from(order, (i) => column[i]!)
+  // Means are those between neighbours as they came.
+  return { x: by(x), y: by(y), mean: undefined }
+}
+
+/** Where runs began again. */
+export function restartsOf(series: readonly Scalars[]): Mark[] {
+  const places = new Set(series.flatMap(({ restarts }) => restarts))
+  return [...places].sort((a, b) => a - b).map((x) => ({ x, label: RESTARTED, written: true }))
 }

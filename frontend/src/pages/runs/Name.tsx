@@ -7,7 +7,7 @@ export function Name({ run }: { run: Run }) {
   const apart = apartOf(run.key)
   return (
     <>
-      {run.name}
+      <bdi>{run.name}</bdi>
       {apart && <span class="run-apart"> {apart}</span>}
     </>
   )
