@@ -5,7 +5,8 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 
 import pytest
@@ -50,8 +51,25 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     """Give each test a registry of its own, at a path short enough for sockets, and a folder to write into."""
     path = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp" if os.name == "posix" else None))
     monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(path))
+    monkeypatch.setenv("XDG_STATE_HOME", str(path / "state"))
     for name in ("SIGHTGLASS_MODE", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def not_awaited() -> Callable[[], AbstractContextManager[None]]:
+    """Return a context in which a command is not awaited once the run has said what it waits for."""
+
+    from sightglass.client.pending_reply import PendingReply
+
+    @contextmanager
+    def not_awaited() -> Iterator[None]:
+        told = PendingReply.told
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setattr(PendingReply, "told", lambda self, note, *, stuck: told(self, note, stuck=True))
+            yield
+
+    return not_awaited

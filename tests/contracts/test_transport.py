@@ -16,7 +16,7 @@ from sightglass.protocol.zmq import ZmqChannel, ZmqListener
 
 pytestmark = pytest.mark.smoke
 
-PATIENCE_S = 10.0
+PATIENCE_S = 30.0
 
 
 class Pair:
@@ -271,3 +271,20 @@ def test_an_unknown_key_does_not_get_in():
     stranger.close()
     friend.close()
     listener.close()
+
+
+@pytest.mark.filterwarnings("ignore::ResourceWarning")  # that it is not closed is the point
+def test_a_channel_that_is_dropped_with_unsent_messages_blocks_nobody(runtime):
+    listener = ZmqListener(path=runtime / "a.sock")
+
+    def talk():
+        channel = ZmqChannel(listener.address)
+        channel.send([b"hello"])
+        until(1, listener)
+        listener.close()
+        channel.send([b"to nobody"])
+
+    thread = threading.Thread(target=talk, daemon=True)
+    thread.start()
+    thread.join(30)
+    assert not thread.is_alive()

@@ -12,7 +12,7 @@ import pytest
 
 from sightglass.core.array_data import check_data, plain_array
 from sightglass.core.copies import freeze, snapshot
-from sightglass.core.errors import RefusedQueryError, UnreadableError
+from sightglass.core.errors import UnreadableError
 from sightglass.core.values import array_kind, to_host
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
@@ -226,11 +226,6 @@ def test_methods_of_array_classes_of_the_program_are_not_called() -> None:
     plain = plain_array(np.ones(3).view(Loud), "numpy")
     assert type(plain) is np.ndarray
     assert plain.mean() == 1
-
-
-def test_masked_arrays_are_refused() -> None:
-    with pytest.raises(RefusedQueryError, match=r"Expected an array without a mask, .* Offer x.filled\(…\)"):
-        plain_array(np.ma.masked_array([1.0, 2.0], [True, False]), "numpy")
 
 
 @needs_torch

@@ -10,7 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.buffer import LARGE_SHARE, ROW_BYTES, SHARE, Buffer, line_means, retained
-from sightglass.core.columns import Columns
+from sightglass.core.columns import Columns, of_rows
+from sightglass.core.values import Histogram, Tensor
 
 numbers = st.floats(width=16) | st.integers(-3, 3).map(float)
 
@@ -232,6 +233,35 @@ def test_memory_is_what_is_counted():
     finally:
         tracemalloc.stop()
     assert taken <= 1.3 * ROW_BYTES * 20_000
+
+
+@pytest.mark.parametrize(
+    "value",
+    [
+        lambda n: {"a": n, "b": -n},
+        lambda n: (n, n / 3),
+        lambda n: [n, n - 1, n - 2],
+        lambda n: np.arange(n, n + 16, dtype=np.float32),
+        lambda n: f"event {n}",
+        lambda n: {"a": {"b": np.arange(n, n + 4), "c": n}, "d": [n, str(n)]},
+        lambda n: Histogram.from_counts(np.arange(64), np.arange(65.0)),
+        lambda n: Tensor(np.full((4, 4), float(n))),
+    ],
+    ids=["mapping", "pair", "list", "array", "text", "nested", "histogram", "tensor"],
+)
+def test_memory_of_small_objects_is_what_is_counted(value):
+    """What bounds the records of a run counts the memory that they take, and not their data alone."""
+    import tracemalloc
+
+    tracemalloc.start()
+    try:
+        buffer = Buffer(max_rows=10**6, max_bytes=10**9)
+        for index in range(1_000, 4_000, 6):
+            buffer.add(of_rows([(n, n, 0.0, value(n), None, n) for n in range(index, index + 6)]))
+        taken = tracemalloc.get_traced_memory()[0]
+    finally:
+        tracemalloc.stop()
+    assert 0.5 * buffer.n_bytes <= taken <= 1.4 * buffer.n_bytes
 
 
 def test_the_shares():

@@ -71,6 +71,9 @@ def test_an_unknown_name_comes_with_the_closest_name() -> None:
     )
     assert (error.name, error.known) == ("los", ("loss", "grads", "params", "step"))
     assert isinstance(error, LookupError)
+    assert "Did you mean 'mean'?" in unknown("function", "avg", ["mean", "var", "any"])
+    assert "Did you mean 'where'?" in unknown("stage", "filter", ["where", "first"])
+    assert "Did you mean 'filters'?" in unknown("observable", "filter", ["filters", "loss"])
     assert unknown("run", "zzz", []) == "Unknown run 'zzz'. Known: none."
     assert unknown("run", "zzz", map(str, range(100, 130))).endswith("111 and 18 more.")
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import OrderedDict, namedtuple
+from decimal import Decimal
 from types import SimpleNamespace
 from typing import Any
 
@@ -173,7 +174,7 @@ def test_objects_inside_each_other_are_copied_to_a_depth() -> None:
         (Pair(1, 2), (1, 2)), (Three(1), (1, 2)), (Sized(2, 0.5), [0.5, 0.5]), (Short([1]), [1]),
         (Plan(1, [2]), {"a": 1, "b": [2]}), (OrderedDict(b=1, a=2), {"b": 1, "a": 2}),
         (Store("no"), dict.fromkeys("abc", 1.0)),
-        ({(1, "a"): 1, 2: 3, None: 4}, {(1, "a"): 1, 2: 3, None: 4}), (range(2), "range(0, 2)"), ({1}, "{1}"),
+        ({(1, "a"): 1, 2: 3, None: 4}, {(1, "a"): 1, 2: 3, None: 4}), ({1}, [1]), (Decimal("0.5"), 0.5),
     ],
 )  # fmt: skip
 def test_values_are_read_as_they_are_stored(value: Any, copied: Any) -> None:
@@ -192,7 +193,7 @@ def test_values_are_read_as_they_are_stored(value: Any, copied: Any) -> None:
         (nested(65), "[0]" * 4 + "…" + "[0]" * 4, "it is nested more than 64 levels deep"),
         (list(range(250_001)), "", "it has 250,001 items, which is too large to copy"),
         (KNOWN["endless"](), "", "ValueError: it has more than 250,000 items"),
-        (np.array([Mute()]), "", "Expected an array of numbers or strings, got dtype object"),
+        (np.array([Mute()]), "[0]", "RuntimeError: no repr"),
     ],
 )  # fmt: skip
 def test_what_cannot_be_kept_is_named(value: Any, path: str, why: str) -> None:

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from sightglass.core.private_file import write_private
+from sightglass.core.private_file import read_private, write_private
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
 
@@ -48,3 +49,22 @@ def test_a_file_that_cannot_take_the_name_leaves_nothing(tmp_path: Path) -> None
     with pytest.raises(OSError, match="secret"):
         write_private(tmp_path / "secret", b"1")
     assert os.listdir(tmp_path) == ["secret"]
+
+
+def test_what_only_this_user_wrote_is_read(tmp_path: Path) -> None:
+    write_private(tmp_path / "secret", b"1")
+    assert read_private(tmp_path / "secret", max_bytes=1) == b"1"
+    with pytest.raises(OSError, match="at most 0 bytes"):
+        read_private(tmp_path / "secret", max_bytes=0)
+
+
+@pytest.mark.parametrize("plant", [
+    lambda path: path.touch() or path.chmod(0o622),
+    lambda path: path.symlink_to(__file__),
+    os.mkfifo,
+    os.mkdir,
+], ids=["others may write it", "link", "pipe", "folder"])  # fmt: skip
+def test_what_another_user_can_have_left_is_not_read(tmp_path: Path, plant: Callable[[Path], object]) -> None:
+    plant(tmp_path / "planted")
+    with pytest.raises(OSError):  # noqa: PT011  each has its own reason
+        read_private(tmp_path / "planted", max_bytes=100)

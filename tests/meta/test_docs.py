@@ -22,13 +22,14 @@ import subprocess
 import sys
 import tempfile
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import click
 import pytest
+from tests.meta import function_examples, questions
 
 import sightglass as sg
 from sightglass import cli
@@ -43,7 +44,8 @@ from sightglass.protocol.zmq import Address, Keys, read_connection, write_connec
 from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES
 from sightglass.query.expressions import BINARY, UNARY
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.stages import REDUCERS, WINDOWS, Chain
+from sightglass.query.query import Query
+from sightglass.query.stages import REDUCERS, SEQUENTIAL, WINDOWS, Chain
 from sightglass.training.process_runs import init
 from sightglass.views import SURFACES, VIEWS, View
 from sightglass.views.options import OPTION_NAMES
@@ -54,7 +56,7 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PACKAGE = Path(sg.__file__).parent
 FUNCTIONS_PAGE = DOCS / "functions.md"
-TIMEOUT_S = 60
+TIMEOUT_S = 300  # a page takes some seconds; this only ends one that hangs, also on a busy machine
 
 
 @dataclass(frozen=True)
@@ -416,6 +418,12 @@ def test_the_connection_file_is_told(tmp_path: Path) -> None:
 
 def functions_page() -> str:
     """Write the reference of functions and reducers from the tables of the query language."""
+    results = function_examples.answers()
+
+    def example(table: Mapping[str, str], name: str) -> str:
+        assert name in table, f"{name}: add an example to tests/meta/function_examples.py"
+        return _cell(function_examples.example_of(table[name], results))
+
     lines = [
         "# Functions and reducers",
         "",
@@ -429,9 +437,14 @@ def functions_page() -> str:
         "in text without a prefix, `mean(batch.x)`. NumPy's functions of the same name may be used instead,",
         "`np.sqrt(b.x)`, and `abs` and `round` are Python's. `axis=None` stands for the whole array.",
         "",
-        "| function | |",
-        "| --- | --- |",
-        *(f"| `{_cell(function.signature)}` | {_cell(function.doc)} |" for function in FUNCTIONS.values()),
+        "The examples are answered by a run whose events have `x=[3, 1, 2]`, `w=[[1, 2], [3, 4]]`, `y=[0, 2, 1, 2]`,",
+        "`odd=[1, nan, inf]`, `grads={'dense': [3, 4], 'out': [0, 1]}` and `name='dense/kernel'`; over four of them,",
+        "`loss` is 0.5, 0.25, 0.75, 0.25 and `label` cat, dog, cat, dog. Results have four digits here.",
+        "",
+        "| function | | example |",
+        "| --- | --- | --- |",
+        *(f"| `{_cell(function.signature)}` | {_cell(function.doc)} "
+          f"| {example(function_examples.FUNCTION_EXAMPLES, name)} |" for name, function in FUNCTIONS.items()),
         "",
         "`nan` and `inf` are constants in text; in Python they are `math.nan` and `math.inf`.",
         "",
@@ -442,11 +455,29 @@ def functions_page() -> str:
         "## Reducers",
         "",
         "They make one value of many events. Each takes a window besides: one of "
-        + ", ".join(f"`{name}=`" for name in WINDOWS) + ", or none.",
+        + ", ".join(f"`{name}=`" for name in WINDOWS) + ", or none; and `by=`, what the values are grouped by.",
         "",
-        "| reducer | |",
+        "| reducer | | example |",
+        "| --- | --- | --- |",
+        *(f"| `{_cell(_signature(name))}` | {_cell(_first_line(getattr(Chain, name)))} "
+          f"| {example(function_examples.REDUCER_EXAMPLES, name)} |" for name in REDUCERS),
+        "",
+        "## Values that depend on those before",
+        "",
+        "They give a value for each value, and take no window.",
+        "",
+        "| stage | | example |",
+        "| --- | --- | --- |",
+        *(f"| `{_cell(_signature(name))}` | {_cell(_first_line(getattr(Chain, name)))} "
+          f"| {example(function_examples.STAGE_EXAMPLES, name)} |" for name in SEQUENTIAL),
+        "",
+        "## Two events",
+        "",
+        "[queries.md](queries.md#two-events) explains them; it stands directly behind `on`.",
+        "",
+        "| stage | |",
         "| --- | --- |",
-        *(f"| `{_cell(_signature(name))}` | {_cell(_first_line(getattr(Chain, name)))} |" for name in REDUCERS),
+        f"| `on('batch').join('epoch')` | {_cell(_first_line(Query.join))} |",
         "",
     ]  # fmt: skip
     return "\n".join(lines)
@@ -462,8 +493,9 @@ def _names(names: tuple[str, ...]) -> str:
 
 def _signature(name: str) -> str:
     """Write how a reducer is called, its window left out."""
-    params = list(inspect.signature(getattr(Chain, name)).parameters.values())[1:-1]
-    shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in params]
+    params = list(inspect.signature(getattr(Chain, name)).parameters.values())[1:]
+    plain = [p for p in params if p.kind is not p.VAR_KEYWORD]
+    shown = [p.name if p.default is p.empty else f"{p.name}={p.default!r}" for p in plain]
     return f"{name}({', '.join(shown)})"
 
 
@@ -471,11 +503,29 @@ def _first_line(function: Any) -> str:
     return (inspect.getdoc(function) or "").partition("\n\n")[0].replace("\n", " ")
 
 
-def test_the_page_of_functions_is_up_to_date() -> None:
-    written = FUNCTIONS_PAGE.read_text() if FUNCTIONS_PAGE.exists() else ""
-    assert written == functions_page(), "run: python tests/meta/test_docs.py"
+MADE_PAGES = {FUNCTIONS_PAGE: functions_page, DOCS / "questions.md": lambda: "\n".join(questions.page())}
+
+
+@pytest.mark.parametrize("page", MADE_PAGES, ids=lambda page: page.stem)
+def test_pages_that_are_made_are_up_to_date(page: Path) -> None:
+    written = page.read_text() if page.exists() else ""
+    assert written == MADE_PAGES[page](), "run: PYTHONPATH=. python tests/meta/test_docs.py"
+
+
+def test_fifty_questions_are_answered() -> None:
+    queries = [query for section in questions.QUESTIONS.values() for query in section.values()]
+    assert len(queries) == len(set(queries)) >= 50
+
+
+def test_translations_are_queries() -> None:
+    rows = re.findall(r"^\|.*\| ([^|]*) \|$", (DOCS / "coming-from.md").read_text(), re.MULTILINE)
+    queries = [query for row in rows for query in re.findall(r"`((?:batch|epoch|on\()[^`]*)`", row)]
+    assert len(queries) > 20
+    for query in queries:
+        sg.parse(query.replace("&#124;", "|"), functions=())
 
 
 if __name__ == "__main__":
-    FUNCTIONS_PAGE.write_text(functions_page())
-    print(f"wrote {FUNCTIONS_PAGE.relative_to(ROOT)}")
+    for path, made in MADE_PAGES.items():
+        path.write_text(made())
+        print(f"wrote {path.relative_to(ROOT)}")

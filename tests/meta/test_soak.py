@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import math
+
 import numpy as np
 import pytest
+from bench.soak.clients import Client, read
 from bench.soak.formula import EVENTS, REDUCERS, StreamCheck, loss, tensor
 from bench.soak.samples import growth
+from tests.client.test_stream import ManualStream
 
 from sightglass.core.counts import Statistics
 from sightglass.core.record import Record
@@ -75,6 +79,19 @@ def test_a_gap_must_be_counted_by_the_stream() -> None:
         check.take(record(n, n, loss(n)))
     assert check.report(Statistics(n_lost=3))["n_uncounted"] == 0
     assert check.report(Statistics())["n_uncounted"] == 3
+
+
+def test_what_arrives_after_the_last_look_is_read_before_it_is_counted(tmp_path) -> None:
+    stream = ManualStream().put(loss(0), loss(1))
+    client = Client(0, "job", tmp_path, (tmp_path, tmp_path), "", leave_s=math.inf)
+
+    def leave() -> None:
+        stream.put(loss(5), skip=3)
+        client.leave_s = 0.0
+
+    read(client, [(StreamCheck(EVENTS[0]), stream)], each=leave)
+    (report,) = client.report["streams"]
+    assert (report["n"], report["n_lost"], report["n_uncounted"]) == (3, 3, 0)
 
 
 def test_a_record_that_the_index_hides_is_found() -> None:

@@ -44,7 +44,7 @@ ASK = """
 import sightglass as sg
 client = sg.connect("figure2")
 norms = client.stream(sg.on("batch").map(lambda b: b.grads.map(lambda name, g: sg.fn.norm(g))))
-worst = client.stream(sg.on("batch").map(lambda b: (b.x[b.worst], b.losses.max())).top(9, by=lambda one: one[1]))
+worst = client.stream(sg.on("batch").map(lambda b: (b.x[b.worst], b.losses.max())).top(9, key=lambda one: one[1]))
 """
 FRAMES = 'sg.plot(norms, view="line", frames=True, history=10, title="gradients per layer")'
 IMAGES = 'sg.plot(worst, title="largest losses so far")'

@@ -176,6 +176,10 @@ class Disk:
             every = [*self._names, *self._directories - {Path("/")}]
             return sorted(path.name for path in every if path.parent == directory)
 
+    def lock(self, path: Path, *, shared: bool = False) -> DiskFile | None:
+        """Lock nothing: one process has this disk."""
+        raise error(errno.ENOTSUP, path)
+
     def free_bytes(self, directory: Path) -> int:
         """Return how many more bytes fit."""
         with self.calling("free_bytes", directory):

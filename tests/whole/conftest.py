@@ -8,9 +8,11 @@ import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -24,7 +26,7 @@ import sightglass as sg
 def say(*words):
     print(*words, flush=True)
 
-def until(condition, timeout_s=20.0):
+def until(condition, timeout_s=60.0):
     deadline_s = time.monotonic() + timeout_s
     while not condition():
         assert time.monotonic() < deadline_s, "the condition did not come true in time"
@@ -48,7 +50,7 @@ say("done", step)
 """
 
 
-def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
+def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """Ask again and again until the answer is true, and return it; fail when the time is over."""
     deadline_s = time.monotonic() + timeout_s
     while not (result := condition()):
@@ -60,9 +62,10 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 20.0) -> Any:
 class Child:
     """A process of a test, and the lines it says."""
 
-    def __init__(self, command: list[str], environment: dict[str, str]) -> None:
+    def __init__(self, command: list[str], environment: dict[str, str], cwd: Path | None = None) -> None:
         self.process = subprocess.Popen(
             command,
+            cwd=cwd,
             env={**os.environ, **environment},
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -78,7 +81,7 @@ class Child:
         for reader in self._readers:
             reader.start()
 
-    def hears(self, first: str, timeout_s: float = 30.0) -> list[str]:
+    def hears(self, first: str, timeout_s: float = 60.0) -> list[str]:
         """Wait for a line that begins with a word, and return the other words of it."""
         deadline_s = time.monotonic() + timeout_s
         while True:
@@ -92,6 +95,12 @@ class Child:
             if words[:1] == [first]:
                 return words[1:]
 
+    def line(self, timeout_s: float = 60.0) -> list[str]:
+        """Wait for the next line, and return its words."""
+        line = self._lines.get(timeout=timeout_s)
+        assert line is not None, f"Expected a line, the process ended. Complaints: {self.complaints}"
+        return line.split()
+
     def goes_on(self) -> None:
         """Check that the training takes further steps from now on."""
         while not self._lines.empty():
@@ -103,7 +112,7 @@ class Child:
         """Send a signal."""
         os.kill(self.pid, number)
 
-    def ends(self, timeout_s: float = 10.0) -> int:
+    def ends(self, timeout_s: float = 60.0) -> int:
         """Wait for the end; return the exit status."""
         return self.process.wait(timeout_s)
 
@@ -112,7 +121,7 @@ class Child:
         """What came on the standard error output so far; reading it allows it."""
         self.may_complain = True
         if self.process.poll() is not None:
-            self._readers[1].join(5)
+            self._readers[1].join(60)
         return "".join(self._complaints)
 
     def finish(self) -> None:
@@ -122,9 +131,9 @@ class Child:
                 os.killpg(self.pid, number)
             except (ProcessLookupError, PermissionError):
                 break
-        self.process.wait(10)
+        self.process.wait(60)
         for reader in self._readers:
-            reader.join(10)
+            reader.join(60)
         complaints = "".join(self._complaints)
         assert self.may_complain or not complaints, complaints
 
@@ -142,6 +151,18 @@ class Child:
 
 
 Start = Callable[..., Child]
+
+
+@pytest.fixture
+def everybodys() -> Iterator[Path]:
+    """Return a folder that every user can read, at a path short enough for sockets.
+
+    That of `runtime` may be closed at any moment: looking for runs, as threads of this process do, makes it private.
+    """
+    path = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp" if os.name == "posix" else None))
+    path.chmod(0o755)
+    yield path
+    shutil.rmtree(path, ignore_errors=True)
 
 
 @pytest.fixture

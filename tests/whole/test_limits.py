@@ -112,7 +112,7 @@ def query(run):
         stream = client.stream("asked.loss")
         for step in range(N_STEPS):
             run.observe("asked", step=step, loss=float(step))
-        return len(stream.wait(N_STEPS, timeout_s=10))
+        return len(stream.wait(N_STEPS, timeout_s=30))
 
 def train(found):
     run = sg.init("job", dir="runs", record=["batch.x"], budget=None, listen=LISTEN)
@@ -140,7 +140,7 @@ def ask(target):
         return len(run.stream("batch.loss").wait(3, timeout_s=20)) >= 3
 
 def look():
-    return [(info.name, info.description is not None) for info in sg.runs()]
+    return [(info.name, info.description is not None) for info in sg.runs(timeout_s=30)]
 
 def attend(found):
     os.environ["SIGHTGLASS_RUNTIME_DIR"] = SERVED
@@ -244,7 +244,7 @@ for step in range(100):
     run.log({"a": float(step)}, step=step)
 own = sg.connect(run).stream("batch.x")
 run.observe("batch", x=1.0)
-say("got", len(own.wait(1, timeout_s=10)), run.reachable, isinstance(sg.runs(), list))
+say("got", len(own.wait(1, timeout_s=30)), run.reachable, isinstance(sg.runs(), list))
 try:
     run.close()
 except Exception as error:
@@ -273,7 +273,7 @@ Sweep = Callable[..., Outcomes]
 
 
 @pytest.fixture
-def sweep(start: Start, runtime: Path) -> Iterator[Sweep]:
+def sweep(start: Start, everybodys: Path) -> Iterator[Sweep]:
     """Return a function that runs a script under each of several limits, and returns the outcomes."""
 
     def sweep(script: str, kind: str, limits: Sequence[int], *arguments: str) -> Outcomes:
@@ -281,8 +281,7 @@ def sweep(start: Start, runtime: Path) -> Iterator[Sweep]:
             pytest.skip("needs root, to become another user or to make a control group")
         if kind == "container" and not os.access(PIDS / "cgroup.procs", os.W_OK):
             pytest.skip("no control groups for processes")
-        runtime.chmod(0o755)
-        place = runtime / kind[:1]  # short enough for a socket
+        place = everybodys / kind[:1]  # short enough for a socket
         place.mkdir()
         place.chmod(0o755)
         command = (kind, json.dumps(list(limits)), str(place), str(N_STEPS), *arguments)
@@ -391,8 +390,10 @@ def test_a_client_is_refused_and_the_run_stays(
     for outcome in outcomes:
         assert "raised" not in outcome, f"{outcome}"
         assert (outcome["status"], outcome["told"], outcome["alive"]) == (0, [], True), f"{outcome}"
-        assert outcome["asked"] is True or outcome["asked"].startswith((REFUSED, UNREADABLE)), f"{outcome}"
-        assert isinstance(outcome["runs"], list) or outcome["runs"].startswith(REFUSED), f"{outcome}"
+        # Without a page to get, Python itself lacks memory.
+        lacks = ("builtins.MemoryError: ",) * (kind == "memory" and outcome["limit"] == 0)
+        assert outcome["asked"] is True or outcome["asked"].startswith((REFUSED, UNREADABLE, *lacks)), f"{outcome}"
+        assert isinstance(outcome["runs"], list) or outcome["runs"].startswith((REFUSED, *lacks)), f"{outcome}"
     assert outcomes[0]["asked"] != outcomes[-1]["asked"]
     assert outcomes[-1]["asked"] is True
     assert outcomes[-1]["runs"] == [["job", True]]

@@ -37,7 +37,7 @@ local = np.arange(8, dtype=np.float32).reshape(2, 4) / 8 + rank
 x = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)
 w = jax.device_put(np.zeros(4, np.float32), NamedSharding(mesh, PartitionSpec()))
 n = 0
-while not run.stopping and n < 3000:
+while not run.stopping and n < 100_000:
     w = step(w, x)
     jax.block_until_ready(w)
     n += 1

@@ -1,0 +1,73 @@
+"""Recorded runs asked on Dask: the same answers, also when workers die, and from an address in the environment."""
+
+from __future__ import annotations
+
+import os
+import signal
+import threading
+
+import pytest
+
+import sightglass as sg
+
+distributed = pytest.importorskip("distributed")  # CI installs it: see .ci/run
+
+N_RUNS = 12
+N_EVENTS = 400
+LOSS = "on('batch').map(lambda b: b.loss)"
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("runs")
+    for number in range(N_RUNS):
+        with sg.init(f"r{number:02}", dir=folder, config={"lr": number}, record=["batch.loss"]) as run:
+            for i in range(N_EVENTS):
+                run.observe("batch", loss=number + i / N_EVENTS)
+    return sg.open(folder)
+
+
+@pytest.fixture(scope="module")
+def client(tmp_path_factory):
+    place = str(tmp_path_factory.mktemp("dask"))
+    with (
+        distributed.LocalCluster(
+            n_workers=2, threads_per_worker=1, dashboard_address=None, local_directory=place
+        ) as cluster,
+        distributed.Client(cluster) as client,
+    ):
+        yield client
+
+
+def test_dask_gives_the_answers_of_one_process(runs, client):
+    with client.get_executor() as executor:
+        assert runs.reduce(f"{LOSS}.mean()", executor=executor) == runs.reduce(f"{LOSS}.mean()")
+        table = runs.table(best="batch.loss.max(per='run')", executor=executor)
+        assert list(table) == list(runs.table(best="batch.loss.max(per='run')"))
+        assert runs.map(lambda run: run.config["lr"], executor=executor)[next(iter(runs))] == N_RUNS - 1
+
+
+def test_the_environment_names_the_scheduler(runs, client, monkeypatch):
+    monkeypatch.setenv("SIGHTGLASS_EXECUTOR", client.scheduler.address)
+    pids = set(runs.map(lambda run: os.getpid()).values())
+    assert pids <= set(client.run(os.getpid).values())
+    assert runs.reduce(f"{LOSS}.count()") == N_RUNS * N_EVENTS
+
+
+def test_a_worker_that_dies_changes_no_answer(runs, client):
+    begun = threading.Event()
+    pid = next(iter(client.run(os.getpid).values()))
+
+    def kill() -> None:
+        begun.wait()
+        os.kill(pid, signal.SIGKILL)
+
+    killer = threading.Thread(target=kill)
+    killer.start()
+    begun.set()
+    with client.get_executor() as executor:
+        counts = [runs.reduce(f"{LOSS}.count()", executor=executor) for _ in range(5)]
+        total = runs.reduce(f"{LOSS}.sum()", executor=executor)
+    killer.join()
+    assert counts == [N_RUNS * N_EVENTS] * 5
+    assert total == pytest.approx(runs.reduce(f"{LOSS}.sum()"))
