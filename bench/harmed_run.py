@@ -32,8 +32,11 @@ N_NAMES: Final = 10_000
 Event = Callable[[int], dict[str, Any]]
 
 
-def observables(kind: str, n_bytes: int) -> Event:
-    """Return a function that makes the observables of a step. The first item of `x` is the step."""
+def observables(kind: str, n_bytes: int, *, shared: bool = True) -> Event:
+    """Return a function that makes the observables of a step. The first item of `x` is the step.
+
+    Without `shared`, other arrays do not change with `x`, as those of JAX.
+    """
     x = np.random.default_rng(0).normal(size=n_bytes // 8)
     quarter = x[: x.size // 4]
     arrays = {
@@ -52,6 +55,8 @@ def observables(kind: str, n_bytes: int) -> Event:
     convert = _convert(kind)
     of = {name: convert(array) for name, array in arrays.items()}
     big = of["x"]
+    if not shared:
+        of["complex"], big = of["complex"].copy(), big.copy()
     width = x.size // N_LAYERS
     named = {
         "layers": {f"layer{i}": big[width * i : width * (i + 1)] for i in range(N_LAYERS)},
@@ -63,7 +68,7 @@ def observables(kind: str, n_bytes: int) -> Event:
     def event(step: int) -> dict[str, Any]:
         if at_step:  # made beforehand: their memory is not that of queries
             return {**plain, **of, **named, "x": at_step[step]}
-        big[0] = float(step)
+        of["x"][0] = float(step)
         return {**plain, **of, **named}
 
     return event

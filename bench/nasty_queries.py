@@ -121,7 +121,7 @@ NASTY: Final[dict[str, Case]] = {
     "when=sin(x * 1e300), 9 reducers": "on('batch').map(lambda b: b.one)"
     + "".join(f".mean(when=lambda b: sin(b.x * 1e300 + {i}).sum() > 0)" for i in range(9)),
     "collect x": "on('batch').map(lambda b: b.x).collect(limit=1000, per='epoch')",
-    "top(1000) of x, by its median": "on('batch').map(lambda b: b.x).top(1000, by=lambda v: median(v), per='epoch')",
+    "top(1000) of x, by its median": "on('batch').map(lambda b: b.x).top(1000, key=lambda v: median(v), per='epoch')",
     "sample(1000) of 1 MB": "on('batch').map(lambda b: b.x[:125000]).sample(1000, per='epoch')",
     "std of x over events": "on('batch').map(lambda b: b.x).std(per='epoch')",
     "quantiles of x over events": "on('batch').map(lambda b: b.x).quantile([0.1, 0.5, 0.9], per='epoch')",

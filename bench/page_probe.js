@@ -57,10 +57,13 @@ window.probe = (() => {
     return n
   }
 
-  /** Note, frame by frame, when the end of the line jumps from one level to the other: [ms since the epoch, level]. */
+  /**
+   * Note, frame by frame, when the end of the line jumps from one level to the other: [ms since the epoch, level].
+   * The levels stay for half a second: what changes sooner is the same jump again, at the edge of a pixel.
+   */
   const watch = () => {
     window.jumps = []
-    let level = null
+    let [level, jumped] = [null, 0]
     const look = () => {
       requestAnimationFrame(look)
       const seen = pixels()
@@ -78,7 +81,8 @@ window.probe = (() => {
       if (last < 0 || bottom - top < height / 3) return
       const [high, low] = [columnHas(coloured, last, top, top + 4), columnHas(coloured, last, bottom - 4, bottom)]
       const now = high && low ? 1 - level : high ? 1 : low ? 0 : level
-      if (level !== null && now !== level) window.jumps.push([performance.timeOrigin + performance.now(), now])
+      if (level === now || performance.now() - jumped < 250) return
+      if (level !== null) window.jumps.push([performance.timeOrigin + (jumped = performance.now()), now])
       level = now
     }
     look()

@@ -1,6 +1,6 @@
 """The page's server while many tabs watch one fast run: the processor time of the server alone.
 
-The tabs are sockets that say what the page says: streams as on the page Ask, with an acknowledgement of each message;
+The tabs are sockets that say what the page says: streams as on the page Ask, with acknowledgements of their messages;
 and charts, which fetch the tail of a series when they are told that its run grew.
 """
 
@@ -28,6 +28,7 @@ from bench.page import serving
 N_TABS = 20
 EVENTS_PER_S = 2_000
 SETTLE_S, MEASURE_S = 4.0, 15.0
+ACKNOWLEDGED = 4  # messages together, as the page does
 REST_S = 0.3  # of the page between two requests
 
 TRAINING = """
@@ -109,10 +110,14 @@ async def say(socket: ClientConnection, **message: Any) -> None:
 async def ask(base: str, token: str, key: str, n: list[int]) -> None:
     async with greeted(base, token) as socket:
         await say(socket, type="open", id=1, run=key, query="batch.loss", points=1_000)
+        n_unacknowledged = 0
         async for frame in socket:
             if isinstance(frame, bytes):
                 n[0] += 1
-                await say(socket, type="ack", id=1, n=1)
+                n_unacknowledged += 1
+                if n_unacknowledged == ACKNOWLEDGED:
+                    await say(socket, type="ack", id=1, n=n_unacknowledged)
+                    n_unacknowledged = 0
 
 
 async def chart(base: str, token: str, key: str, n: list[int]) -> None:

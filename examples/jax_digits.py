@@ -69,14 +69,16 @@ def train_epoch(params, batches, images, labels, test):
     def step(params, rows):
         x, y = images[rows], labels[rows]
         (loss, activations), grads = jax.value_and_grad(loss_of, has_aux=True)(params, x, y)
-        sgx.log({"loss": loss, "grads": grads, "activations": activations, "params": params, "x": x, "y": y})
+        sgx.log(
+            {"loss": loss, "grads": grads, "activations": activations, "params": params, "x": x, "y": y}, event="batch"
+        )
         return jax.tree.map(lambda p, g: p - RATE * g, params, grads), loss
 
     def accuracy():  # called only if a query reads it
         return (forward(params, test[0])[0].argmax(axis=1) == test[1]).mean()
 
     params, losses = jax.lax.scan(step, params, batches)
-    sgx.log({"accuracy": accuracy}, event="test")
+    sgx.log({"accuracy": accuracy})
     return params, losses.mean()
 
 
@@ -93,7 +95,7 @@ def train(name, directory):
         params[layer] = jax.tree.map(lambda new, old: jnp.where(dead, new, old), draw(rng, layer), params[layer])
         return int(dead.sum())
 
-    epoch = sgx.live(jax.jit(train_epoch), event="batch")
+    epoch = sgx.live(jax.jit(train_epoch), event="train")
     with sg.init(name, dir=directory) as run:
         run.action("recycle", recycle)
         for i in itertools.count():
@@ -118,7 +120,7 @@ def main():
         process = subprocess.Popen([sys.executable, __file__, "--train", name, directory])
         try:
             run = sg.connect(name, wait_s=60)
-            with run.stream(NORM) as norm, run.stream(ONE) as one, run.stream("test.accuracy") as accuracy:
+            with run.stream(NORM) as norm, run.stream(ONE) as one, run.stream("train.accuracy") as accuracy:
                 params, x, y, norms = next(iter(one)).value
                 print(f"Accuracy on the test images: {next(iter(accuracy)).value:.3f}. What do the layers do?")
             sg.plot(norm, title="norm of the gradients by layer, the mean of an epoch")

@@ -79,8 +79,7 @@ def spawn(task: Task, client: Client) -> int:
         os.setsid()
         client.random.seed(client.number)
         with (client.folder / f"{client.number}.txt").open("w") as trace:
-            faulthandler.enable(trace)
-            faulthandler.dump_traceback_later(client.leave_s - time.monotonic() + PATIENCE_S, file=trace)
+            faulthandler.enable(trace)  # a client that hangs is ended by SIGABRT, and tells where it was
             try:
                 try:
                     task(client)
@@ -110,14 +109,18 @@ def read(
 ) -> None:
     """Check every record of streams, until it is time to leave or all have ended; report what came."""
     cursors = [0] * len(checks)
-    client.report["told"] = "left"
-    while not client.over:
-        over = all(stream.ended for _, stream in checks)
+
+    def take() -> None:
         for i, (check, stream) in enumerate(checks):
             cursors[i], columns = stream.since(cursors[i])
             for record in columns.records(tag=stream.tag, run=stream.run):
                 check.take(record)
             stream.forget(cursors[i])
+
+    client.report["told"] = "left"
+    while not client.over:
+        over = all(stream.ended for _, stream in checks)
+        take()
         if over:
             errors = {str(stream.error) for _, stream in checks if stream.error is not None}
             client.report["told"] = "; ".join(sorted(errors)) or "ended"
@@ -125,6 +128,10 @@ def read(
         if each is not None:
             each()
         time.sleep(POLL_S)
+    for _, stream in checks:
+        stream.close()  # what arrives after the last look would be counted, and not read
+    time.sleep(POLL_S)
+    take()
     client.report["streams"] = [check.report(stream.statistics()) for check, stream in checks]
 
 
@@ -215,13 +222,13 @@ def derived(client: Client) -> None:
 def deaf(client: Client) -> None:
     """Ask for all tensors and never read an answer, but keep the lease."""
     entry = next(entry for entry in discovery.entries() if entry.name == client.name)
-    channel = ZmqChannel(Address(endpoint=entry.endpoint))
-    channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="deaf")))
-    for request in (1, 2):
-        channel.send(messages.encode(messages.Open(request=request, query=f"batch.x + {request}")))
-    while not client.over:
-        time.sleep(1.0)
-        channel.send(messages.encode(messages.Ping()))
+    with contextlib.closing(ZmqChannel(Address(endpoint=entry.endpoint))) as channel:
+        channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="deaf")))
+        for request in (1, 2):
+            channel.send(messages.encode(messages.Open(request=request, query=f"batch.x + {request}")))
+        while not client.over:
+            time.sleep(1.0)
+            channel.send(messages.encode(messages.Ping()))
     client.report["told"] = "left"
 
 
@@ -233,8 +240,10 @@ def greedy(client: Client) -> None:
         resource.setrlimit(resource.RLIMIT_AS, (size + MEMORY_BYTES,) * 2)
         held: list[bytearray] = []
         try:
-            while not client.over:
-                held += [bytearray(2**18) for _ in range(len(stream.wait(10, timeout_s=1)))]
+            for _ in stream:
+                held.append(bytearray(2**18))
+                if client.over:
+                    break
         except MemoryError:
             os.kill(os.getpid(), signal.SIGKILL)  # as the system does
     client.report["told"] = "left"

@@ -140,7 +140,9 @@ class StreamCheck:
         n_uncounted = abs(self.n_missing - n_counted) if self.question.contiguous else 0
         return {"query": self.question.query, "n": self.n, "n_wrong": self.n_wrong, "wrong": self.wrong,
                 "n_lost": counts.n_lost, "n_thinned": counts.n_thinned, "n_uncounted": n_uncounted,
-                "last_step": self.last_step, "stride": self.question.stride}  # fmt: skip
+                "last_step": self.last_step, "stride": self.question.stride,
+                "counts": f"{self.n_missing:,} missing, {counts.n_lost:,} lost, {counts.n_thinned:,} thinned, "
+                f"{counts.n_forgotten:,} forgotten of {self.n:,} read"}  # fmt: skip
 
 
 def same(value: Any, expected: Any) -> bool:
