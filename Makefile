@@ -1,5 +1,5 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make check`, `make bench`,
-# `make fuzz`, `make examples`, `make page`.
+# Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make test-pythons`, `make check`,
+# `make bench`, `make fuzz`, `make examples`, `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -18,7 +18,7 @@ FUZZ := build/fuzz/venv
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test quick check bench fuzz simulate examples page page-check format clean
+.PHONY: demo test test-pythons quick check bench fuzz simulate examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -43,6 +43,10 @@ demo: $(VENV)/.base
 
 test: $(VENV)/.libraries
 	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+
+# On each supported Python that is found, with the lowest and the newest dependencies: a smoke test, some two minutes.
+test-pythons: $(VENV)/.dev
+	$(BIN)/python tests/pythons.py $(ARGS)
 
 # The inner loop: the folders that changed, and a few tests of those above them; under a minute.
 quick: $(VENV)/.libraries

@@ -18,19 +18,25 @@ _MODULES = {
     "Limits": "training.options",
     "Ranks": "training.options",
     "Files": "training.options",
+    "adopt": "trackers.wandb",
     "on": "query.query",
     "Query": "query.query",
     "fn": "query.tracer",
     "parse": "query.parser",
     "runs": "client.discover",
+    "fleet": "client.fleets.fleet",
+    "Fleet": "client.fleets.fleet",
+    "FleetReport": "client.fleets.fleet",
     "connect": "client.discover",
-    "RunInfo": "client.discover",
-    "open": "client.recorded.run",
+    "RunInfo": "client.run_info",
+    "open": "client.recorded.runs",
     "RecordedRun": "client.recorded.run",
-    "RecordedRuns": "client.recorded.run",
+    "RecordedRuns": "client.recorded.runs",
     "Series": "storage.read.recording",
     "RemoteRun": "client.run",
+    "RankGroup": "client.rank_group",
     "Stream": "client.stream",
+    "stream": "client.own_data",
     "plot": "views",
     "Record": "core.record",
     "Restart": "core.record",
@@ -65,6 +71,7 @@ _MODULES = {
     "MissingExtraError": "core.errors",
     "UnknownNameError": "core.errors",
     "LogError": "core.errors",
+    "WorkerLostError": "core.errors",
 }
 
 __all__ = sorted([*_MODULES, "__version__"])  # noqa: PLE0605
@@ -83,17 +90,22 @@ def __dir__() -> list[str]:
 
 
 # A run shows a card in a notebook, and a card is a client. Clients are above runs, so the link is made here.
-current_run.connect_with(lambda run: __getattr__("connect")(run))  # noqa: PLW0108  loads the client when called  # noqa: PLW0108  loads the client only when called
+current_run.connect_with(lambda run: __getattr__("connect")(run))  # noqa: PLW0108  loads the client when called
 
 
 if TYPE_CHECKING:
-    from .client.discover import RunInfo as RunInfo
     from .client.discover import connect as connect
     from .client.discover import runs as runs
+    from .client.fleets.fleet import Fleet as Fleet
+    from .client.fleets.fleet import FleetReport as FleetReport
+    from .client.fleets.fleet import fleet as fleet
+    from .client.own_data import stream as stream
+    from .client.rank_group import RankGroup as RankGroup
     from .client.recorded.run import RecordedRun as RecordedRun
-    from .client.recorded.run import RecordedRuns as RecordedRuns
-    from .client.recorded.run import open as open
+    from .client.recorded.runs import RecordedRuns as RecordedRuns
+    from .client.recorded.runs import open as open
     from .client.run import RemoteRun as RemoteRun
+    from .client.run_info import RunInfo as RunInfo
     from .client.stream import Stream as Stream
     from .core.errors import CommandError as CommandError
     from .core.errors import DamagedError as DamagedError
@@ -120,6 +132,7 @@ if TYPE_CHECKING:
     from .core.errors import UnsendableError as UnsendableError
     from .core.errors import ViewError as ViewError
     from .core.errors import WireError as WireError
+    from .core.errors import WorkerLostError as WorkerLostError
     from .core.record import Record as Record
     from .core.record import Restart as Restart
     from .core.values import Figure as Figure
@@ -133,6 +146,7 @@ if TYPE_CHECKING:
     from .query.query import on as on
     from .query.tracer import fn as fn
     from .storage.read.recording import Series as Series
+    from .trackers.wandb import adopt as adopt
     from .training.options import Files as Files
     from .training.options import Limits as Limits
     from .training.options import Ranks as Ranks

@@ -20,7 +20,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from .errors import RefusedQueryError, UnreadableError
+from .errors import UnreadableError
 from .guarded import FAILURES, class_name, instance_dict, message
 
 Array = Any
@@ -53,17 +53,9 @@ def plain_array(array: Array, kind: str) -> Array:
     """Return an array as its library's own class, without running code of a subclass. Errors as in `check_data`.
 
     Tensor subclasses with a `__torch_dispatch__`, such as DTensor, have no data of their own, and stay as they are.
-
-    Raises:
-        RefusedQueryError: It is a masked array, whose masked items would be read as data.
     """
     cls: type = type(array)
     if kind == "numpy" and cls is not np.ndarray:
-        if issubclass(cls, np.ma.MaskedArray):
-            raise RefusedQueryError(
-                "Expected an array without a mask, got a masked one, of which queries would read the masked items, "
-                "too. Offer x.filled(…), or x.compressed()"
-            )
         array = np.ndarray.view(array, np.ndarray)
     elif kind == "torch" and _overrides(cls):
         torch = sys.modules["torch"]

@@ -29,7 +29,7 @@ import numpy as np
 import numpy.typing as npt
 
 from .columns import CLOSED, COMPLETE, FLOAT64, INT64, Columns
-from .values import n_bytes
+from .footprint import footprint
 
 Array = npt.NDArray[Any]
 Ints = npt.NDArray[np.int64]
@@ -46,7 +46,14 @@ LARGE_SHARE: Final = 8
 GROWTH: Final = 1.25  # of the columns; each copy costs less than a nanosecond a number
 MAX_BITS: Final = 62  # a bucket of 2**62 numbers holds every stream
 
-DEFAULTS: Final = {"n_events": 1, "flags": COMPLETE | CLOSED, "tracks": {}, "origins": None, "areas": np.nan}
+DEFAULTS: Final = {
+    "n_events": 1,
+    "flags": COMPLETE | CLOSED,
+    "tracks": {},
+    "origins": None,
+    "ranks": None,
+    "areas": np.nan,
+}
 NUMBERS: Final = (float, int, np.floating, np.integer, np.bool_, type(None))
 
 
@@ -279,6 +286,8 @@ def merged_areas(indexes: Ints, y: Array, areas: Array | None, kept: Ints) -> Ar
     """
     if not len(kept):
         return np.empty(0)
+    if areas is None and indexes[-1] - indexes[0] == len(y) - 1 and np.isfinite(y).all():
+        return _sums_between(y, kept)
     known = np.flatnonzero(np.isfinite(y))
     straight, at = np.zeros(len(y)), y[known].astype(FLOAT64) / 2
     with np.errstate(over="ignore", invalid="ignore"):  # values near the largest float have no area
@@ -290,6 +299,14 @@ def merged_areas(indexes: Ints, y: Array, areas: Array | None, kept: Ints) -> Ar
             straight = np.where(np.isnan(areas), straight, areas)
         merged: Array = np.add.reduceat(straight, np.concatenate(([0], kept[:-1] + 1)))
     return merged
+
+
+def _sums_between(y: Array, kept: Ints) -> Array:
+    """Return the areas where all numbers are finite and none is missing: the common case, at a tenth of the cost."""
+    with np.errstate(over="ignore", invalid="ignore"):
+        halves = y[kept] / 2
+        sums: Array = np.add.reduceat(y, kept, dtype=FLOAT64)
+        return np.concatenate(([0.0], sums[:-1] + halves[1:] - halves[:-1]))
 
 
 def line_means(indexes: Ints, y: Array, areas: Array) -> Array:
@@ -353,7 +370,7 @@ def _arrays(columns: Columns) -> dict[str, Array]:
 
 
 def _row_bytes(value: object) -> int:
-    return ROW_BYTES if isinstance(value, NUMBERS) else OBJECT_ROW_BYTES + n_bytes(value)
+    return ROW_BYTES if isinstance(value, NUMBERS) else OBJECT_ROW_BYTES + footprint(value)
 
 
 def _defaults(name: str, dtype: np.dtype[Any], n: int) -> Array:

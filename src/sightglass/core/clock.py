@@ -112,7 +112,7 @@ def duration(text: str) -> float:
     Raises:
         ValueError: `text` is not a duration, is below a millisecond, or is longer than 30 billion years.
     """
-    match = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]{1,20})?)\s*([a-z]+)\s*", text)
+    match = re.fullmatch(r"\s*([0-9]{1,18}(?:\.[0-9]{0,20})?|\.[0-9]{1,20})\s*([a-z]+)\s*", text)
     if match:
         unit = match[2] if match[2] in UNITS_S else match[2].removesuffix("s")
         if unit in UNITS_S and SHORTEST_S <= (seconds := float(match[1]) * UNITS_S[unit]) < LONGEST_S:

@@ -17,6 +17,7 @@ from typing import Any
 import msgspec
 import numpy as np
 
+from .data_values import as_data, is_masked
 from .errors import UnsendableError, WireError
 from .guarded import FAILURES, LostValue, message, parts
 from .values import (
@@ -93,8 +94,10 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
         return _text(str.__str__(value), path) if isinstance(value, str) else bytes(value)
     if isinstance(value, np.generic) and value.dtype.kind != "O":
         return _ext(SCALAR, [_dtype_name(value.dtype, path), value.tobytes()])
-    if isinstance(value, np.ndarray):
+    if isinstance(value, np.ndarray) and not is_masked(kind):
         return _pack_array(value, buffers, path)
+    if is_masked(kind):
+        return _pack(as_data(value), buffers, path, depth)
     if array_kind(value):
         return _pack(to_host(value), buffers, path, depth)
     if kind is complex:

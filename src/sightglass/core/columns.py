@@ -30,6 +30,7 @@ NAMES: Final = (
     "ordinals",
     "indexes",
     "origins",
+    "ranks",
     "areas",
 )
 
@@ -58,6 +59,7 @@ class Columns:
         ordinals: Shape (n,), int64: the number of each record's event or group, where known.
         indexes: Shape (n,), int64: the number of each record in its stream, where they are not consecutive.
         origins: The (tag, run) of each record, where they are not those of the stream.
+        ranks: The (rank, missing) of each record, in a rank group.
         bits: The records that are missing between the numbers were thinned, in buckets of `2**bits` numbers; 0 if they
             were lost.
         areas: Shape (n,), float64: of each number, the area under the line of all records since the one before, thinned
@@ -74,6 +76,7 @@ class Columns:
     ordinals: Any = None
     indexes: Any = None
     origins: Any = None
+    ranks: Any = None
     bits: int = 0
     areas: Any = None
 
@@ -136,6 +139,7 @@ class Columns:
         """Return record `i`, counted from the first of these."""
         flags = COMPLETE | CLOSED if self.flags is None else int(self.flags[i])
         tag, run = (tag, run) if self.origins is None else self.origins[i]
+        rank, missing = (self.ranks[i] if self.ranks is not None else None) or (None, ())
         return Record(
             tag=tag,
             index=self._index_of(i),
@@ -147,6 +151,8 @@ class Columns:
             closed=bool(flags & CLOSED),
             n_events=1 if self.n_events is None else int(self.n_events[i]),
             steps={} if self.tracks is None else self.tracks[i],
+            rank=rank,
+            missing=missing,
         )
 
     def records(self, *, tag: str, run: str) -> list[Record]:
@@ -190,6 +196,7 @@ def of_records(records: Sequence[Record], *, tag: str = "", run: str = "") -> Co
     n_events = np.asarray([record.n_events for record in records], INT64)
     flags = np.asarray([record.complete | record.closed << 1 for record in records], np.uint8)
     origins = [(record.tag, record.run) for record in records]
+    ranks = [(record.rank, record.missing) for record in records]
     return Columns(
         index=records[0].index,
         steps=step_column([record.step for record in records]),
@@ -200,6 +207,7 @@ def of_records(records: Sequence[Record], *, tag: str = "", run: str = "") -> Co
         tracks=[record.steps for record in records] if any(record.steps for record in records) else None,
         indexes=indexes if indexes[-1] - indexes[0] != len(indexes) - 1 else None,
         origins=origins if any(origin != (tag, run) for origin in origins) else None,
+        ranks=ranks if any(one != (None, ()) for one in ranks) else None,
     )
 
 

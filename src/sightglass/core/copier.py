@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, Final, Literal, NamedTuple
 
+from .data_values import NOT_DATA, as_data
 from .guarded import (
     FAILURES,
     KEYS,
@@ -35,6 +36,10 @@ MAX_STEPS: Final = 8  # of a path; more would not fit the line of a warning
 
 QUICK: Final = frozenset((float, bool, type(None)))
 NOT_A_LEAF: Final = object()
+
+KINDS: Final = {"builtin_function_or_method": "function", "method": "function", "type": "class"}
+"""What people call some of Python's types."""
+VOWELS: Final = "aeiou"
 
 Form = Literal["value", "snapshot", "message"]
 Leaf = Callable[[Value], Any]
@@ -66,7 +71,8 @@ class Copier:
     """Copies values of the program into values of our own; never raises because of a value.
 
     `form` says what becomes of other objects: in a "message" they are texts, as are all keys and what is lost; in a
-    "snapshot" they are namespaces of their public attributes; as a "value" they are lost, and with them the whole copy.
+    "snapshot" they are namespaces of their public attributes; as a "value" they are mappings of these, and if a part is
+    lost, the whole copy is.
     """
 
     def __init__(
@@ -104,6 +110,8 @@ class Copier:
             if copied is not NOT_A_LEAF:
                 return copied
             found = parts(value)
+            if found is None and self._form != "message" and (data := as_data(value)) is not NOT_DATA:
+                return self._copied(data)
             if found is None:
                 found = self._object(value)
             return self._container(value, found) if isinstance(found, Parts) else found
@@ -153,15 +161,13 @@ class Copier:
 
     def _object(self, value: object) -> Any:
         """Return the public attributes of a plain object, or what stands for any other one."""
-        if self._form == "value":
-            return self._lose(f"Expected a number, string, array or a container of these, got {class_name(value)}")
         nested = sum(type(key) is _Attribute for key in self._path)
         whole = self._form == "message" or callable(value) or isinstance(value, types.ModuleType)
         attributes = {} if whole or nested >= MAX_OBJECTS else stored(value)
         public = {_Attribute(name): item for name, item in attributes.items() if not name.startswith("_")}
         if not public:
-            return printed(value, self._limits.max_chars)
-        return Parts(len(public), iter(public.items()), _namespace)
+            return self._lose(_untravelled(value)) if self._form == "value" else printed(value, self._limits.max_chars)
+        return Parts(len(public), iter(public.items()), _namespace if self._form == "snapshot" else _mapping)
 
     def _key(self, key: Value) -> Any:
         """Return a key of our own; in a message, a text."""
@@ -205,6 +211,15 @@ def _steps(path: list[Any]) -> str:
 
 def _step(key: object) -> str:
     return f".{key}" if type(key) is _Attribute else f"[{text(key, 80)}]"
+
+
+def _untravelled(value: object) -> str:
+    name = KINDS.get(class_name(value), class_name(value))
+    return f"{'an' if name[:1].lower() in VOWELS else 'a'} {name} cannot travel"
+
+
+def _mapping(keys: list[Any], values: list[Any]) -> dict[str, Any]:
+    return dict(zip(map(str, keys), values, strict=True))
 
 
 def _namespace(keys: list[Any], values: list[Any]) -> types.SimpleNamespace:

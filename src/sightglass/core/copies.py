@@ -7,6 +7,7 @@ becomes of those that cannot be, is in `guarded`.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
@@ -15,10 +16,28 @@ from . import codec
 from .array_data import check_data
 from .copier import NOT_A_LEAF, Copier, CopyLimits, Kept
 from .errors import UnsendableError
-from .guarded import EXACT, built_in, class_name, exact, printed
-from .values import PLAIN, DeviceHistogram, Figure, Histogram, PendingCopy, Text, Value, array_kind, on_device, to_host
+from .guarded import EXACT, OwnValue, built_in, class_name, exact, printed
+from .values import (
+    PLAIN,
+    DeviceHistogram,
+    Figure,
+    Histogram,
+    PendingCopy,
+    Text,
+    Value,
+    array_kind,
+    kind_of,
+    on_device,
+    to_host,
+)
 
+MAX_PARTS: Final = 20_000  # as many as a result may have, see `query.limits`
+OPENED: Final = CopyLimits(max_items=MAX_PARTS, max_reading_s=0.02)  # within an event
 SENT: Final = CopyLimits(max_depth=32, max_chars=10_000)  # half a message's levels; the repr of a trainer's arguments
+
+CONTAINER_TYPES: Final = frozenset((dict, list, tuple))
+LOOKED_INTO: Final = CONTAINER_TYPES | {np.ndarray}
+OBJECTS: Final = np.dtype(object).num
 
 SCALAR_TYPES: Final = PLAIN | {bytes, complex, np.float64, np.float32, np.int64, np.int32, np.bool_}
 
@@ -32,7 +51,7 @@ def leaf(value: Value) -> Any:
     if cls in SCALAR_TYPES:
         return value
     if cls is np.ndarray:
-        return _copied_array(value)
+        return _copied_array(value) if value.dtype.num != OBJECTS else NOT_A_LEAF
     if issubclass(cls, DeviceHistogram | PendingCopy | Text | Figure):
         return value
     if issubclass(cls, np.generic):
@@ -64,11 +83,13 @@ def _copied_array(array: Value) -> Any:
     return copied
 
 
-def snapshot(value: Value) -> Value:
+def snapshot(value: Value, path: str = "value") -> Value:
     """Copy a value so that the program cannot overwrite it; arrays stay on their device, and nothing is waited for.
 
+    Objects become mappings of their public attributes. Messages call the value `path`.
+
     Raises:
-        UnsendableError: The value, or one inside it, cannot be copied: it is another object, or cannot be read.
+        UnsendableError: The value, or one inside it, cannot be copied: it is a function, or cannot be read.
     """
     cls = type(value)
     if cls in SCALAR_TYPES or (cls is tuple and SCALAR_TYPES.issuperset(map(type, value))):
@@ -77,12 +98,76 @@ def snapshot(value: Value) -> Value:
         return value.copy()
     if cls is dict and SCALAR_TYPES.issuperset(map(type, value.values())) and {*map(type, value)} == {str}:
         return value.copy()
-    if array_kind(value) is not None:
+    if array_kind(value) is not None and not (cls is np.ndarray and value.dtype.num == OBJECTS):
         return _copied_array(value)
-    kept = Copier(leaf, form="value").copy(value, "$")
+    return _whole(Copier(leaf, form="value").copy(value, path))
+
+
+def held(value: Value, path: str = "value") -> Value:
+    """Copy a value that is held from one event to the next, as `snapshot`; arrays of JAX are held as they are.
+
+    Nothing changes them, and to copy them is a program that JAX would compile here, where the training waits for it. A
+    program that donates one deletes it, which those who read it are told.
+    """
+    return _whole(Copier(_held_leaf, form="value").copy(value, path))
+
+
+def _held_leaf(value: Value) -> Any:
+    return value if array_kind(value) == "jax" else leaf(value)
+
+
+def _whole(kept: Kept) -> Value:
     if kept.first is not None:
-        raise UnsendableError(f"{kept.first.why} at {kept.first.path}")
+        raise UnsendableError(f"{kept.first.path}: {kept.first.why}")
     return kept.value
+
+
+def data_of(value: Value, path: str) -> Value:
+    """Return a value with mappings in place of its objects, and what `data_values` knows as arrays and lists.
+
+    Arrays are not copied. Errors as in `snapshot`.
+    """
+    return _whole(Copier(_as_it_is, form="value", limits=OPENED).copy(value, path)) if _has_objects(value) else value
+
+
+def _as_it_is(value: Value) -> Any:
+    cls: Any = type(value)
+    if cls in CONTAINER_TYPES and SCALAR_TYPES.issuperset(map(type, value.values() if cls is dict else value)):
+        return value
+    return exact(value) if _is_data(cls) and not _holds_objects(value) else NOT_A_LEAF
+
+
+def _holds_objects(value: Value) -> bool:
+    return type(value) is np.ndarray and value.dtype.num == OBJECTS
+
+
+@lru_cache(maxsize=1024)
+def _is_data(cls: Any) -> bool:
+    if cls in SCALAR_TYPES or issubclass(cls, (*EXACT, np.generic, OwnValue, Histogram, PendingCopy)):
+        return True
+    return kind_of(cls) is not None
+
+
+def _has_objects(value: Value) -> bool:
+    """Return whether a value has parts that are not numbers, texts, arrays, or built-in containers of these."""
+    waiting, seen = [value], set[int]()
+    while waiting and len(seen) < MAX_PARTS:  # a query refuses a result of more parts
+        part = waiting.pop()
+        cls: Any = type(part)
+        if cls in CONTAINER_TYPES:
+            if id(part) in seen:
+                continue
+            seen.add(id(part))
+            items = part.values() if cls is dict else part
+            types: set[Any] = {*map(type, items)}
+            if not (types <= SCALAR_TYPES):
+                if any(not (one in CONTAINER_TYPES or _is_data(one)) for one in types):
+                    return True
+                if types & LOOKED_INTO:
+                    waiting += [item for item in items if type(item) in LOOKED_INTO]
+        elif not _is_data(cls) or _holds_objects(part):
+            return True
+    return False
 
 
 def freeze(observables: Mapping[str, Any], path: str) -> dict[str, Kept]:

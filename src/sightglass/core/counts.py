@@ -20,7 +20,7 @@ class Statistics:
         n_thinned: Older records that the run left out when the stream was opened: it holds the others of them.
         n_forgotten: Records that arrived, and that this process has dropped from memory, evenly.
         n_skipped: Events that the run's budget skipped.
-        n_unpaired: Records of the first stream of a `zip` that have no partner in the others.
+        n_unpaired: What has no partner: records of the first stream of a `zip`, events of a query that joins others.
         n_errors: How often what the user gave failed: the query on an event, a callback, a figure's function.
         last_error: The last failure, or empty.
         n_failures: How often a part of the run itself failed in the background, which `describe` names, or this

@@ -15,6 +15,7 @@
     ├── UnknownNameError       a name that does not exist (also a LookupError)
     ├── RunNotFoundError       no run has this name or id (also a LookupError)
     ├── RunLostError           a run that died or no longer responds (also a ConnectionError)
+    ├── WorkerLostError        a process that read recorded runs ended before it answered (also a RuntimeError)
     ├── DeadlockError          a call that waits for a run, from code that the run waits for (also a RuntimeError)
     ├── RefusedError           a request that the run refused
     │   └── UnconfirmedError   … because its cost to the run must be confirmed
@@ -35,6 +36,7 @@ from __future__ import annotations
 import difflib
 import unicodedata
 from collections.abc import Iterable, Sequence
+from typing import Final
 
 MAX_NAMES_SHOWN = 12  # about two lines in a terminal
 MAX_NAMES_COMPARED = 1_000  # difflib takes about 10 us for each; a model may have many thousand parameters
@@ -139,6 +141,10 @@ class RunLostError(SightglassError, ConnectionError):
     """A run that died or no longer responds."""
 
 
+class WorkerLostError(SightglassError, RuntimeError):
+    """A process that read recorded runs for this one ended before it answered."""
+
+
 class DeadlockError(SightglassError, RuntimeError):
     """A call that waits for a run, from code that the run waits for: it would never be answered."""
 
@@ -220,18 +226,52 @@ class MissingExtraError(SightglassError, ImportError):
         super().__init__(f"{purpose} needs {package!r}: pip install 'sightglass[{extra}]'")
 
 
-def unknown(what: str, name: object, known: Iterable[object], *, where: str = "") -> str:
+MEANINGS: Final = {
+    "avg": "mean", "average": "mean", "stddev": "std", "sd": "std", "variance": "var", "total": "sum",
+    "product": "prod", "absolute": "abs", "length": "len", "n": "count", "hist": "histogram", "ln": "log", "l2": "norm",
+    "flatten": "ravel", "view": "reshape", "concatenate": "concat", "cat": "concat", "vstack": "stack", "mm": "matmul",
+    "inner": "dot", "correlation": "corr", "corrcoef": "corr", "covariance": "cov", "cosine_similarity": "cosine",
+    "isnull": "isnan", "isna": "isnan", "svd": "svdvals", "percentiles": "percentile", "quantiles": "quantile",
+    "value_counts": "unique", "cast": "astype", "to": "astype", "select": "map", "apply": "map", "filter": "where",
+    "limit": "collect", "take": "collect", "nunique": "distinct", "moving_average": "rolling", "window": "rolling",
+    "smooth": "ema", "ewm": "ema", "delta": "diff", "accumulate": "scan", "fold": "reduce", "aggregate": "reduce",
+    "throughput": "rate", "frequency": "rate", "idxmax": "argmax", "idxmin": "argmin", "head": "first", "tail": "last",
+}  # fmt: skip
+"""What people call things elsewhere, by the names here: a word that looks alike often means something else."""
+
+
+def closest(name: object, names: Iterable[str]) -> str | None:
+    """Return which of some names is meant by one that people use elsewhere, or that is written much alike.
+
+    >>> closest("avg", ["max", "mean"]), closest("evry", ["every", "per"])
+    ('mean', 'every')
+    """
+    names = [*names]
+    meant = MEANINGS.get(name) if isinstance(name, str) else None
+    if meant in names:
+        return meant
+    return next(iter(difflib.get_close_matches(str(name)[:MAX_NAME_LENGTH], names, n=1, cutoff=0.5)), None)
+
+
+def unknown(what: str, name: object, known: Iterable[object], *, where: str = "", elsewhere: Iterable[str] = ()) -> str:
     """Return a message that a name is unknown, with the closest known name and the known names.
+
+    Args:
+        what: The kind of name.
+        name: The name.
+        known: The names that are known there.
+        where: Where that is.
+        elsewhere: Names that are known in other places, and that may be meant.
 
     >>> unknown("observable", "los", ["loss", "grads"], where="at event 'batch'")
     "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: grads, loss."
     """
     every = tuple(known)
     names = sorted(str(k)[:MAX_NAME_LENGTH] for k in every[:MAX_NAMES_COMPARED])
-    close = difflib.get_close_matches(str(name)[:MAX_NAME_LENGTH], names, n=1, cutoff=0.5)
+    close = closest(name, [*names, *elsewhere])
     message = f"Unknown {what} {name!r:.{MAX_NAME_LENGTH}}{' ' + where if where else ''}."
     if close:
-        message += f" Did you mean {close[0]!r}?"
+        message += f" Did you mean {close!r}?"
     if not names:
         return f"{message} Known: none."
     more = f" and {len(every) - MAX_NAMES_SHOWN} more" if len(every) > MAX_NAMES_SHOWN else ""

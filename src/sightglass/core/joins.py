@@ -9,7 +9,8 @@ Theory of operation
     several with that key it is the last one below, or the first one at the record's own key. A record may be the
     partner of several.
     Rule 3: a key that goes back begins a new pass, as in a program that counts its steps from 0 in each epoch. Passes
-    are counted from the first record of each stream. Partners are in the same pass.
+    are counted from the first record of each stream in each run. Partners are in the same pass of the same run: where
+    a run was restarted, a stream that is sparse may not have gone back, and yet its records belong to the new run.
     Rule 4: a record waits until no later record can change its partner. So pairs do not depend on how records arrive.
     Rule 5: a record whose key is not a finite number has no partner.
 
@@ -20,12 +21,14 @@ Theory of operation
 from __future__ import annotations
 
 import math
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 Positions = npt.NDArray[np.int64]
+
+PASSES: Final = 2.0**32  # of one run: the numbers of passes and the halves between the numbers of runs are both exact
 
 
 class RecordJoin:
@@ -46,9 +49,10 @@ class RecordJoin:
         self._tolerance = tolerance
         self._lead, *self._others = self._sides = [_Side() for _ in range(n_streams)]
 
-    def add(self, stream: int, keys: npt.ArrayLike) -> None:
-        """Add the keys of a stream's next records, of shape (n,)."""
-        n_left_out = self._sides[stream].add(np.asarray(keys, np.float64))
+    def add(self, stream: int, keys: npt.ArrayLike, runs: npt.ArrayLike = 0.0) -> None:
+        """Add the keys of a stream's next records, of shape (n,), and the numbers of their runs, which ascend."""
+        keys = np.asarray(keys, np.float64)
+        n_left_out = self._sides[stream].add(keys, np.broadcast_to(np.asarray(runs, np.float64), keys.shape))
         if stream == 0:
             self.n_unpaired += n_left_out
 
@@ -119,7 +123,8 @@ class RecordJoin:
 class _Side:
     """The records of one stream that may still be in a pair.
 
-    A place is a pass and a key, as a complex number: NumPy orders them by the real part, then by the imaginary part.
+    A place is a run, a pass and a key, as a complex number: NumPy orders them by the real part, which is the number of
+    the run times `PASSES` plus that of the pass, then by the imaginary part.
 
     Attributes:
         places: Shape (n,), complex128, ascending.
@@ -132,21 +137,26 @@ class _Side:
     def __init__(self) -> None:
         self.places: Any = np.zeros(0, np.complex128)
         self.positions: Positions = np.zeros(0, np.int64)
-        self.reached = np.complex128(complex(0, -math.inf))
+        self.reached = np.complex128(complex(-math.inf, -math.inf))
         self.n_added = 0
         self.ended = False
+        self._run, self._pass = math.nan, 0
 
-    def add(self, keys: npt.NDArray[np.float64]) -> int:
+    def add(self, keys: npt.NDArray[np.float64], runs: npt.NDArray[np.float64]) -> int:
         """Add records, and return how many were left out because their key is not finite."""
         positions = np.arange(self.n_added, self.n_added + len(keys))
         self.n_added += len(keys)
         known = np.isfinite(keys)
-        keys, positions = keys[known], positions[known]
+        keys, positions, runs = keys[known], positions[known], runs[known]
         if len(keys):
+            begins = runs != np.concatenate(([self._run], runs[:-1]))
+            goes_back = (keys < np.concatenate(([self.reached.imag], keys[:-1]))) & ~begins
+            passes, rows = np.cumsum(goes_back), np.arange(len(keys))
+            first = np.maximum.accumulate(np.where(begins, rows, -1))  # row of each run, -1 if it was added before
+            passes += np.where(first < 0, self._pass, -passes[first])
+            self._run, self._pass = float(runs[-1]), int(passes[-1])
             places = np.empty(len(keys), np.complex128)
-            places.imag = keys
-            goes_back = keys < np.concatenate(([self.reached.imag], keys[:-1]))
-            places.real = self.reached.real + np.cumsum(goes_back)
+            places.real, places.imag = runs * PASSES + passes, keys
             self.reached = places[-1]
             self.places = np.concatenate((self.places, places))
             self.positions = np.concatenate((self.positions, positions))

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
+import stat
 from pathlib import Path
 
 
@@ -26,3 +28,22 @@ def write_private(path: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             fresh.unlink()
         raise
+
+
+def read_private(path: Path, *, max_bytes: int) -> bytes:
+    """Read a file that no other user can have written.
+
+    A folder that is private now may have been open to others before, who have left files there.
+
+    Raises:
+        OSError: It cannot be read, another user owns it or may write it, or it is longer than `max_bytes`.
+    """
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)  # a pipe would wait
+    with os.fdopen(os.open(path, os.O_RDONLY | getattr(os, "O_BINARY", 0) | flags), "rb") as file:
+        status = os.fstat(file.fileno())
+        is_own = not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
+        if not (stat.S_ISREG(status.st_mode) and is_own):
+            raise PermissionError(errno.EPERM, "Expected a file that only this user can write", os.fspath(path))
+        if status.st_size > max_bytes:
+            raise OSError(errno.EFBIG, f"Expected a file of at most {max_bytes} bytes", os.fspath(path))
+        return file.read(max_bytes)

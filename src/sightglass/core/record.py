@@ -23,6 +23,8 @@ class Record:
             and where the budget skipped events.
         n_events: The number of events of the value.
         steps: Further named step tracks.
+        rank: The rank of a program of several processes that made it; `None` outside of a rank group.
+        missing: The ranks whose part of the window is not in the value.
     """
 
     tag: str
@@ -35,6 +37,8 @@ class Record:
     complete: bool = True
     n_events: int = 1
     steps: Mapping[str, float] = field(default_factory=dict)
+    rank: int | None = None
+    missing: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

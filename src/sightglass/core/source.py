@@ -12,7 +12,7 @@ from .record import Restart
 class Source(Protocol):
     """The records of one series, live or recorded, in the order they were made.
 
-    A source may also have `note` and `restarts`, as streams have: views show them.
+    A source may also have `note`, `run_id`, `client` and `restarts`, as streams have.
     """
 
     @property
@@ -36,7 +36,28 @@ def note_of(source: Source) -> str:
     return str(getattr(source, "note", None) or "")
 
 
+def members_of(source: Source) -> tuple[Source, ...] | None:
+    """Return the sources of single runs that a source is made of so far; `None` if it is not made of others."""
+    members: tuple[Source, ...] | None = getattr(source, "members", None)
+    return members
+
+
 def restarts_of(source: Source) -> tuple[int, ...]:
     """Return the numbers of the first records of runs that began again under the name of a source's run."""
+    return tuple(restart.index for restart in restarts_of_runs(source))
+
+
+def restarts_of_runs(source: Source) -> tuple[Restart, ...]:
+    """Return where runs that began again under the name of a source's run have their first records, and their ids."""
     restarts: tuple[Restart, ...] = getattr(source, "restarts", ())
-    return tuple(restart.index for restart in restarts)
+    return restarts
+
+
+def client_of(source: Source) -> object:
+    """Return what all sources of one client of a program have in common; `None` if it is not known."""
+    return getattr(source, "client", None)
+
+
+def first_run_of(source: Source) -> str:
+    """Return the id of the run that made the first records of a source; "" if it is not known."""
+    return str(getattr(source, "run_id", ""))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Sequence
 from typing import Any, Final, Literal
@@ -11,7 +12,8 @@ import numpy.typing as npt
 
 from .columns import CLOSED, COMPLETE, Columns
 from .joins import Positions, RecordJoin
-from .source import Source
+from .run_order import RunOrder
+from .source import Source, first_run_of, restarts_of_runs
 from .values import n_bytes
 
 JoinKey = Literal["step", "index", "wall_time"]
@@ -26,7 +28,12 @@ DEFAULTS: Final = {"n_events": 1, "flags": COMPLETE | CLOSED}
 
 
 class SourceJoin:
-    """Reads several sources, and finds the records that belong together by the rules of `core.joins`."""
+    """Reads several sources, and finds the records that belong together by the rules of `core.joins`.
+
+    Wall times begin no pass: where a clock was set back, the times that it shows again belong to no record. Index
+    numbers are counted from the restart. Streams that all follow different programs are compared as if none was
+    restarted, and so are the wall times of streams that do not all follow the same.
+    """
 
     def __init__(self, sources: Sequence[Source], *, by: JoinKey = "step", tolerance: float | None = None) -> None:
         """Begin with the first records.
@@ -38,6 +45,8 @@ class SourceJoin:
         """
         self._join = RecordJoin(len(sources), tolerance=tolerance)
         self._waiting = [_Waiting(source, by) for source in sources]
+        self._order = RunOrder(sources)
+        self._in_runs = self._order.n_programs < (2 if by == "wall_time" else len(sources))
 
     @property
     def n_unpaired(self) -> int:
@@ -64,7 +73,9 @@ class SourceJoin:
         for i, waiting in enumerate(self._waiting):
             if waiting.n_bytes < MAX_WAITING_BYTES or self._join.awaits(i):
                 over = waiting.source.ended  # before reading: later records are for the next turn
-                self._join.add(i, waiting.read())
+                keys, made_by, ids = waiting.read(self._in_runs)
+                runs = np.array(self._order.of(i, ids))[made_by] if self._in_runs else 0.0
+                self._join.add(i, keys, runs)
                 if over:
                     self._join.end(i)
         positions = self._join.take()
@@ -87,6 +98,7 @@ class _Waiting:
         self.n_missed = 0
         self._by = by
         self._cursor = self._n_read = self._needed_from = 0
+        self._reached_s = -math.inf
         self._next_index: int | None = None
         self._parts: deque[tuple[int, Columns, float]] = deque()  # the first position, the records, bytes of each
 
@@ -95,18 +107,39 @@ class _Waiting:
         """How much memory they take."""
         return sum((start + len(part) - max(start, self._needed_from)) * size for start, part, size in self._parts)
 
-    def read(self) -> npt.NDArray[Any]:
-        """Read the new records, and return their keys."""
+    def read(self, in_runs: bool) -> tuple[npt.NDArray[Any], npt.NDArray[np.int64], list[str]]:
+        """Read the new records, and return their keys, which run made each, and the ids of all runs so far.
+
+        Args:
+            in_runs: Whether index numbers are counted from the beginning of each run.
+        """
         self._cursor, columns = self.source.since(self._cursor)
+        restarts = restarts_of_runs(self.source)  # after the records: those that it has now cannot be of later runs
+        ids = [first_run_of(self.source), *(restart.run_id for restart in restarts)]
         if not len(columns):
-            return np.zeros(0)
+            return np.zeros(0), np.zeros(0, np.int64), ids
+        starts = np.array([0, *(restart.index for restart in restarts)])
+        runs = np.searchsorted(starts[1:], columns.numbers, side="right")
         expected = columns.index if self._next_index is None else self._next_index
         self._next_index = columns.end
         self.n_missed += columns.end - expected - len(columns)
         self._parts.append((self._n_read, columns, WAITING_ROW_BYTES + n_bytes(columns.values) / len(columns)))
         self._n_read += len(columns)
-        keys = {"step": columns.steps, "wall_time": columns.wall_times, "index": columns.numbers}
-        return np.asarray(keys[self._by])
+        match self._by:
+            case "wall_time":
+                keys = self._once(columns.wall_times)
+            case "index":
+                keys = columns.numbers - (starts[runs] if in_runs else 0)
+            case "step":
+                keys = np.asarray(columns.steps)
+        return keys, runs, ids
+
+    def _once(self, times_s: npt.NDArray[np.float64]) -> npt.NDArray[np.float64]:
+        """Return wall times, NaN from where a clock was set back until it shows later times than ever before."""
+        reached_s = np.maximum.accumulate(np.concatenate(([self._reached_s], times_s)))
+        self._reached_s = reached_s[-1]
+        once: npt.NDArray[np.float64] = np.where(times_s < reached_s[:-1], np.nan, times_s)
+        return once
 
     def pick(self, positions: Positions) -> Columns:
         """Return the records at these positions, ascending."""

@@ -18,7 +18,7 @@ import time
 import warnings
 from collections import deque
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Final
 
 from .clock import SystemClock
@@ -69,6 +69,12 @@ def _wait_until_gone(thread: threading.Thread) -> None:
 def pool(name: str, n_threads: int) -> ThreadPoolExecutor:
     """Return a pool of named threads, which start with the first work submitted."""
     return ThreadPoolExecutor(n_threads, thread_name_prefix=f"sightglass-{name}")
+
+
+def process_pool() -> ProcessPoolExecutor:
+    """Return a pool of processes, one for each core."""
+    # With this argument, processes are spawned: a fork would copy locks that other threads hold.
+    return ProcessPoolExecutor(max_tasks_per_child=2**31)
 
 
 class Background:

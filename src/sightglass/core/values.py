@@ -17,6 +17,7 @@ import numpy.typing as npt
 
 from .array_data import check_data
 from .binning import binned
+from .data_values import is_masked
 from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, length, parts, rebuild
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
@@ -224,15 +225,19 @@ class PendingCopy:
 
 
 def array_kind(value: object) -> ArrayKind | None:
-    """Return the library of an array, without importing any; `None` if the value is not an array."""
+    """Return the library of an array, without importing any; `None` if the value is not an array.
+
+    A masked array has no library here: `data_values` reads it, so that what is masked is not taken for data.
+    """
     kind: type = type(value)
-    return _kind_of(kind)
+    return kind_of(kind)
 
 
 @lru_cache(maxsize=1024)
-def _kind_of(kind: type) -> ArrayKind | None:
+def kind_of(kind: type) -> ArrayKind | None:
+    """Return the library of a class of arrays, as `array_kind`."""
     if issubclass(kind, np.ndarray):
-        return "numpy"
+        return None if is_masked(kind) else "numpy"
     if issubclass(kind, np.generic):
         return None
     roots = {str(base.__module__).partition(".")[0] for base in kind.__mro__}

@@ -23,7 +23,7 @@ from sightglass.server.runs.growth import LOOK_S, Growth
 from sightglass.server.runs.run_table import Runs, summary_of
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 
-from .messages import GOING, TOO_MANY
+from .messages import GOING, TOO_MANY, UNAUTHORIZED
 from .page_socket import PageSocket, runs_frame
 from .shared_stream import SharedStreams
 
@@ -59,7 +59,7 @@ class Hub:
     async def __aenter__(self) -> Hub:
         """Start to watch the runs."""
         self.streams = SharedStreams(self._runs)
-        self._watching = [asyncio.create_task(self._repeat(turn)) for turn in (self._look, self._list)]
+        self._watching = [asyncio.create_task(self._repeat(turn)) for turn in (self._look, self._list, self._check)]
         return self
 
     async def __aexit__(self, *exception: object) -> None:
@@ -153,7 +153,19 @@ class Hub:
             for client in self.sockets:
                 if frame and client.wants_runs:
                     client.queue.put(frame)
-        await loop.run_in_executor(self._runs.live_pool, self._runs.disconnect_idle)
+        await loop.run_in_executor(self._runs.live_pool, self._runs.release_unused)
+        return WATCH_S
+
+    async def _check(self) -> float:
+        """Send away the clients that are stuck, and those whose personal links were revoked."""
+        for client in self.sockets:
+            client.queue.check(time.monotonic())
+        links = self._tokens.links
+        await asyncio.to_thread(links.refresh)  # a thread of its own: reading runs must not delay this
+        for client in list(self.sockets):
+            link = client.visitor.link if client.visitor else None
+            if link is not None and not links.holds(link):
+                client.send_away(UNAUTHORIZED, "This link was revoked")
         return WATCH_S
 
     def _news(self) -> str:

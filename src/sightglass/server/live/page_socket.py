@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from sightglass.core.errors import RefusedError, RefusedFunctionError
-from sightglass.server.access import Role, Tokens
+from sightglass.server.access import Tokens, Visitor
 from sightglass.server.http_errors import bad_request, log_error, too_large
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import RunSummary, ServedRun
@@ -35,7 +35,7 @@ class PageSocket:
         wants_runs: Whether the client wants the list of runs when it changes.
         watched: The keys of the runs that the client shows.
         unlooked: Those of them that were not looked at since the client began to show them.
-        role: What the client's token allows; `None` before its hello.
+        visitor: Whose token the client has shown; `None` before its hello.
     """
 
     def __init__(self, socket: WebSocket, streams: SharedStreams) -> None:
@@ -44,11 +44,12 @@ class PageSocket:
         self.wants_runs = False
         self.watched: frozenset[str] = frozenset()
         self.unlooked: frozenset[str] = frozenset()
-        self.role: Role | None = None
+        self.visitor: Visitor | None = None
         self._socket = socket
         self._streams = streams
         self._tasks: set[asyncio.Task[None]] = set()
         self._broken = False
+        self._goodbye = (TOO_SLOW, "Too many messages were waiting")
 
     async def greet(self, tokens: Tokens) -> bool:
         """Read the hello and welcome the client, or close the socket; return whether the client is welcome."""
@@ -58,11 +59,14 @@ class PageSocket:
         except (TimeoutError, ValueError):
             await self.close(UNAUTHORIZED, "Expected a hello")
             return False
-        self.role = role = tokens.role(message.token) if isinstance(message, PageHello) else None
-        if role is None:
+        given = message.token if isinstance(message, PageHello) else ""
+        # A proxy that has authenticated the user may add the token to the request.
+        given = given or self._socket.headers.get("authorization", "").partition(" ")[2]
+        self.visitor = visitor = tokens.visitor(given) if isinstance(message, PageHello) else None
+        if visitor is None:
             await self.close(UNAUTHORIZED, "Expected a hello with the token of the printed link")
             return False
-        self.queue.send({"type": "welcome", "role": role})
+        self.queue.send({"type": "welcome", "role": visitor.role})
         return True
 
     async def serve(self, cut: Callable[[Any], None]) -> None:
@@ -86,6 +90,11 @@ class PageSocket:
         """Close the socket."""
         await self._socket.close(code, reason)
 
+    def send_away(self, code: int, reason: str) -> None:
+        """End the socket, with a reason for the client."""
+        self._goodbye = (code, reason)
+        self.queue.closed.set()
+
     async def _send_away(self, cut: Callable[[Any], None]) -> None:
         """Close the socket; if the client does not even read that, cut its connection.
 
@@ -94,7 +103,7 @@ class PageSocket:
         self.queue.closed.set()
         try:
             async with asyncio.timeout(CLOSE_S):
-                await self.close(TOO_SLOW, "Too many messages were waiting")
+                await self.close(*self._goodbye)
         except (TimeoutError, RuntimeError, WebSocketDisconnect):
             cut(self._socket.scope.get("client"))
 
@@ -182,7 +191,7 @@ class PageSocket:
 
     def _found(self, message: OpenStream) -> tuple[ServedRun, str]:
         run = self._streams.runs.find(message.run)
-        if self.role == "viewer":  # the server's own connection is a controller's
+        if self.visitor is None or self.visitor.role == "viewer":  # the server's own connection is a controller's
             check_viewer(run, message)
         return run, canonical(message.query)
 

@@ -5,9 +5,11 @@ Theory of operation
     backlog, and lets each socket's `StreamCursor` queue what that socket has not been sent. The task closes the stream
     when the last cursor has left.
 
-    Records of live runs arrive on the client's thread. One thread of the table waits for them and wakes the tasks, at
-    most every `BEAT_S`. A task rests as long as its turn took, so streams use at most half of the event loop's time. It
-    rests longer the more sockets it serves: their number does not change what a stream costs.
+    Records of live runs arrive on the client's thread, which wakes the tasks if one of them waits for records. So what
+    comes after a pause is sent at once. The pace of what follows is set in the run, which holds records back for
+    `pace_s` to send them together: longer the more cursors there are, so their number does not change what a run costs.
+    A task rests as long as its turn took, so streams use at most half of the event loop's time, and for most of
+    the pace, which is not the run's alone if the run has other clients.
     Recorded runs announce nothing: their tasks read on every `FOLLOW_S`.
 
     If the last socket lost its connection, the stream stays open for `LINGER_S`: a client that reconnects gets what it
@@ -26,23 +28,23 @@ from collections.abc import Callable, Iterator
 from typing import Any, Final, TypeVar
 
 from sightglass.client.arrivals import arrivals
-from sightglass.core.threads import Worker, pool
+from sightglass.core.threads import pool
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import ServedRun
+from sightglass.server.runs.served_run import PACE_S, ServedRun
 from sightglass.views import encoding
 
 from .frame_queue import FrameQueue
 from .messages import Id
 from .stream_reader import StreamReader
 
-BEAT_S: Final = 0.01  # half of `served_run.PACE_S`, so that a wait here is not added to the one in the run
 FOLLOW_S: Final = 0.5  # recorded runs flush about once a second
-CURSOR_REST_S: Final = 0.004  # a message and its acknowledgement take 0.1 ms: 2.5 % of a core for any number of sockets
-MAX_REST_S: Final = 0.25  # after a long turn a chart still moves four times a second
+CURSOR_PACE_S: Final = 0.005  # a message takes 0.1 ms: 2 % of a core for any number of cursors
+MAX_REST_S: Final = 0.25  # after a long turn, or of very many charts, each still moves four times a second
+REST_OF_PACE: Final = 0.75  # a turn and its rest are over when the run sends again, so the two waits do not add up
 STATISTICS_S: Final = 1.0
 LINGER_S: Final = 30.0  # a page reconnects within seconds; a reload or a short loss of network takes longer
 MAX_LINGERING: Final = 256  # each holds up to 32 MiB, so clients that come and go cannot fill the memory
-MAX_UNACKNOWLEDGED: Final = 8  # hides a round trip of 160 ms at one message per `served_run.PACE_S`
+MAX_UNACKNOWLEDGED: Final = 8  # twice as many as the page acknowledges at once
 
 Key = tuple[str, str, bool]
 T = TypeVar("T")
@@ -169,6 +171,7 @@ class SharedStream:
             self._linger.cancel()
         cursor.stream = self
         self.cursors.add(cursor)
+        self._table.pace(self.reader.run)
         if self.opened:
             cursor.opened(self.reader)
             cursor.send_new()
@@ -176,6 +179,7 @@ class SharedStream:
     def leave(self, cursor: StreamCursor, *, broken: bool) -> None:
         """Remove a cursor, and close the stream after the last one: at once, or after `LINGER_S` if it is broken."""
         self.cursors.discard(cursor)
+        self._table.pace(self.reader.run)
         if self.cursors:
             return
         if broken and self.opened and not self.reader.ended and len(self._table) <= MAX_LINGERING:
@@ -210,7 +214,7 @@ class SharedStream:
     async def _turn(self) -> None:
         """Pull what is new, send it, and wait for more."""
         self.news.clear()
-        began_s = time.monotonic()
+        began_s, seen = time.monotonic(), arrivals.n
         reader = self.reader
         try:
             if not reader.ended:
@@ -225,7 +229,9 @@ class SharedStream:
         self._each(lambda cursor: cursor.send_new())
         if statistics is not None:
             self._each(lambda cursor: cursor.send_statistics(statistics))
-        await asyncio.sleep(rest_s(time.monotonic() - began_s, len(self.cursors)))
+        await asyncio.sleep(rest_s(time.monotonic() - began_s, reader.run.pace_s))
+        if reader.live and self._table.listen() != seen:
+            return
         with contextlib.suppress(TimeoutError):
             async with asyncio.timeout(FOLLOW_S):
                 await self.news.wait()
@@ -245,9 +251,9 @@ class SharedStream:
         return await asyncio.get_running_loop().run_in_executor(threads, work)
 
 
-def rest_s(turn_s: float, n_cursors: int) -> float:
-    """Return for how long to rest after a turn that took `turn_s` and sent to `n_cursors` sockets."""
-    return min(MAX_REST_S, max(turn_s, CURSOR_REST_S * n_cursors))
+def rest_s(turn_s: float, pace_s: float) -> float:
+    """Return for how long to rest after a turn that took `turn_s`, in a stream of a run with this pace."""
+    return min(MAX_REST_S, max(turn_s, REST_OF_PACE * pace_s))
 
 
 class SharedStreams:
@@ -264,10 +270,8 @@ class SharedStreams:
         self._streams: dict[Key, SharedStream] = {}
         self._all: set[SharedStream] = set()  # those too that have ended, and whose records are still being sent
         self._loop = asyncio.get_running_loop()
-        self._closing = False
-        self._seen = arrivals.n
-        self._listener = Worker("page", self.round, wait=self._wait, wake=arrivals.notify)
-        self._listener.wake()
+        self._listening = False
+        self._unsubscribe = arrivals.subscribe(self._arrived)
 
     def __iter__(self) -> Iterator[SharedStream]:
         return iter(list(self._streams.values()))
@@ -277,8 +281,7 @@ class SharedStreams:
 
     async def close(self) -> None:
         """Close all streams."""
-        self._closing = True
-        self._listener.wake()
+        self._unsubscribe()
         for stream in list(self._all):
             stream.close()
         await asyncio.gather(*(stream.task for stream in self._all), return_exceptions=True)
@@ -311,22 +314,22 @@ class SharedStreams:
         if closed:
             self._all.discard(stream)
 
-    def round(self, now_s: float) -> float | None:
-        """Wake the tasks of live streams when records have arrived; runs in the table's thread."""
-        if self._closing:
-            return None
-        if arrivals.n == self._seen:
-            return FOLLOW_S
-        self._seen = arrivals.n
-        with contextlib.suppress(RuntimeError):  # the event loop is closed
-            self._loop.call_soon_threadsafe(self._wake)
-        return BEAT_S
+    def pace(self, run: ServedRun) -> None:
+        """Set the pace of a run by the number of its cursors."""
+        n_cursors = sum(len(stream.cursors) for stream in self._all if stream.reader.run is run)
+        run.set_pace(min(MAX_REST_S, max(PACE_S, CURSOR_PACE_S * n_cursors)))
 
-    def _wait(self, rest_s: float) -> None:
-        if rest_s > BEAT_S:
-            arrivals.wait(self._seen, rest_s)
-        else:
-            time.sleep(rest_s)
+    def listen(self) -> int:
+        """Wake the tasks of live streams at the next arrival; return the number of arrivals so far."""
+        self._listening = True
+        return arrivals.n
+
+    def _arrived(self) -> None:
+        """Wake the tasks if one listens; called on clients' threads. Where that fails, the tasks look by themselves."""
+        if self._listening:
+            self._listening = False
+            with contextlib.suppress(RuntimeError, OSError):  # the event loop is closed, or out of descriptors
+                self._loop.call_soon_threadsafe(self._wake)
 
     def _wake(self) -> None:
         for stream in self._streams.values():

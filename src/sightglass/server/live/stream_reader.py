@@ -128,6 +128,7 @@ class StreamReader:
 
     def _add_series(self, series: Series) -> None:
         n = len(series)
+        self.backlog.restarts = series.restarts
         if is_scalar(series.type):
             for start in range(0, n, CHUNK_ROWS):
                 columns = series.columns(start, min(n, start + CHUNK_ROWS))

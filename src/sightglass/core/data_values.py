@@ -1,0 +1,302 @@
+"""Values of the standard library and of data frames, read as numbers, texts, arrays and containers of these.
+
+`as_data` knows the classes of pandas, Polars and Arrow if the program has imported them; nothing is imported here.
+
+Rule 1: What is missing in a column of numbers, and what a mask hides, is NaN; integers then become float64.
+Rule 2: A table is a mapping of its columns, which are read when they are asked for; a column of texts is a list.
+Rule 3: Times are seconds: since 1970 in UTC, or of a span. A naive `datetime` is local time, a naive column UTC, as for
+pandas and NumPy.
+Rule 4: An `Enum` is its name, unless it is a number or a text itself; a path is a text; a `Decimal` is a float.
+"""
+
+from __future__ import annotations
+
+import datetime
+import decimal
+import enum
+import math
+import pathlib
+import sys
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping
+from functools import lru_cache
+from typing import Any, Final
+
+import numpy as np
+
+from .errors import UnreadableError
+from .guarded import instance_dict, text
+
+NOT_DATA: Final = object()
+MAX_CONVERTED: Final = 2_000_000  # items: copying them takes about 10 ms
+MAX_LISTED: Final = 100_000  # items that become objects of Python: about 10 ms
+MAX_EXACT: Final = 2.0**53  # the largest integers that float64 tells from their neighbours
+
+Array = np.ndarray[Any, Any]
+Value = Any
+Read = Callable[[Any], Any]
+
+
+def as_data(value: object) -> Any:
+    """Return a value as numbers, texts, arrays or a container of these; `NOT_DATA` if its class is not known here.
+
+    Raises:
+        UnreadableError: It has more items than can be converted within an event.
+        Exception: What the program's code raises.
+    """
+    cls: type = type(value)
+    read = _reader(cls)
+    return NOT_DATA if read is None else read(value)
+
+
+def is_masked(cls: type) -> bool:
+    """Return whether a class is one of NumPy's masked arrays."""
+    # NumPy imports the module at its first use, which may be happening in another thread.
+    masked = getattr(sys.modules.get("numpy.ma"), "MaskedArray", None)
+    return masked is not None and issubclass(cls, masked)
+
+
+@lru_cache(maxsize=1024)
+def _reader(cls: type) -> Read | None:
+    for base, read in STANDARD:
+        if issubclass(cls, base):
+            return read
+    if is_masked(cls):
+        return _unmasked
+    if issubclass(cls, np.ndarray):
+        return lambda array: _listed(array) if array.dtype.kind == "O" else NOT_DATA
+    for module, names, read in FRAMES:
+        known = tuple(getattr(sys.modules.get(module), name, ()) for name in names)
+        if issubclass(cls, known):
+            return read
+    return None
+
+
+# The standard library
+
+
+def _of_time(value: datetime.datetime) -> float:
+    return math.nan if _is_missing(value) else datetime.datetime.timestamp(value)
+
+
+def _of_date(value: datetime.date) -> float:
+    return datetime.datetime(value.year, value.month, value.day).timestamp()
+
+
+def _of_span(value: datetime.timedelta) -> float:
+    return math.nan if _is_missing(value) else datetime.timedelta.total_seconds(value)
+
+
+def _is_missing(value: object) -> bool:
+    return type(value).__name__ == "NaTType"  # of pandas, which is a `datetime`
+
+
+def _of_enum(value: enum.Enum) -> Any:
+    stored = instance_dict(value)
+    return stored.get("_name_") or text(stored.get("_value_"))  # a combination of flags may have no name
+
+
+def _of_set(value: set[Any] | frozenset[Any]) -> list[Any]:
+    base: Any = set if issubclass(type(value), set) else frozenset
+    _check(base.__len__(value), MAX_LISTED, "list(x)")
+    items = list(base.__iter__(value))
+    types = {*map(type, items)}
+    # Texts come in another order in each process.
+    return sorted(items) if types <= {int, float, bool} or types == {str} else items
+
+
+def _of_range(value: range) -> Array:
+    _check(len(value), MAX_CONVERTED, "np.arange(…)")
+    return np.arange(value.start, value.stop, value.step)
+
+
+def _of_deque(value: deque[Any]) -> list[Any]:
+    _check(deque.__len__(value), MAX_LISTED, "a part of it")
+    return list(deque.__iter__(value))
+
+
+STANDARD: Final[tuple[tuple[type, Read], ...]] = (
+    (datetime.datetime, _of_time),
+    (datetime.date, _of_date),
+    (datetime.timedelta, _of_span),
+    (decimal.Decimal, decimal.Decimal.__float__),
+    (enum.Enum, _of_enum),
+    (pathlib.PurePath, pathlib.PurePath.__str__),
+    (set, _of_set),
+    (frozenset, _of_set),
+    (range, _of_range),
+    (deque, _of_deque),
+)  # fmt: skip
+
+
+# Masks and columns
+
+UNITS_S: Final = {"W": 604_800.0, "D": 86_400.0, "h": 3_600.0, "m": 60.0, "s": 1.0, "ms": 1.0, "us": 1.0, "ns": 1.0,
+                  "ps": 1.0, "fs": 1.0, "as": 1.0}  # fmt: skip
+PER_S: Final = {"ms": 1e3, "us": 1e6, "ns": 1e9, "ps": 1e12, "fs": 1e15, "as": 1e18}
+
+
+def _unmasked(array: Value) -> Array:
+    """Return a masked array with NaN for what is masked; without such items, its data."""
+    data = np.ndarray.view(array, np.ndarray)
+    mask = np.ma.getmaskarray(array)
+    _check(data.size, MAX_CONVERTED, "x.filled(…)")
+    if not mask.any():
+        return data
+    if data.dtype.kind not in "biufc":
+        raise UnreadableError(f"Expected a mask over numbers, got one over {data.dtype}. Offer x.filled(…)")
+    found = _widened(data) if data.dtype.kind in "biu" else data.copy()
+    found[mask] = np.nan
+    return found
+
+
+def _widened(integers: Array) -> Array:
+    """Return integers as float64, in which something is missing.
+
+    Raises:
+        UnreadableError: One would be rounded.
+    """
+    found = integers.astype(np.float64)
+    if integers.dtype.itemsize == 8 and integers.size and np.abs(found).max() >= MAX_EXACT:
+        raise _rounded()
+    return found
+
+
+def _rounded() -> UnreadableError:
+    return UnreadableError(
+        "Expected integers below 2**53 where others are missing, got larger ones. Fill in what is missing"
+    )
+
+
+def _column(array: Array) -> Any:
+    """Return a column as an array of numbers, or as a list."""
+    if array.dtype.kind in "mM":
+        return seconds_of(array)
+    return array if array.dtype.kind in "biufc" else _listed(array)
+
+
+def seconds_of(times: Array) -> Array:
+    """Return NumPy's times as seconds since 1970 in UTC, and its time spans as seconds; NaN for `NaT`.
+
+    Raises:
+        UnreadableError: There are too many, or a span is in months or years, or has no unit.
+    """
+    _check(times.size, MAX_CONVERTED, "fewer rows")
+    unit, count = np.datetime_data(times.dtype)
+    if times.dtype.kind == "M" and unit in "YM":
+        times, unit, count = times.astype("M8[D]"), "D", 1
+    if unit not in UNITS_S:
+        raise UnreadableError(f"Expected time spans in weeks or shorter units, got {times.dtype}")
+    seconds = times.astype(times.dtype.newbyteorder("=")).view(np.int64) * (count * UNITS_S[unit])
+    if unit in PER_S:
+        seconds = seconds / PER_S[unit]
+    return np.where(np.isnat(times), np.nan, seconds)
+
+
+def _listed(array: Array) -> Any:
+    """Return an array of objects as a list, and as an array if all of them are numbers, or missing."""
+    _check(array.size, MAX_LISTED, "fewer rows, or an array of numbers")
+    items = array.tolist()
+    types = {*map(type, array.flat)}
+    if not types & {bool, int, float} or not types <= {bool, int, float, type(None)}:
+        return items
+    if type(None) not in types:
+        found = np.asarray(items)
+        return found if found.dtype.kind in "biuf" else items  # integers may exceed 64 bits
+    if any(type(item) is int and abs(item) >= MAX_EXACT for item in array.flat):
+        raise _rounded()
+    return array.astype(np.float64)
+
+
+def _of_pandas(column: Value) -> Any:
+    dtype = column.dtype
+    if isinstance(dtype, np.dtype):
+        return _column(column.to_numpy())
+    _check(len(column), MAX_CONVERTED, "fewer rows")
+    if dtype.kind == "M":  # with a time zone
+        return _column(np.asarray(column, dtype="datetime64[ns]"))
+    plain = getattr(dtype, "numpy_dtype", None)
+    if plain is None or plain.kind not in "biuf":
+        return _column(column.to_numpy(dtype=object, na_value=None))
+    if not column.isna().any():
+        return column.to_numpy(dtype=plain)
+    if plain.kind in "iu":
+        _widened(column.dropna().to_numpy(dtype=plain))
+    return column.to_numpy(dtype=np.float64, na_value=np.nan)
+
+
+def _of_polars(column: Value) -> Any:
+    n_missing = column.null_count()
+    if n_missing or column.n_chunks() > 1 or not column.dtype.is_numeric():
+        _check(len(column), MAX_CONVERTED, "fewer rows")
+    if n_missing and column.dtype.is_integer():
+        _widened(column.drop_nulls().to_numpy())
+    return _column(column.to_numpy())
+
+
+def _of_arrow(column: Value) -> Any:
+    several = hasattr(column, "num_chunks")
+    if column.null_count or (several and column.num_chunks != 1):
+        _check(len(column), MAX_CONVERTED, "fewer rows")
+    found = column.to_numpy() if several else column.to_numpy(zero_copy_only=False)
+    if column.null_count and str(column.type).startswith(("int", "uint")):
+        _widened(np.asarray(column.drop_null()))
+    return _column(found)
+
+
+class TableColumns(Mapping[str, Any]):
+    """The columns of a table by name, read when they are asked for."""
+
+    __slots__ = ("_column", "_names")
+
+    def __init__(self, names: list[Any], column: Callable[[int], Any]) -> None:
+        """Refer to a table.
+
+        Args:
+            names: The names of the columns.
+            column: Returns a column by its place.
+        """
+        self._names = {name if type(name) is str else str(name): i for i, name in enumerate(names)}
+        self._column = column
+        if len(self._names) < len(names):
+            raise UnreadableError("Expected a table whose columns have different names, got one with a name twice")
+
+    def __getitem__(self, name: str) -> Any:
+        return as_data(self._column(self._names[name]))
+
+    def __contains__(self, name: object) -> bool:
+        return name in self._names
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._names)
+
+    def __len__(self) -> int:
+        return len(self._names)
+
+
+def _table_of_pandas(frame: Value) -> TableColumns:
+    return TableColumns(list(frame.columns), lambda i: frame.iloc[:, i])
+
+
+def _table_of_polars(frame: Value) -> TableColumns:
+    return TableColumns(frame.columns, frame.to_series)
+
+
+def _table_of_arrow(table: Value) -> TableColumns:
+    return TableColumns(table.column_names, table.column)
+
+
+FRAMES: Final[tuple[tuple[str, tuple[str, ...], Read], ...]] = (
+    ("pandas", ("Series", "Index"), _of_pandas),
+    ("pandas", ("DataFrame",), _table_of_pandas),
+    ("polars", ("Series",), _of_polars),
+    ("polars", ("DataFrame",), _table_of_polars),
+    ("pyarrow", ("Array", "ChunkedArray"), _of_arrow),
+    ("pyarrow", ("Table", "RecordBatch"), _table_of_arrow),
+)
+"""Module, classes, and what reads them."""
+
+
+def _check(n: int, n_most: int, instead: str) -> None:
+    if n > n_most:
+        raise UnreadableError(f"Expected at most {n_most:,} items to convert in an event, got {n:,}. Offer {instead}")
