@@ -37,6 +37,11 @@ class CallbackRun:
             self.run = init(self._name, **self._options)
         return self.run
 
+    def log_hyper_parameters(self, parameters: Mapping[str, Any]) -> None:
+        """Log hyper-parameters as `hparams/{name}`; what is neither a number nor a text, as its `repr`."""
+        if shown := {k: v if isinstance(v, int | float | str) else repr(v) for k, v in parameters.items()}:
+            self.begin().log({"hparams": shown})
+
     def end(self) -> None:
         """End the run, unless the user passed it."""
         if self.run is not None and self._name is not None:

@@ -84,6 +84,11 @@ def rank_and_size() -> tuple[int, int]:
     return _numbers(launchers) or (0, 1)
 
 
+def is_first_rank() -> bool:
+    """Return whether this process writes for its program."""
+    return rank_and_size()[0] == 0
+
+
 def refusal(what: str, rank: int, n_ranks: int, agree: Agree | None) -> str:
     """Return why this process refuses something that all ranks must do together; empty if it does not.
 

@@ -10,7 +10,6 @@
 from __future__ import annotations
 
 import os
-import sys
 import time
 import weakref
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,7 @@ import msgspec
 
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import FigureError, FigureErrors, UnknownNameError
-from sightglass.core.ranks import rank_and_size
+from sightglass.core.ranks import is_first_rank
 from sightglass.core.record import Record
 from sightglass.core.values import to_host
 from sightglass.views.theme import CONTEXTS, STYLES
@@ -264,7 +263,7 @@ class Plotter:
         Raises:
             ValueError: The plotter is closed.
         """
-        if self._disabled or self._pid != os.getpid() or not main_process():
+        if self._disabled or self._pid != os.getpid() or not is_first_rank():
             return False
         if self._queue.closed:
             raise ValueError("Expected an open plotter, got one that is closed")
@@ -321,14 +320,6 @@ def override(model_cls: type | Draws | None) -> Draws | None:
     if not callable(function):
         raise TypeError(f"Expected a class with a static method 'plot', or a function, got {model_cls!r:.100}")
     return None if function is no_plot else function
-
-
-def main_process() -> bool:
-    """Return whether this process draws for its program: whether it is rank 0."""
-    distributed = sys.modules.get("torch.distributed")
-    if distributed is not None and distributed.is_available() and distributed.is_initialized():
-        return bool(distributed.get_rank() == 0)
-    return rank_and_size()[0] == 0
 
 
 def _choose(what: str, value: str, known: Sequence[str]) -> None:

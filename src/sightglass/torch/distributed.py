@@ -1,4 +1,4 @@
-"""Programs of several processes: which one this is, and the broadcast that `sightglass.Ranks` needs."""
+"""Programs of several processes: the broadcast that `sightglass.Ranks` needs."""
 
 from __future__ import annotations
 
@@ -7,8 +7,6 @@ from typing import Final
 
 import torch
 import torch.distributed as dist
-
-from sightglass.core.ranks import rank_and_size
 
 HEAD_BYTES: Final = 8  # the length, an uint64
 ROOM_BYTES: Final = 248  # most commands fit the first broadcast, 256 bytes with the length
@@ -43,10 +41,3 @@ def agree() -> Callable[[bytes], bytes]:
         return bytes(rest.numpy())
 
     return broadcast
-
-
-def rank() -> int:
-    """Return the rank of this process."""
-    if dist.is_available() and dist.is_initialized():
-        return int(dist.get_rank())
-    return rank_and_size()[0]

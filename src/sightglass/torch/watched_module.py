@@ -20,6 +20,7 @@ from typing import Any
 import torch
 
 from sightglass.core.errors import SightglassError
+from sightglass.core.ranks import rank_and_size
 from sightglass.core.values import type_name
 from sightglass.query.query import Query
 from sightglass.training.compiled import CompiledStep
@@ -31,7 +32,6 @@ from sightglass.training.subscriptions import ObservableFacts
 from .calls import ACTIVATION_GRADS, ACTIVATIONS, OF_MODULES
 from .capture import CapturedObservables, is_recorded, readable
 from .compiled import Compiled
-from .distributed import rank
 from .hooks import Hooks
 from .module_queries import ModuleQueries, Prepared, part_names
 from .observables import (
@@ -83,7 +83,7 @@ class Watched(CompiledStep):
         timed = {*OF_MODULES, GRADS, *((UPDATES,) if optimizers else ())}
         self._offers = Offers(timed=frozenset(timed), settled=frozenset(settled), under=name)
         self._wanted = False
-        self._rank = rank()
+        self._rank = rank_and_size()[0]
         self._observables = self._settled()
         self._controls: list[str] = []
         self._closed = False

@@ -9,7 +9,7 @@ from typing import Any
 
 from sightglass.callbacks.callback_run import CallbackRun
 from sightglass.core.errors import MissingExtraError
-from sightglass.core.ranks import rank_and_size
+from sightglass.core.ranks import is_first_rank
 from sightglass.training.run import Run
 
 
@@ -67,21 +67,14 @@ class SightglassLogger(_base()):  # type: ignore[misc]
 
     def log_hyperparams(self, params: Mapping[str, Any] | Namespace, *rest: object, **options: object) -> None:
         """Log hyper-parameters, as `hparams/{name}`."""
-        if _is_first_rank():
-            given = vars(params) if isinstance(params, Namespace) else dict(params)
-            shown = {k: v if isinstance(v, int | float | str) else repr(v) for k, v in given.items()}
-            if shown:
-                self._callback_run.begin().log({"hparams": shown})
+        if is_first_rank():
+            self._callback_run.log_hyper_parameters(vars(params) if isinstance(params, Namespace) else params)
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log metrics."""
-        if _is_first_rank():
+        if is_first_rank():
             self._callback_run.begin().log(dict(metrics), step=step)
 
     def finalize(self, status: str) -> None:
         """End the run that began with the training."""
         self._callback_run.end()
-
-
-def _is_first_rank() -> bool:
-    return rank_and_size()[0] == 0
