@@ -46,11 +46,12 @@ def test_names_with_one_group_and_with_several(desk):
     assert names() == []
     model, opt = adam()
     watch = sgt.watch(model, desk.run, optimizer=opt)
-    assert names() == ["optimizer.lr", "optimizer.weight_decay"]
+    assert names() == ["optimizer.lr", "optimizer.lr_scale", "optimizer.weight_decay"]
     watch.close()
     model, opt = adam(groups=({"lr": 0.1}, {"lr": 0.2}))
     watch = sgt.watch(model, desk.run, optimizer=opt)
-    assert names() == [f"optimizer.{i}.{key}" for i in (0, 1) for key in ("lr", "weight_decay")]
+    of_groups = [f"optimizer.{i}.{key}" for i in (0, 1) for key in ("lr", "weight_decay")]
+    assert names() == [*of_groups, "optimizer.lr", "optimizer.lr_scale"]
     answer = desk.ask("batch.optimizer.lr")
     groups = desk.ask("batch.optimizer.groups[1].lr")
     desk.run.observe("batch")
@@ -58,7 +59,8 @@ def test_names_with_one_group_and_with_several(desk):
     watch.close()
     model, opt = adam(groups=({"name": "body"}, {"name": "head"}))
     sgt.watch(model, desk.run, optimizer=opt, name="net")
-    assert names() == [f"net.optimizer.{g}.{key}" for g in ("body", "head") for key in ("lr", "weight_decay")]
+    of_groups = [f"net.optimizer.{g}.{key}" for g in ("body", "head") for key in ("lr", "weight_decay")]
+    assert names() == [*of_groups, "net.optimizer.lr", "net.optimizer.lr_scale"]
 
 
 def test_bounds(desk):
@@ -91,7 +93,7 @@ def test_an_optimizer_that_is_gone(desk):
     gc.collect()
     desk.run.observe("batch")
     assert (control.value, desk.values(answer), answer.n_errors) == (1e-3, [], 0)
-    with pytest.raises(RuntimeError, match="The optimizer no longer exists"):
+    with pytest.raises(sg.CommandError, match="The optimizer no longer exists"):
         control.set(0.1)
 
 
@@ -116,3 +118,72 @@ def test_an_optimizer_within_another(desk):
     sgt.watch(model, desk.run, optimizer=Wrapper(Wrapper(opt)))
     desk.telemetry.commands.queue.controls["optimizer.lr"].set(0.5)
     assert opt.param_groups[0]["lr"] == 0.5
+
+
+def steps(desk, model, opt, scheduler=None, n=1):
+    """Train, and return the rates that the steps used."""
+    used = []
+    handle = opt.register_step_pre_hook(lambda opt, *rest: used.append([float(g["lr"]) for g in opt.param_groups]))
+    for _ in range(n):
+        opt.zero_grad()
+        model(torch.ones(3, 4)).sum().backward()
+        opt.step()
+        if scheduler is not None:
+            scheduler.step()
+        desk.run.observe("batch")
+    handle.remove()
+    return used
+
+
+def set_(desk, name, value):
+    """Set a control at the next event, and return the acknowledgement."""
+    found = []
+    with sg.connect(desk.run) as client:
+        setting = threading.Thread(target=lambda: found.append(client.set(name, value)))
+        setting.start()
+        while setting.is_alive():
+            desk.run.observe("batch")
+    return found[0]
+
+
+def test_one_rate_for_all_groups(desk):
+    model, opt = adam(groups=({"lr": 0.1}, {"lr": 0.2}))
+    sgt.watch(model, desk.run, optimizer=opt)
+    assert set_(desk, "optimizer.lr", 0.05).old == 0.1  # of the first
+    assert [group["lr"] for group in opt.param_groups] == [0.05, 0.05]
+    assert set_(desk, "optimizer.1.lr", 0.5).note == ""
+    assert [group["lr"] for group in opt.param_groups] == [0.05, 0.5]
+
+
+@pytest.mark.parametrize("tensor", [False, True])
+def test_a_scale_multiplies_what_a_scheduler_computes(desk, tensor):
+    model = nn.Linear(4, 2)
+    opt = torch.optim.AdamW(model.parameters(), lr=torch.tensor(0.1) if tensor else 0.1, foreach=False)
+    # Chainable: it computes each rate from the one before, so it must never see the factor.
+    scheduler = torch.optim.lr_scheduler.ExponentialLR(opt, 0.5)
+    rate = opt.param_groups[0]["lr"]
+    watch = sgt.watch(model, desk.run, optimizer=opt)
+    assert "'lr_scale'" in set_(desk, "optimizer.lr", 0.1).note
+    assert set_(desk, "optimizer.weight_decay", 0.0).note == ""
+    assert set_(desk, "optimizer.lr_scale", 2.0).note == ""
+    used = steps(desk, model, opt, scheduler, n=3)
+    assert [rates[0] for rates in used] == pytest.approx([0.2, 0.1, 0.05])
+    assert float(opt.param_groups[0]["lr"]) == pytest.approx(0.0125)
+    assert not tensor or opt.param_groups[0]["lr"] is rate
+    watch.close()
+    assert steps(desk, model, opt)[0][0] == pytest.approx(0.0125)
+
+
+def test_a_scale_survives_a_step_that_fails(desk):
+    model = nn.Linear(4, 2)
+    opt = torch.optim.SGD(model.parameters(), lr=0.1)
+    sgt.watch(model, desk.run, optimizer=opt)
+    set_(desk, "optimizer.lr_scale", 2.0)
+
+    def fails():
+        raise RuntimeError("no loss")
+
+    with pytest.raises(RuntimeError, match="no loss"):
+        opt.step(fails)
+    assert steps(desk, model, opt) == [[pytest.approx(0.2)]]
+    assert opt.param_groups[0]["lr"] == 0.1

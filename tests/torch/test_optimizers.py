@@ -179,13 +179,20 @@ def test_controls_of_each_optimizer(desk):
     watch = sgt.watch(model, desk.run, optimizer=[first, second])
     controls = desk.telemetry.commands.queue.controls
     of_second = [f"optimizer.1.{group}.{key}" for group in ("bias", "weight") for key in ("lr", "weight_decay")]
-    assert sorted(controls) == ["optimizer.0.lr", "optimizer.0.weight_decay", *of_second]
+    of_all = [
+        "optimizer.0.lr",
+        "optimizer.0.lr_scale",
+        "optimizer.0.weight_decay",
+        "optimizer.1.lr",
+        "optimizer.1.lr_scale",
+    ]
+    assert sorted(controls) == sorted([*of_all, *of_second])
     controls["optimizer.1.bias.lr"].set(0.5)
     controls["optimizer.0.lr"].set(0.25)
     assert (first.param_groups[0]["lr"], [group["lr"] for group in second.param_groups]) == (0.25, [0.2, 0.5])
     watch.close()
     sgt.watch(model, desk.run, optimizer=[first])
-    assert sorted(controls) == ["optimizer.lr", "optimizer.weight_decay"]
+    assert sorted(controls) == ["optimizer.lr", "optimizer.lr_scale", "optimizer.weight_decay"]
 
 
 @pytest.mark.parametrize("given", [[], ()])

@@ -55,6 +55,20 @@ def test_gradients_are_those_of_the_step_however_they_are_cleared(desk, optimize
     assert list(desk.one(norms)) == ["0.weight", "0.bias", "2.weight", "2.bias"]
 
 
+def test_buffers_are_read_at_the_event(desk):
+    model = nn.Sequential(nn.Linear(4, 3), nn.BatchNorm1d(3), nn.Linear(3, 2))
+    loop = Loop(desk, model)
+    mean = desk.ask("batch.buffers['1.running_mean']")
+    sizes = desk.ask("batch.buffers.map(lambda name, x: x.size)")
+    for _ in range(2):
+        loop.step()
+        assert torch.equal(torch.as_tensor(desk.values(mean)[-1]), model[1].running_mean)
+    assert desk.values(sizes)[-1] == {"1.running_mean": 3, "1.running_var": 3, "1.num_batches_tracked": 1}
+    with sg.connect(desk.run) as client:
+        told = client.describe().events["batch"].observables["buffers"]
+    assert told.fields["1.num_batches_tracked"] == "int64[]"
+
+
 def test_activations_are_taken_before_they_are_overwritten_in_place(desk):
     loop = Loop(desk)
     before, after = desk.ask("batch.activations['0']"), desk.ask("batch.activations['1']")

@@ -55,6 +55,8 @@ def print_acknowledgement(acknowledgement: Acknowledgement, as_json: bool, text:
         print_json(jsonable(msgspec.to_builtins(acknowledgement, enc_hook=repr)))
     elif acknowledgement.applied:
         echo(f"{text()}  (at event {acknowledgement.event!r}, step {acknowledgement.step})")
+        if acknowledgement.note:
+            echo(acknowledgement.note, err=True)
     else:
         echo(f"Accepted, not applied yet. {acknowledgement.note}", err=True)
 

@@ -153,7 +153,8 @@ class Description:
 class HistoryEntry:
     """One command in a run's history.
 
-    `error` is empty if the command succeeded; `client` is empty for a command of the run itself.
+    `error` is empty if the command succeeded; `client` is empty for a command of the run itself;
+    `note` is what its client was told.
     """
 
     kind: str
@@ -167,6 +168,7 @@ class HistoryEntry:
     result: Any
     error: str
     client: str = ""
+    note: str = ""
 
 
 def _count(n: int, noun: str) -> str:

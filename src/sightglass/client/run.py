@@ -47,7 +47,7 @@ class Acknowledgement:
         wall_time: When it was applied, in seconds since the Unix epoch.
         old: The control's value before.
         result: The control's value after, or what the action returned.
-        note: The run's remark about a command that waits.
+        note: The run's remark: what a command waits for, or that a scheduler will overwrite the value that was set.
     """
 
     applied: bool
@@ -334,7 +334,7 @@ def acknowledged(reply: CommandReply, timeout_s: float) -> Acknowledgement:
     if pending.wait(timeout_s):
         result = pending.result()
         keys = ("event", "index", "step", "wall_time", "old", "result")
-        return Acknowledgement(applied=True, **{key: result[key] for key in keys})
+        return Acknowledgement(applied=True, note=result.get("note", ""), **{key: result[key] for key in keys})
     if not pending.note:
         raise connection.no_reply()
     return Acknowledgement(applied=False, note=pending.note)

@@ -1,4 +1,4 @@
-"""A module's parameters and its optimizer's state, by name, as mappings that read them on demand.
+"""A module's parameters, its buffers and its optimizer's state, by name, as mappings that read them on demand.
 
 Tensors come without their graphs. A tensor with two names is found under both, and listed once, under the first. A lazy
 module's parameters are absent until they have a shape. Of a distributed tensor each process reads its local shard:
@@ -50,8 +50,8 @@ def is_compiled(module: torch.nn.Module) -> bool:
 
 
 def is_made(tensor: torch.Tensor) -> bool:
-    """Return whether a parameter has a shape; that of a lazy module has none before the first call."""
-    return not isinstance(tensor, torch.nn.UninitializedParameter)
+    """Return whether a parameter or buffer has a shape; that of a lazy module has none before the first call."""
+    return not isinstance(tensor, torch.nn.UninitializedParameter | torch.nn.UninitializedBuffer)
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
@@ -72,6 +72,12 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 def parameters(module: torch.nn.Module | None) -> dict[str, torch.nn.Parameter]:
     """Return a module's parameters by all their names, except parameters without a shape."""
     return {} if module is None else KnownParameters(module).named()
+
+
+def buffers(module: torch.nn.Module | None) -> dict[str, torch.Tensor]:
+    """Return a module's buffers, such as the running statistics of a BatchNorm, by all their names."""
+    named = () if module is None else module.named_buffers(remove_duplicate=False)
+    return {plain(name): buffer for name, buffer in named if is_made(buffer)}
 
 
 class KnownParameters:
@@ -173,10 +179,7 @@ class LazyMapping(Mapping[str, Any]):
 
 
 class Parameters(LazyMapping):
-    """A module's parameters by their names."""
-
-    def __init__(self, module: Callable[[], torch.nn.Module | None]) -> None:
-        super().__init__(lambda: parameters(module()))
+    """A module's parameters or buffers by their names, without their graphs."""
 
     def __getitem__(self, name: str) -> torch.Tensor:
         return local(self._items()[name])

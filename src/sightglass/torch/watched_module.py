@@ -37,13 +37,14 @@ from .module_queries import ModuleQueries, Prepared, part_names
 from .observables import (
     LazyMapping,
     Parameters,
+    buffers,
     held_parameters,
     inner,
     modules,
     optimizers_view,
     parameters,
 )
-from .optimizer_controls import Bounds, controls
+from .optimizer_controls import Bounds, RateScale, controls
 from .optimizer_steps import GRADS, UPDATES
 from .part_meter import PartMeter
 from .precompute import Offers, PrecomputedPart, gives_new, is_answer, split
@@ -79,7 +80,7 @@ class Watched(CompiledStep):
         self._module = weakref.ref(inner(module))
         self._optimizers = [weakref.ref(optimizer) for optimizer in optimizers]
         self._queries: ModuleQueries | None = None
-        settled = {"params", "rank", *(("optimizer",) if optimizers else ())}
+        settled = {"params", "buffers", "rank", *(("optimizer",) if optimizers else ())}
         timed = {*OF_MODULES, GRADS, *((UPDATES,) if optimizers else ())}
         self._offers = Offers(timed=frozenset(timed), settled=frozenset(settled), under=name)
         self._wanted = False
@@ -87,7 +88,8 @@ class Watched(CompiledStep):
         self._observables = self._settled()
         self._controls: list[str] = []
         self._closed = False
-        made = [*controls(optimizers, prefix=self._prefix, bounds=bounds, where=where)]
+        self._scales = [RateScale(optimizer) for optimizer in optimizers]
+        made = [*controls(optimizers, self._scales, prefix=self._prefix, bounds=bounds, where=where)]
         with self._telemetry.lock.turn():
             self._attach(made)
 
@@ -140,6 +142,8 @@ class Watched(CompiledStep):
             self.wants_event = False
             for name in self._controls:
                 self._telemetry.commands.queue.controls.pop(name, None)
+            for scale in self._scales:
+                scale.close()
             source = self._source
             source.providers = tuple(other for other in source.providers if other is not self)
             self._telemetry.steps.remove(self)
@@ -165,6 +169,7 @@ class Watched(CompiledStep):
         named = {name: type_name(p) for name, p in parameters(module).items()}
         inside = {
             "params": named,
+            "buffers": {name: type_name(one) for name, one in buffers(module).items()},
             GRADS: {name: named[name] for name, p in parameters(module).items() if p.requires_grad},
             ACTIVATIONS: {name: type(child).__name__ for name, child in modules(module).items() if name},
             "rank": {},
@@ -237,7 +242,11 @@ class Watched(CompiledStep):
 
     def _settled(self) -> dict[str, Any]:
         """Return the observables that can be read at any time; each computes its values at most once."""
-        settled: dict[str, Any] = {"params": Parameters(self._module), "rank": self._rank}
+        settled: dict[str, Any] = {
+            "params": Parameters(lambda: parameters(self._module())),
+            "buffers": Parameters(lambda: buffers(self._module())),
+            "rank": self._rank,
+        }
         if self._optimizers:
             settled["optimizer"] = LazyMapping(
                 lambda: optimizers_view([optimizer() for optimizer in self._optimizers], self._module())

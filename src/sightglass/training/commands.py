@@ -77,6 +77,7 @@ class CommandResult:
         old: A control's value before.
         result: A control's value after, or a copy of what an action returned; other objects as text.
         error: Why it failed; empty if it succeeded.
+        note: What the client should know, such as that a scheduler overwrites the value.
     """
 
     command: Command
@@ -87,6 +88,7 @@ class CommandResult:
     old: Any = None
     result: Any = None
     error: str = ""
+    note: str = ""
 
 
 class CommandQueue:
@@ -203,7 +205,9 @@ class CommandQueue:
             if inspect.iscoroutine(result):
                 result.close()
                 raise CommandError(f"call {command.name!r} returned a coroutine. Declare an `async def` function")
-            entry = replace(entry, old=old, result=sendable(result).value)
+            control = self.controls.get(command.name) if command.kind == "set" else None
+            note = "" if control is None else control.note()
+            entry = replace(entry, old=old, result=sendable(result).value, note=note)
         except FAILURES as failure:
             entry = replace(entry, error=_problem(command, failure))
         self._remember(entry)

@@ -35,9 +35,10 @@ class Control:
         choices: The values allowed, or `None` for any.
         thread: "any" if an event of any thread may set it, else "init".
         where: The file and line that declared it.
+        note: Returns what a client that has set it should know, or "".
     """
 
-    __slots__ = ("choices", "max", "min", "name", "thread", "type", "value", "where")
+    __slots__ = ("choices", "max", "min", "name", "note", "thread", "type", "value", "where")
 
     def __init__(
         self,
@@ -49,6 +50,7 @@ class Control:
         choices: Iterable[Scalar] | None = None,
         thread: ApplyThread = "init",
         where: str = "",
+        note: Callable[[], str] = str,
     ) -> None:
         self.name = name
         self.type = control_type(name, value)
@@ -57,7 +59,11 @@ class Control:
         self.max = max
         self.choices = None if choices is None else tuple(choices)
         self.where = where
-        self.value = self.checked(value)
+        self.note = note
+        self._begin(self.checked(value))
+
+    def _begin(self, value: Any) -> None:
+        self.value = value
 
     def checked(self, value: Any) -> Any:
         """Return a value as this control's type.
@@ -112,6 +118,9 @@ class BoundControl(Control):
     def __init__(self, name: str, bind: tuple[object, str], **options: Any) -> None:
         self._owner, self._key = bind
         super().__init__(name, self.value, **options)
+
+    def _begin(self, value: Any) -> None:
+        """Leave the owner as it is."""
 
     @property
     def value(self) -> Any:

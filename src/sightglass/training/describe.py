@@ -112,6 +112,7 @@ def result(entry: CommandResult) -> dict[str, Any]:
         "old": sendable(entry.old).value,
         "result": entry.result,
         "error": entry.error,
+        "note": entry.note,
         "client": entry.command.by,
     }
 
