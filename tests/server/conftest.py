@@ -21,6 +21,7 @@ from websockets.sync.client import connect as connect_socket
 import sightglass as sg
 from sightglass.server.app import Server, make_server
 from sightglass.server.live.hub import Hub
+from sightglass.server.runs import run_table, served_run
 
 
 def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
@@ -30,6 +31,13 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
         assert time.monotonic() < deadline_s, f"the condition did not come true within {timeout_s} s"
         time.sleep(0.005)
     return result
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let the list of runs read the details of all runs at once, however slow the machine is."""
+    monkeypatch.setattr(run_table, "DETAILS_S", 60.0)
+    monkeypatch.setattr(served_run, "SLOW_OPEN_S", 100.0)
 
 
 class Page:

@@ -17,7 +17,7 @@ import pytest
 import sightglass as sg
 from sightglass.core.columns import Columns
 from sightglass.core.errors import RunLostError
-from sightglass.server.runs import open_files, run_table, served_run
+from sightglass.server.runs import open_files, run_table
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage import run_file
 from sightglass.storage.format.block import Key
@@ -37,9 +37,8 @@ for step in range(10**9):
 
 @pytest.fixture(autouse=True)
 def fresh(monkeypatch):
-    """Let the server look at the directories whenever it is asked, and keep nothing open for that."""
+    """Let the server look at the directories whenever it is asked."""
     monkeypatch.setattr(run_table, "FRESH_S", 0.0)
-    monkeypatch.setattr(served_run, "SLOW_OPEN_S", 100.0)
 
 
 def error(answer):
