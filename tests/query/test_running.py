@@ -71,6 +71,19 @@ def test_a_long_sliding_window_forgets_what_has_left() -> None:
     assert math.isfinite(found[-1])
 
 
+@pytest.mark.parametrize("odd", range(1, 12))
+def test_a_value_of_another_shape_costs_its_event_alone(odd: int) -> None:
+    evaluation, found = Evaluation(parse("on('b').map(lambda b: b.x).rolling(3).sum()")), []
+    for i in range(16):
+        try:
+            head = evaluation.per_event({"x": np.ones(3 if i == odd else 2)})
+            found += evaluation.across_events(head, ordinal=i, step=i, wall_time=float(i))
+        except EvaluationError:
+            evaluation.miss(ordinal=i, wall_time=float(i))
+    assert [item.ordinal for item in found] == [i for i in range(16) if i != odd]
+    assert all(item.value.tolist() == [3.0, 3.0] for item in found[2:])
+
+
 @settings(max_examples=examples(60), deadline=None)
 @given(st.lists(st.tuples(st.floats(0, 3), st.integers(-9, 9)), max_size=40))
 def test_a_sliding_time_is_the_reducer_of_the_last_seconds(events: list[tuple[float, int]]) -> None:

@@ -113,7 +113,10 @@ class Pipeline:
             self._pass_to(ordinal, place[1], out)
         group = self.folds[0][1].offer(ordinal, value, place)
         if group is not None:
-            self._push(1, group, out)
+            if len(self._operations) == 1 and group.passed:
+                out.append(group)
+            else:
+                self._push(1, group, out)
         self._next = ordinal + 1
         return out
 

@@ -71,13 +71,15 @@ def _wrapped(a: Value, b: Value, total: Value) -> Value:
 
 
 def _mean() -> Reducer:
-    def update(state: State, value: object, ordinal: int) -> State:
-        x = wide(value)
-        check_alike(state[1], x)
-        return state[0] + 1, state[1] + x
+    def update(state: State, value: Any, ordinal: int) -> State:
+        if type(value) not in PLAIN:
+            value = wide(value)
+            check_alike(state[1], value)
+        return state[0] + 1, state[1] + value
 
     def merge(a: State, b: State) -> State:
-        check_alike(a[1], b[1])
+        if type(a[1]) is not float:
+            check_alike(a[1], b[1])
         return a[0] + b[0], a[1] + b[1]
 
     def finish(state: State) -> Value:

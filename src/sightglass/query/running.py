@@ -12,7 +12,6 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from functools import reduce
 from itertools import accumulate
 from typing import Any, Final
 
@@ -76,6 +75,8 @@ class Sliding:
     __slots__ = (
         "_entries",
         "_gap",
+        "_is_dated",
+        "_met",
         "_n",
         "_n_events",
         "_numbers",
@@ -91,15 +92,16 @@ class Sliding:
         self.reducer = reducer
         self.window = window
         self._entries: deque[tuple[int, float, int]] = deque()
-        self._n = window.n if isinstance(window, Last) else 0
-        self._seconds = window.seconds if isinstance(window, Recent) else 0.0
+        self._n = window.n if isinstance(window, Last) else MAX_ROLLING
+        self._seconds = window.seconds if isinstance(window, Recent) else math.inf
         self._numbers = reducer.of_numbers  # `None` once there was another value
         merge = (self._numbers or reducer).merge
         self._states = _Merged(merge) if reducer.slides and merge else None
         self._sorted = SortedNumbers() if self._numbers is not None and self._numbers.of_sorted else None
         self._values: deque[Any] = deque()
         self._n_events = 0
-        self._gap: tuple[int, float] | None = None
+        self._gap: tuple[int, float] = -1, math.nan
+        self._met = self._is_dated = False  # whether there was an event, and the gap has a time
 
     @property
     def held_bytes(self) -> int:
@@ -109,37 +111,49 @@ class Sliding:
 
     def offer(self, ordinal: int, value: Value, place: Place, n_events: int = 1, complete: bool = True) -> PipelineItem:
         """Add a value, remove those that have left the window, and return what there is now."""
-        self._meet(ordinal, place[1], complete)
-        reducer, value = self._numbers or self.reducer, (value, place) if self.reducer.reads_place else value
+        step, at, steps = place
+        if not (complete and self._is_dated):
+            self._meet(ordinal, at, complete)
+        reducer = self._numbers or self.reducer
+        if reducer.reads_place:
+            value = value, place
         if type(value) not in PLAIN:
             reducer = self._take_any()
             total = Total()
             total.add(value)
-            check_bytes(total.n_bytes * (self._n or len(self._entries) + 1))
+            check_bytes(total.n_bytes * (self._n if isinstance(self.window, Last) else len(self._entries) + 1))
         # A value that cannot be reduced raises here, before anything has changed.
-        if self._sorted is not None:
+        states, entries = self._states, self._entries
+        if states is not None:
+            states.push(reducer.update(reducer.start(), value, ordinal))
+        elif self._sorted is not None:
             self._sorted.add(float(value))
             self._values.append(value)
-        elif self._states is None:
+        else:
             reducer.update(reducer.start(), value, ordinal)
             self._values.append(stored(value))
-        else:
-            self._states.push(reducer.update(reducer.start(), value, ordinal))
-        self._entries.append((ordinal, place[1], n_events))
+        entries.append((ordinal, at, n_events))
         self._n_events += n_events
-        while self._is_over(place[1]):
-            self._n_events -= self._entries.popleft()[2]
-            if self._states is not None:
-                self._states.pop()
-                continue
-            gone = self._values.popleft()
-            if self._sorted is not None:
-                self._sorted.remove(float(gone))
-        if self._sorted is not None and reducer.of_sorted is not None:
+        begin = at - self._seconds
+        while len(entries) > self._n or entries[0][1] <= begin:
+            self._n_events -= entries.popleft()[2]
+            if states is not None:
+                states.pop()
+            else:
+                gone = self._values.popleft()
+                if self._sorted is not None:
+                    self._sorted.remove(float(gone))
+        if states is not None:
+            found = reducer.finish(states.total)
+        elif self._sorted is not None and reducer.of_sorted is not None:
             found = reducer.of_sorted(self._sorted)
         else:
-            found = reducer.finish(self._total())
-        return PipelineItem(ordinal, place[0], place[1], found, self._n_events, self._is_full(place[1]), True, place[2])
+            found = reducer.finish(self._state())
+        if isinstance(self.window, Last):
+            full = len(entries) == self._n and entries[0][0] > self._gap[0]
+        else:
+            full = self._gap[1] <= begin and len(entries) < self._n
+        return PipelineItem(ordinal, step, at, found, self._n_events, full, True, steps)
 
     def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> PipelineItem:
         """Count an event without a value."""
@@ -148,12 +162,11 @@ class Sliding:
 
     def _meet(self, ordinal: int, wall_time: float, complete: bool) -> None:
         """Remember the last event that was missed, or the one before the first."""
-        if self._gap is None:
-            self._gap = ordinal - 1, wall_time
-        elif math.isnan(self._gap[1]):
-            self._gap = self._gap[0], wall_time  # what was missed has no time: it was before this
         if not complete:
             self._gap = ordinal, wall_time
+        elif not self._is_dated:  # what was missed has no time: it was before this
+            self._gap = self._gap[0] if self._met else ordinal - 1, wall_time
+        self._met, self._is_dated = True, not math.isnan(self._gap[1])
 
     def _take_any(self) -> Reducer:
         """Go on with the reducer of any values, whose states those of numbers are."""
@@ -163,21 +176,7 @@ class Sliding:
                 self._states.merge = self.reducer.merge
         return self.reducer
 
-    def _is_over(self, wall_time: float) -> bool:
-        """Return whether the oldest value has left the window."""
-        if self._n:
-            return len(self._entries) > self._n
-        return len(self._entries) > MAX_ROLLING or self._entries[0][1] <= wall_time - self._seconds
-
-    def _is_full(self, wall_time: float) -> bool:
-        assert self._gap is not None
-        if self._n:
-            return len(self._entries) == self._n and self._entries[0][0] > self._gap[0]
-        return self._gap[1] <= wall_time - self._seconds and len(self._entries) < MAX_ROLLING
-
-    def _total(self) -> State:
-        if self._states is not None:
-            return self._states.total
+    def _state(self) -> State:
         state = self.reducer.start()
         for (ordinal, *_), value in zip(self._entries, self._values, strict=True):
             state = self.reducer.update(state, value, ordinal)
@@ -189,36 +188,45 @@ class _Merged:
 
     The newest states form a block with its total; full blocks have their totals in two stacks, so that the total of
     the first ones is at hand, whichever leaves; of the oldest block, all rests are known. Nothing is subtracted: a
-    state that leaves, such as an infinity, leaves nothing behind.
+    state that leaves, such as an infinity, leaves nothing behind. A total of nothing is `None`, which no state is.
     """
 
-    __slots__ = ("_blocks", "_came", "_new", "_new_total", "_rests", "_rests_of_totals", "merge")
+    __slots__ = ("_blocks", "_came", "_new", "_new_total", "_rests", "_rests_of_totals", "_whole", "merge")
 
     def __init__(self, merge: Callable[[State, State], State]) -> None:
         self.merge = merge
         self._rests: list[State] = []
         self._rests_of_totals: list[State] = []
         self._blocks: deque[tuple[list[State], State]] = deque()
-        self._came: list[State] = []
+        self._came: State = None
+        self._whole: State = None  # of the blocks between the oldest and the newest
         self._new: list[State] = []
         self._new_total: State = None
 
     @property
     def total(self) -> State:
         """All states, merged; there is at least one."""
-        parts = [*self._rests[-1:], *self._rests_of_totals[-1:], *self._came[-1:]]
+        total = self._whole
+        if self._rests:
+            total = self._rests[-1] if total is None else self.merge(self._rests[-1], total)
         if self._new:
-            parts.append(self._new_total)
-        return parts[0] if len(parts) == 1 else reduce(self.merge, parts)
+            total = self._new_total if total is None else self.merge(total, self._new_total)
+        return total
 
     def push(self, state: State) -> None:
-        """Add the newest state."""
-        self._new_total = self.merge(self._new_total, state) if self._new else state
+        """Add the newest state; if it cannot be merged, nothing changes."""
+        if self._new:
+            self._new_total = self.merge(self._new_total, state)
+        else:
+            if (total := self.total) is not None:
+                self.merge(total, state)
+            self._new_total = state
         self._new.append(state)
         if len(self._new) == BLOCK:
             self._blocks.append((self._new, self._new_total))
-            self._came = [self.merge(self._came[0], self._new_total) if self._came else self._new_total]
+            self._came = self._new_total if self._came is None else self.merge(self._came, self._new_total)
             self._new = []
+            self._sum_up()
 
     def pop(self) -> None:
         """Remove the oldest state."""
@@ -232,9 +240,19 @@ class _Merged:
             oldest, self._new = self._new, []
             return oldest
         if not self._rests_of_totals:
-            self._rests_of_totals, self._came = self._suffixes([total for _, total in self._blocks]), []
+            self._rests_of_totals, self._came = self._suffixes([total for _, total in self._blocks]), None
         self._rests_of_totals.pop()
+        self._sum_up()
         return self._blocks.popleft()[0]
+
+    def _sum_up(self) -> None:
+        """Merge the totals of both stacks."""
+        if not self._rests_of_totals:
+            self._whole = self._came
+        elif self._came is None:
+            self._whole = self._rests_of_totals[-1]
+        else:
+            self._whole = self.merge(self._rests_of_totals[-1], self._came)
 
     def _suffixes(self, states: list[State]) -> list[State]:
         """Return each state merged with all that came behind it, the first one last."""
