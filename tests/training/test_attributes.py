@@ -6,6 +6,7 @@ import threading
 from collections import namedtuple
 from dataclasses import dataclass, field
 from types import SimpleNamespace
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -48,6 +49,7 @@ class Frozen:
 
 @dataclass
 class Optimizer:
+    kind: ClassVar[int] = 1
     lr: float = 0.1
     n: int = 3
     on: bool = True
@@ -104,13 +106,28 @@ def test_a_number_is_set_and_keeps_its_type(path, value, old, new):
         ("batch.o.param_groups[5].lr", 2.0, "Expected an index below 1, got 5"),
         ("batch.o.param_groups[0]['betas'][0]", 2.0, "Cannot set "),
         ("batch.p.x", 2.0, "Cannot set batch.p.x: expected an attribute that an instance stores"),
-        ("batch.c.computed", 2.0, "Unknown attribute 'computed' of Computed. "),
+        (
+            "batch.c.computed",
+            2.0,
+            "Cannot set batch.c.computed: expected an attribute that an instance stores, got one ",
+        ),
         (
             "batch.c.hidden_by_property",
             2.0,
             "Cannot set batch.c.hidden_by_property: expected an attribute that",
         ),
-        ("batch.c.default", 2.0, "Unknown attribute 'default' of Computed. "),
+        (
+            "batch.c.default",
+            2.0,
+            "Cannot set batch.c.default: expected an attribute that an instance stores, got one of its class "
+            "Computed. The instance stores no number that can be set. In the program, declare run.control(",
+        ),
+        (
+            "batch.o.kind",
+            2.0,
+            "Cannot set batch.o.kind: expected an attribute that an instance stores, got one of its class Optimizer. "
+            "Numbers that it stores: lr, n, on. In the program, declare run.control(",
+        ),
     ],
 )
 def test_anything_else_is_refused(path, value, reason):

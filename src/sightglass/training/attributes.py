@@ -10,7 +10,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sightglass.core.errors import CommandError, QueryError, unknown
+from sightglass.core.errors import MAX_NAMES_SHOWN, CommandError, QueryError, unknown
 from sightglass.core.guarded import class_name, stored, text
 from sightglass.query import access
 from sightglass.query.arrays import readable
@@ -50,6 +50,11 @@ class AttributePath:
         """
         owner = _read(self.owner, self.event, observables)
         stores = type(owner) is dict or type(owner) is list
+        if not (stores or self.item) and _is_of_class(owner, str(self.key)):
+            raise self._refused(
+                f"expected an attribute that an instance stores, got one of its class {class_name(owner)}. "
+                f"{_numbers_of(owner)}"
+            )
         old = access.item(owner, self.key) if stores or self.item else access.attribute(owner, str(self.key))
         if not stores and (self.item or not _is_stored(owner, str(self.key))):
             raise self._refused(
@@ -123,3 +128,18 @@ def _is_stored(owner: object, name: str) -> bool:
         return False
     found = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
     return not hasattr(type(found), "__set__") or type(found).__name__ == "member_descriptor"
+
+
+def _is_of_class(owner: object, name: str) -> bool:
+    """Return whether only the class of an instance has an attribute."""
+    return name not in stored(owner) and any(name in vars(cls) for cls in type(owner).__mro__)
+
+
+def _numbers_of(owner: object) -> str:
+    """Return a sentence that names the numbers which an instance stores and a controller can set."""
+    numbers = [name for name, value in stored(owner).items() if type(value) in (bool, int, float)]
+    names = sorted(name for name in numbers if not name.startswith("_") and _is_stored(owner, name))
+    if not names:
+        return "The instance stores no number that can be set"
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"Numbers that it stores: {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
