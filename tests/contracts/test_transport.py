@@ -1,4 +1,4 @@
-"""What every transport promises, tried on each: in memory, ZeroMQ over a Unix socket, ZeroMQ over TCP with keys."""
+"""What every transport promises, tried on each: in memory, ZeroMQ over a Unix socket and over TCP with keys, NATS."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import time
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from tests.hub_server import HubServer, needs_server
 from tests.profiles import examples
 
 from sightglass.core.errors import TransportError
@@ -24,6 +25,7 @@ class Pair:
 
     def __init__(self, listener, connect):
         self.listener, self._connect, self._open = listener, connect, []
+        self.after = lambda: None
 
     def connect(self):
         self._open.append(self._connect())
@@ -44,6 +46,7 @@ class Pair:
         for channel in self._open:
             channel.close()
         self.listener.close()
+        self.after()
 
 
 def receive(end, timeout_s):
@@ -82,9 +85,27 @@ def make(kind, runtime):
         case "both, outside":
             outer = ZmqListener(path=runtime / "a.sock")
             return Pair(Both(outer), lambda: ZmqChannel(outer.address))
+        case "nats":
+            return on_hub()
 
 
-@pytest.fixture(params=["memory", "ipc", "tcp", "both, in memory", "both, outside"])
+def on_hub():
+    from sightglass.protocol.hub_link import HubAddress
+    from sightglass.protocol.nats import NatsChannel, NatsListener
+
+    server = HubServer()
+    address = HubAddress(url=server.url)
+    listener = NatsListener(address, "0123456789ab")
+    assert listener.link.wait_connected(PATIENCE_S)
+    pair = Pair(listener, lambda: NatsChannel(address, owner="anyone", id="0123456789ab"))
+    pair.after = server.close
+    return pair
+
+
+KINDS = ["memory", "ipc", "tcp", "both, in memory", "both, outside", pytest.param("nats", marks=needs_server)]
+
+
+@pytest.fixture(params=KINDS)
 def pair(request, runtime):
     one = make(request.param, runtime)
     yield one

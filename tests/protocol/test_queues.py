@@ -4,26 +4,45 @@ from __future__ import annotations
 
 import time
 from collections.abc import Iterator
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.hub_server import HubServer, needs_server
 
 from sightglass.protocol.transport import MAX_QUEUED, MAX_QUEUED_BYTES, MemoryListener
 from sightglass.protocol.zmq import ZmqChannel, ZmqListener
 
 
-@pytest.fixture(params=["memory", "zmq"])
+@pytest.fixture(params=["memory", "zmq", pytest.param("nats", marks=needs_server)])
 def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, Any, bytes]]:
     """A listener, a client's channel, and the client's name."""
-    listener: Any = MemoryListener() if request.param == "memory" else ZmqListener(path=tmp_path / "s")
-    channel: Any = listener.connect() if request.param == "memory" else ZmqChannel(listener.address)
-    channel.send([b"hello"])
-    listener.wait(60.0)
-    (delivery,) = listener.receive()
-    yield listener, channel, delivery.peer
-    channel.close()
-    listener.close()
+    listener: Any
+    channel: Any
+    with ExitStack() as after:
+        match request.param:
+            case "memory":
+                listener = MemoryListener()
+                channel = listener.connect()
+            case "zmq":
+                listener = ZmqListener(path=tmp_path / "s")
+                channel = ZmqChannel(listener.address)
+            case _:
+                from sightglass.protocol.hub_link import HubAddress
+                from sightglass.protocol.nats import NatsChannel, NatsListener
+
+                server = HubServer()
+                after.callback(server.close)
+                listener = NatsListener(HubAddress(url=server.url), "0123456789ab")
+                assert listener.link.wait_connected(60.0)
+                channel = NatsChannel(HubAddress(url=server.url), owner="anyone", id="0123456789ab")
+        after.callback(listener.close)
+        after.callback(channel.close)
+        channel.send([b"hello"])
+        listener.wait(60.0)
+        (delivery,) = listener.receive()
+        yield listener, channel, delivery.peer
 
 
 def fill(listener: Any, peer: bytes, frames: list[bytes]) -> int:

@@ -311,6 +311,9 @@ class Connection:
             if sent == "gone":
                 self._take_in()  # what the run sent before it left
                 self._end(f"Run {self.run!r} has ended", "clean")
+            elif sent == "lost":
+                self._take_in()
+                self._end(f"The connection to run {self.run!r} was lost", "lost")
             elif sent == "full":
                 return
             else:

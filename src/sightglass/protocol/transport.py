@@ -17,8 +17,11 @@ from typing import Final, Literal, Protocol
 from sightglass.core.errors import TransportError
 
 Frames = Sequence[bytes | bytearray | memoryview]
-Sent = Literal["sent", "full", "gone"]
-"""The result of sending: taken, refused because the peer's queue is full, or the peer has left."""
+Sent = Literal["sent", "full", "gone", "lost"]
+"""The result of sending: taken, refused because the peer's queue is full, the peer has left, or the channel broke.
+
+Only channels break: messages of either end may be lost, so a client connects again.
+"""
 
 MAX_QUEUED_BYTES: Final = 4 * 2**20  # beyond, one message at a time: a transport may hold more for each client of a run
 MAX_QUEUED: Final = 64  # messages; enough to keep a client busy, few enough that a slow one is noticed soon

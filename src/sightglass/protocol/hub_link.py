@@ -1,0 +1,352 @@
+"""The connection of a process to a hub, which is a NATS server: one for all runs and clients in the process.
+
+nats-py needs an event loop, which has a thread of its own here. Other threads append to a queue that the loop empties,
+and never wait for it. A connection that is lost is made again for as long as anything uses it, with longer rests in
+between. What was on its way is then lost, so its users begin again: `HubUser.broken` tells them.
+
+A process holds at most `MAX_QUEUED_BYTES` that the server has not taken. Beyond, nothing more is taken.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import os
+import random
+import threading
+from collections import deque
+from collections.abc import Awaitable, Callable, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+
+from sightglass.core.errors import MissingExtraError, TransportError
+from sightglass.core.guarded import message as message_of
+from sightglass.core.threads import Background
+
+if TYPE_CHECKING:
+    from nats.aio.client import Client as NatsClient
+    from nats.aio.msg import Msg
+
+MAX_QUEUED_BYTES: Final = 64 * 2**20  # what waits for the server; as much as a run holds for all of its clients
+CONNECT_S: Final = 5.0  # a server on the same network answers within milliseconds
+PING_S: Final = 5  # two pings without an answer, and the connection counts as lost: after 15 s at the latest
+N_PINGS: Final = 2
+REST_S: Final = 0.2  # before the second attempt; it doubles each time
+MAX_REST_S: Final = 5.0  # a hub that is back is found within this time
+LOOK_S: Final = 1.0  # how late the end of a connection is seen if nats-py does not tell of it
+LINGER_S: Final = 1.0  # for the last messages of a process that leaves
+MAX_PIECE_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class HubAddress:
+    """Where a hub is, and who connects to it.
+
+    Attributes:
+        url: Such as "nats://127.0.0.1:4222".
+        user: The user's name, a part of the subjects that they may use; "anyone" where the server asks for none.
+        password: Their password, or empty.
+        may_command: Whether the user may command runs.
+    """
+
+    url: str
+    user: str = "anyone"
+    password: str = ""
+    may_command: bool = True
+
+
+class HubUser(Protocol):
+    """What uses a connection to a hub. It is called on the thread of the hub, and never waits.
+
+    Attributes:
+        subjects: What it listens to.
+    """
+
+    subjects: Sequence[str]
+
+    def received(self, subject: str, data: bytes) -> None:
+        """Take a message."""
+
+    def broken(self, reason: str) -> None:
+        """Learn that the connection is lost, and whatever was on its way with it."""
+
+
+Task = tuple[Literal["listen", "ignore"], HubUser] | tuple[str, bytes]
+"""What the loop does next: listen for a user, or no more; or send data under a subject."""
+
+
+class HubLink:
+    """A connection to a hub.
+
+    Attributes:
+        reason: Why there is no connection; empty while there is one, and before the first attempt has failed.
+        n_dropped: How many messages were given up, since the connection was lost or the server refused them.
+        max_piece_bytes: The size of a message that the server takes.
+    """
+
+    def __init__(self, address: HubAddress) -> None:
+        """Begin to connect.
+
+        Raises:
+            MissingExtraError: nats-py is not installed.
+            TransportError: No thread can be started.
+        """
+        try:
+            import nats.aio.client  # noqa: F401  here, so that it is missed at once, and not on the thread
+        except ImportError:
+            raise MissingExtraError("nats-py", extra="hub", purpose="A hub") from None
+        self.address = address
+        self.reason = ""
+        self.n_dropped = 0
+        self.max_piece_bytes = MAX_PIECE_BYTES
+        self._pid = os.getpid()
+        self._lock = threading.Lock()
+        self._users: list[HubUser] = []
+        self._tasks: deque[Task] = deque()
+        self._queued_bytes = self._sent_bytes = 0
+        self._connected = False
+        self._changed = threading.Condition(self._lock)
+        self._closing = self._hurries = False
+        self._n_failed = 0
+        self._loop = asyncio.new_event_loop()
+        self._work = asyncio.Event()
+        self._listening: dict[HubUser, list[Any]] = {}
+        try:
+            self._thread = Background("hub", self._run)
+        except RuntimeError as error:
+            self._loop.close()
+            raise TransportError(f"Cannot connect to the hub: {error}") from error
+
+    # From any thread
+
+    def join(self, user: HubUser) -> None:
+        """Listen for a user, now and after each connection that is made again."""
+        with self._lock:
+            self._users.append(user)
+            if self._connected:
+                self._tasks.append(("listen", user))
+        self._wake()
+
+    def leave(self, user: HubUser) -> None:
+        """Listen no more, once what was sent before is sent."""
+        with self._lock:
+            self._users.remove(user)
+            if self._connected:
+                self._tasks.append(("ignore", user))
+        self._wake()
+
+    def send(self, subject: str, pieces: Sequence[bytes]) -> bool:
+        """Send data in order; return whether there is a connection."""
+        with self._lock:
+            if not self._connected:
+                return False
+            self._queued_bytes += sum(map(len, pieces))
+            is_busy = bool(self._tasks)  # then it comes to these, too
+            self._tasks.extend((subject, piece) for piece in pieces)
+        if not is_busy:
+            self._wake()
+        return True
+
+    @property
+    def connected(self) -> bool:
+        """Whether there is a connection."""
+        return self._connected
+
+    @property
+    def has_room(self) -> bool:
+        """Whether more may be sent now."""
+        return self._queued_bytes - self._sent_bytes < MAX_QUEUED_BYTES
+
+    @property
+    def is_foreign(self) -> bool:
+        """Whether this is a forked child, and the connection its parent's."""
+        return os.getpid() != self._pid
+
+    def wait_connected(self, timeout_s: float) -> bool:
+        """Wait until there is a connection, or an attempt that begins at once has failed; return whether there is."""
+        with self._changed:
+            n_failed = self._n_failed
+            self._hurries = True
+            self._wake()
+            self._changed.wait_for(lambda: self._connected or self._n_failed > n_failed, timeout_s)
+            return self._connected
+
+    def close(self) -> None:
+        """Send what waits, disconnect, and end the thread. In a forked child this does nothing."""
+        if self.is_foreign:
+            return
+        self._closing = True
+        self._wake()
+        self._thread.join(2 * LINGER_S)
+
+    def _wake(self) -> None:
+        with contextlib.suppress(RuntimeError):  # the loop is closed: nothing is sent any more
+            self._loop.call_soon_threadsafe(self._work.set)
+
+    # On the thread of the hub
+
+    def _run(self) -> None:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+            runner.run(self._stay_connected())
+
+    async def _stay_connected(self) -> None:
+        """Connect, again and again."""
+        rest_s = REST_S
+        while not self._closing:
+            try:
+                client = await self._connect()
+            except Exception as error:  # noqa: BLE001  whatever a server answers, the next attempt may succeed
+                self._tell(_why(error, self.address))
+                # Not all at the same moment: a hub that is back meets a thousand runs.
+                await self._rest(rest_s * random.uniform(0.5, 1.0))
+                rest_s = min(2 * rest_s, MAX_REST_S)
+                continue
+            rest_s = REST_S
+            try:
+                await self._serve(client)
+            finally:
+                await _close(client)
+
+    async def _connect(self) -> NatsClient:
+        from nats.aio.client import Client as NatsClient
+
+        client = NatsClient()
+        address = self.address
+        try:
+            async with asyncio.timeout(2 * CONNECT_S):
+                await client.connect(
+                    servers=[address.url],
+                    user=address.user if address.password else None,
+                    password=address.password or None,
+                    name=f"sightglass {os.getpid()}",
+                    allow_reconnect=False,  # what it would send again may arrive twice, or with gaps
+                    max_reconnect_attempts=1,
+                    reconnect_time_wait=0,
+                    connect_timeout=CONNECT_S,
+                    ping_interval=PING_S,
+                    max_outstanding_pings=N_PINGS,
+                    error_cb=self._noticed,
+                )
+        except BaseException:
+            await _close(client)
+            raise
+        return client
+
+    async def _serve(self, client: NatsClient) -> None:
+        """Send what waits, until the connection is lost or no longer necessary."""
+        self.max_piece_bytes = min(client.max_payload, MAX_PIECE_BYTES)
+        with self._changed:
+            self._tasks.clear()
+            self._tasks.extend(("listen", user) for user in self._users)
+            self._queued_bytes = self._sent_bytes = 0
+            self._connected, self.reason = True, ""
+            self._changed.notify_all()
+        why = "the connection to the hub was lost"
+        try:
+            while not client.is_closed:
+                while self._tasks and not client.is_closed:
+                    await self._do(client, self._tasks.popleft())
+                if self._closing:
+                    await client.flush(timeout=LINGER_S)
+                    return
+                await self._rest(LOOK_S)
+        except Exception as error:  # noqa: BLE001  costs this connection, and the next one begins anew
+            why = f"{why}: {message_of(error)}"
+        finally:
+            self._tell(why)
+
+    async def _do(self, client: NatsClient, task: Task) -> None:
+        match task:
+            case ("listen", user) if not isinstance(user, bytes):
+                self._listening[user] = [
+                    await client.subscribe(subject, cb=_passes_to(user)) for subject in user.subjects
+                ]
+            case ("ignore", user) if not isinstance(user, bytes):
+                for subscription in self._listening.pop(user, ()):
+                    await subscription.unsubscribe()
+            case (subject, data) if isinstance(data, bytes):
+                await client.publish(subject, data)
+                self._sent_bytes += len(data)
+
+    def _tell(self, reason: str) -> None:
+        """Note that there is no connection, and tell the users if there was one."""
+        with self._changed:
+            was_connected, self._connected, self.reason = self._connected, False, reason
+            self._n_failed += not was_connected
+            self.n_dropped += sum(isinstance(data, bytes) for _, data in self._tasks)
+            self._tasks.clear()
+            users = list(self._users)
+            self._changed.notify_all()
+        self._listening.clear()
+        if was_connected:
+            for user in users:
+                user.broken(reason)
+
+    async def _noticed(self, error: Exception) -> None:
+        """Count what the server refused or nats-py dropped; the end that misses it sees a gap."""
+        if self._connected:
+            self.n_dropped += 1
+
+    async def _rest(self, rest_s: float) -> None:
+        """Wait until there is work, for at most this long; without a connection, that is to connect, or to end."""
+        deadline_s = self._loop.time() + rest_s
+        while not self._closing and (left_s := deadline_s - self._loop.time()) > 0:
+            with contextlib.suppress(TimeoutError):
+                async with asyncio.timeout(left_s):
+                    await self._work.wait()
+            self._work.clear()
+            if self._connected or self._hurries:
+                self._hurries = False
+                return
+
+
+def _passes_to(user: HubUser) -> Callable[[Msg], Awaitable[None]]:
+    """Return what nats-py calls for each message."""
+
+    async def received(message: Msg) -> None:
+        user.received(message.subject, message.data)
+
+    return received
+
+
+async def _close(client: NatsClient) -> None:
+    """Disconnect; whatever is lost by that was lost before."""
+    with contextlib.suppress(Exception):
+        async with asyncio.timeout(LINGER_S):
+            await client.close()
+
+
+def _why(error: Exception, address: HubAddress) -> str:
+    text = message_of(error)
+    return f"no hub answers at {address.url}" if "no servers available" in text else f"{text} ({address.url})"
+
+
+_links: dict[tuple[int, HubAddress], tuple[HubLink, int]] = {}
+_links_lock = threading.Lock()
+
+
+def use_link(address: HubAddress) -> HubLink:
+    """Return this process's connection to a hub, and make it if necessary; `drop_link` ends its use.
+
+    Errors as of `HubLink`.
+    """
+    key = (os.getpid(), address)  # a forked child has no thread of its parent
+    with _links_lock:
+        link, n = _links.get(key, (None, 0))
+        link = link or HubLink(address)
+        _links[key] = (link, n + 1)
+        return link
+
+
+def drop_link(link: HubLink) -> None:
+    """End a use of a connection, which closes with its last use."""
+    key = (os.getpid(), link.address)
+    with _links_lock:
+        found, n = _links.get(key, (None, 0))
+        if found is not link:
+            return
+        if n > 1:
+            _links[key] = (link, n - 1)
+            return
+        del _links[key]
+    link.close()

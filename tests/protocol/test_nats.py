@@ -1,0 +1,295 @@
+"""Runs and clients on a real NATS server: what becomes of them when it goes, and of those who do what they may not."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import subprocess
+import sys
+import threading
+import time
+
+import pytest
+from tests.hub_server import PATIENCE_S, HubServer, needs_server
+
+from sightglass.core.errors import MissingExtraError, TransportError
+
+pytestmark = needs_server
+
+ID = "0123456789ab"
+pytest.importorskip("nats")
+
+from sightglass.protocol import hub_link, pieces  # noqa: E402
+from sightglass.protocol.hub_link import HubAddress  # noqa: E402
+from sightglass.protocol.nats import NatsChannel, NatsListener  # noqa: E402
+
+
+@pytest.fixture
+def server():
+    server = HubServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def address(server):
+    return HubAddress(url=server.url)
+
+
+@pytest.fixture
+def listener(address):
+    listener = NatsListener(address, ID)
+    assert listener.link.wait_connected(PATIENCE_S)
+    yield listener
+    listener.close()
+
+
+def channel_to(address):
+    return NatsChannel(address, owner="anyone", id=ID)
+
+
+def wait_until(condition, what):
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not condition():
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.005)
+
+
+def heard(end, n=1):
+    """Return the next `n` messages."""
+    found = []
+
+    def enough():
+        end.wait(0.01)
+        found.extend(end.receive())
+        return len(found) >= n
+
+    wait_until(enough, found)
+    assert len(found) == n
+    return found
+
+
+def meet(listener, address):
+    """Return a new channel, and the listener's name for it."""
+    channel = channel_to(address)
+    assert channel.send([b"hello"]) == "sent"
+    (delivery,) = heard(listener)
+    return channel, delivery.peer
+
+
+def publish(server, subject, *data):
+    """Publish as any other program on the hub does."""
+    import nats
+
+    async def main():
+        client = await nats.connect(server.url)
+        for each in data:
+            await client.publish(subject, each)
+        await client.flush()
+        await client.close()
+
+    asyncio.run(main())
+
+
+def test_a_process_has_one_connection_to_a_hub_and_closes_it_with_its_last_use(server, address):
+    listener = NatsListener(address, ID)
+    channels = [channel_to(address) for _ in range(3)]
+    assert {channel.link for channel in channels} == {listener.link}
+    assert [thread.name for thread in threading.enumerate()].count("sightglass-hub") == 1
+    for end in [*channels, listener]:
+        end.close()
+        end.close()  # twice does nothing
+    wait_until(lambda: "sightglass-hub" not in [thread.name for thread in threading.enumerate()], "the thread ends")
+    assert not hub_link._links
+
+
+def test_messages_are_cut_to_what_the_server_takes(address):
+    small = HubServer(config="max_payload: 10KB")
+    listener = NatsListener(HubAddress(url=small.url), ID)
+    channel, peer = meet(listener, HubAddress(url=small.url))
+    assert listener.send(peer, [b"head", bytes(3_000_000)]) == "sent"
+    assert [len(frame) for frame in heard(channel)[0]] == [4, 3_000_000]
+    for end in (channel, listener, small):
+        end.close()
+
+
+def test_two_hubs_in_one_process_know_nothing_of_each_other(listener, address):
+    other = HubServer()
+    elsewhere = NatsListener(HubAddress(url=other.url), ID)
+    assert elsewhere.link.wait_connected(PATIENCE_S)
+    channels = [channel_to(address), channel_to(HubAddress(url=other.url))]
+    for n, (end, channel) in enumerate(zip((listener, elsewhere), channels, strict=True)):
+        assert channel.send([b"%d" % n]) == "sent"
+        assert [bytes(delivery.frames[0]) for delivery in heard(end)] == [b"%d" % n]
+    for end in (*channels, elsewhere, other):
+        end.close()
+
+
+def test_without_a_hub_a_client_says_so_and_a_run_waits():
+    address = HubAddress(url="nats://127.0.0.1:9")
+    with pytest.raises(TransportError, match=r"^Cannot connect to the hub: no hub answers at nats://127.0.0.1:9$"):
+        channel_to(address)
+    began_s = time.monotonic()
+    listener = NatsListener(address, ID)
+    assert time.monotonic() - began_s < PATIENCE_S
+    assert listener.send(b"hub-command.anyone.x", [b"x"]) == "gone"
+    wait_until(lambda: listener.link.reason == "no hub answers at nats://127.0.0.1:9", listener.link.reason)
+    listener.close()
+
+
+def test_a_hub_that_comes_later_is_found(server):
+    server.kill()
+    address = HubAddress(url=server.url)
+    listener = NatsListener(address, ID)
+    wait_until(lambda: listener.link.reason, "it has tried")
+    server.start()
+    wait_until(lambda: listener.link.connected, listener.link.reason)
+    channel, _ = meet(listener, address)
+    channel.close()
+    listener.close()
+
+
+def test_a_hub_that_dies_breaks_the_channels_and_serves_new_ones_when_it_is_back(server, listener, address):
+    channel, peer = meet(listener, address)
+    assert listener.send(peer, [b"before"]) == "sent"
+    heard(channel)
+    server.kill()
+    wait_until(lambda: channel.send([b"x"]) == "lost", "the channel is broken")
+    wait_until(lambda: listener.send(peer, [b"x"]) == "gone", "the client is forgotten")
+    server.start()
+    wait_until(lambda: listener.link.connected, listener.link.reason)
+    listener.receive()
+    assert channel.send([b"x"]) == "lost"  # for good: it does not know what was lost
+    again, other = meet(listener, address)
+    assert other != peer
+    assert listener.send(other, [b"after"]) == "sent"
+    assert bytes(heard(again)[0][0]) == b"after"
+    for end in (channel, again):
+        end.close()
+
+
+@pytest.mark.slow
+def test_a_hub_that_stands_still_holds_nobody(server, address, monkeypatch):
+    monkeypatch.setattr(hub_link, "PING_S", 1)
+    listener = NatsListener(address, ID)
+    assert listener.link.wait_connected(PATIENCE_S)
+    channel, peer = meet(listener, address)
+    server.stop()
+    try:
+        wait_until(lambda: listener.send(peer, [bytes(2**20)]) in ("full", "gone"), "it takes no more than it may")
+        wait_until(lambda: channel.send([b"x"]) == "lost", "nobody answers its pings")
+    finally:
+        server.go_on()
+    wait_until(lambda: listener.link.connected, listener.link.reason)
+    again, _ = meet(listener, address)
+    for end in (again, channel, listener):
+        end.close()
+
+
+def test_a_client_is_known_by_the_subject_it_speaks_under(server, listener, address):
+    viewer = NatsChannel(HubAddress(url=server.url, user="ann", may_command=False), owner="anyone", id=ID)
+    viewer.send([b"hello"])
+    (delivery,) = heard(listener)
+    assert delivery.peer.startswith(b"hub-ask.ann.")
+    assert not delivery.may_command
+    assert listener.send(delivery.peer, [b"welcome"]) == "sent"
+    assert bytes(heard(viewer)[0][0]) == b"welcome"
+    viewer.close()
+
+
+def test_a_run_that_has_forgotten_a_client_tells_it(listener, address):
+    channel, _ = meet(listener, address)
+    listener._peers.clear()
+    assert channel.send([b"who am I?"]) == "sent"
+    wait_until(lambda: channel.send([b"x"]) == "lost", "it is told")
+    assert listener.receive() == []
+    channel.close()
+
+
+def test_a_run_that_ends_is_gone_for_its_clients(server, address):
+    listener = NatsListener(address, ID)
+    channel, peer = meet(listener, address)
+    assert listener.send(peer, [b"bye"]) == "sent"
+    listener.close()
+    wait_until(lambda: channel.send([b"x"]) == "gone", "it has left")
+    assert bytes(heard(channel)[0][0]) == b"bye"  # what it sent before is still read
+    channel.close()
+
+
+def test_lost_pieces_end_the_dialogue_at_both_ends(server, listener, address):
+    channel, peer = meet(listener, address)
+    publish(server, channel._subject, pieces.HEAD.pack(pieces.LAST, 99) + bytes(8))  # as if 1 to 98 were lost
+    wait_until(lambda: listener.send(peer, [b"x"]) == "gone", "it gives the client up")
+    wait_until(lambda: channel.send([b"x"]) == "lost", "and tells it")
+    assert listener.n_broken == 1
+    channel.close()
+
+
+def test_a_flood_costs_the_run_nothing_and_others_nothing(server, listener, address):
+    friend, peer = meet(listener, address)
+    flood = [pieces.HEAD.pack(pieces.MORE, number) + bytes(2**20 - 9) for number in range(80)]
+    publish(server, f"sightglass.ask.mallory.anyone.{ID}.flood", *flood)
+    wait_until(lambda: listener.n_broken, "a message of 80 MB is refused")
+    publish(server, f"sightglass.ask.mallory.anyone.{ID}.junk", b"", b"x", b"junk" * 10, pieces.HEAD.pack(77, 0))
+    publish(server, f"sightglass.ask.mallory.anyone.{ID}.many", *[
+        pieces.HEAD.pack(pieces.LAST, n) + bytes([1, 0, 0, 0, 8, 0, 0, 0]) + bytes(16) for n in range(1_100)
+    ])  # fmt: skip
+    wait_until(lambda: listener.n_broken >= 4, listener.n_broken)
+    assert listener._in_bytes - listener._read_bytes < 2**20
+    listener.receive()
+    assert listener.send(peer, [b"still"]) == "sent"
+    assert bytes(heard(friend)[0][0]) == b"still"
+    friend.close()
+
+
+def test_clients_that_have_been_silent_are_forgotten(listener, address):
+    channel, peer = meet(listener, address)
+    listener._peers[peer].heard_s -= 61.0
+    listener._swept_s -= 31.0
+    other, _ = meet(listener, address)
+    assert list(listener._peers) != [peer]
+    assert peer not in listener._peers
+    for end in (channel, other):
+        end.close()
+
+
+def test_a_forked_child_leaves_the_connection_to_its_parent(listener, address):
+    channel, peer = meet(listener, address)
+    child = os.fork()
+    if child == 0:
+        channel.close()
+        listener.close()
+        os._exit(0)
+    assert os.waitpid(child, 0)[1] == 0
+    assert listener.send(peer, [b"still"]) == "sent"
+    assert bytes(heard(channel)[0][0]) == b"still"
+    channel.close()
+
+
+@pytest.mark.parametrize("url", ["", "nats://127.0.0.1:9"])
+def test_a_process_that_does_not_close_its_ends_exits(server, url):
+    program = f"""
+import sys
+from sightglass.protocol.hub_link import HubAddress
+from sightglass.protocol.nats import NatsChannel, NatsListener
+address = HubAddress(url={url or server.url!r})
+listener = NatsListener(address, "{ID}")
+if listener.link.wait_connected(30):
+    channel = NatsChannel(address, owner="anyone", id="{ID}")
+    channel.send([b"hello"])
+print("done")
+"""
+    done = subprocess.run([sys.executable, "-W", "error", "-c", program], capture_output=True, timeout=90, check=False)
+    assert (done.stdout, done.stderr, done.returncode) == (b"done\n", b"", 0)
+
+
+def test_names_that_would_reach_other_subjects_are_refused():
+    with pytest.raises(TransportError, match=r"^Expected a name of 1 to 64 letters, digits, '-' or '_' on a hub, "):
+        NatsListener(HubAddress(url="nats://127.0.0.1:9", user="a.>"), ID)
+
+
+def test_without_nats_py_the_extra_is_named(monkeypatch):
+    monkeypatch.setitem(sys.modules, "nats.aio.client", None)
+    monkeypatch.setitem(sys.modules, "nats.aio", None)
+    with pytest.raises(MissingExtraError, match=r"^A hub needs 'nats-py': pip install 'sightglass\[hub\]'$"):
+        NatsListener(HubAddress(url="nats://127.0.0.1:9"), ID)
