@@ -5,12 +5,14 @@ from __future__ import annotations
 import contextlib
 import os
 import socket
+import threading
 
 import pytest
 
 from sightglass.server import connections
-from sightglass.server.connections import MAX_OF_ADDRESS
+from sightglass.server.connections import MAX_FIELDS, MAX_HELLO_BYTES, MAX_OF_ADDRESS
 from sightglass.server.forwarded import Proxies
+from sightglass.server.live import page_socket
 
 from .conftest import wait_until
 
@@ -140,3 +142,66 @@ def test_errors_of_the_event_loop_are_printed_once(page, capsys):
     wait_until(lambda: "ZeroDivisionError" in capsys.readouterr().err)
     assert page.json("/session")
     assert "ZeroDivisionError" not in capsys.readouterr().err
+
+
+def test_a_token_among_many_that_come_at_once_is_answered(page, knock):
+    """All of them wait to be accepted, so that the first one is the oldest stranger when the others come."""
+    blocked, go_on = threading.Event(), threading.Event()
+    page.hub.streams._loop.call_soon_threadsafe(lambda: (blocked.set(), go_on.wait(60)))
+    assert blocked.wait(60)
+    request = f"GET /api/v1/session HTTP/1.1\r\n{head(page)}\r\n"
+    with socket.create_connection(("127.0.0.1", page.server.port), 60) as holder:
+        holder.sendall(request.encode())
+        knock(3 * MAX_OF_ADDRESS)
+        go_on.set()
+        assert holder.recv(2000).startswith(b"HTTP/1.1 200")
+
+
+@pytest.mark.parametrize("together", [True, False])
+@pytest.mark.parametrize("first", [b"", b"GET /a HTTP/1.1\r\nHost: 127.0.0.1\r\n\r\n"])
+def test_a_head_of_many_fields_is_refused_before_it_is_read(page, first, together):
+    few, many = ([b"X: y\r\n"] * n for n in (MAX_FIELDS - 3, MAX_FIELDS - 2))  # and three more
+    for fields in few, many:
+        request = [f"GET /api/v1/session HTTP/1.1\r\n{head(page)}Connection: close\r\n".encode(), *fields, b"\r\n"]
+        with socket.create_connection(("127.0.0.1", page.server.port), 60) as one:
+            one.sendall(first)
+            for piece in [b"".join(request)] if together else request:
+                with contextlib.suppress(OSError):  # refused before its end
+                    one.sendall(piece)
+            answers = b""
+            with contextlib.suppress(ConnectionResetError):
+                while piece := one.recv(65536):
+                    answers += piece
+            assert (b" 200 " in answers) == (fields is few)
+            assert fields is few or b" 400 " in answers or not answers  # reset before it was read
+    assert page.json("/session")
+
+
+def test_a_socket_sends_little_before_its_hello_and_then_what_it_wants(page, monkeypatch):
+    from websockets.exceptions import ConnectionClosed
+
+    monkeypatch.setattr(page_socket, "HELLO_S", 120.0)
+    monkeypatch.setattr(connections, "STRANGER_S", 120.0)
+    early = page.socket(greet=False)
+    with pytest.raises(ConnectionClosed) as caught:
+        send_pings(early, 200_000)  # far more than what the system keeps for a server that does not read
+    assert caught.value.rcvd is None  # it was cut: a hello that does not come has a reason
+    late = page.socket(greet=False)
+    send_pings(late, MAX_HELLO_BYTES // 200)
+    late.send(type="hello", token=page.server.tokens.viewer)
+    assert late.hears("welcome")
+    send_pings(late, MAX_HELLO_BYTES // 50)
+    late.send(type="runs")
+    assert late.hears("runs")
+    assert page.json("/session")
+
+
+def send_pings(socket, n):
+    """Send frames of a bit more than a hundred bytes that ask for an answer."""
+    for i in range(n):
+        socket.raw.ping(f"{i:0100}")
+
+
+def head(page):
+    """Return the fields of a request that is answered."""
+    return f"Host: 127.0.0.1:{page.server.port}\r\nAuthorization: Bearer {page.server.tokens.controller}\r\n"

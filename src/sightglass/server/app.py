@@ -34,7 +34,7 @@ from .api import commands, histograms, media, metrics, scalars, schema, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
 from .certificate import Certificate
-from .connections import BACKLOG, Connections
+from .connections import BACKLOG, QUEUE, Connections
 from .forwarded import Forwarded, Proxies
 from .http_errors import Problem, error_reply, log_error, too_large
 from .links import Role
@@ -160,14 +160,23 @@ def make_server(
     config = uvicorn.Config(
         app, log_config=None, log_level="error", access_log=False, server_header=False, date_header=False,
         proxy_headers=False, http=protocol, h11_max_incomplete_event_size=MAX_HEAD_BYTES, backlog=BACKLOG,
-        ws="websockets-sansio", ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
+        ws=connections.socket_protocol(), ws_max_size=MAX_MESSAGE_BYTES, ws_per_message_deflate=False,
         timeout_graceful_shutdown=2, lifespan="on",
     )  # fmt: skip
-    server = uvicorn.Server(config)
+    server = _Uvicorn(config)
     return Server(
         host=host, port=port, tokens=tokens, base_url=base_url, certificate=certificate, _socket=listening,
         _server=server,
     )  # fmt: skip
+
+
+class _Uvicorn(uvicorn.Server):
+    """A server with more room for connections that wait than asyncio gives it, which is what it accepts at once."""
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        for listening in sockets or ():
+            listening.listen(QUEUE)
 
 
 def _certificate(tls: bool | tuple[Path, Path], names: AllowedHosts, port: int) -> Certificate | None:

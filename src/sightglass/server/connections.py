@@ -4,6 +4,9 @@ Everyone who reaches the port can connect, and send half a request. A connection
 Strangers share a few places: the oldest of the same address leaves for a new one, and each leaves after `STRANGER_S`.
 The page itself is loaded without a token, and takes milliseconds. With TLS, a connection counts from its first byte on,
 not from the end of its handshake: strangers can leave that half done, too.
+
+What a stranger sends takes little time of the event loop, which all clients share: heads have few fields, and sockets
+send little before their hello.
 """
 
 from __future__ import annotations
@@ -15,15 +18,20 @@ from collections import Counter
 from typing import Any, Final
 from weakref import WeakValueDictionary
 
+import h11
 from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
+from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
 from .forwarded import Proxies
 
 MAX_STRANGERS: Final = 128  # a browser opens six; a process has 1,024 descriptors by default, and needs most for files
 MAX_OF_ADDRESS: Final = 64  # so that one address leaves room for others
 STRANGER_S: Final = 10.0  # the page is loaded over a slow link by then, or continues on another connection
-BACKLOG: Final = 256  # connections that are accepted at once, before the oldest can leave
+BACKLOG: Final = 8  # accepted at once: a token is read some turns of the event loop later, and its stranger still there
+QUEUE: Final = 1_024  # connections that wait to be accepted; what comes beyond them comes again a second later
+MAX_FIELDS: Final = 100  # of a head, as in Apache: a browser sends 20, and 5,000 fit in a head and take 0.1 s to read
+MAX_HELLO_BYTES: Final = 4_096  # 20 times a hello; 20,000 pings would fit in one piece of data
 
 Client = tuple[str, int]
 
@@ -87,11 +95,34 @@ class Connections:
         if transport is not None:
             transport.abort()
 
+    def hears(self, client: Any, n_bytes: int) -> bool:
+        """Return whether a socket's client may send this much now; a stranger that may not is cut."""
+        if n_bytes <= MAX_HELLO_BYTES or tuple(client or ()) not in self._strangers:
+            return True
+        self.cut(client)
+        return False
+
+    def socket_protocol(self) -> type[Any]:
+        """Return the protocol of sockets whose connections are added here."""
+        connections = self
+
+        class Socket(WebSocketsSansIOProtocol):
+            n_before_hello = 0
+
+            def data_received(self, data: bytes) -> None:
+                if self.handshake_initiated:  # or it is the head, which was read before
+                    self.n_before_hello += len(data)
+                    if not connections.hears(self.client, self.n_before_hello):
+                        return
+                super().data_received(data)
+
+        return Socket
+
     def protocol(self, context: ssl.SSLContext | None = None) -> type[Any]:
         """Return the protocol whose connections are added here: HTTP, with TLS if there is a context for it."""
         connections = self
 
-        class Plain(H11Protocol):
+        class Plain(_FewFields):
             def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
                 super().connection_made(transport)
                 if self.client is not None:
@@ -109,7 +140,7 @@ class Connections:
                 waiter: Any = None  # nobody waits for the end of the handshake
                 assert context is not None
                 super().__init__(
-                    asyncio.get_running_loop(), H11Protocol(**options), context, waiter, server_side=True, **waits
+                    asyncio.get_running_loop(), _FewFields(**options), context, waiter, server_side=True, **waits
                 )
                 self._client: Client | None = None
 
@@ -125,3 +156,23 @@ class Connections:
                 super().connection_lost(exc)
 
         return Plain if context is None else Encrypted
+
+
+class _FewFields(H11Protocol):
+    """HTTP whose heads have at most `MAX_FIELDS` fields, counted before they are read."""
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self._n_lines = 0
+
+    def data_received(self, data: bytes) -> None:
+        self._n_lines += data.count(b"\n")
+        super().data_received(data)
+
+    def handle_events(self) -> None:
+        if self._n_lines > MAX_FIELDS and self.conn.their_state is h11.IDLE:
+            head, end, _ = self.conn.trailing_data[0].partition(b"\r\n\r\n")
+            if head.count(b"\n") - (not end) > MAX_FIELDS:
+                self.send_400_response(f"Expected a head of at most {MAX_FIELDS} fields.")
+                return
+        super().handle_events()
