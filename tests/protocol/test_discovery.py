@@ -37,10 +37,40 @@ def enter(runtime):
         discovery.unregister(id, runtime)
 
 
-def test_the_folder_is_the_users_own(runtime):
-    runtime.chmod(0o755)
-    assert discovery.folder() == runtime
-    assert stat.S_IMODE(runtime.stat().st_mode) == 0o700
+def test_the_folder_is_the_users_own(runtime, monkeypatch):
+    monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(runtime / "new"))
+    mask = os.umask(0)
+    try:
+        assert discovery.folder() == runtime / "new"
+    finally:
+        os.umask(mask)
+    assert stat.S_IMODE((runtime / "new").stat().st_mode) == 0o700
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders have no modes here")
+@pytest.mark.parametrize("mode", [0o755, 0o710, 0o770, 0o1777])
+def test_a_folder_that_others_can_enter_keeps_its_mode_and_is_passed_over(runtime, monkeypatch, mode):
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
+    shared = runtime / "shared"
+    shared.mkdir()
+    shared.chmod(mode)
+    monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(shared))
+    with pytest.warns(RuntimeWarning, match=r"other users can enter .*shared \(make it private with chmod 700"):
+        assert discovery.folder() == runtime / "sightglass"
+    assert discovery.entries() == []
+    assert stat.S_IMODE(shared.stat().st_mode) == mode
+
+
+@pytest.mark.skipif(os.name != "posix", reason="folders have no modes here")
+def test_runs_in_a_folder_that_others_can_write_to_are_not_believed(enter, runtime):
+    one = entry()
+    enter(one)
+    assert discovery.entries() == [one]
+    runtime.chmod(0o770)
+    try:
+        assert discovery.entries() == []
+    finally:
+        runtime.chmod(0o700)
 
 
 def test_a_folder_that_cannot_be_used_is_passed_over(runtime, tmp_path, monkeypatch):

@@ -77,7 +77,9 @@ class Child:
         self.may_complain = False
         self._lines: queue.Queue[str | None] = queue.Queue()
         self._complaints: list[str] = []
-        self._readers = [threading.Thread(target=self._listen), threading.Thread(target=self._hear_complaints)]
+        # A process that outlives the child may hold its output open, which must not hold up the end of the tests.
+        listening = (self._listen, self._hear_complaints)
+        self._readers = [threading.Thread(target=target, daemon=True) for target in listening]
         for reader in self._readers:
             reader.start()
 
@@ -157,7 +159,7 @@ Start = Callable[..., Child]
 def everybodys() -> Iterator[Path]:
     """Return a folder that every user can read, at a path short enough for sockets.
 
-    That of `runtime` may be closed at any moment: looking for runs, as threads of this process do, makes it private.
+    That of `runtime` is private: no run uses one that others can enter.
     """
     path = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp" if os.name == "posix" else None))
     path.chmod(0o755)

@@ -78,7 +78,7 @@ def sweep(body):
         place = PLACE / str(n)
         os.environ["SIGHTGLASS_RUNTIME_DIR"] = str(place / "runtime")
         for path in (place, place / "runtime"):
-            path.mkdir()
+            path.mkdir(mode=0o700)
             os.chown(path, *(USER, USER) if KIND == "user" else (os.getuid(), os.getgid()))
         os.chdir(place)
         reader, writer = os.pipe()
@@ -383,7 +383,7 @@ def test_a_client_is_refused_and_the_run_stays(
     start: Start, sweep: Sweep, runtime: Path, kind: str, limits: range, over_tcp: bool
 ) -> None:
     """A client may live in a training process, too, which libzmq must not end."""
-    (served := runtime / "served").mkdir()
+    (served := runtime / "served").mkdir(mode=0o700)
     run = start(SERVED, str(runtime / "runs"), SIGHTGLASS_RUNTIME_DIR=str(served))
     (connection_file,) = run.hears("ready")
     outcomes = sweep(CLIENT, kind, limits, str(served), connection_file if over_tcp else "job")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from pathlib import Path
 
@@ -104,16 +105,28 @@ def test_the_next_place_is_taken_and_it_says_so(start, short, make, monkeypatch)
     assert child.ends() == 0
 
 
-def test_an_open_folder_is_closed_to_others(start, short):
+@pytest.mark.parametrize("mode", [0o1777, 0o770, 0o755])
+def test_a_folder_that_others_can_enter_stays_as_it_is_and_is_not_used(start, short, mode, monkeypatch):
+    """It may be the system's own folder for temporary files, which everybody needs, and root could close it."""
     path = short / "open"
-    path.mkdir(mode=0o777)
-    path.chmod(0o777)
-    child = start(TRAINING, str(path), "", "{}", SIGHTGLASS_RUNTIME_DIR=str(path))
-    assert child.hears("n_warnings") == ["0"]
-    assert path.stat().st_mode & 0o777 == 0o700
-    [entry] = path.glob("*.json")
-    assert entry.stat().st_mode & 0o777 == 0o600
-    child.may_complain = True
+    path.mkdir()
+    path.chmod(mode)
+    monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(path))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(short))
+    child = start(TRAINING, "", "", "{}")
+    assert child.hears("reachable") == ["True"]
+    warning = " ".join(child.hears("warning"))
+    assert (
+        f"other users can enter {path} (make it private with chmod 700, or name a folder that does not exist)"
+        in warning
+    )
+    assert child.hears("n_warnings") == ["1"]
+    with sg.connect("job") as run:
+        assert run.stop().applied
+    child.hears("left")
+    assert child.ends() == 0
+    assert stat.S_IMODE(path.stat().st_mode) == mode
+    assert list(path.iterdir()) == []
 
 
 @pytest.mark.parametrize("n_bytes", [0, 50])

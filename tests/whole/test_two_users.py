@@ -17,7 +17,7 @@ from pathlib import Path
 
 import pytest
 
-from .conftest import Child, Start
+from .conftest import Child, Start, wait_until
 
 USER, OTHER = 65533, 65534
 
@@ -325,7 +325,9 @@ def test_what_the_other_user_left_in_a_folder_that_was_open(start: Start, shared
 def test_the_link_of_the_page(start: Start, look: Look, shared: Path, home: Path) -> None:
     """It is printed for its user, and given to a browser, whose command line all users can read."""
     browser = home / "browser"
-    browser.write_text(f"#!/bin/sh\necho browser >&2\nuntil [ -e {home}/seen ]; do sleep 0.1; done\n")
+    browser.write_text(
+        f"#!/bin/sh\necho browser >&2\nexec >&- 2>&-\nwhile [ -d {home} ] && [ ! -e {home}/seen ]; do sleep 0.1; done\n"
+    )
     browser.chmod(0o755)
     live = shared.parent / "live"
     live.mkdir(mode=0o700)
@@ -337,10 +339,7 @@ def test_the_link_of_the_page(start: Start, look: Look, shared: Path, home: Path
     links = [child.hears(word)[-1] for word in ("controller:", "viewer:")]
     tokens = [link.partition("#token=")[2] for link in links]
     assert min(map(len, tokens)) > 40
-    deadline_s = time.monotonic() + 30
-    while "browser" not in child.complaints:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    wait_until(lambda: "browser" in child.complaints)
     assert list(live.glob("page-*.html"))
     assert look([live.name + "/page-"], "processes")  # the browser, with the file that redirects it
     assert look(tokens, shared, live, home, "processes") == []

@@ -6,7 +6,8 @@ An entry whose lock is free belongs to a dead run; the first process that finds 
 leaves its entry as `ID.closed`, for clients that missed its goodbye.
 
 The folder is the first of these that is usable: `SIGHTGLASS_RUNTIME_DIR`, `XDG_RUNTIME_DIR/sightglass`, and
-`sightglass-UID` in the system's folder for temporary files.
+`sightglass-UID` in the system's folder for temporary files. It is made with mode 0700. A folder that other users can
+enter is neither used nor changed: it may be theirs, too, such as the system's own folder for temporary files.
 """
 
 from __future__ import annotations
@@ -133,7 +134,9 @@ def _prepare(path: Path) -> str | None:
         if hasattr(os, "getuid") and status.st_uid != os.getuid():
             return f"{path} belongs to another user"
         if os.name == "posix" and status.st_mode & 0o077:
-            path.chmod(0o700)
+            return (
+                f"other users can enter {path} (make it private with chmod 700, or name a folder that does not exist)"
+            )
         if len(os.fsencode(path)) + len("/0123456789ab.sock") > MAX_SOCKET_PATH:
             return f"{path} is too long for a Unix socket"
         with tempfile.TemporaryFile(dir=path) as probe:
@@ -250,13 +253,13 @@ def _forget_closed(path: Path) -> None:
 
 
 def _files(path: Path, pattern: str) -> list[Path]:
-    """Return the files of some kind in a folder, if it is this user's."""
+    """Return the files of some kind in a folder, if it is this user's and nobody else can write to it."""
     try:
         status = path.lstat()
     except OSError:
         return []
-    own = stat.S_ISDIR(status.st_mode) and (not hasattr(os, "getuid") or status.st_uid == os.getuid())
-    return sorted(path.glob(pattern)) if own else []
+    own = not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
+    return sorted(path.glob(pattern)) if own and stat.S_ISDIR(status.st_mode) else []
 
 
 def _read(file: Path) -> LiveRun | None:
