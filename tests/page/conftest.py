@@ -16,7 +16,7 @@ __all__ = ["browser", "chromium"]
 
 OpenPage = Callable[..., Page]
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=60_000)  # a machine that also runs other tests is slow
 
 
 @pytest.fixture

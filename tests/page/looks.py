@@ -142,7 +142,7 @@ def has_url(page: Page, part: str) -> None:
     until(page, lambda: part in page.url)
 
 
-def until(page: Page, condition: Callable[[], Any], timeout_s: float = 30.0) -> Any:
+def until(page: Page, condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
     """Look again and again, while the page goes on, until the answer is true, and return it."""
     deadline_s = time.monotonic() + timeout_s
     while not (result := condition()):

@@ -56,7 +56,7 @@ class Tabs:
             context = self.browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=size == "phone", **options
             )
-            context.set_default_timeout(30_000)
+            context.set_default_timeout(60_000)
             self.contexts.append(context)
         page = context.new_page()
         self._watch(page)

@@ -59,7 +59,7 @@ def test_a_tag_is_found_among_thousands(page):
 def test_all_runs_are_drawn_in_one_chart(page):
     page.get_by_role("button", name="All", exact=True).click()
     page.get_by_role("searchbox", name="Search tags").fill("^shared/")
-    expect(chart(page, "shared/loss").get_by_role("img", name=f"{N_RUNS} lines")).to_be_visible(timeout=30_000)
+    expect(chart(page, "shared/loss").get_by_role("img", name=f"{N_RUNS} lines")).to_be_visible()
     expect(page.get_by_text(f"{N_RUNS} of {N_RUNS} shown")).to_be_visible()
     drawn(chart(page, "shared/loss"), color_of(page, f"run-{N_RUNS - 1}"))
     page.get_by_role("combobox", name="Group").select_option("lr")

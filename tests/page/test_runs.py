@@ -137,7 +137,7 @@ def test_queries_and_their_costs(page, open_page, server):
     expect(asked).to_contain_text("1 client")
     expect(asked).to_contain_text(re.compile(r"\d\S* s spent"))
     asking.close()  # with the tab goes what only it asked
-    expect(asked).to_be_hidden(timeout=20_000)
+    expect(asked).to_be_hidden()
     expect(aside).to_contain_text("No client queries")
 
 

@@ -19,7 +19,9 @@ from tests.growing import FIXTURES, FOREIGN
 from websockets.sync.client import connect as connect_socket
 
 import sightglass as sg
+from sightglass.server import connections
 from sightglass.server.app import Server, make_server
+from sightglass.server.live import page_socket
 from sightglass.server.live.hub import Hub
 from sightglass.server.runs import run_table, served_run
 
@@ -131,6 +133,13 @@ class Socket:
 
 def floats(data: bytes) -> list[float]:
     return np.frombuffer(data, "<f8").tolist()
+
+
+@pytest.fixture(autouse=True)
+def patient(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Let tests take longer to show a token than strangers may, because this machine may be busy."""
+    monkeypatch.setattr(connections, "STRANGER_S", 60.0)
+    monkeypatch.setattr(page_socket, "HELLO_S", 60.0)
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from sightglass.protocol import messages
 READER = """
 with sg.connect(sys.argv[1], on_lost="raise") as run:
     stream = run.stream(sys.argv[2])
-    stream.wait(3, timeout_s=20)
+    stream.wait(3, timeout_s=60)
     say("reads")
     try:
         for record in stream:
@@ -107,7 +107,7 @@ def test_a_suspended_client_costs_bounded_memory_and_learns_of_it(start, until):
     reader.hears("reads")
     with sg.connect("job") as run:
         mine = run.stream("batch.loss")
-        mine.wait(1, timeout_s=30)
+        mine.wait(1, timeout_s=60)
         before = resident_bytes(child.pid)
         reader.send(signal.SIGSTOP)
         stopped_s, n_before, most = time.monotonic(), mine.statistics().n_records, 0
@@ -188,7 +188,7 @@ def test_flooding_requests(train, until):
                 time.sleep(0.001)
         child.goes_on()
         n = stream.statistics().n_records
-        stream.wait(n + 100, timeout_s=30)
+        stream.wait(n + 100, timeout_s=60)
         assert resident_bytes(child.pid) - before < 200 * 2**20
         assert stream.statistics().n_lost == 0
 
@@ -244,7 +244,7 @@ def test_nonsense_is_refused_once_and_its_sender_ignored(train):
         raw.says(messages.Hello(version=messages.VERSION, client="raw"))
         assert not raw.socket.poll(300)
         n = stream.statistics().n_records
-        stream.wait(n + 50, timeout_s=30)
+        stream.wait(n + 50, timeout_s=60)
 
 
 def near_messages(rng: random.Random) -> list[list[bytes]]:
@@ -296,7 +296,7 @@ def test_fuzzed_frames(train):
                     raw.gets()
         child.goes_on()
         n = stream.statistics().n_records
-        stream.wait(n + 50, timeout_s=30)
+        stream.wait(n + 50, timeout_s=60)
         assert stream.statistics().n_lost == 0
         assert run.describe().state == "running"
         assert run.describe().controls["lr"].value == 0.1
@@ -329,7 +329,7 @@ def test_random_bytes_on_the_socket_itself(train):
         for peer in keep:
             peer.close()
         n = stream.statistics().n_records
-        stream.wait(n + 50, timeout_s=30)
+        stream.wait(n + 50, timeout_s=60)
         assert stream.statistics().n_lost == 0
         with sg.connect("job") as other:
             assert other.describe().state == "running"
@@ -342,7 +342,7 @@ def test_an_unfinished_message_delays_no_other_client(train):
         for _ in range(1_000):
             raw.socket.send(b"part", zmq.SNDMORE)
         stream = run.stream("batch.loss")
-        stream.wait(50, timeout_s=30)
+        stream.wait(50, timeout_s=60)
         assert run.set("lr", 0.2).applied
         child.goes_on()
 

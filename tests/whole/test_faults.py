@@ -64,7 +64,7 @@ def test_a_cable_that_is_pulled_for_a_moment_costs_no_record(elsewhere, other_ho
     cable = Cable(other_host)
     with sg.connect(file) as run:
         stream = run.stream("batch.n")
-        stream.wait(20, timeout_s=20)
+        stream.wait(20, timeout_s=60)
         cable.pull()
         child.goes_on()
         cable.plug()
@@ -89,7 +89,7 @@ def test_a_cable_that_is_pulled_beyond_the_lease_leaves_a_counted_gap(elsewhere,
         stream = run.stream("batch.n")
         for _ in range(2):
             n = stream.statistics().n_records
-            stream.wait(n + 20, timeout_s=20)
+            stream.wait(n + 20, timeout_s=60)
             cable.pull()
             until(lambda: run.lost)
             with sg.connect("job") as near:  # through the file system
@@ -98,7 +98,7 @@ def test_a_cable_that_is_pulled_beyond_the_lease_leaves_a_counted_gap(elsewhere,
             cable.plug()
             until(lambda: not run.lost, 60)
         n = stream.statistics().n_records
-        stream.wait(n + 100, timeout_s=20)
+        stream.wait(n + 100, timeout_s=60)
         assert run.stop().applied
         records = list(stream)
     made = int(child.hears("made")[0])
@@ -220,8 +220,8 @@ with sg.connect("job") as run:
     n = run.stream("batch.n")
     windows = run.stream("batch.n.count(every='20 s')")
     pairs = n.zip(twice, by="wall_time", tolerance=0.0005)
-    n.wait(3, timeout_s=20)
-    past.wait(3, timeout_s=20)
+    n.wait(3, timeout_s=60)
+    past.wait(3, timeout_s=60)
     say("reads")
     for record in n:
         if record.index % 40 == 0:
@@ -270,7 +270,7 @@ def test_a_run_that_is_started_again_after_the_clock_was_set(start, tmp_path, un
     first.hears("ready")
     with sg.connect("job") as run:
         stream = run.stream("batch.n")
-        stream.wait(20, timeout_s=20)
+        stream.wait(20, timeout_s=60)
         first.send(9)
         first.ends()
         second = start(TIMED, str(by_s), str(tmp_path))

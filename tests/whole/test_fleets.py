@@ -73,7 +73,7 @@ def test_a_run_that_stops_answering_is_named_by_a_command(train, until, fleet):
     stuck, other = train("job-stuck"), train("job-other")
     fleet.wait(2, timeout_s=WAIT_S)
     stuck.send(signal.SIGSTOP)
-    report = fleet.set("lr", 0.25, timeout_s=15.0)
+    report = fleet.set("lr", 0.25, timeout_s=30.0)
     assert report.applied.keys() == {"job-other"}
     assert "does not answer" in str(report.failed["job-stuck"])
     stuck.send(signal.SIGCONT)

@@ -112,7 +112,7 @@ def query(run):
         stream = client.stream("asked.loss")
         for step in range(N_STEPS):
             run.observe("asked", step=step, loss=float(step))
-        return len(stream.wait(N_STEPS, timeout_s=30))
+        return len(stream.wait(N_STEPS, timeout_s=60))
 
 def train(found):
     run = sg.init("job", dir="runs", record=["batch.x"], budget=None, listen=LISTEN)
@@ -137,7 +137,7 @@ SERVED, TARGET = sys.argv[5:]
 
 def ask(target):
     with sg.connect(target) as run:
-        return len(run.stream("batch.loss").wait(3, timeout_s=20)) >= 3
+        return len(run.stream("batch.loss").wait(3, timeout_s=60)) >= 3
 
 def look():
     return [(info.name, info.description is not None) for info in sg.runs(timeout_s=30)]
@@ -244,7 +244,7 @@ for step in range(100):
     run.log({"a": float(step)}, step=step)
 own = sg.connect(run).stream("batch.x")
 run.observe("batch", x=1.0)
-say("got", len(own.wait(1, timeout_s=30)), run.reachable, isinstance(sg.runs(), list))
+say("got", len(own.wait(1, timeout_s=60)), run.reachable, isinstance(sg.runs(), list))
 try:
     run.close()
 except Exception as error:

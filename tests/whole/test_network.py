@@ -45,7 +45,7 @@ def test_a_controller_commands_and_a_viewer_reads(listening):
     controller, viewer = listening.files
     with sg.connect(viewer) as run:
         assert not run.may_command
-        assert len(run.stream("batch.loss").wait(10, timeout_s=30)) >= 10
+        assert len(run.stream("batch.loss").wait(10, timeout_s=60)) >= 10
         assert run.describe().controls["lr"].value == 0.1
         for act in (lambda: run.set("lr", 0.5), run.pause, run.resume, run.stop, lambda: run.call("nothing")):
             with pytest.raises(sg.RefusedError, match=r"Expected a controller's key to .*; a viewer's key"):
@@ -56,7 +56,7 @@ def test_a_controller_commands_and_a_viewer_reads(listening):
         assert run.may_command
         assert run.set("lr", 0.5).applied
         stream = run.stream("batch.loss")
-        stream.wait(10, timeout_s=30)
+        stream.wait(10, timeout_s=60)
         run.stop()
         assert [record.index for record in stream] == list(range(stream.statistics().n_records))
     assert listening.ends() == 0
@@ -100,7 +100,7 @@ def test_no_key_no_entrance(listening, until):
         channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="stranger")))
     with sg.connect("job") as run:
         stream = run.stream("batch.loss")
-        stream.wait(200, timeout_s=30)
+        stream.wait(200, timeout_s=60)
         assert run.describe().n_clients == 1
     for channel in channels:
         channel.wait(0.05)
@@ -128,7 +128,7 @@ def test_loopback_with_keys_where_there_are_no_unix_sockets(start, tmp_path):
     assert entry.server_key
     with sg.connect("job") as run:
         assert run.may_command
-        run.stream("batch.loss").wait(10, timeout_s=30)
+        run.stream("batch.loss").wait(10, timeout_s=60)
         channel = ZmqChannel(Address(endpoint=entry.endpoint))
         channel.send(messages.encode(messages.Hello(version=messages.VERSION, client="stranger")))
         assert [info.state for info in sg.runs(timeout_s=30)] == ["running"]
@@ -184,8 +184,8 @@ def test_another_host(start, other_host, tmp_path, until):
     assert (info.name, info.state, info.pid) == ("job", "running", child.pid)
     with sg.connect(controller) as run, sg.connect(viewer) as looker:
         stream, same = run.stream("batch.loss"), looker.stream("batch.loss")
-        stream.wait(200, timeout_s=30)
-        same.wait(200, timeout_s=30)
+        stream.wait(200, timeout_s=60)
+        same.wait(200, timeout_s=60)
         with pytest.raises(sg.RefusedError, match="controller's key"):
             looker.stop()
         assert run.set("lr", 0.3).old == 0.1
@@ -215,7 +215,7 @@ def test_another_host_that_dies(start, other_host, tmp_path, monkeypatch):
     controller = child.hears("ready")[0]
     with sg.connect(controller, on_lost="raise") as run:
         stream = run.stream("batch.loss")
-        stream.wait(10, timeout_s=30)
+        stream.wait(10, timeout_s=60)
         child.send(signal.SIGKILL)
         with pytest.raises(sg.RunLostError, match="has been silent for 2 s"):
             list(stream)

@@ -30,7 +30,7 @@ def test_a_pause_ends_with_its_owner(train, start, until):
         killed_s = time.monotonic()
         pauser.send(signal.SIGKILL)
         until(lambda: run.describe().state == "running")
-        assert time.monotonic() - killed_s > 5
+        assert time.monotonic() - killed_s > 1  # it asks every few seconds, and may have asked long before
         child.goes_on()
 
 
@@ -68,7 +68,7 @@ def test_a_paused_run_answers(train, until):
     child = train()
     with sg.connect("job") as run, sg.connect("job") as other:
         stream = run.stream("batch.loss")
-        stream.wait(10, timeout_s=30)
+        stream.wait(10, timeout_s=60)
         paused = run.pause()
         assert paused.applied
         assert paused.event == "batch"
@@ -78,7 +78,7 @@ def test_a_paused_run_answers(train, until):
         assert other.history[-1].kind == "pause"
         n = stream.statistics().n_events
         late = other.stream("batch.loss")  # asked while it stands still: it gets what the first one got
-        assert len(late.wait(10, timeout_s=30)) >= 10
+        assert len(late.wait(10, timeout_s=60)) >= 10
         assert stream.statistics().n_events == n
         assert other.set("lr", 0.5).applied
         with pytest.raises(sg.CommandError, match="at most 1"):

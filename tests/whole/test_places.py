@@ -32,7 +32,7 @@ for step in range(100):
     run.observe("batch", step=step, loss=float(step))
 if run.reachable:
     until(lambda: run.stopping or run.observe("batch", loss=0.0) or time.sleep(0.001))
-assert len(own.wait(100, timeout_s=30)) >= 100
+assert len(own.wait(100, timeout_s=60)) >= 100
 run.close()
 say("left", *(os.listdir(ONLY) if ONLY and os.path.isdir(ONLY) else []))
 """
@@ -99,7 +99,7 @@ def test_the_next_place_is_taken_and_it_says_so(start, short, make, monkeypatch)
     assert child.hears("n_warnings") == ["1"]
     assert (short / "xdg" / "sightglass").stat().st_mode & 0o777 == 0o700
     with sg.connect("job") as run:
-        run.stream("batch.loss").wait(20, timeout_s=30)
+        run.stream("batch.loss").wait(20, timeout_s=60)
         run.stop()
     child.hears("left")
     assert child.ends() == 0

@@ -37,7 +37,7 @@ say("made", step)
 READER = """
 with sg.connect("job") as run:
     stream = run.stream("batch.n")
-    stream.wait(3, timeout_s=20)
+    stream.wait(3, timeout_s=60)
     say("reads")
     sums = stream.map(lambda n: n).count(every=1)
     heard = []
@@ -89,7 +89,7 @@ def test_a_run_that_ends_while_the_client_sleeps_is_told_as_what_it_was(start, u
         reconnect.RESTART_S = 0.5
         with sg.connect("job") as run:
             stream = run.stream("batch.n")
-            stream.wait(3, timeout_s=20)
+            stream.wait(3, timeout_s=60)
             say("reads")
             until(lambda: stream.ended, 30)
             say("ended", repr(stream.error))
@@ -115,7 +115,7 @@ def test_a_run_that_is_started_again_goes_on_in_the_same_stream(start, until):
     first.hears("ready")
     with sg.connect("job") as run, sg.connect(run.id) as by_id:
         stream, other = run.stream("batch.n"), by_id.stream("batch.n")
-        n = len(stream.wait(20, timeout_s=30))
+        n = len(stream.wait(20, timeout_s=60))
         first.send(signal.SIGKILL)
         with pytest.raises(sg.RunLostError, match="died"):
             list(other)  # this one was asked for by its id
@@ -194,7 +194,7 @@ def test_a_run_that_is_not_started_again_is_lost(start, monkeypatch):
     child.hears("ready")
     with sg.connect("job") as run:
         stream = run.stream("batch.n")
-        stream.wait(3, timeout_s=30)
+        stream.wait(3, timeout_s=60)
         child.send(signal.SIGKILL)
         with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
             list(stream)
@@ -270,7 +270,7 @@ def test_a_network_that_is_cut_and_healed(proxied, until, monkeypatch):
     child, file, proxy = proxied
     with sg.connect(file) as run:
         stream = run.stream("batch.n")
-        stream.wait(20, timeout_s=30)
+        stream.wait(20, timeout_s=60)
         proxy.cut.set()
         until(lambda: run.lost)
         assert run.lost == "Run 'job' has been silent for 3 s"
@@ -281,7 +281,7 @@ def test_a_network_that_is_cut_and_healed(proxied, until, monkeypatch):
         proxy.cut.clear()
         until(lambda: not run.lost)
         n = stream.statistics().n_records
-        stream.wait(n + 100, timeout_s=30)
+        stream.wait(n + 100, timeout_s=60)
         assert run.stop().applied
         records = list(stream)
         until(lambda: run.ended)

@@ -60,7 +60,7 @@ def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
     child = train()
     with sg.connect("job", on_lost="raise") as run:
         stream = run.stream("batch.loss")
-        stream.wait(10, timeout_s=30)
+        stream.wait(10, timeout_s=60)
         child.send(signal.SIGKILL)
         with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
             for _ in stream:
@@ -123,7 +123,7 @@ def test_a_suspended_run_is_silent_and_continues_when_resumed(train):
     child = train()
     with sg.connect("job") as run:
         stream = run.stream("batch.loss")
-        stream.wait(10, timeout_s=30)
+        stream.wait(10, timeout_s=60)
         child.send(signal.SIGSTOP)
         [info] = sg.runs(timeout_s=0.3)
         assert (info.name, info.state, info.pid) == ("job", "silent", child.pid)
@@ -131,8 +131,8 @@ def test_a_suspended_run_is_silent_and_continues_when_resumed(train):
             sg.connect("job", timeout_s=0.3)
         child.send(signal.SIGCONT)
         child.goes_on()
-        n = len(stream.wait(timeout_s=30))
-        stream.wait(n + 100, timeout_s=30)
+        n = len(stream.wait(timeout_s=60))
+        stream.wait(n + 100, timeout_s=60)
         assert [info.state for info in sg.runs(timeout_s=30)] == ["running"]
         assert stream.statistics().n_lost == 0
 
@@ -158,7 +158,7 @@ def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
         patch.setattr(connection, "PING_S", 0.4)
         with sg.connect("job") as run:
             stream = run.stream("batch.loss")
-            records = stream.wait(50, timeout_s=30)
+            records = stream.wait(50, timeout_s=60)
             assert {record.value for record in records} == {1.0, 2.0}
             run.stop()
     assert child.ends() == 0
@@ -196,7 +196,7 @@ def test_forked_children_leave_the_run_alone(start):
     child.hears("ready")
     with sg.connect("job") as run:
         stream = run.stream("batch.loss")
-        records = stream.wait(300, timeout_s=20)
+        records = stream.wait(300, timeout_s=60)
         assert {record.value for record in records} == {1.0}
         assert [record.index for record in records[:300]] == list(range(300))
         assert [info.state for info in sg.runs(timeout_s=30)] == ["running"]
@@ -257,7 +257,7 @@ def test_a_worker_that_outlives_its_killed_parent_does_not_keep_the_run_alive(st
     worker = int(child.hears("ready")[0])
     with sg.connect("job", on_lost="raise") as run:
         stream = run.stream("batch.loss")
-        stream.wait(5, timeout_s=30)
+        stream.wait(5, timeout_s=60)
         child.send(signal.SIGKILL)
         with pytest.raises(sg.RunLostError):
             for _ in stream:
@@ -298,6 +298,6 @@ def test_several_runs_in_one_process(start):
     child.hears("ready")
     for i in range(3):
         with sg.connect(f"job{i}") as run:
-            assert {record.value for record in run.stream("batch.value").wait(20, timeout_s=30)} == {i}
+            assert {record.value for record in run.stream("batch.value").wait(20, timeout_s=60)} == {i}
             run.stop()
     assert child.ends() == 0
