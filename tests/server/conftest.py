@@ -37,9 +37,11 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the list of runs read the details of all runs at once, however slow the machine is."""
+    """Let the list of runs read the details of all runs at once, and tests show a token late: the machine may be slow."""
     monkeypatch.setattr(run_table, "DETAILS_S", 60.0)
     monkeypatch.setattr(served_run, "SLOW_OPEN_S", 100.0)
+    monkeypatch.setattr(connections, "STRANGER_S", 60.0)
+    monkeypatch.setattr(page_socket, "HELLO_S", 60.0)
 
 
 class Page:
@@ -133,13 +135,6 @@ class Socket:
 
 def floats(data: bytes) -> list[float]:
     return np.frombuffer(data, "<f8").tolist()
-
-
-@pytest.fixture(autouse=True)
-def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let tests take longer to show a token than strangers may, because this machine may be busy."""
-    monkeypatch.setattr(connections, "STRANGER_S", 60.0)
-    monkeypatch.setattr(page_socket, "HELLO_S", 60.0)
 
 
 @pytest.fixture
