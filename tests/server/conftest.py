@@ -37,7 +37,7 @@ def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the list of runs read the details of all runs at once, and tests show a token late: the machine may be slow."""
+    """Let the list of runs read the details of all runs at once, and tests show a token late, on a slow machine."""
     monkeypatch.setattr(run_table, "DETAILS_S", 60.0)
     monkeypatch.setattr(served_run, "SLOW_OPEN_S", 100.0)
     monkeypatch.setattr(connections, "STRANGER_S", 60.0)
