@@ -146,6 +146,21 @@ def test_a_query_without_a_window_of_its_own_is_refused(run, client):
         next(iter(stream))
 
 
+@pytest.mark.parametrize("expression", ["e.event.wall_time", "e.loss + e.event['index']"])
+def test_the_number_and_time_of_a_log_are_not_known(client, expression):
+    stream = client.stream(f"on('jax').map(lambda e: {expression})", confirm=True)
+    with pytest.raises(sg.QueryError, match=r"Event 'jax' happens in a compiled step, where its number and time are"):
+        next(iter(stream))
+
+
+def test_a_log_may_have_an_event_of_its_own(run, client):
+    step = Counted(lambda x: (sgx.log({"event": {"kind": x}}), x)[1])
+    stream = client.stream("on('jax').map(lambda e: e.event.kind)", confirm=True)
+    listening(run)
+    step(jnp.float32(2))
+    assert stream.wait(1, timeout_s=90)[0].value == 2.0
+
+
 def test_a_query_that_fails_ends_only_its_own_stream(run, client):
     step = Counted(losses)
     wrong = client.stream(sg.on("jax").map(lambda e: e.x.wrong), confirm=True)

@@ -29,13 +29,14 @@ from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.pytree import PyTree
 from sightglass.jax.tap import LogSpec, tap_p
 from sightglass.query.evaluation import PerEventResult
-from sightglass.query.query import Query
+from sightglass.query.query import FIELDS, Query
+from sightglass.query.reads import paths
 from sightglass.query.stages import Group, Per, Reduce
 from sightglass.training.compiled import CompiledStep
 from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 
-from .event_queries import EventQueries, StepQuery
+from .event_queries import NO_FIELDS, EventQueries, StepQuery
 from .live_step import facts_of
 from .occurrence import Occurrence
 
@@ -149,6 +150,8 @@ def _problem(query: Query) -> str:
                 "Event 'jax' has no groups, and no other event can close its windows: give "
                 f"{stage.name} a window, for example {stage.name}(every=100)"
             )
+    if {(FIELDS, "index"), (FIELDS, "wall_time")} & {*paths(query)}:
+        return NO_FIELDS.format(EVENT)
     return ""
 
 

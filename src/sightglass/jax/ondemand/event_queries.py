@@ -9,7 +9,7 @@ from __future__ import annotations
 import functools
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any, Final, NamedTuple
 
 import jax
 import jax.numpy as jnp
@@ -26,6 +26,11 @@ from sightglass.query.stages import Every, Group, Reduce
 
 from .occurrence import Occurrence
 from .query_outputs import Value, fill, take_arrays
+
+NO_FIELDS: Final = (
+    "Event {!r} happens in a compiled step, where its number and time are not known. Each record has the time, as "
+    "wall_time, and as its step the number, unless the program logs a step"
+)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -23,7 +23,7 @@ from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.query.query import FIELDS
 
 from .arguments import AbstractCall
-from .event_queries import StepQuery
+from .event_queries import NO_FIELDS, StepQuery
 from .loop_buffer import Receive
 from .occurrence import Occurrence
 from .variant import Variant, find_events
@@ -225,10 +225,7 @@ class VariantCompiler:
             )
         known = occurrence.observables
         if query.query.reads_fields and FIELDS not in known:
-            return QueryError(
-                f"Event {event!r} happens in a compiled step, where its number and time are not known. Each record "
-                "has the time, as wall_time, and as its step the number, unless the program logs a step"
-            )
+            return QueryError(NO_FIELDS.format(event))
         for name in query.names or ():
             if name in occurrence.unavailable:
                 return QueryError(occurrence.unavailable[name])
