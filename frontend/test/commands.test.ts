@@ -45,4 +45,5 @@ it('says what a command did', () => {
 it('says what a stream costs', () => {
   const stream: StreamInfo = { stream: 1, query: 'q', tag: 'q', clients: ['a'], n_records: 10, n_events: 100, n_skipped: 5, n_dropped: 0, n_errors: 0, last_error: '', stride: 2, spent_s: 0.001 }
   expect(costsOf(stream, 10)).toEqual(['queried by a', '10 records', '10 µs an event', '0.01 % of its time', 'one in 2 events', '5 skipped'])
+  expect(costsOf({ ...stream, n_unpaired: 3 }, 0)).toContain('3 without a partner')
 })

@@ -37,6 +37,21 @@ def collect(socket, id, n):
     return records
 
 
+def test_events_without_a_partner_are_counted(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    query = "on('batch').join('epoch').map(lambda b: b.loss - b.epoch.loss)"
+    socket = page.socket("viewer")
+    socket.send(type="open", id="a", run=key, query=query)
+    socket.hears("opened", id="a")
+    run.observe("batch", loss=1.0)
+    run.observe("batch", loss=2.0)
+    run.observe("epoch", loss=0.5)
+    run.observe("batch", loss=3.0)
+    assert collect(socket, "a", 1)["y"] == [2.5]
+    socket.hears("statistics", id="a", n_unpaired=2, n_records=1)
+
+
 def test_a_stream_of_numbers(page, begin):
     run = begin("job")
     key = page.key("job")

@@ -25,6 +25,7 @@ export interface Statistics {
   n_skipped: number
   n_dropped: number
   n_lost: number
+  n_unpaired: number
   n_errors: number
   last_error: string
   n_left_out: number

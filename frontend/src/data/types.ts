@@ -55,6 +55,7 @@ export interface StreamInfo {
   n_events: number
   n_skipped: number
   n_dropped: number
+  n_unpaired?: number
   n_errors: number
   last_error: string
   stride: number

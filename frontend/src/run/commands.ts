@@ -47,7 +47,7 @@ export function outcomeOf(command: Command, { event, step, result }: Acknowledge
 
 /** What a stream costs the run, and how much was left out to stay within the budget. */
 export function costsOf(stream: StreamInfo, age_s: number): string[] {
-  const { clients, n_records, n_events, spent_s, stride, n_skipped, n_dropped, n_errors, recorded } = stream
+  const { clients, n_records, n_events, spent_s, stride, n_skipped, n_dropped, n_unpaired = 0, n_errors, recorded } = stream
   return [
     clients.length > 0 ? `queried by ${clients.length === 1 ? clients[0] : `${clients.length} clients: ${clients.join(', ')}`}` : 'no client now',
     recorded ? 'recorded' : '',
@@ -57,6 +57,7 @@ export function costsOf(stream: StreamInfo, age_s: number): string[] {
     stride > 1 ? `one in ${stride} events` : '',
     n_skipped > 0 ? `${count(n_skipped)} skipped` : '',
     n_dropped > 0 ? `${count(n_dropped)} dropped` : '',
+    n_unpaired > 0 ? `${count(n_unpaired)} without a partner` : '',
     n_errors > 0 ? `${count(n_errors)} errors` : '',
   ].filter(Boolean)
 }

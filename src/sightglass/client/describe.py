@@ -89,6 +89,7 @@ class StreamInfo:
     n_events: int
     n_skipped: int
     n_dropped: int
+    n_unpaired: int = 0
     n_errors: int
     last_error: str
     stride: int

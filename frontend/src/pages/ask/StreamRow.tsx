@@ -130,6 +130,6 @@ function costsOf(now: Statistics): string[] {
   return [
     now.n_events > 0 ? `${number((1e6 * now.spent_s) / now.n_events, 3)} µs an event` : '',
     now.stride > 1 ? `one in ${now.stride} events` : '',
-    ...([[now.n_skipped, 'skipped'], [now.n_dropped, 'dropped'], [now.n_lost, 'lost'], [now.n_unfit, 'no numbers'], [now.n_left_out, 'thinned on the way here'], [now.n_errors, 'errors']] as [number, string][]).map(counted),
+    ...([[now.n_skipped, 'skipped'], [now.n_dropped, 'dropped'], [now.n_lost, 'lost'], [now.n_unpaired, 'without a partner'], [now.n_unfit, 'no numbers'], [now.n_left_out, 'thinned on the way here'], [now.n_errors, 'errors']] as [number, string][]).map(counted),
   ].filter(Boolean)
 }

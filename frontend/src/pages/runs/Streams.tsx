@@ -45,6 +45,7 @@ function factsOf(stream: StreamInfo): string {
     stream.stride > 1 && `one in ${stream.stride} events`,
     stream.n_skipped > 0 && `${count(stream.n_skipped)} skipped`,
     stream.n_dropped > 0 && `${count(stream.n_dropped)} dropped`,
+    (stream.n_unpaired ?? 0) > 0 && `${count(stream.n_unpaired ?? 0)} without a partner`,
     stream.n_errors > 0 && `${count(stream.n_errors)} errors`,
   ]
     .filter(Boolean)

@@ -38,8 +38,8 @@ MAX_REPLAYED_BYTES: Final = 256 * 2**20
 """How much is kept of a query that is computed from a recorded run: a long training, not a machine's whole memory."""
 
 MAX_CANONICAL: Final = 512  # as many as the streams of one socket
-COUNTED: Final[dict[str, Any]] = {"n_events": 0, "n_skipped": 0, "n_dropped": 0, "n_errors": 0, "last_error": "",
-                                  "stride": 1, "spent_s": 0.0}  # fmt: skip
+COUNTED: Final[dict[str, Any]] = {"n_events": 0, "n_skipped": 0, "n_dropped": 0, "n_unpaired": 0, "n_errors": 0,
+                                  "last_error": "", "stride": 1, "spent_s": 0.0}  # fmt: skip
 """What a run counts of a stream, until its first description."""
 
 
@@ -113,6 +113,8 @@ class StreamReader:
         query = self.stream.query if self.stream is not None else ""
         described = next((stream for stream in streams if canonical(stream.query) == query), None)
         counted = {name: getattr(described, name, initial) for name, initial in COUNTED.items()}
+        if self.stream is not None and not self.live:
+            counted["n_unpaired"] = self.stream.statistics().n_unpaired
         n_lost, note = (self.stream.n_lost, self.stream.note) if self.stream is not None else (0, "")
         return {"n_lost": n_lost, "note": note, **counted, "n_records": self.backlog.n, "n_unfit": self.backlog.n_unfit,
                 "ended": self.ended, "lost": self._remote is not None and bool(self._remote.lost)}  # fmt: skip
