@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -339,6 +341,69 @@ class TestCommands:
         assert report.applied == {}
         assert report.failed.keys() | report.waiting.keys() == {"busy", "idle"}
         assert not idle.stopping
+
+    def test_a_run_that_has_not_replied_is_named(self, begin, gather):
+        run = begin("a")
+        fleet = gather(follow=False)
+        fleet._members.round = lambda now_s: None
+        fleet._members._worker.wake()
+        wait_until(lambda: not fleet._members._worker.alive)
+        begin("silent")
+        fleet._members._find()  # it is greeted, and nobody takes in what it replies
+        report = during([run], fleet.stop)
+        assert report.applied.keys() == {"a"}
+        assert str(report.failed["silent"]) == "Run 'silent' has not replied so far"
+
+
+class TestDropping:
+    def test_a_fleet_that_is_dropped_leaves_its_runs_and_ends_its_thread(self, begin, ask):
+        runs = [begin(f"sweep-{i}") for i in range(2)]
+        beside = ask("sweep-0")
+        fleet = sg.fleet("sweep-*")
+        fleet.wait(2, timeout_s=WAIT_S)
+        stream = fleet.where(lambda run: True).stream("batch.loss")
+        fleet.table(loss="batch.loss", timeout_s=0.0)
+        worker = fleet._members._worker
+        del fleet
+        gc.collect()
+        observe(runs, [1])
+        stream.wait(2, timeout_s=WAIT_S)
+        late = begin("sweep-2")
+        wait_until(lambda: late._telemetry.subscriptions.active)  # a stream that is held goes on, and runs join it
+        assert worker.alive
+        del stream
+        gc.collect()
+        wait_until(lambda: not worker.alive)
+        wait_until(lambda: beside.describe().n_clients == 1)
+
+    def test_a_run_that_is_held_outlives_its_fleet(self, begin):
+        for name in ("a", "b"):
+            begin(name)
+        fleet = sg.fleet()
+        fleet.wait(2, timeout_s=WAIT_S)
+        rounds, worker = fleet._members._rounds, fleet._members._worker
+        kept, dropped = fleet["a"], weakref.ref(fleet["b"])
+        session = fleet["b"]._session
+        del fleet
+        gc.collect()
+        assert dropped() is None
+        wait_until(lambda: session.ended and len(rounds._runs) == 1)
+        assert kept.describe().name == "a"
+        assert worker.alive
+        del kept
+        gc.collect()
+        wait_until(lambda: not worker.alive)
+
+    def test_streams_that_were_closed_are_forgotten(self, begin, gather):
+        begin("a")
+        fleet = gather()
+        kept = fleet.stream("batch.loss")
+        for _ in range(3):
+            fleet.stream("batch.loss").close()
+        fleet.stream("batch.loss")
+        assert len(fleet._asked) == 2
+        fleet.close()
+        assert kept.ended
 
 
 def test_recorded_runs_have_the_same_interface(begin, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -167,6 +168,25 @@ def test_a_rank_that_joins_is_not_asked_what_was_closed_and_one_refusal_costs_on
     assert "Rank 1 does not answer it: " in refused.note
     assert "only" in refused.note
     assert not kept.ended
+
+
+def test_a_group_that_is_dropped_leaves_its_ranks_and_ends_its_thread(ranks, ask):
+    runs = ranks(2)
+    beside = ask(runs[1].id)
+    group = sg.connect("gpt")
+    stream = group.stream("batch.rank.sum(every=1)")
+    worker = group._watch
+    del group
+    gc.collect()
+    observe(runs, 1)
+    assert stream.wait(1, timeout_s=TIMEOUT_S)[0].value == 1
+    assert worker.alive
+    del stream
+    gc.collect()
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while worker.alive or beside.describe().n_clients > 1:
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
 
 
 class FiveMinutesAhead(SystemClock):

@@ -9,19 +9,21 @@ from typing import Final, Literal
 
 from sightglass.core.errors import QueryError, RunLostError, SightglassError
 from sightglass.core.guarded import message
-from sightglass.core.threads import Background
+from sightglass.core.threads import Worker
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.stages import Reduce
 
 from .arrivals import arrivals
+from .owned_rounds import OwnedRounds
 from .rank_streams import RecordsOfRanks, WindowsOfRanks
 from .record_buffer import RecordBuffer
 from .run import RemoteRun
 from .stream import Stream
 from .window_merger import HOLD_S
 
+CLOSE_S: Final = 2.0  # a round takes milliseconds, and on a busy machine connecting to a rank that begins takes longer
 LOOK_S: Final = 1.0  # how late a rank that starts may be noticed; reading the registry takes less than a millisecond
 
 Connect = Callable[[discovery.LiveRun], RemoteRun]
@@ -73,13 +75,15 @@ class RankGroup(RemoteRun):
         self._problems: dict[int, str] = {}
         self._producers: list[RecordsOfRanks | WindowsOfRanks] = []
         self._guard = threading.Lock()
-        self._closing = threading.Event()
+        self._closing = False
+        self._rounds = OwnedRounds(self)
         for rank, entry in found.items():
             self._join(rank, entry)
         if not self.ranks:
             raise RunLostError(f"No rank of {group!r} could be reached: {'; '.join(self._problems.values())}")
         super().__init__(self.ranks[min(self.ranks)]._session)
-        self._watch = Background("ranks", self._look_for_ranks)
+        self._watch = Worker("ranks", self._rounds.round)
+        self._watch.wake()
 
     @property
     def name(self) -> str:
@@ -146,32 +150,33 @@ class RankGroup(RemoteRun):
                 raise
             self._producers.append(producer)
         buffer = RecordBuffer(tag=parsed.tag, run=self.name)
-        return Stream(producer, buffer, note=lambda: _note(producer), query=parsed.key)
+        return Stream(producer, buffer, note=lambda: self._note(producer), query=parsed.key)
 
     def close(self) -> None:
         """Disconnect from all ranks, which continue."""
-        self._closing.set()
+        self._closing = True
+        self._watch.close(CLOSE_S)  # first, so that no rank joins any more
         for run in list(self.ranks.values()):
             run.close()
-        self._watch.close()
 
     def __repr__(self) -> str:
         state = ", ended" if self.ended else ""
         return f"<RankGroup {self.name!r}, {len(self.ranks)} of {self.n_ranks} ranks{state}>"
 
-    def _look_for_ranks(self) -> None:
+    def round(self, now_s: float) -> float | None:
         """Let ranks join that start later, or again after their client has given up."""
-        while not self._closing.wait(LOOK_S):
-            entries: list[discovery.LiveRun] = []
-            try:
-                entries = discovery.entries()
-            except SightglassError:  # this process lacks descriptors now
-                continue
-            for entry in entries:
-                mine = (entry.group, entry.job, entry.n_ranks) == (self._group, self._job, self.n_ranks)
-                known = self.ranks.get(entry.rank)
-                if mine and (known is None or (known.ended and entry.id != self._ids[entry.rank])):
-                    self._join(entry.rank, entry)
+        if self._closing:
+            return None
+        try:
+            entries = discovery.entries()
+        except SightglassError:  # this process lacks descriptors now
+            return LOOK_S
+        for entry in entries:
+            mine = (entry.group, entry.job, entry.n_ranks) == (self._group, self._job, self.n_ranks)
+            known = self.ranks.get(entry.rank)
+            if mine and (known is None or (known.ended and entry.id != self._ids[entry.rank])):
+                self._join(entry.rank, entry)
+        return LOOK_S
 
     def _join(self, rank: int, entry: discovery.LiveRun) -> None:
         try:
@@ -179,7 +184,11 @@ class RankGroup(RemoteRun):
         except SightglassError as error:
             self._problems[rank] = f"rank {rank}: {message(error)}"
             return
+        if self._closing:
+            run.close()
+            return
         with self._guard:
+            self._rounds.add(run)
             self.ranks[rank], self._ids[rank] = run, entry.id
             self._producers = [producer for producer in self._producers if not producer.closed]
             for producer in self._producers:
@@ -191,11 +200,11 @@ class RankGroup(RemoteRun):
             self._session = self.ranks[rank]._session
         arrivals.notify()
 
-
-def _note(producer: RecordsOfRanks | WindowsOfRanks) -> str:
-    """Return which ranks died, which are late, and which refuse the query."""
-    late = producer.late() if isinstance(producer, WindowsOfRanks) else []
-    said = {"died": producer.dead(), "is late": late}
-    notes = [f"Rank {', '.join(map(str, ranks))} {what}" for what, ranks in said.items() if ranks]
-    notes += [f"Rank {rank} does not answer it: {why}" for rank, why in producer.refused.items()]
-    return "; ".join(notes)
+    @staticmethod
+    def _note(producer: RecordsOfRanks | WindowsOfRanks) -> str:
+        """Return which ranks died, which are late, and which refuse the query."""
+        late = producer.late() if isinstance(producer, WindowsOfRanks) else []
+        said = {"died": producer.dead(), "is late": late}
+        notes = [f"Rank {', '.join(map(str, ranks))} {what}" for what, ranks in said.items() if ranks]
+        notes += [f"Rank {rank} does not answer it: {why}" for rank, why in producer.refused.items()]
+        return "; ".join(notes)
