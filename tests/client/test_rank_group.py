@@ -353,3 +353,34 @@ def test_a_rank_that_is_killed_is_named_and_one_that_replaces_it_joins(processes
         time.sleep(0.05)
     found = stream.records()[3]
     assert (found.value, found.complete, found.missing) == (10, False, (0,))
+
+
+def test_a_rank_that_is_restarted_alone_is_left_out_and_said_to_be_and_its_time_spans_match_again(processes, ask):
+    first, second = processes(0, 1, size=2)
+    group = ask("procs")
+    numbered = group.stream("batch.rank.count(every=10)", hold_s=1e6)
+    timed = group.stream("batch.rank.count(every='50 ms')", by="rank", hold_s=1e6)
+    for one in (first, second):
+        one.observe(20)
+    assert [one.missing for one in numbered.wait(2, timeout_s=TIMEOUT_S)] == [(), ()]
+    second.kill()
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while numbered.note != "Rank 1 died":
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    (again,) = processes(1, size=2)
+    seen = len(timed.records())
+    both: list[sg.Record] = []
+    numbers: list[sg.Record] = []
+    while "Rank 1 was restarted alone" not in numbered.note or not both:
+        assert time.monotonic() < deadline_s, (numbered.note, timed.note)
+        first.observe(1)
+        again.observe(1)
+        numbers = numbered.records()
+        both = [one for one in timed.records()[seen:] if set(one.value) == {"0", "1"}]
+    assert numbered.note.startswith("Rank 1 was restarted alone: its windows are left out until all are")
+    assert {one.missing for one in numbers[2:]} <= {(1,)}
+    first.observe(20)
+    found = numbered.wait(4, timeout_s=TIMEOUT_S)
+    assert [(one.value, one.complete, one.missing) for one in found[2:4]] == [(10, False, (1,))] * 2
+    assert "restarted alone" not in timed.note

@@ -203,8 +203,10 @@ class RankGroup(RemoteRun):
     @staticmethod
     def _note(producer: RecordsOfRanks | WindowsOfRanks) -> str:
         """Return which ranks died, which are late, and which refuse the query."""
-        late = producer.late() if isinstance(producer, WindowsOfRanks) else []
-        said = {"died": producer.dead(), "is late": late}
+        said = {"died": producer.dead()}
+        if isinstance(producer, WindowsOfRanks):
+            said["is late"] = producer.late()
+            said["was restarted alone: its windows are left out until all are"] = producer.restarted()
         notes = [f"Rank {', '.join(map(str, ranks))} {what}" for what, ranks in said.items() if ranks]
         notes += [f"Rank {rank} does not answer it: {why}" for rank, why in producer.refused.items()]
         return "; ".join(notes)

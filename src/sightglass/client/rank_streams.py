@@ -193,6 +193,10 @@ class WindowsOfRanks(RankStreams):
         """Return the ranks that the oldest window waits for."""
         return self._merger.awaited
 
+    def restarted(self) -> list[int]:
+        """Return the ranks that were restarted while others go on."""
+        return self._merger.restarted
+
     def _windows_of(self, rank: int, run: RemoteRun) -> RankStream:
         shift = 0
         if self._span_s:
@@ -212,7 +216,8 @@ class WindowsOfRanks(RankStreams):
         for record in one.read().exact().records(tag="", run=""):
             while one.n_restarts < len(restarts) and restarts[one.n_restarts].index <= record.index:
                 one.n_restarts += 1
-                merger.restart(rank)
+                if not self._span_s:  # the numbers of time spans go on
+                    merger.restart(rank)
             key, n_values, state = WindowState(*record.value)
             window = MemberWindow(
                 state=unpack(state), n_values=n_values, step=record.step, n_events=record.n_events,
