@@ -8,8 +8,8 @@ Rule 2: A member that has sent a later window has nothing more for the ones befo
 Rule 3: A window waits `hold_s` for members that are late, from its first state on. Members that left are not awaited.
 Rule 4: Members that are not in a window are named in `missing`, and it is not complete, unless their runs had ended.
 Rule 5: What comes for a window that is out already is dropped, and counted in `n_late`.
-Rule 6: A member that was restarted numbers its windows from the beginning. They wait for the others to be restarted, too;
-    after `hold_s` they are dropped, and counted in `n_late`. Otherwise those of the others would be late from then on.
+Rule 6: A member that was restarted numbers its windows from the beginning. They wait until the others are restarted,
+    too; after `hold_s` they are dropped, and counted in `n_late`. Otherwise those of the others would be late.
 """
 
 from __future__ import annotations

@@ -52,9 +52,13 @@ def check_data(array: Array, kind: str) -> None:
 def plain_array(array: Array, kind: str) -> Array:
     """Return an array as its library's own class, without running code of a subclass. Errors as in `check_data`.
 
-    Tensor subclasses with a `__torch_dispatch__`, such as DTensor, have no data of their own, and stay as they are.
+    Of a distributed tensor, it is this process's piece. Other tensor subclasses with a `__torch_dispatch__` have no
+    data of their own, and stay as they are.
     """
     cls: type = type(array)
+    if kind == "torch" and is_distributed(cls):
+        array = own_piece(array)
+        cls = type(array)
     if kind == "numpy" and cls is not np.ndarray:
         array = np.ndarray.view(array, np.ndarray)
     elif kind == "torch" and _overrides(cls):
@@ -150,6 +154,22 @@ def _overrides(cls: type) -> bool:
     """Return whether a class is the program's own, over tensors with data of their own."""
     dispatch: Any = getattr(cls, "__torch_dispatch__", None)
     return cls.__module__.partition(".")[0] != "torch" and "disabled" in getattr(dispatch, "__name__", "")
+
+
+@lru_cache(maxsize=1024)
+def is_distributed(cls: type) -> bool:
+    """Return whether a class is PyTorch's DTensor, wherever a version has it."""
+    return any(base.__name__ == "DTensor" and base.__module__.startswith("torch.distributed") for base in cls.__mro__)
+
+
+def own_piece(tensor: Array) -> Array:
+    """Return the piece of a distributed tensor that is on this process, without its graph.
+
+    To compute with the tensor itself, all processes would have to take part: a query that one of them evaluates would
+    wait for the others without end.
+    """
+    piece = tensor._local_tensor
+    return piece.detach() if piece.requires_grad else piece
 
 
 def is_traced(value: object) -> bool:
