@@ -278,6 +278,37 @@ def test_a_rank_out_of_bounds_is_refused(options: dict[str, Any]):
         sg.Ranks(**options)
 
 
+def test_all_pieces_of_an_array_are_reduced_as_one(ranks, ask):
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(-3.0, 9.0)
+    parts = [whole[:7].clone(), whole[7:].clone(), whole[:7].clone()]
+    parts[2].sightglass_piece = "copy"  # as of a DTensor, see `core.array_data`
+    runs = ranks(3)
+    group = ask("gpt")
+    wanted = {
+        "pieces(batch.w).norm()": whole.norm(), "pieces(batch.w).sum()": whole.sum(), "pieces(batch.w).size": 12,
+        "pieces(batch.w).mean()": whole.mean(), "pieces(batch.w).min()": -3.0, "abs(pieces(batch.w)).max()": 8.0,
+        "(pieces(batch.w) < 0).sum()": 3, "pieces(batch.w).max()": 8.0,
+    }  # fmt: skip
+    streams = {query: group.stream(query) for query in wanted}
+    by_name = group.stream("on('batch').map(lambda b: b.ws.map(lambda name, w: pieces(w).norm()))")
+    histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(4, every=1)")
+    with pytest.raises(QueryError, match="by=None for a query over all pieces"):
+        group.stream("pieces(batch.w).norm()", by="rank")
+    for _ in range(3):
+        for run, part in zip(runs, parts, strict=True):
+            run.observe("batch", w=part, ws={"a": part, "b": 2 * part if part is not parts[2] else part})
+    for query, stream in streams.items():
+        found = stream.wait(3, timeout_s=TIMEOUT_S)
+        assert [(one.complete, one.missing, one.tag) for one in found] == [(True, (), stream.tag)] * 3
+        np.testing.assert_allclose([float(one.value) for one in found], [float(wanted[query])] * 3, rtol=1e-6)
+    for one in by_name.wait(3, timeout_s=TIMEOUT_S):
+        np.testing.assert_allclose([one.value["a"], one.value["b"]], [whole.norm(), 2 * whole.norm()], rtol=1e-6)
+    for one in histogram.wait(3, timeout_s=TIMEOUT_S):
+        assert one.value.counts.sum() == 12
+        assert (one.value.edges[0] <= -3, one.value.edges[-1] >= 8) == (True, True)
+
+
 PROGRAM = """
 import sys, sightglass as sg
 rank, size = int(sys.argv[1]), int(sys.argv[2])

@@ -13,6 +13,7 @@ import pytest
 import torch
 from bench.ranks import CALLS, asked, n_right
 
+import sightglass as sg
 import sightglass.torch as sgt
 
 PROGRAM = Path(__file__).with_name("ranks_program.py")
@@ -43,6 +44,43 @@ def test_two_ranks_look_and_act():
     assert said[0]["at"] == said[1]["at"]  # the same event
     assert said[0]["norm"] == pytest.approx(said[1]["norm"])  # reduced over the ranks
     assert said[0]["mean"] != said[1]["mean"]  # each its own
+
+
+@pytest.mark.slow
+def test_a_client_asks_all_pieces_of_what_fsdp_spreads():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM.with_name("pieces_program.py")), port],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        lines = [rank.stdout.readline().split() for rank in ranks]
+        assert [word for word, *_ in lines] == ["norms"] * 2
+        norms = [float(number) for number in lines[0][1:]]
+        with sg.connect("fsdp") as group:
+            assert group.n_ranks == len(group.ranks) == 2
+            each = group.stream("on('batch').map(lambda b: b.params.map(lambda name, p: pieces(p).norm()))")
+            one = group.stream("pieces(batch.w).norm()")
+            histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(8, every=1)")
+            for rank in ranks:
+                rank.stdin.write("3\n")
+                rank.stdin.flush()
+            for record in each.wait(3, timeout_s=60):
+                assert list(record.value) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+                assert list(record.value.values()) == pytest.approx(norms, rel=1e-6)
+                assert (record.complete, record.missing) == (True, ())
+            assert [record.value for record in one.wait(3, timeout_s=60)] == pytest.approx([norms[0]] * 3, rel=1e-6)
+            assert [record.value.counts.sum() for record in histogram.wait(3, timeout_s=60)] == [35] * 3
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
 
 
 @pytest.mark.slow

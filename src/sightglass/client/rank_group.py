@@ -12,6 +12,7 @@ from sightglass.core.guarded import message
 from sightglass.core.threads import Worker
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
+from sightglass.query.pieces import over_pieces
 from sightglass.query.query import Query
 from sightglass.query.stages import Reduce
 
@@ -116,6 +117,9 @@ class RankGroup(RemoteRun):
         together by their number, with `per` and groups by the number of the boundary, with a time span by their time,
         with `when` if the condition held at the same event. Without a reducer, records come with their `rank`.
 
+        `norm`, `sum`, `mean`, `size`, `min` and `max` of `pieces(x)` are those of the whole array that is spread over
+        the ranks, at each event.
+
         Args:
             query: As for `RemoteRun.stream`. With a reducer, it ends in this reducer, whose states merge.
             confirm: Likewise, for all ranks.
@@ -130,14 +134,20 @@ class RankGroup(RemoteRun):
             RunLostError: A rank does not answer.
         """
         parsed = as_query(query)
-        reduces = any(isinstance(stage, Reduce) for stage in parsed.stages)
+        asked, finish = over_pieces(parsed)
+        if finish is not None and by is not None:
+            raise QueryError(f"Expected by=None for a query over all pieces, got by={by!r}")
+        reduces = any(isinstance(stage, Reduce) for stage in asked.stages)
         if since is not None:
             raise QueryError("Expected since=None for several ranks: open their directory with sightglass.open")
         if by not in (None, "rank") or (by and not reduces):
             raise QueryError(f"Expected by='rank' with a reducer, such as last(every=1), or None, got by={by!r}")
         producer: RecordsOfRanks | WindowsOfRanks
         if reduces:
-            producer = WindowsOfRanks(parsed, self.n_ranks, confirm=confirm, each=by is not None, hold_s=hold_s)
+            each = by is not None
+            producer = WindowsOfRanks(
+                asked, self.n_ranks, confirm=confirm, each=each, hold_s=hold_s, finish=finish
+            )  # fmt: skip
         else:
             producer = RecordsOfRanks(parsed, confirm=confirm)
         with self._guard:

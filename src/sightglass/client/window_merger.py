@@ -221,7 +221,7 @@ class WindowMerger(Generic[Member]):
     def _pop(self) -> list[MergedWindow[Member]]:
         """Return the oldest window; none if no member had a value in it, or if it cannot be merged."""
         at = self._out = self._order[0]
-        waiting = self._take_oldest()
+        waiting: _Waiting[Member] = self._take_oldest()
         missing = [
             name
             for name, one in self._members.items()

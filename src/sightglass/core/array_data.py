@@ -166,10 +166,31 @@ def own_piece(tensor: Array) -> Array:
     """Return the piece of a distributed tensor that is on this process, without its graph.
 
     To compute with the tensor itself, all processes would have to take part: a query that one of them evaluates would
-    wait for the others without end.
+    wait for the others without end. Where other processes hold the same items, or other terms of their sum, the piece
+    says so to `counts`.
     """
-    piece = tensor._local_tensor
-    return piece.detach() if piece.requires_grad else piece
+    piece = tensor._local_tensor.detach()  # another object, which may carry a mark
+    where = tensor.device_mesh.get_coordinate()
+    placements = tensor.placements
+    copied = where is None or any(i and one.is_replicate() for i, one in zip(where, placements, strict=True))
+    if any(one.is_partial() for one in placements):
+        piece.sightglass_piece = "term"
+    elif copied:
+        piece.sightglass_piece = "copy"
+    return piece
+
+
+def counts(array: Array) -> bool:
+    """Return whether this process counts for the items of an array, when all processes count each item once.
+
+    Raises:
+        UnreadableError: The array is one term of a sum over processes, not a piece of the values.
+    """
+    mark = getattr(array, "sightglass_piece", "")
+    if mark == "term":
+        wanted = "redistribute it with Replicate() or Shard(dim) before you offer it"
+        raise UnreadableError(f"Expected a tensor whose sum over processes is made, got a partial DTensor: {wanted}")
+    return not mark
 
 
 def is_traced(value: object) -> bool:

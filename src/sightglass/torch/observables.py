@@ -62,7 +62,8 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
         RefusedQueryError: The program has freed the tensor's memory, as FSDP does between uses.
     """
     if type(tensor) not in COMMON:
-        tensor = own_piece(tensor) if is_distributed(type(tensor)) else tensor.detach()
+        kind: type = type(tensor)
+        tensor = own_piece(tensor) if is_distributed(kind) else tensor.detach()
     if tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes():
         raise RefusedQueryError("The memory of this tensor is freed at the moment")
     return tensor.detach() if tensor.requires_grad else tensor
