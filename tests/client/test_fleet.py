@@ -127,6 +127,35 @@ class TestMembers:
             "job": 1.0, f"job ({new.id})": 101.0
         }  # fmt: skip
 
+    def test_runs_of_other_machines_join_by_their_connection_files(self, begin, gather, tmp_path, runtime, monkeypatch):
+        def begin_there(name):
+            """Begin a run that the registry of this machine, another folder, does not have."""
+            monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(runtime))
+            run = begin(name, dir=tmp_path / "shared", listen="tcp://127.0.0.1:0", config={"lr": 0.1})
+            monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(tmp_path / "here"))
+            return run
+
+        far = begin_there("far-0")
+        (tmp_path / "shared" / "other.json").write_text("{}")
+        here = begin("far-here", dir=tmp_path / "own", config={"lr": 0.3})
+        assert list(gather("far-*")) == ["far-here"]
+        fleet = gather("far-*", connections=tmp_path / "shared", where=lambda run: run.config.lr < 0.5)
+        fleet.wait(2, timeout_s=WAIT_S)
+        assert set(fleet) == {"far-0", "far-here"}
+        stream = fleet.stream("batch.loss")
+        late = begin_there("far-1")
+        fleet.wait(3, timeout_s=WAIT_S)
+        runs = [far, here, late]
+        for run in runs:
+            wait_until(lambda run=run: run._telemetry.subscriptions.active)
+        observe(runs, range(3))
+        stream.wait(9, timeout_s=WAIT_S)
+        assert [values(stream, name) for name in ("far-0", "far-here", "far-1")] == [
+            [step + 100.0 * i for step in range(3)] for i in range(3)
+        ]
+        late.close()
+        wait_until(lambda: set(fleet) == {"far-0", "far-here"})
+
     def test_without_follow_no_run_joins_and_streams_end(self, begin, gather):
         run = begin("a")
         fleet = gather(follow=False)
