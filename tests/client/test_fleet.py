@@ -22,7 +22,7 @@ def gather():
     made = []
 
     def gather(*args, **options):
-        made.append(sg.fleet(*args, **options))
+        made.append(sg.fleet(*args, **{"timeout_s": WAIT_S, **options}))
         return made[-1]
 
     yield gather
@@ -36,6 +36,12 @@ def wait_until(condition, timeout_s=WAIT_S):
         assert time.monotonic() < deadline_s, "the condition did not come true in time"
         time.sleep(0.01)
     return result
+
+
+def collected(condition):
+    """Collect garbage, again and again: what a round of a thread holds for a moment is not garbage then."""
+    gc.collect()
+    return condition
 
 
 def observe(runs, steps, offset=0.0):
@@ -401,8 +407,7 @@ class TestDropping:
         wait_until(lambda: late._telemetry.subscriptions.active)  # a stream that is held goes on, and runs join it
         assert worker.alive
         del stream
-        gc.collect()
-        wait_until(lambda: not worker.alive)
+        wait_until(lambda: collected(not worker.alive))
         wait_until(lambda: beside.describe().n_clients == 1)
 
     def test_a_run_that_is_held_outlives_its_fleet(self, begin):
@@ -414,14 +419,12 @@ class TestDropping:
         kept, dropped = fleet["a"], weakref.ref(fleet["b"])
         session = fleet["b"]._session
         del fleet
-        gc.collect()
-        assert dropped() is None
+        wait_until(lambda: collected(dropped() is None))
         wait_until(lambda: session.ended and len(rounds._runs) == 1)
         assert kept.describe().name == "a"
         assert worker.alive
         del kept
-        gc.collect()
-        wait_until(lambda: not worker.alive)
+        wait_until(lambda: collected(not worker.alive))
 
     def test_streams_that_were_closed_are_forgotten(self, begin, gather):
         begin("a")

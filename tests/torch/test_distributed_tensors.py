@@ -7,7 +7,6 @@ import math
 import pytest
 import torch
 from torch.distributed.device_mesh import DeviceMesh
-from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
 from sightglass.core.errors import QueryError, UnreadableError
@@ -16,6 +15,10 @@ from sightglass.query.parser import as_query
 from sightglass.query.pieces import over_pieces
 from sightglass.query.stages import Map
 from sightglass.torch.observables import local
+
+if not hasattr(pytest.importorskip("torch.distributed.tensor"), "DTensor"):
+    pytest.skip("DTensor is public since PyTorch 2.5", allow_module_level=True)
+from torch.distributed.tensor import DTensor, Partial, Replicate, Shard
 
 
 @pytest.fixture

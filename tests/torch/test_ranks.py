@@ -12,6 +12,7 @@ from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed.fsdp
 from bench.ranks import CALLS, asked, n_right
 
 import sightglass as sg
@@ -48,6 +49,7 @@ def test_two_ranks_look_and_act():
 
 
 @pytest.mark.slow
+@pytest.mark.skipif(not hasattr(torch.distributed.fsdp, "fully_shard"), reason="FSDP2 is public since PyTorch 2.6")
 def test_a_client_asks_all_pieces_of_what_fsdp_spreads():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
