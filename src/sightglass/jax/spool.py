@@ -69,7 +69,18 @@ class Spool(Collector):
 
     def start(self) -> State:
         """Return the initial states of the accumulators."""
-        return {key: self._start(key) for key, how in self._accumulators.items() if not how.stacks}
+        state: State = {}
+        # Keys whose values are alike begin with the same arrays: a tree of a thousand leaves makes a handful of them.
+        made: dict[Any, Any] = {}
+        for key, how in self._accumulators.items():
+            if not how.stacks:
+                expected = self._found[key]
+                leaves, tree = jax.tree.flatten((expected.value, expected.steps))
+                alike = (id(how), tree, *leaves, expected.n_batch, expected.n_events)
+                if alike not in made:
+                    made[alike] = self._start(key)
+                state[key] = made[alike]
+        return state
 
     def take(self, events: Sequence[LogEvent], state: State) -> tuple[CollectedLogs, State]:
         """Stack events, or put them into accumulators."""
@@ -197,7 +208,9 @@ class Spool(Collector):
             return (done.value, done.valid, steps), done.n_dropped
 
         done, dropped = self._on_lanes(key, finish, (0,))(state)
-        value, valid, steps = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, expected.n_batch, 0), done)
+        if expected.n_batch:
+            done = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, expected.n_batch, 0), done)
+        value, valid, steps = done
         return Finished(value, valid, dropped), steps
 
     def _over(self, key: str, log: CollectedLog) -> tuple[Finished, dict[str, Any]]:

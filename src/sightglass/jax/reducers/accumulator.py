@@ -7,6 +7,7 @@ longer than needed, and no mask is made.
 # ruff: noqa: D102 (`Accumulator` documents the methods)
 from __future__ import annotations
 
+import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -130,26 +131,49 @@ class KindAccumulator(Accumulator):
 
     def start(self, avals: PyTree, *, n_events: int | None = None) -> KindState:
         avals = avals_of(avals, self.name)
-        return KindState(no_events(), jax.tree.map(lambda aval: Cell(KINDS[self.name].start(aval)), avals))
+        start = functools.cache(KINDS[self.name].start)  # leaves of equal shapes begin with the same arrays
+        return KindState(no_events(), jax.tree.map(lambda aval: Cell(start(aval)), avals))
 
     def step(self, state: KindState, value: PyTree, ok: Flag = True) -> State:
-        n = up(state.n, 1)
-        update = KINDS[self.name].step
-        new = jax.tree.map(lambda cell, x: Cell(update(cell.parts, array(x), n)), state.cells, value, is_leaf=is_cell)
-        return select_state(ok, KindState(n, new), state)
+        return _step(self.name, state, value, None if ok is True else ok)
 
     def finish(self, state: KindState, *, n_events: int | None = None) -> Finished:
-        read = KINDS[self.name].finish
-        value = jax.tree.map(lambda cell: read(cell.parts, state.n)[None], state.cells, is_leaf=is_cell)
-        if n_events or self.name == "sum":
-            return Finished(value)
-        happened = (state.n > 0)[None]
-        return Finished(jax.tree.map(lambda x: or_nan(x, happened), value), happened)
+        happened = bool(n_events) or self.name == "sum"
+        return Finished(*_finish(self.name, happened, jax.config.jax_debug_nans, state))
 
     def merge(self, a: KindState, b: KindState) -> KindState:
         join = KINDS[self.name].merge
         merged = lambda x, y: Cell(join(x.parts, a.n, y.parts, b.n))  # noqa: E731
         return KindState(up(a.n, b.n), jax.tree.map(merged, a.cells, b.cells, is_leaf=is_cell))
+
+
+# A program may have a thousand of these. JAX traces and lowers a jitted function once for all of equal shapes, and XLA
+# inlines it.
+@functools.partial(jax.jit, static_argnums=0)
+def _step(name: str, state: KindState, value: PyTree, ok: Any) -> State:
+    n = up(state.n, 1)
+    new = jax.tree.map(lambda cell, x: Cell(_update(name, cell.parts, x, n)), state.cells, value, is_leaf=is_cell)
+    return select_state(True if ok is None else ok, KindState(n, new), state)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))  # `or_nan` reads a setting that JAX's caches do not know
+def _finish(name: str, happened: bool, debug_nans: bool, state: KindState) -> tuple[PyTree, Any]:
+    def read(cell: Cell) -> Any:
+        return _read(name, happened, debug_nans, cell.parts, state.n)
+
+    value = jax.tree.map(read, state.cells, is_leaf=is_cell)
+    return value, None if happened else (state.n > 0)[None]
+
+
+@functools.partial(jax.jit, static_argnums=0)
+def _update(name: str, parts: tuple[Any, ...], x: Any, n: jax.Array) -> tuple[Any, ...]:
+    return KINDS[name].step(parts, array(x), n)
+
+
+@functools.partial(jax.jit, static_argnums=(0, 1, 2))
+def _read(name: str, happened: bool, debug_nans: bool, parts: tuple[Any, ...], n: jax.Array) -> Any:
+    value = KINDS[name].finish(parts, n)[None]
+    return value if happened else or_nan(value, (n > 0)[None])
 
 
 @dataclass(frozen=True, slots=True)
