@@ -11,9 +11,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightglass.core import threads
 from sightglass.core.failures import MAX_KINDS, Failures
 from sightglass.core.guarded import message
-from sightglass.core.threads import BACKOFF_S, FORGIVEN_S, MAX_BACKOFF_S, UNTIL_WOKEN, Supervised, Worker
+from sightglass.core.threads import BACKOFF_S, FORGIVEN_S, MAX_BACKOFF_S, UNTIL_WOKEN, Supervised, Worker, short_turns
 
 WAIT_S = 30.0
 
@@ -223,6 +224,45 @@ def threads_of(call: Callable[[], Any]) -> set[str]:
     before = {thread.name for thread in threading.enumerate()}
     call()
     return {thread.name for thread in threading.enumerate()} - before
+
+
+class Interpreter:
+    """Cuts its switch interval off to whole microseconds, as the real one does, which all threads share."""
+
+    def __init__(self) -> None:
+        self.interval_us = 5_000
+
+    def getswitchinterval(self) -> float:
+        return 1e-6 * self.interval_us
+
+    def setswitchinterval(self, interval_s: float) -> None:
+        self.interval_us = int(interval_s * 1e6)
+
+
+@pytest.fixture
+def interpreter(monkeypatch: pytest.MonkeyPatch) -> Interpreter:
+    interpreter = Interpreter()
+    monkeypatch.setattr(threads, "sys", interpreter)
+    monkeypatch.setattr(threads, "_turns", threads._Turns())
+    return interpreter
+
+
+def test_turns_are_short_until_the_last_has_worked(interpreter: Interpreter) -> None:
+    with short_turns():
+        with short_turns():
+            assert interpreter.interval_us == 200
+        assert interpreter.interval_us == 200
+    assert interpreter.interval_us == 5_000
+
+
+@pytest.mark.parametrize("theirs_us", [20_000, 49])
+def test_an_interval_that_the_program_sets_stays(interpreter: Interpreter, theirs_us: int) -> None:
+    with short_turns():
+        interpreter.interval_us = theirs_us
+    assert interpreter.interval_us == theirs_us
+    with short_turns():
+        assert interpreter.interval_us == min(200, theirs_us)
+    assert interpreter.interval_us == theirs_us
 
 
 def test_threads_have_names() -> None:

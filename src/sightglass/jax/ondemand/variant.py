@@ -18,6 +18,7 @@ import jax.numpy as jnp
 from jax.sharding import NamedSharding
 
 from sightglass.core.errors import SightglassError
+from sightglass.core.threads import short_turns
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import EVERYTHING, MARK, LogEvent, Site, WantedLogs
 from sightglass.jax.program.survey import Survey
@@ -159,9 +160,11 @@ class Variant:
 
     def compile(self, call: jax.ShapeDtypeStruct | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Trace and compile it for shapes and shardings; a call with such arguments finds it compiled."""
-        traced = self.jitted.trace(call, *args, **kwargs)
-        self.growth = work(traced.jaxpr) / max(1.0, work(self._function.trace(*args, **kwargs).jaxpr))  # type: ignore[attr-defined]
-        traced.lower().compile()
+        with short_turns():
+            traced = self.jitted.trace(call, *args, **kwargs)
+            self.growth = work(traced.jaxpr) / max(1.0, work(self._function.trace(*args, **kwargs).jaxpr))  # type: ignore[attr-defined]
+            lowered = traced.lower()
+        lowered.compile()  # without the interpreter's lock
 
     @functools.cached_property
     def keys(self) -> frozenset[str]:
@@ -222,7 +225,8 @@ def find_events(
         found.update(occurrences(placed(jaxpr, own, counts_rounds=counts_rounds)))
 
     positions, names = compat.static_arguments(function)
-    jax.jit(program, static_argnums=positions, static_argnames=names).eval_shape(*args, **kwargs)
+    with short_turns():
+        jax.jit(program, static_argnums=positions, static_argnames=names).eval_shape(*args, **kwargs)
     return found
 
 
