@@ -18,6 +18,7 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.errors import LogError
+from sightglass.core.threads import TURN_S
 from sightglass.jax import live, log, spool
 from sightglass.jax.ondemand.live_step import MAX_SIGNATURES
 from sightglass.jax.ondemand.variant_compiler import MAX_VARIANTS
@@ -229,6 +230,20 @@ def test_no_other_thread_traces_for_the_training_thread(queried):
     assert len(other.threads) == 1
     assert len(body.threads) == 3, "here; to see what is logged; and for the one variant"
     assert plain._cache_size() == 1
+
+
+def test_turns_are_short_while_a_variant_is_traced(queried):
+    seen = []
+
+    def quick(x):
+        seen.append((threading.current_thread().name, sys.getswitchinterval()))
+        return halve(x)
+
+    step = queried.live(jax.jit(quick), x3())
+    queried.query(lambda: step(x3()), "batch.loss")
+    assert {name for name, _ in seen} == {threading.current_thread().name, "sightglass-compile"}
+    assert all(turn_s == pytest.approx(TURN_S) for name, turn_s in seen if name == "sightglass-compile")
+    until(lambda: sys.getswitchinterval() > 2 * TURN_S, "the usual interval")
 
 
 def test_a_compiled_variant_is_reused(queried):
@@ -956,6 +971,24 @@ def test_who_asks_during_a_long_call_learns_it_at_once(queried):
         step._called_s -= 252  # as if it had begun then
         note = queried.client.stream(f"batch.loss - {call}").note
         assert note == "The last call of 'batch' began 00:04:12 ago; it will be asked at the next call.", call
+
+
+def test_who_waits_for_a_compiler_learns_it(queried):
+    may_trace = threading.Event()
+    may_trace.set()
+    slow = lambda x: (may_trace.wait(90), x.sum())[1]  # noqa: E731
+    step = queried.live(jax.jit(lambda x: (log({"slow": lambda: slow(x), "x": x}), x)[1]), x3())
+    may_trace.clear()
+    stream = queried.client.stream("batch.slow")
+    try:
+        until(lambda: (step(x3()), stream.note.startswith("Compiling for "))[1], "the remark")
+        first = stream.note
+        until(lambda: stream.note.startswith("Compiling for ") and stream.note != first, "the remark as time goes on")
+        assert stream.note.endswith(" s: records begin when the step runs with this query."), stream.note
+    finally:
+        may_trace.set()
+    until(lambda: (step(x3()), stream.latest is not None)[1], "the first record")
+    assert "Compiling" not in stream.note
 
 
 def test_a_call_that_is_part_of_a_trace_is_the_plain_step(queried):

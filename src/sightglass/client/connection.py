@@ -371,6 +371,9 @@ class Connection:
             case messages.Waiting(request=request, note=note, stuck=stuck):
                 if request in self._pending:
                     self._pending[request].told(note, stuck=stuck)
+                for each in itertools.chain(*self._streams.values()):
+                    if each.opened_by == request:
+                        each.waits_for = note
             case messages.Ended(stream=stream, error=error, reason=reason, counts=counts):
                 decoded, cause = codec.decode(counts) if counts else {}, exception_of(error, reason) if error else None
                 for each in self._streams.pop(stream, ()):

@@ -28,6 +28,8 @@ class ResumableStream:
         run_id: The id of the run that answers it; empty before.
         base: What is added to the run's numbers.
         closed: Whether the client has closed it.
+        opened_by: The number of the request that opened it, on the present connection.
+        waits_for: What the run says that it waits for, while it has no records.
     """
 
     def __init__(
@@ -40,6 +42,8 @@ class ResumableStream:
         self.number = self.base = 0
         self.run_id = ""
         self.closed = False
+        self.opened_by = 0
+        self.waits_for = ""
 
     def request(self, number: int, run_id: str) -> messages.Open:
         """Return the message that opens the stream, or goes on with it, in the run of this id."""
@@ -62,6 +66,7 @@ class ResumableStream:
         self.buffer.run_id = self.buffer.run_id or run_id
         self.buffer.tag = answer.tag
         self.number, self.run_id = answer.stream, run_id
+        self.opened_by, self.waits_for = answer.request, answer.note
         if answer.index is not None:
             self.buffer.expect(begins + self.base)
 

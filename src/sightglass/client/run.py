@@ -155,9 +155,9 @@ class RemoteRun(EventAttributes):
         stream = ResumableStream(text, RecordBuffer(tag=text, run=self.name, client=self._session), confirm=confirm)
         if since is None:
             return self._open(stream, parsed.key)
-        opened = self._session.open(stream)
+        self._session.open(stream)
         producer = SubscriptionProducer(self._session, stream)
-        note = note_of_stream(self._session, stream.buffer, opened.note)
+        note = note_of_stream(self._session, stream)
         from .recorded.past import with_past  # most clients never read files
 
         return with_past(
@@ -178,7 +178,7 @@ class RemoteRun(EventAttributes):
 
     def _open(self, stream: ResumableStream, key: str = "") -> Stream:
         opened = self._session.open(stream)
-        note = with_beginning(note_of_stream(self._session, stream.buffer, opened.note), opened.late, stream.buffer)
+        note = with_beginning(note_of_stream(self._session, stream), opened.late, stream.buffer)
         producer = SubscriptionProducer(self._session, stream)
         return Stream(producer, stream.buffer, note=note, query=key, check_wait=self._check_wait)
 

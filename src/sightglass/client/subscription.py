@@ -47,11 +47,11 @@ class SubscriptionProducer:
         return replace(counts, n_failures=counts.n_failures + session.n_failures)
 
 
-def note_of_stream(session: Session, buffer: RecordBuffer, waiting: str) -> Callable[[], str]:
+def note_of_stream(session: Session, stream: ResumableStream) -> Callable[[], str]:
     """Return a function that says why no record comes: the connection is lost, or what the run waits for."""
 
     def text() -> str:
         lost = session.why_lost()
-        return f"{lost}; connecting again" if lost else "" if buffer.n else waiting
+        return f"{lost}; connecting again" if lost else "" if stream.buffer.n else stream.waits_for
 
     return text

@@ -214,7 +214,11 @@ class Moved(Message, frozen=True, kw_only=True, array_like=True, tag="moved"):
 
 
 class Waiting(Message, frozen=True, kw_only=True, array_like=True, tag="waiting"):
-    """Accepts a command, which waits for an event. It is sent again with `stuck` if no such event is in sight."""
+    """Says what a request waits for.
+
+    It accepts a command, which waits for an event, and is sent again with `stuck` if no such event is in sight. After
+    `Opened` it replaces the note of a stream that has no records yet.
+    """
 
     request: int
     note: str

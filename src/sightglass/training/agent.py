@@ -142,11 +142,12 @@ class Agent:
         return self._outbox.take()
 
     def tick(self) -> Outgoing:
-        """End the leases that ran out, and tell whose commands wait in vain."""
+        """End the leases that ran out, and tell whose commands wait in vain and what streams wait for."""
         for peer in self.clients.expired():
             self._outbox.send(peer, messages.Bye(reason="lease ended"))
             self.leave(peer)
         self._commands.tick()
+        self._subscriptions.renew_notes()
         self._answer_inquiries()
         return self._outbox.take()
 

@@ -66,6 +66,7 @@ class ClientSubscriptions:
         self._parked = ParkedStreams()
         self._backlogs: dict[int, StreamBacklog] = {}
         self._peers: dict[int, dict[bytes, None]] = {}  # in the order in which they opened the stream
+        self._notes: dict[tuple[bytes, int], tuple[int, str]] = {}  # the request that opened it, and what it waits for
 
     def find(self, query: Query) -> Subscription | None:
         """Return the subscription of a query, if there is one."""
@@ -107,6 +108,9 @@ class ClientSubscriptions:
             late=self._why_late(subscription, client) if backlog.late else "",
         )  # fmt: skip
         self._outbox.send(peer, opened)
+        source = self._telemetry.subscriptions.sources.get(query.event)
+        if source is not None and source.origin == "live" and not subscription.rows.n_made:
+            self._notes[peer, subscription.id] = request, opened.note
         self._send(subscription, backlog.parts(past), [peer])
 
     def close(self, peer: bytes, stream: int, *, lost: bool = False) -> None:
@@ -218,8 +222,20 @@ class ClientSubscriptions:
             _note(query, sources)
             or _hint(query, sources)
             or "".join(LOST.format(event) for event, one in latest.items() if one.is_lost)
+            or _compiling(query, sources[query.event])
             or _long_call(sources[query.event])
         )
+
+    def renew_notes(self) -> None:
+        """Tell clients what their streams in compiled steps wait for, as long as these have no records."""
+        active = self._telemetry.subscriptions.active
+        for (peer, stream), (request, known) in list(self._notes.items()):
+            subscription = active.get(stream)
+            if subscription is None or subscription.rows.n_made or peer not in self._peers.get(stream, ()):
+                del self._notes[peer, stream]
+            elif (note := self.note(subscription.query)) != known:
+                self._notes[peer, stream] = request, note
+                self._outbox.send(peer, messages.Waiting(request=request, note=note))
 
     def _is_late(self, query: Query) -> bool:
         """Return whether a query that is new has missed events; one that is replayed to it does not count."""
@@ -345,6 +361,14 @@ def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
             if name not in logged:
                 return unknown("name", name, logged, where="in the log so far") + " Waiting for it to be logged."
     return ""
+
+
+def _compiling(query: Query, source: EventSource) -> str:
+    """Say that a step is compiled with a query."""
+    seconds = source.compiling(query.key)
+    if seconds is None:
+        return ""
+    return f"Compiling for {int(seconds)} s: records begin when the step runs with this query."
 
 
 def _long_call(source: EventSource) -> str:

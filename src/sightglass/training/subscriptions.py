@@ -86,13 +86,15 @@ class EventSource:
         n_lost: How many values, or parts of them, could not be copied for snapshots.
         note: A remark for clients.
         called: For a compiled step, returns how many seconds ago its last call began.
+        compiling: For a compiled step, returns how many seconds ago it began to compile the query with this key.
         price: What a subscription costs the run beyond the query; empty if nothing. `price_of` asks providers, too.
         turns: The limit of what its queries may take, and their order.
     """
 
     __slots__ = (
-        "_counter", "called", "counted", "delimits", "describe_next", "joins", "n_groups", "n_lost", "name", "nested",
-        "next_index", "note", "observables", "origin", "price", "providers", "snapshot", "subscriptions", "turns",
+        "_counter", "called", "compiling", "counted", "delimits", "describe_next", "joins", "n_groups", "n_lost",
+        "name", "nested", "next_index", "note", "observables", "origin", "price", "providers", "snapshot",
+        "subscriptions", "turns",
     )  # fmt: skip
 
     def __init__(self, name: str, origin: Origin, turns: Turns | None = None) -> None:
@@ -112,6 +114,7 @@ class EventSource:
         self.providers: tuple[Provider, ...] = ()
         self.counted: Callable[[], int] | None = None
         self.called: Callable[[], float] = float
+        self.compiling: Callable[[str], float | None] = lambda key: None
         self.turns = turns or Turns()
 
     @property

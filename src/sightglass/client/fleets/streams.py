@@ -49,7 +49,6 @@ class RunStream:
         self._reply: PendingReply | None = None
         self._counts: PendingReply | None = None
         self._opened = False
-        self._waiting = ""
         self.stream = Stream(
             SubscriptionProducer(member.session, self._resumable), self.buffer, query=query.key, note=self._note,
             check_wait=member.run._check_wait,
@@ -96,7 +95,7 @@ class RunStream:
                 self._reply = self.member.session.start_stream(self._resumable, timeout_s=0.0)
             elif self._reply.wait(0):
                 opened = self._reply.result()
-                self.late, self._waiting, self._opened = opened.late, opened.note, True
+                self.late, self._opened = opened.late, True
         except RunLostError:  # tried again when there is a connection
             self.member.session.close_stream(self._resumable)
             self._resumable.closed, self._reply = False, None
@@ -105,7 +104,7 @@ class RunStream:
             self.stream.close()
 
     def _note(self) -> str:
-        note = note_of_stream(self.member.session, self.buffer, self._waiting)
+        note = note_of_stream(self.member.session, self._resumable)
         return with_beginning(note, self.late, self.buffer)()
 
 

@@ -87,11 +87,14 @@ class LiveStep:
                 receive=self._receive,
                 on_events=self._on_events,
                 on_done=self._telemetry.wake,
+                clock_s=self._telemetry.clock.monotonic,
                 counts_rounds=n_rounds is not None,
             )
             if can_query
             else None
         )
+        if self._compiler is not None:
+            self._channel.compiling = self._compiler.compiling
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the step while it is queried, while commands wait, or for the first time."""
@@ -354,7 +357,7 @@ class LiveStep:
                     self._channel.note = f"{error}. Its logs in {self._function.__name__!r} cannot be queried"
                     del events[event]
                     continue
-                channel.describe_next = False
+                channel.describe_next, channel.compiling = False, self._compiler.compiling
                 for name, value in occurrence.observables.items():
                     channel.observables[name] = facts_of(value)
                 for name, problem in occurrence.unavailable.items():

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import atexit
 import itertools
+import time
 import weakref
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
@@ -70,6 +71,7 @@ class VariantCompiler:
         receive: Receive,
         on_events: Callable[[Events], None],
         on_done: Callable[[], None],
+        clock_s: Callable[[], float] = time.monotonic,
         counts_rounds: bool = False,
     ) -> None:
         """Start without variants.
@@ -80,6 +82,7 @@ class VariantCompiler:
             receive: Called with what happens in loops.
             on_events: Called on the background thread when the step's events are known.
             on_done: Called on the background thread after each piece of work.
+            clock_s: The time.
             counts_rounds: As in `placed`.
         """
         self.events: Events | None = None
@@ -89,6 +92,8 @@ class VariantCompiler:
         self._receive = receive
         self._on_events = on_events
         self._on_done = on_done
+        self._clock_s = clock_s
+        self._requested_s = 0.0
         self._counts_rounds = counts_rounds
         self._compiled: OrderedDict[VariantKey, CompiledVariant] = OrderedDict()
         self._requested: tuple[VariantKey, tuple[StepQuery, ...], AbstractCall] | None = None
@@ -119,8 +124,13 @@ class VariantCompiler:
     def request(self, key: VariantKey, queries: tuple[StepQuery, ...], call: Callable[[], AbstractCall]) -> None:
         """Compile a variant in the background, unless that has been requested already."""
         if self._requested is None or self._requested[0] != key:
-            self._requested = (key, queries, call())
+            self._requested, self._requested_s = (key, queries, call()), self._clock_s()
             self._worker.wake()
+
+    def compiling(self, query: str) -> float | None:
+        """Return how many seconds ago a variant with a query was requested; `None` if none is being compiled."""
+        requested = self._requested
+        return None if requested is None or query not in requested[0][0] else self._clock_s() - self._requested_s
 
     def wait(
         self, key: VariantKey, queries: tuple[StepQuery, ...], call: Callable[[], AbstractCall]
