@@ -2,10 +2,13 @@
 
 `python tests/pythons.py [3.13 ...]`, or `make test-pythons`. For each it makes an environment in `build/pythons`, and
 runs there a training that records and is asked, with warnings as errors, and the tests marked `smoke` of some folders.
+On the newest of them for which JAX has builds, some tests of `tests/jax` run with the newest JAX: a Python caps the
+version that it can have, and `make test` runs on an older one.
 """
 
 from __future__ import annotations
 
+import os
 import re
 import shutil
 import subprocess
@@ -15,8 +18,11 @@ from pathlib import Path
 
 ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "build" / "pythons"
+UV = (sys.executable, "-m", "uv", "--quiet")
 RESOLUTIONS = ("lowest-direct", "highest")
 FOLDERS = ("core", "protocol", "storage/format", "storage/write", "training")  # what differs between versions is here
+# Private names of JAX's, which differ between versions, and a query compiled into each kind of program.
+JAX_TESTS = ("tests/jax/test_compat.py", "tests/jax/test_tap.py", "tests/jax/test_variant.py")
 TOOLS = ("hypothesis", "protobuf", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
 TRAINING = """
 import sys, tempfile
@@ -55,10 +61,9 @@ def check(version: str, resolution: str, base: str) -> bool:
     """Make an environment, and return whether everything passes in it."""
     folder = ENVIRONMENTS / f"{version}-{resolution}"
     python = str(folder / "bin" / "python")
-    uv = [sys.executable, "-m", "uv", "--quiet"]
-    install = [*uv, "pip", "install", "--python", python]
+    install = [*UV, "pip", "install", "--python", python]
     steps = [
-        [*uv, "venv", "--clear", "--python", base, str(folder)],
+        [*UV, "venv", "--clear", "--python", base, str(folder)],
         # Without wheels, the lowest version would be one that nobody can install without a compiler.
         [*install, "--only-binary", ":all:", "--resolution", resolution, "--editable", "."],
         [*install, *TOOLS],
@@ -67,7 +72,28 @@ def check(version: str, resolution: str, base: str) -> bool:
          *(f"tests/{name}" for name in FOLDERS)],
     ]  # fmt: skip
     print(f"== Python {version}, {resolution} dependencies", flush=True)
-    return all(subprocess.run(step, cwd=ROOT, check=False).returncode == 0 for step in steps)
+    return all(_runs(step) for step in steps)
+
+
+def check_jax(version: str, base: str) -> bool | None:
+    """Return whether the tests of JAX pass with the newest JAX; `None` if there is none for this Python."""
+    folder = ENVIRONMENTS / f"{version}-jax"
+    python = str(folder / "bin" / "python")
+    install = [*UV, "pip", "install", "--python", python]
+    if not _runs([*UV, "venv", "--clear", "--python", base, str(folder)]):
+        return False
+    if not _runs([*install, "--only-binary", ":all:", "--editable", ".[jax]", *TOOLS]):
+        print(f"== Python {version}: JAX cannot be installed")
+        return None
+    print(f"== Python {version}, the newest JAX", flush=True)
+    tests = [python, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", *JAX_TESTS]
+    return _runs(tests)
+
+
+def _runs(command: list[str]) -> bool:
+    # JAX may compute wrong numbers on a CPU without this flag.
+    environment = {**os.environ, "XLA_FLAGS": "--xla_cpu_experimental_ynn_fusion_type="}
+    return subprocess.run(command, cwd=ROOT, check=False, env=environment).returncode == 0
 
 
 def main(versions: list[str]) -> int:
@@ -80,6 +106,12 @@ def main(versions: list[str]) -> int:
             continue
         chosen = RESOLUTIONS[:1] if base == sys.executable else RESOLUTIONS  # `make test` has the newest on this one
         failed += [f"{version} {how}" for how in chosen if not check(version, how, base)]
+    for version in reversed(versions or supported()):
+        base = interpreter(version)
+        passed = None if base is None else check_jax(version, base)
+        if passed is not None:
+            failed += [] if passed else [f"{version} jax"]
+            break
     print(f"failed: {', '.join(failed)}" if failed else "all passed")
     return len(failed)
 
