@@ -127,6 +127,11 @@ function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps
   const box = useRef<HTMLDivElement>(null)
   const [inView, setInView] = useState(true)
   const last = useRef(0)
+  const [state, setState] = useState('')
+  const tell = (model: Model | null) => {
+    setState(model?.lines.find((line) => line.state)?.state ?? '')
+    onModel(model)
+  }
   useEffect(() => {
     const seen = new IntersectionObserver(([entry]) => setInView(entry!.isIntersecting), { rootMargin: '100px' })
     seen.observe(box.current!)
@@ -155,8 +160,9 @@ function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps
       ) : empty && refused.every(Boolean) ? null : empty ? (
         <p class="chart-empty">{!idle ? 'Asking …' : found.every((stream) => stream.ended.value) ? 'The stream ended without a record' : waitingFor(asked)}</p>
       ) : (
-        view && <View id={`${id} ${series[0]!.id}`} title={names.join(', ')} view={view} series={series} options={options} version={last.current} dark={dark.value} cursor={cursor} onModel={onModel} />
+        view && <View id={`${id} ${series[0]!.id}`} title={names.join(', ')} view={view} series={series} options={options} version={last.current} dark={dark.value} cursor={cursor} onModel={tell} />
       )}
+      {state && view === 'line' && <p class="names">{state}</p>}
     </div>
   )
 }
