@@ -34,6 +34,7 @@ class RecordBuffer:
         first_step: The step of the first record; `None` before it.
         client: What all streams of one client have in common: its session; `None` if there is none, or several.
         run_id: The id of the run that made the first records; empty if it is not known.
+        run_ids: The ids of the runs whose records it may have, in order, if they are known before their records.
         restarts: Where the records of a restarted run begin.
     """
 
@@ -60,6 +61,7 @@ class RecordBuffer:
         self.first_step: float | None = None
         self.run_id = run_id
         self.client = client
+        self.run_ids: tuple[str, ...] = ()
         self.restarts: tuple[Restart, ...] = ()
         self._next_index: int | None = None
         self._lock = threading.Lock()

@@ -116,6 +116,11 @@ class Stream(Chain):
         return self._buffer.run_id
 
     @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids of the runs whose records it may have, in order, if they are known before their records."""
+        return self._buffer.run_ids
+
+    @property
     def client(self) -> object:
         """What all streams of one client have in common; `None` if there is nothing."""
         return self._buffer.client
@@ -297,6 +302,7 @@ class Stream(Chain):
             )
         name = stage.name if isinstance(stage, Reduce) else type(stage).__name__.lower()
         buffer = RecordBuffer(tag=f"{self.tag}.{name}", run=self.run, run_id=self.run_id, client=self.client)
+        buffer.run_ids = self.run_ids
         return Stream(StageProducer(self, stage), buffer, note=lambda: self.note, check_wait=self._check_wait)
 
     def _function(self, fn: Any, n_params: int = 1) -> Any:
@@ -327,10 +333,10 @@ def _joined(
     if not all(isinstance(stream, Stream) for stream in streams):
         raise TypeError(f"Expected streams to {verb}, got {', '.join(type(stream).__name__ for stream in streams)}")
     tags, runs = dict.fromkeys(s.tag for s in streams), dict.fromkeys(s.run for s in streams)
-    (run_id, client), *others = dict.fromkeys((stream.run_id, stream.client) for stream in streams)
+    same, *others = dict.fromkeys((stream.run_id, stream.client, stream.run_ids) for stream in streams)
     buffer = RecordBuffer(tag=", ".join(tags), run=", ".join(runs))
     if not others:
-        buffer.run_id, buffer.client = run_id, client
+        buffer.run_id, buffer.client, buffer.run_ids = same
 
     def check_wait() -> None:
         for stream in streams:

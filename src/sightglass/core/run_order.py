@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from .source import Source, client_of, first_run_of, restarts_of_runs
+from .source import Source, client_of, runs_of
 
 
 class RunOrder:
@@ -23,7 +23,7 @@ class RunOrder:
         self._family_of: list[dict[str, float]] = []
         self._own: list[dict[str, float]] = [{} for _ in sources]
         for i, source in enumerate(sources):
-            ids = [first_run_of(source), *(restart.run_id for restart in restarts_of_runs(source))]
+            ids = runs_of(source)
             client = client_of(source)
             kin = (
                 family

@@ -12,7 +12,7 @@ from .record import Restart
 class Source(Protocol):
     """The records of one series, live or recorded, in the order they were made.
 
-    A source may also have `note`, `run_id`, `client` and `restarts`, as streams have.
+    A source may also have `note`, `run_id`, `run_ids`, `client` and `restarts`, as streams have.
     """
 
     @property
@@ -53,11 +53,18 @@ def restarts_of_runs(source: Source) -> tuple[Restart, ...]:
     return restarts
 
 
+def runs_of(source: Source) -> list[str]:
+    """Return the ids of the runs that make the records of a source, in order, as far as they are known."""
+    known: tuple[str, ...] = getattr(source, "run_ids", ())
+    return list(dict.fromkeys((*known, *made_by(source))))
+
+
+def made_by(source: Source) -> list[str]:
+    """Return the ids of the runs that made the records of a source so far, in order; "" if the first is not known."""
+    first = str(getattr(source, "run_id", ""))
+    return [first, *(restart.run_id for restart in restarts_of_runs(source))]
+
+
 def client_of(source: Source) -> object:
     """Return what all sources of one client of a program have in common; `None` if it is not known."""
     return getattr(source, "client", None)
-
-
-def first_run_of(source: Source) -> str:
-    """Return the id of the run that made the first records of a source; "" if it is not known."""
-    return str(getattr(source, "run_id", ""))

@@ -13,7 +13,7 @@ import numpy.typing as npt
 from .columns import CLOSED, COMPLETE, Columns
 from .joins import Positions, RecordJoin
 from .run_order import RunOrder
-from .source import Source, first_run_of, restarts_of_runs
+from .source import Source, made_by, restarts_of_runs
 from .values import n_bytes
 
 JoinKey = Literal["step", "index", "wall_time"]
@@ -115,7 +115,7 @@ class _Waiting:
         """
         self._cursor, columns = self.source.since(self._cursor)
         restarts = restarts_of_runs(self.source)  # after the records: those that it has now cannot be of later runs
-        ids = [first_run_of(self.source), *(restart.run_id for restart in restarts)]
+        ids = made_by(self.source)
         if not len(columns):
             return np.zeros(0), np.zeros(0, np.int64), ids
         starts = np.array([0, *(restart.index for restart in restarts)])

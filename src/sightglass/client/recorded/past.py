@@ -31,6 +31,7 @@ from sightglass.client.stream import Stream
 from sightglass.core.columns import COMPLETE, Columns
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError, SightglassError
+from sightglass.core.record import Restart
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.stages import ByValue, Every, Reduce
@@ -67,7 +68,8 @@ def with_past(
         return Stream(producer, buffer, note=note, query=query.key, check_wait=check_wait)
     past, close_past, began = opened
     live = Stream(producer, buffer, query=query.key)
-    joined = RecordBuffer(tag=buffer.tag, run=buffer.run, run_id=buffer.run_id, client=buffer.client)
+    joined = RecordBuffer(tag=buffer.tag, run=buffer.run, run_id=past.run_id or buffer.run_id, client=buffer.client)
+    joined.run_ids = past.run_ids
     joined_producer = PastThenLive(past, live, live_buffer=buffer, close_past=close_past)
     note = with_beginning(note, began, joined, at_once=True)
     return Stream(joined_producer, joined, note=note, query=query.key, check_wait=check_wait)
@@ -91,6 +93,7 @@ class PastThenLive:
         self._live_buffer = live_buffer
         self._close_past = close_past
         self._past_counts = Statistics()
+        self._past_restarts: tuple[Restart, ...] = ()
         self._past_cursor = self._live_cursor = self._n = 0
         self._shift: int | None = None
         self._reached = -math.inf
@@ -142,6 +145,7 @@ class PastThenLive:
         seam = np.flatnonzero(columns.wall_times == first.wall_times[0]) if len(first) else np.empty(0, np.int64)
         known = columns.slice(0, int(seam[-1])) if len(seam) else columns
         if len(known):
+            buffer.restarts = self._past_restarts = past.restarts
             buffer.add(known)
             self._n, self._reached = known.end, float(known.wall_times[-1])
         if len(seam):
@@ -184,9 +188,10 @@ class PastThenLive:
             starts = [0, *(np.flatnonzero(np.diff(columns.numbers) != 1) + 1).tolist(), len(columns)]
             for start, stop in pairwise(starts):  # one by one, so that a gap between them counts as lost
                 buffer.add(columns.slice(start, stop).moved(self._shift))
-        if self._shift is not None and len(self._live.restarts) != len(buffer.restarts):
+        if self._shift is not None:
             shift = self._shift
-            buffer.restarts = tuple(replace(one, index=one.index + shift) for one in self._live.restarts)
+            live = (replace(one, index=one.index + shift) for one in self._live.restarts)
+            buffer.restarts = (*self._past_restarts, *live)
         if over:
             if self._shift is not None and self._live_buffer.next_index is not None:
                 buffer.expect(self._live_buffer.next_index + self._shift)

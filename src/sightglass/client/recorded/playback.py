@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 import time
 from collections import deque
@@ -13,10 +12,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.client.derived import mark_restart
 from sightglass.client.record_buffer import RecordBuffer
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import EvaluationError, QueryError, RunLostError
+from sightglass.core.record import Restart
 from sightglass.query.windows import PipelineItem
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
@@ -52,10 +53,11 @@ class Playback:
         self._over = over
         self._closed = closed
         self._replay = None if plan.how == "records" else Replay(plan)
-        self._readers = {name: _SeriesReader() for name in plan.keys}
-        self._joined = {event: {name: _SeriesReader() for name in keys} for event, keys in plan.joined.items()}
-        self._boundaries = {event: _BoundaryReader(keys) for event, keys in plan.boundaries.items()}
-        self._indexes = itertools.count()
+        self._readers = {name: _SeriesReader(recording) for name in plan.keys}
+        self._joined = {event: {name: _SeriesReader(recording) for name in keys} for event, keys in plan.joined.items()}
+        self._boundaries = {event: _BoundaryReader(recording, keys) for event, keys in plan.boundaries.items()}
+        self._n = 0  # results so far
+        self._begun: set[str] = set()  # the runs whose records were looked for
         self._changed = True
         self._generation: int | None = None
         self._seen: deque[tuple[float, float]] = deque()
@@ -75,9 +77,8 @@ class Playback:
             until: The wall time up to which all series are in the files.
             over: Whether no more records can arrive.
         """
-        recording = self._recording
         for event, boundaries in self._boundaries.items():
-            replay.add_boundaries(event, *boundaries.read(recording, until))
+            replay.add_boundaries(event, *boundaries.read(until))
         for event, readers in self._joined.items():
             keys = self._plan.joined[event]
             replay.joined[event].add(self._pieces(keys, readers, until), since=self._since(keys))
@@ -85,17 +86,22 @@ class Playback:
             yield from replay.post(columns, self._since(self._plan.keys))
         yield from replay.catch_up()
         if over:
-            yield from replay.finish(recording.info.events.get(self._plan.query.event, 0))
+            yield from replay.finish(self._recording.info.events.get(self._plan.query.event, 0))
 
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the new records to the buffer."""
         if buffer.ended:
             return
+        try:
+            self._follow(buffer)
+        except RunLostError as error:
+            buffer.end(error)
+
+    def _follow(self, buffer: RecordBuffer) -> None:
         recording = self._recording
         name = recording.info.name
         if self._closed():
-            buffer.end(RunLostError(f"Recorded run {name!r} was closed before all of {buffer.tag!r} was read"))
-            return
+            raise RunLostError(f"Recorded run {name!r} was closed before all of {buffer.tag!r} was read")
         over = self._over()  # before reading: later records are for the next turn
         with recording.lock:
             # Others who share the files may have looked at what is new before.
@@ -104,10 +110,7 @@ class Playback:
                 recording.refresh()
                 self._read = self._state()
                 if self._generation not in (None, recording.generation):
-                    where = str(recording.path)
-                    why = f"Run {name!r} was started again in {where!r}, or earlier records of it came late"
-                    buffer.end(RunLostError(f"{why}: open it again"))
-                    return
+                    raise _renumbered(recording)
                 self._generation = recording.generation
                 if self._replay is None:
                     self._pass_on(buffer)
@@ -118,13 +121,18 @@ class Playback:
 
     def _pass_on(self, buffer: RecordBuffer) -> None:
         ((name, key),) = self._plan.keys.items()
-        for columns in self._readers[name].read(self._recording.series(key), math.inf):
+        series = self._recording.series(key)
+        buffer.restarts = tuple(Restart(index=run.index, run_id=run.id) for run in series.runs()[1:])
+        for columns in self._readers[name].read(series, math.inf):
             buffer.add(columns)
 
     def _compute(self, buffer: RecordBuffer, replay: Replay, over: bool) -> None:
         several = len(self._plan.keys) > 1 or bool(self._boundaries or self._joined)
         self._changed = several  # records younger than SETTLED_S wait, though the files do not change
         until = self._settled() if several and not over else math.inf
+        begun = [(ordinal, id) for id, ordinal in self._runs().items() if id not in self._begun]
+        self._begun.update(id for _, id in begun)
+        replay.starts.add(begun)
         try:
             self._add(buffer, self.items(replay, until, over=over))
         except EvaluationError as error:
@@ -149,6 +157,19 @@ class Playback:
     def _state(self) -> tuple[int, ...]:
         """Return what changes when there is something to read."""
         return (self._recording.generation, *(len(self._recording.series(key)) for key in self._plan.all_keys))
+
+    def _runs(self) -> dict[str, int]:
+        """Return the ids of the runs that made the records, in order, and the number of the first event of each."""
+        found: dict[str, int] = {}
+        for key in self._plan.keys.values():
+            for run in self._recording.series(key).runs():
+                found[run.id] = min(run.ordinal, found.get(run.id, run.ordinal))
+        return dict(sorted(found.items(), key=lambda run: run[1]))
+
+    def first_run(self) -> str:
+        """Return the id of the run that made the first records."""
+        with self._recording.lock:
+            return next(iter(self._runs()), self._recording.info.id)
 
     def _since(self, keys: Mapping[str, Key]) -> int:
         """Return the number of the first recorded event."""
@@ -180,14 +201,24 @@ class Playback:
         rows: list[Row] = []
         try:
             for item in items:
+                self._mark(buffer, item)
                 extra = (item.n_events, item.complete, item.closed, item.steps)
-                rows.append((next(self._indexes), item.step, item.wall_time, item.value, extra, item.ordinal))
+                rows.append((self._n, item.step, item.wall_time, item.value, extra, item.ordinal))
+                self._n += 1
                 if len(rows) == PIECE_ROWS:
                     full, rows = rows, []
                     buffer.add(of_rows(full))
         finally:
             if rows:
                 buffer.add(of_rows(rows))
+
+    def _mark(self, buffer: RecordBuffer, item: PipelineItem) -> None:
+        """Mark a result that is the first of a run."""
+        run_id = self._replay.starts.begun_by(item.wall_time) if self._replay is not None else ""
+        if run_id and self._n:
+            mark_restart(buffer, self._n, run_id)
+        elif run_id:
+            buffer.run_id = run_id
 
     def end_group(self, buffer: RecordBuffer) -> None:
         """Close the open group of the reducers without a named window."""
@@ -214,11 +245,22 @@ class _SeriesReader:
     Row numbers count damaged rows, which reading leaves out; so the rows taken after `_start` are counted separately.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
         self._start = self._n_taken = 0
+        self._runs: list[tuple[str, int]] = []
 
     def read(self, series: Series, until: float) -> Iterator[Columns]:
-        """Yield the new rows up to a time."""
+        """Yield the new rows up to a time.
+
+        Raises:
+            RunLostError: A later run hides rows that were read.
+        """
+        n_read, before = self._start + self._n_taken, self._runs
+        self._runs = [(run.id, run.row) for run in series.runs()]
+        same, later = self._runs[: len(before)] == before, self._runs[len(before) :]
+        if n_read and not (same and all(row >= n_read for _, row in later)):
+            raise _renumbered(self._recording)
         while self._start < len(series):
             stop = min(len(series), self._start + PIECE_ROWS)
             n_before = self._n_taken
@@ -234,17 +276,24 @@ class _SeriesReader:
             self._start, self._n_taken = stop, 0
 
 
+def _renumbered(recording: Recording) -> RunLostError:
+    name, where = recording.info.name, str(recording.path)
+    why = f"Run {name!r} was started again in {where!r}, or earlier records of it came late"
+    return RunLostError(f"{why}: open it again")
+
+
 class _BoundaryReader:
     """Reads the ends of groups: the numbers and times of events, or of the run's own ends of groups."""
 
-    def __init__(self, keys: Sequence[Key]) -> None:
-        self._readers = {key: _SeriesReader() for key in keys}
+    def __init__(self, recording: Recording, keys: Sequence[Key]) -> None:
+        self._recording = recording
+        self._readers = {key: _SeriesReader(recording) for key in keys}
 
-    def read(self, recording: Recording, until: float) -> _Boundaries:
+    def read(self, until: float) -> _Boundaries:
         """Return the numbers and times of the new ends up to a time; an event counts once, in however many series."""
         new: list[_Boundaries] = [(np.zeros(0, np.int64), np.zeros(0))]
         for key, reader in self._readers.items():
-            new += [(known.ordinals, known.wall_times) for known in reader.read(recording.series(key), until)]
+            new += [(known.ordinals, known.wall_times) for known in reader.read(self._recording.series(key), until)]
         ordinals, wall_times = map(np.concatenate, zip(*new, strict=True))
         if len(self._readers) > 1:
             ordinals, first = np.unique(ordinals, return_index=True)

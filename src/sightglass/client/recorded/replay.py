@@ -29,7 +29,7 @@ from sightglass.query.windows import PipelineItem
 from .joined_events import JoinedEvents
 from .plan import LOG, ReplayPlan
 from .rebuilt import events_of, items_of
-from .timeline import Boundary, SetBacks, first_is_before
+from .timeline import Boundary, RunStarts, SetBacks, first_is_before
 
 # As in a live run, which suspends a query after as many failures in a row.
 MAX_ERRORS: Final = 3
@@ -43,6 +43,7 @@ class Replay:
         last_error: The last failure, or empty.
         joined: The events that the query joins, by name; add new ones before `post` with the records of the same time.
         n_unpaired: How many events had no partner in these.
+        starts: Where runs begin; add new ones before `post` with their records.
     """
 
     def __init__(
@@ -77,6 +78,7 @@ class Replay:
         self._set_backs = SetBacks()
         self.joined = {event: JoinedEvents(event, keys) for event, keys in plan.joined.items()}
         self.n_unpaired = 0
+        self.starts = RunStarts()
 
     def add_boundaries(self, event: str, ordinals: npt.NDArray[np.int64], wall_times: npt.NDArray[np.float64]) -> None:
         """Add ends of groups. Call it before `post` with the records of the same time.
@@ -111,6 +113,7 @@ class Replay:
             if self._last is None and self.plan.held and item.ordinal > since:
                 self._pipeline.hold(ordinal=since, wall_time=item.wall_time)
             self._last = item
+            self.starts.pass_to(item.ordinal, item.wall_time)
             yield from self._offer(item, event)
 
     def catch_up(self) -> Iterator[PipelineItem]:

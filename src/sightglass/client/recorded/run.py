@@ -144,7 +144,11 @@ class RecordedRun(EventAttributes):
                     raise _with_suggestion(query, keys, error) from None
                 time.sleep(POLL_S)  # the latest values are not in the files yet
         producer = Playback(chosen, self._recording, over=lambda: self.ended, closed=lambda: self._closed)
-        buffer = RecordBuffer(tag=parsed.tag, run=self.name, max_records=MAX_RECORDS, max_bytes=MAX_BYTES)
+        buffer = RecordBuffer(
+            tag=parsed.tag, run=self.name, run_id=producer.first_run(), client=self._recording,
+            max_records=MAX_RECORDS, max_bytes=MAX_BYTES,
+        )  # fmt: skip
+        buffer.run_ids = self._recording.run_ids
         late = any(self._recording.series(key).since for key in chosen.keys.values())
         note = with_beginning(str, UNRECORDED if late else "", buffer)
         return Stream(producer, buffer, note=note, query=parsed.key)

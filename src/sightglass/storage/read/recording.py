@@ -101,6 +101,7 @@ class Recording:
         self._keys: list[Key] | None = None
         self._shape: list[tuple[Path, int]] = []
         self._restarts = Restarts(self._found)
+        self._run_ids: dict[float, str] = {}
         self._stamp: Any = None
         self._forgotten: set[RecordFile] = set()
         self._info: RunFile | None = None
@@ -182,6 +183,38 @@ class Recording:
     def view(self, key: Key) -> VisibleRows:
         """Return the rows of a series that are visible."""
         return self._restarts.view(key)
+
+    def run_id(self, part: RecordFile) -> str:
+        """Return the id of the run that wrote a file; if nothing tells it, what sets the run apart from others.
+
+        It is empty for other programs' files. Processes that wrote at the same time have one in common, because
+        neither continues the other.
+        """
+        if part.dialect != "sightglass":
+            return ""
+        if part.started not in self._run_ids:
+            self._run_ids = self._identify()
+        return self._run_ids[part.started]
+
+    @property
+    def run_ids(self) -> tuple[str, ...]:
+        """The ids of the runs of all processes, in the order in which these began."""
+        with self.lock:
+            return tuple(dict.fromkeys(self._identify().values()))
+
+    def _identify(self) -> dict[float, str]:
+        """Return the id of the run of each process, by when it began."""
+        together = {started for pair in self._found.overlaps() for started in pair}
+        told = [run for run in run_file.read_all(self.path) if run.rank == self.rank]
+        ids: dict[float, str] = {}
+        for started in sorted({part.started for part in self._parts.values()}):
+            # A process says who it is before its first file, whose name has whole milliseconds.
+            known = [run.id for run in told if run.started < started + 1e-3 and run.id not in ids.values()]
+            if started in together:
+                ids[started] = str(self.path)
+            else:
+                ids[started] = (known[-1] if known else "") or f"{self.path} {started}"
+        return ids
 
     def changed(self) -> bool:
         """Return whether there may be something new, from the sizes and times of the latest files."""

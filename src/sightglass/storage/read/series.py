@@ -7,6 +7,7 @@ import itertools
 import math
 import re
 from collections.abc import Callable, Iterator
+from dataclasses import dataclass
 from itertools import groupby
 from threading import RLock
 from typing import Any, Concatenate, Final, ParamSpec, Protocol, TypeVar
@@ -23,6 +24,7 @@ from sightglass.storage.tensors import browse, slices
 from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
 from .concat import Join
+from .record_file import RecordFile
 from .visible_rows import Pieces, VisibleRows
 
 P = ParamSpec("P")
@@ -51,6 +53,9 @@ class SeriesFiles(Protocol):
     def view(self, key: Key) -> VisibleRows:
         """Return the rows of a series that are visible."""
 
+    def run_id(self, part: RecordFile) -> str:
+        """Return the id of the run that wrote a file."""
+
     def reopen(self) -> bool:
         """Open files again that another machine has replaced, and return whether there were any."""
 
@@ -71,6 +76,23 @@ def _locked(method: Callable[Concatenate[Series, P], T]) -> Callable[Concatenate
             return method(self, *args, **kwargs)
 
     return alone
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SeriesRun:
+    """A run, one of several under one name, in a series.
+
+    Attributes:
+        id: Its id, or what tells it apart from the others.
+        row: Which row of the series is its first.
+        index: The index number of that row.
+        ordinal: The number of its event; lower if the run's first rows are hidden.
+    """
+
+    id: str
+    row: int
+    index: int
+    ordinal: int
 
 
 class Series:
@@ -179,6 +201,18 @@ class Series:
     def restarts(self) -> tuple[int, ...]:
         """The rows at which the run, restarted, continues."""
         return self._view.restarts
+
+    @_locked
+    def runs(self) -> list[SeriesRun]:
+        """Return the runs that made the records: one, and one more for each restart."""
+        view, found = self._view, list[SeriesRun]()
+        for row in (0, *view.restarts) if len(view) else ():
+            piece = view.between(row, row + 1)[0]
+            part, _ = view.sources[piece["source"]]
+            ordinal = int(piece["ordinal"]) + view.shifts[piece["group"]]
+            id = self._files.run_id(part)
+            found.append(SeriesRun(id=id, row=row, index=int(piece["index"]), ordinal=ordinal))
+        return found
 
     @property
     @_locked

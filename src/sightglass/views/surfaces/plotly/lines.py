@@ -26,6 +26,7 @@ MAX_MARKS: Final = 500  # about one for every other pixel of a chart
 MAX_UNIFIED: Final = 12  # with more lines, one label for all of them would not fit
 MAX_NOTE: Final = 40
 MAX_RULES: Final = 50  # more would hide the lines
+APART: Final = 0.12  # of the points' range: labels that are nearer would cover each other
 
 
 def draw_lines(scene: Scene, style: PlotlyStyle) -> FigureData:
@@ -125,7 +126,14 @@ def _layout(scene: Scene, style: PlotlyStyle) -> Json:
 
 def _restarts(scene: Scene, style: PlotlyStyle) -> Json:
     """Return a thin dashed rule for each restart of a run, and its label, whose ground covers grid lines."""
-    xs = np.asarray(_x(scene, np.array(scene.restarts[-MAX_RULES:])), np.float64).tolist()
+    shown = np.array(scene.restarts[-MAX_RULES:])
+    known = [series.x[np.isfinite(series.x)] for series in scene.series]
+    ends = [end for x in known if len(x) for end in (x.min(), x.max())]
+    labelled: list[int] = []
+    for i in reversed(range(len(shown))):  # the newest first
+        if not labelled or shown[labelled[-1]] - shown[i] > APART * (max(ends) - min(ends)):
+            labelled.append(i)
+    xs = np.asarray(_x(scene, shown), np.float64).tolist()
     places = {"xref": "x", "yref": "paper"}
     rule = {
         "type": "line", "y0": 0, "y1": 1, "layer": "below", **places,
@@ -135,7 +143,10 @@ def _restarts(scene: Scene, style: PlotlyStyle) -> Json:
         "text": RESTARTED, "showarrow": False, "y": 1, "xanchor": "left", "yanchor": "top", "xshift": 3, "yshift": -2,
         "borderpad": 1, "bgcolor": style.background, "font": {"color": style.muted, "size": 11}, **places,
     }  # fmt: skip
-    return {"shapes": [{**rule, "x0": x, "x1": x} for x in xs], "annotations": [{**label, "x": x} for x in xs]}
+    return {
+        "shapes": [{**rule, "x0": x, "x1": x} for x in xs],
+        "annotations": [{**label, "x": xs[i]} for i in labelled],
+    }
 
 
 def _y_axis(scene: Scene, style: PlotlyStyle, *, second: bool) -> Json:
