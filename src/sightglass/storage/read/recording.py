@@ -192,22 +192,26 @@ class Recording:
         """
         if part.dialect != "sightglass":
             return ""
-        if part.started not in self._run_ids:
-            self._run_ids = self._identify()
-        return self._run_ids[part.started]
+        return self._identified()[part.started]
 
     @property
     def run_ids(self) -> tuple[str, ...]:
         """The ids of the runs of all processes, in the order in which these began."""
         with self.lock:
-            return tuple(dict.fromkeys(self._identify().values()))
+            return tuple(dict.fromkeys(self._identified().values()))
 
-    def _identify(self) -> dict[float, str]:
+    def _identified(self) -> dict[float, str]:
         """Return the id of the run of each process, by when it began."""
+        starts = {part.started for part in self._parts.values()}
+        if not starts <= self._run_ids.keys():
+            self._run_ids = self._identify(starts)
+        return self._run_ids
+
+    def _identify(self, starts: set[float]) -> dict[float, str]:
         together = {started for pair in self._found.overlaps() for started in pair}
         told = [run for run in run_file.read_all(self.path) if run.rank == self.rank]
         ids: dict[float, str] = {}
-        for started in sorted({part.started for part in self._parts.values()}):
+        for started in sorted(starts):
             # A process says who it is before its first file, whose name has whole milliseconds.
             known = [run.id for run in told if run.started < started + 1e-3 and run.id not in ids.values()]
             if started in together:
