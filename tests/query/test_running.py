@@ -12,10 +12,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
 
+from sightglass.core.copies import snapshot
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 from sightglass.query.query import Query, on
+from sightglass.query.reads import copied, paths
 from sightglass.query.running import BLOCK
 from sightglass.query.sketches import Quantiles
 from sightglass.query.windows import PipelineItem
@@ -310,3 +312,35 @@ def test_a_long_text_is_no_key():
     head = made.per_event({"x": 1.0, "k": "k" * 1_001, "step": 0})
     with pytest.raises(EvaluationError, match="Expected a text of at most 1,000 characters to group by, got 1,001"):
         made.across_events(head, ordinal=0, step=0, wall_time=0.0)
+
+
+@pytest.mark.parametrize(
+    ("chain", "n_refused"),
+    [
+        ("rolling(100_000).last()", 8_000),
+        ("collect(1_000_000, per='run')", 1_290),
+        ("distinct(100_000, per='run')", 1_290),
+    ],
+)
+def test_long_texts_are_refused_where_they_would_not_fit(chain: str, n_refused: int) -> None:
+    """A window may hold 64 MiB; what does not fit costs its event, and a sliding window says so at the first one."""
+    evaluation, n_errors = Evaluation(parse(f"on('b').map(lambda b: b.x).{chain}")), 0
+    for i in range(8_000):
+        try:
+            head = evaluation.per_event({"x": f"{i:04}" * 2_500})
+            evaluation.across_events(head, ordinal=i, step=i, wall_time=float(i))
+        except RefusedQueryError:
+            n_errors += 1
+    assert evaluation.held_bytes <= 65 * 2**20
+    assert n_errors == n_refused
+
+
+def test_keys_are_copied_where_a_query_is_evaluated_aside() -> None:
+    query = parse("on('b').map(lambda b: b.x.sum()).mean(by=lambda b: b.info.key[0], every=1)")
+    observables = {"x": np.ones(3), "info": {"key": np.array([7, 8])}, "other": object()}
+    copies = copied(observables, paths(query), lambda path, value: snapshot(value))
+    observables["x"][:], observables["info"]["key"][:] = 0.0, 0
+    evaluation = Evaluation(query)
+    (item,) = evaluation.across_events(evaluation.per_event(copies), ordinal=0, step=0, wall_time=0.0)
+    assert set(copies) == {"x", "info"}
+    assert item.value == {"7": 3.0}
