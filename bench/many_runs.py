@@ -1,7 +1,8 @@
 """Many recorded runs: a table of three reducers over 1,000 runs of 100,000 numbers, in one process and in two.
 
 A few runs are recorded, and copied until there are enough. Files are out of the system's cache where a row says "cold".
-Beside it, Polars asks the same of a tenth of the runs exported as Parquet.
+Beside it, Polars asks the same of a tenth of the runs exported as Parquet, and TensorBoard's reader reads a hundredth
+exported as its event files.
 """
 
 from __future__ import annotations
@@ -71,6 +72,8 @@ def measure() -> Iterator[Claim]:
             "s",
             None,
         )
+        took_s = 100 * _tensorboard_s(folder.runs, Path(place))
+        yield "  TensorBoard's reader, a hundredth of the runs, warm, times 100", took_s, "s", None
 
 
 def _record(folder: Path) -> float:
@@ -146,4 +149,25 @@ def _polars_s(runs: sg.RecordedRuns, place: Path) -> float:
         value = polars.col("value")
         asked = [value.min(), value.arg_min().alias("at"), value.quantile(0.5).alias("median")]
         polars.scan_parquet(file).select(asked).collect()
+    return time.perf_counter() - started
+
+
+def _tensorboard_s(runs: sg.RecordedRuns, place: Path) -> float:
+    from tensorboard.backend.event_processing.event_accumulator import SCALARS, TENSORS, EventAccumulator
+
+    names = list(runs)[: max(1, N_RUNS // 100)]
+    for name in names:
+        with runs.borrow(name) as run:
+            run.export("tensorboard", out=place / "tensorboard" / name)
+    started = time.perf_counter()
+    for name in names:
+        (file,) = (place / "tensorboard" / name).rglob("*tfevents*")
+        reader = EventAccumulator(str(file), size_guidance={SCALARS: 0, TENSORS: 0}).Reload()
+        tags = reader.Tags()
+        (tag,) = {"batch.loss"} & {*tags[SCALARS], *tags[TENSORS]}
+        values = [one.value for one in reader.Scalars(tag)] if tag in tags[SCALARS] else reader.Tensors(tag)
+        if len(values) != N_ROWS:
+            raise AssertionError(f"Expected {N_ROWS} values, got {len(values)}")
+        if tag in tags[SCALARS]:
+            np.quantile(values, 0.5), np.min(values), np.argmin(values)
     return time.perf_counter() - started

@@ -50,8 +50,9 @@ COUNTED_S: Final = 1.0
 @click.option(
     "--columns",
     multiple=True,
-    metavar="NAME=QUERY",
-    help="Add the last value of a query of each run in DIR; repeat it.",
+    metavar="COLUMNS",
+    help="Show a table of the runs in DIR with these columns, such as 'loss.min, val/accuracy.last, config.lr', or "
+    "with the last value of a query, as NAME=QUERY; repeat it.",
 )
 @HEADER
 @JSON

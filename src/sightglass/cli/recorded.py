@@ -54,21 +54,52 @@ def open_(path: str, tags: tuple[str, ...], header: bool, as_json: bool) -> None
 
 
 def print_table(directory: str, columns: tuple[str, ...], *, header: bool, as_json: bool) -> None:
-    """Print a table of the runs in a folder, with their configuration and columns given as NAME=QUERY."""
-    from sightglass.client.recorded.runs import RecordedRuns, open, open_all
-    from sightglass.client.recorded.table import cell_text
+    """Print a table of the runs in a folder, with columns given as NAME=QUERY, or as a list of names.
 
-    queries = dict(column.partition("=")[::2] for column in columns)
+    If names are given, such as "loss.min, config.lr", the table has no other columns of the configuration.
+    """
+    from sightglass.client.recorded.runs import RecordedRuns, open, open_all
+    from sightglass.client.recorded.table import FIRST, RunsTable, cell_text
+
+    queries: dict[str, str] = {}
+    wanted: list[str] = []
+    for column in columns:
+        name, equals, query = column.partition("=")
+        names = [name] if equals else list(filter(None, map(str.strip, column.split(","))))
+        wanted += names
+        queries |= {name: query} if equals else {one: one for one in names if _is_total(one)}
     if not all(queries.values()):
         raise click.UsageError("Expected --columns NAME=QUERY, such as best='batch.loss.min(per=\"run\")'")
     runs = open(directory)
     if not isinstance(runs, RecordedRuns):
         runs = open_all([runs.directory])
     table = runs.table(**queries)
+    if not all("=" in column for column in columns):
+        found = [[name for name in table.columns if name == one or name.startswith(f"{one}.")] for one in wanted]
+        shown = [name for one, names in zip(wanted, found, strict=True) for name in names or [one]]
+        ends = [name for name in table.columns if name == "problem"]
+        table = RunsTable([{name: row.get(name) for name in (*FIRST, *shown, *ends)} for row in table])
     if as_json:
         print_json(list(table))
     else:
         print_rows(tuple(table.columns), (tuple(map(cell_text, row.values())) for row in table), header=header)
+
+
+def _is_total(column: str) -> bool:
+    """Return whether the name of a column is a tag with a reducer; else it is an entry of the configuration.
+
+    Raises:
+        UsageError: It is neither.
+    """
+    from sightglass.storage.read.run_totals import NAMES
+
+    tag, _, name = column.rpartition(".")
+    if column.startswith("config."):
+        return False
+    if not tag or name not in NAMES:
+        expected = f"NAME=QUERY, config.KEY, or TAG.REDUCER with one of {', '.join(NAMES)}"
+        raise click.UsageError(f"Expected --columns {expected}; got {column!r}")
+    return True
 
 
 def _run_row(name: str, run: RecordedRun) -> dict[str, Any]:

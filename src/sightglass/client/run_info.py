@@ -85,7 +85,7 @@ class RunInfo:
         """Its configuration; entries are attributes, too: `run.config.optimizer.lr`."""
         if self.description is not None:
             return Config(self.description.config, run=self.name)
-        files = run_file.read_all(Path(self.directory)) if self.directory else []
+        files = run_file.read_all(Path(self.directory), cached=True) if self.directory else []
         return Config(run_file.together(files, rank=self.rank).config, run=self.name)
 
 

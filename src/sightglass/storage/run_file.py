@@ -198,13 +198,19 @@ def _fields() -> tuple[msgspec.structs.FieldInfo, ...]:
     return msgspec.structs.fields(RunFile)
 
 
-def read_all(directory: Path) -> list[RunFile]:
-    """Read the files of all processes that wrote into a run directory, the earliest first."""
+def read_all(directory: Path, *, cached: bool = False) -> list[RunFile]:
+    """Read the files of all processes that wrote into a run directory, the earliest first.
+
+    Args:
+        directory: The run directory.
+        cached: Whether a file that was read before may be taken as it was, if its size and time are the same.
+    """
     try:
         names = [name for name in names_in(directory) if _tells(name)]
     except OSError:
         return []
-    files = [run for name in names if (run := _read_any(directory / name)) is not None]
+    read_one = read_cached if cached else lambda path: _read_any(Path(path))
+    files = [run for name in names if (run := read_one(os.path.join(directory, name))) is not None]
     return sorted(files, key=lambda run: run.started)
 
 
@@ -319,6 +325,8 @@ def _entry(listed: tuple[str, list[os.DirEntry[str]]], alive: Callable[[str], bo
 def _read_entry(folder: str, files: list[os.DirEntry[str]], alive: Callable[[str], bool]) -> RunEntry:
     n_bytes, changed = 0, 0.0
     for file in files:
+        if file.name.startswith("."):
+            continue  # such as totals, which are made from the others
         with contextlib.suppress(OSError):
             status = file.stat()
             n_bytes += status.st_size
@@ -340,9 +348,8 @@ def _own_files(files: list[os.DirEntry[str]]) -> list[RunFile]:
     own = []
     for file in files:
         if _tells(file.name):
-            with contextlib.suppress(OSError):
-                run = _read_cached(file.path, os.stat(file.path))
-                own += [run] if run is not None else []
+            run = read_cached(file.path)
+            own += [run] if run is not None else []
     return sorted(own, key=lambda run: run.started)
 
 
@@ -370,7 +377,12 @@ def _state(own: list[RunFile], changed: float, alive: Callable[[str], bool]) -> 
     return "died" if run.id else "recorded"
 
 
-def _read_cached(path: str, status: os.stat_result) -> RunFile | None:
+def read_cached(path: str) -> RunFile | None:
+    """Read a file as `read`, or a file of Weights & Biases, unless it was read before and has not changed."""
+    try:
+        status = os.stat(path)
+    except OSError:
+        return None
     stamp = status.st_mtime_ns, status.st_size
     known = _cached.get(path)
     if known is None or known[:2] != stamp:

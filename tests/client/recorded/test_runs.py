@@ -23,6 +23,7 @@ from tests.profiles import examples
 import sightglass as sg
 from sightglass.client.recorded import runs as many
 from sightglass.client.recorded.table import RunsTable
+from sightglass.storage.read import run_totals
 from sightglass.views.surfaces.terminal.progress import TaskProgress
 
 LOSS = "on('batch').map(lambda b: b.loss)"
@@ -255,6 +256,93 @@ def test_totals_give_what_the_records_give(copy, monkeypatch):
     assert list(copy.table(last="batch.loss", **SUMMED)) == read
 
 
+def test_a_tag_with_a_reducer_is_a_column(tmp_path, monkeypatch):
+    with sg.init("tagged", dir=tmp_path, record=["batch.loss"]) as run:
+        for i, loss in enumerate([3.0, 1.0, 2.0]):
+            run.observe("batch", loss=loss)
+            run.log({"val/acc.max": loss, "val/acc": -loss}, step=i)
+    for _ in range(2):  # by its totals, and by its records
+        (row,) = sg.open([tmp_path]).table(
+            a="val/acc.max", b="val/acc.min", c="batch.loss.mean", d="val/acc.max.last", e="batch.loss.argmin"
+        )
+        assert [row[name] for name in "abcd"] == [2.0, -3.0, 2.0, 2.0]  # a tag of this name comes first
+        assert (row["e.step"], row["e.value"]) == (1, 1.0)
+        (run.directory / ".sightglass-totals").unlink(missing_ok=True)
+        monkeypatch.setattr(run_totals, "MAX_RUN_BYTES", 0)
+
+
+@pytest.fixture
+def read_rows(monkeypatch):
+    """Return from where on records were read to make totals."""
+    starts = []
+    add = run_totals._add
+    monkeypatch.setattr(
+        run_totals, "_add", lambda total, series, low, high: starts.append(low) or add(total, series, low, high)
+    )
+    return starts
+
+
+def test_totals_of_a_run_that_grew_are_continued(tmp_path, read_rows):
+    with sg.init("grows", dir=tmp_path) as run:
+        for i in range(100):
+            run.log({"x": i, "y": -float(i)})
+        run.flush()
+        assert sg.open([tmp_path]).table(sum="x.sum").column("sum") == [4950]
+        run.log({"x": 1_000, "y": 0.5})
+        run.log({"x": 7, "new": 3.0})
+        run.flush()
+        del read_rows[:]
+        (row,) = sg.open([tmp_path]).table(s="x.sum", m="y.max", n="new.count", e="x.argmax", l="x.last", f="x.first")
+        assert read_rows == [0, 100, 100]
+        assert (row["s"], row["m"], row["n"], row["e.step"], row["l"], row["f"]) == (5957, 0.5, 1, 100, 7, 0)
+    (again,) = sg.open([tmp_path]).table(s="x.sum", m="y.max", n="new.count", e="x.argmax", l="x.last", f="x.first")
+    assert {**again, "state": ""} == {**row, "state": ""}
+
+
+def test_totals_of_a_run_that_went_back_are_made_anew(tmp_path):
+    for first, last in ((0, 100), (50, 80)):
+        with sg.init("back", dir=tmp_path, files=sg.Files(into=tmp_path / "back")) as run:
+            for i in range(first, last):
+                run.log({"x": float(i)}, step=i)
+        read = sg.open(tmp_path / "back").series("x")
+        (row,) = sg.open([tmp_path]).table(n="x.count", last="x.last")
+        assert (row["n"], row["last"]) == (len(read), read[-1].value)
+
+
+def test_totals_of_files_that_changed_otherwise_are_made_anew(copy, read_rows):
+    expected = list(copy.table(**SUMMED))
+    (file,) = copy["r3"].directory.glob("*.sgr")
+    os.utime(file, (1e9, 1e9))
+    del read_rows[:]
+    assert list(copy.table(**SUMMED)) == expected
+    assert read_rows[0] == 0
+
+
+def test_totals_are_cached_where_the_folder_cannot_be_written_to(copy, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_totals, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(run_totals, "_path", lambda directory, rank: Path(directory, "nowhere", "totals"))
+    read = list(copy.table(**SUMMED))
+    assert len(os.listdir(tmp_path / "cache")) == len(copy)
+    monkeypatch.setattr("sightglass.client.recorded.partial.Recording", None)
+    assert list(copy.table(**SUMMED)) == read
+
+
+def test_the_oldest_of_too_many_cached_totals_are_removed(copy, tmp_path, monkeypatch):
+    monkeypatch.setattr(run_totals, "_path", lambda directory, rank: Path(directory, "nowhere", "totals"))
+    monkeypatch.setattr(run_totals, "MAX_CACHED", 2)
+    monkeypatch.setattr(run_totals, "cache_folder", lambda: tmp_path / "cache")
+    copy.table(**SUMMED)
+    assert 0 < len(os.listdir(tmp_path / "cache")) <= 3
+
+
+def test_the_cache_folder_follows_the_system():
+    home = Path.home()
+    assert run_totals.cache_folder({"XDG_CACHE_HOME": "/c"}, "linux") == Path("/c/sightglass/totals")
+    assert run_totals.cache_folder({}, "linux") == home / ".cache/sightglass/totals"
+    assert run_totals.cache_folder({}, "darwin") == home / "Library/Caches/sightglass/totals"
+    assert run_totals.cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/sightglass/totals")
+
+
 def test_totals_of_other_files_do_not_count(copy, losses):
     copy.table(**SUMMED)
     shutil.copy(totals_of(copy)[0], copy["r2"].directory)
@@ -306,6 +394,27 @@ def test_damaged_runs_have_no_totals(copy):
     for _ in range(2):
         assert copy.table(n="batch.label.count(per='run')", **SUMMED)[0]["problem"]
     assert totals_of(copy) == []
+
+
+def test_a_run_that_is_deleted_before_it_is_read_is_a_row_with_a_problem(copy, losses):
+    shutil.rmtree(copy._entries["r2"].path)
+    table = copy.table(n="batch.loss.count(per='run')")
+    assert table.column("n") == [len(losses[3]), None, len(losses[1]), len(losses[0])]
+    assert [bool(problem) for problem in table.column("problem")] == [False, True, False, False]
+    with pytest.warns(RuntimeWarning, match="1 of 4 runs"):
+        assert copy.reduce("batch.loss.count(per='run')") == sum(map(len, losses)) - len(losses[2])
+
+
+def test_a_run_that_is_deleted_while_it_is_read_is_read_to_its_end(copy, losses, monkeypatch):
+    make = run_totals.make
+
+    def delete(recording, files, *, rank):
+        shutil.rmtree(recording.path)
+        return make(recording, files, rank=rank)
+
+    monkeypatch.setattr(run_totals, "make", delete)
+    (row,) = sg.open([copy["r3"].directory]).table(n="batch.loss.count(per='run')", s="batch.loss.sum")
+    assert (row["n"], row["s"]) == (len(losses[3]), pytest.approx(sum(losses[3])))
 
 
 def test_a_table_is_shown_and_saved(runs, tmp_path):

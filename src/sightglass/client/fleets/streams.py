@@ -109,14 +109,7 @@ class RunStream:
 
 
 class FleetProducer:
-    """Produces the records of a query in all runs of a fleet.
-
-    Attributes:
-        query: The query.
-        text: Its text, as it was given.
-        parts: The streams of the runs.
-        closed: Whether the runs are not asked any more.
-    """
+    """Produces the records of a query in all runs of a fleet."""
 
     def __init__(
         self, members: Members, chosen: Callable[[], Sequence[Member]], query: Query | str, *, confirm: bool = False
@@ -139,7 +132,7 @@ class FleetProducer:
         self._members, self._chosen, self._confirm = members, chosen, confirm
         self._n_seen: list[int] = []
         self._union = UnionProducer([])
-        self.closed = False
+        self._closed = False
         self._lock = threading.Lock()
         members.follow(self)
         self.update()
@@ -147,7 +140,7 @@ class FleetProducer:
     def update(self) -> None:
         """Ask the runs that joined, and take in what the others replied."""
         with self._lock:
-            if self.closed:
+            if self._closed:
                 return
             for member in self._chosen():
                 if member not in self._by_member and member.present:
@@ -183,7 +176,7 @@ class FleetProducer:
         """Add the new records of all runs."""
         if buffer.ended:
             return
-        closed = self.closed or self._members.closed  # before reading: what arrived until then is read
+        closed = self._closed or self._members.closed  # before reading: what arrived until then is read
         over = not self._members.follows and self._members.settled and all(part.buffer.ended for part in self.parts)
         fresh = [i for i, part in enumerate(self.parts) if part.buffer.n != self._n_seen[i]]
         for i in fresh:
@@ -204,7 +197,7 @@ class FleetProducer:
     def close(self) -> None:
         """Stop asking; the runs stop evaluating the query unless another client uses it."""
         with self._lock:
-            self.closed = True
+            self._closed = True
         self._members.unfollow(self)
         for part in self.parts:
             part.stream.close()

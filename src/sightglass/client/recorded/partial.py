@@ -26,6 +26,7 @@ from sightglass.core.guarded import message
 from sightglass.query.bulk import can_reduce, reduce_numbers
 from sightglass.query.evaluation import last_reducer
 from sightglass.query.query import Query
+from sightglass.query.reducers import reducer
 from sightglass.query.reduction import Reducer, State
 from sightglass.query.stages import Group, Reduce, WholeRun
 from sightglass.query.windows import PipelineItem
@@ -139,7 +140,7 @@ class _Recorded:
 
     def __init__(self, task: Task) -> None:
         self._path, self._rank = Path(task.path), task.rank
-        self._files = run_totals.files_of(self._path)
+        self._files = run_totals.files_of(self._path, rank=self._rank)
         self._totals = run_totals.load(self._path, self._files, rank=self._rank)
         self._recording: Recording | None = None
         self._read: dict[Key, list[Columns]] = {}
@@ -162,7 +163,7 @@ class _Recorded:
         if self._recording is not None:
             if self._totals is None and not self.n_damaged:
                 with suppress(SightglassError, OSError):  # such as a sum beyond 64 bits: there are no totals then
-                    run_totals.save(self._recording, self._files, rank=self._rank)
+                    run_totals.make(self._recording, self._files, rank=self._rank)
             self._recording.close()
 
     def state(self, text: str, task: Task) -> State:
@@ -191,9 +192,9 @@ class _Recorded:
             return _plain(rows[-1].values[-1]) if rows else None
         last = chosen.query.stages[-1]
         if isinstance(last, Reduce) and isinstance(last.window, WholeRun) and _takes_series(chosen):
-            total = self._total(chosen, last.name) if last.by is None else None
+            total = self._total(chosen, last.name) if last.by is None and not last.args else None
             if total is not None:
-                return last_reducer(chosen.query).finish(total)
+                return reducer(last.name, {}).finish(total)
             series = self._series(chosen)
             state = _reduced(chosen.query, self._parts(series, 0, len(series)), 0)
             if state is not None:

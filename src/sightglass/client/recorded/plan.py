@@ -22,8 +22,9 @@ from sightglass.query import expressions as e
 from sightglass.query.joined import joined_paths
 from sightglass.query.parser import as_query
 from sightglass.query.query import FIELDS, Query, reads_whole
-from sightglass.query.stages import COUNTING, Group, Map, Per, Reduce, Stage, Where, event_functions
+from sightglass.query.stages import COUNTING, Group, Map, Per, Reduce, Stage, Where, WholeRun, event_functions
 from sightglass.storage.format.block import Key
+from sightglass.storage.read.run_totals import NAMES
 
 LOG: Final = "log"
 EVENTS_OWN: Final = frozenset(("step", FIELDS))  # of any event, whatever was recorded of it
@@ -65,6 +66,8 @@ class ReplayPlan:
 def parse(query: Query | str, keys: Sequence[Key]) -> Query:
     """Return a query, of its text or of the tag of a series, which need not be valid as a query.
 
+    A tag with the name of a reducer after it, such as "val/accuracy.max", is that reducer over the whole run.
+
     Raises:
         QueryError: It is not valid.
     """
@@ -76,12 +79,20 @@ def parse(query: Query | str, keys: Sequence[Key]) -> Query:
             return parsed
     except QueryError:
         parsed = None
+    found = _by_tag(query, keys)
+    tag, _, name = query.rpartition(".")
+    if found is None and name in NAMES and (total := _by_tag(tag, keys)) is not None:
+        found = replace(total, stages=(*total.stages, Reduce(name=name, args=(), window=WholeRun())))
+    return found or parsed or as_query(query)
+
+
+def _by_tag(tag: str, keys: Sequence[Key]) -> Query | None:
     for key in keys:
-        if key.kind == "logged" and key.tag == query:
-            return as_query(f"on('log').map(lambda e: e[{query!r}])")
-        if key.kind == "stream" and key.tag == query:
+        if key.kind == "logged" and key.tag == tag:
+            return as_query(f"on('log').map(lambda e: e[{tag!r}])")
+        if key.kind == "stream" and key.tag == tag:
             return as_query(key.query)
-    return parsed or as_query(query)
+    return None
 
 
 def plan(query: Query, keys: Sequence[Key]) -> ReplayPlan:
