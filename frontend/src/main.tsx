@@ -16,6 +16,7 @@ import { App } from './app'
 import { ApiError, get } from './data/api'
 import { followHistories } from './data/details'
 import { followGrowth } from './data/growth'
+import { followColumns } from './data/columns'
 import { followRuns, loadRuns, runs, socket } from './data/runs'
 import { followScalars } from './data/scalars'
 import { locked, readToken, session } from './data/session'
@@ -42,6 +43,7 @@ followLocation()
 followTheme()
 followKeys(shortcuts)
 followRuns()
+followColumns()
 followGrowth()
 followTags()
 followScalars()

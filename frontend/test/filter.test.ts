@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest'
-import { configKeys, flatten, parseFilter, valueOf } from '../src/data/filter'
+import { columnValues } from '../src/data/columnValues'
+import { configKeys, filterKeys, flatten, parseFilter, valueOf } from '../src/data/filter'
 import type { Run } from '../src/data/types'
 
 const run = (name: string, config: Record<string, unknown> = {}, more: Partial<Run> = {}): Run => ({ key: name, id: `id-${name}`, name, config, state: 'ended', live: false, source: 'sightglass', directory: '', host: 'h', started: 0, ended: 1, version: '', described: 0, last_step: 5, problem: null, ...more })
@@ -38,4 +39,12 @@ test('config keys that differ come first', () => {
 test('a config key hides a fact of the same name', () => {
   expect(valueOf(run('x', { state: 'mine' }), 'state')).toBe('mine')
   expect(flatten({ a: { b: { c: 1 } }, d: [1, { e: 2 }] })).toEqual({ 'a.b.c': 1, d: [1, { e: 2 }] })
+})
+
+test('what series come to is compared, too', () => {
+  columnValues.value = new Map([['val/acc.max', new Map([['mnist-1', 0.9], ['mnist-2', 0.4]])]])
+  expect(found('val/acc.max>0.5')).toEqual(['mnist-1'])
+  expect(found('!val/acc.max>0.5')).toEqual(['mnist-2', 'cifar'])
+  expect(filterKeys('mnist !val/acc.max>0.5 lr<1 "a b"')).toEqual(['val/acc.max', 'lr'])
+  columnValues.value = new Map()
 })

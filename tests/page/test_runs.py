@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from playwright.sync_api import expect
@@ -74,6 +75,60 @@ def test_columns_show_differences_and_sort(page):
     expect(head).to_have_attribute("aria-sort", "ascending")
     assert names(page) == ["recorded-2", "recorded-1", "recorded-0"]
     has_url(page, "sort=lr")
+
+
+def choose(page, *columns):
+    page.get_by_role("button", name="Columns", exact=True).click()
+    dialog = page.get_by_role("dialog", name="Columns")
+    for column in columns:
+        dialog.get_by_role("searchbox", name="Search columns").fill(column)
+        dialog.get_by_role("button", name=column, exact=True).click()
+        expect(dialog.get_by_role("button", name=column, exact=True)).to_have_attribute("aria-pressed", "true")
+    dialog.get_by_role("button", name="Close", exact=True).click()
+
+
+def test_columns_of_series_are_chosen_sorted_and_remembered(page, open_page, server):
+    search(page, "recorded")
+    choose(page, "loss min", "lr value", "loss argmin")
+    expect(page.get_by_role("columnheader", name="opt.name")).to_have_count(0)
+    expect(row(page, "recorded-2")).to_contain_text("0.0033333")
+    expect(row(page, "recorded-2")).to_contain_text("299")
+    has_url(page, "columns=loss.min")
+    head = page.get_by_role("columnheader", name="loss.min", exact=True).get_by_role("button")
+    head.click()
+    until(page, lambda: names(page) == ["recorded-0", "recorded-1", "recorded-2"])
+    head.click()
+    until(page, lambda: names(page) == ["recorded-2", "recorded-1", "recorded-0"])
+    page.evaluate("location.hash = '#/charts'")
+    page.evaluate("location.hash = '#/runs'")
+    expect(page.get_by_role("columnheader", name="loss.argmin", exact=True)).to_be_visible()
+    page.get_by_role("button", name="Columns", exact=True).click()
+    page.get_by_role("button", name="What differs").click()
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_role("columnheader", name="opt.name", exact=True)).to_be_visible()
+
+
+def test_a_filter_compares_what_series_come_to(page):
+    search(page, "loss.min<0.006 lr<1")
+    until(page, lambda: set(names(page)) == {"recorded-1", "recorded-2"})
+    search(page, "loss.min<0.006 opt.name=adam")
+    until(page, lambda: names(page) == ["recorded-1"])
+
+
+def test_a_table_is_sorted_by_several_keys_and_saved(page):
+    search(page, "recorded")
+    for key, modifiers in (("opt.name", []), ("lr", ["Shift"]), ("lr", ["Shift"])):
+        head = page.get_by_role("columnheader", name=re.compile(f"^{key}"))
+        head.get_by_role("button").click(modifiers=modifiers)
+    until(page, lambda: names(page) == ["recorded-2", "recorded-1", "recorded-0"])
+    has_url(page, "sort=-opt.name|lr")
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save the table as CSV").click()
+    head, *lines = Path(saved.value.path()).read_text().splitlines()
+    names_of = head.replace('"', "").split(",")
+    assert names_of[:5] == ["name", "id", "key", "state", "started"]
+    assert [line.split(",")[names_of.index("lr")] for line in lines] == ["0.001", "0.01", "0.1"]
+    assert lines[0].startswith('"recorded-2"')
 
 
 @pytest.mark.parametrize(

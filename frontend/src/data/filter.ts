@@ -1,6 +1,7 @@
 // Which runs match: words are regular expressions on the name, `key=value`, `key<value` and `key~regex` look into the
 // config, and a `!` before a word turns it round.
 
+import { totalOf } from './columnValues'
 import type { Run } from './types'
 
 export interface Filter {
@@ -25,13 +26,13 @@ export function flatten(config: Record<string, unknown>, prefix = ''): Record<st
 
 const flattened = new WeakMap<object, Record<string, unknown>>()
 
-/** A value of a run by name: a config key, else one of the run's own facts. */
+/** A value of a run by name: a config key, else one of the run's own facts, else what a series comes to. */
 export function valueOf(run: Run, key: string): unknown {
   let config = flattened.get(run.config)
   if (!config) flattened.set(run.config, (config = flatten(run.config)))
   if (key in config) return config[key]
   if (['name', 'id', 'state', 'source', 'host', 'directory', 'last_step', 'live'].includes(key)) return run[key as keyof Run]
-  return undefined
+  return totalOf(run.key, key)
 }
 
 export function parseFilter(text: string): Filter {
@@ -47,6 +48,10 @@ export function parseFilter(text: string): Filter {
   }
   return { matches: (run) => parts.every((part) => part(run)), problem }
 }
+
+/** The names that a filter compares. */
+export const filterKeys = (text: string): string[] =>
+  (text.match(WORD) ?? []).flatMap((word) => COMPARISON.exec(word.replace(/^!/, ''))?.[1] ?? [])
 
 /** The test of one word, or null while the word is incomplete. */
 function partOf(word: string): ((run: Run) => boolean) | null {

@@ -65,17 +65,26 @@ export function labelOf(key: string): string {
 /** The filtered runs, pinned ones first, in the order of the list. */
 export const filtered = computed(() => {
   const pinned = new Set(at.pin.value)
+  const sorts = at.sort.value.split('|').filter(Boolean)
   const left = (runs.value ?? []).filter((run) => pinned.has(run.key) || filter.value.matches(run))
-  return left.sort((a, b) => Number(pinned.has(b.key)) - Number(pinned.has(a.key)) || compareBy(at.sort.value, a, b))
+  return left.sort((a, b) => Number(pinned.has(b.key)) - Number(pinned.has(a.key)) || compareBy(sorts, a, b))
 })
 
-function compareBy(sort: string, a: Run, b: Run): number {
+function compareBy(sorts: readonly string[], a: Run, b: Run): number {
+  for (const sort of sorts) {
+    const order = compareOne(sort, a, b)
+    if (order) return order
+  }
+  return a.key < b.key ? -1 : 1
+}
+
+function compareOne(sort: string, a: Run, b: Run): number {
   const key = sort.replace(/^-/, '')
   const sign = sort.startsWith('-') ? -1 : 1
-  const [p, q] = [sortValue(a, key), sortValue(b, key)]
-  if (p === q) return a.key < b.key ? -1 : 1
-  if (p === null || p === undefined) return 1
-  if (q === null || q === undefined) return -1
+  const [p, q] = [sortValue(a, key), sortValue(b, key)].map((one) => (Number.isNaN(one) ? undefined : (one ?? undefined)))
+  if (p === q) return 0
+  if (p === undefined) return 1
+  if (q === undefined) return -1
   if (typeof p === 'number' && typeof q === 'number') return sign * (p - q)
   return sign * String(p).localeCompare(String(q), undefined, { numeric: true })
 }

@@ -13,7 +13,9 @@ export const shape = {
   runs: maybeTexts(),
   hide: texts(),
   pin: texts(),
+  /** Keys with a bar between them, each with a `-` before it if it falls. */
   sort: text('-started'),
+  columns: maybeTexts(),
   run: text(),
   color: numbers(),
   compare: flag(),

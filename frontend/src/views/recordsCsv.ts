@@ -4,7 +4,7 @@ import { arrayOf } from './array'
 import type { Records } from './records'
 
 // A text that a spreadsheet would run as a formula is made a text.
-const quoted = (text: string): string => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
+export const quoted = (text: string): string => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
 
 function cell(value: unknown): string {
   if (typeof value === 'number') return String(value)

@@ -34,21 +34,7 @@ from .windows import PipelineItem, Place
 Functions = Mapping[str, Callable[..., Any]]
 
 MAY_RETURN_VIEWS = frozenset(
-    (
-        "ravel",
-        "pieces",
-        "reshape",
-        "item",
-        "first",
-        "last",
-        "values",
-        "items",
-        "keys",
-        "sample",
-        "filter",
-        "map",
-        "where",
-    )
+    ("ravel", "reshape", "item", "first", "last", "values", "items", "keys", "sample", "filter", "map", "where")
 )
 
 

@@ -30,7 +30,7 @@ from sightglass.protocol import discovery
 from sightglass.views import encoding
 
 from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
-from .api import commands, histograms, media, metrics, scalars, schema, tensors
+from .api import columns, commands, histograms, media, metrics, scalars, schema, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
 from .certificate import Certificate
@@ -43,6 +43,7 @@ from .runs.run_table import Runs
 
 ROUTES: Final = (
     *api_runs.ROUTES,
+    *columns.ROUTES,
     *scalars.ROUTES,
     *tensors.ROUTES,
     *histograms.ROUTES,

@@ -1,7 +1,8 @@
-// All runs with their facts, and the config values in which they differ.
+// All runs with their facts, and the columns that the reader chose, or the config values in which they differ.
 
 import { computed, signal } from '@preact/signals'
-import { useMemo } from 'preact/hooks'
+import { useEffect, useMemo, useState } from 'preact/hooks'
+import { chosen, columnsProblem, nPending, parsed, sortKeys, tableOpen } from '../../data/columns'
 import { configKeys, valueOf } from '../../data/filter'
 import { useDetail } from '../../data/details'
 import { useWatched } from '../../data/growth'
@@ -10,14 +11,17 @@ import type { Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
 import { Choice, Empty, IconButton, Search } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
-import { count, dateTime, duration, value } from '../../views/format'
+import { count, dateTime, duration, number, value } from '../../views/format'
 import { NoMatch, NoRuns } from '../charts/Charts'
+import { ColumnChoice } from './ColumnChoice'
 import { Compare } from './Compare'
 import { Name } from './Name'
 import { keyOf, rows as listed } from './rows'
 import { GroupBy } from './RunList'
 import { Ring, StateDot } from '../../run/StateDot'
 import { percent } from './Streams'
+import { saveFile } from '../../views/export'
+import { tableCsv } from './tableCsv'
 
 const N_CONFIG_COLUMNS = 6
 const ROW_HEIGHT = 36
@@ -62,18 +66,30 @@ const Duration = ({ run }: { run: Run }) => {
   return <>{length === null ? '' : duration(Math.round(length))}</>
 }
 
+/** A column of the reader's: of a config key, or of what a series comes to. */
+const columnOf = (key: string): Column => ({ key, title: key, width: `${Math.min(200, Math.max(110, 24 + 7 * key.length))}px`, cell: (run) => cellOf(valueOf(run, key)) })
+
+const cellOf = (one: unknown): string => (typeof one === 'number' ? number(one, 5) : value(one ?? ''))
+
 const columns = computed(() => {
+  if (chosen.value) return [...FACTS, ...chosen.value.map(columnOf)]
   const differing = configKeys(filtered.value).filter(({ n_values }) => n_values > 1)
-  const config = differing.slice(0, N_CONFIG_COLUMNS).map(({ key }): Column => ({
-    key,
-    title: key,
-    width: '110px',
-    cell: (run) => value(valueOf(run, key) ?? ''),
-  }))
+  const config = differing.slice(0, N_CONFIG_COLUMNS).map(({ key }) => ({ ...columnOf(key), width: '110px' }))
   const differs = ({ key }: Column) => new Set(filtered.value.map((run) => valueOf(run, key))).size > 1
   const asked = filtered.value.some((run) => run.live) ? [STREAMS] : []
   return [...FACTS, ...asked, ...config, ...ORIGINS.filter(differs)]
 })
+
+/** Save the runs of the filter in their order, with the columns that are shown. */
+function saveTable(): void {
+  const names = ['name', 'id', 'key', ...columns.value.flatMap(({ key }) => key || [])]
+  const cellOfRun = (run: Run, name: string): unknown => {
+    if (name === 'key') return run.key
+    if (name === 'started') return run.started === null ? undefined : new Date(run.started * 1000).toISOString()
+    return name === 'duration' ? durationOf(run, Date.now() / 1000) : valueOf(run, name)
+  }
+  saveFile('runs.csv', tableCsv(names, filtered.value.map((run) => names.map((name) => cellOfRun(run, name)))), 'text/csv')
+}
 
 export function RunTable() {
   const rows = listed.value
@@ -81,10 +97,16 @@ export function RunTable() {
   const shape = `36px minmax(200px, 1fr) ${columns.value.map((column) => column.width).join(' ')} 40px`
   const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
   const n = filtered.value.length
+  const [choosing, setChoosing] = useState(false)
+  useEffect(() => {
+    tableOpen.value = true
+    return () => void (tableOpen.value = false)
+  }, [])
+  const width = 430 + columns.value.reduce((sum, { width }) => sum + Number.parseInt(width) + 12, 0) - 150
   return (
     <section class="run-table" aria-label="Runs">
       <div class="toolbar">
-        <Search label="Filter runs" placeholder="Filter: regex, lr=0.01, lr<0.1, state=running" hotkey="/" value={at.filter.value} problem={filter.value.problem} onChange={(text) => update({ filter: text })} />
+        <Search label="Filter runs" placeholder="Filter: regex, lr<0.1, loss.min<2, state=running" hotkey="/" value={at.filter.value} problem={filter.value.problem} onChange={(text) => update({ filter: text })} />
         <Choice
           label="List or compare"
           value={compare ? 'compare' : 'list'}
@@ -95,10 +117,19 @@ export function RunTable() {
           onChange={(way) => update({ compare: way === 'compare' })}
         />
         {!compare && <GroupBy />}
+        {!compare && (
+          <button type="button" class="button" aria-haspopup="dialog" onClick={() => setChoosing(true)}>
+            Columns
+          </button>
+        )}
+        {!compare && <IconButton icon="download" label="Save the table as CSV" disabled={n === 0} onClick={saveTable} />}
         <span class="muted">
           {n} of {runs.value?.length ?? 0}
+          {nPending.value > 0 && ` · ${nPending.value} still to read`}
+          {columnsProblem.value && ` · ${columnsProblem.value}`}
         </span>
       </div>
+      {choosing && <ColumnChoice onClose={() => setChoosing(false)} />}
       {runs.value === null ? (
         <Empty title="Looking for runs …" />
       ) : runs.value.length === 0 ? (
@@ -108,7 +139,7 @@ export function RunTable() {
       ) : compare ? (
         <Compare />
       ) : (
-        <div class="run-table-scroll" style={{ '--table-width': `${840 + 122 * (columns.value.length - FACTS.length)}px` }}>
+        <div class="run-table-scroll" style={{ '--table-width': `${width}px` }}>
           <Rows
             class="run-table-rows"
             label="Runs"
@@ -167,13 +198,20 @@ function Header({ shape }: { shape: string }) {
 }
 
 function Sorter({ sort, title }: { sort: string; title: string }) {
-  const now = at.sort.value
-  const [up, down] = [now === sort, now === `-${sort}`]
+  const now = sortKeys(at.sort.value)
+  const [up, down] = [now.includes(sort), now.includes(`-${sort}`)]
+  const next = down ? sort : `-${sort}`
+  const place = now.length > 1 ? now.findIndex((key) => key.replace(/^-/, '') === sort) + 1 : 0
+  // With the shift key, it is one more key, or turns the order by its own.
+  const onClick = ({ shiftKey }: MouseEvent) => {
+    if (!shiftKey) return update({ sort: next })
+    update({ sort: (up || down ? now.map((key) => (key.replace(/^-/, '') === sort ? next : key)) : [...now, next]).join('|') })
+  }
   return (
     <span role="columnheader" aria-sort={up ? 'ascending' : down ? 'descending' : 'none'}>
-      <button type="button" onClick={() => update({ sort: down ? sort : `-${sort}` })} title={`Sort by ${title}`}>
+      <button type="button" onClick={onClick} title={`Sort by ${title}; with Shift, by it after the others`}>
         {title}
-        {(up || down) && <span aria-hidden="true">{up ? ' ↑' : ' ↓'}</span>}
+        {(up || down) && <span aria-hidden="true">{`${up ? ' ↑' : ' ↓'}${place || ''}`}</span>}
       </button>
     </span>
   )
@@ -198,7 +236,7 @@ function TableRow({ run, shape }: { run: Run; shape: string }) {
         </button>
       </span>
       {columns.value.map((column) => (
-        <span key={column.key} role="gridcell" class="table-cell">
+        <span key={column.key} role="gridcell" class={`table-cell ${parsed(column.key) ? 'is-number' : ''}`}>
           {column.cell(run)}
         </span>
       ))}

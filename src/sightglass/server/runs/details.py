@@ -63,7 +63,9 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_outside(entry: RunEntry, known: Details) -> Details:
     """Read the details that need no record file, and keep the others."""
-    own = {name: run_file.read(entry.path / name) for name in _names(entry.path) if OWN_NAME.fullmatch(name)}
+    own = {
+        name: run_file.read_cached(str(entry.path / name)) for name in _names(entry.path) if OWN_NAME.fullmatch(name)
+    }
     file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
     origin = known.origin or _origin(entry.path)
     return msgspec.structs.replace(

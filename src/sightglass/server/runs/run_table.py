@@ -35,6 +35,7 @@ from sightglass.storage import run_file
 from sightglass.storage.run_file import RunEntry, runs_in
 
 from .overviews import Overviews
+from .run_columns import RunColumns
 from .served_run import RunSummary, ServedRun
 
 FILE_THREADS: Final = 4  # reading is mostly Python and NumPy; more threads would wait for the interpreter
@@ -75,6 +76,7 @@ class Runs:
         live_pool: Threads that query live runs.
         describe_pool: Threads that describe live runs, and wait for those that do not answer.
         overviews: The overviews of series of numbers.
+        columns: What series of numbers come to, for the table of runs.
     """
 
     def __init__(self, directories: Sequence[Path]) -> None:
@@ -84,6 +86,7 @@ class Runs:
         self.live_pool = pool("live", LIVE_THREADS)
         self.describe_pool = pool("describe", DESCRIBE_THREADS)
         self.overviews = Overviews()
+        self.columns = RunColumns()
         self._served: dict[str, ServedRun] = {}
         self._named: dict[str, _Named] = {}
         self._next_s = 0.0
@@ -95,6 +98,10 @@ class Runs:
         self.refresh()
         found = titled([summary_of(source) for source in list(self._served.values())])
         return sorted(found, key=lambda run: (-(run.started or run.changed or 0.0), run.key))
+
+    def all(self) -> list[ServedRun]:
+        """Return all runs, in no order."""
+        return list(self._served.values())
 
     def live(self) -> list[ServedRun]:
         """Return the live runs."""

@@ -150,7 +150,7 @@ class ServedRun:
 
     def summary(self) -> RunSummary:
         """Return its entry in the list of runs, without reading a file."""
-        entry, recorded, about, details = self.entry, self.recorded, self.description, self._details
+        entry, recorded, details = self.entry, self.recorded, self._details
         directory = str(recorded.path) if recorded is not None else entry.directory if entry is not None else ""
         name = entry.name if entry is not None else recorded.name if recorded is not None else self.key
         starts = (recorded.started if recorded is not None else 0.0, entry.started if entry else 0.0, details.started)
@@ -170,13 +170,18 @@ class ServedRun:
             version=recorded.version if recorded is not None else "",
             described=self.n_described,
             last_step=self._last_step(details),
-            config=dict(about.config) if about is not None and self.live else details.config,
+            config=self.config(),
             problem=without_folders(
                 self._problem(directory)
                 or (recorded.problem if recorded is not None else "")
                 or details.problem(over=self._over)
             ),
         )
+
+    def config(self) -> dict[str, Any]:
+        """Return its configuration, without reading a file."""
+        about = self.description
+        return dict(about.config) if about is not None and self.live else self._details.config
 
     def _state(self) -> State:
         if self.entry is not None:

@@ -1,0 +1,104 @@
+// The columns of the table of runs that come from series: which there can be, which are needed, and their values.
+
+import { batch, computed, effect, signal, untracked } from '@preact/signals'
+import { at, update } from '../state/state'
+import { messageOf, post } from './api'
+import { columnValues } from './columnValues'
+import { filterKeys } from './filter'
+import { repeated } from './repeated'
+import { runs } from './runs'
+
+interface Columns {
+  keys: string[]
+  values: (number | string | null)[][]
+  tags: string[]
+  statistics: string[]
+  n_pending: number
+}
+
+/** While runs grow, their columns are read this often. */
+const REST_MS = 2_000
+const CHOSEN = 'sightglass-columns'
+
+export const tags = signal<string[]>([])
+export const statistics = signal<string[]>([])
+/** How many runs the server has not read yet. */
+export const nPending = signal(0)
+/** Why the columns could not be read, or empty. */
+export const columnsProblem = signal('')
+
+/** The columns that the reader chose, in their order; null stands for the config values in which the runs differ. */
+export const chosen = computed((): string[] | null => at.columns.value ?? remembered.value)
+const remembered = signal<string[] | null>(JSON.parse(localStorage.getItem(CHOSEN) ?? 'null') as string[] | null)
+
+export function choose(columns: string[] | null): void {
+  remembered.value = columns
+  if (columns) localStorage.setItem(CHOSEN, JSON.stringify(columns))
+  else localStorage.removeItem(CHOSEN)
+  update({ columns })
+}
+
+/** The keys by which the table is sorted, the first one first, each with a `-` before it if it falls. */
+export const sortKeys = (sort: string): string[] => sort.split('|').filter(Boolean)
+
+/** A column's tag and statistic, or null if it is not one of a series. */
+export function parsed(column: string): [string, string] | null {
+  const dot = column.lastIndexOf('.')
+  const [tag, statistic] = [column.slice(0, dot), column.slice(dot + 1)]
+  return dot > 0 && statistics.value.includes(statistic) && tags.value.includes(tag) ? [tag, statistic] : null
+}
+
+/** Whether the table is open. */
+export const tableOpen = signal(false)
+
+/** What the table shows, and names in the order and the filter that may be columns of series. */
+const named = computed(() => {
+  const names = [...sortKeys(at.sort.value).map((key) => key.replace(/^-/, '')), ...filterKeys(at.filter.value)]
+  return [...new Set([...(tableOpen.value ? (chosen.value ?? []) : []), ...names.filter((name) => name.includes('.'))])]
+})
+const needed = computed(() => named.value.filter(parsed))
+
+let latest = 0
+
+async function load(): Promise<void> {
+  if (!tableOpen.peek() && named.peek().length === 0) return
+  const mine = ++latest
+  try {
+    const columns = needed.peek()
+    const answer = await post<Columns>('columns', { columns })
+    if (mine !== latest) return // a later request knows better what is needed
+    batch(() => {
+      columnValues.value = new Map(columns.map((name, i) => [name, valuesOf(answer.keys, answer.values[i]!)]))
+      tags.value = same(tags.peek(), answer.tags)
+      statistics.value = same(statistics.peek(), answer.statistics)
+      nPending.value = answer.n_pending
+      columnsProblem.value = ''
+    })
+  } catch (error) {
+    columnsProblem.value = messageOf(error)
+  }
+}
+
+function valuesOf(keys: string[], values: (number | string | null)[]): Map<string, number> {
+  const found = new Map<string, number>()
+  values.forEach((one, i) => one !== null && found.set(keys[i]!, Number(one)))
+  return found
+}
+
+const same = (old: string[], now: string[]): string[] => (old.length === now.length && old.every((one, i) => one === now[i]) ? old : now)
+
+/** Keep the columns up to date. */
+export function followColumns(): void {
+  const loading = repeated(load, REST_MS)
+  effect(() => {
+    needed.value
+    named.value
+    void untracked(load)
+  })
+  effect(() => {
+    if (runs.value) loading.tell()
+  })
+  effect(() => {
+    if (nPending.value) void untracked(load)
+  })
+}

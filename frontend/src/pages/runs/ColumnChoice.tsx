@@ -1,0 +1,93 @@
+// The choice of the table's columns: config keys, and what series come to.
+
+import { useMemo, useState } from 'preact/hooks'
+import { choose, chosen, statistics, tags } from '../../data/columns'
+import { configKeys } from '../../data/filter'
+import { runs } from '../../data/runs'
+import { toggled } from '../../state/state'
+import { Dialog, IconButton, Search } from '../../ui/parts'
+import { Rows } from '../../ui/Rows'
+
+const ROW = 34
+/** The statistics with a button in each row; the others follow once their name is searched. */
+const COMMON = ['last', 'min', 'max']
+
+type Row = { kind: 'config' | 'tag'; name: string }
+
+export function ColumnChoice({ onClose }: { onClose: () => void }) {
+  const [text, setText] = useState('')
+  const now = chosen.value ?? []
+  const all = useMemo((): Row[] => {
+    const config = configKeys(runs.value ?? []).map(({ key }): Row => ({ kind: 'config', name: key }))
+    return [...tags.value.map((name): Row => ({ kind: 'tag', name })), ...config]
+  }, [tags.value, runs.value])
+  const words = text.toLowerCase().split(/\s+/).filter((word) => word && !statistics.value.includes(word))
+  const found = all.filter(({ kind, name }) => words.every((word) => `${name} ${kind === 'config' ? 'config value' : 'series'}`.toLowerCase().includes(word)))
+  const heights = useMemo(() => found.map(() => ROW), [found.length])
+  const offered = [...COMMON, ...statistics.value.filter((one) => !COMMON.includes(one) && text.toLowerCase().split(/\s+/).includes(one))]
+  const toggle = (column: string) => choose(toggled(now, column))
+  return (
+    <Dialog label="Columns" onClose={onClose}>
+      <div class="columns">
+        <header class="columns-head">
+          <h2>Columns</h2>
+          <IconButton icon="close" label="Close" onClick={onClose} />
+        </header>
+        <Search label="Search columns" placeholder="Search: tags, config keys, mean, argmax …" value={text} problem={null} onChange={setText} />
+        {now.length > 0 && (
+          <ol class="columns-chosen" aria-label="Chosen columns">
+            {now.map((column, i) => (
+              <li key={column}>
+                <button type="button" class="text-button" disabled={i === 0} aria-label={`Move ${column} to the left`} onClick={() => choose([...now.slice(0, i - 1), column, now[i - 1]!, ...now.slice(i + 1)])}>
+                  ←
+                </button>
+                <span title={column}>{column}</span>
+                <IconButton icon="close" label={`Remove ${column}`} onClick={() => toggle(column)} />
+              </li>
+            ))}
+          </ol>
+        )}
+        {found.length ? (
+          <Rows
+            label="Columns to choose from"
+            class="columns-rows"
+            heights={heights}
+            keyOf={(i) => `${found[i]!.kind} ${found[i]!.name}`}
+            row={(i) => <RowView row={found[i]!} now={now} offered={offered} onToggle={toggle} />}
+          />
+        ) : (
+          <p class="muted">{all.length ? `None of ${all.length} matches.` : 'No run has a series of numbers or a config yet.'}</p>
+        )}
+        <footer class="columns-foot">
+          <button type="button" class="button" disabled={chosen.value === null} onClick={() => choose(null)}>
+            What differs
+          </button>
+          <span class="muted">Without a choice, the config values in which the runs differ are shown.</span>
+        </footer>
+      </div>
+    </Dialog>
+  )
+}
+
+interface RowProps {
+  row: Row
+  now: string[]
+  offered: string[]
+  onToggle: (column: string) => void
+}
+
+function RowView({ row: { kind, name }, now, offered, onToggle }: RowProps) {
+  const options = kind === 'config' ? [{ column: name, text: 'value' }] : offered.map((one) => ({ column: `${name}.${one}`, text: one }))
+  return (
+    <div class="columns-row">
+      <span class="columns-name" title={name}>
+        {name}
+      </span>
+      {options.map(({ column, text }) => (
+        <button key={column} type="button" class="chip" aria-pressed={now.includes(column)} aria-label={`${name} ${text}`} onClick={() => onToggle(column)}>
+          {text}
+        </button>
+      ))}
+    </div>
+  )
+}

@@ -1,0 +1,144 @@
+"""What the series of all runs come to, for the columns of the table of runs: read from their totals, kept in memory.
+
+Rule 1: a run is read again when its files have changed, and a run that grows at most every `REST` times as long as it
+took, so that many growing runs cost a fraction of the time.
+Rule 2: a request reads for a limited time; what is not read by then is counted, and read by later requests.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.errors import SightglassError
+from sightglass.query.reducers import reducer
+from sightglass.storage.read import run_totals
+from sightglass.storage.read.run_totals import RunTotals
+
+from .served_run import ServedRun
+
+STATISTICS: Final = ("last", "min", "max", "mean", "std", "first", "count", "argmin", "argmax")
+"""The names of columns after a tag; `argmin` and `argmax` are the steps of the lowest and the highest value."""
+
+MAX_TAGS: Final = 2_000  # of a run: more are no columns of a table
+FRESH_S: Final = 1.0
+REST: Final = 20
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _RunValues:
+    """The values of a run: a row for each tag, a column for each of `STATISTICS`; NaN stands for NaN."""
+
+    version: str
+    places: dict[str, int]
+    values: npt.NDArray[np.float64]
+    due_s: float
+
+
+class RunColumns:
+    """The values of columns for all runs."""
+
+    def __init__(self) -> None:
+        self._known: dict[str, _RunValues] = {}
+        self._places: dict[tuple[str, ...], dict[str, int]] = {}  # the runs of a sweep have the same tags
+        self._lock = threading.Lock()
+
+    def read(self, sources: Sequence[ServedRun], *, limit_s: float) -> int:
+        """Read the totals of runs that are new or have changed; return how many new ones are left.
+
+        Args:
+            sources: All runs.
+            limit_s: For how long to read.
+        """
+        until_s = time.monotonic() + limit_s
+        with self._lock:
+            keys = {source.key for source in sources}
+            self._known = {key: known for key, known in self._known.items() if key in keys}
+            waiting = [source for source in sources if self._is_due(source)]
+            waiting.sort(key=lambda source: source.key in self._known)  # what is not known at all comes first
+            while waiting and time.monotonic() < until_s:
+                self._read(waiting.pop(0))
+            return sum(source.key not in self._known for source in waiting)
+
+    def column(self, keys: Sequence[str], tag: str, statistic: str) -> list[float | None]:
+        """Return a column: the value of each run, `None` if there is none.
+
+        Args:
+            keys: The runs.
+            tag: The tag of a series.
+            statistic: One of `STATISTICS`.
+        """
+        j = STATISTICS.index(statistic)
+        values: list[float | None] = []
+        for known in map(self._known.get, keys):
+            i = known.places.get(tag) if known is not None else None
+            values.append(float(known.values[i, j]) if known is not None and i is not None else None)
+        return values
+
+    def tags(self) -> list[str]:
+        """Return the tags of all series of numbers; those that most runs have come first."""
+        runs = Counter(id(known.places) for known in self._known.values())
+        counts: Counter[str] = Counter()
+        for places in {id(known.places): known.places for known in self._known.values()}.values():
+            counts.update(dict.fromkeys(places, runs[id(places)]))
+        return sorted(counts, key=lambda tag: (-counts[tag], tag))
+
+    def _is_due(self, source: ServedRun) -> bool:
+        recorded, known = source.recorded, self._known.get(source.key)
+        if recorded is None or source.gone_s is not None:
+            return False
+        return known is None or (known.version != recorded.version and time.monotonic() >= known.due_s)
+
+    def _read(self, source: ServedRun) -> None:
+        recorded = source.recorded
+        assert recorded is not None
+        began_s = time.monotonic()
+        try:
+            totals = _totals(source)
+        except (SightglassError, OSError):
+            totals = None  # a damaged run has none, and the list of runs says that it is damaged
+        tags, values = _values(totals) if totals is not None else ((), np.zeros((0, len(STATISTICS))))
+        places = self._places.setdefault(tags, {tag: i for i, tag in enumerate(tags)})
+        due_s = time.monotonic() + max(FRESH_S, REST * (time.monotonic() - began_s))
+        self._known[source.key] = _RunValues(version=recorded.version, places=places, values=values, due_s=due_s)
+
+
+def _totals(source: ServedRun) -> RunTotals | None:
+    """Return the totals of a run; make them if it has none, or has grown since.
+
+    Raises:
+        SightglassError: It cannot be read, or its numbers have no totals.
+    """
+    path = source.path
+    if path is None:
+        return None
+    files = run_totals.files_of(path)
+    totals = run_totals.load(path, files, rank=None)
+    if totals is not None:
+        return totals
+    with source.borrow() as opened, opened.recording.lock:
+        if opened.recording.changed():
+            opened.recording.refresh()
+        return run_totals.make(opened.recording, files, rank=None)
+
+
+def _values(totals: RunTotals) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
+    """Return the tags of a run's series, and what they come to."""
+    found: dict[str, int] = {}
+    for i in totals.states:
+        found.setdefault(totals.keys[i].tag, i)  # a logged series comes before a stream of the same tag
+    tags = tuple(sorted(found)[:MAX_TAGS])
+    rows = [[_finished(name, totals, found[tag]) for name in STATISTICS] for tag in tags]
+    return tags, np.array(rows, np.float64).reshape(-1, len(STATISTICS))
+
+
+def _finished(name: str, totals: RunTotals, i: int) -> Any:
+    value = reducer(name, {}).finish(totals.state(totals.keys[i], name))
+    return value["step"] if isinstance(value, dict) else value
