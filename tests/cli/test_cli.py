@@ -163,6 +163,59 @@ def test_watch_a_pattern_names_the_run_of_each_line(runtime: Path) -> None:
     assert "sweep-0 joined" in result.stderr
 
 
+@pytest.fixture
+def sweep(runtime: Path) -> Iterator[list[sg.Run]]:
+    """Three runs that train in a thread; the last one has no control."""
+    with ExitStack() as stack:
+        runs = [stack.enter_context(sg.init(f"sweep-{i}", budget=None)) for i in range(3)]
+        for run in runs:
+            run.action("save", lambda name=run.name: f"{name}.npz", thread="any")
+        for run in runs[:2]:
+            run.control("lr", 0.1, min=0.0, max=1.0, thread="any")
+        over = threading.Event()
+
+        def train() -> None:
+            while not over.wait(0.005):
+                for run in runs:
+                    run.observe("batch", loss=1.0)
+
+        training = threading.Thread(target=train)
+        training.start()
+        stack.callback(training.join)
+        stack.callback(over.set)
+        yield runs
+
+
+def test_a_command_on_a_pattern_says_what_became_of_it_in_each_run(sweep: list[sg.Run]) -> None:
+    result = sightglass("call", "sweep-*", "save")
+    assert result.exit_code == 0, result.output
+    assert [re.sub(r"step \d+", "step N", line) for line in result.stdout.splitlines()] == [
+        f"sweep-{i}: save returned 'sweep-{i}.npz'  (at event 'batch', step N)" for i in range(3)
+    ]
+
+
+def test_a_run_that_refuses_is_named_and_the_others_apply(sweep: list[sg.Run]) -> None:
+    result = sightglass("set", "sweep-*", "lr=0.5")
+    assert result.exit_code == 1, result.output
+    assert [line.split("  (")[0] for line in result.stdout.splitlines()] == [
+        "sweep-0: lr: 0.1 → 0.5",
+        "sweep-1: lr: 0.1 → 0.5",
+    ]
+    assert result.stderr.startswith("sweep-2: Unknown control 'lr'")
+    rows = json.loads(sightglass("set", "sweep-[12]", "lr=0.25", "--json").stdout)
+    assert rows.keys() == {"sweep-1", "sweep-2"}
+    assert (rows["sweep-1"]["applied"], rows["sweep-1"]["result"]) == (True, 0.25)
+    assert rows["sweep-2"]["applied"] is False
+    assert "Unknown control 'lr'" in rows["sweep-2"]["error"]
+
+
+def test_a_pattern_that_no_run_matches_is_not_found(sweep: list[sg.Run]) -> None:
+    result = sightglass("stop", "nothing-*")
+    assert (result.exit_code, result.stdout) == (3, "")
+    assert "No live run matches 'nothing-*'" in result.stderr
+    assert not any(run.stopping for run in sweep)
+
+
 def test_watch_as_json_has_every_field_and_no_nan(trainer: Trainer) -> None:
     output = sightglass("watch", "clirun", "batch.grads.b", "-n", "1", "--json").stdout
     row = json.loads(output)

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import gc
 import time
+import weakref
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
@@ -20,7 +22,7 @@ def gather():
     made = []
 
     def gather(*args, **options):
-        made.append(sg.fleet(*args, **options))
+        made.append(sg.fleet(*args, **{"timeout_s": WAIT_S, **options}))
         return made[-1]
 
     yield gather
@@ -34,6 +36,12 @@ def wait_until(condition, timeout_s=WAIT_S):
         assert time.monotonic() < deadline_s, "the condition did not come true in time"
         time.sleep(0.01)
     return result
+
+
+def collected(condition):
+    """Collect garbage, again and again: what a round of a thread holds for a moment is not garbage then."""
+    gc.collect()
+    return condition
 
 
 def observe(runs, steps, offset=0.0):
@@ -124,6 +132,35 @@ class TestMembers:
         assert {record.run: record.value for record in stream.wait(2, timeout_s=WAIT_S)} == {
             "job": 1.0, f"job ({new.id})": 101.0
         }  # fmt: skip
+
+    def test_runs_of_other_machines_join_by_their_connection_files(self, begin, gather, tmp_path, runtime, monkeypatch):
+        def begin_there(name):
+            """Begin a run that the registry of this machine, another folder, does not have."""
+            monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(runtime))
+            run = begin(name, dir=tmp_path / "shared", listen="tcp://127.0.0.1:0", config={"lr": 0.1})
+            monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(tmp_path / "here"))
+            return run
+
+        far = begin_there("far-0")
+        (tmp_path / "shared" / "other.json").write_text("{}")
+        here = begin("far-here", dir=tmp_path / "own", config={"lr": 0.3})
+        assert list(gather("far-*")) == ["far-here"]
+        fleet = gather("far-*", connections=tmp_path / "shared", where=lambda run: run.config.lr < 0.5)
+        fleet.wait(2, timeout_s=WAIT_S)
+        assert set(fleet) == {"far-0", "far-here"}
+        stream = fleet.stream("batch.loss")
+        late = begin_there("far-1")
+        fleet.wait(3, timeout_s=WAIT_S)
+        runs = [far, here, late]
+        for run in runs:
+            wait_until(lambda run=run: run._telemetry.subscriptions.active)
+        observe(runs, range(3))
+        stream.wait(9, timeout_s=WAIT_S)
+        assert [values(stream, name) for name in ("far-0", "far-here", "far-1")] == [
+            [step + 100.0 * i for step in range(3)] for i in range(3)
+        ]
+        late.close()
+        wait_until(lambda: set(fleet) == {"far-0", "far-here"})
 
     def test_without_follow_no_run_joins_and_streams_end(self, begin, gather):
         run = begin("a")
@@ -339,6 +376,66 @@ class TestCommands:
         assert report.applied == {}
         assert report.failed.keys() | report.waiting.keys() == {"busy", "idle"}
         assert not idle.stopping
+
+    def test_a_run_that_has_not_replied_is_named(self, begin, gather):
+        run = begin("a")
+        fleet = gather(follow=False)
+        fleet._members.round = lambda now_s: None
+        fleet._members._worker.wake()
+        wait_until(lambda: not fleet._members._worker.alive)
+        begin("silent")
+        fleet._members._find()  # it is greeted, and nobody takes in what it replies
+        report = during([run], fleet.stop)
+        assert report.applied.keys() == {"a"}
+        assert str(report.failed["silent"]) == "Run 'silent' has not replied so far"
+
+
+class TestDropping:
+    def test_a_fleet_that_is_dropped_leaves_its_runs_and_ends_its_thread(self, begin, ask):
+        runs = [begin(f"sweep-{i}") for i in range(2)]
+        beside = ask("sweep-0")
+        fleet = sg.fleet("sweep-*")
+        fleet.wait(2, timeout_s=WAIT_S)
+        stream = fleet.where(lambda run: True).stream("batch.loss")
+        fleet.table(loss="batch.loss", timeout_s=0.0)
+        worker = fleet._members._worker
+        del fleet
+        gc.collect()
+        observe(runs, [1])
+        stream.wait(2, timeout_s=WAIT_S)
+        late = begin("sweep-2")
+        wait_until(lambda: late._telemetry.subscriptions.active)  # a stream that is held goes on, and runs join it
+        assert worker.alive
+        del stream
+        wait_until(lambda: collected(not worker.alive))
+        wait_until(lambda: beside.describe().n_clients == 1)
+
+    def test_a_run_that_is_held_outlives_its_fleet(self, begin):
+        for name in ("a", "b"):
+            begin(name)
+        fleet = sg.fleet()
+        fleet.wait(2, timeout_s=WAIT_S)
+        rounds, worker = fleet._members._rounds, fleet._members._worker
+        kept, dropped = fleet["a"], weakref.ref(fleet["b"])
+        session = fleet["b"]._session
+        del fleet
+        wait_until(lambda: collected(dropped() is None))
+        wait_until(lambda: session.ended and len(rounds._runs) == 1)
+        assert kept.describe().name == "a"
+        assert worker.alive
+        del kept
+        wait_until(lambda: collected(not worker.alive))
+
+    def test_streams_that_were_closed_are_forgotten(self, begin, gather):
+        begin("a")
+        fleet = gather()
+        kept = fleet.stream("batch.loss")
+        for _ in range(3):
+            fleet.stream("batch.loss").close()
+        fleet.stream("batch.loss")
+        assert len(fleet._asked) == 2
+        fleet.close()
+        assert kept.ended
 
 
 def test_recorded_runs_have_the_same_interface(begin, tmp_path):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 import subprocess
 import sys
@@ -169,6 +170,25 @@ def test_a_rank_that_joins_is_not_asked_what_was_closed_and_one_refusal_costs_on
     assert not kept.ended
 
 
+def test_a_group_that_is_dropped_leaves_its_ranks_and_ends_its_thread(ranks, ask):
+    runs = ranks(2)
+    beside = ask(runs[1].id)
+    group = sg.connect("gpt")
+    stream = group.stream("batch.rank.sum(every=1)")
+    worker = group._watch
+    del group
+    gc.collect()
+    observe(runs, 1)
+    assert stream.wait(1, timeout_s=TIMEOUT_S)[0].value == 1
+    assert worker.alive
+    del stream
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while worker.alive or beside.describe().n_clients > 1:
+        assert time.monotonic() < deadline_s
+        gc.collect()  # again and again: what a round of the thread holds for a moment is not garbage then
+        time.sleep(0.01)
+
+
 class FiveMinutesAhead(SystemClock):
     """The clock of a machine that nobody has set."""
 
@@ -258,6 +278,43 @@ def test_a_rank_out_of_bounds_is_refused(options: dict[str, Any]):
         sg.Ranks(**options)
 
 
+def test_all_pieces_of_an_array_are_reduced_as_one(ranks, ask):
+    torch = pytest.importorskip("torch")
+    whole = torch.arange(-3.0, 9.0)
+    parts = [whole[:7].clone(), whole[7:].clone(), whole[:7].clone()]
+    parts[2].sightglass_piece = "copy"  # as of a DTensor, see `core.array_data`
+    runs = ranks(3)
+    group = ask("gpt")
+    wanted = {
+        "pieces(batch.w).norm()": whole.norm(), "pieces(batch.w).sum()": whole.sum(), "pieces(batch.w).size": 12,
+        "pieces(batch.w).mean()": whole.mean(), "pieces(batch.w).min()": -3.0, "abs(pieces(batch.w)).max()": 8.0,
+        "(pieces(batch.w) < 0).sum()": 3, "pieces(batch.w).max()": 8.0,
+    }  # fmt: skip
+    streams = {query: group.stream(query) for query in wanted}
+    by_name = group.stream("on('batch').map(lambda b: b.ws.map(lambda name, w: pieces(w).norm()))")
+    histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(4, every=1)")
+    with pytest.raises(QueryError, match="by=None for a query over all pieces"):
+        group.stream("pieces(batch.w).norm()", by="rank")
+    deadline_s = time.monotonic() + TIMEOUT_S
+    every = [*streams.values(), by_name, histogram]
+    whole_ones: list[list[sg.Record]] = [[]]
+    while not all(whole_ones):  # on a busy machine, the first events may exceed what queries may take of one
+        assert time.monotonic() < deadline_s, [stream.statistics() for stream in every]
+        for run, part in zip(runs, parts, strict=True):
+            run.observe("batch", w=part, ws={"a": part, "b": 2 * part if part is not parts[2] else part})
+        time.sleep(0.01)
+        whole_ones = [[one for one in stream.records() if one.complete] for stream in every]
+    *simple, named, histograms = whole_ones
+    for (query, stream), found in zip(streams.items(), simple, strict=True):
+        assert {(one.missing, one.tag) for one in found} == {((), stream.tag)}
+        np.testing.assert_allclose([float(one.value) for one in found], float(wanted[query]), rtol=1e-6)
+    for one in named:
+        np.testing.assert_allclose([one.value["a"], one.value["b"]], [whole.norm(), 2 * whole.norm()], rtol=1e-6)
+    for one in histograms:
+        assert one.value.counts.sum() == 12
+        assert (one.value.edges[0] <= -3, one.value.edges[-1] >= 8) == (True, True)
+
+
 PROGRAM = """
 import sys, sightglass as sg
 rank, size = int(sys.argv[1]), int(sys.argv[2])
@@ -333,3 +390,34 @@ def test_a_rank_that_is_killed_is_named_and_one_that_replaces_it_joins(processes
         time.sleep(0.05)
     found = stream.records()[3]
     assert (found.value, found.complete, found.missing) == (10, False, (0,))
+
+
+def test_a_rank_that_is_restarted_alone_is_left_out_and_said_to_be_and_its_time_spans_match_again(processes, ask):
+    first, second = processes(0, 1, size=2)
+    group = ask("procs")
+    numbered = group.stream("batch.rank.count(every=10)", hold_s=1e6)
+    timed = group.stream("batch.rank.count(every='50 ms')", by="rank", hold_s=1e6)
+    for one in (first, second):
+        one.observe(20)
+    assert [one.missing for one in numbered.wait(2, timeout_s=TIMEOUT_S)] == [(), ()]
+    second.kill()
+    deadline_s = time.monotonic() + TIMEOUT_S
+    while numbered.note != "Rank 1 died":
+        assert time.monotonic() < deadline_s
+        time.sleep(0.01)
+    (again,) = processes(1, size=2)
+    seen = len(timed.records())
+    both: list[sg.Record] = []
+    numbers: list[sg.Record] = []
+    while "Rank 1 was restarted alone" not in numbered.note or not both:
+        assert time.monotonic() < deadline_s, (numbered.note, timed.note)
+        first.observe(1)
+        again.observe(1)
+        numbers = numbered.records()
+        both = [one for one in timed.records()[seen:] if set(one.value) == {"0", "1"}]
+    assert numbered.note.startswith("Rank 1 was restarted alone: its windows are left out until all are")
+    assert {one.missing for one in numbers[2:]} <= {(1,)}
+    first.observe(20)
+    found = numbered.wait(4, timeout_s=TIMEOUT_S)
+    assert [(one.value, one.complete, one.missing) for one in found[2:4]] == [(10, False, (1,))] * 2
+    assert "restarted alone" not in timed.note

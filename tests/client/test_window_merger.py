@@ -96,6 +96,34 @@ def test_members_that_restart_together_begin_again_together() -> None:
     assert windows.n_late == 0
 
 
+def test_one_that_restarts_alone_is_left_out_and_the_others_go_on() -> None:
+    windows = merger(3)
+    for rank in range(3):
+        windows.push(rank, 7, window(1), 0.0)
+    windows.restart(1)
+    assert windows.push(1, 0, window(50), 1.0) == []
+    assert (windows.restarted, windows.awaited) == ([1], [])
+    assert windows.take(1.0 + HOLD_S) == []
+    assert (windows.n_waiting, windows.n_late) == (0, 1)
+    windows.push(0, 8, window(2), 20.0)
+    assert told(windows.push(2, 8, window(3), 20.0)) == [(5, False, (1,))]
+    windows.push(1, 1, window(50), 21.0)
+    made = []
+    for rank in (0, 2):
+        windows.restart(rank)
+        made += windows.push(rank, 1, window(rank), 22.0)
+    assert told(made) == [(52, True, ())], "all of them begin again"
+    assert windows.restarted == []
+
+
+def test_one_that_restarts_is_merged_when_nobody_else_is_left() -> None:
+    windows = merger()
+    windows.push(0, 7, window(1), 0.0)
+    windows.restart(1)
+    assert told(windows.push(1, 0, window(2), 0.0)) == [(1, False, (1,))]
+    assert told(windows.leave(0, 1.0, ended=True)) == [(2, False, (0,))]
+
+
 def test_one_that_restarts_twice_is_found_by_one_that_restarts_once() -> None:
     windows = merger()
     windows.restart(0)

@@ -62,6 +62,7 @@ FUNCTION_EXAMPLES: Final = {
     "shape": "batch.w.shape",
     "size": "batch.w.size",
     "ravel": "batch.w.ravel()",
+    "pieces": "pieces(batch.w)",
     "reshape": "batch.y.reshape((2, 2))",
     "item": "batch.x[:1].item()",
     "diff": "batch.x.diff()",

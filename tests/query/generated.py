@@ -159,7 +159,10 @@ class Author:
         if kind == 3:
             self.call("diff")
             return Grown(f"{a.text}.diff()", lambda env: a.compute(env)[..., 1:] - a.compute(env)[..., :-1], a.exact)
-        name = self.call(("ravel", "cumsum", "ravel")[kind - 4])
+        if kind == 6:
+            self.call("pieces")
+            return Grown(f"pieces({a.text})", lambda env: np.ravel(a.compute(env)), a.exact)
+        name = self.call(("ravel", "cumsum")[kind - 4])
         return Grown(f"{a.text}.{name}()", lambda env: getattr(np, name)(a.compute(env)), a.exact)
 
     def chosen(self) -> Grown:

@@ -7,12 +7,15 @@ import os
 import socket
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 import torch
+import torch.distributed.fsdp
 from bench.ranks import CALLS, asked, n_right
 
+import sightglass as sg
 import sightglass.torch as sgt
 
 PROGRAM = Path(__file__).with_name("ranks_program.py")
@@ -43,6 +46,49 @@ def test_two_ranks_look_and_act():
     assert said[0]["at"] == said[1]["at"]  # the same event
     assert said[0]["norm"] == pytest.approx(said[1]["norm"])  # reduced over the ranks
     assert said[0]["mean"] != said[1]["mean"]  # each its own
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(not hasattr(torch.distributed.fsdp, "fully_shard"), reason="FSDP2 is public since PyTorch 2.6")
+def test_a_client_asks_all_pieces_of_what_fsdp_spreads():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = str(free.getsockname()[1])
+    ranks = [
+        subprocess.Popen(
+            [sys.executable, str(PROGRAM.with_name("pieces_program.py")), port],
+            stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+            env={**os.environ, "RANK": str(rank), "WORLD_SIZE": "2", "OMP_NUM_THREADS": "1"},
+        )
+        for rank in range(2)
+    ]  # fmt: skip
+    try:
+        lines = [rank.stdout.readline().split() for rank in ranks]
+        assert [word for word, *_ in lines] == ["norms"] * 2
+        norms = [float(number) for number in lines[0][1:]]
+        with sg.connect("fsdp") as group:
+            assert group.n_ranks == len(group.ranks) == 2
+            each = group.stream("on('batch').map(lambda b: b.params.map(lambda name, p: pieces(p).norm()))")
+            one = group.stream("pieces(batch.w).norm()")
+            histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(8, every=1)")
+            deadline_s, found = time.monotonic() + 90, [[]]
+            while not all(found):  # on a busy machine, the first events may exceed what queries may take of one
+                assert time.monotonic() < deadline_s
+                for rank in ranks:
+                    rank.stdin.write("1\n")
+                    rank.stdin.flush()
+                time.sleep(0.1)
+                found = [[record for record in s.records() if record.complete] for s in (each, one, histogram)]
+            for record in found[0]:
+                assert list(record.value) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+                assert list(record.value.values()) == pytest.approx(norms, rel=1e-6)
+            for record in found[1]:
+                assert record.value == pytest.approx(norms[0], rel=1e-6)
+            assert {record.value.counts.sum() for record in found[2]} == {35}
+    finally:
+        for rank in ranks:
+            rank.kill()
+            rank.communicate()
 
 
 @pytest.mark.slow

@@ -1,18 +1,51 @@
-"""Commands that control a live run."""
+"""Commands that control a live run, or all that match a pattern."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+import sys
+from collections.abc import Callable
+from typing import TYPE_CHECKING, Any
 
 import click
 
+from sightglass.core.errors import RunNotFoundError
+
 from .complete import ACTION, CONTROL, QUERY
-from .find_run import AT, HEADER, JSON, RUN, connect
-from .group import main
-from .output import echo, jsonable, parse_value, print_acknowledgement, print_json, print_rows, value_text
+from .find_run import AT, HEADER, JSON, RUN, connect, is_pattern
+from .group import EXIT_FAILED, main
+from .output import (
+    echo,
+    jsonable,
+    parse_value,
+    print_acknowledgement,
+    print_json,
+    print_report,
+    print_rows,
+    value_text,
+)
 
 if TYPE_CHECKING:
     from sightglass.client.describe import HistoryEntry
+    from sightglass.client.run import Acknowledgement
+
+
+def _command(run: str, send: Callable[[Any], Any], as_json: bool, text: Callable[[Acknowledgement], str]) -> None:
+    """Send a command to a run, or to all that match a pattern; `text` describes its effect."""
+    if not is_pattern(run):
+        with connect(run) as remote:
+            print_acknowledgement(send(remote), as_json, text)
+        return
+    from sightglass.client.connection import REPLY_S
+    from sightglass.client.fleets.fleet import fleet
+
+    with fleet(run, follow=False, timeout_s=REPLY_S) as found:
+        if not (found or found.left or found.silent):
+            raise RunNotFoundError(f"No live run matches {run!r}")
+        report = send(found)
+        lost = {name: why for name, why in found.left.items() if name not in found.joined}
+    print_report(report, lost, as_json, text)
+    if report.failed or lost:
+        sys.exit(EXIT_FAILED)
 
 
 @main.command("set")
@@ -28,11 +61,11 @@ def set_(run: str, assignment: str, at: str | None, as_json: bool) -> None:
     name, equals, text = assignment.partition("=")
     if not equals:
         raise click.UsageError(f"Expected NAME=VALUE, got {assignment!r}")
-    with connect(run) as remote:
-        acknowledgement = remote.set(name, parse_value(text), at=at)
-    print_acknowledgement(
-        acknowledgement, as_json, lambda: f"{name}: {_shown(acknowledgement.old)} → {_shown(acknowledgement.result)}"
-    )
+    value = parse_value(text)
+    _command(
+        run, lambda to: to.set(name, value, at=at), as_json,
+        lambda done: f"{name}: {_shown(done.old)} → {_shown(done.result)}",
+    )  # fmt: skip
 
 
 @main.command()
@@ -46,9 +79,11 @@ def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_j
 
     It runs on the training thread. ARGUMENTS are JSON, such as 0.01, true or "text"; anything else is text.
     """
-    with connect(run) as remote:
-        acknowledgement = remote.call(action, *map(parse_value, arguments), at=at)
-    print_acknowledgement(acknowledgement, as_json, lambda: f"{action} returned {_shown(acknowledgement.result)}")
+    values = [parse_value(text) for text in arguments]
+    _command(
+        run, lambda to: to.call(action, *values, at=at), as_json,
+        lambda done: f"{action} returned {_shown(done.result)}",
+    )  # fmt: skip
 
 
 @main.command()
@@ -57,9 +92,7 @@ def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_j
 @JSON
 def pause(run: str, at: str | None, as_json: bool) -> None:
     """Pause a run at its next event, until `resume` or `stop`."""
-    with connect(run) as remote:
-        acknowledgement = remote.pause(at=at, hold=True)
-    print_acknowledgement(acknowledgement, as_json, lambda: "paused")
+    _command(run, lambda to: to.pause(at=at, hold=True), as_json, lambda done: "paused")
 
 
 @main.command()
@@ -67,9 +100,7 @@ def pause(run: str, at: str | None, as_json: bool) -> None:
 @JSON
 def resume(run: str, as_json: bool) -> None:
     """Resume a paused run."""
-    with connect(run) as remote:
-        acknowledgement = remote.resume()
-    print_acknowledgement(acknowledgement, as_json, lambda: "resumed")
+    _command(run, lambda to: to.resume(), as_json, lambda done: "resumed")
 
 
 @main.command()
@@ -81,9 +112,7 @@ def stop(run: str, at: str | None, as_json: bool) -> None:
 
     The training checks `run.stopping` and ends by itself; it may first save a checkpoint.
     """
-    with connect(run) as remote:
-        acknowledgement = remote.stop(at=at)
-    print_acknowledgement(acknowledgement, as_json, lambda: "stopping")
+    _command(run, lambda to: to.stop(at=at), as_json, lambda done: "stopping")
 
 
 @main.command()

@@ -67,7 +67,7 @@ def main() -> None:
 
     RUN is the name or id of a live run (see `sightglass runs`), or a connection file. Commands that only read also
     accept a recorded run: a run directory, a folder of runs, a file of `Stream.save`, a MindSpore summary directory
-    or a TensorBoard log directory.
+    or a TensorBoard log directory. To watch or command several live runs, give a pattern such as 'sweep-*'.
 
     New here? Run `sightglass demo`.
     """

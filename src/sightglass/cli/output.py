@@ -6,7 +6,7 @@ import json
 import re
 import sys
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -18,6 +18,7 @@ from sightglass.core.visible import visible
 if TYPE_CHECKING:
     from rich.table import Table
 
+    from sightglass.client.fleets.fleet import FleetReport
     from sightglass.client.recorded.run import RecordedRun
     from sightglass.client.run import Acknowledgement
     from sightglass.client.run_info import RunInfo
@@ -47,18 +48,51 @@ def parse_value(text: str) -> object:
         return text
 
 
-def print_acknowledgement(acknowledgement: Acknowledgement, as_json: bool, text: Callable[[], str]) -> None:
-    """Print the run's reply to a command; `text` describes its effect."""
+def print_acknowledgement(
+    acknowledgement: Acknowledgement, as_json: bool, text: Callable[[Acknowledgement], str], *, run: str = ""
+) -> None:
+    """Print a run's reply to a command, after the run's name if it is given; `text` describes its effect."""
+    name = f"{run}: " if run else ""
     if as_json:
-        import msgspec
-
-        print_json(jsonable(msgspec.to_builtins(acknowledgement, enc_hook=repr)))
+        print_json(_reply_row(acknowledgement))
     elif acknowledgement.applied:
-        echo(f"{text()}  (at event {acknowledgement.event!r}, step {acknowledgement.step})")
+        event, step = acknowledgement.event, acknowledgement.step
+        echo(f"{name}{text(acknowledgement)}  (at event {event!r}, step {step})")
         if acknowledgement.note:
-            echo(acknowledgement.note, err=True)
+            echo(f"{name}{acknowledgement.note}", err=True)
     else:
-        echo(f"Accepted, not applied yet. {acknowledgement.note}", err=True)
+        echo(f"{name}Accepted, not applied yet. {acknowledgement.note}", err=True)
+
+
+def print_report(
+    report: FleetReport, lost: Mapping[str, str], as_json: bool, text: Callable[[Acknowledgement], str]
+) -> None:
+    """Print what became of a command in each run, a line for each; those that failed on the standard error output.
+
+    Args:
+        report: The report.
+        lost: Why other runs could not be asked, by their names.
+        as_json: Whether to print an object of the replies by the runs' names.
+        text: Describes the effect in a run.
+    """
+    from sightglass.core.guarded import message
+
+    replies = {**report.applied, **report.waiting}
+    failed = {name: message(error) for name, error in report.failed.items()} | dict(lost)
+    if as_json:
+        errors = {name: {"applied": False, "error": why} for name, why in failed.items()}
+        print_json({name: _reply_row(reply) for name, reply in replies.items()} | errors)
+        return
+    for name, reply in replies.items():
+        print_acknowledgement(reply, False, text, run=name)
+    for name, why in failed.items():
+        echo(f"{name}: {why}", err=True)
+
+
+def _reply_row(acknowledgement: Acknowledgement) -> Any:
+    import msgspec
+
+    return jsonable(msgspec.to_builtins(acknowledgement, enc_hook=repr))
 
 
 def print_json(value: object) -> None:

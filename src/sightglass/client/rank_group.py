@@ -9,19 +9,22 @@ from typing import Final, Literal
 
 from sightglass.core.errors import QueryError, RunLostError, SightglassError
 from sightglass.core.guarded import message
-from sightglass.core.threads import Background
+from sightglass.core.threads import Worker
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
+from sightglass.query.pieces import over_pieces
 from sightglass.query.query import Query
 from sightglass.query.stages import Reduce
 
 from .arrivals import arrivals
+from .owned_rounds import OwnedRounds
 from .rank_streams import RecordsOfRanks, WindowsOfRanks
 from .record_buffer import RecordBuffer
 from .run import RemoteRun
 from .stream import Stream
 from .window_merger import HOLD_S
 
+CLOSE_S: Final = 2.0  # a round takes milliseconds, and on a busy machine connecting to a rank that begins takes longer
 LOOK_S: Final = 1.0  # how late a rank that starts may be noticed; reading the registry takes less than a millisecond
 
 Connect = Callable[[discovery.LiveRun], RemoteRun]
@@ -73,13 +76,15 @@ class RankGroup(RemoteRun):
         self._problems: dict[int, str] = {}
         self._producers: list[RecordsOfRanks | WindowsOfRanks] = []
         self._guard = threading.Lock()
-        self._closing = threading.Event()
+        self._closing = False
+        self._rounds = OwnedRounds(self)
         for rank, entry in found.items():
             self._join(rank, entry)
         if not self.ranks:
             raise RunLostError(f"No rank of {group!r} could be reached: {'; '.join(self._problems.values())}")
         super().__init__(self.ranks[min(self.ranks)]._session)
-        self._watch = Background("ranks", self._look_for_ranks)
+        self._watch = Worker("ranks", self._rounds.round)
+        self._watch.wake()
 
     @property
     def name(self) -> str:
@@ -112,6 +117,9 @@ class RankGroup(RemoteRun):
         together by their number, with `per` and groups by the number of the boundary, with a time span by their time,
         with `when` if the condition held at the same event. Without a reducer, records come with their `rank`.
 
+        `norm`, `sum`, `mean`, `size`, `min` and `max` of `pieces(x)` are those of the whole array that is spread over
+        the ranks, at each event.
+
         Args:
             query: As for `RemoteRun.stream`. With a reducer, it ends in this reducer, whose states merge.
             confirm: Likewise, for all ranks.
@@ -126,14 +134,20 @@ class RankGroup(RemoteRun):
             RunLostError: A rank does not answer.
         """
         parsed = as_query(query)
-        reduces = any(isinstance(stage, Reduce) for stage in parsed.stages)
+        asked, finish = over_pieces(parsed)
+        if finish is not None and by is not None:
+            raise QueryError(f"Expected by=None for a query over all pieces, got by={by!r}")
+        reduces = any(isinstance(stage, Reduce) for stage in asked.stages)
         if since is not None:
             raise QueryError("Expected since=None for several ranks: open their directory with sightglass.open")
         if by not in (None, "rank") or (by and not reduces):
             raise QueryError(f"Expected by='rank' with a reducer, such as last(every=1), or None, got by={by!r}")
         producer: RecordsOfRanks | WindowsOfRanks
         if reduces:
-            producer = WindowsOfRanks(parsed, self.n_ranks, confirm=confirm, each=by is not None, hold_s=hold_s)
+            each = by is not None
+            producer = WindowsOfRanks(
+                asked, self.n_ranks, confirm=confirm, each=each, hold_s=hold_s, finish=finish
+            )  # fmt: skip
         else:
             producer = RecordsOfRanks(parsed, confirm=confirm)
         with self._guard:
@@ -146,32 +160,33 @@ class RankGroup(RemoteRun):
                 raise
             self._producers.append(producer)
         buffer = RecordBuffer(tag=parsed.tag, run=self.name)
-        return Stream(producer, buffer, note=lambda: _note(producer), query=parsed.key)
+        return Stream(producer, buffer, note=lambda: self._note(producer), query=parsed.key)
 
     def close(self) -> None:
         """Disconnect from all ranks, which continue."""
-        self._closing.set()
+        self._closing = True
+        self._watch.close(CLOSE_S)  # first, so that no rank joins any more
         for run in list(self.ranks.values()):
             run.close()
-        self._watch.close()
 
     def __repr__(self) -> str:
         state = ", ended" if self.ended else ""
         return f"<RankGroup {self.name!r}, {len(self.ranks)} of {self.n_ranks} ranks{state}>"
 
-    def _look_for_ranks(self) -> None:
+    def round(self, now_s: float) -> float | None:
         """Let ranks join that start later, or again after their client has given up."""
-        while not self._closing.wait(LOOK_S):
-            entries: list[discovery.LiveRun] = []
-            try:
-                entries = discovery.entries()
-            except SightglassError:  # this process lacks descriptors now
-                continue
-            for entry in entries:
-                mine = (entry.group, entry.job, entry.n_ranks) == (self._group, self._job, self.n_ranks)
-                known = self.ranks.get(entry.rank)
-                if mine and (known is None or (known.ended and entry.id != self._ids[entry.rank])):
-                    self._join(entry.rank, entry)
+        if self._closing:
+            return None
+        try:
+            entries = discovery.entries()
+        except SightglassError:  # this process lacks descriptors now
+            return LOOK_S
+        for entry in entries:
+            mine = (entry.group, entry.job, entry.n_ranks) == (self._group, self._job, self.n_ranks)
+            known = self.ranks.get(entry.rank)
+            if mine and (known is None or (known.ended and entry.id != self._ids[entry.rank])):
+                self._join(entry.rank, entry)
+        return LOOK_S
 
     def _join(self, rank: int, entry: discovery.LiveRun) -> None:
         try:
@@ -179,7 +194,11 @@ class RankGroup(RemoteRun):
         except SightglassError as error:
             self._problems[rank] = f"rank {rank}: {message(error)}"
             return
+        if self._closing:
+            run.close()
+            return
         with self._guard:
+            self._rounds.add(run)
             self.ranks[rank], self._ids[rank] = run, entry.id
             self._producers = [producer for producer in self._producers if not producer.closed]
             for producer in self._producers:
@@ -191,11 +210,13 @@ class RankGroup(RemoteRun):
             self._session = self.ranks[rank]._session
         arrivals.notify()
 
-
-def _note(producer: RecordsOfRanks | WindowsOfRanks) -> str:
-    """Return which ranks died, which are late, and which refuse the query."""
-    late = producer.late() if isinstance(producer, WindowsOfRanks) else []
-    said = {"died": producer.dead(), "is late": late}
-    notes = [f"Rank {', '.join(map(str, ranks))} {what}" for what, ranks in said.items() if ranks]
-    notes += [f"Rank {rank} does not answer it: {why}" for rank, why in producer.refused.items()]
-    return "; ".join(notes)
+    @staticmethod
+    def _note(producer: RecordsOfRanks | WindowsOfRanks) -> str:
+        """Return which ranks died, which are late, and which refuse the query."""
+        said = {"died": producer.dead()}
+        if isinstance(producer, WindowsOfRanks):
+            said["is late"] = producer.late()
+            said["was restarted alone: its windows are left out until all are"] = producer.restarted()
+        notes = [f"Rank {', '.join(map(str, ranks))} {what}" for what, ranks in said.items() if ranks]
+        notes += [f"Rank {rank} does not answer it: {why}" for rank, why in producer.refused.items()]
+        return "; ".join(notes)

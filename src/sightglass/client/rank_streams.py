@@ -16,6 +16,7 @@ from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError, RunLostError
 from sightglass.core.record import Record
 from sightglass.query.evaluation import last_reducer
+from sightglass.query.pieces import Finish
 from sightglass.query.query import Query, in_states
 from sightglass.query.stages import Period, Reduce
 from sightglass.query.states import Numbering, WindowState, unpack
@@ -146,13 +147,16 @@ class RecordsOfRanks(RankStreams):
 class WindowsOfRanks(RankStreams):
     """Produces the windows of all ranks, merged."""
 
-    def __init__(self, query: Query, size: int, *, confirm: bool, each: bool, hold_s: float) -> None:
-        """Begin without a rank. Arguments as for `RankGroup.stream`, as are the errors."""
+    def __init__(
+        self, query: Query, size: int, *, confirm: bool, each: bool, hold_s: float, finish: Finish | None = None
+    ) -> None:
+        """Begin without a rank. Arguments as for `RankGroup.stream`, as are the errors; `finish` makes the results."""
         super().__init__(self._windows_of)
         self._size = size
         in_states(query, Numbering())
         self._query, self._confirm, self._hold_s = query, confirm, hold_s
         (stage,) = (stage for stage in query.stages if isinstance(stage, Reduce))
+        self._finish = finish
         self._span_s = stage.window.seconds if isinstance(stage.window, Period) else 0.0
         self._merger = WindowMerger(last_reducer(query), range(size), hold_s=hold_s, each=each)
         self._began_s = time.monotonic()
@@ -193,6 +197,10 @@ class WindowsOfRanks(RankStreams):
         """Return the ranks that the oldest window waits for."""
         return self._merger.awaited
 
+    def restarted(self) -> list[int]:
+        """Return the ranks that were restarted while others go on."""
+        return self._merger.restarted
+
     def _windows_of(self, rank: int, run: RemoteRun) -> RankStream:
         shift = 0
         if self._span_s:
@@ -212,7 +220,8 @@ class WindowsOfRanks(RankStreams):
         for record in one.read().exact().records(tag="", run=""):
             while one.n_restarts < len(restarts) and restarts[one.n_restarts].index <= record.index:
                 one.n_restarts += 1
-                merger.restart(rank)
+                if not self._span_s:  # the numbers of time spans go on
+                    merger.restart(rank)
             key, n_values, state = WindowState(*record.value)
             window = MemberWindow(
                 state=unpack(state), n_values=n_values, step=record.step, n_events=record.n_events,
@@ -232,8 +241,9 @@ class WindowsOfRanks(RankStreams):
 
     def _record(self, buffer: RecordBuffer, window: MergedWindow[int]) -> Record:
         index, self._n = self._n, self._n + 1
+        value = window.value if self._finish is None else self._finish(window.value)
         return Record(
-            tag=buffer.tag, index=index, step=window.step, wall_time=window.wall_time, value=window.value,
+            tag=buffer.tag, index=index, step=window.step, wall_time=window.wall_time, value=value,
             run=buffer.run, closed=window.closed, complete=window.complete, n_events=window.n_events,
             steps=window.steps, missing=window.missing,
         )  # fmt: skip

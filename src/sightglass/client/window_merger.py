@@ -8,6 +8,8 @@ Rule 2: A member that has sent a later window has nothing more for the ones befo
 Rule 3: A window waits `hold_s` for members that are late, from its first state on. Members that left are not awaited.
 Rule 4: Members that are not in a window are named in `missing`, and it is not complete, unless their runs had ended.
 Rule 5: What comes for a window that is out already is dropped, and counted in `n_late`.
+Rule 6: A member that was restarted numbers its windows from the beginning. They wait until the others are restarted,
+    too; after `hold_s` they are dropped, and counted in `n_late`. Otherwise those of the others would be late.
 """
 
 from __future__ import annotations
@@ -132,7 +134,12 @@ class WindowMerger(Generic[Member]):
     @property
     def awaited(self) -> list[Member]:
         """The members that the oldest window waits for."""
-        return self._lacks(self._order[0]) if self._order else []
+        return self._lacks(self._order[0]) if self._order and not self._is_ahead(self._order[0]) else []
+
+    @property
+    def restarted(self) -> list[Member]:
+        """The members that were restarted while others go on: their windows match no others."""
+        return [name for name, one in self._members.items() if one.awaited and self._is_ahead((one.generation, 0))]
 
     def join(self, member: Member) -> None:
         """Wait for a member from now on, a new one or one that left."""
@@ -185,7 +192,10 @@ class WindowMerger(Generic[Member]):
             waits = now_s - self._waiting[at].since_s < self._hold_s and self._n_bytes <= MAX_HELD_BYTES
             if waits and self._lacks(at):
                 break
-            made += self._pop()
+            if self._is_ahead(at):
+                self.n_late += len(self._take_oldest().parts)
+            else:
+                made += self._pop()
         return made
 
     def finish(self) -> list[MergedWindow[Member]]:
@@ -199,15 +209,23 @@ class WindowMerger(Generic[Member]):
         """Return who may still add to a window."""
         return [name for name, one in self._members.items() if one.awaited and one.reached < at]
 
+    def _is_ahead(self, at: tuple[int, int]) -> bool:
+        """Return whether a window is of members that were restarted while others, who are waited for, were not."""
+        return any(one.awaited and one.generation < at[0] for one in self._members.values())
+
+    def _take_oldest(self) -> _Waiting[Member]:
+        waiting: _Waiting[Member] = self._waiting.pop(heapq.heappop(self._order))
+        self._n_bytes -= waiting.n_bytes
+        return waiting
+
     def _pop(self) -> list[MergedWindow[Member]]:
         """Return the oldest window; none if no member had a value in it, or if it cannot be merged."""
-        at = self._out = heapq.heappop(self._order)
-        waiting: _Waiting[Member] = self._waiting.pop(at)
-        self._n_bytes -= waiting.n_bytes
+        at = self._out = self._order[0]
+        waiting: _Waiting[Member] = self._take_oldest()
         missing = [
             name
             for name, one in self._members.items()
-            if name not in waiting.parts and not (one.ended and one.reached < at)
+            if name not in waiting.parts and not (one.ended and one.generation == at[0] and one.reached < at)
         ]
         parts = [*waiting.parts.values()]
         having = {name: one for name, one in sorted(waiting.parts.items()) if one.n_values or self._counts}

@@ -10,7 +10,7 @@ those classes: what they override is not called. The code of the program that a 
 * `__getitem__`, `__contains__`, `__iter__` and `__len__` of mappings that do not extend `dict`; all items together for
   at most `MAX_READING_S`, though a single call cannot be interrupted;
 * `__hash__` and `__eq__` of a dict's keys, if they have the hash of the key that is read;
-* arrays of other libraries, and PyTorch tensors with a `__torch_dispatch__`, such as DTensor;
+* arrays of other libraries, and PyTorch tensors with a `__torch_dispatch__`, except the pieces of a DTensor;
 * functions that the run lends with `run.function`.
 """
 

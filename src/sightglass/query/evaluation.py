@@ -34,7 +34,21 @@ from .windows import PipelineItem, Place
 Functions = Mapping[str, Callable[..., Any]]
 
 MAY_RETURN_VIEWS = frozenset(
-    ("ravel", "reshape", "item", "first", "last", "values", "items", "keys", "sample", "filter", "map", "where")
+    (
+        "ravel",
+        "pieces",
+        "reshape",
+        "item",
+        "first",
+        "last",
+        "values",
+        "items",
+        "keys",
+        "sample",
+        "filter",
+        "map",
+        "where",
+    )
 )
 
 

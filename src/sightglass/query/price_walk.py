@@ -267,7 +267,7 @@ class PriceWalk:
             return Unknown()
         if name in ("startswith", "endswith", "contains"):
             return Unknown()
-        if isinstance(x, list | tuple) and name in ("ravel", "reshape"):
+        if isinstance(x, list | tuple) and name in ("ravel", "pieces", "reshape"):
             return self.result(name, OperationCost(result="flat"), [x])
         if isinstance(x, list | tuple | Mapping) and n > N_SIGNATURES:
             self.hold(SLOTS * n)
@@ -290,10 +290,10 @@ class PriceWalk:
                 return x.like()
             case "first" | "last":
                 return self.item(x, 0)
-            case "ravel" | "reshape":
+            case "ravel" | "pieces" | "reshape":
                 if x.strided:
                     return self.result(name, OperationCost(ns=STRIDED, result="flat"), [x])
-                return x.like(*((x.size,) if name == "ravel" else reshaped(x, args)), owned=x.owned)
+                return x.like(*(reshaped(x, args) if name == "reshape" else (x.size,)), owned=x.owned)
             case "sample":
                 k = args[0] if isinstance(args[0], int) else n
                 if k >= n:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from sightglass.core.array_data import is_distributed, own_piece
 from sightglass.core.errors import AbsentError, RefusedQueryError
 
 COMPILED: Final = "_orig_mod"
@@ -55,15 +56,14 @@ def is_made(tensor: torch.Tensor) -> bool:
 
 
 def local(tensor: torch.Tensor) -> torch.Tensor:
-    """Return a tensor without its graph; of a distributed tensor, this process's shard.
+    """Return a tensor without its graph; of a distributed tensor, this process's piece.
 
     Raises:
         RefusedQueryError: The program has freed the tensor's memory, as FSDP does between uses.
     """
     if type(tensor) not in COMMON:
-        tensor = tensor.detach()
-        piece = getattr(tensor, "to_local", None)  # torch.distributed.tensor.DTensor, wherever it lives
-        tensor = tensor if piece is None else piece()
+        kind: type = type(tensor)
+        tensor = own_piece(tensor) if is_distributed(kind) else tensor.detach()
     if tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes():
         raise RefusedQueryError("The memory of this tensor is freed at the moment")
     return tensor.detach() if tensor.requires_grad else tensor

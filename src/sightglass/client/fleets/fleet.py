@@ -16,7 +16,7 @@ from sightglass.client.recorded.table import RunRow, RunsTable, row_of, texts_of
 from sightglass.client.run import COMMAND_S, Acknowledgement, CommandReply, RemoteRun, acknowledged
 from sightglass.client.run_info import RunInfo
 from sightglass.client.stream import Stream
-from sightglass.core.errors import QueryError, SightglassError, UnknownNameError
+from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError
 from sightglass.core.guarded import message
 from sightglass.query.evaluation import last_reducer
 from sightglass.query.parser import as_query
@@ -65,7 +65,7 @@ class Fleet(Mapping[str, RemoteRun]):
         self._members = members
         self._condition = condition
         self._unchosen: dict[Member, str] = {}
-        self._streams: list[Stream] = []
+        self._asked: list[FleetProducer] = []
         self._columns: dict[str, Column] = {}
         # Here it raises what the condition raises; later, that costs only the run for which it does.
         self._known = {
@@ -142,9 +142,8 @@ class Fleet(Mapping[str, RemoteRun]):
         asked = FleetProducer(self._members, self._chosen, query, confirm=confirm)
         asked.settle(SETTLE_S)
         asked.raise_refused()
-        stream = asked.stream()
-        self._streams.append(stream)
-        return stream
+        self._asked = [*(one for one in self._asked if not one.closed), asked]
+        return asked.stream()
 
     def latest(self, query: Query | str, *, timeout_s: float = SETTLE_S) -> dict[str, Any]:
         """Return the newest value of a query in each run, by the runs' names; without those that have none so far.
@@ -245,8 +244,8 @@ class Fleet(Mapping[str, RemoteRun]):
 
     def close(self) -> None:
         """End the streams, and leave all runs; a fleet that `where` returned leaves them to the first one."""
-        for stream in self._streams:
-            stream.close()
+        for asked in self._asked:
+            asked.close()
         for column in self._columns.values():
             column.close()
         if self._condition is None:
@@ -327,9 +326,9 @@ class Fleet(Mapping[str, RemoteRun]):
         until_s = time.monotonic() + options.pop("timeout_s")
         sent: dict[str, CommandReply] = {}
         replies: dict[str, Acknowledgement] = {}
-        failed: dict[str, Exception] = {}
-        members = self._present()
-        for member in members:
+        silent = self.silent if self._condition is None else []
+        failed: dict[str, Exception] = {name: RunLostError(f"Run {name!r} has not replied so far") for name in silent}
+        for member in self._present():
             try:
                 member.session.check_wait(for_event=True)
                 sent[member.name] = member.run._start_command(kind, name, value, connected_s=0.0, **options)
@@ -353,6 +352,7 @@ def fleet(
     where: Callable[[RunInfo], object] | None = None,
     connections: str | os.PathLike[str] | None = None,
     follow: bool = True,
+    timeout_s: float = SETTLE_S,
 ) -> Fleet:
     """Connect to all live runs of some names, and to those that begin later.
 
@@ -361,10 +361,10 @@ def fleet(
         where: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`: only the runs for which it holds.
         connections: A folder of connection files, for runs on other machines.
         follow: Whether runs that begin later join.
+        timeout_s: How long to wait for the replies of the runs that live now. One that replies later joins then.
 
     Returns:
-        The fleet, after the runs that live now have replied. A run that does not is not waited for: it joins when it
-        replies.
+        The fleet.
     """
     patterns = [runs] if isinstance(runs, str) else list(runs)
     if not all(isinstance(one, str) for one in patterns):
@@ -372,7 +372,7 @@ def fleet(
         raise TypeError(f"Expected names or patterns of runs, got {kinds}")
     members = Members(patterns, condition=where or (lambda run: True), connections=connections, follows=follow)
     try:
-        members.settle(SETTLE_S)
+        members.settle(timeout_s)
         return Fleet(members)
     except BaseException:  # an interrupt
         members.close(0.0)

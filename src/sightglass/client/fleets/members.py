@@ -2,7 +2,8 @@
 
 About once a second it looks for runs that are new. It greets them, asks each for its description, and lets those join
 that are chosen. A run that ends, dies or is not chosen leaves, with the reason. A run that died and is started again
-under its name comes back as the same member: its session goes on with the new process.
+under its name comes back as the same member: its session goes on with the new process. The thread ends when the fleet
+is closed, or dropped with its streams.
 """
 
 from __future__ import annotations
@@ -17,6 +18,7 @@ from typing import Final, Protocol
 from sightglass.client.arrivals import arrivals
 from sightglass.client.describe import description_of
 from sightglass.client.discover import Reachable, client_name, reachable
+from sightglass.client.owned_rounds import OwnedRounds
 from sightglass.client.pending_reply import PendingReply
 from sightglass.client.run import RemoteRun
 from sightglass.client.run_info import RunInfo, live_info
@@ -172,7 +174,8 @@ class Members:
         self._n_rounds = 0
         self._found_s = -FIND_S
         self.closed = False
-        self._worker = worker("fleet", self.round)
+        self._rounds = OwnedRounds(self)
+        self._worker = worker("fleet", self._rounds.round)
         self.lock = self._worker.lock
         self._worker.wake()
 
@@ -257,7 +260,9 @@ class Members:
             self._known.add(one.route.id)
             taken = {member.name for member in self.all}
             name = f"{one.route.run} ({one.route.id})" if one.route.run in taken else one.route.run
-            self.all += (Member(name, len(self._known), session),)
+            member = Member(name, len(self._known), session)
+            self._rounds.add(member.run)
+            self.all += (member,)
 
     def _matches(self, route: RunRoute) -> bool:
         return any(one in (route.run, route.id) or fnmatchcase(route.run, one) for one in self._patterns)

@@ -109,7 +109,14 @@ class RunStream:
 
 
 class FleetProducer:
-    """Produces the records of a query in all runs of a fleet."""
+    """Produces the records of a query in all runs of a fleet.
+
+    Attributes:
+        query: The query.
+        text: Its text, as it was given.
+        parts: The streams of the runs.
+        closed: Whether the runs are not asked any more.
+    """
 
     def __init__(
         self, members: Members, chosen: Callable[[], Sequence[Member]], query: Query | str, *, confirm: bool = False
@@ -132,7 +139,7 @@ class FleetProducer:
         self._members, self._chosen, self._confirm = members, chosen, confirm
         self._n_seen: list[int] = []
         self._union = UnionProducer([])
-        self._closed = False
+        self.closed = False
         self._lock = threading.Lock()
         members.follow(self)
         self.update()
@@ -140,7 +147,7 @@ class FleetProducer:
     def update(self) -> None:
         """Ask the runs that joined, and take in what the others replied."""
         with self._lock:
-            if self._closed:
+            if self.closed:
                 return
             for member in self._chosen():
                 if member not in self._by_member and member.present:
@@ -176,7 +183,7 @@ class FleetProducer:
         """Add the new records of all runs."""
         if buffer.ended:
             return
-        closed = self._closed or self._members.closed  # before reading: what arrived until then is read
+        closed = self.closed or self._members.closed  # before reading: what arrived until then is read
         over = not self._members.follows and self._members.settled and all(part.buffer.ended for part in self.parts)
         fresh = [i for i, part in enumerate(self.parts) if part.buffer.n != self._n_seen[i]]
         for i in fresh:
@@ -197,7 +204,7 @@ class FleetProducer:
     def close(self) -> None:
         """Stop asking; the runs stop evaluating the query unless another client uses it."""
         with self._lock:
-            self._closed = True
+            self.closed = True
         self._members.unfollow(self)
         for part in self.parts:
             part.stream.close()

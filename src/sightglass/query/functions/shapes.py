@@ -8,6 +8,7 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.array_data import counts
 from sightglass.core.errors import RefusedQueryError
 from sightglass.core.guarded import text
 from sightglass.core.values import Value, array_bytes, type_name
@@ -35,6 +36,14 @@ def ravel(x: Value) -> Value:
     """Return all items as an array of one dimension."""
     x = operand(x)
     return namespace(x).reshape(x, (-1,)) if is_array(x) else np.asarray([x])
+
+
+@function("pieces(x)")
+def _pieces(x: Value) -> Value:
+    """Return the items in one dimension; of a DTensor, those of this process's piece, and none of a further copy."""
+    x = operand(x)
+    flat = ravel(x)
+    return flat if counts(x) else flat[:0]
 
 
 @function("reshape(x, shape)")
