@@ -28,6 +28,9 @@ def inner(x):
     return lax.scan(body, 0.0, x)[0]
 
 
+inner_jitted = jax.jit(inner)
+
+
 def test_an_inner_spool_returns_the_same_logs_with_and_without_queries(queried):
     @jax.jit
     def f(x):
@@ -119,6 +122,13 @@ def test_a_cell_that_is_run_again_takes_the_place_of_its_step(queried):
     np.testing.assert_array_equal(first(jnp.ones(2)), [2.0, 2.0])
     assert queried.values(stream) == []
     until(lambda: (jax.block_until_ready(second(jnp.ones(2))), stream.latest.value == 20.0)[1])
+
+
+def test_a_step_that_was_called_before_anybody_asked_is_looked_into_when_somebody_does(queried):
+    assert "batch" not in queried.client.describe().events  # it is connected, and asks for nothing
+    step = queried.live(inner_jitted, jnp.arange(3.0))
+    stream = queried.query(lambda: step(jnp.arange(3.0)), "batch_body.v")
+    assert stream.latest.value in {0.0, 1.0, 2.0}
 
 
 def test_an_event_that_a_static_argument_moves_into_a_loop_is_refused(queried):

@@ -180,7 +180,9 @@ class LiveStep:
         return False
 
     def subscriptions_changed(self) -> None:
-        """Do nothing when subscriptions change: each call reads them."""
+        """Find the step's events once somebody asks; the subscriptions themselves are read by each call."""
+        if self._telemetry.subscriptions.active and self._compiler is not None and self._compiler.events is None:
+            self.survey()
 
     def flush(self, timeout_s: float) -> None:
         """Wait until the last call has delivered its query results."""
