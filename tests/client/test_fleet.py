@@ -123,6 +123,20 @@ class TestMembers:
         with pytest.raises(sg.UnknownNameError, match="Unknown run 'sweep-1' in the fleet"):
             fleet["sweep-1"]
 
+    @pytest.mark.parametrize("id", ["", "0" * 12])
+    def test_a_run_with_which_a_session_goes_on_between_two_looks_is_not_another_one(self, begin, gather, id):
+        """The fleet has not seen it; the session has its id already, or still that of the one that died."""
+        run = begin("job")
+        fleet = gather("job")
+        members = fleet._members
+        with members.lock:
+            (member,) = members.all
+            member.session.id = id or run.id
+            members._known.clear()
+            members._find()
+            assert members.all == (member,)
+            member.session.id = run.id
+
     def test_runs_of_one_name_are_told_apart(self, begin, gather):
         old, new = begin("job"), begin("job")
         fleet = gather("job")

@@ -268,9 +268,13 @@ class Members:
         return any(one in (route.run, route.id) or fnmatchcase(route.run, one) for one in self._patterns)
 
     def _comes_back(self, found: Reachable, living: Collection[str]) -> bool:
-        """Return whether a run replaces one that died, whose session goes on with it by itself."""
-        return found.entry is not None and any(
-            not (member.refused or member.session.ended or member.session.id in living)
-            and replaces(found.entry, member.session.route)
-            for member in self.all
-        )
+        """Return whether a run replaces one that died, whose session goes on with it by itself, or does so just now."""
+        for member in self.all:
+            route = member.session.route  # read once: the session's own thread changes it
+            if member.refused or member.session.ended:
+                continue
+            if route.id == found.route.id:
+                return True
+            if found.entry is not None and route.id not in living and replaces(found.entry, route):
+                return True
+        return False
