@@ -75,6 +75,7 @@ def test_a_run_that_stops_answering_is_named_by_a_command(train, until, fleet):
     stuck.send(signal.SIGSTOP)
     report = fleet.set("lr", 0.25, timeout_s=30.0)
     assert report.applied.keys() == {"job-other"}
-    assert "does not answer" in str(report.failed["job-stuck"])
+    # Its connection may be given up before the command is.
+    assert any(said in str(report.failed["job-stuck"]) for said in ("does not answer", "has been silent"))
     stuck.send(signal.SIGCONT)
     other.goes_on()
