@@ -226,6 +226,7 @@ class HubLink:
                     ping_interval=PING_S,
                     max_outstanding_pings=N_PINGS,
                     error_cb=self._noticed,
+                    flush_timeout=CONNECT_S,  # without it, nats-py may wait for ever once the connection is lost
                 )
         except BaseException:
             await _close(client)
