@@ -20,6 +20,8 @@ ROOT = Path(__file__).parents[1]
 ENVIRONMENTS = ROOT / "build" / "pythons"
 UV = (sys.executable, "-m", "uv", "--quiet")
 RESOLUTIONS = ("lowest-direct", "highest")
+# Without wheels, the lowest version would be one that nobody can install without a compiler; only ours is built.
+WHEELS = ("--only-binary", ":all:", "--no-binary", "sightglass")
 FOLDERS = ("core", "protocol", "storage/format", "storage/write", "training")  # what differs between versions is here
 # Private names of JAX's, which differ between versions, and a query compiled into each kind of program.
 JAX_TESTS = ("tests/jax/test_compat.py", "tests/jax/test_tap.py", "tests/jax/test_variant.py")
@@ -64,8 +66,7 @@ def check(version: str, resolution: str, base: str) -> bool:
     install = [*UV, "pip", "install", "--python", python]
     steps = [
         [*UV, "venv", "--clear", "--python", base, str(folder)],
-        # Without wheels, the lowest version would be one that nobody can install without a compiler.
-        [*install, "--only-binary", ":all:", "--resolution", resolution, "--editable", "."],
+        [*install, *WHEELS, "--resolution", resolution, "--editable", "."],
         [*install, *TOOLS],
         [python, "-W", "error", "-c", TRAINING],
         [python, "-m", "pytest", "-q", "--no-header", "-p", "no:cacheprovider", "-m", "smoke",
@@ -82,7 +83,7 @@ def check_jax(version: str, base: str) -> bool | None:
     install = [*UV, "pip", "install", "--python", python]
     if not _runs([*UV, "venv", "--clear", "--python", base, str(folder)]):
         return False
-    if not _runs([*install, "--only-binary", ":all:", "--editable", ".[jax]", *TOOLS]):
+    if not _runs([*install, *WHEELS, "--editable", ".[jax]", *TOOLS]):
         print(f"== Python {version}: JAX cannot be installed")
         return None
     print(f"== Python {version}, the newest JAX", flush=True)

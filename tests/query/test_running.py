@@ -335,6 +335,22 @@ def test_long_texts_are_refused_where_they_would_not_fit(chain: str, n_refused: 
     assert n_errors == n_refused
 
 
+@pytest.mark.parametrize("chain", ["collect", "collect(limit=50)", "top"])
+def test_groups_together_hold_no_more_than_a_window_may(chain: str) -> None:
+    arguments, end = chain.partition("(")[::2]
+    call = f"{arguments}({end[:-1] + ', ' if end else '100, key=lambda x: len(x), ' if arguments == 'top' else ''}"
+    evaluation = Evaluation(parse(f"on('b').map(lambda b: b.x).{call}by=lambda b: b.k, per='run')"))
+    n_refused = 0
+    for i in range(20_000):
+        try:
+            head = evaluation.per_event({"x": f"{i:05}" * 2_000, "k": i % 1_000})
+            evaluation.across_events(head, ordinal=i, step=i, wall_time=float(i))
+        except RefusedQueryError:
+            n_refused += 1
+    assert n_refused > 10_000  # before, none was, and this took 200 MB
+    assert evaluation.held_bytes <= 68 * 2**20
+
+
 def test_keys_are_copied_where_a_query_is_evaluated_aside() -> None:
     query = parse("on('b').map(lambda b: b.x.sum()).mean(by=lambda b: b.info.key[0], every=1)")
     observables = {"x": np.ones(3), "info": {"key": np.array([7, 8])}, "other": object()}

@@ -21,7 +21,7 @@ from sightglass.core.data_values import seconds_of
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.values import Value, is_extended, n_bytes, to_host, type_name
 
-from .limits import PLAIN, Total, check_bytes, check_length
+from .limits import MAX_RESULT_BYTES, PLAIN, Total, check_bytes, check_length
 from .sketches import Bins, Quantiles, SortedNumbers
 
 State = Any
@@ -31,6 +31,7 @@ MAX_STATE_BYTES = 256 * 2**20  # four times `MAX_RESULT_BYTES`; the state lives 
 MAX_KEY_CHARS = 1_000
 MAX_KEYS = 1_000  # a mapping that people can still read; a thousand histograms of 64 bins are 512 KB
 OTHERS = "(others)"
+LOOK_BYTES = 2**20  # to look at a thousand groups takes milliseconds
 N_SEEN = 4  # values of a state that stand for all
 QUICK = PLAIN | {np.float64, np.float32}
 CONTAINERS = frozenset((dict, list, tuple))
@@ -201,13 +202,27 @@ def by_name(inner: Reducer) -> Reducer:
 
 def by_key(inner: Reducer) -> Reducer:
     """Extend a reducer to values with keys, as (key, value): one result for each key, by its text."""
-    reads_place = inner.reads_place
+    reads_place, stores_values = inner.reads_place, inner.of_numbers is None
+    room = MAX_RESULT_BYTES  # what may be added before the groups are looked at again
+    full: dict[str, State] | None = None
+
+    def check_groups(states: dict[str, State], value: object) -> None:
+        """Check what all groups hold together: each of them bounds only what it holds by itself."""
+        nonlocal room, full
+        room -= held_bytes(value)
+        if room < 0 or states is full:
+            n_bytes = MAX_RESULT_BYTES + 1 if states is full else sum(map(held_bytes, states.values()))
+            full = states if n_bytes > MAX_RESULT_BYTES else None
+            check_bytes(n_bytes)
+            room = max(LOOK_BYTES, MAX_RESULT_BYTES - n_bytes)
 
     def update(states: dict[str, State], value: Any, ordinal: int) -> dict[str, State]:
         (key, value), place = value if reads_place else (value, None)
         name = key if type(key) is str and len(key) <= MAX_KEY_CHARS else _key_text(key)
         if name not in states and len(states) >= MAX_KEYS:
             name = OTHERS
+        if stores_values:
+            check_groups(states, value)
         state = states[name] if name in states else inner.start()
         states[name] = inner.update(state, (value, place) if reads_place else value, ordinal)
         return states

@@ -149,7 +149,7 @@ def _add(total: dict[str, State], series: Series, low: int, high: int) -> bool:
 
 
 def _continues(before: RunTotals, recording: Recording, files: Files) -> bool:
-    """Return whether older totals are of the first records: one process of ours wrote all, and files only grew.
+    """Return whether older totals are of the first records: one process of this package wrote all, and files only grew.
 
     Args:
         before: The older totals.
@@ -206,7 +206,7 @@ def _kept(directory: Path, *, rank: int | None) -> RunTotals | None:
 
 
 def _open_own(path: str, flags: int) -> int:
-    """Open a regular file that is no link: one could lead to what only this user can read."""
+    """Open a regular file that is not a link: one could lead to what only this user can read."""
     return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
