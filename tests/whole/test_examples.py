@@ -17,6 +17,7 @@ NEEDS = {
     "torch_digits": ("torch",),
     "lightning_digits": ("torch", "lightning"),
     "hf_trainer_tiny": ("torch", "transformers", "accelerate"),
+    "partial_fit": ("sklearn",),
 }
 
 
