@@ -12,11 +12,14 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 
 from sightglass.core import codec
+from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, WireError
 from sightglass.core.values import Histogram
+from sightglass.query.bulk import reduce_numbers
 from sightglass.query.evaluation import Evaluation, last_reducer
 from sightglass.query.parser import parse
 from sightglass.query.query import in_states
+from sightglass.query.reducers import reducer
 from sightglass.query.states import LAST, MAX_STATE_BYTES, Numbering, WindowState, pack, unpack
 from sightglass.query.windows import PipelineItem
 
@@ -153,3 +156,11 @@ def test_what_is_no_state_is_refused(data: Any) -> None:
 def test_a_state_that_is_too_large_is_refused() -> None:
     with pytest.raises(RefusedQueryError, match="state of at most 16 MiB"):
         pack((1, np.zeros(MAX_STATE_BYTES // 8 + 1)))
+
+
+@pytest.mark.parametrize("name", ["sum", "mean", "var", "std"])
+def test_infinities_of_both_signs_do_not_warn_in_bulk(name):
+    """Warnings are errors in tests: before, NumPy's reached the log of the page's server."""
+    values = np.array([math.inf, -math.inf])
+    columns = Columns(index=0, steps=np.arange(2), wall_times=np.zeros(2), values=values)
+    assert math.isnan(reducer(name, {}).finish(reduce_numbers(name, {}, columns)))

@@ -35,7 +35,8 @@ def reduce_numbers(name: str, args: Mapping[str, Any], columns: Columns, first_o
         columns: At least one record, with values that `can_reduce`.
         first_ordinal: Added to the ordinals of the records.
     """
-    return _STATES[name](columns, first_ordinal, **args)
+    with np.errstate(all="ignore"):  # infinities of both signs add up to NaN, as they do one by one
+        return _STATES[name](columns, first_ordinal, **args)
 
 
 def _sum(columns: Columns, first: int) -> State:
