@@ -264,6 +264,7 @@ def test_clients_that_have_been_silent_are_forgotten(listener, address):
         end.close()
 
 
+@pytest.mark.filterwarnings("ignore:os.fork:RuntimeWarning")  # JAX's own, if another test has loaded it
 def test_a_forked_child_leaves_the_connection_to_its_parent(listener, address):
     channel, peer = meet(listener, address)
     child = os.fork()
