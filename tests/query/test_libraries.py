@@ -26,7 +26,7 @@ EXPRESSIONS = [
     "maximum(b.x, 0)", "minimum(b.x, -b.x)", "b.x.sum()", "b.x.sum(axis=0)", "b.x.prod()", "b.x.mean()", "b.x.std()",
     "b.x.var(axis=1)", "b.x.min()", "b.x.max(axis=-1)", "b.x.argmin()", "b.x.argmax(axis=0)", "b.m.any()", "b.m.all()",
     "b.x.norm()", "b.x.norm(axis=0)", "b.i.norm()", "b.x.quantile(0.3)", "b.x.quantile([0, 0.5, 1])", "b.x.median()",
-    "b.x.topk(3)", "b.i.topk(100)", "b.x.ravel()", "b.x.reshape(4, 3)", "b.x.reshape((2, -1))", "b.x[0, 0].item()",
+    "b.x.topk(3)", "b.i.topk(100)", "b.x.ravel()", "pieces(b.x)", "b.x.reshape(4, 3)", "b.x.reshape((2, -1))", "b.x[0, 0].item()",
     "b.x.diff()", "b.x.cumsum()", "b.x.first()", "b.x.last()", "b.x.ravel().sample(3)", "b.i.mean()", "b.m.mean()",
     "b.i.std()", "b.m.sum()", "b.i.sum()", "exp(b.i)", "sqrt(abs(b.i))", "b.x + 1", "1 - b.x", "b.x * b.x", "b.x / 2",
     "b.x // 0.3", "b.x % 0.7", "b.x ** 2", "2.0 ** b.x", "-b.x", "+b.x", "~b.m", "b.m & (b.x > 0)", "b.m | b.m",
