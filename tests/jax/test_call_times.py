@@ -12,8 +12,10 @@ import pytest
 from jax import lax
 
 from sightglass.jax import log
-from sightglass.jax.ondemand.call_times import MAX_WAIT_S, N_FIRST, SAMPLE_S, CallTimes, stride
+from sightglass.jax.ondemand import live_step
+from sightglass.jax.ondemand.call_times import MAX_WAIT_S, N_FIRST, SAMPLE_S, CallTimes, estimate, stride
 from sightglass.jax.program.work import work
+from sightglass.training.budget import Account
 
 from .queried_run import QueriedRun, until
 
@@ -61,6 +63,12 @@ def test_the_stride_is_the_smallest_that_the_budget_allows(price_s: float, plain
     assert price_s <= 0.0500001 * (n * max(plain_s, 1e-9) + max(price_s, 0)) or price_s <= 0
 
 
+def test_an_estimate_does_not_take_dispatch_for_operations() -> None:
+    assert estimate(1e6, 4e8, plain_s=0.0005) == pytest.approx(0.4)
+    assert estimate(1e6, 4e15, plain_s=0.0005) == pytest.approx(50.0, rel=1e-5)
+    assert math.isnan(estimate(math.nan, math.nan, plain_s=1.0))
+
+
 def costly(x: Any) -> Any:
     log({"big": lambda: lax.fori_loop(0, 200, lambda i, y: jnp.sin(y @ y), jnp.outer(x, x)), "x": x.sum()})
     return jnp.sin(x) + 1
@@ -84,6 +92,27 @@ def test_a_costly_query_is_answered_on_few_calls_and_counted() -> None:
         assert after.n_skipped - before.n_skipped >= 100
         assert after.n_skipped + after.n_events - before.n_skipped - before.n_events == 200
         assert after.spent_s >= price_s / 2
+
+
+def test_a_stream_that_the_run_thins_too_meets_the_calls_that_are_answered(monkeypatch: pytest.MonkeyPatch) -> None:
+    queried, x = QueriedRun(budget=0.05), jnp.arange(100.0)
+    with queried.run:
+        step = queried.live(jax.jit(costly), x)
+        until(lambda: queried.idle(step))
+        for _ in range(2):
+            step(x)  # is counted only
+        stream = queried.query(lambda: step(x), "batch.x")
+        monkeypatch.setattr(live_step, "stride", lambda *_: 4)
+        monkeypatch.setattr(Account, "strides", lambda self, loads: [4] * len(loads))
+        (answer,) = queried.telemetry.subscriptions.active.values()
+        until(lambda: (jax.block_until_ready(step(x)), answer.stride == 4)[1], "a review of the budget")
+        queried.new_records(stream)
+        before = stream.statistics()
+        for _ in range(40):
+            jax.block_until_ready(step(x))
+        assert len(queried.new_records(stream)) == 10
+        after = stream.statistics()
+        assert after.n_skipped - before.n_skipped == 30
 
 
 def test_a_price_that_no_thinning_pays_for_is_refused() -> None:

@@ -206,6 +206,25 @@ def test_the_size_of_a_buffer_is_bounded():
     assert sizes == {1_000_000: 4_096, 100: 4}
 
 
+@pytest.mark.parametrize("call", [0, 5, 3_000_000, 2**31 - 1])
+def test_a_buffer_is_sent_where_a_window_closes_in_long_runs_too(call):
+    @jax.jit
+    def f(x):
+        def body(c, i):
+            log({"i": i})
+            return c, None
+
+        return lax.scan(body, x, jnp.arange(1000))[0]
+
+    for every in (7, 300, 1_000_003):
+        deliveries = []
+        query = parse(f"on('batch_body').map(lambda b: b.i).sum(every={every})", functions={})
+        made = Variant(f, "batch", [StepQuery(query=query, functions={})], deliveries.append)
+        jax.block_until_ready(made.jitted(np.int32(call), 0.0))
+        ends = [call * 1000 + delivery.n_before + delivery.n for delivery in deliveries[:-1]]
+        assert ends == [end for end in range(call * 1000 + 1, (call + 1) * 1000 + 1) if end % every == 0]
+
+
 def test_forms_put_arrays_back_where_they_were():
     def f(x):
         arrays: list[Any] = []

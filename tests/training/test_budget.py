@@ -174,6 +174,19 @@ def test_streams_over_budget_are_thinned_and_every_skip_is_counted(bench, clock,
     assert len(count.rows) == 200
 
 
+def test_what_a_compiled_step_thins_by_itself_is_not_thinned_again(bench, clock, work):
+    b = bench(work, budget=0.05, **ANY)
+    asked, beside = b.ask("batch.loss"), b.ask("cheap(batch.loss)")
+    asked.cost.device_s = 10 * CREDIT_S  # its first call
+    for n in range(20_000):
+        asked.cost.device_s += 0.015 if n % 32 == 0 else 0.0
+        train(b, clock, 1)
+    assert (asked.stride, asked.n_seen) == (1, 20_000)
+    assert asked.spent_s == pytest.approx(10 * CREDIT_S + 625 * 0.015)
+    assert 0.01 <= work["cheap"].spent_s / (20_000 * 0.01) <= 0.035, "half of the budget remains for other streams"
+    assert beside.stride > 1
+
+
 def test_cheap_streams_are_spared(bench, clock, work):
     b = bench(work, budget=0.2, **ANY)
     dear, cheap = b.ask("dear(batch.loss)"), b.ask("cheap(batch.loss)")

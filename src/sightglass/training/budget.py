@@ -80,11 +80,12 @@ class Budget:
         handover_s, self._lock.handover_s = self._lock.handover_s, 0.0
         spent_s = [subscription.cost.spent_s for subscription in subscriptions]
         provided_s, self.provided_s = self.provided_s, 0.0
-        program_s = max(active_s - sum(spent_s) - handover_s - provided_s, active_s * PROGRAM_SHARE)
+        device_s = sum(subscription.cost.device_s for subscription in subscriptions)
+        program_s = max(active_s - sum(spent_s) - device_s - handover_s - provided_s, active_s * PROGRAM_SHARE)
         sent_s = self.sent_s
-        beside_s, self._beside_s = handover_s + provided_s + sent_s - self._beside_s, sent_s
+        beside_s, self._beside_s = handover_s + provided_s + device_s + sent_s - self._beside_s, sent_s
         for subscription in subscriptions:
-            subscription.total_spent_s += subscription.cost.spent_s
+            subscription.total_spent_s += subscription.cost.spent_s + subscription.cost.device_s
             subscription.cost.review(subscription.n_seen + subscription.n_skipped, elapsed_s, program_s)
         for account, recorded in zip(self._accounts or (), (False, True), strict=False):
             several = [s for s in subscriptions if s.recorded == recorded]

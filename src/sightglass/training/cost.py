@@ -38,6 +38,7 @@ class Cost:
         next: After how many evaluations to measure the next one.
         cost_s: The usual seconds of one evaluation, without its stages on the drain thread; 0.0 until known.
         spent_s: The seconds that all evaluations took since the last review.
+        device_s: What compiled steps took for it since then; these stay within the budget by themselves.
         mean_s: The mean seconds of one evaluation in the last seconds, all stages included, as of the last review. The
             slowest evaluation does not count: it may have loaded a library.
         per_s: How many events there are per second in which the program itself runs, as of the last review. Neither
@@ -47,8 +48,8 @@ class Cost:
     __slots__ = (
         "_ahead_cpu_s", "_ahead_wall_s", "_clock", "_cpu_s", "_left", "_memory", "_n", "_n_asked", "_n_events",
         "_n_reviewed", "_n_sampled", "_n_stopped", "_now_s", "_own_s", "_phase", "_queued_s", "_rate", "_slow_until_s",
-        "_slowest", "_slowest_s", "_usual_s", "_wall_s", "_walls", "_works", "cost_s", "mean_s", "next", "per_s",
-        "spent_s",
+        "_slowest", "_slowest_s", "_usual_s", "_wall_s", "_walls", "_works", "cost_s", "device_s", "mean_s", "next",
+        "per_s", "spent_s",
     )  # fmt: skip
 
     def __init__(self, clock: WorkClock) -> None:
@@ -56,7 +57,7 @@ class Cost:
         self._clock = clock
         self.next, self._left = 0, N_IN_A_ROW
         self._phase = 0.0
-        self.cost_s = self.spent_s = self.mean_s = self.per_s = 0.0
+        self.cost_s = self.spent_s = self.device_s = self.mean_s = self.per_s = 0.0
         self._works: deque[float] = deque(maxlen=N_KEPT)
         self._walls: deque[float] = deque(maxlen=N_KEPT)
         self._n = self._n_asked = self._n_sampled = self._n_reviewed = self._n_stopped = self._n_events = 0
@@ -136,7 +137,7 @@ class Cost:
             elapsed_s: The time since the last review.
             program_s: The part of it in which the program ran: neither a query, nor another process.
         """
-        spent_s, self.spent_s = self.spent_s, 0.0
+        spent_s, self.spent_s, self.device_s = self.spent_s, 0.0, 0.0
         n_new, self._n_reviewed = self._n - self._n_reviewed + self._n_stopped, self._n
         self._n_stopped = 0
         n_events, self._n_events = n_events - self._n_events, n_events

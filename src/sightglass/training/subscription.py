@@ -256,7 +256,7 @@ class Subscription:
     @property
     def spent_s(self) -> float:
         """The seconds that all evaluations took."""
-        return self.total_spent_s + self.cost.spent_s
+        return self.total_spent_s + self.cost.spent_s + self.cost.device_s
 
     @property
     def functions(self) -> Mapping[str, Callable[..., Any]]:

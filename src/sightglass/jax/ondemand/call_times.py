@@ -28,6 +28,8 @@ SAMPLE_S: Final = 0.5
 MAX_WAIT_S: Final = 600.0
 # An estimate counts operations, and a device is ten times faster at some than at others.
 DOUBT: Final = 10.0
+# No device does fewer operations a second. A step of few operations takes as long as its dispatch, which says nothing.
+SLOWEST_HZ: Final = 1e8
 
 
 class CallTimes:
@@ -60,6 +62,17 @@ class CallTimes:
         self._seconds.append(self._sampled_s - began_s)
         self._n += 1
         return result
+
+
+def estimate(growth: float, n_more: float, plain_s: float) -> float:
+    """Return what a call takes longer at least, before it has run once; NaN if not known.
+
+    Args:
+        growth: How many times the operations of the step it takes.
+        n_more: How many operations it takes more.
+        plain_s: What the step takes.
+    """
+    return min(plain_s * (growth - 1), n_more / SLOWEST_HZ) / DOUBT
 
 
 def stride(price_s: float, plain_s: float, share: float) -> int:

@@ -27,7 +27,7 @@ from sightglass.training.subscriptions import EventSource, ObservableFacts
 from sightglass.training.telemetry import Telemetry
 
 from .arguments import AbstractCall, Arguments, Signature
-from .call_times import DOUBT, MAX_WAIT_S, CallTimes, stride
+from .call_times import MAX_WAIT_S, CallTimes, estimate, stride
 from .event_queries import StepQuery
 from .loop_buffer import CallbackDelivery
 from .loop_event import MAX_CALLS, LoopEvent
@@ -109,6 +109,9 @@ class LiveStep:
         answers = self._answers()
         self._signature = self._index_of(signature)
         abstract = functools.partial(self._arguments.abstract, *given)
+        index = channel.next_index()
+        # Where each event is a call, its number decides, so that streams that the run thins meet answered calls.
+        self._n_calls = index if self._n_rounds is None else self._n_calls + 1
         if telemetry.commands.agrees:
             variant = self._planned(abstract)
         else:
@@ -116,8 +119,6 @@ class LiveStep:
             variant = self._affordable(variant, answers) if variant else None
         if channel.describe_next:
             self._describe(abstract)
-        index = channel.next_index()
-        self._n_calls += 1
         n_rounds = 1 if self._n_rounds is None else self._n_rounds(args)
         channel.advance(n_rounds - 1)
         self._skip(answers, variant, index, n_rounds)
@@ -259,7 +260,7 @@ class LiveStep:
         plain_s, both_s = self._plain_times[self._signature].seconds, variant.times.seconds
         if plain_s is None:
             return None
-        price_s = plain_s * (variant.growth - 1) / DOUBT if both_s is None else both_s - plain_s
+        price_s = estimate(variant.growth, variant.n_more, plain_s) if both_s is None else both_s - plain_s
         if price_s > share * MAX_WAIT_S:
             problem = (
                 f"Expected queries that the budget of {share:.1%} pays for, got {price_s:.1f} s for each call of "
@@ -424,7 +425,10 @@ class LiveStep:
             each_s = (both_s - plain_s) / max(1, len(answered))
             with self._telemetry.lock.mutex:
                 for answer in answered:
-                    answer.cost.ahead(each_s, each_s)
+                    if answer.recorded:  # it is given up where the account of the run cannot pay for it
+                        answer.cost.ahead(each_s, each_s)
+                    else:
+                        answer.cost.device_s += each_s
 
     def _receive(self, delivery: CallbackDelivery) -> None:
         self._loops[delivery.buffer.queries.event].receive(delivery)

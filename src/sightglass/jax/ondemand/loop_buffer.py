@@ -31,6 +31,8 @@ END: Final = "end"
 # A group may have any number of events, and a window a million: 4,096 scalars are 16 KiB, and at that rate what a
 # callback costs no longer shows beside what the loop costs.
 MAX_BUFFERED: Final = 4_096
+# Where a window closes is computed in int32, with up to three times its length; a longer one closes once in hours.
+MAX_WINDOW: Final = 2**29
 # The loop carries the buffer, so this bounds what queries on large arrays hold of the device's memory.
 MAX_BUFFER_BYTES: Final = 2**20
 
@@ -96,7 +98,7 @@ class LoopBuffer:
         self, queries: EventQueries, receive: Receive, *, window_events: int | None, counts_events: bool
     ) -> None:
         self.queries = queries
-        self.window_events = window_events or MAX_BUFFERED
+        self.window_events = min(window_events or MAX_BUFFERED, MAX_WINDOW)
         self.counts_events = counts_events
         self.size = 1
         self.n_lost = 0
@@ -114,9 +116,15 @@ class LoopBuffer:
         n_bytes = sum(a.size * a.dtype.itemsize for a in avals)
         self.size = max(1, min(self.window_events, MAX_BUFFERED, MAX_BUFFER_BYTES // max(1, n_bytes)))
         zero = jnp.int32(0)
-        phase = call * (occurrence.n_per_call or 0) % self.window_events
         outputs = [explicit.filled(explicit.abstract(a, lead=(self.size,))) for a in avals]
-        return BufferState(call, phase, zero, zero, zero, outputs)
+        return BufferState(call, self._phase(call), zero, zero, zero, outputs)
+
+    def _phase(self, call: jax.Array) -> jax.Array:
+        """Return how many events of the current window happened in earlier calls."""
+        in_call, phase = call % self.window_events, jnp.int32(0)
+        for bit in f"{self.queries.occurrence.n_per_call or 0:b}":  # their product is soon beyond int32
+            phase = (2 * phase + int(bit) * in_call) % self.window_events
+        return phase
 
     def append(self, state: BufferState, collected: Mapping[str, CollectedLog]) -> BufferState:
         """Append the queries' results for an event, or for each lane in which it happened."""

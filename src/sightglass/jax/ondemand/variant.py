@@ -118,6 +118,7 @@ class Variant:
         buffers: The queries on events that happen in loops, one buffer for each event and window length.
         times: What calls took.
         growth: About how many times the operations of the step it takes, once it is compiled; NaN if not known.
+        n_more: How many operations that are more; NaN if not known.
     """
 
     def __init__(
@@ -145,7 +146,7 @@ class Variant:
         self.once: list[EventQueries] = []
         self.buffers: list[LoopBuffer] = []
         self.times = CallTimes()
-        self.growth = 1.0
+        self.growth, self.n_more = 1.0, 0.0
         self._function = function
         self._own = own
         self._queries = tuple(queries)
@@ -162,7 +163,8 @@ class Variant:
         """Trace and compile it for shapes and shardings; a call with such arguments finds it compiled."""
         with short_turns():
             traced = self.jitted.trace(call, *args, **kwargs)
-            self.growth = work(traced.jaxpr) / max(1.0, work(self._function.trace(*args, **kwargs).jaxpr))  # type: ignore[attr-defined]
+            plain, both = work(self._function.trace(*args, **kwargs).jaxpr), work(traced.jaxpr)  # type: ignore[attr-defined]
+            self.growth, self.n_more = both / max(1.0, plain), both - plain
             lowered = traced.lower()
         lowered.compile()  # without the interpreter's lock
 
