@@ -12,7 +12,7 @@ from tests.hub_server import HubServer, needs_server
 from tests.profiles import examples
 
 from sightglass.core.errors import TransportError
-from sightglass.protocol.transport import Both, MemoryListener
+from sightglass.protocol.transport import MEMORY, Both, MemoryListener
 from sightglass.protocol.zmq import ZmqChannel, ZmqListener
 
 pytestmark = pytest.mark.smoke
@@ -80,30 +80,41 @@ def make(kind, runtime):
             listener = ZmqListener(listen="tcp://127.0.0.1:0")
             return Pair(listener, lambda: ZmqChannel(listener.controller))
         case "both, in memory":
-            both = Both(ZmqListener(path=runtime / "a.sock"))
-            return Pair(both, both.memory.connect)
+            both, memory = beside_memory(ZmqListener(path=runtime / "a.sock"))
+            return Pair(both, memory.connect)
         case "both, outside":
             outer = ZmqListener(path=runtime / "a.sock")
-            return Pair(Both(outer), lambda: ZmqChannel(outer.address))
+            return Pair(beside_memory(outer)[0], lambda: ZmqChannel(outer.address))
         case "nats":
             return on_hub()
+        case "both, nats":
+            return on_hub(beside_memory(ZmqListener(path=runtime / "a.sock"))[0])
 
 
-def on_hub():
-    from sightglass.protocol.hub_link import HubAddress
-    from sightglass.protocol.nats import NatsChannel, NatsListener
+def beside_memory(outer):
+    memory = MemoryListener(notify=outer.wake)
+    return Both(outer, memory, MEMORY), memory
+
+
+def on_hub(outer=None):
+    from sightglass.protocol.hub_address import HubAddress
+    from sightglass.protocol.nats import PEER, NatsChannel, NatsListener
 
     server = HubServer()
     address = HubAddress(url=server.url)
-    listener = NatsListener(address, "0123456789ab")
+    listener = NatsListener(address, "0123456789ab", notify=outer.wake if outer else None)
     listener.link.wait_connected(PATIENCE_S)  # the first attempt may fail on a busy machine
     assert listener.link.connected or listener.link.wait_connected(PATIENCE_S), listener.link.reason
-    pair = Pair(listener, lambda: NatsChannel(address, owner="anyone", id="0123456789ab"))
+    ends = Both(outer, listener, PEER) if outer else listener
+    pair = Pair(ends, lambda: NatsChannel(address, owner="anyone", id="0123456789ab"))
     pair.after = server.close
     return pair
 
 
-KINDS = ["memory", "ipc", "tcp", "both, in memory", "both, outside", pytest.param("nats", marks=needs_server)]
+KINDS = [
+    *("memory", "ipc", "tcp", "both, in memory", "both, outside"),
+    *(pytest.param(kind, marks=needs_server) for kind in ("nats", "both, nats")),
+]
 
 
 @pytest.fixture(params=KINDS)

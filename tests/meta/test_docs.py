@@ -181,6 +181,8 @@ def check_command(words: list[str]) -> None:
     """Let click read a command, without running it."""
     if words in (["--version"], ["--help"], []):
         return
+    if words[0] == "--hub":
+        words = words[2:]
     verb = cli.main.commands.get(words[0])
     assert verb is not None, f"sightglass {words[0]}: no such verb"
     try:

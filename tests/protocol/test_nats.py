@@ -21,7 +21,7 @@ pytest.importorskip("nats")
 
 from sightglass.protocol import hub_link, pieces  # noqa: E402
 from sightglass.protocol import nats as nats_transport  # noqa: E402
-from sightglass.protocol.hub_link import HubAddress  # noqa: E402
+from sightglass.protocol.hub_address import HubAddress  # noqa: E402
 from sightglass.protocol.nats import NatsChannel, NatsListener  # noqa: E402
 
 
@@ -282,7 +282,7 @@ def test_a_forked_child_leaves_the_connection_to_its_parent(listener, address):
 def test_a_process_that_does_not_close_its_ends_exits(server, url):
     program = f"""
 import sys
-from sightglass.protocol.hub_link import HubAddress
+from sightglass.protocol.hub_address import HubAddress
 from sightglass.protocol.nats import NatsChannel, NatsListener
 address = HubAddress(url={url or server.url!r})
 listener = NatsListener(address, "{ID}")

@@ -29,7 +29,7 @@ def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, 
                 listener = ZmqListener(path=tmp_path / "s")
                 channel = ZmqChannel(listener.address)
             case _:
-                from sightglass.protocol.hub_link import HubAddress
+                from sightglass.protocol.hub_address import HubAddress
                 from sightglass.protocol.nats import NatsChannel, NatsListener
 
                 server = HubServer()

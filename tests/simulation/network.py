@@ -86,7 +86,7 @@ class SimEndpoints:
         self.memory = MemoryListener()
         self.listener = network.listener
         self.reachable = True
-        self.connection_file = self.viewer_file = None
+        self.connection_file = self.viewer_file = self.hub = None
         self.close = network.unregister
 
 

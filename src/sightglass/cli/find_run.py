@@ -50,6 +50,12 @@ HEADER = click.option(
 AT = click.option("--at", metavar="EVENT", help="Wait for the next event of this name, not for any event.")
 
 
+def hub() -> str | None:
+    """Return the hub that the command line names."""
+    context = click.get_current_context(silent=True)
+    return None if context is None else context.find_root().params.get("hub")
+
+
 def is_pattern(run: str) -> bool:
     """Return whether a text is a pattern of runs' names, and not the name of one, or a path."""
     return any(char in run for char in "*?[") and not (is_live(run) or Path(run).exists())
@@ -60,7 +66,7 @@ def connect(run: str) -> RemoteRun:
     from sightglass.client import discover
 
     try:
-        return discover.connect(run)
+        return discover.connect(run, hub=hub())
     except RunNotFoundError:
         if is_path(run):
             message = f"Expected a live run or a connection file, got a recorded run: {run!r}"
@@ -70,7 +76,7 @@ def connect(run: str) -> RemoteRun:
 
 def open_run(run: str) -> RemoteRun | RecordedRun:
     """Connect to a live run, or open a recorded one."""
-    if is_pattern(run):
+    if not hub() and is_pattern(run):
         raise RunNotFoundError(f"Expected one run, got the pattern {run!r}: `sightglass watch` takes several")
     found = open_source(run)
     if not isinstance(found, Mapping):
@@ -84,6 +90,8 @@ def open_source(run: str) -> Source:
 
     A live run takes precedence over a folder of its name. Recordings that still grow are followed.
     """
+    if hub():
+        return connect(run)
     if is_pattern(run):
         from sightglass.client.fleets.fleet import fleet
 

@@ -27,6 +27,11 @@ SECTIONS: Final = {
     "Record, open and export": ("record", "open", "check", "export", "replot"),
 }
 
+ON_HUB: Final = (
+    *("runs", "top", "describe", "watch"),
+    *("set", "call", "pause", "resume", "stop", "history", "record"),
+)  # fmt: skip
+
 
 class CommandGroup(click.Group):
     """Commands in sections, whose errors become one line and an exit code."""
@@ -62,7 +67,9 @@ def fail(message: str, code: int) -> NoReturn:
 
 @click.group(cls=CommandGroup, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(package_name="sightglass")
-def main() -> None:
+@click.option("--hub", metavar="HUB", help="Look for RUN on this hub: a URL such as nats://login:4222, or a hub file.")
+@click.pass_context
+def main(ctx: click.Context, hub: str | None) -> None:
     """Ask a training run anything while it runs.
 
     RUN is the name or id of a live run (see `sightglass runs`), or a connection file. Commands that only read also
@@ -71,6 +78,8 @@ def main() -> None:
 
     New here? Run `sightglass demo`.
     """
+    if hub and ctx.invoked_subcommand not in ON_HUB:
+        raise click.UsageError(f"Expected one of these commands with --hub: {', '.join(ON_HUB)}")
 
 
 @main.command()

@@ -15,7 +15,7 @@ import click
 from sightglass.core.errors import RunLostError, RunNotFoundError
 
 from .complete import QUERY
-from .find_run import HEADER, JSON, RUN, TIME, open_run, open_source
+from .find_run import HEADER, JSON, RUN, TIME, hub, open_run, open_source
 from .group import EXIT_FAILED, fail, main
 from .output import (
     echo,
@@ -60,6 +60,8 @@ def runs(directory: str | None, connections: str | None, columns: tuple[str, ...
     """List the live runs, or the runs recorded in DIR, newest first."""
     from sightglass.client import discover
 
+    if hub() and (directory or connections):
+        raise click.UsageError("Expected neither DIR nor --connections with --hub")
     if directory is not None and not os.path.isdir(directory):
         raise RunNotFoundError(f"Folder {directory!r} does not exist")
     if columns:
@@ -67,7 +69,7 @@ def runs(directory: str | None, connections: str | None, columns: tuple[str, ...
             raise click.UsageError("Expected DIR with --columns: live runs have no table")
         print_table(directory, columns, header=header, as_json=as_json)
         return
-    found = discover.live_runs(connections) if directory is None else discover.runs(directory)
+    found = discover.live_runs(connections, hub=hub()) if directory is None else discover.runs(directory)
     if as_json:
         print_json([run_row(info) for info in found])
     elif not found and directory is not None:
@@ -75,6 +77,8 @@ def runs(directory: str | None, connections: str | None, columns: tuple[str, ...
     elif directory is not None:
         rows = [recorded_cells(info) for info in found]
         print_rows(("directory", "began", "state", "for", "size"), rows, header=header)
+    elif not found and hub():
+        echo(f"No live runs on {hub()}.", err=True)
     elif not found:
         echo("No live runs. Start one with sightglass.init(…), or try: sightglass demo", err=True)
     else:

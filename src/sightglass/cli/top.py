@@ -13,7 +13,7 @@ import click
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
 
 from .complete import ANSWER_S
-from .find_run import HEADER, JSON, TIME
+from .find_run import HEADER, JSON, TIME, hub
 from .group import main
 from .output import echo, jsonable, print_json, print_rows, run_row, table_of, value_text
 
@@ -86,7 +86,7 @@ class RunTable:
         from sightglass.client.discover import live_runs
 
         self._before = {info.id: info.description for info in self.runs if info.description}
-        self.runs = live_runs()
+        self.runs = live_runs(hub=hub())
         for info in self.runs:
             if self._queries and info.description and info.id not in self._streams:
                 self._streams[info.id] = self._ask(info.id)
@@ -116,7 +116,7 @@ class RunTable:
         from sightglass.client.discover import connect
 
         try:
-            run: RemoteRun = self._stack.enter_context(connect(id, timeout_s=ANSWER_S))
+            run: RemoteRun = self._stack.enter_context(connect(id, hub=hub(), timeout_s=ANSWER_S))
         except (RunNotFoundError, RunLostError):
             return {}
         streams: dict[str, Stream | Exception] = {}

@@ -39,6 +39,7 @@ RETRY_S: Final = 0.05
 # `sightglass runs` must feel immediate even when one of the runs hangs.
 PROBE_S: Final = 1.0
 RUNS: Final = Path("runs")
+NO_RUN: Final = "No run is live. Start one with sightglass.init(…), or open a recorded run with open(…)"
 
 OnLost = Literal["resume", "raise"]
 """What to do when the connection to a run is lost."""
@@ -48,6 +49,7 @@ def runs(
     dir: str | os.PathLike[str] | None = None,
     *,
     connections: str | os.PathLike[str] | None = None,
+    hub: str | os.PathLike[str] | None = None,
     timeout_s: float = PROBE_S,
 ) -> list[RunInfo]:
     """Return the live runs of this user on this machine and the recorded runs in a folder, newest first.
@@ -56,8 +58,14 @@ def runs(
         dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default "runs",
             if it exists.
         connections: A folder of connection files, for live runs on other machines.
+        hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned.
         timeout_s: How long to wait for the replies of all live runs together.
+
+    Raises:
+        TransportError: The hub cannot be reached.
     """
+    if hub is not None:
+        return live_runs(hub=hub, timeout_s=timeout_s)
     if dir is not None:
         return _recorded(Path(dir))
     found = live_runs(connections, timeout_s=timeout_s)
@@ -67,9 +75,19 @@ def runs(
     return sorted(found, key=lambda info: -info.started)
 
 
-def live_runs(connections: str | os.PathLike[str] | None = None, *, timeout_s: float = PROBE_S) -> list[RunInfo]:
+def live_runs(
+    connections: str | os.PathLike[str] | None = None,
+    *,
+    hub: str | os.PathLike[str] | None = None,
+    timeout_s: float = PROBE_S,
+) -> list[RunInfo]:
     """Return the live runs alone, newest first; arguments as for `runs`."""
-    targets = reachable(connections)
+    if hub is None:
+        targets = reachable(connections)
+    else:
+        from .hub_runs import on_hub
+
+        targets = [Reachable(target=run, route=run.find(), entry=run.entry) for run in on_hub(hub)]
     descriptions = _describe_all([(target.route.run, target.route.connect) for target in targets], timeout_s)
     found = [_info(target, description) for target, description in zip(targets, descriptions, strict=True)]
     return sorted(found, key=lambda info: -info.started)
@@ -82,7 +100,7 @@ class Reachable:
     Attributes:
         target: Finds it again.
         route: The way to it.
-        entry: Its entry in the registry; `None` if it was found by a connection file.
+        entry: Its entry in the registry or on the hub; `None` if it was found by a connection file.
     """
 
     target: Target
@@ -114,6 +132,7 @@ def _recorded(folder: Path) -> list[RunInfo]:
 def connect(
     target: str | os.PathLike[str] | Run | None = None,
     *,
+    hub: str | os.PathLike[str] | None = None,
     wait_s: float = 0.0,
     timeout_s: float = CONNECT_S,
     on_lost: OnLost = "resume",
@@ -125,6 +144,7 @@ def connect(
         target: The run's name or id, a connection file, or the run itself if it lives in this process. The name of a
             rank group connects to all its ranks, see `RankGroup`. Omit it if there is exactly one live run of this user
             on this machine, or one group.
+        hub: A hub, as for `sightglass.init`: the run is looked for there, by its name or id, and not on this machine.
         wait_s: How long to wait for a run that has not started yet.
         timeout_s: How long to wait for the run's reply.
         on_lost: What to do when the connection is lost, such as after a machine slept. "resume" connects again, and its
@@ -139,6 +159,7 @@ def connect(
             live runs.
         RunLostError: The run does not answer.
         RefusedError: The run refused this client.
+        TransportError: The hub cannot be reached.
         DeadlockError: The run waits for this thread, such as in one of its functions.
     """
     if on_lost not in get_args(OnLost):
@@ -146,7 +167,7 @@ def connect(
     deadline_s = time.monotonic() + wait_s
     while True:
         try:
-            return _connect(target, timeout_s, resume=on_lost == "resume", pace_s=pace_s)
+            return _connect(target, hub, timeout_s, resume=on_lost == "resume", pace_s=pace_s)
         except RunNotFoundError:
             if time.monotonic() >= deadline_s:
                 raise
@@ -154,7 +175,12 @@ def connect(
 
 
 def _connect(
-    target: str | os.PathLike[str] | Run | None, timeout_s: float, *, resume: bool, pace_s: float
+    target: str | os.PathLike[str] | Run | None,
+    hub: str | os.PathLike[str] | None,
+    timeout_s: float,
+    *,
+    resume: bool,
+    pace_s: float,
 ) -> RemoteRun:
     def session(found: Target, route: RunRoute) -> Session:
         check_wait(route.id, f"Connecting to run {route.run!r}")
@@ -166,7 +192,7 @@ def _connect(
             raise
         return made
 
-    ranks = _ranks(target)
+    ranks = _ranks(target) if hub is None else {}
     run: RemoteRun
     if ranks:
         name = next(iter(ranks.values())).group
@@ -174,7 +200,7 @@ def _connect(
             name, ranks, lambda entry: RemoteRun(session(RegisteredRun(by_name=True), route_to(entry)))
         )  # fmt: skip
     else:
-        found, route = _locate(target)
+        found, route = _locate(target) if hub is None else _locate_on(hub, target)
         thread = target.thread if isinstance(found, OwnRun) else None  # type: ignore[union-attr]
         run = RemoteRun(session(found, route), thread=thread)
     run._complete_in_ipython()
@@ -193,7 +219,7 @@ def _ranks(target: object) -> dict[int, discovery.LiveRun]:
 def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRoute]:
     """Return what to connect to, and the way to it."""
     if target is None:
-        entry = _only()
+        entry = _only(discovery.entries(), NO_RUN)
         return RegisteredRun(by_name=True), route_to(entry)
     if getattr(target, "memory", None) is not None:
         own = OwnRun(target)  # type: ignore[arg-type]  # its module is imported only where a run exists
@@ -205,7 +231,7 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
     text = os.fspath(target)
     is_file = text.endswith(".json") or os.sep in text
     if not is_file or any(entry.name == target for entry in discovery.entries()):  # a name such as "sweep/lr=0.1"
-        entry = _find(text)
+        entry = _find(text, discovery.entries(), "among the live runs of this user")
         return RegisteredRun(by_name=entry.name == text), route_to(entry)
     file = ConnectionFile(Path(text))
     try:
@@ -216,21 +242,35 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
         raise RunNotFoundError(str(error)) from None
 
 
-def _only() -> discovery.LiveRun:
+def _locate_on(hub: str | os.PathLike[str], target: object) -> tuple[Target, RunRoute]:
+    """Return a run on a hub, and the way to it."""
+    from .hub_runs import on_hub
+
+    if target is not None and not isinstance(target, str):
+        raise RunNotFoundError(f"Expected the name or id of a run on a hub, got {type(target).__name__}")
+    runs = on_hub(hub, until=None if target is None else lambda entry: _means(target, entry))
+    entries = [run.entry for run in runs]
+    if target is None:
+        entry = _only(entries, f"No run is live on the hub {os.fspath(hub)!r}")
+    else:
+        entry = _find(target, entries, "on this hub")
+    found = runs[entries.index(entry)]
+    return found, found.find()
+
+
+def _only(entries: Sequence[discovery.LiveRun], otherwise: str) -> discovery.LiveRun:
     """Return the only live run."""
-    entries = discovery.entries()
     if len(entries) == 1:
         return entries[0]
     if not entries:
-        raise RunNotFoundError("No run is live. Start one with sightglass.init(…), or open a recorded run with open(…)")
+        raise RunNotFoundError(otherwise)
     known = ", ".join(f"{entry.name!r} ({entry.id})" for entry in entries)
     raise RunNotFoundError(f"Expected the name or id of one of {len(entries)} live runs: {known}")
 
 
-def _find(text: str) -> discovery.LiveRun:
-    entries = discovery.entries()
-    by_id = [entry for entry in entries if entry.id == text or (len(text) >= 4 and entry.id.startswith(text))]
-    named = [entry for entry in entries if entry.name == text]
+def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discovery.LiveRun:
+    meant = [entry for entry in entries if _means(text, entry)]
+    named = [entry for entry in meant if entry.name == text]
     if named:
         if len(named) > 1:
             warnings.warn(
@@ -239,11 +279,16 @@ def _find(text: str) -> discovery.LiveRun:
                 stacklevel=4,
             )
         return named[0]
-    if by_id:
-        return by_id[0]
-    message = unknown("run", text, [entry.name for entry in entries], where="among the live runs of this user")
+    if meant:
+        return meant[0]
+    message = unknown("run", text, [entry.name for entry in entries], where=where)
     hint = "" if entries else " Start one with sightglass.init(…), or open a recorded run by its directory."
     raise RunNotFoundError(message + hint)
+
+
+def _means(text: str, entry: discovery.LiveRun) -> bool:
+    """Return whether a text is a run's name or id, or the beginning of its id."""
+    return text in (entry.name, entry.id) or (len(text) >= 4 and entry.id.startswith(text))
 
 
 def client_name() -> str:

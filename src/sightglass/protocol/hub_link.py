@@ -11,17 +11,19 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import math
 import os
 import random
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Background
+
+from .hub_address import HubAddress
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
@@ -33,26 +35,18 @@ PING_S: Final = 5  # two pings without an answer, and the connection counts as l
 N_PINGS: Final = 2
 REST_S: Final = 0.2  # before the second attempt; it doubles each time
 MAX_REST_S: Final = 5.0  # a hub that is back is found within this time
-LOOK_S: Final = 1.0  # how late the end of a connection is seen if nats-py does not tell of it
+BEAT_S: Final = 1.0  # also how late the end of a connection is seen if nats-py does not tell of it
 LINGER_S: Final = 1.0  # for the last messages of a process that leaves
 MAX_PIECE_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class HubAddress:
-    """Where a hub is, and who connects to it.
-
-    Attributes:
-        url: Such as "nats://127.0.0.1:4222".
-        user: The user's name, a part of the subjects that they may use; "anyone" where the server asks for none.
-        password: Their password, or empty.
-        may_command: Whether the user may command runs.
-    """
-
-    url: str
-    user: str = "anyone"
-    password: str = ""
-    may_command: bool = True
+FAULTS: Final = {
+    "no servers available": "no hub answers at {url}",
+    "TimeoutError": "what listens at {url} does not answer as a hub does within " + f"{CONNECT_S:.0f} s",
+    "expecting INFO": "what listens at {url} is not a hub",
+    "Authorization Violation": "the hub at {url} refuses user {user!r}: it does not know them, or they were revoked",
+    "maximum": "the hub at {url} is full: it takes no more connections",
+    "Connection": "the hub at {url} ended the connection at once, as one does that is full",
+}
+"""What an error of nats-py or of the server means, by a part of its text."""
 
 
 class HubUser(Protocol):
@@ -69,6 +63,9 @@ class HubUser(Protocol):
 
     def broken(self, reason: str) -> None:
         """Learn that the connection is lost, and whatever was on its way with it."""
+
+    def beat(self) -> None:
+        """Called once a second while there is a connection, and after each attempt to make one that failed."""
 
 
 Task = tuple[Literal["listen", "ignore"], HubUser] | tuple[str, bytes]
@@ -110,6 +107,7 @@ class HubLink:
         self._n_failed = 0
         self._loop = asyncio.new_event_loop()
         self._work = asyncio.Event()
+        self._main: asyncio.Task[None] | None = None
         self._listening: dict[HubUser, list[Any]] = {}
         try:
             self._thread = Background("hub", self._run)
@@ -177,6 +175,8 @@ class HubLink:
             return
         self._closing = True
         self._wake()
+        with contextlib.suppress(RuntimeError):  # the loop is closed: it has ended
+            self._loop.call_soon_threadsafe(self._give_up)
         self._thread.join(2 * LINGER_S)
 
     def _wake(self) -> None:
@@ -186,17 +186,24 @@ class HubLink:
     # On the thread of the hub
 
     def _run(self) -> None:
-        with asyncio.Runner(loop_factory=lambda: self._loop) as runner:
+        with asyncio.Runner(loop_factory=lambda: self._loop) as runner, contextlib.suppress(asyncio.CancelledError):
             runner.run(self._stay_connected())
+
+    def _give_up(self) -> None:
+        """End an attempt to connect: nothing needs the connection any more."""
+        if self._closing and not self._connected and self._main is not None:
+            self._main.cancel()
 
     async def _stay_connected(self) -> None:
         """Connect, again and again."""
+        self._main = asyncio.current_task()
         rest_s = REST_S
         while not self._closing:
             try:
                 client = await self._connect()
             except Exception as error:  # noqa: BLE001  whatever a server answers, the next attempt may succeed
                 self._tell(_why(error, self.address))
+                self._beat()
                 # Not all at the same moment: a hub that is back meets a thousand runs.
                 await self._rest(rest_s * random.uniform(0.5, 1.0))
                 rest_s = min(2 * rest_s, MAX_REST_S)
@@ -216,8 +223,6 @@ class HubLink:
             async with asyncio.timeout(2 * CONNECT_S):
                 await client.connect(
                     servers=[address.url],
-                    user=address.user if address.password else None,
-                    password=address.password or None,
                     name=f"sightglass {os.getpid()}",
                     allow_reconnect=False,  # what it would send again may arrive twice, or with gaps
                     max_reconnect_attempts=1,
@@ -242,7 +247,7 @@ class HubLink:
             self._queued_bytes = self._sent_bytes = 0
             self._connected, self.reason = True, ""
             self._changed.notify_all()
-        why = "the connection to the hub was lost"
+        why, beat_s = "the connection to the hub was lost", -math.inf
         try:
             while not client.is_closed:
                 while self._tasks and not client.is_closed:
@@ -250,7 +255,10 @@ class HubLink:
                 if self._closing:
                     await client.flush(timeout=LINGER_S)
                     return
-                await self._rest(LOOK_S)
+                if (now_s := self._loop.time()) >= beat_s:
+                    beat_s = now_s + BEAT_S
+                    self._beat()
+                await self._rest(beat_s - now_s)
         except Exception as error:  # noqa: BLE001  costs this connection, and the next one begins anew
             why = f"{why}: {message_of(error)}"
         finally:
@@ -282,6 +290,12 @@ class HubLink:
         if was_connected:
             for user in users:
                 user.broken(reason)
+
+    def _beat(self) -> None:
+        with self._lock:
+            users = list(self._users)
+        for user in users:
+            user.beat()
 
     async def _noticed(self, error: Exception) -> None:
         """Count what the server refused or nats-py dropped; the end that misses it sees a gap."""
@@ -318,8 +332,12 @@ async def _close(client: NatsClient) -> None:
 
 
 def _why(error: Exception, address: HubAddress) -> str:
+    """Return what a failed attempt to connect means."""
     text = message_of(error)
-    return f"no hub answers at {address.url}" if "no servers available" in text else f"{text} ({address.url})"
+    for sign, meaning in FAULTS.items():
+        if sign in text:
+            return meaning.format(url=address.url, user=address.user)
+    return f"{text} ({address.url})"
 
 
 _links: dict[tuple[int, HubAddress], tuple[HubLink, int]] = {}

@@ -21,7 +21,8 @@ from typing import Final
 
 from sightglass.core.errors import TransportError, WireError
 
-from .hub_link import CONNECT_S, HubAddress, drop_link, use_link
+from .hub_address import HubAddress
+from .hub_link import CONNECT_S, drop_link, use_link
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from .pieces import LEFT, READ, Allowance, Dialogue, WholeMessage, goodbye, is_broken, is_first, kind_of
 from .transport import MAX_QUEUED, MAX_QUEUED_BYTES, Delivery, Frames, Sent
@@ -117,6 +118,8 @@ class NatsListener:
             if (piece := peer.dialogue.read(message)) is not None:
                 self.link.send(peer.subject, [piece])
             deliveries.append(Delivery(name, message, peer.may_command))
+        if self._inbox:
+            self._notify()
         return deliveries
 
     def send(self, peer: bytes, frames: Frames) -> Sent:
@@ -174,6 +177,9 @@ class NatsListener:
         """Forget all clients: pieces of any of them may be lost."""
         for name in list(self._peers):
             self._forget(name)
+
+    def beat(self) -> None:
+        """Do nothing: clients say themselves that they are there."""
 
     def _add(self, name: bytes, peer: HubPeer, data: bytes) -> None:
         peer.heard_s = time.monotonic()
@@ -295,6 +301,9 @@ class NatsChannel:
     def broken(self, reason: str) -> None:
         """Learn that the connection is lost."""
         self._end("lost")
+
+    def beat(self) -> None:
+        """Do nothing: the connection to the run renews its lease itself."""
 
     def _end(self, over: Sent) -> None:
         self._over = over

@@ -24,6 +24,7 @@ Only channels break: messages of either end may be lost, so a client connects ag
 """
 
 MAX_QUEUED_BYTES: Final = 4 * 2**20  # beyond, one message at a time: a transport may hold more for each client of a run
+MEMORY: Final = b"memory-"  # the names of peers in this process
 MAX_QUEUED: Final = 64  # messages; enough to keep a client busy, few enough that a slow one is noticed soon
 
 
@@ -107,7 +108,7 @@ class MemoryListener:
             raise TransportError(self.refusal)
         if self._closed:
             raise TransportError("Expected an open listener; the run has ended")
-        peer = b"memory-%d" % next(self._numbers)
+        peer = MEMORY + b"%d" % next(self._numbers)
         channel = self._channels[peer] = MemoryChannel(self, peer)
         return channel
 
@@ -193,24 +194,24 @@ class MemoryChannel:
 
 
 class Both:
-    """A listener in memory and another one behind a single `receive`."""
+    """Two listeners behind a single `receive`. Messages of the inner one wake the outer one, which waits for both."""
 
-    def __init__(self, outer: Listener) -> None:
-        self._outer = outer
-        self.memory = MemoryListener(notify=outer.wake)
+    def __init__(self, outer: Listener, inner: Listener, prefix: bytes) -> None:
+        """Join them; the names of the inner one's peers, and no others, begin with `prefix`."""
+        self._outer, self._inner, self._prefix = outer, inner, prefix
 
     def wait(self, timeout_s: float) -> None:
         """Wait for messages."""
-        self._outer.wait(timeout_s)  # messages in memory wake it
+        self._outer.wait(timeout_s)
 
     def receive(self) -> list[Delivery]:
         """Return the messages received."""
         outer = self._outer.receive()  # first: it clears what woke it
-        return [*self.memory.receive(), *outer]
+        return [*self._inner.receive(), *outer]
 
     def send(self, peer: bytes, frames: Frames) -> Sent:
         """Send to one peer."""
-        return self.memory.send(peer, frames) if peer.startswith(b"memory-") else self._outer.send(peer, frames)
+        return (self._inner if peer.startswith(self._prefix) else self._outer).send(peer, frames)
 
     def wake(self) -> None:
         """End a wait."""
@@ -218,5 +219,5 @@ class Both:
 
     def close(self) -> None:
         """Stop listening."""
-        self.memory.close()
+        self._inner.close()
         self._outer.close()

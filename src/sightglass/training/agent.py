@@ -18,7 +18,6 @@ from sightglass.core.clock import WorkClock
 from sightglass.core.errors import SightglassError, WireError, unknown
 from sightglass.core.failures import Failures
 from sightglass.core.guarded import message as message_of
-from sightglass.core.threads import Supervised
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery, Frames
 from sightglass.query.parser import parse
@@ -46,7 +45,7 @@ class Agent:
     Attributes:
         about: What a description of the run shows besides its events, such as the config.
         failures: The messages, streams and questions that failed here by an internal error.
-        loops: The loops of the run, whose failures a description shows, too.
+        background: The failures of what else works in the background, which a description shows, too.
     """
 
     def __init__(
@@ -77,7 +76,7 @@ class Agent:
         """
         self.about: dict[str, Any] = {"name": run, "id": id, **(about or {})}
         self.failures = Failures(f"Run {run!r}")
-        self.loops: list[Supervised] = []
+        self.background: list[Failures] = []
         self._telemetry = telemetry
         self._clock = clock
         self._functions = functions
@@ -345,4 +344,4 @@ class Agent:
         return [{**stream, "n_failures": n_failures} for stream in described]
 
     def _failures(self) -> list[Failures]:
-        return [self.failures, *(loop.failures for loop in self.loops)]
+        return [self.failures, *self.background]

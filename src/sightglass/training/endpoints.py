@@ -1,4 +1,4 @@
-"""Where clients reach a run: in memory, over a Unix socket and over TCP, with its entry in the registry."""
+"""Where clients reach a run: in memory, over a Unix socket and TCP, on a hub, with its entries in the registries."""
 
 from __future__ import annotations
 
@@ -9,14 +9,20 @@ import time
 import warnings
 from collections.abc import Callable
 from pathlib import Path
+from typing import TYPE_CHECKING
+
+import msgspec
 
 from sightglass.core.errors import SightglassError, TransportError
 from sightglass.core.ranks import RankPlace
 from sightglass.core.resources import shortage
 from sightglass.protocol import discovery
-from sightglass.protocol.transport import Both, Listener, MemoryListener
+from sightglass.protocol.transport import MEMORY, Both, Listener, MemoryListener
 from sightglass.protocol.zmq import N_DESCRIPTORS, ZmqListener, write_connection
 from sightglass.storage.run_directory import RunDirectory
+
+if TYPE_CHECKING:
+    from sightglass.protocol.hub_presence import HubAnnouncement
 
 
 class Endpoints:
@@ -28,6 +34,7 @@ class Endpoints:
         reachable: Whether other processes can connect.
         connection_file: The address and keys of a controller, if the run listens on TCP.
         viewer_file: The same for viewers.
+        hub: Announces the run on a hub; `None` without one.
     """
 
     def __init__(
@@ -37,6 +44,7 @@ class Endpoints:
         *,
         files: RunDirectory,
         listen: str | None,
+        hub: str | os.PathLike[str] | None,
         start_writer: Callable[[], bool],
         place: RankPlace,
     ) -> None:
@@ -47,6 +55,7 @@ class Endpoints:
             id: The run's id.
             files: The run directory.
             listen: A TCP endpoint to open besides the Unix socket, or `None`.
+            hub: The hub to meet clients on as well, see `hub_address`, or `None`.
             start_writer: Starts the thread that writes records, and returns whether it runs. It is called where no
                 socket can be opened: if threads lack, the first one that can be had writes records.
             place: Which rank of which program it is.
@@ -77,9 +86,11 @@ class Endpoints:
         if outer is not None:
             self._write_connections(outer)
         self.reachable = outer is not None
-        both = None if outer is None else Both(outer)
-        self.memory = MemoryListener() if both is None else both.memory
-        self.listener: Listener = both or self.memory
+        self.memory = MemoryListener(notify=None if outer is None else outer.wake)
+        self.listener: Listener = self.memory if outer is None else Both(outer, self.memory, MEMORY)
+        self.hub: HubAnnouncement | None = None
+        if hub is not None:
+            self._join(hub)
 
     def withdraw(self) -> None:
         """Become unreachable, because no thread can be started that serves clients."""
@@ -87,6 +98,8 @@ class Endpoints:
         if self.reachable:  # another process took the thread since they were probed
             message = f"Run {self._name!r} continues, but can be reached by no other process: no thread can be started"
             warnings.warn(message, RuntimeWarning, stacklevel=4)
+        if self.hub is not None:
+            self.listener.close()  # nothing else will
         self.reachable = False
         if self._registered is not None:  # it is not closed, so no note of that may stay
             (self._registered / f"{self._id}.json").unlink(missing_ok=True)
@@ -98,6 +111,8 @@ class Endpoints:
         if self._registered is not None:
             discovery.unregister(self._id, self._registered)
             self._registered = None
+        if self.hub is not None:
+            self.hub.close()
         for file in (self.connection_file, self.viewer_file):
             if file is not None:
                 file.unlink(missing_ok=True)
@@ -119,26 +134,48 @@ class Endpoints:
         address = listener.address
         assert address is not None
         keys = address.client
-        entry = discovery.LiveRun(
+        entry = msgspec.structs.replace(
+            self._entry(),
+            endpoint=address.endpoint,
+            server_key=address.server,
+            client_public=keys.public if keys else "",
+            client_secret=keys.secret if keys else "",
+            beside=_namesakes(self._name),
+        )
+        discovery.register(entry, path)
+        self._registered = path
+
+    def _join(self, hub: str | os.PathLike[str]) -> None:
+        """Meet clients on a hub as well, whenever it can be reached."""
+        try:
+            from sightglass.protocol.hub_address import hub_address
+            from sightglass.protocol.hub_presence import HubAnnouncement
+            from sightglass.protocol.nats import PEER, NatsListener
+
+            address = hub_address(hub)
+            listener = NatsListener(address, self._id, notify=self.listener.wake)
+            self.hub = HubAnnouncement(address, self._entry())
+        except SightglassError as error:
+            warnings.warn(f"Run {self._name!r} continues without a hub: {error}", RuntimeWarning, stacklevel=5)
+            return
+        self.listener = Both(self.listener, listener, PEER)
+
+    def _entry(self) -> discovery.LiveRun:
+        """Return the run's entry in a registry, without an address."""
+        return discovery.LiveRun(
             name=self._name,
             id=self._id,
             pid=os.getpid(),
             host=socket.gethostname(),
             started=time.time(),
-            endpoint=address.endpoint,
+            endpoint="",
             directory=str(self._files.path),
-            server_key=address.server,
-            client_public=keys.public if keys else "",
-            client_secret=keys.secret if keys else "",
-            beside=_namesakes(self._name),
             group=self._place.group,
             rank=self._place.rank,
             n_ranks=self._place.size,
             job=self._place.job,
             declared=self._place.declared,
         )
-        discovery.register(entry, path)
-        self._registered = path
 
     def _write_connections(self, listener: ZmqListener) -> None:
         if listener.controller is None or listener.viewer is None:

@@ -58,6 +58,7 @@ def init(
     config: Mapping[str, Any] | None = None,
     record: Sequence[Query | str] = (),
     listen: str | None = None,
+    hub: str | os.PathLike[str] | None = None,
     budget: float | None = 0.05,
     limits: Limits | None = None,
     ranks: Ranks | None = None,
@@ -76,6 +77,8 @@ def init(
         record: Queries whose records are written to the run directory from the start, such as "batch.loss".
         listen: A TCP endpoint to open, encrypted, such as "tcp://0.0.0.0:0". Two connection files with its keys are
             written to the run directory.
+        hub: A hub to meet clients on as well: a URL such as "nats://login:4222", or a hub file; by default the
+            environment's `SIGHTGLASS_HUB`. The run connects to it in the background whenever it can be reached.
         budget: The share of the run's time that queries may take before they are thinned; `None` for no limit.
         limits: Limits that are rarely changed, see `Limits`.
         ranks: For a distributed program: which rank this is, and how they agree on commands, see `Ranks`.
@@ -93,7 +96,7 @@ def init(
         The run. Close it with `Run.close` or a `with` block; otherwise it closes when the program exits.
 
     Raises:
-        TypeError: `name`, `config`, `record`, `limits`, `ranks`, `files` or `mirror` has the wrong type.
+        TypeError: `name`, `hub`, `config`, `record`, `limits`, `ranks`, `files` or `mirror` has the wrong type.
         ValueError: `mode`, `budget`, `listen`, `controls`, `jax_attach` or `mirror` has an invalid value.
         QueryError: A query in `record` is invalid.
         MissingExtraError: `mirror` is "wandb", and `wandb` is not installed.
@@ -110,6 +113,8 @@ def init(
         raise ValueError(f"Expected a budget above 0 and up to 1, or None, got {budget!r}")
     if listen is not None and not listen.startswith("tcp://"):
         raise ValueError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
+    if hub is not None and not isinstance(hub, str | os.PathLike):
+        raise TypeError(f"Expected the URL of a hub or a hub file, got {class_name(hub)} {text(hub, 100)}")
     if jax_attach not in (None, "global"):
         raise ValueError(f"Expected jax_attach='global' or None, got {jax_attach!r}")
     if controls not in (None, "attributes"):
@@ -119,12 +124,13 @@ def init(
     for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files)):
         if option is not None and not isinstance(option, kind):
             raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {class_name(option)} {text(option, 100)}")
+    hub = hub or os.environ.get("SIGHTGLASS_HUB") or None
     files = files or Files()
     mirrors = checked(mirror) if mode != "disabled" else ()
     settings = RunSettings(
         name=name, directory=choose(Path(dir), name) if files.into is None else Path(files.into),
         shared=files.into is not None, private=files.private, config=_config(config), record=record, listen=listen,
-        budget=budget, limits=limits, ranks=ranks or Ranks(), jax_attach=jax_attach,
+        hub=hub, budget=budget, limits=limits, ranks=ranks or Ranks(), jax_attach=jax_attach,
         sets_attributes=controls == "attributes", mirror=mirrors, at_mirror=_close_first_at_exit,
         disabled=mode == "disabled",
     )  # fmt: skip

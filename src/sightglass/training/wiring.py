@@ -52,6 +52,7 @@ class RunSettings:
         config: The run's configuration.
         record: Queries to record from the start.
         listen: A TCP endpoint to open.
+        hub: A hub to meet clients on, see `protocol.hub_address`.
         budget: The share of the run's time that queries may take.
         limits: How much subscriptions retain for late clients.
         ranks: How the processes of the program belong and act together.
@@ -69,6 +70,7 @@ class RunSettings:
     config: Mapping[str, Any]
     record: Sequence[Query | str] = ()
     listen: str | None = None
+    hub: str | os.PathLike[str] | None = None
     budget: float | None = None
     limits: Limits | None = None
     ranks: Ranks = field(default_factory=Ranks)
@@ -164,8 +166,8 @@ class Wiring:
         for query in settings.record:
             self.agent.record(as_query(query))
         self.endpoints = machine.endpoints(
-            settings.name, self.id, files=self.files, listen=settings.listen, start_writer=self.recorder.start,
-            place=place,
+            settings.name, self.id, files=self.files, listen=settings.listen, hub=settings.hub,
+            start_writer=self.recorder.start, place=place,
         )  # fmt: skip
         self.io = IoLoop(
             self.endpoints.listener, self.agent, clock=self.clock, worker=machine.worker,
@@ -174,7 +176,9 @@ class Wiring:
         if not self.io.serves:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake
-        self.agent.loops += [self.io.supervised, self.recorder.supervised]
+        self.agent.background += [self.io.supervised.failures, self.recorder.supervised.failures]
+        if self.endpoints.hub is not None:
+            self.agent.background.append(self.endpoints.hub.failures)
 
     def lend(self, name: str, function: Callable[..., Any], *, viewers: bool) -> None:
         """Let queries call a function; the caller holds the lock."""

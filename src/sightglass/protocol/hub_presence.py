@@ -1,0 +1,190 @@
+"""Which runs live on a hub. There is no registry: runs say that they live, and those that no longer do are gone.
+
+A run says so every `BEAT_EVERY_S`, to all who listen, and at once to a client that asks. What it says is its entry, as
+in the registry of a machine (`discovery.LiveRun`), without addresses; the subject names its owner. A run that is closed
+says nothing, in an empty message. One that has been silent for `GONE_S` is gone.
+"""
+
+from __future__ import annotations
+
+import secrets
+import threading
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Final
+
+import msgspec
+
+from sightglass.core.errors import TransportError
+from sightglass.core.failures import Failures
+
+from .discovery import MAX_ENTRY_BYTES, LiveRun
+from .hub_address import HubAddress
+from .hub_link import CONNECT_S, drop_link, use_link
+from .nats import ROOT, checked_token
+
+BEAT_EVERY_S: Final = 2.5
+GONE_S: Final = 8.0  # three beats, and a rest for a busy machine: a killed run is gone within 10 s
+QUIET_S: Final = 0.3  # runs answer within milliseconds: after this long without another answer, all have answered
+MAX_RUNS: Final = 20_000  # twice the runs that a hub is meant for; the rest is counted
+
+
+class HubAnnouncement:
+    """What a run says of itself on a hub.
+
+    Attributes:
+        subjects: What it listens to.
+        failures: How often the hub was not reached, or was lost; the first time is a warning.
+    """
+
+    def __init__(self, address: HubAddress, entry: LiveRun) -> None:
+        """Begin to announce a run. Errors as of `HubLink`."""
+        self._subject = f"{ROOT}.live.{checked_token(address.user)}.{checked_token(entry.id)}"
+        self._message = msgspec.json.encode(entry)
+        self.subjects: Sequence[str] = (f"{ROOT}.who.*.*",)
+        self.failures = Failures("The hub")
+        self._what = f"run {entry.name!r} continues without it, and connects when it can"
+        self._beat_s = -BEAT_EVERY_S
+        self._closed = False
+        self._link = use_link(address)
+        self._link.join(self)
+
+    def close(self) -> None:
+        """Say that the run has ended. In a forked child this does nothing."""
+        if self._closed or self._link.is_foreign:
+            return
+        self._closed = True
+        self._link.send(self._subject, [b""])
+        self._link.leave(self)
+        drop_link(self._link)
+
+    # On the thread of the hub
+
+    def received(self, subject: str, data: bytes) -> None:
+        """Answer a client that asks which runs live."""
+        *_, user, client = subject.split(".")
+        self._link.send(f"{ROOT}.here.{user}.{client}.{self._subject.removeprefix(f'{ROOT}.live.')}", [self._message])
+
+    def broken(self, reason: str) -> None:
+        """Count that the connection was lost."""
+        self._fail(f"{reason}; {self._link.n_dropped} messages were dropped so far")
+
+    def beat(self) -> None:
+        """Say that the run lives, if it is time; or count that the hub is not reached."""
+        if not self._link.connected:
+            self._fail(self._link.reason)
+            return
+        now_s = time.monotonic()
+        if now_s - self._beat_s >= BEAT_EVERY_S:
+            self._beat_s = now_s
+            self._link.send(self._subject, [self._message])
+
+    def _fail(self, reason: str) -> None:
+        self._beat_s = -BEAT_EVERY_S  # the next connection begins with a beat
+        self.failures.add(TransportError(reason), self._what, warn=not self.failures.n)
+
+
+@dataclass(frozen=True, slots=True)
+class HubRun:
+    """A run on a hub.
+
+    Attributes:
+        owner: The user whose run it is.
+        entry: What it says of itself.
+    """
+
+    owner: str
+    entry: LiveRun
+
+
+class HubDirectory:
+    """The runs of a hub, as a client hears of them: those that live now, and from then on as they come and go.
+
+    Attributes:
+        subjects: What it listens to.
+        n_refused: How many messages were no entry, or of too many runs.
+    """
+
+    def __init__(self, address: HubAddress, *, clock: Callable[[], float] = time.monotonic) -> None:
+        """Ask which runs live.
+
+        Raises:
+            TransportError: The hub does not answer.
+            MissingExtraError: nats-py is not installed.
+        """
+        self._clock = clock
+        asker = f"{checked_token(address.user)}.{secrets.token_hex(12)}"
+        self.subjects: Sequence[str] = (f"{ROOT}.live.*.*", f"{ROOT}.here.{asker}.*.*")
+        self.n_refused = 0
+        self._asks = f"{ROOT}.who.{asker}"
+        self._runs: dict[str, tuple[HubRun, float]] = {}
+        self._changed = threading.Condition()
+        self._heard_s = time.monotonic()
+        self._closed = False
+        self._link = use_link(address)
+        if not self._link.wait_connected(CONNECT_S):
+            drop_link(self._link)
+            raise TransportError(f"Cannot connect to the hub: {self._link.reason or f'no answer from {address.url}'}")
+        self._link.join(self)
+        self._link.send(self._asks, [b""])
+
+    def runs(self) -> list[HubRun]:
+        """Return the runs that live, the newest first."""
+        with self._changed:
+            old_s = self._clock() - GONE_S
+            self._runs = {key: (run, heard_s) for key, (run, heard_s) in self._runs.items() if heard_s > old_s}
+            return sorted((run for run, _ in self._runs.values()), key=lambda run: -run.entry.started)
+
+    def wait(self, timeout_s: float, *, until: Callable[[HubRun], bool] | None = None) -> list[HubRun]:
+        """Wait until all runs have answered, or one that is looked for; return those that live."""
+        end_s = time.monotonic() + timeout_s
+        with self._changed:
+            while (now_s := time.monotonic()) < end_s:
+                quiet_s = now_s - self._heard_s
+                is_there = any(until is None or until(run) for run, _ in self._runs.values())
+                if is_there and quiet_s >= QUIET_S:
+                    break
+                self._changed.wait(min(end_s - now_s, max(0.01, QUIET_S - quiet_s) if is_there else timeout_s))
+        return self.runs()
+
+    def close(self) -> None:
+        """Listen no more."""
+        if not self._closed and not self._link.is_foreign:
+            self._closed = True
+            self._link.leave(self)
+            drop_link(self._link)
+
+    # On the thread of the hub
+
+    def received(self, subject: str, data: bytes) -> None:
+        """Note that a run lives, or has ended."""
+        owner, id = subject.split(".")[-2:]
+        key = f"{owner}.{id}"
+        with self._changed:
+            if not data:
+                self._runs.pop(key, None)
+            elif (entry := _entry(data, id)) is None or (key not in self._runs and len(self._runs) >= MAX_RUNS):
+                self.n_refused += 1
+                return
+            else:
+                if key not in self._runs:
+                    self._heard_s = time.monotonic()
+                self._runs[key] = (HubRun(owner, entry), self._clock())
+            self._changed.notify_all()
+
+    def broken(self, reason: str) -> None:
+        """Do nothing: runs that are not heard again are gone."""
+
+    def beat(self) -> None:
+        """Do nothing."""
+
+
+def _entry(data: bytes, id: str) -> LiveRun | None:
+    if len(data) > MAX_ENTRY_BYTES:
+        return None
+    try:
+        entry = msgspec.json.decode(data, type=LiveRun)
+    except (msgspec.MsgspecError, ValueError):
+        return None
+    return entry if entry.id == id else None  # nobody speaks for another run

@@ -1,0 +1,377 @@
+"""Runs that meet their clients on a hub: found, asked and commanded, whatever becomes of the hub."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from click.testing import CliRunner
+from tests.hub_server import PATIENCE_S, HubServer, needs_server
+
+import sightglass as sg
+from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError
+
+pytestmark = needs_server
+pytest.importorskip("nats")
+
+TRAINING = """
+import sys, time
+import sightglass as sg
+
+with sg.init("far", dir=sys.argv[1]) as run:
+    lr = run.control("lr", 0.5)
+    step = 0
+    while not run.stopping:
+        run.observe("batch", step=step, loss=1.0 / (step + 1), lr=lr.value)
+        step += 1
+        time.sleep(0.002)
+"""
+
+
+@pytest.fixture
+def server() -> Iterator[HubServer]:
+    server = HubServer()
+    yield server
+    server.close()
+
+
+@pytest.fixture
+def run(server: HubServer) -> Iterator[Any]:
+    with sg.init("near", hub=server.url, config={"lr": 0.1}) as run:
+        run.control("lr", 0.1, thread="any")
+        wait_until(lambda: [info.name for info in sg.runs(hub=server.url)] == ["near"], "it is found")
+        yield run
+
+
+@pytest.fixture
+def training(server: HubServer, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
+    """A training in another process, which learns of the hub from its environment, and has a registry of its own."""
+    environment = os.environ | {"SIGHTGLASS_HUB": server.url, "SIGHTGLASS_RUNTIME_DIR": str(tmp_path / "other")}
+    process = subprocess.Popen([sys.executable, "-c", TRAINING, str(tmp_path / "runs")], env=environment)
+    yield process
+    process.kill()
+    process.wait(PATIENCE_S)
+
+
+def wait_until(condition: Callable[[], Any], what: object) -> Any:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.01)
+    return found
+
+
+class Trained:
+    """A thread that announces events, 500 a second, until the end of the block."""
+
+    def __init__(self, run: Any) -> None:
+        self._run, self._over, self.n = run, threading.Event(), 0
+
+    def __enter__(self) -> Trained:
+        self._thread = threading.Thread(target=self._train)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _train(self) -> None:
+        while not self._over.is_set():
+            self._run.observe("batch", step=self.n, loss=float(self.n))
+            self.n += 1
+            time.sleep(0.002)
+
+
+def test_a_run_is_found_asked_and_commanded_on_its_hub(server: HubServer, run: Any) -> None:
+    (info,) = sg.runs(hub=server.url)
+    assert (info.name, info.id, info.state) == ("near", run.id, "running")
+    with Trained(run), sg.connect("near", hub=server.url) as remote:
+        assert remote.describe().config == {"lr": 0.1}
+        found = remote.stream("batch.loss.mean(every=10)").wait(6, timeout_s=PATIENCE_S)
+        assert [record.value for record in found[1:]] == [found[1].value + 10.0 * n for n in range(5)]
+        remote.set("lr", 0.25)
+        assert remote.describe().controls["lr"].value == 0.25
+    with sg.connect(run.id[:6], hub=server.url) as by_id, sg.connect(hub=server.url) as only:
+        assert by_id.id == only.id == run.id
+
+
+def test_a_large_value_comes_through_the_hub(server: HubServer, run: Any) -> None:
+    import numpy as np
+
+    array = np.arange(2_500_000.0)  # 20 MB
+    with sg.connect("near", hub=server.url) as remote:
+        stream = remote.stream("batch.params")
+
+        def arrived() -> Any:
+            run.observe("batch", params=array)  # the budget skips some of them
+            return stream.latest
+
+        np.testing.assert_array_equal(wait_until(arrived, stream.statistics).value, array)
+
+
+def test_a_run_that_is_not_there_is_named_with_those_that_are(server: HubServer, run: Any) -> None:
+    with pytest.raises(RunNotFoundError, match=r"^Unknown run 'neer' on this hub\. Did you mean 'near'\?"):
+        sg.connect("neer", hub=server.url)
+    with pytest.raises(RunNotFoundError, match=r"^Expected the name or id of a run on a hub, got Run$"):
+        sg.connect(run, hub=server.url)
+
+
+def test_without_a_hub_clients_say_so() -> None:
+    with pytest.raises(TransportError, match=r"^Cannot connect to the hub: no hub answers at nats://127.0.0.1:9$"):
+        sg.runs(hub="nats://127.0.0.1:9")
+
+
+def test_a_run_without_its_hub_goes_on_says_so_once_and_is_found_later(server: HubServer) -> None:
+    server.kill()
+    with warnings.catch_warnings(record=True) as caught:
+        warnings.simplefilter("always")
+        with sg.init("patient", hub=server.url) as run:
+            with sg.connect(run) as local:  # on this machine, nothing has changed
+                failures = wait_until(lambda: local.describe().failures, "the hub was not reached")
+                assert failures["The hub"].endswith(
+                    "run 'patient' continues without it, and connects when it can: "
+                    f"no hub answers at nats://127.0.0.1:{server.port}"
+                )
+                stream = local.stream("batch.loss")
+                run.observe("batch", loss=1.0)
+                assert [record.value for record in stream.wait(1, timeout_s=PATIENCE_S)] == [1.0]
+            server.start()
+            with wait_until(lambda: try_connect("patient", server), "it is found") as remote:
+                assert remote.id == run.id
+            with sg.connect(run) as local:  # again: counted, and not said again
+                n = int(local.describe().failures["The hub"].partition(";")[0])
+                server.kill()
+                wait_until(lambda: int(local.describe().failures["The hub"].partition(";")[0]) > n, "it is counted")
+    told = [str(one.message) for one in caught if "hub" in str(one.message)]
+    assert len(told) == 1, told
+
+
+@pytest.mark.parametrize(
+    ("config", "says", "message"),
+    [
+        ("authorization {user: ann, password: secret}", b"", "refuses user 'anyone': it does not know them"),
+        ("max_connections: 1", b"", "(is full|ended the connection at once, as one does that is full)"),
+        (None, b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not a hub"),
+        pytest.param(None, b"", "does not answer as a hub does within 5 s", marks=pytest.mark.slow),
+    ],
+    ids=["unknown user", "full", "another program", "silent"],
+)
+@pytest.mark.filterwarnings("ignore:The hub")
+def test_each_fault_is_named_and_the_training_goes_on(config: str | None, says: bytes, message: str) -> None:
+    with contextlib.ExitStack() as stack:
+        if config is not None:
+            server = HubServer(config=config)
+            stack.callback(server.close)
+            url = server.url
+            held = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE_S))
+            assert held.recv(1)  # the one place is taken
+        else:
+            url = stack.enter_context(listener_that(says))
+        with sg.init("lone", hub=url) as run, sg.connect(run) as local:
+            stream = local.stream("batch.loss")
+            run.observe("batch", loss=2.0)
+            assert [record.value for record in stream.wait(1, timeout_s=PATIENCE_S)] == [2.0]
+            failures = wait_until(lambda: local.describe().failures, "it is counted")
+        assert re.search(f"run 'lone' continues without it.*{message}", failures["The hub"])
+        with pytest.raises(TransportError, match=f"^Cannot connect to the hub: .*({message}|no answer from)"):
+            sg.runs(hub=url)
+
+
+@contextlib.contextmanager
+def listener_that(says: bytes) -> Iterator[str]:
+    """Listen on a port of the system's, say this to each that connects, and then nothing."""
+    with contextlib.ExitStack() as stack:
+        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+
+        def serve() -> None:
+            while True:
+                try:
+                    connection = stack.enter_context(listener.accept()[0])
+                except OSError:  # it was closed
+                    return
+                connection.sendall(says)
+
+        thread = threading.Thread(target=serve, daemon=True)
+        thread.start()
+        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
+        listener.shutdown(socket.SHUT_RDWR)
+        thread.join(PATIENCE_S)
+
+
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore:The hub")
+def test_a_hub_that_stands_still_holds_neither_the_training_nor_its_end(server: HubServer) -> None:
+    run = sg.init("steady", hub=server.url)
+    wait_until(lambda: try_connect("steady", server), "it is found").close()
+    with sg.connect(run) as local, Trained(run) as trained:
+        server.stop()
+        try:
+            n = trained.n
+            wait_until(lambda: trained.n > n + 500, "the training goes on")
+            with (
+                sg.init("second", hub=server.url) as second,
+                sg.connect(second) as other,
+            ):  # does not wait for it, either
+                n = trained.n
+                wait_until(lambda: trained.n > n + 500, "the training goes on")
+                assert local.describe().name == "steady"
+                wait_until(lambda: other.describe().failures, "it is counted")
+        finally:
+            server.go_on()
+    run.close()
+
+
+def test_without_a_hub_nothing_of_it_is_imported(tmp_path: Path) -> None:
+    program = f"""
+import sys
+import sightglass as sg
+with sg.init("plain", dir={str(tmp_path)!r}) as run, sg.connect(run) as client:
+    stream = client.stream("batch.loss")
+    run.observe("batch", loss=1.0)
+    stream.wait(1, timeout_s={PATIENCE_S})
+print([name for name in sys.modules if name.split(".")[0] == "nats" or "hub" in name])
+"""
+    environment = os.environ | {"SIGHTGLASS_RUNTIME_DIR": str(tmp_path / "other")}
+    environment.pop("SIGHTGLASS_HUB", None)
+    done = subprocess.run(
+        [sys.executable, "-c", program], check=False, env=environment, capture_output=True, timeout=PATIENCE_S
+    )
+    assert done.stdout == b"[]\n", (done.stdout, done.stderr)
+
+
+def try_connect(name: str, server: HubServer) -> Any:
+    try:
+        return sg.connect(name, hub=server.url)
+    except SightglassError:
+        return None
+
+
+@pytest.mark.slow
+def test_a_stream_goes_on_when_the_hub_is_back_and_its_holes_are_counted(server: HubServer, run: Any) -> None:
+    with sg.connect("near", hub=server.url) as remote:
+        stream = remote.stream("batch.loss")
+        with Trained(run) as trained:
+            first = stream.wait(100, timeout_s=PATIENCE_S)[0]
+            for _ in range(2):
+                server.kill()
+                n = trained.n
+                wait_until(lambda n=n: trained.n > n + 50, "the training goes on without it")
+                server.start()
+                n = trained.n
+                wait_until(lambda n=n: stream.latest is not None and stream.latest.value > n, "the stream goes on")
+        wait_until(lambda: stream.latest.value == trained.n - 1, "all have arrived")
+        counts, values = stream.statistics(), stream.to_arrays().values
+        assert list(values) == sorted(set(values))  # none twice
+        assert counts.n_records == len(values)
+        assert values[-1] - first.value + 1 == counts.n_records + counts.n_lost
+
+
+@pytest.mark.slow
+def test_a_killed_run_is_gone_and_one_that_ends_at_once(server: HubServer, training: Any) -> None:
+    from sightglass.protocol.hub_address import hub_address
+    from sightglass.protocol.hub_presence import HubDirectory
+
+    directory = HubDirectory(hub_address(server.url))
+
+    def names() -> list[str]:
+        return sorted(run.entry.name for run in directory.runs())
+
+    wait_until(lambda: names() == ["far"], "it comes by itself")
+    with sg.init("short", hub=server.url):
+        wait_until(lambda: names() == ["far", "short"], "a second one")
+        training.send_signal(signal.SIGKILL)
+    wait_until(lambda: "short" not in names(), "it said that it ended")
+    wait_until(lambda: names() == [], "the killed one is not heard any more")
+    directory.close()
+
+
+@pytest.mark.slow
+def test_the_command_line_reaches_the_runs_of_a_hub(server: HubServer, training: Any) -> None:
+    def call(*arguments: str, code: int = 0) -> str:
+        from sightglass.cli import main
+
+        done = CliRunner().invoke(main, ["--hub", server.url, *arguments])
+        assert done.exit_code == code, done.output
+        return done.stdout if code == 0 else done.output
+
+    wait_until(lambda: "far" in CliRunner().invoke(_main(), ["--hub", server.url, "runs"]).output, "it begins")
+    assert "event 'batch'" in call("describe", "far")
+    rows = [json.loads(line) for line in call("watch", "far", "batch.loss", "-n", "3", "--json").splitlines()]
+    assert len(rows) == 3
+    assert "lr" in call("set", "far", "lr=0.125")
+    (row,) = json.loads(call("top", "batch.lr", "--every", "0.5", "--json"))
+    assert row["name"] == "far"
+    assert "Expected one of these commands with --hub" in call("check", "runs", code=2)
+    assert "Expected neither DIR nor --connections with --hub" in call("runs", ".", code=2)
+    assert "Unknown run 'sweep-*' on this hub" in call("watch", "sweep-*", "batch.loss", code=3)
+    call("stop", "far")
+    wait_until(lambda: training.poll() == 0, "it stops")
+    assert f"No live runs on {server.url}." in CliRunner().invoke(_main(), ["--hub", server.url, "runs"]).output
+
+
+def _main() -> Any:
+    from sightglass.cli import main
+
+    return main
+
+
+def hub_file(path: Path, **content: object) -> Path:
+    path.write_text(json.dumps({"sightglass_hub": 1, "user": "ann", "role": "viewer"} | content))
+    return path
+
+
+def test_a_viewer_asks_and_does_not_command(server: HubServer, run: Any, tmp_path: Path) -> None:
+    viewer = hub_file(tmp_path / "viewer.hub", url=server.url)
+    with sg.connect("near", hub=viewer) as remote:
+        assert remote.describe().name == "near"
+        with pytest.raises(SightglassError, match="viewer"):
+            remote.set("lr", 0.5)
+
+
+@pytest.mark.parametrize(
+    ("content", "message"),
+    [
+        ('{"sightglass_hub": 1}', r"^Expected a hub file, or a URL such as 'nats://host:4222', got '.*': "),
+        ("junk", r"^Expected a hub file, or a URL such as"),
+        (None, r"^Cannot read the hub file '.*': No such file or directory$"),
+    ],
+)
+def test_a_hub_file_that_is_none_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
+    if content is not None:
+        (tmp_path / "a.hub").write_text(content)
+    with pytest.raises(TransportError, match=message):
+        sg.runs(hub=tmp_path / "a.hub")
+    with pytest.warns(RuntimeWarning, match="^Run 'lone' continues without a hub: "):
+        run = sg.init("lone", hub=tmp_path / "a.hub")
+    run.observe("batch", loss=1.0)
+    run.close()
+
+
+@pytest.mark.parametrize(
+    "url", ["http://a:1", "nats://", "nats://a:x", "nats://a/path", "nats://ann:secret@a:4222", "nats://a:99999"]
+)
+def test_a_url_that_is_no_hubs_is_refused(url: str) -> None:
+    from sightglass.protocol.hub_address import hub_address
+
+    with pytest.raises(TransportError, match=r"^Expected ") as caught:
+        hub_address(url)
+    assert "secret" not in str(caught.value)
+
+
+def test_a_hub_of_another_type_is_refused_at_the_call() -> None:
+    with pytest.raises(TypeError, match=r"^Expected the URL of a hub or a hub file, got int 4222$"):
+        sg.init("x", hub=4222)  # type: ignore[arg-type]
