@@ -193,6 +193,52 @@ def test_the_same_numbers_with_the_default_backend(desk):
     assert torch.allclose(torch.as_tensor(desk.values(answer)[-1]), wanted)
 
 
+class Pair(nn.Module):
+    """A module that returns several tensors."""
+
+    def forward(self, x):
+        return x.relu(), {"low": x.min(), "none": None, "both": (x.max(), x.sum())}
+
+
+class Paired(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.first, self.pair = nn.Linear(4, 6), Pair()
+
+    def forward(self, x):
+        x, more = self.pair(self.first(x))
+        return x + more["low"] + more["both"][1]
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_modules_inside_that_return_several_tensors(desk, way, n_hooks):
+    loop = Loop(desk, way, Paired())
+    assert loop.compiled(3) == 1
+    each = desk.ask("batch.activations.map(lambda n, a: a.max())", confirmed=True)
+    low, sizes = (desk.ask(f"batch.activations.pair[1]{of}", confirmed=True) for of in (".low", ".both"))
+    whole = desk.ask("batch.activations['pair[0]']", confirmed=True)
+    assert loop.compiled(6) == 1
+    x = torch.randn(5, 4)
+    wanted = loop.model.first(x).detach()
+    loop.step(x)
+    assert [*desk.values(each)[-1]] == ["first", "pair[0]", "pair[1][low]", "pair[1][both][0]", "pair[1][both][1]"]
+    assert desk.values(low)[-1] == pytest.approx(float(wanted.min()))
+    assert [float(one) for one in desk.values(sizes)[-1]] == pytest.approx([float(wanted.max()), float(wanted.sum())])
+    assert torch.allclose(torch.as_tensor(desk.values(whole)[-1]), wanted.relu())
+    desk.leave(each, low, sizes, whole)
+    loop.step()
+    assert n_hooks(loop.model, loop.opt) == 0
+
+
+def test_inputs_inside_compiled_modules_are_refused(desk, n_hooks):
+    loop = Loop(desk)
+    loop.step()
+    outer, inner = desk.ask("batch.inputs[''].shape"), desk.ask("batch.inputs['1'].shape", confirmed=True)
+    assert loop.compiled(2) == 0
+    assert desk.one(outer) == (5, 4)
+    assert str(inner.last_error).startswith("Inputs are not available: the module is compiled")
+
+
 def test_gradients_inside_compiled_modules_are_refused(desk, n_hooks):
     loop = Loop(desk, "wrapped")
     loop.step()

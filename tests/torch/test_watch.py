@@ -453,7 +453,7 @@ def test_modules_that_return_several_tensors(desk):
     hidden = desk.ask("batch.activations.lstm[1][0].shape")
     loop.step()
     loop.step()
-    assert desk.one(each) == {"head": (5, 2)}
+    assert desk.one(each) == {"lstm[0]": (5, 1, 3), "lstm[1][0]": (1, 5, 3), "lstm[1][1]": (1, 5, 3), "head": (5, 2)}
     assert desk.one(hidden) == (1, 5, 3)
 
 

@@ -23,13 +23,14 @@ import sys
 import weakref
 from collections.abc import Callable, Collection, Iterable
 from functools import partial
-from typing import Any, Final
+from typing import Any, Final, Protocol
 
 import torch
 
 from sightglass.core.guarded import FAILURES
 
 from .observables import modules
+from .passes import arguments, priority, tensors_of
 
 CALL: Final = "_compiled_call_impl"
 IS_KNOWN: Final = hasattr(torch.nn.Module, CALL) and hasattr(torch.nn.Module, "_call_impl")
@@ -37,27 +38,53 @@ IS_KNOWN: Final = hasattr(torch.nn.Module, CALL) and hasattr(torch.nn.Module, "_
 
 ACTIVATIONS: Final = "activations"
 ACTIVATION_GRADS: Final = "activation_grads"
-OF_MODULES: Final = frozenset({ACTIVATIONS, ACTIVATION_GRADS})
+INPUTS: Final = "inputs"
+EVALUATED: Final = {ACTIVATIONS: "eval_activations", INPUTS: "eval_inputs"}
+"""The observables that take passes in evaluation mode only, by those that take all passes."""
+OF_MODULES: Final = frozenset({ACTIVATIONS, ACTIVATION_GRADS, INPUTS, *EVALUATED.values()})
+OUTPUTS: Final = frozenset({ACTIVATIONS, EVALUATED[ACTIVATIONS]})
 
-Take = Callable[[str, Iterable[tuple[str, Any]]], None]
-"""Takes an observable and its tensors by name. It does not raise."""
+
+class Take(Protocol):
+    """Takes an observable, its tensors by name, and the priority of the pass. It does not raise."""
+
+    def __call__(self, kind: str, named: Iterable[tuple[str, Any]], priority: int = 0, /) -> None:
+        """Take them."""
+
+
+def pass_on(take: Take, root: torch.nn.Module, kind: str, name: str, value: Any) -> None:
+    """Pass on what a module inside `root` took or returned, and each of its tensors by its own name."""
+    named: list[tuple[str, Any]] = [(name, value)]
+    if not isinstance(value, torch.Tensor):
+        try:
+            named += tensors_of(name, value)
+        except FAILURES as error:
+            named = [(name, error)]
+    take(kind, named, priority(root))
 
 
 class WatchedCall:
-    """Calls a module, and passes on what it returns."""
+    """Calls a module, and passes on what it takes and returns."""
 
-    __slots__ = ("_module", "_returned", "_untraced", "compiled")
+    __slots__ = ("_module", "_passes_on", "_untraced", "compiled")
 
-    def __init__(self, module: torch.nn.Module, returned: Callable[[Any, bool], None]) -> None:
+    def __init__(
+        self,
+        module: torch.nn.Module,
+        *,
+        called: Callable[[tuple[Any, ...], dict[str, Any]], None],
+        returned: Callable[[Any, bool], None],
+    ) -> None:
         """Take the place of the module's call.
 
         Args:
             module: The module; it is not kept alive.
+            called: Takes the arguments of a call before the module does, which may overwrite them.
             returned: Takes what the module returns, and whether `torch.compile` compiles the code that the module runs.
         """
         self._module = weakref.ref(module)
-        self._returned = returned
-        self._untraced = untraced(returned)
+        self._passes_on = called, returned
+        self._untraced = untraced(called), untraced(returned)
         self.compiled = module.__dict__.get(CALL)  # of `module.compile()`
         module.__dict__[CALL] = self
 
@@ -72,22 +99,29 @@ class WatchedCall:
             caller: Any = frame.f_locals.get("self")
             if caller is not module:  # it shares the attributes of the module, as replicas of DataParallel do
                 return caller._call_impl(*args, **kwargs)
+        compiles = bool(_compiles())
+        called, returned = self._untraced if compiles else self._passes_on
+        called(args, kwargs)
         output = (self.compiled or module._call_impl)(*args, **kwargs)
-        if _compiles():
-            self._untraced(output, True)
-        else:
-            self._returned(output, False)
+        returned(output, compiles)
         return output
+
+    def is_of(self, module: torch.nn.Module | None) -> bool:
+        """Return whether it stands in this module."""
+        return module is not None and self._module() is module
 
     def remove(self) -> None:
         """Give the module its own call back."""
         module = self._module()
-        if module is None or module.__dict__.get(CALL) is not self:
-            return
-        if self.compiled is None:
+        call = None if module is None else module.__dict__.get(CALL)
+        if call is self and self.compiled is None:
             del module.__dict__[CALL]
-        else:
+        elif call is self:
             module.__dict__[CALL] = self.compiled
+        while isinstance(call, WatchedCall):  # of another name of the module, or of another watch, around this one
+            if call.compiled is self:
+                call.compiled = self.compiled
+            call = call.compiled
 
     def __deepcopy__(self, memo: object) -> None:
         """Return `None`, for modules with a way of their own to be copied."""
@@ -138,7 +172,7 @@ class ModuleCalls:
         self._saw = saw
         self._calls: dict[str, WatchedCall] = {}
         self._wanted: dict[str, frozenset[str]] = {}
-        self._leaves: dict[str, Any] = {}
+        self._leaves: dict[str, list[Any]] = {}
 
     @property
     def n_hooks(self) -> int:
@@ -155,41 +189,48 @@ class ModuleCalls:
         for kind, name in wanted:
             kinds.setdefault(name, set()).add(kind)
         self._wanted = {name: frozenset(of) for name, of in kinds.items()}
-        if kinds.keys() == self._calls.keys():
-            return
-        for name in self._calls.keys() - kinds.keys():
-            self._calls.pop(name).remove()
-            self._drop_leaf(name)
         named = modules(self._module)
+        for name in [
+            name for name, call in self._calls.items() if name not in kinds or not call.is_of(named.get(name))
+        ]:
+            self._calls.pop(name).remove()
+            self._drop_leaves(name)
         for name in kinds.keys() - self._calls.keys():
-            self._calls[name] = WatchedCall(named[name], partial(self._returned, name))
+            self._calls[name] = WatchedCall(
+                named[name], called=partial(self._called, name), returned=partial(self._returned, name)
+            )
+
+    def _called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
+        if not self._wanted.get(name, frozenset()).isdisjoint((INPUTS, EVALUATED[INPUTS])):
+            pass_on(self._take, self._module, INPUTS, name, arguments(args, kwargs))
 
     def _returned(self, name: str, output: Any, compiles: bool) -> None:
         self._saw(name, compiles)
         kinds = self._wanted.get(name, frozenset())
-        if ACTIVATIONS in kinds:
-            self._take(ACTIVATIONS, ((name, output),))
+        if not kinds.isdisjoint(OUTPUTS):
+            pass_on(self._take, self._module, ACTIVATIONS, name, output)
         if ACTIVATION_GRADS in kinds and torch.is_grad_enabled():
             try:
-                self._follow(name, output)
+                self._drop_leaves(name)
+                for path, tensor in tensors_of(name, output):
+                    self._follow(name, path, tensor)
             except FAILURES as error:
-                self._take(ACTIVATION_GRADS, ((name, error),))
+                self._take(ACTIVATION_GRADS, ((name, error),), priority(self._module))
 
-    def _follow(self, name: str, output: Any) -> None:
+    def _follow(self, name: str, path: str, output: torch.Tensor) -> None:
         """Read the gradient of an output when it is computed."""
-        if not isinstance(output, torch.Tensor) or not output.requires_grad:
+        if not output.requires_grad:
             return
+        at = priority(self._module)
 
         def hook(grad: torch.Tensor) -> None:
-            self._take(ACTIVATION_GRADS, ((name, grad),))
+            self._take(ACTIVATION_GRADS, ((path, grad),), at)
 
         hook.__torch_unserializable__ = True  # type: ignore[attr-defined]  # else PyTorch warns where the program saves it
-        self._drop_leaf(name)
         handle = output.register_hook(hook)  # type: ignore[no-untyped-call,unused-ignore]
         if output.is_leaf:  # a parameter, for example, which outlives its graph
-            self._leaves[name] = handle
+            self._leaves.setdefault(name, []).append(handle)
 
-    def _drop_leaf(self, name: str) -> None:
-        handle = self._leaves.pop(name, None)
-        if handle is not None:
+    def _drop_leaves(self, name: str) -> None:
+        for handle in self._leaves.pop(name, ()):
             handle.remove()

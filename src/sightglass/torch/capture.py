@@ -22,6 +22,7 @@ from sightglass.training.subscription import Subscription
 
 from .observables import local
 from .part_meter import PartMeter
+from .passes import module_name
 from .precompute import IN_PLACE, PrecomputedPart
 from .statistics import Statistic
 
@@ -42,6 +43,7 @@ class Work:
         names: The names of its tensors, in their order.
         is_answer: Whether its results are what the queries return, so that numbers may leave their library at once.
         found: The results, by the tensor's name.
+        priorities: The priority of the pass that each module's results are of, by the module's name.
         total: The size of the results.
         error: The error that stopped it, or `None`.
         skipped: Whether it is skipped until the next event.
@@ -57,11 +59,22 @@ class Work:
     names: tuple[str, ...] = ()
     is_answer: bool = False
     found: dict[str, Any] = field(default_factory=dict)
+    priorities: dict[str, int] = field(default_factory=dict)
     total: Total = field(default_factory=Total)
     error: Exception | None = None
     skipped: bool = False
     waits: bool = False
     reached: bool = False
+
+    def wants(self, name: str, value: object, priority: int) -> bool:
+        """Return whether what a module took or returned in a pass counts; if so, results that it replaces go."""
+        name = module_name(name)
+        last = self.priorities.setdefault(name, priority)
+        if priority > last or (priority == last and not isinstance(value, torch.Tensor)):
+            self.priorities[name] = priority
+            for path in [path for path in self.found if module_name(path) == name]:
+                del self.found[path]
+        return priority >= last
 
     def take(self, observables: Mapping[str, Any], tensors: Sequence[tuple[str, Any]]) -> None:
         """Compute the part for some of its tensors; an error takes the place of a tensor that cannot be read."""
@@ -85,7 +98,7 @@ class Work:
         if isinstance(value, Exception):
             raise value
         if value is None or (self.part.name is None and not isinstance(value, torch.Tensor)):
-            return  # a part for each tensor; name a module that returns several
+            return  # a part for each tensor: those of a module that returns several come by their own names
         self.meter.check(self.part.kind)
         result = self.compute(observables, name, value)
         if self.part.copies:
@@ -103,7 +116,7 @@ class Work:
             The result of the named tensor, or a mapping of the results by name; an exception without one.
         """
         found, error = self.found, self.error
-        self.found, self.total, self.error = {}, Total(), None
+        self.found, self.priorities, self.total, self.error = {}, {}, Total(), None
         self.meter.restart()
         if self.waits:
             return PriceError("Other queries took the time of this event", seconds=self.meter.cost_s)
@@ -111,7 +124,10 @@ class Work:
             return error
         if not found:
             return AbsentError(f"No {self.part.kind} before this event")
-        return found[self.names[0]] if self.part.name is not None else {n: found[n] for n in self.names if n in found}
+        if self.part.name is not None:
+            return found[self.names[0]]
+        order = {name: i for i, name in enumerate(self.names)}
+        return dict(sorted(found.items(), key=lambda one: order.get(one[0], order.get(module_name(one[0]), 0))))
 
 
 class CapturedObservables(dict[str, Any]):
@@ -165,4 +181,16 @@ def by_place(works: Iterable[Work]) -> dict[Place, list[Work]]:
     for work in works:
         for name in work.names:
             table.setdefault((work.part.kind, name), []).append(work)
+    for (kind, name), several in table.items():
+        several += [one for one in _each_of(table, kind, name) if one not in several]
     return table
+
+
+def works_at(table: Mapping[Place, list[Work]], kind: str, name: str) -> Sequence[Work]:
+    """Return the work on a tensor: what `by_place` lists, else, if its module has several, what reads each tensor."""
+    return table.get((kind, name)) or _each_of(table, kind, name)
+
+
+def _each_of(table: Mapping[Place, list[Work]], kind: str, name: str) -> list[Work]:
+    module = module_name(name)
+    return [] if module == name else [work for work in table.get((kind, module), ()) if work.part.name is None]

@@ -19,12 +19,13 @@ import itertools
 import sys
 import weakref
 from collections import OrderedDict
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping
+from functools import partial
 from typing import Any, Final
 
 import torch
 
-from .calls import ACTIVATIONS, Take, own_call, untraced
+from .calls import ACTIVATIONS, Take, own_call, pass_on, untraced
 from .observables import is_compiled, is_inside, modules, plain, wrappers
 
 REDUCE: Final = "__reduce_ex__"
@@ -36,24 +37,57 @@ PRICE: Final = (
     "training stands still while PyTorch compiles, and the results of its compiled code may differ in the last digits."
 )
 
-_places: dict[int, tuple[weakref.WeakMethod[Any], str]] = {}
+_places: dict[int, tuple[weakref.WeakMethod[Any], weakref.ref[torch.nn.Module], str]] = {}
 _numbers = itertools.count()
 
 
 @torch.library.custom_op(  # type: ignore[untyped-decorator,unused-ignore]
-    "sightglass::look", mutates_args=("place",), schema="(Tensor value, Tensor(a!) place) -> ()"
+    "sightglass::look", mutates_args=("place",), schema="(Tensor[] values, str[] paths, Tensor(a!) place) -> ()"
 )
-def look(value: torch.Tensor, place: torch.Tensor) -> None:
-    """Pass a tensor to its watcher. The operator claims to change `place`, so that the compiler keeps it."""
-    take, name = _places.get(int(place), (None, ""))
-    method = take and take()
-    if method:
-        method(ACTIVATIONS, ((name, value),))
+def look(values: list[torch.Tensor], paths: list[str], place: torch.Tensor) -> None:
+    """Pass the tensors that a module returned to its watcher.
+
+    The operator claims to change `place`, so that the compiler keeps it.
+    """
+    _pass_on(int(place), joined(dict(zip(paths, values, strict=True))))
 
 
 @look.register_fake  # type: ignore[untyped-decorator,unused-ignore]
-def _(value: torch.Tensor, place: torch.Tensor) -> None:
+def _(values: list[torch.Tensor], paths: list[str], place: torch.Tensor) -> None:
     return None
+
+
+def _pass_on(number: int, output: Any) -> None:
+    if number in _places:
+        method, module, name = _places[number]
+        take, root = method(), module()
+        if take is not None and root is not None:
+            pass_on(take, root, ACTIVATIONS, name, output)
+
+
+def flat(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:
+    """Return the tensors of what a module returned, by their paths; the compiler traces this."""
+    if isinstance(value, torch.Tensor):
+        return [(path, value)]
+    if isinstance(value, tuple | list):
+        pairs: Iterable[tuple[Any, Any]] = enumerate(value)
+    elif isinstance(value, dict):
+        pairs = value.items()
+    else:
+        return []
+    return [one for key, part in pairs for one in flat(part, f"{path}[{key}]")]
+
+
+def joined(values: Mapping[str, torch.Tensor]) -> Any:
+    """Return what `flat` took apart: a tensor, or tuples and mappings of tensors."""
+    if "" in values:
+        return values[""]
+    inside: dict[str, dict[str, torch.Tensor]] = {}
+    for path, value in values.items():
+        key, _, rest = path[1:].partition("]")
+        inside.setdefault(key, {})[rest] = value
+    parts = {key: joined(some) for key, some in inside.items()}
+    return tuple(parts.values()) if [*parts] == [str(i) for i in range(len(parts))] else parts
 
 
 class LookHook:
@@ -64,19 +98,18 @@ class LookHook:
             all blocks of a kind, and PyTorch gives up after a few that differ.
     """
 
-    def __init__(self, take: Take, name: str) -> None:
+    def __init__(self, take: Take, root: torch.nn.Module, name: str) -> None:
         number = next(_numbers)
         self.place = torch.tensor(number)
-        _places[number] = weakref.WeakMethod(take), name
-        self._name = name
-        self._take = untraced(take)
+        _places[number] = weakref.WeakMethod(take), weakref.ref(root), name
+        self._pass_on = untraced(partial(_pass_on, number))
 
     def __call__(self, module: object, args: object, output: object) -> None:
         """Pass on what the module returned."""
         if not torch.compiler.is_compiling():
-            self._take(ACTIVATIONS, ((self._name, output),))
-        elif isinstance(output, torch.Tensor):
-            look(output.detach(), self.place)
+            self._pass_on(output)
+        elif found := flat(output):
+            look([one.detach() for _, one in found], [path for path, _ in found], self.place)
 
     def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
         return getattr, (contextlib.nullcontext(), "__exit__")  # a hook that does nothing, and needs no package to load
@@ -194,7 +227,7 @@ class Compiled:
         if not missing or take is None:
             return
         for name in missing:
-            hook = LookHook(take, name)
+            hook = LookHook(take, module, name)
             self._hooks[name] = named[name], named[name].register_forward_hook(hook), hook.place
             named[name].__dict__[REDUCE] = CleanReduce(named[name])
         if n_compiled():

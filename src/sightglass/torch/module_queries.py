@@ -18,13 +18,14 @@ from sightglass.core.guarded import FAILURES, message
 from sightglass.query.query import Query
 from sightglass.training.subscription import Subscription
 
-from .calls import ACTIVATION_GRADS, IS_KNOWN, OF_MODULES
+from .calls import ACTIVATION_GRADS, EVALUATED, INPUTS, IS_KNOWN, OF_MODULES
 from .capture import Work, by_place
 from .compiled import Compiled, n_compiled
 from .hooks import Hooks, Place
-from .observables import called_modules, leaf_modules
+from .observables import SELF_CONTAINED, called_modules, is_inside, leaf_modules, modules
 from .optimizer_steps import UPDATES
 from .part_meter import PartMeter, fitting
+from .passes import module_name
 from .precompute import PrecomputedPart
 from .statistics import statistic
 
@@ -39,6 +40,15 @@ BACKWARD: Final = (
 SILENT: Final = "Activations are not available: the module is not called"
 UNKNOWN: Final = "Activations are not available: PyTorch {version} calls modules in a way that is not known here"
 SCRIPTED: Final = "Module {name!r} is not available: it runs inside a TorchScript module, which calls no hooks"
+UNCALLED: Final = (
+    "Module {name!r} is not available: the module around it, a {around}, "
+    "computes with its parameters and never calls it"
+)
+INPUTS_INSIDE: Final = (
+    "Inputs are not available: the module is compiled. Query what the module before it returns: b.activations"
+)
+WITHIN: Final = {ACTIVATION_GRADS: BACKWARD, INPUTS: INPUTS_INSIDE, EVALUATED[INPUTS]: INPUTS_INSIDE}
+"""Why an observable has nothing of modules inside compiled programs."""
 PATIENCE: Final = 2
 """The number of events without a call from Python after which a module is taken to run in compiled programs. At the
 first one, hooks may have been set after the call."""
@@ -182,9 +192,11 @@ class ModuleQueries:
 
     def _set_hooks(self) -> None:
         """Set the hooks; refuse the queries whose tensors cannot be read."""
-        failed = self.hooks.use(self.by_place)
+        known = modules(self._module)
+        failed = self.hooks.use([(kind, module_name(name, known)) for kind, name in self.by_place])
         for work in self.works:
-            errors = [failed[place] for name in work.names if (place := (work.part.kind, name)) in failed]
+            places = [(work.part.kind, module_name(name, known)) for name in work.names]
+            errors = [failed[place] for place in places if place in failed]
             if errors and len(errors) == len(work.names):
                 self._refuse(work.subscriptions, _cannot(errors[0]))
 
@@ -198,7 +210,7 @@ class ModuleQueries:
             if part.kind == UPDATES:
                 self.hooks.steps.check(part, copied)
             known = self.hooks.known(part.kind)[1]
-            if part.name is not None and part.name not in known:
+            if part.name is not None and module_name(part.name, known) not in known:
                 what = "module" if part.kind in OF_MODULES else "parameter"
                 raise UnknownNameError(what, part.name, filter(None, known))
             if part.kind in OF_MODULES:
@@ -216,7 +228,7 @@ def too_large(meter: PartMeter) -> PriceError:
 
 def part_names(part: PrecomputedPart, module: torch.nn.Module) -> list[str]:
     """Return the names of the modules that a part of a query reads."""
-    return leaf_modules(module) if part.name is None else [part.name]
+    return leaf_modules(module) if part.name is None else [module_name(part.name, modules(module))]
 
 
 def check_module(
@@ -231,15 +243,24 @@ def check_module(
     if not IS_KNOWN:
         raise RefusedError(UNKNOWN.format(version=torch.__version__))
     names = part_names(part, module)
-    if part.name is not None and part.name not in called_modules(module):
-        raise RefusedError(SCRIPTED.format(name=part.name))
-    if part.kind == ACTIVATION_GRADS and compiled.inside(names):
-        raise RefusedError(BACKWARD)
+    if part.name is not None and names[0] not in called_modules(module):
+        raise RefusedError(_uncalled(names[0], module))
+    if compiled.inside(names) and part.kind in WITHIN:
+        raise RefusedError(WITHIN[part.kind])
     price = compiled.price(names)
     if price and not recompile:
         raise RefusedError(RECOMPILED)
     if price and not confirmed:
         raise UnconfirmedError(f"{price} Ask again with a controller's key and confirm=True to go on")
+
+
+def _uncalled(name: str, module: torch.nn.Module) -> str:
+    """Say why a module is not called."""
+    around = [one for outer, one in modules(module).items() if is_inside(name, outer)]
+    if any(isinstance(one, torch.jit.ScriptModule) for one in around):
+        return SCRIPTED.format(name=name)
+    kind = next(one for one in around if isinstance(one, SELF_CONTAINED))
+    return UNCALLED.format(name=name, around=type(kind).__name__)
 
 
 def _cannot(error: BaseException) -> RefusedError:

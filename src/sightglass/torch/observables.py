@@ -20,6 +20,8 @@ COMPILED: Final = "_orig_mod"
 WRAPPERS: Final = (COMPILED, "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 COMMON: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 NUMBERS: Final = (bool, int, float, str)
+SELF_CONTAINED: Final = (torch.jit.ScriptModule, torch.nn.MultiheadAttention)
+"""Modules that compute with their children, and never call them in Python."""
 
 
 def plain(name: str) -> str:
@@ -129,10 +131,10 @@ def modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
 
 
 def called_modules(module: torch.nn.Module | None) -> dict[str, torch.nn.Module]:
-    """Return the modules that Python calls, by all their names; TorchScript calls those in scripted modules itself."""
+    """Return the modules that are called in Python, by all their names."""
     named = modules(module)
-    scripted = [name for name, one in named.items() if isinstance(one, torch.jit.ScriptModule)]
-    return {name: one for name, one in named.items() if not any(is_inside(name, outer) for outer in scripted)}
+    closed = [name for name, one in named.items() if isinstance(one, SELF_CONTAINED)]
+    return {name: one for name, one in named.items() if not any(is_inside(name, outer) for outer in closed)}
 
 
 def leaf_modules(module: torch.nn.Module | None) -> list[str]:
@@ -142,7 +144,7 @@ def leaf_modules(module: torch.nn.Module | None) -> list[str]:
 
 
 def _is_leaf(module: torch.nn.Module) -> bool:
-    return isinstance(module, torch.jit.ScriptModule) or not any(True for _ in module.children())
+    return isinstance(module, SELF_CONTAINED) or not any(True for _ in module.children())
 
 
 def is_inside(name: str, outer: str) -> bool:

@@ -29,8 +29,8 @@ from sightglass.training.run import Run, wiring
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import ObservableFacts
 
-from .calls import ACTIVATION_GRADS, ACTIVATIONS, OF_MODULES
-from .capture import CapturedObservables, is_recorded, readable
+from .calls import ACTIVATIONS, EVALUATED, OF_MODULES, OUTPUTS
+from .capture import CapturedObservables, is_recorded, readable, works_at
 from .compiled import Compiled
 from .hooks import Hooks
 from .module_queries import ModuleQueries, Prepared, part_names
@@ -47,6 +47,7 @@ from .observables import (
 from .optimizer_controls import Bounds, RateScale, controls
 from .optimizer_steps import GRADS, UPDATES
 from .part_meter import PartMeter
+from .passes import TRAINING
 from .precompute import Offers, PrecomputedPart, gives_new, is_answer, split
 
 
@@ -160,7 +161,7 @@ class Watched(CompiledStep):
         for part in split(query, self._offers)[1]:
             if part.kind in OF_MODULES:
                 read = {*part_names(part, module)}
-                names |= read if part.kind == ACTIVATIONS else read - self._compiled.inside(read)
+                names |= read if part.kind in OUTPUTS else read - self._compiled.inside(read)
         return self._compiled.price(names)
 
     def describe(self) -> dict[str, ObservableFacts]:
@@ -174,7 +175,7 @@ class Watched(CompiledStep):
             ACTIVATIONS: {name: type(child).__name__ for name, child in modules(module).items() if name},
             "rank": {},
         }
-        inside[ACTIVATION_GRADS] = inside[ACTIVATIONS]
+        inside |= dict.fromkeys(OF_MODULES, inside[ACTIVATIONS])
         if any(optimizer() for optimizer in self._optimizers):
             held = held_parameters(self._live_optimizers(), module)
             inside[UPDATES] = {name: type_ for name, type_ in inside[GRADS].items() if name in held}
@@ -211,29 +212,40 @@ class Watched(CompiledStep):
         self._queries.choose(index + 1, self._source.turns.allowed_s)
         return captured
 
-    def take(self, kind: str, named: Iterable[tuple[str, Any]]) -> None:
-        """Compute the parts on several tensors of one kind; called by the hooks, on any thread."""
+    def take(self, kind: str, named: Iterable[tuple[str, Any]], priority: int = 0) -> None:
+        """Compute the parts on several tensors of one kind; called by the hooks, on any thread.
+
+        Those of modules are of one module, and of a pass of this priority.
+        """
         if self._telemetry.closed or is_recorded():  # the lock of a forked child may never be released
             return
         with self._lock:
             if self._queries is None:
                 return
-            clock, by_place = self._telemetry.clock, self._queries.by_place
-            cpu_s, now_s = clock.cpu(), clock.monotonic()
-            for works, several in groupby(named, lambda tensor: by_place.get((kind, tensor[0]), ())):
-                for work in works:
-                    work.reached = True
-                works = [work for work in works if not work.skipped]
-                tensors = [(name, readable(value)) for name, value in several] if works else []
-                for work in works:
-                    work.meter.resume(cpu_s)
-                    work.take(self._observables, tensors)
-                    began_cpu_s, began_s = cpu_s, now_s
-                    cpu_s, now_s = clock.cpu(), clock.monotonic()
-                    work.meter.pause(cpu_s)
-                    for subscription in work.subscriptions:
-                        part = len(work.subscriptions)
-                        subscription.cost.ahead((cpu_s - began_cpu_s) / part, (now_s - began_s) / part)
+            if kind in EVALUATED and priority < TRAINING:
+                named = [*named]
+                self._compute(self._queries, EVALUATED[kind], named, priority)
+            self._compute(self._queries, kind, named, priority)
+
+    def _compute(self, queries: ModuleQueries, kind: str, named: Iterable[tuple[str, Any]], priority: int) -> None:
+        clock, of_modules = self._telemetry.clock, kind in OF_MODULES
+        cpu_s, now_s = clock.cpu(), clock.monotonic()
+        for found, tensors in groupby(named, lambda tensor: works_at(queries.by_place, kind, tensor[0])):
+            for work in found:
+                work.reached = True
+            works = [work for work in found if not work.skipped]
+            several = [(name, readable(value)) for name, value in tensors] if works else []
+            for work in works:
+                if of_modules and not work.wants(*several[0], priority):
+                    continue
+                work.meter.resume(cpu_s)
+                work.take(self._observables, several)
+                began_cpu_s, began_s = cpu_s, now_s
+                cpu_s, now_s = clock.cpu(), clock.monotonic()
+                work.meter.pause(cpu_s)
+                for subscription in work.subscriptions:
+                    part = len(work.subscriptions)
+                    subscription.cost.ahead((cpu_s - began_cpu_s) / part, (now_s - began_s) / part)
 
     def due(self, kind: str) -> list[str]:
         """Return the names of a kind's tensors that a query of the next event reads; called by the hooks."""
