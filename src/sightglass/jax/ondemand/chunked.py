@@ -13,7 +13,7 @@ Theory of operation:
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Generic, ParamSpec, TypeVar
 
@@ -79,7 +79,9 @@ class Chunked(Generic[P, R]):
         self._donated = compat.donated_arguments(function)
         self._before: dict[tuple[int, ...], Any] = {}
         self._after = jax.jit(lambda program, *values: program.results(*values), static_argnums=0)
-        self._rounds = Live(_rounds_of(function), run, event, n_rounds=lambda args: int(args[-1] - args[-2]))
+        self._rounds = Live(
+            _rounds_of(function), run, event, n_rounds=lambda args: int(args[-1] - args[-2]), rows=_Rows()
+        )
 
     def __call__(self, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function; its loop in chunks. After a stop, the results are those of the rounds that were done."""
@@ -155,6 +157,22 @@ def _rounds_of(function: Callable[..., Any]) -> Any:
     for name in ("__name__", "__qualname__", "__module__"):
         setattr(rounds, name, getattr(function, name, getattr(rounds, name)))
     return jax.jit(rounds, static_argnums=0, donate_argnums=(2, 3))
+
+
+class _Rows:
+    """Reads what the rows of a chunk tell of its logs."""
+
+    def __init__(self) -> None:
+        self.jitted = jax.jit(lambda program, *values: program.log_rows(*values), static_argnums=0)
+
+    def keys(self, args: Sequence[Any]) -> Collection[str]:
+        program, _, _, ys, _, _ = args
+        is_on_one = all(len(rows.sharding.device_set) == 1 for rows in ys)
+        return program.stacked.keys if program.stacked is not None and is_on_one else ()
+
+    def arguments(self, args: Sequence[Any], results: tuple[Values, Values] | None = None) -> tuple[Any, ...]:
+        program, (consts, xs, _), _, ys, start, stop = args
+        return program, consts, xs, ys if results is None else results[1], start, stop
 
 
 def _restored(state: LoopState, given: LoopInputs, length: int) -> tuple[Values, Values, int]:

@@ -28,6 +28,7 @@ from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 
 from .live_step import LiveStep
+from .row_queries import RowReader
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -42,6 +43,7 @@ class Live(Generic[P, R]):
         run: Run | None,
         event: str,
         n_rounds: Callable[[Sequence[Any]], int] | None = None,
+        rows: RowReader | None = None,
     ) -> None:
         if isinstance(function, types.MethodType):
             raise LogError(
@@ -52,6 +54,7 @@ class Live(Generic[P, R]):
         self._function = function
         self._event = event
         self._n_rounds = n_rounds
+        self._rows = rows
         self._step: LiveStep | None = None
         self._can_query = not isinstance(function, jax.stages.Compiled)
         self._pure = boundary.pure(function) if boundary.is_wrapped(function) else None
@@ -115,7 +118,7 @@ class Live(Generic[P, R]):
         ended = weakref.WeakMethod(self._detach)
         self._step = LiveStep(
             self._function, self._event, run, ended,
-            can_query=self._can_query, pure=self._pure, n_rounds=self._n_rounds,
+            can_query=self._can_query, pure=self._pure, n_rounds=self._n_rounds, rows=self._rows,
         )  # fmt: skip
         self._monotonic = monotonic = wiring(run).telemetry.clock.monotonic
         self._called_s = monotonic()

@@ -31,6 +31,7 @@ from .call_times import MAX_WAIT_S, CallTimes, estimate, stride
 from .event_queries import StepQuery
 from .loop_buffer import CallbackDelivery
 from .loop_event import MAX_CALLS, LoopEvent
+from .row_queries import RowQueries, RowReader
 from .variant import QueryOutputs, Variant
 from .variant_compiler import CompiledVariant, Events, VariantCompiler
 
@@ -52,6 +53,7 @@ class LiveStep:
         can_query: bool,
         pure: Callable[..., Any] | None = None,
         n_rounds: Callable[[Sequence[Any]], int] | None = None,
+        rows: RowReader | None = None,
     ) -> None:
         self._function = function
         self._pure = pure
@@ -93,8 +95,11 @@ class LiveStep:
             if can_query
             else None
         )
+        self._rows: RowQueries | None = None
         if self._compiler is not None:
             self._channel.compiling = self._compiler.compiling
+        if rows is not None:
+            self._rows = RowQueries(rows, function, event, receive=self._receive, on_done=self._telemetry.wake)
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the step while it is queried, while commands wait, or for the first time."""
@@ -115,7 +120,7 @@ class LiveStep:
         if telemetry.commands.agrees:
             variant = self._planned(abstract)
         else:
-            variant = self._variant(answers, abstract) if answers else None
+            variant = self._variant(answers, given[0], abstract) if answers else None
             variant = self._affordable(variant, answers) if variant else None
         if channel.describe_next:
             self._describe(abstract)
@@ -198,6 +203,8 @@ class LiveStep:
         """End with the run."""
         if self._compiler is not None:
             self._compiler.close()
+        if self._rows is not None:
+            self._rows.close()
         ended = self._ended()
         if ended is not None:
             ended()
@@ -240,15 +247,26 @@ class LiveStep:
         self._n_signatures += 1
         return known[0][1]
 
-    def _variant(self, answers: Sequence[Subscription], abstract: Callable[[], AbstractCall]) -> Variant | None:
+    def _variant(
+        self, answers: Sequence[Subscription], args: Sequence[Any], abstract: Callable[[], AbstractCall]
+    ) -> Variant | None:
         """Return the variant with these queries if it is compiled, else an older one that fits the call."""
         assert self._compiler is not None
         queries = self._queries(answers)
+        reading, has_all = None, False
+        if self._rows is not None:
+            reading, has_all = self._rows.variant(queries, args, self._signature, abstract)
+        if reading is not None and queries.keys() <= reading.keys:
+            return reading
+        older = filter(None, (self._compiler.newest(self._signature), reading))
+        best = max(older, key=lambda one: len(one.keys & queries.keys()), default=None)
+        if has_all:
+            return best
         key = frozenset(queries), self._signature
         compiled = self._compiler.get(key)
         if compiled is None:
             self._compiler.request(key, tuple(queries.values()), abstract)
-            return self._compiler.newest(self._signature)
+            return best
         self._refuse(answers, compiled)
         return compiled.variant
 

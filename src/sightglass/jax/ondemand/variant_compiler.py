@@ -71,6 +71,7 @@ class VariantCompiler:
         receive: Receive,
         on_events: Callable[[Events], None],
         on_done: Callable[[], None],
+        on_compiled: Callable[[Variant], None] = lambda variant: None,
         clock_s: Callable[[], float] = time.monotonic,
         counts_rounds: bool = False,
     ) -> None:
@@ -82,6 +83,7 @@ class VariantCompiler:
             receive: Called with what happens in loops.
             on_events: Called on the background thread when the step's events are known.
             on_done: Called on the background thread after each piece of work.
+            on_compiled: Called on the background thread with each variant before it is used.
             clock_s: The time.
             counts_rounds: As in `placed`.
         """
@@ -92,6 +94,7 @@ class VariantCompiler:
         self._receive = receive
         self._on_events = on_events
         self._on_done = on_done
+        self._on_compiled = on_compiled
         self._clock_s = clock_s
         self._requested_s = 0.0
         self._counts_rounds = counts_rounds
@@ -213,6 +216,7 @@ class VariantCompiler:
                 return refuse_all(
                     QueryError(f"Event {event!r} happens in a loop with these static arguments, but not with others")
                 )
+        self._on_compiled(variant)
         return CompiledVariant(variant=variant, refused=refused | variant.refused)
 
     def _is_in_loop(self, event: str) -> bool:

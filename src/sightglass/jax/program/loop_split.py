@@ -31,6 +31,7 @@ from sightglass.training.controls import Control
 from . import compat
 from .control import controls_in
 from .primitive import EVERYTHING, LogEvent, call_wanting, wanted
+from .stacked_logs import StackedLogs, stacked_logs
 from .walk import CollectedLogs, Collector, Walk
 
 CALLS: Final = ("jit", "pjit", "closed_call", "core_call", "core_closed_call")
@@ -62,12 +63,14 @@ class SplitProgram:
         round: The jaxpr of a round.
         reverse: Whether it begins with the last row.
         controls: The controls that a round reads.
+        stacked: Its logs that the rows tell.
     """
 
     length: int
     round: Any
     reverse: bool
     controls: tuple[Control, ...]
+    stacked: StackedLogs | None
     _after: Any
     _structure: Any
 
@@ -94,7 +97,7 @@ class SplitProgram:
 
         def one(state: tuple[jax.Array, Values, Values]) -> tuple[jax.Array, Values, Values]:
             i, carry, ys = state
-            at = self.length - 1 - i if self.reverse else i
+            at = self._at(i)
             row = [lax.dynamic_index_in_dim(x, at, keepdims=False) for x in given.xs]
             outputs, _, _ = walk.run(self.round, [*given.consts, *carry, *row], None)
             made = zip(ys, outputs[n_carry:], strict=True)
@@ -102,6 +105,23 @@ class SplitProgram:
 
         _, carry, ys = lax.while_loop(lambda state: state[0] < stop, one, (start, list(given.carry), list(given.ys)))
         return carry, ys
+
+    def log_rows(self, consts: Values, xs: Values, ys: Values, start: jax.Array, stop: jax.Array) -> None:
+        """Log what the rows of some rounds that are done tell, within a trace: `stacked`."""
+        stacked = self.stacked
+        assert stacked is not None
+
+        def one(i: jax.Array) -> jax.Array:
+            at = self._at(i)
+            row = [lax.dynamic_index_in_dim(a, at, keepdims=False) for a in (*xs, *(ys[k] for k in stacked.ys))]
+            Walk(_Again()).run(stacked.jaxpr, [*consts, *row], None)
+            return i + 1
+
+        lax.while_loop(lambda i: i < stop, one, start)
+
+    def _at(self, i: jax.Array) -> jax.Array:
+        """Return the row of a round."""
+        return self.length - 1 - i if self.reverse else i
 
     def results(self, carry: Values, ys: Values, kept: Values) -> Any:
         """Return the results of the program, within a trace."""
@@ -149,11 +169,12 @@ def split(
     end = compat.part(jaxpr, after, [*kept, *eqn.outvars], inner.outvars)
     params, structure = eqn.params, jax.tree.structure(results)
     read = tuple(dict.fromkeys(controls_in(params["jaxpr"])))
-    program = SplitProgram(params["length"], params["jaxpr"], params["reverse"], read, end, structure)
+    n_consts, n_carry = compat.scan_arity(eqn)
+    stacked = stacked_logs(params["jaxpr"], n_consts, n_carry)
+    program = SplitProgram(params["length"], params["jaxpr"], params["reverse"], read, stacked, end, structure)
     begin = compat.part(jaxpr, before, inner.invars, [*eqn.invars, *kept])
     values, _, _ = Walk(_Again()).run(begin, arrays, None)
     given, rest = values[: len(eqn.invars)], values[len(eqn.invars) :]
-    n_consts, n_carry = compat.scan_arity(eqn)
     avals = [atom.aval for atom in eqn.invars]
     carry = [_own(v, a) for v, a in zip(given[n_consts:], avals[n_consts:], strict=True)][:n_carry]
     ys = [_unwritten(atom.aval) for atom in eqn.outvars[n_carry:]]
