@@ -991,6 +991,29 @@ def test_who_waits_for_a_compiler_learns_it(queried):
     assert "Compiling" not in stream.note
 
 
+@pytest.mark.parametrize("in_loop", [False, True])
+def test_who_asks_for_what_only_other_calls_log_learns_it(queried, in_loop):
+    @functools.partial(jax.jit, static_argnames="is_test")
+    def f(x, is_test):
+        if is_test and in_loop:
+            jax.lax.fori_loop(0, 2, lambda i, x: (log({"accuracy": x[i]}, event="test"), x)[1], x)
+        elif is_test:
+            log({"accuracy": x[1]}, event="test")
+        return halve(x)
+
+    step = queried.live(f, x3(), is_test=True)
+    queried.query(lambda: step(x3(), is_test=False), "batch.loss")
+    stream = queried.client.stream("test.accuracy")
+    until(lambda: (step(x3(), is_test=False), stream.note.startswith("The step does not"))[1], "the remark")
+    assert stream.note == (
+        "The step does not log for event 'test' with the shapes and static arguments that it is called with now; "
+        "records begin with a call that does."
+    )
+    assert stream.latest is None
+    until(lambda: (step(x3(), is_test=True), stream.latest is not None)[1], "the first record")
+    assert "does not log" not in stream.note
+
+
 def test_a_call_that_is_part_of_a_trace_is_the_plain_step(queried):
     step = queried.live(jax.jit(halve), x3())
     stream = queried.query(lambda: step(x3()), "batch.loss")

@@ -223,6 +223,7 @@ class ClientSubscriptions:
             or _hint(query, sources)
             or "".join(LOST.format(event) for event, one in latest.items() if one.is_lost)
             or _compiling(query, sources[query.event])
+            or _lacking(query, sources[query.event])
             or _long_call(sources[query.event])
         )
 
@@ -369,6 +370,16 @@ def _compiling(query: Query, source: EventSource) -> str:
     if seconds is None:
         return ""
     return f"Compiling for {int(seconds)} s: records begin when the step runs with this query."
+
+
+def _lacking(query: Query, source: EventSource) -> str:
+    """Say that a compiled step does not log for an event as it is called now."""
+    if not source.lacks(query.key):
+        return ""
+    return (
+        f"The step does not log for event {query.event!r} with the shapes and static arguments that it is called with "
+        "now; records begin with a call that does."
+    )
 
 
 def _long_call(source: EventSource) -> str:

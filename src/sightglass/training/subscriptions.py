@@ -87,13 +87,15 @@ class EventSource:
         note: A remark for clients.
         called: For a compiled step, returns how many seconds ago its last call began.
         compiling: For a compiled step, returns how many seconds ago it began to compile the query with this key.
+        lacks: For a compiled step, returns whether the program of its last call has nothing that the query with this
+            key reads.
         price: What a subscription costs the run beyond the query; empty if nothing. `price_of` asks providers, too.
         turns: The limit of what its queries may take, and their order.
     """
 
     __slots__ = (
-        "_counter", "called", "compiling", "counted", "delimits", "describe_next", "joins", "n_groups", "n_lost",
-        "name", "nested", "next_index", "note", "observables", "origin", "price", "providers", "snapshot",
+        "_counter", "called", "compiling", "counted", "delimits", "describe_next", "joins", "lacks", "n_groups",
+        "n_lost", "name", "nested", "next_index", "note", "observables", "origin", "price", "providers", "snapshot",
         "subscriptions", "turns",
     )  # fmt: skip
 
@@ -115,6 +117,7 @@ class EventSource:
         self.counted: Callable[[], int] | None = None
         self.called: Callable[[], float] = float
         self.compiling: Callable[[str], float | None] = lambda key: None
+        self.lacks: Callable[[str], bool] = lambda key: False
         self.turns = turns or Turns()
 
     @property

@@ -28,7 +28,7 @@ from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 
 from .live_step import LiveStep
-from .row_queries import RowReader
+from .row_queries import LoopRows
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -43,7 +43,7 @@ class Live(Generic[P, R]):
         run: Run | None,
         event: str,
         n_rounds: Callable[[Sequence[Any]], int] | None = None,
-        rows: RowReader | None = None,
+        rows: LoopRows | None = None,
     ) -> None:
         if isinstance(function, types.MethodType):
             raise LogError(

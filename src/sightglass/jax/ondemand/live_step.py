@@ -31,7 +31,7 @@ from .call_times import MAX_WAIT_S, CallTimes, estimate, stride
 from .event_queries import StepQuery
 from .loop_buffer import CallbackDelivery
 from .loop_event import MAX_CALLS, LoopEvent
-from .row_queries import RowQueries, RowReader
+from .row_queries import LoopRows, RowQueries
 from .variant import QueryOutputs, Variant
 from .variant_compiler import CompiledVariant, Events, VariantCompiler
 
@@ -53,7 +53,7 @@ class LiveStep:
         can_query: bool,
         pure: Callable[..., Any] | None = None,
         n_rounds: Callable[[Sequence[Any]], int] | None = None,
-        rows: RowReader | None = None,
+        rows: LoopRows | None = None,
     ) -> None:
         self._function = function
         self._pure = pure
@@ -75,6 +75,7 @@ class LiveStep:
         self._loops: dict[str, LoopEvent] = {}
         self._plain_times: defaultdict[int, CallTimes] = defaultdict(CallTimes)
         self._last: QueryOutputs | None = None
+        self._lacking: frozenset[str] = frozenset()  # the queries whose event the last call's program does not have
         with self._telemetry.lock.turn():
             self._channel: EventSource = self._claim(event)
             self._channel.describe_next, self._channel.nested, self._channel.counted = True, (), None
@@ -97,7 +98,7 @@ class LiveStep:
         )
         self._rows: RowQueries | None = None
         if self._compiler is not None:
-            self._channel.compiling = self._compiler.compiling
+            self._channel.compiling, self._channel.lacks = self._compiler.compiling, self._lacks
         if rows is not None:
             self._rows = RowQueries(rows, function, event, receive=self._receive, on_done=self._telemetry.wake)
 
@@ -268,7 +269,15 @@ class LiveStep:
             self._compiler.request(key, tuple(queries.values()), abstract)
             return best
         self._refuse(answers, compiled)
-        return compiled.variant
+        variant = compiled.variant
+        if variant is None:
+            return None
+        self._lacking = frozenset(queries) - variant.keys - compiled.refused.keys()
+        return variant if variant.keys else None
+
+    def _lacks(self, query: str) -> bool:
+        """Return whether the program of the last call has nothing that a query reads."""
+        return query in self._lacking
 
     def _affordable(self, variant: Variant, answers: Sequence[Subscription]) -> Variant | None:
         """Return the variant where the budget allows it to run, and `None` for the step itself."""
@@ -378,7 +387,8 @@ class LiveStep:
                     self._channel.note = f"{error}. Its logs in {self._function.__name__!r} cannot be queried"
                     del events[event]
                     continue
-                channel.describe_next, channel.compiling = False, self._compiler.compiling
+                channel.describe_next = False
+                channel.compiling, channel.lacks = self._compiler.compiling, self._lacks
                 for name, value in occurrence.observables.items():
                     channel.observables[name] = facts_of(value)
                 for name, problem in occurrence.unavailable.items():

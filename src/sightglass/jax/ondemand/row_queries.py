@@ -22,7 +22,7 @@ from .variant import Variant
 from .variant_compiler import VariantCompiler
 
 
-class RowReader(Protocol):
+class LoopRows(Protocol):
     """Reads the logs that the rows of a chunk tell.
 
     Attributes:
@@ -43,7 +43,7 @@ class RowReader(Protocol):
 class RowQueries:
     """The queries on the own event of one step that its rows answer."""
 
-    def __init__(self, reader: RowReader, step: Callable[..., Any], event: str, **options: Any) -> None:
+    def __init__(self, reader: LoopRows, step: Callable[..., Any], event: str, **options: Any) -> None:
         """Begin without queries.
 
         Args:
