@@ -45,7 +45,6 @@ from .tagged import Tagged, stepdict
 
 PRIMARY = "step"
 NO_TRACKS: Mapping[str, Mapping[str, Any]] = {}
-NO_LEAVES: dict[str, Any] = {}
 
 
 class LoggedEvent(NamedTuple):
@@ -85,7 +84,9 @@ class logdict(Tagged):
           loss  float32[1]  2  step 2
     """
 
-    __slots__ = ("_dropped", "_is_lazy", "_steps", "_valid")
+    __slots__ = ("_masks", "_steps")
+    _masks: tuple[dict[str, Any], dict[str, Any]] | None
+    """`valid` and `n_dropped`; `None` for one event whose values have no event axis yet."""
 
     def __init__(
         self,
@@ -112,8 +113,7 @@ class logdict(Tagged):
             steps: A number for each track.
         """
         self = object.__new__(cls)
-        self._is_lazy = True
-        self._data, self._steps, self._valid, self._dropped = data, steps, NO_LEAVES, NO_LEAVES
+        self._data, self._steps, self._masks = data, steps, None
         return self
 
     @classmethod
@@ -134,33 +134,33 @@ class logdict(Tagged):
         return self
 
     def _set(self, columns: EventColumns) -> None:
-        self._is_lazy = False
-        self._data, self._steps, self._valid, self._dropped = columns.ordered()
+        self._data, self._steps, valid, dropped = columns.ordered()
+        self._masks = valid, dropped
 
     def _columns(self) -> EventColumns:
-        if not self._is_lazy:
-            return EventColumns(self._data, self._steps, self._valid, self._dropped)
+        if self._masks is not None:
+            return EventColumns(self._data, self._steps, *self._masks)
         return EventColumns({tag: self[tag] for tag in self._data}, {n: self._track(n) for n in self._steps}, {}, {})
 
     def _track(self, name: str) -> Leaves:
-        if not self._is_lazy:
+        if self._masks is not None:
             return self._steps[name]
         step = _one_event(self._steps[name], f"step track {name!r}")
         return dict.fromkeys(self._data, step)
 
     def _renamed(self, names: Mapping[str, str]) -> Self:
-        if self._is_lazy:
+        if self._masks is None:
             return self.of({new: self._data[tag] for tag, new in names.items()}, self._steps)
         return super()._renamed(names)
 
     def __getitem__(self, tag: str) -> Any:
         value = super().__getitem__(tag)
-        return _one_event(value() if callable(value) else value, f"tag {tag!r}") if self._is_lazy else value
+        return _one_event(value() if callable(value) else value, f"tag {tag!r}") if self._masks is None else value
 
     def __delitem__(self, tag: str) -> None:
         super().__delitem__(tag)
-        if not self._is_lazy:
-            for leaves in (self._valid, self._dropped, *self._steps.values()):
+        if self._masks is not None:
+            for leaves in (*self._masks, *self._steps.values()):
                 leaves.pop(tag, None)
 
     def __getattr__(self, name: str) -> stepdict:
@@ -184,12 +184,12 @@ class logdict(Tagged):
     @property
     def valid(self) -> dict[str, Any]:
         """Which entries happened, for the tags of which some may not have."""
-        return dict(self._valid)
+        return {} if self._masks is None else dict(self._masks[0])
 
     @property
     def n_dropped(self) -> dict[str, Any]:
         """How many events a ring buffer dropped, for the tags that went through one."""
-        return dict(self._dropped)
+        return {} if self._masks is None else dict(self._masks[1])
 
     def __add__(self, other: logdict) -> logdict:
         """Append the events of `other`."""
@@ -239,7 +239,7 @@ class logdict(Tagged):
             TypeError: A leaf is traced.
         """
         now = SystemClock.wall() if wall_time is None else wall_time
-        first = {tag: int(np.max(n)) for tag, n in read(self._dropped).items()}
+        first = {tag: int(np.max(n)) for tag, n in read(self.n_dropped).items()}
         records: dict[str, list[Record]] = {tag: [] for tag in self._data}
         for tag, tracks, value in self.events():
             index = first.get(tag, 0) + len(records[tag])

@@ -31,7 +31,7 @@ from jax.typing import ArrayLike
 from sightglass.core.errors import LogError
 from sightglass.jax import explicit
 from sightglass.jax.logs.lanes import axis_names
-from sightglass.jax.logs.logdict import NO_LEAVES, logdict
+from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.logs.reduction import float_type, is_number
 from sightglass.jax.program import compat
 from sightglass.jax.pytree import PyTree
@@ -164,30 +164,31 @@ def log(
         (1,)
     """
     wants = _wanted.value
-    if prefix and not isinstance(prefix, str):
-        raise LogError(f"Expected text as prefix= in log(), got {type(prefix).__name__} {prefix!r:.80}")
-    if wants is not None:
+    if prefix or wants is not None:
         data = _bind(data, steps, wants, event=event, prefix=prefix, explicit=explicit, axis=axis)
     # This is logdict.of(data, steps), inlined: the call would add a quarter to the cost of a log that is not wanted.
     logs = _new(logdict)
-    logs._is_lazy = True
-    logs._data = {prefix + key: value for key, value in data.items()} if prefix else data
+    logs._data = data
     logs._steps = steps
-    logs._valid = logs._dropped = NO_LEAVES
+    logs._masks = None
     return logs
 
 
 def _bind(
     data: Mapping[str, Any],
     steps: Mapping[str, Any],
-    wants: WantedLogs,
+    wants: WantedLogs | None,
     *,
     event: str,
     prefix: str,
     explicit: bool,
     axis: str | tuple[str, ...],
 ) -> Mapping[str, Any]:
-    """Bind what is wanted of a log; return its data, with functions replaced by their values."""
+    """Bind what is wanted of a log; return its data by prefixed key, with functions replaced by their values."""
+    if prefix and not isinstance(prefix, str):
+        raise LogError(f"Expected text as prefix= in log(), got {type(prefix).__name__} {prefix!r:.80}")
+    if wants is None:
+        return {prefix + key: value for key, value in data.items()}
     if not isinstance(data, Mapping):
         raise LogError(f"Expected a mapping of names to values, such as {{'loss': loss}}, in log(), got {data!r:.120}")
     frame = sys._getframe(2)
@@ -212,7 +213,7 @@ def _bind(
             raise LogError(f"Expected a name, or a tuple of names, as axis= in log(), got {axis!r:.80}")
         site = Site(keys=keys, steps=names, tree=tree, explicit=explicit, event=event, axis=axes, where=where)
         log_p.bind(*flat, site=site, axes=(), masked=False)
-    return {**data, **taken}
+    return {prefix + key if prefix else key: value for key, value in {**data, **taken}.items()}
 
 
 def arrays(value: PyTree, what: str) -> Any:
