@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import re
+import shutil
 
 import numpy as np
 import pytest
@@ -232,8 +233,13 @@ def test_the_difference_from_another_step_and_run(page):
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - KERNELS[0][0, 1, 1]))
     runs = minus.get_by_role("combobox", name="Run to compare with")
     runs.select_option(runs.locator("option").filter(has_text="other").get_attribute("value"))
+    expect(runs.locator("option")).to_have_text(["this run", "other"])  # no others have such a tensor
     minus.get_by_role("combobox", name="Step to compare with").select_option("first")
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - OTHER[0, 1, 1]))
+    page.get_by_role("group", name="Find").get_by_role("button", name="max", exact=True).click()
+    where = np.unravel_index((KERNELS[3] - OTHER).argmax(), OTHER.shape)
+    expect(page.get_by_text(re.compile(r"^\[\d+(, \d+)*\]")).first).to_contain_text(f"[{', '.join(map(str, where))}]")
+    take(page, "[0]")
     minus.get_by_role("button", name="Stop comparing").click()
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1]))
 
@@ -303,6 +309,26 @@ def test_a_single_number_and_an_empty_tensor(page):
     assert float(number.inner_text().replace("−", "-")) == close_to(KERNELS[-1][1, 2, 3])
     show(page, "none")
     expect(page.get_by_role("heading", name="No values")).to_be_visible()
+
+
+def test_a_damaged_step_is_marked_and_a_tensor_says_what_it_was(open_page, own_place):
+    with own_place.recording() as folder:
+        place_foreign(folder)
+    shutil.rmtree(folder / "tb")
+    (file,) = (folder / "ms").iterdir()
+    data = bytearray(file.read_bytes())
+    data[data.index(np.float32([2, 4, 6]).tobytes())] ^= 1  # in the event of step 2
+    file.write_bytes(data)
+
+    page = open_page(own_place.serve().controller, "/tensors?tensor=mask&minus=unknown@same", expects=["404"])
+
+    expect(page.get_by_role("alert")).to_contain_text("Nothing can be subtracted: ")
+    page.get_by_role("button", name="Stop comparing").click()
+    expect(page.get_by_role("alert")).to_be_hidden()
+    expect(page.get_by_text("bool, stored as float32")).to_be_visible()
+    bar = page.get_by_role("group", name="Step")
+    expect(bar).to_contain_text("2 of 2 (1 … 3) · step 2 is damaged")
+    expect(bar.get_by_title(re.compile(r"Step 2 is damaged: \S+_MS, offset \d+"))).to_be_visible()
 
 
 def test_those_of_other_programs_open_too(page):

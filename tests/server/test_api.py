@@ -23,7 +23,7 @@ from sightglass.server.runs import run_table, scalar_lines
 from sightglass.storage.read.series import Series
 from sightglass.views.smoothing import smooth
 
-from .conftest import floats, place_foreign, record, wait_until
+from .conftest import FOREIGN, floats, place_foreign, record, wait_until
 
 
 @pytest.fixture
@@ -357,6 +357,49 @@ def test_a_difference_from_another_run(page):
     change = page.json(f"/runs/{key}/difference", other_run=other, **query)
     assert set(np.ravel(change["values"])) == {0.0}
     assert error(page.get(f"/runs/{key}/difference", other_run="none", **query)) == (404, "UnknownNameError")
+
+
+def test_finding_in_a_difference_searches_the_difference(page):
+    for name, values in (("a", [[0.0, 5.0], [9.0, 0.0]]), ("b", [[0.0, 0.0], [9.0, 0.0]])):
+        with sg.init(name, dir="runs") as run:
+            run.log({"w": sg.Tensor(np.array(values))}, step=0)
+    key, other = page.key("a"), page.key("b")
+
+    def find(what, **query):
+        return page.get(f"/runs/{key}/find", tag="w", what=what, **query)
+
+    assert find("max", step=0).json()["index"] == [1, 0]
+    assert find("max", step=0, other_run=other).json() == {"found": True, "step": 0, "index": [0, 1], "value": 5.0}
+    assert find("max", step=0, other_step=0).json()["value"] == 0.0
+    assert find("nan", step=0, other_run=other).json()["found"] is False
+    assert error(find("max", other_run=other)) == (400, "RequestError")
+
+
+def test_steps_that_are_damaged_are_listed(page):
+    place_foreign()
+    file = Path("runs/ms") / FOREIGN["ms"][1]
+    data = bytearray(file.read_bytes())
+    data[data.index(np.float32([2, 4, 6]).tobytes())] ^= 1  # "kernel" of step 2
+    file.write_bytes(data)
+    key = page.key("ms")
+
+    steps = page.json(f"/runs/{key}/steps", tag="weights")
+
+    assert steps["steps"] == [1, 3]
+    assert [lost["step"] for lost in steps["damaged"]] == [2]
+    assert re.fullmatch(r"\S+_MS, offset \d+: .*", steps["damaged"][0]["problem"])
+    assert error(page.get(f"/runs/{key}/media", tag="grey", step=2)) == (422, "DamagedError")
+    assert error(page.get(f"/runs/{key}/tensor", tag="ids", step=2)) == (422, "DamagedError")
+    assert error(page.get(f"/runs/{key}/tensor", tag="ids", step=4)) == (404, "UnknownNameError")
+    assert "damaged" in page.runs()["ms"]["problem"]
+
+
+def test_tensors_say_what_they_were(page):
+    place_foreign()
+    tags = {tag["tag"]: tag for tag in page.json(f"/runs/{page.key('ms')}/tags")["tags"]}
+    assert {tag: (tags[tag]["dtype"], tags[tag]["stored_as"]) for tag in ("mask", "weights", "loss")} == {
+        "mask": ("bool", "float32"), "weights": ("", ""), "loss": ("", ""),
+    }  # fmt: skip
 
 
 def test_media_and_texts(mnist):

@@ -47,9 +47,15 @@ export interface Table {
   statistics: { slice: Statistics; whole: Statistics | null } | null
 }
 
+export interface DamagedStep {
+  step: number
+  problem: string
+}
+
 export interface Steps {
   steps: number[]
   wall_times: number[]
+  damaged: DamagedStep[]
 }
 
 export interface HistogramSeries {
@@ -101,8 +107,10 @@ export async function fetchPicture(part: Part, thin: number): Promise<Floats> {
   return readNpy(await (await getBytes(...ofPart(part, { format: 'npy', thin }))).arrayBuffer())
 }
 
-export function fetchFound(run: string, tag: string, what: Place, step: number | null): Promise<Found> {
-  return get<Found>(runPath(run, '/find'), { tag, what, step: step ?? undefined })
+/** Find a value in a tensor or a difference, or in the tensors of all steps. */
+export function fetchFound({ run, tag, step, other }: Part, what: Place, everywhere: boolean): Promise<Found> {
+  const minus = other && { other_step: other.step, other_run: other.run === run ? undefined : other.run }
+  return get<Found>(runPath(run, '/find'), { tag, what, ...(everywhere ? {} : { step, ...minus }) })
 }
 
 /** The recorded tags of a run. */

@@ -101,6 +101,10 @@ export type TagType = 'scalar' | 'tensor' | 'histogram' | 'image' | 'figure' | '
 export interface Tag {
   tag: string
   type: TagType
+  /** The dtype of its latest array as it was logged, or empty. */
+  dtype: string
+  /** The dtype that the file has instead, or empty. */
+  stored_as: string
   n: number
   first_step: number | null
   last_step: number | null

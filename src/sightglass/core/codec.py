@@ -103,7 +103,7 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
     if kind is complex:
         return _ext(COMPLEX, [value.real, value.imag])
     if isinstance(value, Histogram):
-        fields = [value.counts, value.edges, value.n_nan, value.n_posinf, value.n_neginf]
+        fields = [value.counts, value.edges, value.n_nan, value.n_posinf, value.n_neginf, *(value.stored or ())]
         return _ext(KIND, ["Histogram", [_pack(item, buffers, path, depth + 1) for item in fields]])
     if kind.__name__ in KINDS and kind is KINDS[kind.__name__]:
         fields = [getattr(value, name) for name in kind.__slots__]
@@ -242,11 +242,17 @@ def _unpack_array(name: object, shape: list[Any], place: object, buffers: Sequen
     return array
 
 
+def _is_stored(fields: list[Any]) -> bool:
+    """Return whether these can be `Histogram.stored`; most histograms have nothing stored."""
+    return not fields or (len(fields) == 3 and all(type(field) is float for field in fields))
+
+
 def _unpack_kind(name: str, fields: list[Any]) -> Any:
     match name, fields:
-        case "Histogram", [np.ndarray() as counts, np.ndarray() as edges, int(n_nan), int(n_posinf), int(n_neginf)]:
-            if counts.dtype.kind == "i" and edges.dtype.kind == "f":
-                return Histogram.from_counts(counts, edges, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
+        case "Histogram", [np.ndarray() as counts, np.ndarray() as edges, int(nan), int(pos), int(neg), *stored]:
+            if counts.dtype.kind == "i" and edges.dtype.kind == "f" and _is_stored(stored):
+                outside = {"n_nan": nan, "n_posinf": pos, "n_neginf": neg}
+                return Histogram.from_counts(counts, edges, **outside, stored=tuple(stored) or None)
         case "Tensor", [value]:
             return Tensor(value)
         case "Text", [str(text)]:

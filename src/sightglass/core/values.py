@@ -100,18 +100,28 @@ class Histogram:
         n_nan: The number of samples that are NaN.
         n_posinf: The number of samples that are +Inf.
         n_neginf: The number of samples that are -Inf.
+        stored: The smallest and the largest finite sample and the sum of all, as the file says that it was read from;
+            `None` where there is no such file.
     """
 
-    __slots__ = ("_binned", "_bins", "_samples")
+    __slots__ = ("_binned", "_bins", "_samples", "stored")
 
     def __init__(self, samples: npt.ArrayLike, *, bins: int = 64) -> None:
         self._samples: Any = samples
         self._bins = bins
         self._binned: tuple[Any, Any, int, int, int] | None = None
+        self.stored: tuple[float, float, float] | None = None
 
     @classmethod
     def from_counts(
-        cls, counts: npt.ArrayLike, edges: npt.ArrayLike, *, n_nan: int = 0, n_posinf: int = 0, n_neginf: int = 0
+        cls,
+        counts: npt.ArrayLike,
+        edges: npt.ArrayLike,
+        *,
+        n_nan: int = 0,
+        n_posinf: int = 0,
+        n_neginf: int = 0,
+        stored: tuple[float, float, float] | None = None,
     ) -> Histogram:
         """Make a histogram from counts and edges.
 
@@ -123,6 +133,7 @@ class Histogram:
         if counts_.ndim != 1 or edges_.shape != (len(counts_) + 1,):
             raise ValueError(f"Expected n counts and n + 1 edges, got shapes {counts_.shape} and {edges_.shape}")
         histogram._binned = (counts_, edges_, int(n_nan), int(n_posinf), int(n_neginf))
+        histogram.stored = stored
         return histogram
 
     @property
@@ -159,7 +170,8 @@ class Histogram:
         if not isinstance(other, Histogram):
             return NotImplemented
         mine, theirs = self._bin(), other._bin()
-        return np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1]) and mine[2:] == theirs[2:]
+        same = np.array_equal(mine[0], theirs[0]) and np.array_equal(mine[1], theirs[1])
+        return same and (*mine[2:], self.stored) == (*theirs[2:], other.stored)
 
     __hash__ = None  # type: ignore[assignment]
 
@@ -198,7 +210,9 @@ class DeviceHistogram(OwnValue):
         """Wait for the device and return the histogram; the last bin includes its right edge."""
         below = np.asarray(to_host(self.below)).astype(np.int64)
         below[-1] = int(to_host(self.n_finite))
-        outside = {name: int(to_host(getattr(self, name))) for name in ("n_nan", "n_posinf", "n_neginf")}
+        outside: dict[str, Any] = {
+            name: int(to_host(getattr(self, name))) for name in ("n_nan", "n_posinf", "n_neginf")
+        }
         return Histogram.from_counts(np.diff(below), to_host(self.edges), **outside)
 
 

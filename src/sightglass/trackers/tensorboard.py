@@ -99,7 +99,10 @@ class SummaryWriter(MediaSummaries):
             edges = np.histogram_bin_edges(finite, bins)
             if max_bins is not None and len(edges) - 1 > max_bins:
                 edges = np.append(edges[: -1 : -(-(len(edges) - 1) // max_bins)], edges[-1])
-            outside = {"n_nan": int(np.isnan(samples).sum()), "n_posinf": int(np.isposinf(samples).sum())}
+            outside: dict[str, Any] = {
+                "n_nan": int(np.isnan(samples).sum()),
+                "n_posinf": int(np.isposinf(samples).sum()),
+            }
             counts, _ = np.histogram(finite, edges)
             histogram = Histogram.from_counts(counts, edges, n_neginf=int(np.isneginf(samples).sum()), **outside)
         self._log({tag: histogram}, global_step, walltime)

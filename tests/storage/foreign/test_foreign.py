@@ -86,6 +86,21 @@ def dialect(request: pytest.FixtureRequest) -> str:
     return name
 
 
+def test_a_damaged_step_says_so(tmp_path: Path, dialect: str) -> None:
+    path = write(tmp_path / "run", dialect, {step: {"w": np.array([step + 0.3, 5], np.float32)} for step in (1, 2, 3)})
+    data = bytearray(path.read_bytes())
+    data[data.index(np.float32(2.3).tobytes())] ^= 1
+    path.write_bytes(data)
+
+    with sg.open(tmp_path / "run") as run:
+        series = run.series("w")
+        assert series.steps.tolist() == [1, 3]
+        with pytest.raises(DamagedError, match=r"offset \d+, \d+ bytes of 'w', step 2"):
+            series.at(2)
+        with pytest.raises(DamagedError):
+            series.shape_at(2)
+
+
 def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:
     fixture(tmp_path / "lenet", "mindspore.out.events", "mindspore")
     for other in ("_lineage", "_explain"):
@@ -102,8 +117,12 @@ def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:
         assert (loss.steps.tolist(), [r.value for r in loss]) == ([1, 2, 3, 0], [1.5, 0.75, 0.5, 0.0])
         assert (loss.type, loss.stored_as, loss[0].run) == ("float", "float32", "lenet")
         assert run.series("ids").type == "float32[3]"
-        assert run.series("ids").stored_as == "float32"
-        assert run.series("kernel (tensor)").stored_as == ""
+        dtypes = {tag: (run.series(tag).dtype, run.series(tag).stored_as) for tag in ("ids", "mask", "half")}
+        assert dtypes == {
+            tag: (dtype, "float32") for tag, dtype in (("ids", "int64"), ("mask", "bool"), ("half", "float16"))
+        }
+        assert (run.series("kernel (tensor)").dtype, run.series("kernel (tensor)").stored_as) == ("float32", "")
+        assert run.series("weights").dtype == ""
         kernel = run.series("kernel (tensor)")
         np.testing.assert_array_equal(kernel.at(2), np.arange(6).reshape(2, 3) * 2)
         assert kernel.at(2, "[1, 1:]").tolist() == [8, 10]

@@ -11,6 +11,7 @@ from google.protobuf.unknown_fields import UnknownFieldSet
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightglass.core.codec import decode, encode
 from sightglass.core.errors import WireError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, type_name
 from sightglass.storage.foreign import mindspore
@@ -23,6 +24,7 @@ from ..schema import message  # noqa: TID252  tests are not a package
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 NAN = float("nan")
+STORED = ("min", "max", "sum", "count", "nan_count", "pos_inf_count", "neg_inf_count")
 
 
 def payloads(name):
@@ -148,6 +150,48 @@ def test_peculiar_histograms_lose_no_count(logged, tag, counts, edges, outside):
     assert histogram.counts.tolist() == counts
     assert (histogram.n_nan, histogram.n_posinf, histogram.n_neginf) == outside
     np.testing.assert_allclose(histogram.edges, edges, rtol=1e-6)
+
+
+def test_histograms_of_float16_whose_buckets_overlap_by_a_rounding_are_intact():
+    found = [item for payload in payloads("mindspore_half.out.events") for item in decode_event(payload)]
+    assert len(found) == 9
+    for item in found:
+        scale, offset = {"half/1": (1, 0), "half/0.05": (0.05, 1), "half/100": (100, 0)}[item.tag]
+        rng = np.random.default_rng(item.step)
+        draws = {name: rng.normal(size=300) for name in ("half/1", "half/0.05", "half/100")}
+        samples = (draws[item.tag] * scale + offset).astype(np.float16).astype(np.float64)
+
+        histogram = item.value
+
+        assert histogram.total == 300
+        least, most, sum_ = histogram.stored
+        assert (least, most) == (samples.min(), samples.max())
+        assert sum_ == pytest.approx(samples.sum(), rel=1e-2, abs=1)  # summed in float16 by the writer
+
+
+@pytest.mark.parametrize("tag", ["weights", "holes", "same", "none", "bits"])
+def test_what_a_file_says_of_a_histogram_is_written_as_it_was(logged, tag, theirs):
+    histogram = of_step(logged, 1, tag, "histogram").value
+    (before,) = [
+        value.histogram
+        for payload in payloads("mindspore.out.events")
+        if (event := theirs.FromString(bytes(payload))).step == 1
+        for value in event.summary.value
+        if value.tag == tag and value.HasField("histogram")
+    ]
+
+    parts, _ = encode_event({tag: histogram}, step=1, wall_time=1.0)
+    after = theirs.FromString(bytes(joined(parts))).summary.value[0].histogram
+
+    assert [getattr(after, name) for name in STORED] == [getattr(before, name) for name in STORED]
+    assert sum(one.count for one in after.buckets) == sum(one.count for one in before.buckets)
+
+
+def test_what_a_file_says_of_a_histogram_travels():
+    histogram = from_buckets([0, 1], [1, 2], [3, 4], stored=(0.25, 1.75, 9.0))
+
+    assert decode(*encode(histogram)) == histogram
+    assert histogram != from_buckets([0, 1], [1, 2], [3, 4])
 
 
 def test_images_are_their_files(logged):

@@ -1,6 +1,7 @@
 // The tensor to subtract: the same one at another step or in another run.
 
 import { labelOf, runs } from '../../data/runs'
+import { useRunTags } from '../../data/runTags'
 import { at, update } from '../../state/state'
 import { NumberInput } from '../../ui/NumberInput'
 import { IconButton } from '../../ui/parts'
@@ -14,15 +15,22 @@ const WHENS = [
   ['number', 'step …'],
 ] as const
 
+/** Runs that may lack the tag are left out, if they are among the newest: each costs a request. */
+const N_ASKED = 100
+
 interface MinusProps {
   run: string
+  tag: string
   step: number
   /** The step that is subtracted. */
   other: number | null
 }
 
-export function Minus({ run, step, other }: MinusProps) {
+export function Minus({ run, tag, step, other }: MinusProps) {
   const against = readAgainst(at.minus.value)
+  const others = (runs.value ?? []).map(({ key }) => key).filter((key) => key !== run)
+  const { tags } = useRunTags(against ? others.slice(0, N_ASKED) : [])
+  const has = (key: string) => tags.get(key)?.some((one) => one.tag === tag && one.type === 'tensor') ?? true
   const set = (next: Against | null) => update({ minus: next ? writeAgainst(next) : '' })
   if (!against) {
     return (
@@ -37,9 +45,9 @@ export function Minus({ run, step, other }: MinusProps) {
       <span>minus</span>
       <select aria-label="Run to compare with" value={against.run} onChange={({ currentTarget }) => set({ run: currentTarget.value, when: currentTarget.value ? 'same' : 'previous' })}>
         <option value="">this run</option>
-        {(runs.value ?? [])
-          .filter(({ key }) => key !== run)
-          .map(({ key }) => (
+        {others
+          .filter((key) => key === against.run || has(key))
+          .map((key) => (
             <option key={key} value={key}>
               {labelOf(key)}
             </option>

@@ -12,6 +12,7 @@ import { cellText, type Cell } from '../../views/cells'
 import { cellAt, entriesOf, indexAt, showing, sliceOf } from '../../views/slices'
 import { copyCells } from './copy'
 import { HeatView } from './HeatView'
+import { Minus } from './Minus'
 import { SliceBar } from './SliceBar'
 import { StatisticsTable } from './StatisticsTable'
 import { Tools } from './Tools'
@@ -58,9 +59,9 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
   }
   const find = async (what: Place, name: string, everywhere: boolean) => {
     try {
-      const found = await fetchFound(run, tag, what, everywhere ? null : step)
+      const found = await fetchFound({ run, tag, step, other, slice: '', fit: false }, what, everywhere)
       if (found.found) show(found.index, found.step ?? step)
-      else tell('done', `There is no ${name} in ${tag}${everywhere ? ' at any step' : ` at step ${step}`}.`)
+      else tell('done', `There is no ${name} in ${other ? 'the difference' : tag}${everywhere ? ' at any step' : ` at step ${step}`}.`)
     } catch (error) {
       tellError(error)
     }
@@ -81,6 +82,7 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
                 Show it without the slice {slice}
               </button>
             )}
+            {other && <Minus run={run} tag={tag} step={step} other={other.step} />}
           </div>
         )
       )}
@@ -93,7 +95,7 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
               ...(other ? [] : ([['whole', table.statistics.value?.whole ?? null]] as const)),
             ]}
           />
-          <Tools shown={shown} run={run} step={step} other={other} onFind={(...what) => void find(...what)} />
+          <Tools shown={shown} run={run} tag={tag} step={step} other={other} onFind={(...what) => void find(...what)} />
           <div class={`tensor-body ${at.heat.value ? 'has-heat' : ''} ${table.fresh ? '' : 'is-stale'}`}>
             <CellsBox table={table} shown={shown} entries={entries ?? []} tag={tag} marked={marked} turns={turns} onMark={mark} />
             {at.heat.value && shown.head.n_rows !== null && shown.rows.n * (shown.columns?.n ?? 1) > 0 && (

@@ -92,11 +92,18 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
   const against = tag.type === 'tensor' ? readAgainst(at.minus.value) : null
   const others = useSteps(against ? against.run || run.key : '', tag.tag)
   const [busy, setBusy] = useState(false)
-  const other = against && step !== undefined && others.fresh ? otherStep(against, step, others.value!.steps) : null
+  const comparing = against !== null && !others.problem
+  const other = comparing && step !== undefined && others.fresh ? otherStep(against, step, others.value!.steps) : null
   return (
     <>
       <header class="tensor-head">
         <h2 title={tag.tag}>{tag.tag}</h2>
+        {tag.dtype && (
+          <span class="tensor-dtype muted">
+            {tag.dtype}
+            {tag.stored_as && `, stored as ${tag.stored_as}`}
+          </span>
+        )}
         <Choice label="View" options={VIEWS} value={view} onChange={(as) => update({ as })} />
       </header>
       {found.problem ? (
@@ -107,10 +114,10 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
         found.value && <Empty title="No step yet" mark={false} />
       ) : (
         <>
-          <StepBar label="Step" steps={steps} walls={found.value?.wall_times} step={at.step.value} busy={busy} onStep={(next) => update({ step: next })} />
+          <StepBar label="Step" steps={steps} walls={found.value?.wall_times} damaged={found.value?.damaged} step={at.step.value} busy={busy} onStep={(next) => update({ step: next })} />
           {against && others.problem && (
             <p class="banner" role="alert">
-              {others.problem}
+              Nothing can be subtracted: {others.problem}
             </p>
           )}
           {view === 'histograms' ? (
@@ -118,7 +125,7 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
           ) : tag.type === 'histogram' ? (
             <BinsTable run={run.key} tag={tag.tag} step={step} />
           ) : (
-            <TableView run={run.key} tag={tag.tag} step={step} comparing={against !== null} other={other === null || !against ? null : { run: against.run || run.key, step: other }} onBusy={setBusy} />
+            <TableView run={run.key} tag={tag.tag} step={step} comparing={comparing} other={!comparing || other === null ? null : { run: against.run || run.key, step: other }} onBusy={setBusy} />
           )}
         </>
       )}

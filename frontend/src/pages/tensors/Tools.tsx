@@ -32,6 +32,7 @@ const NOTATIONS = [
 interface ToolsProps {
   shown: Shown
   run: string
+  tag: string
   step: number
   /** The subtracted tensor and its step. */
   other: { run: string; step: number } | null
@@ -39,8 +40,9 @@ interface ToolsProps {
 }
 
 /** The tools of the table. */
-export function Tools({ shown, run, step, other, onFind }: ToolsProps) {
-  const [everywhere, setEverywhere] = useState(false)
+export function Tools({ shown, run, tag, step, other, onFind }: ToolsProps) {
+  const [everywhereAsked, setEverywhere] = useState(false)
+  const everywhere = everywhereAsked && !other // a difference is of one step
   const download = (format: 'csv' | 'npy') =>
     fetchFile(shown.part, format).then((blob) => saveFile(`${shown.part.tag}-${step}${other ? '-difference' : ''}.${format}`, blob), tellError)
   return (
@@ -48,13 +50,13 @@ export function Tools({ shown, run, step, other, onFind }: ToolsProps) {
       <div class="finds" role="group" aria-label="Find">
         <span class="muted">Find</span>
         {PLACES.map(([what, name]) => (
-          <button key={what} type="button" title={`Go to the ${what === 'nan' || what === 'inf' ? 'first ' : ''}${name}${everywhere ? ' of all steps' : ' at this step'}`} onClick={() => onFind(what, name, everywhere)}>
+          <button key={what} type="button" title={`Go to the ${what === 'nan' || what === 'inf' ? 'first ' : ''}${name}${everywhere ? ' of all steps' : other ? ' of the difference' : ' at this step'}`} onClick={() => onFind(what, name, everywhere)}>
             {name}
           </button>
         ))}
-        <Toggle label="all steps" title="Search all steps, not only this one" on={everywhere} onChange={setEverywhere} />
+        {!other && <Toggle label="all steps" title="Search all steps, not only this one" on={everywhere} onChange={setEverywhere} />}
       </div>
-      <Minus run={run} step={step} other={other?.step ?? null} />
+      <Minus run={run} tag={tag} step={step} other={other?.step ?? null} />
       <div class="formats">
         <Choice label="Number format" options={NOTATIONS} value={at.notation.value} onChange={(notation) => update({ notation })} />
         <label class="tool-select">

@@ -45,7 +45,7 @@ class PicturesQuery(Request, frozen=True, kw_only=True):
 
 
 class PictureInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture's type, caption and size; the size is null if only the file knows it."""
+    """A picture's type, caption and size; the size is null for vector graphics and unknown formats."""
 
     media_type: str
     caption: str
@@ -149,7 +149,9 @@ def _infos(tag: str, value: object) -> list[PictureInfo]:
 
 def _info(picture: Image | Figure) -> PictureInfo:
     if isinstance(picture, Figure):
-        return PictureInfo(media_type=picture.media_type, caption="", width=None, height=None)
+        size = png.picture(picture.data)
+        width, height = (size.width, size.height) if size else (None, None)
+        return PictureInfo(media_type=picture.media_type, caption="", width=width, height=height)
     height, width = np.asarray(picture.value).shape[:2]
     return PictureInfo(media_type="image/png", caption=picture.caption, width=width, height=height)
 

@@ -31,7 +31,7 @@ TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "o
 MAX_HISTORY: Final = (
     1_000  # more than a person reads; the page asks every few seconds, and a run holds ten times as many
 )
-TENSOR: Final = re.compile(r"\w+\[[\d, ]*\]|complex\d*")
+TENSOR: Final = re.compile(r"(\w+)\[[\d, ]*\]|complex\d*")
 
 
 class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -58,10 +58,15 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
-    """A recorded series; `query` is its query for the socket."""
+    """A recorded series; `query` is its query for the socket.
+
+    `dtype` is that of its latest array as it was logged, or empty. `stored_as` is the dtype that the file has instead.
+    """
 
     tag: str
     type: TagType
+    dtype: str = ""
+    stored_as: str = ""
     n: int
     first_step: float | None
     last_step: float | None
@@ -149,7 +154,11 @@ def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
     kind = tag_type(info.type, origin)
     if kind == "other" and info.type.startswith(("tuple of", "list of")) and _are_pictures(files, key):
         kind = "image"
-    return Tag(tag=key.tag, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step, query=query)
+    array = TENSOR.fullmatch(info.type)
+    return Tag(
+        tag=key.tag, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step, query=query,
+        dtype=info.logged_as or (array[1] if array else ""), stored_as=info.stored_as if info.logged_as else "",
+    )  # fmt: skip
 
 
 def _are_pictures(files: OpenFiles, key: Key) -> bool:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import threading
 from collections import OrderedDict
+from collections.abc import Iterator
 from typing import Any, Final
 
 import msgspec
@@ -40,17 +42,27 @@ class DifferenceQuery(SliceQuery, frozen=True, kw_only=True):
 
 
 class FindQuery(TagQuery, frozen=True, kw_only=True):
-    """The kind of value to find, at one step or at all steps."""
+    """The kind of value to find: at one step, at all steps, or in the difference from another step or run."""
 
     what: Place
     step: float | None = None
+    other_step: float | None = None
+    other_run: Text | None = None
+
+
+class DamagedStep(msgspec.Struct, frozen=True, kw_only=True):
+    """A step whose record is probably damaged, and where."""
+
+    step: float
+    problem: str
 
 
 class Steps(msgspec.Struct, frozen=True, kw_only=True):
-    """The steps and wall times of a series."""
+    """The steps and wall times of a series, without the damaged ones."""
 
     steps: list[float]
     wall_times: list[float]
+    damaged: list[DamagedStep] = []
 
 
 class FoundInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -112,7 +124,13 @@ def _steps(runs: Runs, key: str, query: TagQuery) -> Steps:
     with series_of(runs.find(key), query.tag) as (_, series):
         if len(series) > MAX_STEPS:
             raise too_large(f"Expected at most {MAX_STEPS:,} steps to list, got {len(series):,} of {query.tag!r}")
-        return Steps(steps=series.steps, wall_times=series.wall_times)
+        steps, wall_times = series.steps, series.wall_times  # reading them finds the damage
+        lost = [
+            DamagedStep(step=damage.step, problem=f"{damage.path.name}, offset {damage.offset}: {damage.what}")
+            for damage in series.damages
+            if damage.step is not None
+        ]
+        return Steps(steps=steps, wall_times=wall_times, damaged=lost)
 
 
 async def get_difference(call: ApiRequest, query: DifferenceQuery) -> TableReply | Raw:
@@ -121,8 +139,17 @@ async def get_difference(call: ApiRequest, query: DifferenceQuery) -> TableReply
 
 
 def _difference(runs: Runs, key: str, query: DifferenceQuery) -> TableReply | Raw:
-    other_step = _step_given(query.step if query.other_step is None else query.other_step)
-    step = _step_given(query.step)
+    with _subtracted(runs, key, query, query.step) as (load, shape, step):
+        return table_reply(load, shape, step, query, whole=None)
+
+
+@contextlib.contextmanager
+def _subtracted(
+    runs: Runs, key: str, query: DifferenceQuery | FindQuery, step: float
+) -> Iterator[tuple[Load, tuple[int, ...], float]]:
+    """Yield what reads a part of the difference, the shape of all of it, and the step."""
+    other_step = _step_given(step if query.other_step is None else query.other_step)
+    step = _step_given(step)
     source = runs.find(key)
     other_source = source if query.other_run is None else runs.find(query.other_run)
     with series_of(source, query.tag) as (_, series), series_of(other_source, query.tag) as (_, other):
@@ -130,9 +157,7 @@ def _difference(runs: Runs, key: str, query: DifferenceQuery) -> TableReply | Ra
         if (found := other.shape_at(other_step)) != shape:
             raise ViewError(f"Expected two tensors of one shape, got {shape} and {found}")
         minuend, subtrahend = _loader(series, step), _loader(other, other_step)
-        return table_reply(
-            lambda index: statistics.difference(minuend(index), subtrahend(index)), shape, step, query, whole=None
-        )
+        yield lambda index: statistics.difference(minuend(index), subtrahend(index)), shape, step
 
 
 def _step_given(step: float) -> float:
@@ -142,11 +167,16 @@ def _step_given(step: float) -> float:
 
 
 async def find_place(call: ApiRequest, query: FindQuery) -> FoundInfo:
-    """Find the first NaN or infinity, or an extreme, in a tensor or in all tensors of a series."""
+    """Find the first NaN or infinity, or an extreme, in a tensor, in all tensors of a series, or in a difference."""
     return await call.read(_find, call.runs, call.key, query)
 
 
 def _find(runs: Runs, key: str, query: FindQuery) -> FoundInfo:
+    if query.other_step is not None or query.other_run is not None:
+        if query.step is None:
+            raise bad_request("Expected the step to subtract from: a difference is searched at one step")
+        with _subtracted(runs, key, query, query.step) as (load, shape, step):
+            return _found(load((slice(None),) * len(shape)), query.what, step)
     with series_of(runs.find(key), query.tag) as (_, series):
         if query.step is None:
             found = series.find(query.what)
@@ -154,11 +184,14 @@ def _find(runs: Runs, key: str, query: FindQuery) -> FoundInfo:
                 return FoundInfo(found=False)
             return FoundInfo(found=True, step=found.step, index=list(found.index), value=found.value)
         step = _step_given(query.step)
-        array = browse.array_of(series.tag, series.at(step))
-        index = statistics.find(array, query.what)
-        if index is None:
-            return FoundInfo(found=False, step=step)
-        return FoundInfo(found=True, step=step, index=list(index), value=array[index])
+        return _found(browse.array_of(series.tag, series.at(step)), query.what, step)
+
+
+def _found(array: Any, what: Place, step: float) -> FoundInfo:
+    index = statistics.find(array, what)
+    if index is None:
+        return FoundInfo(found=False, step=step)
+    return FoundInfo(found=True, step=step, index=list(index), value=array[index])
 
 
 ROUTES: Final = (

@@ -22,14 +22,18 @@ class SeriesInfo:
     Attributes:
         n: The number of records.
         first_step: The step of the first record; `None` if the series is empty.
-        last_step: The greatest step.
+        last_step: The step of the last record.
         type: The type of the latest value.
+        logged_as: The dtype that arrays had when they were logged, if they are stored as another.
+        stored_as: The dtype that all numbers are stored as, whatever they were, or empty.
     """
 
     n: int
     first_step: float | None
     last_step: float | None
     type: str
+    logged_as: str = ""
+    stored_as: str = ""
 
 
 def is_scalar(type: str) -> bool:
@@ -55,8 +59,10 @@ def _of_entries(several: Sequence[BlockEntries]) -> SeriesInfo:
     return SeriesInfo(
         n=sum(int(part["n"].sum()) for part in rows),
         first_step=float(rows[0]["first_step"][0]),
-        last_step=max(float(part["max_step"].max()) for part in rows),
+        last_step=float(rows[-1]["last_step"][-1]),
         type=last.types[last.rows["type"][-1]],
+        logged_as=last.logged_as,
+        stored_as=last.stored_as,
     )
 
 

@@ -14,6 +14,7 @@ from operator import attrgetter
 from typing import IO, Any, Final, Literal
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.codec import Buffer
 from sightglass.core.columns import plain
@@ -30,7 +31,7 @@ from .atomic_file import AtomicFiles
 from .losses import Losses, blocks
 
 LIGHT: Final = frozenset(("float", "int", "bool", "float64", "float32", "int64", "int32"))
-LARGEST: Final = float(np.finfo(np.float32).max)
+MAX_INTEGER: Final = 2**24  # float32 has every integer up to here
 INT64: Final = 2.0**63
 
 
@@ -149,16 +150,24 @@ class _Writer:
             and value.n_nan + value.n_posinf + value.n_neginf
         ):
             changes.append("TensorBoard's histograms do not count the samples that were not finite")
-        if self._overflows(value):
-            changes.append("numbers beyond float32 became infinite")
+        array = value.value if isinstance(value, Tensor) else value
+        if isinstance(array, bool | int | float) or (self._format is mindspore and isinstance(array, np.ndarray)):
+            changes += _as_float32(np.asarray(array))
         for why in changes:
             self._losses.add(self._run, tag, why, left_out=False)
 
-    def _overflows(self, value: object) -> bool:
-        if isinstance(value, bool | int | float):
-            return LARGEST < abs(value) < math.inf
-        array = value.value if isinstance(value, Tensor) else value
-        if self._format is tensorboard or not isinstance(array, np.ndarray) or array.dtype != np.float64:
-            return False
-        size = np.abs(array)
-        return bool((size > LARGEST).any() and (size[size > LARGEST] < math.inf).any())
+
+def _as_float32(array: npt.NDArray[Any]) -> list[str]:
+    """Return how numbers change when they become float32."""
+    if array.dtype.kind not in "iufO" or (array.dtype.kind == "f" and array.itemsize <= 4):
+        return []
+    array = array[array == array]  # noqa: PLR0124  NaN stays what it is
+    with np.errstate(over="ignore"):
+        narrow = array.astype(np.float32)
+    beyond = np.isinf(narrow) & (array != narrow)
+    changes = ["numbers beyond float32 became infinite"] if beyond.any() else []
+    kept = ~beyond & (np.abs(narrow) > MAX_INTEGER if array.dtype.kind in "iuO" else True)
+    # As Python's numbers, because int64 and float32 are compared as float64.
+    if any(before != after for before, after in zip(array[kept].tolist(), narrow[kept].tolist(), strict=True)):
+        changes.append("numbers were rounded to float32")
+    return changes

@@ -53,6 +53,9 @@ class Losses:
         for key in recording.keys():  # noqa: SIM118  not a mapping
             if key.kind in kinds:
                 self.add(run, key.tag, f"{kinds[key.kind]} are not exported", recording.series(key).n)
+        for part in recording.parts:
+            for what, n in part.passed_over.items():
+                self.add(run, what, "values of this kind are not read", n)
 
     def all(self) -> list[Loss]:
         """Return every count."""

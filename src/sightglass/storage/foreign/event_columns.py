@@ -99,15 +99,15 @@ class EventFileColumns:
         return sum(series.n for series in self.series.values())
 
     def identify(self, payload: memoryview) -> tuple[str, float | None]:
-        """Return the series and the step that a damaged event seems to have; ("", `None`) unless it is exactly one."""
+        """Return the series and the step that a damaged event seems to have: "" for several, `None` if it has none."""
         try:
             items = self.format.decode_event(payload, dict(self.plugins))
         except WireError:
             return "", None
-        known = {
-            series.entries.key.tag: item.step for item in items if (series := self._by_kind.get((item.tag, item.kind)))
-        }
-        return next(iter(known.items())) if len(known) == len(items) == 1 else ("", None)
+        known = [series.entries.key.tag for item in items if (series := self._by_kind.get((item.tag, item.kind)))]
+        if not known:
+            return "", None
+        return known[0] if len(known) == len(items) == 1 else "", items[0].step
 
     def read(self, batch: FrameBatch) -> None:
         """Append the values of a batch to their series."""
@@ -133,7 +133,7 @@ class EventFileColumns:
         plain = np.flatnonzero(many.ids >= 0)
         items = [item for i in np.flatnonzero(many.ids < 0).tolist() for item in self._decode(batch, i)]
         kinds = {(tag, "scalar"): i for i, tag in enumerate(many.tags)}
-        stored_as = dict.fromkeys(kinds, "float32")
+        dtypes = dict.fromkeys(kinds, ("", "float32"))
         values = np.zeros(len(plain) + len(items), VALUE)
         scalars, others = values[: len(plain)], values[len(plain) :]
         scalars["event"], scalars["series"], scalars["item"] = plain, many.ids[plain], -1
@@ -143,10 +143,11 @@ class EventFileColumns:
             kind = logged.tag, logged.kind
             number = value if type(value) is float else 0.0
             others[n] = (i, kinds.setdefault(kind, len(kinds)), logged.step, n, 0, logged.wall_time, number)
-            stored_as[kind] = logged.stored_as or stored_as.get(kind, "")
+            if logged.stored_as or kind not in dtypes:
+                dtypes[kind] = (logged.dtype if logged.stored_as else "", logged.stored_as)
         if items:
             values = values[np.argsort(values["event"], kind="stable")]
-        self._name(values, list(kinds), stored_as)
+        self._name(values, list(kinds), dtypes)
         return values, items
 
     def _decode(self, batch: FrameBatch, i: int) -> Iterator[Item]:
@@ -170,15 +171,19 @@ class EventFileColumns:
             except WireError as error:
                 self._damage(frame, str(error), tag=value.tag, step=value.step)
 
-    def _name(self, values: Values, kinds: list[tuple[str, str]], stored_as: dict[tuple[str, str], str]) -> None:
-        """Replace the places in `kinds` under `series` by the numbers of series, naming new ones as they come."""
+    def _name(self, values: Values, kinds: list[tuple[str, str]], dtypes: dict[Any, tuple[str, str]]) -> None:
+        """Replace the places in `kinds` under `series` by the numbers of series, naming new ones as they come.
+
+        `dtypes` are those that values of a kind were logged with and are stored as, where they differ.
+        """
         places, n = values["series"].copy(), len(values)
         firsts = np.full(len(kinds), n)
         firsts[places[::-1]] = np.arange(n)[::-1]  # of repeated places, the last assignment stays: the first value's
         numbers = np.zeros(len(kinds), np.int64)
         for i in np.argsort(firsts)[: np.count_nonzero(firsts < n)].tolist():
             series = self._series_of(*kinds[i])
-            series.entries.stored_as = stored_as[kinds[i]] or series.entries.stored_as
+            if dtypes[kinds[i]][1]:
+                series.entries.logged_as, series.entries.stored_as = dtypes[kinds[i]]
             numbers[i] = series.number
         values["series"] = numbers[places]
 

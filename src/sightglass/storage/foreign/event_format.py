@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Final, Literal, Protocol
 
 import numpy as np
@@ -21,6 +22,7 @@ Kind = Literal["scalar", "tensor", "histogram", "image", "text", "unknown"]
 LARGEST: Final = float(np.finfo(np.float64).max)
 MAX_COUNT: Final = 2.0**62  # the sum of all counts still fits int64
 SLACK: Final = 1e-6  # writers compute edges in float32, so adjacent buckets may miss each other by its rounding
+OVERLAP: Final = 2.0**-8  # or in the dtype of the values: this is the rounding of bfloat16, and float16's is less
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -119,10 +121,12 @@ def from_buckets(
     n_nan: int = 0,
     n_posinf: int = 0,
     n_neginf: int = 0,
+    stored: tuple[float, float, float] | None = None,
 ) -> Histogram:
     """Make a histogram from buckets without losing a count.
 
-    A bucket without a width adds its count to the next one; a hole between buckets becomes an empty bin.
+    A bucket without a width adds its count to the next one; a hole between buckets becomes an empty bin. Where two
+    overlap by a rounding, the second one begins where it says. `stored` is the histogram's attribute.
 
     Raises:
         WireError: Buckets overlap or are not finite, or counts are negative or too large.
@@ -135,19 +139,19 @@ def from_buckets(
         raise WireError("Expected counts from 0 to 2**62 in the buckets of a histogram")
     if min(n_nan, n_posinf, n_neginf) < 0:
         raise WireError("Expected counts of 0 or more for the values of a histogram that are not finite")
-    outside = {"n_nan": n_nan, "n_posinf": n_posinf, "n_neginf": n_neginf}
+    make = partial(Histogram.from_counts, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf, stored=stored)
     if not len(left):
-        return Histogram.from_counts([0], [0.0, 1.0], **outside)
+        return make([0], [0.0, 1.0])
     order = np.lexsort((right, left))
     left, right, count = left[order], right[order], np.rint(count[order])
     with np.errstate(over="ignore"):
-        gap, slack = left[1:] - right[:-1], SLACK * (np.abs(left[1:]) + (right - left)[1:])
-    if (gap < -slack).any():
+        gap, size = left[1:] - right[:-1], np.abs(left[1:]) + (right - left)[1:]
+    if (gap < -OVERLAP * size).any():
         raise WireError("Expected buckets that do not overlap")
-    holes = np.flatnonzero(gap > slack) + 1
-    edges = np.insert(np.append(left, right[-1]), holes, right[holes - 1])
+    holes = np.flatnonzero(gap > SLACK * size) + 1
+    edges = np.insert(np.append(left, right.max()), holes, right[holes - 1])
     count = np.insert(count, holes, 0)
-    return Histogram.from_counts(*_merged(count.astype(np.int64), edges), **outside)
+    return make(*_merged(count.astype(np.int64), edges))
 
 
 def _merged(counts: npt.NDArray[np.int64], edges: npt.NDArray[np.float64]) -> tuple[Any, Any]:

@@ -18,7 +18,7 @@ from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Figure, Histogram, Image
 from sightglass.storage.format import png, tensor_proto
-from sightglass.storage.format.protobuf import BYTES, FIXED32, VARINT, signed, walk
+from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
 from sightglass.storage.format.summary import (
     bytes_field,
     double,
@@ -119,16 +119,21 @@ def _decode_image(buffer: memoryview) -> Figure:
 def _decode_histogram(buffer: memoryview) -> Histogram:
     buckets: list[tuple[float, float, int]] = []
     counts = {2: 0, 3: 0, 4: 0}
+    stored: dict[int, float] = {}
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
     for number, kind, value in fields:
         if number == 1 and kind == BYTES:
             buckets.append(_decode_bucket(value))
         elif number in counts and kind == VARINT:
             counts[number] = signed(value)
+        elif number in (5, 6, 7) and kind == FIXED64:
+            stored[number] = double(value)
     columns = np.array(buckets, np.float64).reshape(-1, 3)
     with np.errstate(over="ignore", invalid="ignore"):
         rights = columns[:, 0] + columns[:, 1]
-    return from_buckets(columns[:, 0], rights, columns[:, 2], n_nan=counts[2], n_posinf=counts[3], n_neginf=counts[4])
+    outside = {"n_nan": counts[2], "n_posinf": counts[3], "n_neginf": counts[4]}
+    least_most_sum = (stored.get(6, 0.0), stored.get(5, 0.0), stored.get(7, 0.0)) if stored else None
+    return from_buckets(columns[:, 0], rights, columns[:, 2], **outside, stored=least_most_sum)
 
 
 def _decode_bucket(buffer: memoryview) -> tuple[float, float, int]:
@@ -182,13 +187,18 @@ def _encode_image(data: bytes) -> list[Buffer]:
 
 def _encode_histogram(value: Histogram) -> list[Buffer]:
     parts: list[Buffer] = []
-    for left, width, count in zip(value.edges, np.diff(value.edges), value.counts, strict=False):
+    for left, width, count in zip(value.edges, np.diff(value.edges), value.counts, strict=False) if value.total else ():
         parts += bytes_field(1, double_field(1, left), double_field(2, width), varint_field(3, int(count)))
     n_all = value.total + value.n_nan + value.n_posinf + value.n_neginf
     parts += [varint_field(2, value.n_nan), varint_field(3, value.n_posinf), varint_field(4, value.n_neginf)]
     if value.total:
-        middles = value.edges[:-1] / 2 + value.edges[1:] / 2
-        with np.errstate(over="ignore"):
-            sum_ = float(middles @ value.counts)
-        parts += [double_field(5, value.edges[-1]), double_field(6, value.edges[0]), double_field(7, sum_)]
+        least, most, sum_ = value.stored or _estimated(value)
+        parts += [double_field(5, most), double_field(6, least), double_field(7, sum_)]
     return [*parts, varint_field(8, n_all)]
+
+
+def _estimated(value: Histogram) -> tuple[float, float, float]:
+    """Return the smallest and the largest sample and the sum of all, as far as the bins tell."""
+    middles = value.edges[:-1] / 2 + value.edges[1:] / 2
+    with np.errstate(over="ignore"):
+        return float(value.edges[0]), float(value.edges[-1]), float(middles @ value.counts)

@@ -72,9 +72,11 @@ class BlockEntries(Sequence[BlockEntry]):
     Attributes:
         key: The series.
         types: The texts that the rows' `type` counts.
+        logged_as: The dtype that arrays had when they were logged, where the file stores them as another, or empty.
         stored_as: The dtype that the file stores numbers as, whatever they were, or empty.
     """
 
+    logged_as: str = ""
     stored_as: str = ""
 
     def __init__(self, key: Key, types: Sequence[str], rows: IndexRows | None = None) -> None:

@@ -74,9 +74,9 @@ class Damage:
     step: float | None = None
 
     def __str__(self) -> str:
+        of = f" of {self.tag!r}" if self.tag else ""
         at = f", step {self.step:.15g}" if self.step is not None else ""
-        of = f" of {self.tag!r}{at}" if self.tag else ""
-        return f"{self.path}, offset {self.offset}, {self.length} bytes{of}: {self.what}"
+        return f"{self.path}, offset {self.offset}, {self.length} bytes{of}{at}: {self.what}"
 
 
 def masked(crc: int) -> int:

@@ -31,7 +31,7 @@ P = ParamSpec("P")
 T = TypeVar("T")
 
 HEAVY_BYTES: Final = 2**16  # larger blocks of one record are not read for their step: their heads have it
-SHAPE: Final = re.compile(r"\w+\[([\d, ]*)\]")
+ARRAY: Final = re.compile(r"(\w+)\[([\d, ]*)\]")
 MAX_WHOLE: Final = 2.0**53  # beyond it a float64 in a head may be another integer
 
 
@@ -131,6 +131,13 @@ class Series:
             return ""
         piece = view.pieces[-1]
         return str(view.sources[piece["source"]][1][int(piece["entry"])].type)
+
+    @property
+    @_locked
+    def dtype(self) -> str:
+        """The dtype that the latest array was logged with, such as "bool"; empty where values are not arrays."""
+        array = ARRAY.fullmatch(self.type)
+        return (array and next((e.logged_as for _, e in self._view.sources[::-1] if e.logged_as), array[1])) or ""
 
     @property
     @_locked
@@ -313,9 +320,9 @@ class Series:
         """Return the shape of the array at a step, without reading it; of a number, (). Errors as in `at`."""
         piece, _ = self._find(step)
         entry = self._view.sources[piece["source"]][1][int(piece["entry"])]
-        match = SHAPE.fullmatch(entry.type) if entry.n == 1 else None
+        match = ARRAY.fullmatch(entry.type) if entry.n == 1 else None
         if match:
-            return tuple(map(int, filter(None, match[1].split(","))))
+            return tuple(map(int, filter(None, match[2].split(","))))
         return np.shape(browse.array_of(self.tag, self.at(step)))
 
     def table(self, step: float, index: browse.Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.TensorTable:
@@ -417,9 +424,12 @@ class Series:
             if len(rows):
                 return piece, int(piece["low"] + rows[-1])
             near |= {float(x) for x in steps}
-        raise problem or self._unknown(step, near)
+        raise problem or self._missing(step, near)
 
-    def _unknown(self, step: float, near: set[float]) -> UnknownNameError:
+    def _missing(self, step: float, near: set[float]) -> UnknownNameError | DamagedError:
+        lost = next((damage for damage in self.damages if damage.step == step), None)
+        if lost is not None:
+            return DamagedError(str(lost))
         below = max((x for x in near if x < step), default=-np.inf)
         above = min((x for x in near if x > step), default=np.inf)
         nearest = [x for x in (below, above) if np.isfinite(x)]
