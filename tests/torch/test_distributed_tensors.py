@@ -9,12 +9,15 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+from sightglass.core.copies import snapshot
 from sightglass.core.errors import QueryError, UnreadableError
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.evaluator import evaluator
 from sightglass.query.parser import as_query
 from sightglass.query.pieces import over_pieces
 from sightglass.query.stages import Map
 from sightglass.torch.observables import local
+from sightglass.training.aside import Aside, AsideEvaluation
 
 if not hasattr(pytest.importorskip("torch.distributed.tensor"), "DTensor"):
     pytest.skip("DTensor is public since PyTorch 2.5", allow_module_level=True)
@@ -85,8 +88,30 @@ def test_each_item_counts_once_in_whatever_way_a_tensor_is_spread(process_of):
 def test_a_term_of_a_sum_is_not_a_piece(process_of):
     term = DTensor.from_local(torch.ones(3), process_of(0, 2), [Partial()], run_check=False)
     assert float(evaluate("batch.w.sum()", w=term)) == 3.0
-    with pytest.raises(UnreadableError, match="Expected a tensor whose sum over processes is made, got a partial"):
+    with pytest.raises(UnreadableError, match="Expected an array whose sum over processes is made, got one term of it"):
         evaluate("pieces(batch.w)", w=term)
+
+
+def test_a_copy_of_a_piece_counts_as_the_piece_does(process_of):
+    mesh = process_of(1, 2)
+    copy = DTensor.from_local(torch.ones(6), mesh, [Replicate()], run_check=False)
+    piece = DTensor.from_local(torch.ones(6), mesh, [Shard(0)])
+    for observables, n in (({"w": copy}, 0), ({"w": piece}, 6)):
+        assert evaluate("pieces(batch.w).size", w=snapshot(observables["w"])) == n
+        assert _sizes_aside("pieces(batch.w).size", observables) == [n]
+
+
+def _sizes_aside(query, observables):
+    """Return what an evaluation off the training thread finds in a copy of an event."""
+    evaluation, found = Evaluation(as_query(query), {}), []
+
+    def defer(wait, settle):
+        wait()
+        settle(None)
+
+    aside = AsideEvaluation(evaluation, Aside(defer), copy_s=0.0, limit_s=60.0)
+    assert aside.post(evaluation, observables, lambda head, taken_s, error: found.append(head.value))
+    return found
 
 
 @pytest.mark.parametrize("query", [

@@ -1,4 +1,4 @@
-"""Two real JAX processes with one program: what clients ask is compiled into the step of both, at the same call."""
+"""Two real JAX processes with one program: queries compiled into the step of both, and arrays over both."""
 
 from __future__ import annotations
 
@@ -8,6 +8,8 @@ import numpy as np
 import pytest
 
 import sightglass as sg
+
+from .conftest import wait_until
 
 TRAINING = """
 rank, port, mode = int(sys.argv[1]), sys.argv[2], sys.argv[3]
@@ -59,14 +61,51 @@ def losses(n):
     return seen, w
 
 
+# Two processes of two devices each. The axis "host" goes over processes, "local" over the devices of each.
+SPREAD = """
+rank, port = int(sys.argv[1]), sys.argv[2]
+import jax, jax.numpy as jnp
+from jax.sharding import NamedSharding, PartitionSpec as P
+jax.config.update("jax_cpu_collectives_implementation", "gloo")
+jax.config.update("jax_num_cpu_devices", 2)
+jax.distributed.initialize("127.0.0.1:" + port, 2, rank)
+mesh = jax.make_mesh((2, 2), ("host", "local"))
+whole = np.arange(-8, 24, dtype=np.float32).reshape(4, 8)
+
+def spread(*spec):
+    return jax.make_array_from_callback(whole.shape, NamedSharding(mesh, P(*spec)), lambda index: whole[index])
+
+params = {
+    "rows": spread("host"), "columns": spread(None, "host"), "local": spread("local"), "copied": spread(),
+    "both": spread("host", "local"), "one axis": spread(None, ("host", "local")),
+}
+assert not any(one.is_fully_addressable for one in params.values())
+count = jax.jit(lambda n, x: n + jnp.sum(x) * 0 + 1)
+run = sg.init(f"spread-{rank}", budget=None, ranks=sg.Ranks(group="spread", rank=rank, size=2))
+run.observe("init", snapshot=True, w=params["both"])
+n = spread()
+step = 0
+while not run.stopping:
+    n = jax.block_until_ready(count(n, params["both"]))  # both take part
+    run.observe("batch", step=step, w=params["both"], params=params)
+    run.log({"w": params["rows"]}, step=step)
+    step += 1
+    if step % 20 == 0:
+        say("step", step)
+    time.sleep(0.01)
+"""
+
+WHOLE = np.arange(-8, 24, dtype=np.float32).reshape(4, 8)
+
+
 @pytest.fixture
 def two_ranks(start):
-    def begin(mode):
+    def begin(*arguments, script=TRAINING):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         one_device = {"XLA_FLAGS": "--xla_cpu_experimental_ynn_fusion_type=", "JAX_PLATFORMS": "cpu"}
-        children = [start(TRAINING, str(rank), port, mode, **one_device) for rank in range(2)]
+        children = [start(script, str(rank), port, *arguments, **one_device) for rank in range(2)]
         for child in children:
             child.may_complain = True  # the collectives say that they are connected
             child.hears("step", 60)
@@ -108,6 +147,56 @@ def test_without_a_broadcast_a_client_is_refused(two_ranks):
             stream = run.stream("batch.loss")
             with pytest.raises(sg.RefusedError, match=r"Queries of compiled steps are refused in a program of 2 proc"):
                 next(iter(stream))
+    for child in children:
+        child.goes_on()
+
+
+def newest(stream, timeout_s=90.0):
+    """Return the newest record that is of both processes: those of the first events may be refused as too slow."""
+
+    def found():
+        return [record for record in stream.records() if record.complete]
+
+    return wait_until(found, timeout_s)[-1]
+
+
+@pytest.mark.slow
+def test_a_query_reads_the_piece_of_its_process_and_waits_for_no_other_one(two_ranks):
+    children = two_ranks(script=SPREAD)
+    with sg.connect("spread-1") as run:  # the other process is asked for nothing
+        piece = run.stream("batch.w")
+        np.testing.assert_array_equal(newest(piece).value, WHOLE[2:])
+        assert newest(run.stream("batch.w.shape")).value == (2, 8)
+        assert float(newest(run.stream("abs(batch.w).sum()")).value) == np.abs(WHOLE[2:]).sum()
+        everything = newest(run.stream("batch.params")).value
+        np.testing.assert_array_equal(everything["columns"], WHOLE[:, 4:])
+        np.testing.assert_array_equal(everything["copied"], WHOLE)
+        np.testing.assert_array_equal(newest(run.stream("init.w")).value, WHOLE[2:])
+        np.testing.assert_array_equal(newest(run.stream("log['w']")).value, WHOLE[2:])
+    for child in children:
+        child.goes_on()
+
+
+@pytest.mark.slow
+def test_all_pieces_of_what_jax_spreads_over_processes_are_reduced_as_one(two_ranks):
+    children = two_ranks(script=SPREAD)
+    with sg.connect("spread") as group:
+        norms = group.stream("on('batch').map(lambda b: b.params.map(lambda name, p: pieces(p).norm()))")
+        wanted = {
+            "norm()": np.linalg.norm(WHOLE), "sum()": WHOLE.sum(), "mean()": WHOLE.mean(), "size": WHOLE.size,
+            "min()": WHOLE.min(), "max()": WHOLE.max(),
+        }  # fmt: skip
+        streams = {name: group.stream(f"pieces(batch.w).{name}") for name in wanted}
+        for name, stream in streams.items():
+            assert float(newest(stream).value) == pytest.approx(float(wanted[name]), rel=1e-6), name
+        names = ["rows", "columns", "local", "copied", "both", "one axis"]
+        assert newest(norms).value == pytest.approx(dict.fromkeys(names, float(np.linalg.norm(WHOLE))), rel=1e-6)
+        for stream in (norms, *streams.values()):
+            stream.close()
+        histogram = group.stream("on('batch').map(lambda b: pieces(b.params['local'])).histogram(8, every=1)")
+        assert newest(histogram).value.counts.sum() == WHOLE.size
+        median = group.stream("on('batch').map(lambda b: pieces(b.w)).quantile(0.5, every=1)")
+        assert newest(median).value == pytest.approx(np.median(WHOLE), abs=1)
     for child in children:
         child.goes_on()
 

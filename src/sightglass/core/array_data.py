@@ -22,6 +22,7 @@ import numpy as np
 
 from .errors import UnreadableError
 from .guarded import FAILURES, class_name, instance_dict, message
+from .own_pieces import is_traced, own_piece
 
 Array = Any
 """An array of any library."""
@@ -52,13 +53,14 @@ def check_data(array: Array, kind: str) -> None:
 def plain_array(array: Array, kind: str) -> Array:
     """Return an array as its library's own class, without running code of a subclass. Errors as in `check_data`.
 
-    Of a distributed tensor, it is this process's piece. Other tensor subclasses with a `__torch_dispatch__` have no
-    data of their own, and stay as they are.
+    Of an array over several processes, it is this process's piece. Tensor subclasses with a `__torch_dispatch__` other
+    than DTensor have no data of their own, and stay as they are.
     """
+    if kind == "jax":
+        check_data(array, kind)
+        return own_piece(array, kind)
+    array = own_piece(array, kind)
     cls: type = type(array)
-    if kind == "torch" and is_distributed(cls):
-        array = own_piece(array)
-        cls = type(array)
     if kind == "numpy" and cls is not np.ndarray:
         array = np.ndarray.view(array, np.ndarray)
     elif kind == "torch" and _overrides(cls):
@@ -154,54 +156,6 @@ def _overrides(cls: type) -> bool:
     """Return whether a class is the program's own, over tensors with data of their own."""
     dispatch: Any = getattr(cls, "__torch_dispatch__", None)
     return cls.__module__.partition(".")[0] != "torch" and "disabled" in getattr(dispatch, "__name__", "")
-
-
-@lru_cache(maxsize=1024)
-def is_distributed(cls: type) -> bool:
-    """Return whether a class is PyTorch's DTensor, wherever a version has it."""
-    return any(base.__name__ == "DTensor" and base.__module__.startswith("torch.distributed") for base in cls.__mro__)
-
-
-def own_piece(tensor: Array) -> Array:
-    """Return the piece of a distributed tensor that is on this process, without its graph.
-
-    To compute with the tensor itself, all processes would have to take part: a query that one of them evaluates would
-    wait for the others without end. Where other processes hold the same items, or other terms of their sum, the piece
-    says so to `counts`.
-    """
-    piece = tensor._local_tensor.detach()  # another object, which may carry a mark
-    where = tensor.device_mesh.get_coordinate()
-    placements = tensor.placements
-    copied = where is None or any(i and one.is_replicate() for i, one in zip(where, placements, strict=True))
-    if any(one.is_partial() for one in placements):
-        piece.sightglass_piece = "term"
-    elif copied:
-        piece.sightglass_piece = "copy"
-    return piece
-
-
-def counts(array: Array) -> bool:
-    """Return whether this process counts for the items of an array, when all processes count each item once.
-
-    Raises:
-        UnreadableError: The array is one term of a sum over processes, not a piece of the values.
-    """
-    mark = getattr(array, "sightglass_piece", "")
-    if mark == "term":
-        wanted = "redistribute it with Replicate() or Shard(dim) before you offer it"
-        raise UnreadableError(f"Expected a tensor whose sum over processes is made, got a partial DTensor: {wanted}")
-    return not mark
-
-
-def is_traced(value: object) -> bool:
-    """Return whether a value is an array of JAX that is not known yet."""
-    cls: type = type(value)
-    return _is_traced(cls)
-
-
-@lru_cache(maxsize=1024)
-def _is_traced(cls: type) -> bool:
-    return any(base.__name__ == "Tracer" for base in cls.__mro__)
 
 
 # The errors

@@ -17,6 +17,7 @@ from .array_data import check_data
 from .copier import NOT_A_LEAF, Copier, CopyLimits, Kept
 from .errors import UnsendableError
 from .guarded import EXACT, OwnValue, built_in, class_name, exact, printed
+from .own_pieces import mark_of, marked, own_piece
 from .values import (
     PLAIN,
     DeviceHistogram,
@@ -45,7 +46,8 @@ SCALAR_TYPES: Final = PLAIN | {bytes, complex, np.float64, np.float32, np.int64,
 def leaf(value: Value) -> Any:
     """Copy a number, a text, an array or a value of this module; return `NOT_A_LEAF` for anything else.
 
-    Arrays stay on their device, and nothing is waited for. Subclasses of the program become the built-in types.
+    Arrays stay on their device, and nothing is waited for. Of one over several processes, the copy is of this process's
+    piece. Subclasses of the program become the built-in types.
     """
     cls = type(value)
     if cls in SCALAR_TYPES:
@@ -68,6 +70,7 @@ def leaf(value: Value) -> Any:
 def _copied_array(array: Value) -> Any:
     kind = "numpy" if type(array) is np.ndarray else array_kind(array)
     check_data(array, kind or "other")
+    array = own_piece(array, kind or "other")
     match kind:
         case "numpy" if array.dtype.hasobject:
             raise UnsendableError(f"Expected an array of numbers or strings, got dtype {array.dtype}")
@@ -76,11 +79,11 @@ def _copied_array(array: Value) -> Any:
         case "numpy":
             return array.copy() if array.ndim else array[()]
         case "torch":
-            return array.detach().clone()
+            return marked(array.detach().clone(), mark_of(array))
     copied = array.copy() if hasattr(array, "copy") else array
     if type(copied) is not type(array):
         raise TypeError(f"Expected a copy of an array of {class_name(array)}, got {class_name(copied)}")
-    return copied
+    return marked(copied, mark_of(array))
 
 
 def snapshot(value: Value, path: str = "value") -> Value:

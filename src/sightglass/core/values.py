@@ -19,6 +19,7 @@ from .array_data import check_data
 from .binning import binned
 from .data_values import is_masked
 from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, length, parts, rebuild
+from .own_pieces import own_piece
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
 EIGHT_BYTES = frozenset((float, int, bool, type(None)))
@@ -309,7 +310,7 @@ def to_host(value: Value) -> Any:
     """Return a value as Python and NumPy values on the host; waits for the device.
 
     Arrays without dimensions become scalars. PyTorch's bfloat16 and float8, which NumPy lacks, become float32 without
-    loss.
+    loss. Of an array over several processes, it is this process's piece.
 
     Raises:
         UnreadableError: The data of an array cannot be read.
@@ -326,6 +327,7 @@ def to_host(value: Value) -> Any:
     kind = array_kind(value)
     if kind is not None:
         check_data(value, kind)
+        value = own_piece(value, kind)
     match kind:
         case "numpy":
             return value if value.ndim else value[()]

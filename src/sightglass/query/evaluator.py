@@ -17,9 +17,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.array_data import is_traced
 from sightglass.core.errors import EvaluationError, QuerySyntaxError, SightglassError, UnknownNameError
 from sightglass.core.guarded import FAILURES, message
+from sightglass.core.own_pieces import is_traced
 from sightglass.core.values import Value, array_kind, type_name
 
 from . import expressions as e

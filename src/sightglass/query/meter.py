@@ -13,8 +13,8 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import Final
 
-from sightglass.core.array_data import is_traced
 from sightglass.core.errors import PriceError
+from sightglass.core.own_pieces import is_traced
 from sightglass.core.values import Value, array_kind, itemsize
 
 from . import expressions as e

@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import torch
 
-from sightglass.core.array_data import is_distributed, own_piece
 from sightglass.core.errors import AbsentError, RefusedQueryError
+from sightglass.core.own_pieces import is_distributed, own_piece
 
 COMPILED: Final = "_orig_mod"
 WRAPPERS: Final = (COMPILED, "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
@@ -65,7 +65,7 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
     """
     if type(tensor) not in COMMON:
         kind: type = type(tensor)
-        tensor = own_piece(tensor) if is_distributed(kind) else tensor.detach()
+        tensor = own_piece(tensor, "torch") if is_distributed(kind) else tensor.detach()
     if tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes():
         raise RefusedQueryError("The memory of this tensor is freed at the moment")
     return tensor.detach() if tensor.requires_grad else tensor

@@ -16,6 +16,7 @@ import numpy as np
 from sightglass.core.copies import snapshot
 from sightglass.core.errors import PriceError, SightglassError
 from sightglass.core.guarded import FAILURES
+from sightglass.core.own_pieces import mark_of
 from sightglass.core.values import Value, array_bytes, array_kind
 from sightglass.query.costs import MODEL
 from sightglass.query.evaluation import Evaluation, PerEventResult
@@ -206,14 +207,14 @@ class AsideEvaluation:
 
 
 def _host_arrays(path: Path, value: Value) -> Iterator[tuple[Path, Any]]:
-    """Yield the arrays in this process's memory that a value has, by their paths."""
+    """Yield the arrays in this process's memory that a value has, by their paths; without marked pieces."""
     if type(value) is dict:
         for key, one in value.items():
             yield from _host_arrays((*path, key), one)
     elif type(value) in (list, tuple):
         for i, one in enumerate(value):
             yield from _host_arrays((*path, i), one)
-    elif (type(value) is np.ndarray or _is_host_tensor(value)) and value.ndim:
+    elif (type(value) is np.ndarray or _is_host_tensor(value)) and value.ndim and not mark_of(value):
         yield path, value
 
 
@@ -222,7 +223,7 @@ def _is_host_tensor(value: Value) -> bool:
 
 
 def _of_numpy(value: Value) -> Any:
-    """Return a value with NumPy's view of each tensor of PyTorch, and of each array of JAX.
+    """Return a value with NumPy's view of each tensor of PyTorch and array of JAX, but marked pieces as they are.
 
     These libraries ask for aligned memory, which `malloc` finds badly on other threads than the first: 80 sorts of
     32 MB left holes of 640 MB. What NumPy frees is used again, and JAX has nothing to compile.
@@ -235,6 +236,8 @@ def _of_numpy(value: Value) -> Any:
     if type(value) in (list, tuple):
         return type(value)(map(_of_numpy, value))
     kind = array_kind(value)
+    if mark_of(value):
+        return value
     if kind == "jax":
         if any(device.platform != "cpu" for device in value.devices()):
             raise TypeError

@@ -8,8 +8,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.array_data import is_traced
 from sightglass.core.errors import RefusedQueryError
+from sightglass.core.own_pieces import is_traced
 from sightglass.core.values import Value, array_kind, on_device, type_name
 from sightglass.query.arrays import is_array, namespace, operand
 from sightglass.query.costs import OperationCost

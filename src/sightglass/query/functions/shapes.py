@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.array_data import counts
 from sightglass.core.errors import RefusedQueryError
 from sightglass.core.guarded import text
-from sightglass.core.values import Value, array_bytes, type_name
+from sightglass.core.own_pieces import counts, is_traced, on_one_device
+from sightglass.core.values import Value, array_bytes, array_kind, type_name
 from sightglass.query.arrays import is_array, namespace, operand, readable
 from sightglass.query.costs import ARITHMETIC_NS, OperationCost
 from sightglass.query.limits import check_bytes, check_length
@@ -40,9 +40,13 @@ def ravel(x: Value) -> Value:
 
 @function("pieces(x)")
 def _pieces(x: Value) -> Value:
-    """Return the items in one dimension; of a DTensor, those of this process's piece, and none of a further copy."""
+    """Return the items in one dimension; of an array over several processes, those that this process counts for."""
     x = operand(x)
-    flat = ravel(x)
+    if array_kind(x) == "jax" and not is_traced(x):
+        parts = [ravel(part) for part in on_one_device(x)]
+        flat = parts[0] if len(parts) == 1 else namespace(x).concat(parts)
+    else:
+        flat = ravel(x)
     return flat if counts(x) else flat[:0]
 
 
