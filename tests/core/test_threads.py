@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import gc
 import threading
 import warnings
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -263,6 +265,36 @@ def test_an_interval_that_the_program_sets_stays(interpreter: Interpreter, their
     with short_turns():
         assert interpreter.interval_us == min(200, theirs_us)
     assert interpreter.interval_us == theirs_us
+
+
+def test_what_was_there_before_a_short_turn_is_collected_after_it() -> None:
+    class Cycle:
+        def __init__(self) -> None:
+            self.itself = self
+
+    cycle = Cycle()
+    old = weakref.ref(cycle)
+    with short_turns(), short_turns():
+        del cycle
+        new = weakref.ref(Cycle())
+        gc.collect()
+        assert old() is not None
+        assert new() is None
+    assert not gc.get_freeze_count()
+    gc.collect()
+    assert old() is None
+
+
+def test_what_the_program_has_frozen_stays_frozen() -> None:
+    gc.freeze()
+    try:
+        n_frozen = gc.get_freeze_count()
+        _young = [[] for _ in range(1_000)]
+        with short_turns():
+            assert gc.get_freeze_count() <= n_frozen
+        assert gc.get_freeze_count() > n_frozen / 2
+    finally:
+        gc.unfreeze()
 
 
 def test_threads_have_names() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import time
 from collections.abc import Callable, Sequence
 from typing import Any
@@ -103,6 +104,7 @@ class QueriedRun:
         for client in self._clients:
             client.close()
         self.run.close()
+        until(lambda: not gc.get_freeze_count(), "the end of the compiler's work, during which old garbage stays")
 
     def _has_record(self, stream: Any) -> bool:
         if stream.ended:

@@ -11,6 +11,7 @@ anywhere.
 from __future__ import annotations
 
 import contextlib
+import gc
 import math
 import os
 import sys
@@ -39,15 +40,19 @@ Round = Callable[[float], float | None]
 
 
 class _Turns:
-    """The switch interval of the interpreter while some threads work beside those that must not wait."""
+    """How long the interpreter keeps its lock while some threads work beside those that must not wait."""
 
     def __init__(self) -> None:
         self.lock = threading.Lock()
         self.n_short = 0
         self.usual_s = 0.0
+        self.has_frozen = False
 
     def shorten(self) -> None:
         with self.lock:
+            self.has_frozen = self.has_frozen or not gc.get_freeze_count()  # else the program itself has frozen some
+            if self.has_frozen:
+                gc.freeze()
             self.n_short += 1
             if self.n_short == 1:
                 self.usual_s = sys.getswitchinterval()
@@ -59,6 +64,9 @@ class _Turns:
             unchanged = math.isclose(sys.getswitchinterval(), min(TURN_S, self.usual_s), abs_tol=1e-6)
             if self.n_short == 0 and unchanged:  # else the program has set another one meanwhile
                 self._set(self.usual_s)
+            if self.n_short == 0 and self.has_frozen:
+                gc.unfreeze()
+                self.has_frozen = False
 
     def _set(self, interval_s: float) -> None:
         sys.setswitchinterval(interval_s + 1e-7)  # it is cut off to whole microseconds
@@ -71,8 +79,9 @@ _turns = _Turns()
 def short_turns() -> Iterator[None]:
     """Work in Python for a while beside a thread that must not wait for it.
 
-    A thread that wants the interpreter's lock gets it after `TURN_S` instead of the 5 ms that are usual. The interval
-    is one for all threads: it is put back when the last of those ends that have shortened it.
+    A thread that wants the interpreter's lock gets it after `TURN_S` instead of the 5 ms that are usual. And collecting
+    garbage, which is one turn, visits only objects that were made since: tracing makes so many that it would visit all
+    objects of the process several times. Both are so for all threads, until the last of those ends that work here.
     """
     _turns.shorten()
     try:

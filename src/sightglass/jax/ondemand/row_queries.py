@@ -105,4 +105,5 @@ class RowQueries:
             _, outputs = read(number, *self._reader.arguments(args, results))
             return results, outputs
 
-        variant.jitted, variant.growth = both, 1.0  # what it adds is known as soon as it has run
+        variant.jitted = both
+        variant.growth, variant.n_more = 1.0, 0.0  # next to the step; what it adds is known as soon as it has run

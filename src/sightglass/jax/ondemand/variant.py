@@ -165,8 +165,10 @@ class Variant:
             traced = self.jitted.trace(call, *args, **kwargs)
             plain, both = work(self._function.trace(*args, **kwargs).jaxpr), work(traced.jaxpr)  # type: ignore[attr-defined]
             self.growth, self.n_more = both / max(1.0, plain), both - plain
+        with short_turns():  # again: what tracing has made is old by now
             lowered = traced.lower()
-        lowered.compile()  # without the interpreter's lock
+        with short_turns():
+            lowered.compile()  # without the interpreter's lock, but for its begin and end
 
     @functools.cached_property
     def keys(self) -> frozenset[str]:
