@@ -111,8 +111,10 @@ class Child:
         self.hears("step")
 
     def send(self, number: int) -> None:
-        """Send a signal."""
+        """Send a signal; after one that stops the process, wait until all its threads stand still."""
         os.kill(self.pid, number)
+        if number == signal.SIGSTOP:  # on a busy machine it may take 200 ms, in which the process still answers
+            os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
     def ends(self, timeout_s: float = 60.0) -> int:
         """Wait for the end; return the exit status."""
