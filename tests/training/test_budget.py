@@ -423,6 +423,9 @@ class Providing:
     def describe(self):
         return {}
 
+    def note(self, query):
+        return ""
+
 
 @pytest.mark.parametrize("entailed", ["sent", "provided"])
 def test_what_answers_entail_is_charged_too(model, entailed):

@@ -156,7 +156,11 @@ def own_call(module: torch.nn.Module) -> Any:
 
 
 class ModuleCalls:
-    """The watched calls inside one module."""
+    """The watched calls inside one module.
+
+    Attributes:
+        several: The modules that returned several tensors, each with the name of one whose gradient can be read.
+    """
 
     def __init__(self, module: torch.nn.Module, *, take: Take, saw: Callable[[str, bool], None]) -> None:
         """Watch nothing yet.
@@ -173,6 +177,7 @@ class ModuleCalls:
         self._calls: dict[str, WatchedCall] = {}
         self._wanted: dict[str, frozenset[str]] = {}
         self._leaves: dict[str, list[Any]] = {}
+        self.several: dict[str, str] = {}
 
     @property
     def n_hooks(self) -> int:
@@ -221,6 +226,8 @@ class ModuleCalls:
         """Read the gradient of an output when it is computed."""
         if not output.requires_grad:
             return
+        if path != name:
+            self.several.setdefault(name, path)
         at = priority(self._module)
 
         def hook(grad: torch.Tensor) -> None:

@@ -49,6 +49,7 @@ class Work:
         skipped: Whether it is skipped until the next event.
         waits: Whether it is skipped because others take the time of the event.
         reached: Whether one of its tensors was ever seen.
+        n_silent: How many events in a row brought none of its tensors.
     """
 
     part: PrecomputedPart
@@ -65,6 +66,7 @@ class Work:
     skipped: bool = False
     waits: bool = False
     reached: bool = False
+    n_silent: int = 0
 
     def wants(self, name: str, value: object, priority: int) -> bool:
         """Return whether what a module took or returned in a pass counts; if so, results that it replaces go."""
@@ -118,6 +120,7 @@ class Work:
         found, error = self.found, self.error
         self.found, self.priorities, self.total, self.error = {}, {}, Total(), None
         self.meter.restart()
+        self.n_silent = self.n_silent if self.skipped else 0 if found or error else self.n_silent + 1
         if self.waits:
             return PriceError("Other queries took the time of this event", seconds=self.meter.cost_s)
         if error is not None:

@@ -51,7 +51,7 @@ class Hooks:
         self.steps = OptimizerSteps(module, optimizers, take, due)
         self._take = take
         self._module = module
-        self._accumulate: dict[str, Any] = {}
+        self._accumulate: dict[str, tuple[torch.nn.Parameter, Any]] = {}
 
     @property
     def n_hooks(self) -> int:
@@ -109,14 +109,16 @@ class Hooks:
         self.use(())
 
     def _set_accumulate(self, names: set[str]) -> dict[Place, Exception | SystemExit]:
-        for name in self._accumulate.keys() - names:
-            self._accumulate.pop(name).remove()
         named = parameters(self._module)
+        for name in [
+            name for name, (p, _) in self._accumulate.items() if name not in names or named.get(name) is not p
+        ]:
+            self._accumulate.pop(name)[1].remove()
         failed: dict[Place, Exception | SystemExit] = {}
         for name in names - self._accumulate.keys():
             try:
                 handle = named[name].register_post_accumulate_grad_hook(self._accumulated(name))  # type: ignore[no-untyped-call,unused-ignore]
-                self._accumulate[name] = handle
+                self._accumulate[name] = named[name], handle
             except FAILURES as error:
                 failed[GRADS, name] = error
         return failed

@@ -27,6 +27,7 @@ from .optimizer_steps import UPDATES
 from .part_meter import PartMeter, fitting
 from .passes import module_name
 from .precompute import PrecomputedPart
+from .silence import why_silent
 from .statistics import statistic
 
 RECOMPILED: Final = (
@@ -103,9 +104,15 @@ class ModuleQueries:
         self._prepared: dict[str, Prepared] = {}
         self._split: set[Subscription] = set()
         self._n_silent = 0
+        self._signature: tuple[Any, ...] = ()
+
+    def has_changed(self) -> bool:
+        """Return whether modules, parameters or parameter groups came or went, so that other tensors are meant."""
+        return self.hooks.steps.signature() != self._signature
 
     def use(self, subscriptions: Iterable[Subscription]) -> None:
         """Answer these subscriptions from now on, and no others; refuse those that cannot be answered."""
+        self._signature = self.hooks.steps.signature()
         if not self.works:
             self._compiled.changed()
         by_key: dict[str, list[Subscription]] = {}
@@ -160,6 +167,11 @@ class ModuleQueries:
             self._refuse({each for work in waiting for each in work.subscriptions}, RefusedError(SILENT))
         self._compiled.is_found = True
         return True
+
+    def note(self, query: Query) -> str:
+        """Return why a query has no records; empty if that is not known."""
+        works = [work for work in self.works if any(one.query.key == query.key for one in work.subscriptions)]
+        return why_silent(works, self._module, self.hooks.calls.several)
 
     def choose(self, index: int, limit_s: float) -> None:
         """Choose the parts that are computed for the event of this number; together they may take `limit_s`."""

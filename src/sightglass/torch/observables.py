@@ -89,6 +89,7 @@ class KnownParameters:
     """
 
     def __init__(self, module: torch.nn.Module) -> None:
+        self.version = 0  # counts the changes
         self._module = module
         self._named: dict[str, torch.nn.Parameter] = {}
         self._dicts: list[dict[str, Any]] = []
@@ -118,6 +119,7 @@ class KnownParameters:
                     stack.append((prefix if name in WRAPPERS else f"{prefix}{name}.", child))
         if not all(isinstance(one, dict) for one in self._dicts) or not all(map(is_made, self._module.parameters())):
             self._dicts = []  # TorchScript makes new objects at each look; a lazy parameter changes its class
+        self.version += bool(self._dicts)
         places = [(one, *item) for one in self._dicts for item in one.items()]
         self._places = tuple(map(list, zip(*places, strict=True))) if places else ([], [], [])  # type: ignore[assignment]
 

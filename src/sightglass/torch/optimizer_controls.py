@@ -170,7 +170,8 @@ def _owners(optimizer: torch.optim.Optimizer, scale: RateScale) -> Iterator[tupl
     for i, (name, group) in enumerate(zip(names, optimizer.param_groups, strict=True)):
         for key in SETTINGS:
             if isinstance(group.get(key), int | float | torch.Tensor):
-                yield (f"{name}.{key}" if len(names) > 1 else key), Setting(optimizer, key, i)
+                several = len(names) > 1
+                yield (f"{name}.{key}" if several else key), Setting(optimizer, key, i if several else None)
     if all(isinstance(group.get("lr"), int | float | torch.Tensor) for group in optimizer.param_groups):
         if len(names) > 1:
             yield "lr", Setting(optimizer, "lr")

@@ -75,6 +75,12 @@ class OptimizerSteps:
     def _optimizers(self) -> list[torch.optim.Optimizer]:
         return [optimizer for optimizer in self._given if not is_step_compiled(optimizer)]
 
+    def signature(self) -> tuple[Any, ...]:
+        """Return what the names of tensors depend on: the module's structure, what is trained, and who holds it."""
+        named = self._parameters.named()
+        n_held = [[len(group["params"]) for group in optimizer.param_groups] for optimizer in self._given]
+        return self._parameters.version, [*named], [p.requires_grad for p in named.values()], n_held
+
     def held(self) -> dict[str, torch.nn.Parameter]:
         """Return the parameters that an optimizer holds whose steps run hooks, by all their names."""
         return held_parameters(self._optimizers, self._module)

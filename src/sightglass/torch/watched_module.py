@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Iterable, Mapping, Sequence
+from contextlib import suppress
+from functools import partial
 from itertools import groupby
 from typing import Any
 
 import torch
 
-from sightglass.core.errors import SightglassError
+from sightglass.core.errors import CommandError, SightglassError
 from sightglass.core.ranks import rank_and_size
 from sightglass.core.values import type_name
 from sightglass.query.query import Query
@@ -90,7 +92,9 @@ class Watched(CompiledStep):
         self._controls: list[str] = []
         self._closed = False
         self._scales = [RateScale(optimizer) for optimizer in optimizers]
-        made = [*controls(optimizers, self._scales, prefix=self._prefix, bounds=bounds, where=where)]
+        self._controlled = partial(controls, scales=self._scales, prefix=self._prefix, bounds=bounds, where=where)
+        self._n_controlled = self._n_groups()
+        made = [*self._controlled(optimizers)]
         with self._telemetry.lock.turn():
             self._attach(made)
 
@@ -116,6 +120,19 @@ class Watched(CompiledStep):
         telemetry.steps.add(self)
         self.subscriptions_changed()
         telemetry.subscriptions.refresh()
+
+    def _n_groups(self) -> int:
+        return sum(len(optimizer.param_groups) for optimizer in self._live_optimizers())
+
+    def _add_controls(self) -> None:
+        """Add controls for parameter groups that were added since."""
+        self._n_controlled = self._n_groups()
+        known = self._telemetry.commands.queue.controls
+        with suppress(CommandError, ValueError):  # a setting out of its bounds; an optimizer that no longer exists
+            for control in self._controlled(self._live_optimizers()):
+                if control.name not in known:
+                    known[control.name] = control
+                    self._controls.append(control.name)
 
     @property
     def _prefix(self) -> str:
@@ -164,6 +181,11 @@ class Watched(CompiledStep):
                 names |= read if part.kind in OUTPUTS else read - self._compiled.inside(read)
         return self._compiled.price(names)
 
+    def note(self, query: Query) -> str:
+        """Return why a query has no records; empty if that is not known."""
+        queries = self._queries
+        return "" if queries is None else queries.note(query)
+
     def describe(self) -> dict[str, ObservableFacts]:
         """Return the types of the module's observables; computes nothing."""
         module = self._module()
@@ -202,6 +224,8 @@ class Watched(CompiledStep):
         self._observables = self._settled()
         for name, value in self._observables.items():
             captured.setdefault(name, value)
+        if self._n_groups() != self._n_controlled:
+            self._add_controls()
         if self._queries is None:
             return captured
         if self._queries.find_compiled():
@@ -209,7 +233,11 @@ class Watched(CompiledStep):
             self._telemetry.subscriptions.refresh()
         for work in self._queries.works:
             captured.parts[work.part.key] = work.hand_over()
-        self._queries.choose(index + 1, self._source.turns.allowed_s)
+        if self._queries.has_changed():
+            self._source.describe_next = True
+            self._renew()
+        if self._queries is not None:
+            self._queries.choose(index + 1, self._source.turns.allowed_s)
         return captured
 
     def take(self, kind: str, named: Iterable[tuple[str, Any]], priority: int = 0) -> None:

@@ -109,7 +109,7 @@ class ClientSubscriptions:
         )  # fmt: skip
         self._outbox.send(peer, opened)
         source = self._telemetry.subscriptions.sources.get(query.event)
-        if source is not None and source.origin == "live" and not subscription.rows.n_made:
+        if source is not None and (source.origin == "live" or source.providers) and not subscription.rows.n_made:
             self._notes[peer, subscription.id] = request, opened.note
         self._send(subscription, backlog.parts(past), [peer])
 
@@ -225,10 +225,11 @@ class ClientSubscriptions:
             or _compiling(query, sources[query.event])
             or _lacking(query, sources[query.event])
             or _long_call(sources[query.event])
+            or sources[query.event].note_of(query)
         )
 
     def renew_notes(self) -> None:
-        """Tell clients what their streams in compiled steps wait for, as long as these have no records."""
+        """Tell clients what their streams in compiled steps or modules wait for, as long as these have no records."""
         active = self._telemetry.subscriptions.active
         for (peer, stream), (request, known) in list(self._notes.items()):
             subscription = active.get(stream)

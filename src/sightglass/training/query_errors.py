@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Collection
 from typing import Final
 
 from sightglass.core.errors import (
@@ -10,6 +11,7 @@ from sightglass.core.errors import (
     PriceError,
     RefusedFunctionError,
     SightglassError,
+    UnknownNameError,
     UnsendableError,
 )
 from sightglass.core.guarded import FAILURES, message
@@ -27,20 +29,25 @@ class QueryErrors:
         n_in_row: How many there were since the last event without an error.
         last: The last one; it names the event and the step.
         suspended: Whether the query is not evaluated any more; `last` has the reason.
+        known: What its event offers: more than one event, which its error lists, may have.
     """
 
-    __slots__ = ("_event", "last", "n", "n_in_row", "suspended")
+    __slots__ = ("_event", "known", "last", "n", "n_in_row", "suspended")
 
     def __init__(self, event: str) -> None:
         self._event = event
         self.n = self.n_in_row = 0
         self.last: SightglassError | None = None
         self.suspended = False
+        self.known: Collection[str] = ()
 
     def add(self, error: BaseException, step: object, *, event: str = "") -> None:
         """Count an error; of an event that the query joins, with its name."""
         self.n += 1
         self.n_in_row += 1
+        if isinstance(error, UnknownNameError) and error.what == "observable" and not event:
+            known = dict.fromkeys((*error.known, *self.known))
+            error = UnknownNameError(error.what, error.name, known, where=f"at event {self._event!r}")
         self.last = evaluation_error(error, event or self._event, step)
         # The next event has a value of the same type, and after a snapshot there may be no other event.
         self.suspended = self.n_in_row >= MAX_ERRORS or isinstance(error, UnsendableError | RefusedFunctionError)

@@ -65,6 +65,9 @@ class Provider(Protocol):
     def price(self, query: Query) -> str:
         """Return what a query costs the run beyond its evaluation; empty if nothing. Called by the `io` thread."""
 
+    def note(self, query: Query) -> str:
+        """Return why a query has no records; empty if that is not known. Called by the `io` thread."""
+
 
 class EventSource:
     """One event of the run.
@@ -143,6 +146,10 @@ class EventSource:
         """Return what a query of this event costs the run beyond its evaluation; empty if nothing."""
         prices = (self.price, *(provider.price(query) for provider in self.providers))
         return " ".join(price for price in prices if price)
+
+    def note_of(self, query: Query) -> str:
+        """Return why a query of this event has no records; empty if that is not known."""
+        return next(filter(None, (provider.note(query) for provider in self.providers)), "")
 
     def describe(self, observables: Mapping[str, Any]) -> None:
         """Note names, types and examples; no value is retained."""
@@ -272,6 +279,7 @@ class Subscriptions:
     @staticmethod
     def _connect(source: EventSource, subscription: Subscription) -> None:
         if subscription.event == source.name and subscription not in source.subscriptions:
+            subscription.errors.known = source.observables
             source.subscriptions = [*source.subscriptions, subscription]
             source.turns.crowded = True  # until its price is known
         if any(isinstance(window, Per) and window.event == source.name for window in subscription.windows):

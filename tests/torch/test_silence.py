@@ -1,0 +1,96 @@
+"""Queries that get nothing: after some events the stream's note says why."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+import torch
+from torch import nn
+
+import sightglass as sg
+import sightglass.torch as sgt
+
+
+class Net(nn.Module):
+    def __init__(self):
+        super().__init__()
+        self.a, self.lstm = nn.Linear(4, 4), nn.LSTM(4, 4, batch_first=True)
+        self.unused, self.frozen = nn.Linear(4, 4), nn.Linear(4, 4).requires_grad_(False)
+
+    def forward(self, x):
+        return self.lstm(self.frozen(self.a(x))[:, None])[0][:, 0]
+
+
+class Loop:
+    def __init__(self, desk):
+        self.model, self.run = Net(), desk.run
+        self.opt = torch.optim.SGD(self.model.parameters(), lr=0.1)
+        sgt.watch(self.model, desk.run, optimizer=self.opt)
+
+    def step(self):
+        self.opt.zero_grad()
+        self.model(torch.randn(3, 4)).square().mean().backward()
+        self.opt.step()
+        self.run.observe("batch", loss=0.5)
+
+
+def noted(loop, stream):
+    """Return the note of a stream once there is one; the `io` thread tells it."""
+    deadline_s = time.monotonic() + 60.0
+    while not stream.note:
+        loop.step()
+        assert time.monotonic() < deadline_s, stream.statistics()
+        time.sleep(0.01)
+    return stream.note.partition(" events in a row brought ")[2] or stream.note
+
+
+@pytest.mark.parametrize(
+    ("query", "why"),
+    [
+        ("grads['frozen.weight'].norm()", "nothing of 'frozen.weight': it does not require a gradient."),
+        (
+            "grads['unused.weight'].norm()",
+            "nothing of 'unused.weight': the loss does not depend on it, or nothing was differentiated.",
+        ),
+        ("activations['unused'].mean()", "nothing of 'unused': it was not called."),
+        ("inputs['unused'].mean()", "nothing of 'unused': it was not called."),
+        ("eval_activations['a'].mean()", "nothing of 'a': it was not called in evaluation mode."),
+        (
+            "eval_inputs.map(lambda n, x: x.mean())",
+            "no eval_inputs: the module was not called in evaluation mode.",
+        ),
+        (
+            "activation_grads['lstm'].norm()",
+            "Module 'lstm' returns several tensors: ask for each, such as b.activation_grads['lstm[0]'].",
+        ),
+    ],
+)
+def test_a_note_says_why_nothing_comes(desk, query, why):
+    loop = Loop(desk)
+    with sg.connect(desk.run) as client:
+        assert noted(loop, client.stream(f"batch.{query}")) == why
+
+
+def test_the_note_goes_with_the_reason(desk):
+    loop = Loop(desk)
+    with sg.connect(desk.run) as client:
+        stream = client.stream("batch.grads['frozen.weight'].norm()")
+        noted(loop, stream)
+        loop.model.frozen.requires_grad_(True)
+        loop.step()
+        loop.step()
+        assert stream.wait(1, timeout_s=60.0)
+        assert stream.note == ""
+
+
+def test_an_unknown_observable_is_answered_with_all_that_describe_lists(desk):
+    loop = Loop(desk)
+    loop.step()
+    answer = desk.ask("batch.grad_norm")
+    loop.step()
+    assert "Did you mean 'grads'?" in str(answer.last_error)
+    known = str(answer.last_error).partition("Known: ")[2].partition(" and ")[0]
+    with sg.connect(desk.run) as client:
+        offered = client.describe().events["batch"].observables
+    assert known.split(", ") == sorted(offered)[:12]
