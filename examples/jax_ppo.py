@@ -115,16 +115,17 @@ def make_train(lr):
         params, losses = jax.lax.scan(epoch, params, jax.random.split(shuffle, N_EPOCHS))
         n_done = moments["done"].sum()
         length = (moments["length"] * moments["done"]).sum() / jnp.maximum(n_done, 1)
-        sgx.log({"loss": losses.mean(), "length": length, "n_episodes": n_done})
-        return (params, envs), length
+        metrics = {"loss": losses.mean(), "length": length, "n_episodes": n_done}
+        sgx.log(metrics)  # the scan returns them, too: so whoever asks for them need not wait for a compiler
+        return (params, envs), metrics
 
     def train(key):
         key, *keys = jax.random.split(key, len(SIZES))
         sizes = zip(keys, SIZES[:-1], SIZES[1:], strict=True)
         params = [(jax.random.normal(k, (n, m)) / n**0.5, jnp.zeros(m)) for k, n, m in sizes]
         envs = (jnp.zeros((N_ENVS, 4)), jnp.zeros(N_ENVS, int))
-        (params, _), lengths = jax.lax.scan(update, (params, envs), jax.random.split(key, N_UPDATES))
-        return params, lengths
+        (params, _), metrics = jax.lax.scan(update, (params, envs), jax.random.split(key, N_UPDATES))
+        return params, metrics
 
     return train
 
@@ -156,11 +157,11 @@ def main():
             )
             watching = threads.submit(watch, sg.connect(run), started)
             try:
-                _, lengths = train(jax.random.split(jax.random.key(0), 2))
+                _, metrics = train(jax.random.split(jax.random.key(0), 2))
             finally:
                 started.set()  # or the thread would wait for what failed
         first, mean = watching.result()
-    done = np.asarray(lengths)[:, : train.n_done]
+    done = np.asarray(metrics["length"])[:, : train.n_done]
     print(f"Stopped after {train.n_done} of {N_UPDATES} updates: then episodes last {mean:.0f} steps.")
     assert first.step < train.n_done < N_UPDATES, "the answer came before the training's end"
     np.testing.assert_array_equal(first.value, done[:, int(first.step)])

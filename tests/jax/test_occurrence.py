@@ -11,8 +11,10 @@ import pytest
 from jax import lax
 
 from sightglass.jax import log
+from sightglass.jax.ondemand import occurrence
 from sightglass.jax.ondemand.occurrence import Occurrence
 from sightglass.jax.ondemand.variant import find_events
+from sightglass.jax.program.survey import survey
 
 from .programs import divided, mesh
 
@@ -54,6 +56,20 @@ def test_no_loop_is_once_a_call():
         1,
         {"step": "int32[]", "x": "float32[2, 3]"},
     )
+
+
+def test_many_logs_of_an_event_are_found_in_one_pass(monkeypatch):
+    n_passes = []
+
+    def counted(jaxpr, takes):
+        n_passes.append(1)
+        return survey(jaxpr, takes)
+
+    monkeypatch.setattr(occurrence, "survey", counted)
+    names = [f"layer{i}" for i in range(20)]
+    found = events(lambda x: [log({name: x}) for name in names] and x, 0.0)
+    assert list(found["batch"].observables) == names
+    assert len(n_passes) == 1
 
 
 def test_the_own_event_is_there_without_a_log():

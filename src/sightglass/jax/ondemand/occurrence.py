@@ -149,24 +149,31 @@ def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:
 
 
 def _logs_of(jaxpr: compat.AnyJaxpr, event: str, keys: Sequence[str]) -> tuple[Survey, dict[str, str]]:
-    logs: Survey = {}
+    """Return what is logged for an event under each key, and why some keys cannot be queried."""
+    found: Survey = {}
     unavailable: dict[str, str] = {}
-    for key in dict.fromkeys(keys):
+    several = [frozenset(keys)]
+    while several:  # all keys in one survey, and each in one of its own only if some do not fit together
+        wanted = several.pop()
 
-        def named(name: str, site: Site, key: str = key) -> str | None:
-            return name if name == key and site.event == event else None
+        def named(key: str, site: Site, wanted: frozenset[str] = wanted) -> str | None:
+            return key if key in wanted and site.event == event else None
 
         try:
-            found = survey(jaxpr, named)
+            found |= survey(jaxpr, named)
         except LogError as error:
-            unavailable[key] = str(error)
-            continue
-        for expected in found.values():
-            if expected.n_events is None:
-                unavailable[key] = (
-                    f"The log under {key!r} at {expected.where} is in a while loop inside event {event!r}: how often "
-                    f"it happens per event is not known. To make each round an event, leave out event= there"
-                )
+            if len(wanted) == 1:
+                unavailable |= dict.fromkeys(wanted, str(error))
             else:
-                logs[key] = expected
+                several = [frozenset((key,)) for key in reversed(dict.fromkeys(keys))]
+    logs: Survey = {}
+    for key in dict.fromkeys(keys):
+        expected = found.get(key)
+        if expected is not None and expected.n_events is None:
+            unavailable[key] = (
+                f"The log under {key!r} at {expected.where} is in a while loop inside event {event!r}: how often "
+                f"it happens per event is not known. To make each round an event, leave out event= there"
+            )
+        elif expected is not None:
+            logs[key] = expected
     return logs, {key: problem for key, problem in unavailable.items() if not key.startswith(MARK)}
