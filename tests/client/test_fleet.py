@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import gc
+import inspect
 import time
 import weakref
 from concurrent.futures import ThreadPoolExecutor
@@ -450,6 +452,39 @@ class TestDropping:
         assert len(fleet._asked) == 2
         fleet.close()
         assert kept.ended
+
+
+@pytest.mark.parametrize("name", ["where", "stream", "latest", "table", "reduce"])
+def test_live_and_recorded_runs_are_asked_in_the_same_way(name):
+    live, recorded = (inspect.signature(getattr(runs, name)).parameters for runs in (sg.Fleet, sg.RecordedRuns))
+    own = {"confirm", "timeout_s", "executor"}  # what a live run costs and how long it may take; who reads files
+    assert [(one.name, one.kind) for one in live.values() if one.name not in own] == [
+        (one.name, one.kind) for one in recorded.values() if one.name not in own
+    ]
+
+
+@pytest.mark.parametrize("read", [lambda run: run.config.lr, lambda run: run.config["lr"]])
+def test_a_run_whose_configuration_lacks_an_entry_is_left_out_of_both(begin, gather, tmp_path, read):
+    runs = [begin("a", dir=tmp_path, config={"lr": 1}, record=["batch.loss"]),
+            begin("b", dir=tmp_path, record=["batch.loss"])]  # fmt: skip
+    fleet = gather()
+    maximum = "batch.loss.max(per='run')"
+
+    def reduced():
+        with contextlib.suppress(sg.QueryError):  # there is no value yet
+            return fleet.reduce(maximum, by=read)
+
+    reduced()  # from now on it is asked
+    observe(runs, range(3))
+    wait_until(lambda: reduced() == {1: 2.0})
+    assert list(fleet.where(read)) == ["a"]
+    fleet.close()
+    for run in runs:
+        run.close()
+    with sg.open(tmp_path) as recorded:
+        with pytest.warns(RuntimeWarning, match="1 of 2 runs do not answer in full: b-.*lr"):
+            assert recorded.reduce(maximum, by=read) == {1: 2.0}
+        assert [recorded[name].name for name in recorded.where(read)] == ["a"]
 
 
 def test_recorded_runs_have_the_same_interface(begin, tmp_path):

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Final
 
 from sightglass.core.errors import UnknownNameError
 from sightglass.storage import run_file
@@ -103,3 +103,16 @@ def recorded_info(entry: RunEntry, *, rank: int | None = None) -> RunInfo:
         name=entry.name, id=entry.id, state=entry.state, pid=0, host="", started=entry.started,
         directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes, rank=rank,
     )  # fmt: skip
+
+
+Condition = Callable[[RunInfo], object]
+LACKS_ENTRY: Final = (UnknownNameError, KeyError)
+"""What a function of a `RunInfo` raises that reads an entry which the run's configuration lacks."""
+
+
+def holds(condition: Condition, info: RunInfo) -> bool:
+    """Return whether a condition holds for a run; not if the run's configuration lacks an entry that it reads."""
+    try:
+        return bool(condition(info))
+    except LACKS_ENTRY:
+        return False

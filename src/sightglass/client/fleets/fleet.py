@@ -14,7 +14,7 @@ from sightglass.client.describe import description_of
 from sightglass.client.recorded.partial import merged
 from sightglass.client.recorded.table import RunRow, RunsTable, row_of, texts_of
 from sightglass.client.run import COMMAND_S, Acknowledgement, CommandReply, RemoteRun, acknowledged
-from sightglass.client.run_info import RunInfo
+from sightglass.client.run_info import LACKS_ENTRY, Condition, RunInfo, holds
 from sightglass.client.stream import Stream
 from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError
 from sightglass.core.guarded import message
@@ -25,7 +25,7 @@ from sightglass.query.reduction import State
 from sightglass.storage import run_file
 
 from .columns import Column, checked
-from .members import Condition, Member, Members, holds
+from .members import Member, Members
 from .streams import FleetProducer
 
 # A run replies within milliseconds; one that does not must not hold up the others.
@@ -384,7 +384,7 @@ def _group(by: Callable[[RunInfo], Any] | None, member: Member) -> list[Any]:
     assert member.info is not None
     try:
         return [None if by is None else by(member.info)]
-    except (UnknownNameError, KeyError):
+    except LACKS_ENTRY:
         return []
 
 

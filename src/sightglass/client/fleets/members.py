@@ -21,10 +21,10 @@ from sightglass.client.discover import Reachable, client_name, reachable
 from sightglass.client.owned_rounds import OwnedRounds
 from sightglass.client.pending_reply import PendingReply
 from sightglass.client.run import RemoteRun
-from sightglass.client.run_info import RunInfo, live_info
+from sightglass.client.run_info import Condition, RunInfo, holds, live_info
 from sightglass.client.session import Session
 from sightglass.client.target import RunRoute, replaces
-from sightglass.core.errors import RunLostError, SightglassError, TransportError, UnknownNameError
+from sightglass.core.errors import RunLostError, SightglassError, TransportError
 from sightglass.core.guarded import message
 from sightglass.core.threads import Worker
 
@@ -34,8 +34,6 @@ FIND_S: Final = 1.0
 SOON_S: Final = 0.02
 # A run that has not replied after this long is looked at as rarely as new ones are found.
 PATIENCE_S: Final = 2.0
-
-Condition = Callable[[RunInfo], object]
 
 
 class Member:
@@ -121,14 +119,6 @@ class Member:
             self.refused = f"the fleet's condition failed for it: {message(error)}"
         if self.excluded or self.refused:
             self.session.close(0)
-
-
-def holds(condition: Condition, info: RunInfo) -> bool:
-    """Return whether a condition holds for a run; not if the run's configuration lacks an entry that it reads."""
-    try:
-        return bool(condition(info))
-    except (UnknownNameError, KeyError):
-        return False
 
 
 class Follower(Protocol):

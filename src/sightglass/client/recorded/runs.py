@@ -14,9 +14,10 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sightglass.client.run_info import RunInfo, recorded_info
+from sightglass.client.run_info import LACKS_ENTRY, RunInfo, holds, recorded_info
 from sightglass.client.stream import Stream, union_of_runs
 from sightglass.core.errors import DamagedError, QueryError, RunNotFoundError, UnknownNameError
+from sightglass.core.guarded import message
 from sightglass.protocol import discovery
 from sightglass.query.evaluation import last_reducer
 from sightglass.query.parser import as_query
@@ -55,11 +56,11 @@ class RecordedRuns(Mapping[str, RecordedRun]):
             condition: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`. A run whose
                 configuration lacks an entry that it reads is not chosen.
         """
-        chosen = {}
-        for name, entry in self._entries.items():
-            with contextlib.suppress(UnknownNameError, KeyError):
-                if condition(recorded_info(entry, rank=self._rank)):
-                    chosen[name] = entry
+        chosen = {
+            name: entry
+            for name, entry in self._entries.items()
+            if holds(condition, recorded_info(entry, rank=self._rank))
+        }
         return RecordedRuns(chosen, place=self._place, rank=self._rank, follow=self._follow)
 
     def table(self, *, executor: Chosen = None, **queries: Query | str) -> RunsTable:
@@ -131,8 +132,8 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         for name, entry in entries.items():
             try:
                 groups[name] = None if by is None else by(recorded_info(entry, rank=self._rank))
-            except UnknownNameError as error:
-                problems[name] = str(error)
+            except LACKS_ENTRY as error:
+                problems[name] = message(error)
                 del groups[name]
         return groups, problems
 
