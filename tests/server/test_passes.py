@@ -117,6 +117,24 @@ def test_points_come_in_the_order_of_recording_in_parts(recording, x, points, da
         np.testing.assert_allclose(line.restarts, places[list(restarts)], rtol=0, atol=1e-3)
 
 
+@pytest.mark.parametrize(("x", "first"), [("relative", 1e9), ("wall", 1e9), ("step", 0.0)])
+def test_a_spike_at_the_edge_of_a_range_is_not_hidden_by_one_beyond_it(x, first):
+    rows = Rows(1e9 + np.arange(1000.0))
+    low, high = 402, 598
+    rows.values[[low - 1, low, high, high + 1]] = 100.0, 10.0, -10.0, -100.0
+    found = overview_of(rows)
+    line = found.line(rows, x=x, points=2, low=first + low, high=first + high, origin=0.0)
+    assert (found.run_rows, line.thinned) == (16, True)
+    assert (line.y.max(), line.y.min()) == (10.0, -10.0)
+
+
+def test_a_range_of_few_rows_in_a_chunk_of_many_has_all_of_them():
+    ages = np.concatenate([np.arange(248) / 248, np.arange(300.0, 1100.0, 100.0), np.arange(2000.0, 2744.0)])
+    rows = Rows(1e9 + ages)
+    line = overview_of(rows).line(rows, x="wall", points=4, low=1e9 + 350, high=1e9 + 1000, origin=0.0)
+    assert recorded_rows(line, rows).tolist() == list(range(249, 256))
+
+
 @given(recording=recordings(), x=st.sampled_from(["relative", "wall", "step"]), data=st.data())
 def test_a_line_that_grew_is_the_line_that_is_read_at_once(recording, x, data):
     walls, _, _ = recording

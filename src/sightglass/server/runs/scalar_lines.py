@@ -7,9 +7,9 @@ Theory of operation
     range of steps and wall times of each chunk. Whenever the overview has grown to `MAX_ROWS` again, runs become twice
     as long: an overview is never larger, and thinned twice it still has every extreme.
 
-    If each pixel of a chart covers several runs of rows, the overview answers. If the user zooms in further, the chunks
-    in view are read again. When a series grows, only the new rows are read; the last ones wait in a tail until there
-    are enough of them to thin.
+    If each pixel of a chart covers several runs of rows, the overview answers, except for the chunks that are in view
+    in part, which are read again. If the user zooms in further, all chunks in view are. When a series grows, only the
+    new rows are read; the last ones wait in a tail until there are enough of them to thin.
 
     Points are in the order of recording, in parts: where the run continued after a restart, where steps go back, and
     on the axis of wall times where the clock was set back (`views.passes`). All rows are looked at as they are read, so
@@ -208,13 +208,17 @@ class Overview:
         chunks = [(chunk, span) for chunk, span in spans if span[0] <= bounds[1] and span[1] >= bounds[0]]
         n, parts = 0, [np.empty((N_COLUMNS, 0))]
         coarse = [(chunk, span) for chunk, span in chunks if chunk.kept.shape[1] < chunk.stop - chunk.start]
-        # The overview is fine enough if each run of the reply covers several runs of the overview.
+        # The overview is fine enough if each run of the reply covers several runs of the overview. It is not where the
+        # range cuts a chunk: of a run that is in the range in part, it may have only extremes that are outside.
         seen = sum(_share(chunk, span, bounds) for chunk, span in coarse)
-        again = bool(coarse) and (seen < 2 * points * self.run_rows and len(coarse) <= MAX_READ_CHUNKS)
+        again = [chunk for chunk, span in coarse if span[0] < bounds[0] or span[1] > bounds[1]]
+        if seen < 2 * points * self.run_rows and len(coarse) <= MAX_READ_CHUNKS:
+            again = [chunk for chunk, _ in coarse]
+        again = again[:MAX_READ_CHUNKS]
         for chunk, span in chunks:
             whole = span[0] >= bounds[0] and span[1] <= bounds[1] and chunk.start >= since
             rows = chunk.kept
-            if again and rows.shape[1] < chunk.stop - chunk.start:
+            if chunk in again:
                 rows = _read(series, chunk.start, chunk.stop).kept
             counted = chunk.stop - chunk.start
             if not whole:
