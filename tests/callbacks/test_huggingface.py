@@ -107,4 +107,27 @@ def test_a_run_made_from_a_name_ends_with_the_training(tmp_path):
     fit(tmp_path, SightglassCallback("own", dir=str(tmp_path / "runs")))
     (info,) = sg.runs(str(tmp_path / "runs"))
     assert (info.name, info.live) == ("own", False)
-    assert "loss" in sg.open(info.directory).tags()
+    with sg.open(info.directory) as run:
+        assert "loss" in run.tags()
+        assert run.config["training"]["learning_rate"] == 0.1
+        assert run.config["n_parameters"] == 58
+        assert "transformers_version" in run.config["model"]
+
+
+def test_a_checkpoint_has_its_own_directory(tmp_path):
+    with sg.init("t") as run, sg.connect(run) as client:
+        stream = client.stream("checkpoint.directory")
+        fit(tmp_path, SightglassCallback(run))
+        assert stream.wait(3)
+        run.close()
+        directories = [record.value for record in stream]
+    assert directories == [str(tmp_path / f"checkpoint-{step}") for step in (4, 8, 12)]
+    assert all((tmp_path / f"checkpoint-{step}").is_dir() for step in (4, 8, 12))
+
+
+def test_the_logged_loss_is_that_of_the_trainer_however_batches_are_gathered(tmp_path):
+    with sg.init("t", dir=str(tmp_path)) as run:
+        trainer = fit(tmp_path, SightglassCallback(run), gradient_accumulation_steps=2)
+    logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
+    with sg.open(run.directory) as kept:
+        assert [record.value for record in kept.series("loss")] == pytest.approx(logged)

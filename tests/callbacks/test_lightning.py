@@ -44,8 +44,8 @@ def loader():
 
 def fit(tmp_path, *callbacks, model=None, **options):
     trainer = pl.Trainer(
-        max_epochs=3, accelerator="cpu", logger=False, enable_progress_bar=False, enable_model_summary=False,
-        default_root_dir=tmp_path, callbacks=[*callbacks], **options,
+        max_epochs=3, accelerator="cpu", enable_progress_bar=False, enable_model_summary=False,
+        default_root_dir=tmp_path, callbacks=[*callbacks], **{"logger": False, **options},
     )  # fmt: skip
     trainer.fit(model or Net(), loader(), loader())
     return trainer
@@ -173,6 +173,54 @@ def test_a_run_made_from_a_name_ends_with_the_training(tmp_path):
     fit(tmp_path, callback)
     (info,) = sg.runs(str(tmp_path / "runs"))
     assert (info.name, info.live) == ("own", False)
+
+
+def test_a_training_leaves_its_metrics_and_what_it_was(tmp_path):
+    class Logging(Net):
+        def training_step(self, batch, index):
+            loss = super().training_step(batch, index)
+            self.log("train_loss", loss, on_epoch=True, on_step=False)
+            return loss
+
+    model = Logging()
+    model.save_hyperparameters({"width": 8})
+    fit(tmp_path, SightglassCallback("own", dir=str(tmp_path), config={"mine": 1, "n_parameters": "?"}), model=model)
+    (info,) = sg.runs(str(tmp_path))
+    with sg.open(info.directory) as run:
+        assert run.series("val_loss").steps.tolist() == run.series("train_loss").steps.tolist() == [4, 8, 12]
+        assert (run.config["mine"], run.config["n_parameters"], run.config["optimizers"]) == (1, "?", ["SGD"])
+        assert run.config["hparams"] == {"width": 8}
+        assert run.config["trainer"]["max_epochs"] == 3
+
+
+def test_metrics_are_logged_once_beside_a_logger(tmp_path):
+    from sightglass.trackers.lightning import SightglassLogger
+
+    with sg.init("t", dir=str(tmp_path)) as run:
+        fit(tmp_path, SightglassCallback(run), logger=SightglassLogger(run))
+    with sg.open(run.directory) as kept:
+        steps = kept.series("val_loss").steps.tolist()
+    assert len({*steps}) == len(steps) == 3
+
+
+def test_accumulated_batches_have_the_step_that_they_lead_to_and_the_loss_that_was_returned(tmp_path):
+    returned = []
+
+    class Remembering(Net):
+        def training_step(self, batch, index):
+            returned.append(super().training_step(batch, index))
+            return returned[-1]
+
+    with sg.init("t", budget=None) as run, sg.connect(run) as client:
+        losses = client.stream("batch.loss")
+        trainer = fit(tmp_path, SightglassCallback(run), model=Remembering(), accumulate_grad_batches=2)
+        run.flush()
+        assert losses.wait(12)
+        run.close()
+        records = [*losses]
+    assert trainer.global_step == 6
+    assert [record.step for record in records] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+    assert [record.value for record in records] == pytest.approx([float(loss.detach()) for loss in returned])
 
 
 def test_an_error_in_the_training_leaves_nothing(tmp_path):

@@ -2,11 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import weakref
+from collections.abc import Callable, Mapping
 from typing import Any
 
 from sightglass.training.process_runs import init
 from sightglass.training.run import Run
+
+runs_of_loggers: weakref.WeakSet[Run] = weakref.WeakSet()
+"""The runs that a logger of the same training logs in, so that its callback does not do it again."""
 
 
 class CallbackRun:
@@ -30,11 +34,17 @@ class CallbackRun:
         self._name = run if isinstance(run, str) else None
         self._options = dict(options)
 
-    def begin(self) -> Run:
-        """Return the run; begin it unless the user passed one."""
+    def begin(self, facts: Callable[[], Mapping[str, Any]] = dict) -> Run:
+        """Return the run; begin it unless the user passed one.
+
+        Args:
+            facts: Returns what is known of the training: the config of a run that begins, beside the user's own.
+        """
         if self.run is None:
             assert self._name is not None
-            self.run = init(self._name, **self._options)
+            given = self._options.get("config")
+            config = {**facts(), **given} if isinstance(given, Mapping) else given or facts()
+            self.run = init(self._name, **{**self._options, "config": config})
         return self.run
 
     def log_hyper_parameters(self, parameters: Mapping[str, Any]) -> None:

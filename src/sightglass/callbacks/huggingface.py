@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
 from sightglass.core.errors import MissingExtraError
@@ -12,7 +13,15 @@ from sightglass.training.run import Run
 from .callback_run import CallbackRun, free_names
 
 try:
-    from transformers import PreTrainedModel, TrainerCallback, TrainerControl, TrainerState, TrainingArguments
+    from transformers import (
+        PretrainedConfig,
+        PreTrainedModel,
+        TrainerCallback,
+        TrainerControl,
+        TrainerState,
+        TrainingArguments,
+    )
+    from transformers.trainer_utils import PREFIX_CHECKPOINT_DIR
 except ModuleNotFoundError as error:
     raise MissingExtraError(
         error.name or "transformers", extra="huggingface", purpose="The callback for Hugging Face"
@@ -23,8 +32,9 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
     """Lets clients query and control a training of a Hugging Face `Trainer`.
 
     Events: "batch" after each step, with the observables of `watch` (`b.activations[""].loss` is the loss of the
-    model's last call); "epoch"; "validation" with the metrics; "checkpoint". The run logs what the trainer logs. The
-    step is the trainer's `global_step`.
+    model's last call); "epoch"; "validation" with the metrics; "checkpoint" with its `directory`. The run logs what the
+    trainer logs: its `loss` is the mean over accumulated batches, processes and the steps between two logs. The step is
+    the trainer's `global_step`. A run that begins with the training has its arguments and the model's as `config`.
     """
 
     def __init__(self, run: Run | str = "huggingface", *, watch: bool = True, **options: object) -> None:
@@ -52,7 +62,7 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         **rest: object,
     ) -> None:
         """Begin the run, and watch the model."""
-        run = self._callback_run.begin()
+        run = self._callback_run.begin(lambda: _facts(args, model))
         if self._watches and model is not None:
             self._watched = watch(model, run, optimizer=optimizer)
 
@@ -99,7 +109,8 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object) -> None:
         """Observe a checkpoint."""
-        self._callback_run.observe("checkpoint", step=state.global_step, epoch=state.epoch, directory=args.output_dir)
+        directory = str(Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
+        self._callback_run.observe("checkpoint", step=state.global_step, epoch=state.epoch, directory=directory)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
@@ -114,3 +125,12 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         if self._callback_run.stopping:
             control.should_training_stop = True
         return control
+
+
+def _facts(args: TrainingArguments, model: PreTrainedModel | None) -> dict[str, Any]:
+    """Return the arguments of a training, without secrets, and what the model is."""
+    facts: dict[str, Any] = {"training": args.to_dict()}
+    if model is not None:
+        facts["n_parameters"] = sum(p.numel() for p in model.parameters())
+        facts["model"] = model.config.to_dict() if isinstance(getattr(model, "config", None), PretrainedConfig) else {}
+    return facts

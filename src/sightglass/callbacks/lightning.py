@@ -8,9 +8,10 @@ from typing import TYPE_CHECKING, Any
 
 from sightglass.core.errors import MissingExtraError
 from sightglass.torch import Watched, watch
+from sightglass.torch.observables import is_made
 from sightglass.training.run import Run
 
-from .callback_run import CallbackRun, free_names
+from .callback_run import CallbackRun, free_names, runs_of_loggers
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
@@ -36,8 +37,11 @@ def _base() -> Any:
 class SightglassCallback(_base()):  # type: ignore[misc]
     """Lets clients query and control a Lightning training.
 
-    Events: "batch" with `loss`, `batch`, `batch_index`, and the observables of `watch`; "epoch" and "validation" with
-    the metrics; "checkpoint" with the checkpoint's contents. The step is the trainer's `global_step`.
+    Events: "batch" with `loss` as `training_step` returned it, `batch`, `batch_index`, and the observables of `watch`;
+    "epoch" and "validation" with the metrics; "checkpoint" with the checkpoint's contents. The step is the trainer's
+    `global_step`; batches whose gradients are accumulated have that of the step that they lead to. The run logs the
+    metrics at the end of each epoch, unless a logger of the trainer logs in it. A run that begins with the training
+    has the module's hyper-parameters and facts about the training as `config`.
     """
 
     def __init__(self, run: Run | str = "lightning", *, watch: bool = True, **options: object) -> None:
@@ -54,10 +58,12 @@ class SightglassCallback(_base()):  # type: ignore[misc]
         self._callback_run = CallbackRun(run, options)
         self._watches = watch
         self._watched: Watched | None = None
+        self._last_step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the run, and watch the model."""
-        run = self._callback_run.begin()
+        run = self._callback_run.begin(lambda: _facts(trainer, pl_module))
+        self._last_step = trainer.global_step
         if self._watches:
             self._watched = watch(pl_module, run, optimizer=trainer.optimizers)
 
@@ -66,14 +72,23 @@ class SightglassCallback(_base()):  # type: ignore[misc]
     ) -> None:
         """Observe a batch, and stop the training if a client has stopped the run."""
         metrics = dict(outputs) if isinstance(outputs, Mapping) else {} if outputs is None else {"loss": outputs}
-        own = {"step": trainer.global_step, "batch": batch, "batch_index": batch_idx}
+        step, gathers = trainer.global_step, pl_module.automatic_optimization and trainer.accumulate_grad_batches > 1
+        if gathers and "loss" in metrics:
+            metrics["loss"] = metrics["loss"] * trainer.accumulate_grad_batches  # the trainer has divided it
+        if gathers and step == self._last_step:
+            step += 1
+        self._last_step = trainer.global_step
+        own = {"step": step, "batch": batch, "batch_index": batch_idx}
         self._callback_run.observe("batch", **own, **free_names(metrics, own))
         self._stop_if_requested(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Observe an epoch with its metrics."""
-        if self._callback_run.run is not None:
-            self._callback_run.run.end_group("batch")
+        run = self._callback_run.run
+        if run is not None:
+            run.end_group("batch")
+            if run not in runs_of_loggers and trainer.callback_metrics:
+                run.log(dict(trainer.callback_metrics), step=trainer.global_step)
         self._observe("epoch", trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -111,3 +126,20 @@ class SightglassCallback(_base()):  # type: ignore[misc]
             self._watched.close()
             self._watched = None
         self._callback_run.end()
+
+
+def _facts(trainer: Trainer, module: LightningModule) -> dict[str, Any]:
+    """Return a module's hyper-parameters, and facts about its training."""
+    return {
+        "hparams": dict(module.hparams),
+        "n_parameters": sum(p.numel() for p in module.parameters() if is_made(p)),
+        "optimizers": [type(optimizer).__name__ for optimizer in trainer.optimizers],
+        "trainer": {
+            "max_epochs": trainer.max_epochs,
+            "max_steps": trainer.max_steps,
+            "precision": str(trainer.precision),
+            "accumulate_grad_batches": trainer.accumulate_grad_batches,
+            "gradient_clip_val": trainer.gradient_clip_val,
+            "world_size": trainer.world_size,
+        },
+    }

@@ -7,7 +7,7 @@ from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
-from sightglass.callbacks.callback_run import CallbackRun
+from sightglass.callbacks.callback_run import CallbackRun, runs_of_loggers
 from sightglass.core.errors import MissingExtraError
 from sightglass.core.ranks import is_first_rank
 from sightglass.training.run import Run
@@ -73,7 +73,9 @@ class SightglassLogger(_base()):  # type: ignore[misc]
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log metrics."""
         if is_first_rank():
-            self._callback_run.begin().log(dict(metrics), step=step)
+            run = self._callback_run.begin()
+            runs_of_loggers.add(run)
+            run.log(dict(metrics), step=step)
 
     def finalize(self, status: str) -> None:
         """End the run that began with the training."""
