@@ -10,10 +10,16 @@ import signal
 import subprocess
 import sys
 import tempfile
+import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
+from typing import Any
 
 import pytest
+
+import sightglass as sg
+from sightglass.core.errors import TransportError
 
 PATIENCE_S = 60.0
 PORTS = (20_000, 32_000)  # the system gives none of them away while a server is down
@@ -93,3 +99,41 @@ class HubServer:
                 return False
             return url.endswith(f":{self.port}")
         return False
+
+
+def wait_until(condition: Callable[[], Any], what: object) -> Any:
+    deadline_s = time.monotonic() + PATIENCE_S
+    while not (found := condition()):
+        assert time.monotonic() < deadline_s, what
+        time.sleep(0.01)
+    return found
+
+
+def listed(hub: Path) -> list[str]:
+    """Return the names of the runs on a hub, or why it cannot be reached, as on a machine that is too busy."""
+    try:
+        return sorted(run.name for run in sg.runs(hub=hub))
+    except TransportError as error:
+        return [str(error)]
+
+
+class Trained:
+    """A thread that announces events, 500 a second, until the end of the block."""
+
+    def __init__(self, run: Any) -> None:
+        self._run, self._over, self.n = run, threading.Event(), 0
+
+    def __enter__(self) -> Trained:
+        self._thread = threading.Thread(target=self._train)
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._over.set()
+        self._thread.join()
+
+    def _train(self) -> None:
+        while not self._over.is_set():
+            self._run.observe("batch", step=self.n, loss=float(self.n))
+            self.n += 1
+            time.sleep(0.002)

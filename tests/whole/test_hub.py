@@ -11,15 +11,14 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.hub_server import PATIENCE_S, HubServer, needs_server
+from tests.hub_server import PATIENCE_S, HubServer, Trained, needs_server, wait_until
 
 import sightglass as sg
 from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError
@@ -64,36 +63,6 @@ def training(server: HubServer, tmp_path: Path) -> Iterator[subprocess.Popen[byt
     yield process
     process.kill()
     process.wait(PATIENCE_S)
-
-
-def wait_until(condition: Callable[[], Any], what: object) -> Any:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.01)
-    return found
-
-
-class Trained:
-    """A thread that announces events, 500 a second, until the end of the block."""
-
-    def __init__(self, run: Any) -> None:
-        self._run, self._over, self.n = run, threading.Event(), 0
-
-    def __enter__(self) -> Trained:
-        self._thread = threading.Thread(target=self._train)
-        self._thread.start()
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._over.set()
-        self._thread.join()
-
-    def _train(self) -> None:
-        while not self._over.is_set():
-            self._run.observe("batch", step=self.n, loss=float(self.n))
-            self.n += 1
-            time.sleep(0.002)
 
 
 def test_a_run_is_found_asked_and_commanded_on_its_hub(server: HubServer, run: Any) -> None:
@@ -327,19 +296,6 @@ def _main() -> Any:
     from sightglass.cli import main
 
     return main
-
-
-def hub_file(path: Path, **content: object) -> Path:
-    path.write_text(json.dumps({"sightglass_hub": 1, "user": "ann", "role": "viewer"} | content))
-    return path
-
-
-def test_a_viewer_asks_and_does_not_command(server: HubServer, run: Any, tmp_path: Path) -> None:
-    viewer = hub_file(tmp_path / "viewer.hub", url=server.url)
-    with sg.connect("near", hub=viewer) as remote:
-        assert remote.describe().name == "near"
-        with pytest.raises(SightglassError, match="viewer"):
-            remote.set("lr", 0.5)
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import os
 from collections.abc import Callable
 
 from sightglass.protocol import discovery
-from sightglass.protocol.hub_address import HubAddress, hub_address
+from sightglass.protocol.hub_address import CLIENTS, HubAddress, hub_address
 from sightglass.protocol.transport import Channel
 
 from .target import Found, RunRoute
@@ -51,7 +51,7 @@ def on_hub(
     """
     from sightglass.protocol.hub_presence import HubDirectory
 
-    address = hub_address(hub)
+    address = hub_address(hub, roles=CLIENTS)
     directory = HubDirectory(address)
     try:
         found = directory.wait(timeout_s, until=None if until is None else lambda run: until(run.entry))

@@ -23,9 +23,12 @@ from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Background
 
-from .hub_address import HubAddress
+from .hub_address import HubAddress, login
 
 if TYPE_CHECKING:
+    import logging
+    import ssl
+
     from nats.aio.client import Client as NatsClient
     from nats.aio.msg import Msg
 
@@ -42,6 +45,8 @@ FAULTS: Final = {
     "no servers available": "no hub answers at {url}",
     "TimeoutError": "what listens at {url} does not answer as a hub does within " + f"{CONNECT_S:.0f} s",
     "expecting INFO": "what listens at {url} is not a hub",
+    "CERTIFICATE_VERIFY_FAILED": "what listens at {url} has another certificate than the hub file names",
+    "SSL": "what listens at {url} does not speak TLS as a hub does",
     "Authorization Violation": "the hub at {url} refuses user {user!r}: it does not know them, or they were revoked",
     "maximum": "the hub at {url} is full: it takes no more connections",
     "Connection": "the hub at {url} ended the connection at once, as one does that is full",
@@ -224,6 +229,10 @@ class HubLink:
                 await client.connect(
                     servers=[address.url],
                     name=f"sightglass {os.getpid()}",
+                    user=login(address.project, address.user) if address.key else None,
+                    password=address.key or None,
+                    tls=_tls(address.certificate) if address.certificate else None,
+                    tls_handshake_first=bool(address.certificate),  # nothing is said before it is encrypted
                     allow_reconnect=False,  # what it would send again may arrive twice, or with gaps
                     max_reconnect_attempts=1,
                     reconnect_time_wait=0,
@@ -329,6 +338,24 @@ async def _close(client: NatsClient) -> None:
     with contextlib.suppress(Exception):
         async with asyncio.timeout(LINGER_S):
             await client.close()
+
+
+def _tls(certificate: str) -> ssl.SSLContext:
+    """Return what accepts this certificate alone, under whatever name or tunnel the hub is reached."""
+    import logging
+    import ssl
+
+    logging.getLogger("asyncio").addFilter(_is_news)
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.check_hostname = False
+    context.minimum_version = ssl.TLSVersion.TLSv1_3
+    context.load_verify_locations(cadata=certificate)
+    return context
+
+
+def _is_news(record: logging.LogRecord) -> bool:
+    """Return whether to log: not that asyncio keeps no half of a connection that nats-py has upgraded to TLS."""
+    return "eof_received" not in str(record.msg)
 
 
 def _why(error: Exception, address: HubAddress) -> str:

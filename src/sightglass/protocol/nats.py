@@ -11,7 +11,6 @@ client then connects again, and its streams go on with the next record, as after
 
 from __future__ import annotations
 
-import re
 import secrets
 import threading
 import time
@@ -21,7 +20,7 @@ from typing import Final
 
 from sightglass.core.errors import TransportError, WireError
 
-from .hub_address import HubAddress
+from .hub_address import HubAddress, checked_token
 from .hub_link import CONNECT_S, drop_link, use_link
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from .pieces import LEFT, READ, Allowance, Dialogue, WholeMessage, goodbye, is_broken, is_first, kind_of
@@ -35,18 +34,6 @@ MAX_PEERS: Final = 2_000  # more than a run serves, so that a refusal reaches wh
 MAX_HELD_BYTES: Final = 256 * 2**20  # of all clients together: four of the largest messages of a client
 SILENT_S: Final = 60.0  # five leases: a client that says nothing for so long has been forgotten by the agent
 PEER: Final = b"hub-"
-TOKEN: Final = re.compile(r"[A-Za-z0-9_-]{1,64}")
-
-
-def checked_token(text: str) -> str:
-    """Return a name that may stand in a subject.
-
-    Raises:
-        TransportError: It may not.
-    """
-    if not TOKEN.fullmatch(text):
-        raise TransportError(f"Expected a name of 1 to 64 letters, digits, '-' or '_' on a hub, got {text!r}")
-    return text
 
 
 class HubPeer:

@@ -73,7 +73,7 @@ class Certificate:
                 return _certificate(stored, stored, self_made=True)
         with tempfile.TemporaryDirectory() as folder:  # of mode 0700; OpenSSL reads files only
             path = stored or Path(folder) / "page.pem"
-            write_private(path, _made(wanted))
+            write_private(path, made(wanted))
             return _certificate(path, path, self_made=True)
 
 
@@ -100,8 +100,12 @@ def _is_usable(path: Path, names: frozenset[str]) -> bool:
     return {str(name.value) for name in found} == names and remaining > RENEWED
 
 
-def _made(names: frozenset[str]) -> bytes:
-    """Return a new key and a certificate for these names, in PEM."""
+def made(names: Iterable[str], *, valid: datetime.timedelta = VALID) -> bytes:
+    """Return a new key and a certificate for these names, in PEM.
+
+    Raises:
+        MissingExtraError: The package `cryptography` is not installed.
+    """
     x509 = _x509()
     from cryptography.hazmat.primitives import hashes, serialization
     from cryptography.hazmat.primitives.asymmetric import ec
@@ -113,7 +117,7 @@ def _made(names: frozenset[str]) -> bytes:
         x509.CertificateBuilder(subject_name=name, issuer_name=name, public_key=key.public_key())
         .serial_number(x509.random_serial_number())
         .not_valid_before(now - EARLIER)
-        .not_valid_after(now - EARLIER + VALID)
+        .not_valid_after(now - EARLIER + valid)
         .add_extension(x509.SubjectAlternativeName([_alternative(name) for name in sorted(names)]), critical=False)
         .add_extension(x509.BasicConstraints(ca=False, path_length=None), critical=True)
         .add_extension(x509.ExtendedKeyUsage([x509.oid.ExtendedKeyUsageOID.SERVER_AUTH]), critical=False)

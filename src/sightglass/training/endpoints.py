@@ -148,11 +148,11 @@ class Endpoints:
     def _join(self, hub: str | os.PathLike[str]) -> None:
         """Meet clients on a hub as well, whenever it can be reached."""
         try:
-            from sightglass.protocol.hub_address import hub_address
+            from sightglass.protocol.hub_address import RUN, hub_address
             from sightglass.protocol.hub_presence import HubAnnouncement
             from sightglass.protocol.nats import PEER, NatsListener
 
-            address = hub_address(hub)
+            address = hub_address(hub, roles=RUN)
             listener = NatsListener(address, self._id, notify=self.listener.wake)
             self.hub = HubAnnouncement(address, self._entry())
         except SightglassError as error:

@@ -1,0 +1,178 @@
+"""What a hub keeps in a folder that only its user can enter, and so has again when it is started again.
+
+`hub.pem` is its certificate with the key, `hub.json` its settings, `users/PROJECT.NAME.json` a user. `hub.conf`, the
+configuration of the server, is made from them.
+"""
+
+from __future__ import annotations
+
+import datetime
+import json
+import os
+import re
+import secrets
+import socket
+import time
+from pathlib import Path
+from typing import Final
+
+import msgspec
+
+from sightglass.core.errors import TransportError, UnknownNameError
+from sightglass.core.private_file import write_private
+from sightglass.protocol.hub_address import ROLES, Role, checked_token, checked_url
+from sightglass.server.certificate import made
+
+from .configuration import Credential, configuration
+
+KEY_BYTES: Final = 32  # 256 bits cannot be guessed
+VALID: Final = datetime.timedelta(days=3650)  # hub files hold the certificate, and would all be worthless with it
+LISTEN: Final = "127.0.0.1:4222"
+PROJECT: Final = "default"
+EVERYWHERE: Final = ("0.0.0.0", "[::]")
+
+
+class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
+    """How a hub was started.
+
+    Attributes:
+        listen: Its address and port.
+        url: Where runs and clients connect.
+    """
+
+    listen: str
+    url: str
+
+
+class HubFolder:
+    """The folder of a hub.
+
+    Attributes:
+        path: The folder.
+        configuration: The configuration of the server.
+        log: What the server logs.
+    """
+
+    def __init__(self, path: Path | None = None) -> None:
+        """Find it; by default it is in this user's state folder."""
+        state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+        self.path = (path or Path(state) / "sightglass" / "hub").absolute()
+        self.configuration = self.path / "hub.conf"
+        self.log = self.path / "nats.log"
+        self._users = self.path / "users"
+        self._certificate = self.path / "hub.pem"
+        self._settings = self.path / "hub.json"
+
+    def prepare(self, *, listen: str | None = None, address: str | None = None) -> HubSettings:
+        """Make what the hub needs, unless it is there: certificate, settings, configuration, and first users.
+
+        Args:
+            listen: The address and port to listen on. By default as before, or loopback.
+            address: The host name or address under which runs and clients reach the hub, if it is another one.
+
+        Raises:
+            TransportError: The folder cannot be used, or an address is not valid.
+            MissingExtraError: The package `cryptography` is not installed.
+        """
+        try:
+            self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if os.name == "posix" and self.path.stat().st_mode & 0o077:
+                raise TransportError(f"Expected a folder that only you can enter (chmod 700), got {str(self.path)!r}")
+            self._users.mkdir(mode=0o700, exist_ok=True)
+            settings = self._chosen(listen, address)
+            write_private(self._settings, msgspec.json.encode(settings))
+            if not self._certificate.exists():
+                write_private(self._certificate, made(["sightglass-hub"], valid=VALID))
+            if not self.users():
+                for role in ROLES:
+                    self.add(role, PROJECT, role)
+            for user in self.users():
+                if user.project == PROJECT and user.name in ROLES:
+                    write_private(self.path / f"{user.name}.hub", self.hub_file(user))
+            self.configure()
+        except OSError as error:
+            if isinstance(error, TransportError):
+                raise
+            raise TransportError(f"Cannot keep a hub in {str(self.path)!r}: {error}") from None
+        return settings
+
+    def settings(self) -> HubSettings:
+        """Return how the hub was started last.
+
+        Raises:
+            TransportError: It never was.
+        """
+        try:
+            return msgspec.json.decode(self._settings.read_bytes(), type=HubSettings)
+        except (OSError, msgspec.MsgspecError):
+            raise TransportError(f"No hub was started in {str(self.path)!r}: run `sightglass hub` first") from None
+
+    def users(self) -> list[Credential]:
+        """Return the users, by project and name."""
+        found: list[Credential] = []
+        for path in self._users.glob("*.json"):
+            try:
+                user = msgspec.json.decode(path.read_bytes(), type=Credential)
+            except (FileNotFoundError, msgspec.MsgspecError):  # revoked just now, or none of ours
+                continue
+            if path == self._file_of(user.name, user.project):
+                found.append(user)
+        return sorted(found, key=lambda user: (user.project, user.name))
+
+    def add(self, name: str, project: str, role: Role) -> Credential:
+        """Add a user, and return their credential.
+
+        Raises:
+            TransportError: The name of the user or the project is not valid or taken, or cannot be stored.
+        """
+        path = self._file_of(name, project)
+        if path.exists():
+            raise TransportError(f"Project {project!r} has a user {name!r} already: revoke them first")
+        key = secrets.token_urlsafe(KEY_BYTES)
+        user = Credential(name=name, project=project, role=role, key=key, added=time.time())
+        write_private(path, msgspec.json.encode(user))
+        return user
+
+    def revoke(self, name: str, project: str) -> None:
+        """Remove a user.
+
+        Raises:
+            UnknownNameError: There is no such user.
+        """
+        path = self._file_of(name, project)
+        try:
+            path.unlink()
+        except FileNotFoundError:
+            known = [user.name for user in self.users() if user.project == project]
+            raise UnknownNameError("user", name, known, where=f"in project {project!r}") from None
+
+    def hub_file(self, user: Credential) -> bytes:
+        """Return the content of a user's hub file. Errors as of `settings`."""
+        content = {"sightglass_hub": 1, "url": self.settings().url, "project": user.project, "user": user.name}
+        pem = self._certificate.read_text()
+        certificate = pem[pem.index("-----BEGIN CERTIFICATE-----") :]  # the key comes first, and stays here
+        content |= {"role": user.role, "key": user.key, "certificate": certificate}
+        return json.dumps(content, indent=1).encode()
+
+    def configure(self) -> None:
+        """Write the configuration of the server, with the users that there are."""
+        users = None
+        while users != (users := self.users()):  # others may be added meanwhile
+            content = configuration(
+                users, listen=self.settings().listen, certificate=self._certificate, folder=self.path
+            )
+            write_private(self.configuration, content.encode())
+
+    def _file_of(self, name: str, project: str) -> Path:
+        return self._users / f"{checked_token(project)}.{checked_token(name)}.json"
+
+    def _chosen(self, listen: str | None, address: str | None) -> HubSettings:
+        """Return the settings for what was asked, or else as before."""
+        if listen is None and address is None and self._settings.exists():
+            return self.settings()
+        listen = listen or (self.settings().listen if self._settings.exists() else LISTEN)
+        host, _, port = listen.rpartition(":")
+        if not host or not re.fullmatch(r"[0-9]{1,5}", port):
+            raise TransportError(f"Expected an address and a port, such as {LISTEN!r}, got {listen!r}")
+        outside = address or (socket.getfqdn() if host in EVERYWHERE else host)
+        return HubSettings(listen=listen, url=checked_url(f"tls://{outside}:{port}"))
