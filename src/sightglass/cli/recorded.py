@@ -91,7 +91,7 @@ def _is_total(column: str) -> bool:
     Raises:
         UsageError: It is neither.
     """
-    from sightglass.storage.read.run_totals import NAMES
+    from sightglass.storage.format.totals import NAMES
 
     tag, _, name = column.rpartition(".")
     if column.startswith("config."):

@@ -45,7 +45,7 @@ class Recorder:
             files: Where the directory is.
             mirrors: Get the logged values and the records of recorded queries, too.
         """
-        self._writer = RecordWriter(open_directory, rank=rank, clock=clock, worker=worker, files=files)
+        self._writer = RecordWriter(open_directory, rank=rank, clock=clock, worker=worker, files=files, totals=True)
         self._n_rows: dict[Key, int] = {}
         self._mirrors = mirrors
         self.log = self._log if mirrors else self._writer.log

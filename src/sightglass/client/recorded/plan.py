@@ -24,7 +24,7 @@ from sightglass.query.parser import as_query
 from sightglass.query.query import FIELDS, Query, reads_whole
 from sightglass.query.stages import COUNTING, Group, Map, Per, Reduce, Stage, Where, WholeRun, event_functions
 from sightglass.storage.format.block import Key
-from sightglass.storage.read.run_totals import NAMES
+from sightglass.storage.format.totals import NAMES
 
 LOG: Final = "log"
 EVENTS_OWN: Final = frozenset(("step", FIELDS))  # of any event, whatever was recorded of it

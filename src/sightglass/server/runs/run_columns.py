@@ -18,9 +18,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import SightglassError
-from sightglass.query.reducers import reducer
+from sightglass.storage import totals_file
+from sightglass.storage.format.totals import RunTotals, Table
 from sightglass.storage.read import run_totals
-from sightglass.storage.read.run_totals import RunTotals
 
 from .served_run import ServedRun
 
@@ -119,7 +119,7 @@ def _totals(source: ServedRun) -> RunTotals | None:
     path = source.path
     if path is None:
         return None
-    files = run_totals.files_of(path)
+    files = totals_file.files_of(path)
     totals = run_totals.load(path, files, rank=None)
     if totals is not None:
         return totals
@@ -131,14 +131,25 @@ def _totals(source: ServedRun) -> RunTotals | None:
 
 def _values(totals: RunTotals) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
     """Return the tags of a run's series, and what they come to."""
-    found: dict[str, int] = {}
-    for i in totals.states:
-        found.setdefault(totals.keys[i].tag, i)  # a logged series comes before a stream of the same tag
-    tags = tuple(sorted(found)[:MAX_TAGS])
-    rows = [[_finished(name, totals, found[tag]) for name in STATISTICS] for tag in tags]
-    return tags, np.array(rows, np.float64).reshape(-1, len(STATISTICS))
+    rows = [
+        (key, row) for keys, table in totals.tables.values() for key, row in zip(keys, _finished(table), strict=True)
+    ]
+    rows.sort(key=lambda one: (one[0].tag, one[0].kind))  # a logged series comes before a stream of the same tag
+    found: dict[str, Any] = {}
+    for key, row in rows:
+        found.setdefault(key.tag, row)
+    tags = tuple(found)[:MAX_TAGS]
+    return tags, np.array([found[tag] for tag in tags], np.float64).reshape(-1, len(STATISTICS))
 
 
-def _finished(name: str, totals: RunTotals, i: int) -> Any:
-    value = reducer(name, {}).finish(totals.state(totals.keys[i], name))
-    return value["step"] if isinstance(value, dict) else value
+def _finished(table: Table) -> npt.NDArray[np.float64]:
+    """Return `STATISTICS` of each row."""
+    mean, std = table["float_sum"] / table["n"], np.sqrt(table["squares"] / table["n"])
+    computed = {
+        "mean": mean,
+        "std": std,
+        "count": table["n"],
+        "argmin": table["argmin_step"],
+        "argmax": table["argmax_step"],
+    }
+    return np.stack([computed[name] if name in computed else table[name] for name in STATISTICS], 1).astype(np.float64)

@@ -2,18 +2,15 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Final, Protocol
+from typing import Any, Protocol
 
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntry
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.tensors.slices import Index
-
-FILE_NAME: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 
 
 class RecordFile(Protocol):
@@ -94,13 +91,3 @@ class RecordFile(Protocol):
 
     def close(self) -> None:
         """Close the file."""
-
-
-def name_of(path: Path) -> tuple[float, int, int] | None:
-    """Return when the process of a file began, its rank and the file's number, from the name of the file.
-
-    >>> name_of(Path("1700000000500-rank3-0001.sgr"))
-    (1700000000.5, 3, 1)
-    """
-    match = FILE_NAME.fullmatch(path.name)
-    return (int(match[1]) / 1000, int(match[2]), int(match[3])) if match else None

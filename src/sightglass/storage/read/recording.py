@@ -23,8 +23,8 @@ from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.storage import run_file
+from sightglass.storage.file_names import rank_of
 from sightglass.storage.file_system import names_in
-from sightglass.storage.foreign import mindspore
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.foreign.wandb_file import WandbFile
@@ -34,7 +34,7 @@ from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.run_file import SUFFIX, RunEntry, RunFile, is_run, runs_in
 
-from .record_file import RecordFile, name_of
+from .record_file import RecordFile
 from .restarts import Restarts
 from .run_series import RunSeries
 from .segment_reader import SegmentReader
@@ -354,12 +354,6 @@ class Recording:
         if shape != self._shape:  # else the series are the same
             self._shape, self._keys = shape, None
         self._restarts = Restarts(self._found)
-
-
-def rank_of(path: Path) -> int | None:
-    """Return the rank of the process that wrote a file, from its name; `None` if the name does not say."""
-    named = name_of(path) or mindspore.parse_name(path.name)
-    return named[1] if named else None
 
 
 def _n_rows(part: RecordFile) -> dict[Key, int]:

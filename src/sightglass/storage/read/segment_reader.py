@@ -27,6 +27,7 @@ import numpy.typing as npt
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import Tensor, type_name
+from sightglass.storage.file_names import name_of
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format import framing, index
 from sightglass.storage.format.block import FORMAT, HEAD_BYTES, NUMBERS, Key, RawValues, decode, is_block, raw_values
@@ -45,9 +46,8 @@ from sightglass.storage.tensors import partial_read, slices
 
 from .file_series import FileSeries, of_series
 from .healing import LOST_HEAD, healed
-from .record_file import name_of
 
-__all__ = ["BlockEntry", "SegmentReader", "name_of"]
+__all__ = ["BlockEntry", "SegmentReader"]
 
 MAX_VERSION_BYTES: Final = 4_096
 MAX_HEAD_BYTES: Final = 2**20

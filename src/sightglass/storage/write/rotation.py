@@ -1,6 +1,7 @@
 """The segments of one process: which file records go to, and when the next one begins.
 
-A file is full at `SEGMENT_BYTES`, or when it has very many small blocks. Full and closed files are compacted.
+A file is full at `SEGMENT_BYTES`, or when it has very many small blocks. Full and closed files are compacted. What the
+records come to is kept beside them (`totals`).
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from sightglass.storage.run_file import SUFFIX
 
 from .compact import Compactor, pays, remove_old
 from .segment import Rows, SegmentWriter
+from .totals import TotalsWriter
 
 SEGMENT_BYTES: Final = 256 * 2**20  # small enough to copy or delete alone
 MANY_SMALL: Final = 2**16  # scanned in a tenth of a second
@@ -39,6 +41,7 @@ class Segments:
         clock: Clock,
         tell: Callable[[str], None],
         files: FileSystem = LOCAL,
+        totals: bool = False,
     ) -> None:
         """Begin with no file.
 
@@ -48,6 +51,7 @@ class Segments:
             clock: Where the time comes from.
             tell: Called with a message about a file that is given up.
             files: Where the files are.
+            totals: Whether to write the totals of the series, too, if the files are local.
         """
         self._open_directory = open_directory
         self._tell = tell
@@ -64,6 +68,8 @@ class Segments:
         self._n_bytes = 0
         self._n_small = 0
         self._compactor = Compactor(clock, files)
+        self._names: set[str] = set()
+        self._totals = TotalsWriter(active=totals and files is LOCAL)
 
     @property
     def ready(self) -> bool:
@@ -148,6 +154,9 @@ class Segments:
         try:
             if current is not None:
                 current.flush()
+                self._totals.settle()
+                if self._totals.is_due(self.n_bytes):
+                    self._write_totals()
                 return
         except OSError:
             if current is None or not current.given_up:
@@ -157,6 +166,7 @@ class Segments:
     def restart(self) -> int:
         """Give up the current file, and return how many records waited for it; later ones go to another."""
         n_lost = self.n_waiting
+        self._totals.give_up()
         self._left, self._n_left_bytes = [], 0
         if self._current is not None:
             with contextlib.suppress(OSError):  # else the lost records would not be counted
@@ -177,6 +187,11 @@ class Segments:
                 self._compactor.work(compact_s)
         finally:
             self._compactor.stop()
+        self._write_totals()
+
+    def _write_totals(self) -> None:
+        if self._directory is not None:
+            self._totals.write(self._directory, self._names)
 
     def _is_full(self, current: SegmentWriter) -> bool:
         many = max(MANY_SMALL, SMALL_EACH * current.n_series, self._n_small // SHARE)
@@ -188,6 +203,10 @@ class Segments:
         self._n_small += current.n_small
         self._current = None
         whole = not current.given_up
+        if not whole:
+            self._totals.give_up()
+        if not current.size:
+            self._names.discard(current.path.name)  # it is removed
         current.close()
         n_bytes = current.size - current.n_wide_bytes
         if whole and pays(n_small=current.n_small, n_series=current.n_series, n_bytes=n_bytes):
@@ -203,9 +222,11 @@ class Segments:
         while True:
             name = f"{self._started_ms}-rank{self._rank}-{self._number:04d}{SUFFIX}"
             try:
-                opened = SegmentWriter(self._directory / name, wall_time=wall_time, files=self._files)
+                path = self._directory / name
+                opened = SegmentWriter(path, wall_time=wall_time, files=self._files, written=self._totals.add)
             except FileExistsError:
                 self._started_ms, self._number = self._started_ms + 1, 0
                 continue
             self._number += 1
+            self._names.add(name)
             return opened

@@ -12,7 +12,7 @@ from __future__ import annotations
 import contextlib
 import secrets
 from collections import deque
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import accumulate
 from pathlib import Path
@@ -85,8 +85,21 @@ class SegmentWriter:
         given_up: Why the file is no longer written, or empty.
     """
 
-    def __init__(self, path: Path, *, wall_time: float | None = None, files: FileSystem = LOCAL) -> None:
-        """Create the file, started at a wall time, by default now; it is empty before the first `flush`.
+    def __init__(
+        self,
+        path: Path,
+        *,
+        wall_time: float | None = None,
+        files: FileSystem = LOCAL,
+        written: Callable[[Rows], None] = lambda rows: None,
+    ) -> None:
+        """Create the file; it is empty before the first `flush`.
+
+        Args:
+            path: The file.
+            wall_time: When it is started, by default now.
+            files: Where it is.
+            written: Called with records when they are in the file.
 
         Raises:
             FileExistsError: The file exists.
@@ -104,6 +117,7 @@ class SegmentWriter:
         self._keys: set[block.Key] = set()
         self._frames: deque[_Frame] = deque()
         self._n_begun = 0
+        self._written = written
         self._closed = False
         self._files = files
         self._file = files.create(path)
@@ -225,6 +239,8 @@ class SegmentWriter:
             self.n_wide_bytes += done.n_bytes if is_wide else 0
             self.n_waiting -= done.n_rows
             self.n_waiting_bytes -= done.n_bytes
+            if done.rows is not None:
+                self._written(done.rows)
 
     def _cut_off(self) -> None:
         """Cut off a frame that was written in part."""

@@ -70,6 +70,7 @@ class RecordWriter:
         clock: Clock,
         worker: type[Worker] = Worker,
         files: FileSystem = LOCAL,
+        totals: bool = False,
     ) -> None:
         """Begin with nothing to write.
 
@@ -80,6 +81,7 @@ class RecordWriter:
             clock: Where the time comes from.
             worker: Runs the rounds.
             files: Where the files are.
+            totals: Whether to write the totals of the series, too, if the files are local.
         """
         self.active = False
         self._clock = clock
@@ -88,7 +90,8 @@ class RecordWriter:
         self._copies = CopyPool()
         self._columns = ColumnBuilder(lose=self._lose)
         self._losses = LossReport()
-        self._segments = Segments(open_directory, rank=rank, clock=clock, tell=self._losses.warn, files=files)
+        tell = self._losses.warn
+        self._segments = Segments(open_directory, rank=rank, clock=clock, tell=tell, files=files, totals=totals)
         # How many items may wait before `log` has to do more than append: 0 while the thread is asleep and has to be
         # woken, `WAKE_ITEMS` while it sleeps for a time, as many as there is room for while it works.
         self._limit = 0

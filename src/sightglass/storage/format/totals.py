@@ -1,0 +1,341 @@
+"""Totals: what each series of numbers of a run comes to, added up block by block.
+
+A run adds what it writes, a reader what it reads; both keep the result in one format. A row of totals has what the
+reducers `NAMES` need, so that their states, and columns of a table, are read from it.
+
+Rule 1: series of integers and of floats have a table each; a series that has both is of floats in the end.
+Rule 2: a series has no totals if a record is not an int64 or a float64, or if they would not be exact: a sum beyond 64
+bits, a step beyond 53.
+"""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Final
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.columns import FLOAT64, INT64, Columns
+
+from .block import Key
+from .wide import columns_of
+
+Files = Mapping[str, tuple[int, int]]
+"""The sizes and times of change, in nanoseconds, of record files, by name."""
+
+NAMES: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "argmin", "argmax")
+"""The reducers whose states are in totals."""
+
+VERSION: Final = 3
+CHECKSUM_BYTES: Final = 4  # CRC-32 of what follows, which is msgpack
+MAX_EXACT: Final = 2**53  # larger integers are not all floats
+MAX_SUM: Final = 2.0**63
+FIRST_ROWS: Final = 16
+MAX_SLOTS: Final = 1_000  # groups of series whose places are remembered
+
+_ROW: Final = [
+    ("n", "<i8"), ("float_sum", "<f8"), ("mean", "<f8"), ("squares", "<f8"),
+    ("first_at", "<i8"), ("last_at", "<i8"), ("argmin_at", "<i8"), ("argmax_at", "<i8"),
+    ("argmin_step", "<f8"), ("argmax_step", "<f8"), ("argmin_whole", "?"), ("argmax_whole", "?"),
+]  # fmt: skip
+_VALUES: Final = ("sum", "min", "max", "first", "last", "argmin", "argmax")
+
+Table = npt.NDArray[np.void]
+"""Rows of totals, one for each series; `squares` are those of the differences from the mean, `_at` are ordinals."""
+
+
+def _row_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
+    return np.dtype([*_ROW, *((name, dtype) for name in _VALUES)])
+
+
+ROWS: Final = {dtype: _row_of(dtype) for dtype in (FLOAT64, INT64)}
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    files: dict[str, tuple[int, int]]
+    keys: tuple[Key, ...]
+    n_rows: dict[int, int]
+    floats: tuple[list[int], bytes]
+    integers: tuple[list[int], bytes]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunTotals:
+    """The totals of a run.
+
+    Attributes:
+        files: The record files that they are of.
+        keys: Every series of the run, sorted.
+        n_rows: Of how many records they are, for each series that they cover, also those without totals.
+        tables: The series with totals and their rows, of floats and of integers.
+    """
+
+    files: Files
+    keys: tuple[Key, ...]
+    n_rows: dict[Key, int]
+    tables: dict[np.dtype[Any], tuple[list[Key], Table]]
+
+    def state(self, key: Key, name: str) -> Any:
+        """Return a reducer's state over a series, or `None` if there is none."""
+        for keys, table in self.tables.values():
+            if key in keys:
+                return _state(table[keys.index(key)], name)
+        return None
+
+
+def encode(totals: RunTotals) -> bytes:
+    """Return totals as bytes, with a checksum."""
+    place = {key: i for i, key in enumerate(totals.keys)}
+    floats, integers = (
+        ([place[key] for key in keys], table.tobytes()) for keys, table in map(totals.tables.__getitem__, ROWS)
+    )
+    stored = _Stored(
+        version=VERSION, files=dict(totals.files), keys=totals.keys,
+        n_rows={place[key]: n for key, n in totals.n_rows.items()}, floats=floats, integers=integers,
+    )  # fmt: skip
+    data = msgspec.msgpack.encode(stored)
+    return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little") + data
+
+
+def decode(data: bytes) -> RunTotals | None:
+    """Read what `encode` returned; `None` if it is damaged, or has another version."""
+    if int.from_bytes(data[:CHECKSUM_BYTES], "little") != zlib.crc32(data[CHECKSUM_BYTES:]):
+        return None
+    try:
+        stored = msgspec.msgpack.decode(data[CHECKSUM_BYTES:], type=_Stored)
+        if stored.version != VERSION:
+            return None
+        tables = {
+            dtype: ([stored.keys[i] for i in places], np.frombuffer(rows, ROWS[dtype]))
+            for dtype, (places, rows) in zip(ROWS, (stored.floats, stored.integers), strict=True)
+        }
+        n_rows = {stored.keys[i]: n for i, n in stored.n_rows.items()}
+    except (msgspec.MsgspecError, ValueError, IndexError):
+        return None
+    return RunTotals(files=stored.files, keys=stored.keys, n_rows=n_rows, tables=tables)
+
+
+class TotalsBuilder:
+    """Adds up records.
+
+    Attributes:
+        n_rows: How many records of each series there were.
+        without: Series without totals, see rule 2.
+    """
+
+    def __init__(self, before: RunTotals | None = None) -> None:
+        """Begin without records, or after those of older totals."""
+        self.n_rows: dict[Key, int] = dict(before.n_rows) if before is not None else {}
+        self.without: set[Key] = set()
+        self._tables = {dtype: _Growing(dtype) for dtype in ROWS}
+        self._slots: dict[tuple[tuple[Key, ...], np.dtype[Any]], npt.NDArray[np.intp]] = {}
+        self._of_block: dict[Key, tuple[Key, ...]] = {}
+        if before is not None:
+            for dtype, (keys, table) in before.tables.items():
+                self._tables[dtype].extend(keys, table)
+            self.without = {key for key in before.n_rows if not any(key in one.slots for one in self._tables.values())}
+
+    def add(self, key: Key, columns: Columns) -> None:
+        """Add records of a series, or of those of a wide block, at least one."""
+        keys, values = self._keys_of(key), columns.values
+        if _are_numbers(values) and values.ndim == 1 + (key.kind == "wide"):
+            self._add(keys, values.reshape(len(columns), -1), columns)
+            return
+        self._count(keys, len(columns))
+        self.without.update(keys)
+
+    def add_all(self, blocks: Iterable[tuple[Key, Columns]]) -> None:
+        """Add blocks; series that were logged together are added together, for the price of one."""
+        alike: dict[Any, list[tuple[Key, Columns]]] = {}
+        for key, columns in blocks:
+            if columns.ordinals is None or not _are_numbers(columns.values) or columns.values.ndim > 1:
+                self.add(key, columns)
+                continue
+            shared = columns.index, columns.values.dtype, columns.steps.tobytes(), columns.ordinals.tobytes()
+            alike.setdefault(shared, []).append((key, columns))
+        for several in alike.values():
+            values = np.stack([columns.values for _, columns in several], 1)
+            self._add(tuple(key for key, _ in several), values, several[0][1])
+
+    def _add(self, keys: tuple[Key, ...], values: npt.NDArray[Any], shared: Columns) -> None:
+        """Add values of shape (records, series), which share their steps and ordinals."""
+        self._count(keys, len(values))
+        if not _are_exact(shared.steps):
+            self.without.update(keys)
+            return
+        table = self._tables[values.dtype]
+        slots = self._slots.get((keys, values.dtype))
+        if slots is None:
+            if len(self._slots) >= MAX_SLOTS:
+                self._slots.clear()
+            slots = self._slots[keys, values.dtype] = np.array([table.slot(key) for key in keys], np.intp)
+        ordinals = shared.ordinals if shared.ordinals is not None else np.arange(shared.index, shared.end)
+        with np.errstate(all="ignore"):  # infinities of both signs add up to NaN, as they do one by one
+            inexact = table.add(slots, _totals(values, shared.steps, ordinals))
+        self.without.update(keys[i] for i in inexact)
+
+    def _count(self, keys: tuple[Key, ...], n: int) -> None:
+        for key in keys:
+            self.n_rows[key] = self.n_rows.get(key, 0) + n
+
+    def totals(self, files: Files, *, others: Iterable[Key] = ()) -> RunTotals:
+        """Return what there is so far.
+
+        Args:
+            files: The record files that the records are from.
+            others: The keys of further series of the run.
+        """
+        floats, integers = (self._tables[dtype].taken(self.without) for dtype in ROWS)
+        with np.errstate(all="ignore"):
+            both = _joined(floats, integers)
+        keys = sorted({*self.n_rows, *others}, key=lambda key: (key.kind, key.tag, key.query))
+        return RunTotals(
+            files=files,
+            keys=tuple(keys),
+            n_rows=dict(self.n_rows),
+            tables={
+                dtype: (list(rows), np.array([*rows.values()], ROWS[dtype]))
+                for dtype, rows in zip(ROWS, both, strict=True)
+            },
+        )
+
+    def _keys_of(self, key: Key) -> tuple[Key, ...]:
+        found = self._of_block.get(key)
+        if found is None:
+            tags = columns_of(key) if key.kind == "wide" else ()
+            found = self._of_block[key] = tuple(Key(kind="logged", tag=tag) for tag in tags) or (key,)
+        return found
+
+
+class _Growing:
+    """A table that grows: the slots of series, and their rows."""
+
+    def __init__(self, dtype: np.dtype[Any]) -> None:
+        self.slots: dict[Key, int] = {}
+        self._rows = np.zeros(FIRST_ROWS, ROWS[dtype])
+
+    def slot(self, key: Key) -> int:
+        """Return the place of a series; its `n` is 0 before its first record."""
+        if len(self.slots) == len(self._rows):
+            self._rows = np.concatenate([self._rows, np.zeros_like(self._rows)])
+        return self.slots.setdefault(key, len(self.slots))
+
+    def extend(self, keys: list[Key], table: Table) -> None:
+        """Take over the rows of older totals."""
+        for key, row in zip(keys, table, strict=True):
+            self._rows[self.slot(key)] = row
+
+    def add(self, slots: npt.NDArray[np.intp], block: Table) -> list[int]:
+        """Add the totals of a block; return the places of series whose sums are beyond 64 bits."""
+        known = self._rows[slots]
+        merged = np.where(known["n"] > 0, _merged(known, block), block)
+        self._rows[slots] = merged
+        return np.flatnonzero(_are_beyond(merged)).tolist()
+
+    def taken(self, without: set[Key]) -> dict[Key, np.void]:
+        """Return the rows of series that have totals."""
+        return {key: self._rows[slot] for key, slot in self.slots.items() if key not in without}
+
+
+def _totals(values: npt.NDArray[Any], steps: npt.NDArray[Any], ordinals: npt.NDArray[Any]) -> Table:
+    """Return the totals of some records: shape (series,) for values of shape (records, series)."""
+    each = np.arange(values.shape[1])
+    table = np.empty(values.shape[1], ROWS[values.dtype])
+    table["n"] = len(values)
+    table["sum"] = values.sum(0)
+    table["float_sum"] = values.sum(0, dtype=FLOAT64)
+    table["mean"] = values.mean(0)
+    table["squares"] = np.square(values - table["mean"]).sum(0)
+    table["min"], table["max"] = values.min(0), values.max(0)
+    table["first"], table["last"] = values[0], values[-1]
+    table["first_at"], table["last_at"] = ordinals[0], ordinals[-1]
+    for name, places in (("argmin", values.argmin(0)), ("argmax", values.argmax(0))):  # NaN counts as an extreme
+        table[name] = values[places, each]
+        table[f"{name}_at"] = ordinals[places]
+        table[f"{name}_step"] = steps[places]
+        table[f"{name}_whole"] = steps.dtype == INT64
+    return table
+
+
+def _merged(a: Table, b: Table) -> Table:
+    """Return the totals of two parts of some series; see `query/reducers` for the merge of each."""
+    table = a.copy()
+    n = a["n"] + b["n"]
+    table["n"] = n
+    for name in ("sum", "float_sum", "squares"):
+        table[name] += b[name]
+    delta = b["mean"] - a["mean"]
+    table["mean"] += delta * (b["n"] / n)
+    table["squares"] += delta * delta * (a["n"] * b["n"] / n)
+    table["min"], table["max"] = np.minimum(a["min"], b["min"]), np.maximum(a["max"], b["max"])
+    _take(table, b, ("first", "first_at"), b["first_at"] < a["first_at"])
+    _take(table, b, ("last", "last_at"), b["last_at"] > a["last_at"])
+    for name, sign in (("argmin", 1), ("argmax", -1)):
+        rank, other = _rank(a[name], sign), _rank(b[name], sign)
+        earlier = (other == rank) & (b[f"{name}_at"] < a[f"{name}_at"])
+        _take(table, b, (name, f"{name}_at", f"{name}_step", f"{name}_whole"), (other < rank) | earlier)
+    return table
+
+
+def _rank(values: npt.NDArray[Any], sign: int) -> npt.NDArray[Any]:
+    """Return numbers of which the least is the extreme: NaN, or else the lowest, or the highest with the sign -1."""
+    if values.dtype == INT64:
+        return values if sign == 1 else ~values  # -values has one number too few
+    return np.where(np.isnan(values), -np.inf, sign * values)
+
+
+def _take(table: Table, other: Table, names: tuple[str, ...], where: npt.NDArray[np.bool_]) -> None:
+    for name in names:
+        np.copyto(table[name], other[name], where=where)
+
+
+def _are_beyond(table: Table) -> npt.NDArray[np.bool_]:
+    """Return which sums of integers may not fit into 64 bits."""
+    if table["sum"].dtype == FLOAT64:
+        return np.zeros(len(table), np.bool_)
+    largest = np.maximum(-table["min"].astype(FLOAT64), table["max"].astype(FLOAT64))
+    return np.asarray(largest * table["n"] >= MAX_SUM)
+
+
+def _joined(floats: dict[Key, np.void], integers: dict[Key, np.void]) -> tuple[dict[Key, np.void], dict[Key, np.void]]:
+    """Return the rows of both tables, those of series that are in both as floats, unless these are not exact."""
+    for key in [*floats]:
+        row = integers.pop(key, None)
+        if row is not None:
+            if any(abs(int(row[name])) > MAX_EXACT for name in _VALUES):
+                del floats[key]
+                continue
+            one, other = (np.array([part]).astype(ROWS[FLOAT64]) for part in (floats[key], row))
+            floats[key] = _merged(one, other)[0]
+    return floats, integers
+
+
+def _are_numbers(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.dtype in ROWS
+
+
+def _are_exact(steps: npt.NDArray[Any]) -> bool:
+    return steps.dtype == FLOAT64 or bool((steps.min() >= -MAX_EXACT) & (steps.max() <= MAX_EXACT))
+
+
+def _state(row: np.void, name: str) -> Any:
+    """Return the state of a reducer; see `query/bulk` for those of arrays."""
+    of = dict(zip(row.dtype.names or (), row.tolist(), strict=True))
+    match name:
+        case "count":
+            return of["n"]
+        case "mean":
+            return of["n"], of["float_sum"]
+        case "var" | "std":
+            return of["n"], of["mean"], of["squares"]
+        case "first" | "last":
+            return of[f"{name}_at"], of[name]
+        case "argmin" | "argmax":
+            step = of[f"{name}_step"]
+            return of[name], of[f"{name}_at"], int(step) if of[f"{name}_whole"] else step
+    return of[name]
