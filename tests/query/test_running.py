@@ -13,12 +13,15 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 
 from sightglass.core.copies import snapshot
-from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
+from sightglass.core.errors import EvaluationError, PriceError, QueryError, RefusedQueryError
+from sightglass.query import reducers
+from sightglass.query.costs import CostModel
 from sightglass.query.evaluation import Evaluation
+from sightglass.query.meter import Meter
 from sightglass.query.parser import parse
+from sightglass.query.pipeline import is_quick
 from sightglass.query.query import Query, on
 from sightglass.query.reads import copied, paths
-from sightglass.query.running import BLOCK
 from sightglass.query.sketches import Quantiles
 from sightglass.query.windows import PipelineItem
 
@@ -63,8 +66,8 @@ def test_a_sliding_window_is_the_reducer_of_the_last_values(name: str, values: l
 
 
 def test_a_long_sliding_window_forgets_what_has_left() -> None:
-    n = 3 * BLOCK + 17
-    values = np.random.default_rng(0).normal(size=8 * BLOCK).tolist()
+    n = 785
+    values = np.random.default_rng(0).normal(size=2048).tolist()
     values[5], values[700] = math.inf, math.nan
     found = values_of(answers(f"on('b').map(lambda b: b.x).rolling({n}).mean()", values))
     with np.errstate(all="ignore"):
@@ -360,3 +363,128 @@ def test_keys_are_copied_where_a_query_is_evaluated_aside() -> None:
     (item,) = evaluation.across_events(evaluation.per_event(copies), ordinal=0, step=0, wall_time=0.0)
     assert set(copies) == {"x", "info"}
     assert item.value == {"7": 3.0}
+
+
+@pytest.mark.parametrize("chain", ["top(5)", "sample(5)", "distinct(100_000)", "histogram()", "collect(100_000)"])
+@pytest.mark.parametrize("span", ["100_000", "'1 d'"])
+def test_a_window_that_takes_too_long_to_reduce_again_is_refused(chain: str, span: str) -> None:
+    meter = Meter(limit_s=1e-3, cpu_s=itertools.count(0.0, 2e-3).__next__)
+    evaluation = Evaluation(parse(f"on('b').map(lambda b: b.x).rolling({span}).{chain}"), meter=meter)
+    n_answered = 0
+
+    def ask() -> None:
+        nonlocal n_answered
+        for i in range(2_000):
+            evaluation.number(i % 7, i, (float(i), float(i), None))
+            n_answered += 1
+
+    with pytest.raises(PriceError, match="Ask for fewer values, or close windows with every=…; a controller"):
+        ask()
+    assert n_answered == 0 or span == "'1 d'"
+
+
+def test_a_long_window_of_the_first_values_reads_those_alone() -> None:
+    meter = Meter(limit_s=1e-3, cpu_s=itertools.count(0.0, 1e-6).__next__)
+    evaluation = Evaluation(parse("on('b').map(lambda b: b.x).rolling(100_000).collect(100)"), meter=meter)
+    records = [record for i in range(2_000) for record in evaluation.number(i, i, (float(i), float(i), None))]
+    assert records[-1].value == list(range(100))
+    assert records[-1].n_events == 2_000
+
+
+class Merges:
+    """Counts how often parts of mappings are merged: once for each name."""
+
+    def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.n = 0
+        wide = reducers.check_alike
+
+        def counted(a: object, b: object) -> None:
+            self.n += 1
+            wide(a, b)
+
+        monkeypatch.setattr(reducers, "check_alike", counted)
+
+
+@pytest.mark.parametrize("span", ["1000", "'1000 s'"])
+def test_no_event_merges_more_than_a_part_of_a_window_of_mappings(monkeypatch: pytest.MonkeyPatch, span: str) -> None:
+    merges, at_most = Merges(monkeypatch), []
+    evaluation = Evaluation(parse(f"on('b').map(lambda b: b.x).rolling({span}).var()"))
+    for i in range(3_000):
+        before = merges.n
+        head = evaluation.per_event({"x": {"a": float(i)}})
+        (record,) = evaluation.across_events(head, ordinal=i, step=i, wall_time=float(i))
+        at_most.append(merges.n - before)
+    assert record.value["a"] == pytest.approx(np.var(np.arange(2_000, 3_000)))
+    assert max(at_most[1_200:]) <= 30
+    assert max(at_most) <= 150
+
+
+def test_a_time_that_has_passed_costs_nothing_to_forget(monkeypatch: pytest.MonkeyPatch) -> None:
+    merges = Merges(monkeypatch)
+    evaluation = Evaluation(parse("on('b').map(lambda b: b.x).rolling('1000 s').var()"))
+    for i in range(900):
+        head = evaluation.per_event({"x": {"a": float(i)}})
+        evaluation.across_events(head, ordinal=i, step=i, wall_time=float(i))
+    before = merges.n
+    head = evaluation.per_event({"x": {"a": 5.0}})
+    (record,) = evaluation.across_events(head, ordinal=900, step=900, wall_time=1_895.0)
+    assert record.value == {"a": pytest.approx(np.var([896, 897, 898, 899, 5]))}
+    assert merges.n - before <= 100
+
+
+def test_a_mapping_that_takes_long_to_merge_is_refused() -> None:
+    meter = Meter(limit_s=1e-3, cpu_s=itertools.count(0.0, 5e-4).__next__)
+    evaluation = Evaluation(parse("on('b').map(lambda b: b.x).rolling(1000).mean()"), meter=meter)
+
+    def ask() -> None:
+        for i in range(100):
+            head = evaluation.per_event({"x": {"a": float(i)}})
+            evaluation.across_events(head, ordinal=i, step=i, wall_time=float(i))
+
+    with pytest.raises(PriceError, match="mean of 1,000 values"):
+        ask()
+
+
+QUICK = st.integers(-5, 5) | st.floats(-5, 5) | st.booleans() | st.sampled_from(["a", "b"])
+
+
+@settings(max_examples=examples(100), deadline=None)
+@given(
+    events=st.lists(st.tuples(QUICK, QUICK | st.just(np.float64(2.0)) | st.just(np.array([1.0, 2.0]))), max_size=30),
+    chain=st.sampled_from(["mean(by=lambda b: b.k, every=4)", "count(by=lambda b: b.k, every=4)", "last(every=3)",
+                           "rolling(3).sum(by=lambda b: b.k)", "collect(by=lambda b: b.k, every=4)"]),
+)  # fmt: skip
+def test_quick_values_give_the_same_records_as_all_others(events: list[tuple[Any, Any]], chain: str) -> None:
+    found = []
+    for quickly in (True, False):
+        evaluation, records = Evaluation(parse(f"on('b').map(lambda b: b.x).{chain}")), []
+        assert evaluation.only is not None
+        for i, (key, x) in enumerate(events):
+            value = evaluation.only({"k": key, "x": x})
+            try:
+                if quickly and is_quick(value):
+                    made = evaluation.number(value, i, (float(i), float(i), None))
+                else:
+                    head = evaluation.finish_per_event(value)
+                    made = evaluation.across_events(head, ordinal=i, step=float(i), wall_time=float(i))
+            except EvaluationError as error:
+                records.append(str(error))
+                continue
+            records += [(one.ordinal, one.step, one.n_events, one.complete, repr(one.value)) for one in made]
+        found.append(records)
+    assert found[0] == found[1]
+
+
+def test_events_are_counted_without_a_look_at_their_observables() -> None:
+    evaluation = Evaluation(parse("on('b').count(by=lambda b: b.k, every=2)"))
+    assert evaluation.only is not None
+    assert evaluation.only({"k": "a", "x": object()}) == ("a", None)
+
+
+def test_a_window_that_is_refused_asks_for_exact_prices() -> None:
+    meter = Meter(limit_s=1e-3, model=CostModel())
+    assert not meter.model.calibrated
+    evaluation = Evaluation(parse("on('b').map(lambda b: b.x).rolling(100_000).top(5)"), meter=meter)
+    with pytest.raises(PriceError):
+        evaluation.number(1.0, 0, (0.0, 0.0, None))
+    assert meter.model.wanted

@@ -16,7 +16,8 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, WireError
 from sightglass.core.values import Histogram
 from sightglass.query.bulk import reduce_numbers
-from sightglass.query.evaluation import Evaluation, last_reducer
+from sightglass.query.compiled_stages import last_reducer
+from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 from sightglass.query.query import in_states
 from sightglass.query.reducers import reducer

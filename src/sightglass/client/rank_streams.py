@@ -15,7 +15,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError, RunLostError
 from sightglass.core.record import Record
-from sightglass.query.evaluation import last_reducer
+from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.pieces import Finish
 from sightglass.query.query import Query, in_states
 from sightglass.query.stages import Period, Reduce

@@ -19,37 +19,15 @@ from sightglass.core.values import CONTAINERS, SCALARS, Value, array_kind, on_de
 
 from . import expressions as e
 from .arrays import truth
-from .evaluator import evaluator
-from .functions import FUNCTIONS
+from .compiled_stages import Functions, compiled, computes_index, conditions, key_function, maps_to_new
 from .limits import Total
 from .meter import Meter, parts_ns
-from .pipeline import QUICK_TYPES, Pipeline
+from .pipeline import Pipeline, is_quick
 from .places import Check, confirm
 from .query import Query
-from .reducers import reducer
-from .reduction import Reducer, by_key
-from .stages import COUNTING, Map, Reduce, Stage, When, Where
+from .running import Sliding
+from .stages import COUNTING, Map, Reduce, Stage, Where, event_functions
 from .windows import PipelineItem, Place
-
-Functions = Mapping[str, Callable[..., Any]]
-
-MAY_RETURN_VIEWS = frozenset(
-    (
-        "ravel",
-        "pieces",
-        "reshape",
-        "item",
-        "first",
-        "last",
-        "values",
-        "items",
-        "keys",
-        "sample",
-        "filter",
-        "map",
-        "where",
-    )
-)
 
 
 @dataclass(slots=True)
@@ -96,8 +74,8 @@ class Evaluation:
     Attributes:
         query: The query.
         functions: The functions that the run registered, by name.
-        only: The function of the map, if a single map is all before the first reducer, no window has a condition and
-            no index is computed; else `None`.
+        only: The function of the event that gives the value of `number`, if a single map is all before the first
+            reducer, no window has a condition and no index is computed; else `None`.
         has_reducer: Whether the query has a reducer.
         windows: The windows of the reducers.
         holds: Whether values outlive the event, so that they are copied unless they are new. True without a reducer;
@@ -121,41 +99,61 @@ class Evaluation:
         self.meter.checks = []
         first = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
         n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
+        before, rest = query.stages[:first], query.stages[first:]
         # The first map, and the conditions before it, get the event itself.
         self._before_reducer = [
-            _compiled(stage, functions, query.event if i <= n_wheres else None, self.meter, begins=i == 0)
-            for i, stage in enumerate(query.stages[:first])
+            compiled(stage, functions, query.event if i <= n_wheres else None, self.meter, begins=i == 0)
+            for i, stage in enumerate(before)
         ]
         # A meter of its own: it may run on another thread.
         of = self.meter
         self._tail = Meter(limit_s=of.limit_s, max_bytes=of.max_bytes, model=of.model, cpu_s=of.now, memory=of.memory)
-        self._has_lambdas = any(
-            isinstance(stage, Map | Where) or any(isinstance(arg, e.Lambda) for _, arg in stage.args)
-            for stage in query.stages[first:]
-        )
         self._pipeline = Pipeline(
-            [_compiled(stage, functions, None, self._tail, begins=False) for stage in query.stages[first:]],
+            [compiled(stage, functions, None, self._tail, begins=False) for stage in rest],
             seed=query.seed,
             keyed=True,
             states=query.states,
+            meter=self._tail,
         )
         reducers = [fold.reducer for _, fold in self._pipeline.folds]
+        self._tail_is_metered = any(
+            isinstance(stage, Map | Where) or any(isinstance(arg, e.Lambda) for _, arg in stage.args) for stage in rest
+        ) or any(isinstance(fold, Sliding) and fold.is_priced for _, fold in self._pipeline.folds)
         self._n_held = sum(one.n_held for one in reducers)
         self._n_copies = max((one.n_copies for one in reducers), default=0)
         self._number_ns = sum(one.number_ns for one in reducers)
         self._state_bytes = sum(one.state_bytes for one in reducers)
         self._whens = conditions(query, functions, meter=self.meter)
         self._by = key_function(query, functions, meter=self.meter)
-        self._counts = any(isinstance(stage, Reduce) and stage.name in COUNTING for stage in query.stages[first:][:1])
-        self.only = None
-        match query.stages[:first]:
-            case [Map(fn)] if not (self._whens or self._by or _computes_index(fn)):
-                self.only = self._before_reducer[0].fn  # type: ignore[union-attr]
+        self._counts = any(isinstance(stage, Reduce) and stage.name in COUNTING for stage in rest[:1])
+        event_trees = [fn.body for stage in rest if isinstance(stage, Reduce) for fn in event_functions(stage)]
+        self.only = None if self._whens or any(map(computes_index, event_trees)) else self._only(before)
         self.has_reducer = bool(self._pipeline.folds)
         self.windows = tuple(stage.window for stage in query.stages if isinstance(stage, Reduce))
         self.holds = not self.has_reducer
         self._name = query.asked
-        self._is_new = _maps_to_new(query.stages[:first])
+        self._is_new = maps_to_new(before)
+
+    def _only(self, stages: Sequence[Stage]) -> Callable[[Mapping[str, Any]], Any] | None:
+        """Return `only`; with keys, it returns (key, value)."""
+        fn: Callable[[Mapping[str, Any]], Any]
+        match stages:
+            case [Map(tree)] if not computes_index(tree):
+                fn = self._before_reducer[0].fn  # type: ignore[union-attr]
+            case [] if self._counts:
+                fn = lambda observables: None  # noqa: E731
+            case _:
+                return None
+        by, begin, counts = self._by, self.meter.begin, self._counts
+        if by is None:
+            return fn
+
+        def keyed(observables: Mapping[str, Any]) -> tuple[Any, Any]:
+            begin()
+            value = fn(observables)
+            return by(observables), None if counts else value
+
+        return keyed
 
     def per_event(self, observables: Mapping[str, Any]) -> PerEventResult:
         """Map and filter the observables of an event up to the first reducer, without waiting for a device."""
@@ -163,28 +161,24 @@ class Evaluation:
         pending: tuple[Any, ...] = ()
         self.meter.begin()
         if self.only is not None:
-            value = self.only(observables)
-        else:
-            for stage in self._before_reducer:
-                result = stage.fn(value)  # type: ignore[union-attr]
-                pending += (checks := self._checks())
-                if isinstance(stage, Map):
-                    value = result
-                elif built_in(result) not in CONTAINERS and (checks or on_device(result)):
-                    pending = (*pending, result)
-                elif not truth(result):
-                    closes = tuple(when(observables) for when in self._whens)
-                    checks = self._checks()
-                    return PerEventResult(None, False, checks, closes, bool(checks) or any(map(on_device, closes)))
-        closes = tuple(when(observables) for when in self._whens) if self._whens else ()
+            return self.finish_per_event(self.only(observables))
+        for stage in self._before_reducer:
+            result = stage.fn(value)  # type: ignore[union-attr]
+            pending += (checks := self._checks())
+            if isinstance(stage, Map):
+                value = result
+            elif built_in(result) not in CONTAINERS and (checks or on_device(result)):
+                pending = (*pending, result)
+            elif not truth(result):
+                closes = tuple(when(observables) for when in self._whens)
+                checks = self._checks()
+                return PerEventResult(None, False, checks, closes, bool(checks) or any(map(on_device, closes)))
+        closes = tuple(when(observables) for when in self._whens)
         pending = self._checks() + pending  # which matter whether the event passes or not
         if self._by is not None:
-            key, value = self._by(observables), None if self._counts else value
+            value = self._by(observables), None if self._counts else value
             pending += self._checks()
-            if type(key) in QUICK_TYPES and (type(value) in QUICK_TYPES or value is None) and not (pending or closes):
-                return PerEventResult((key, value), True, (), (), False)
-            value = key, value
-        if type(value) in QUICK_TYPES:
+        if is_quick(value):
             return PerEventResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
         return self._settled(value, pending, closes)
 
@@ -266,7 +260,7 @@ class Evaluation:
 
     def finish_per_event(self, value: object) -> PerEventResult:
         """Return the result of `per_event` from the value of `only`."""
-        if type(value) in QUICK_TYPES:
+        if is_quick(value):
             return PerEventResult(value, True, (), (), False)
         return self._settled(value, (), ())
 
@@ -301,14 +295,13 @@ class Evaluation:
     ) -> list[PipelineItem]:
         """Evaluate the second half of an event; waits for the device if the first half left values there."""
         result.read()
-        if self._has_lambdas:
-            self._begin_tail()
+        self._begin_tail()
         item = PipelineItem(ordinal, step, wall_time, result.value, steps=steps, passed=result.passed)
         return self._pipeline.post(item, ordinal=ordinal, wall_time=wall_time, closes=[truth(c) for c in result.closes])
 
     def number(self, value: object, ordinal: int, place: Place) -> Sequence[PipelineItem]:
-        """Process the value of `only` for a query with a reducer: a fast path of both halves."""
-        if self._has_lambdas:
+        """Process a quick value of `only` for a query with a reducer: a fast path of both halves; see `is_quick`."""
+        if self._tail_is_metered:
             self._begin_tail()
         return self._pipeline.post_first(value, ordinal, place)
 
@@ -350,61 +343,6 @@ class Evaluation:
             self._tail.go_on(self.meter)
 
 
-def remaining(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
-    """Return a query's stages after the first `n_done` as one pipeline for values on the host.
-
-    Args:
-        query: The query.
-        n_done: How many of its stages are done already.
-        functions: The functions that the run registered, by name.
-        held: Whether events whose ordinals are skipped were dropped by a condition; by default they failed.
-
-    Raises:
-        QueryError: The query calls an unknown function, or one with arguments that it does not take.
-    """
-    stages = [
-        _compiled(stage, functions or {}, query.event if all(isinstance(s, Where) for s in query.stages[:i]) else None)
-        for i, stage in enumerate(query.stages)
-        if i >= n_done
-    ]
-    return Pipeline(stages, seed=query.seed, held=held)
-
-
-def last_reducer(query: Query, functions: Functions | None = None) -> Reducer:
-    """Return the reducer that ends a query; grouped by key, if it groups its values.
-
-    Raises:
-        QueryError: It calls an unknown function.
-    """
-    stage = _compiled(query.stages[-1], functions or {}, None)
-    assert isinstance(stage, Reduce)
-    made = reducer(stage.name, dict(stage.args), seed=query.seed)
-    return made if stage.by is None else by_key(made)
-
-
-def conditions(
-    query: Query, functions: Functions | None = None, *, n_done: int = 0, meter: Meter | None = None
-) -> list[Callable[[Any], Any]]:
-    """Return the conditions of a query's windows, after the stages that are done, as functions of the event."""
-    return [
-        evaluator(
-            stage.window.condition, functions=functions or {}, event=query.event, meter=meter, begins=meter is None
-        )
-        for stage in query.stages[n_done:]
-        if isinstance(stage, Reduce) and isinstance(stage.window, When)
-    ]
-
-
-def key_function(
-    query: Query, functions: Functions | None = None, *, n_done: int = 0, meter: Meter | None = None
-) -> Callable[[Any], Any] | None:
-    """Return what the first reducer after the stages that are done groups by, as a function of the event."""
-    by = next((stage.by for stage in query.stages[n_done:] if isinstance(stage, Reduce)), None)
-    if by is None:
-        return None
-    return evaluator(by, functions=functions or {}, event=query.event, meter=meter, begins=meter is None)
-
-
 def _jax_arrays(value: Value) -> list[Any]:
     """Return the arrays of JAX in a value, or in a container without those that are inside others."""
     parts = value.values() if type(value) is dict else value if type(value) in (list, tuple) else (value,)
@@ -414,53 +352,3 @@ def _jax_arrays(value: Value) -> list[Any]:
 def host(value: object) -> Value:
     """Return a value on the host; waits for the device if it is on one."""
     return value if isinstance(value, SCALARS) else to_host(value)
-
-
-def _compiled(
-    stage: Stage, functions: Functions, event: str | None, meter: Meter | None = None, *, begins: bool = True
-) -> Stage:
-    """Return a stage with its lambdas compiled to functions."""
-
-    def compiled(value: object, event: str | None = None) -> Value:
-        if not isinstance(value, e.Lambda):
-            return value
-        return evaluator(value, functions=functions, event=event, meter=meter, begins=begins)
-
-    match stage:
-        case Map(fn):
-            return Map(compiled(fn, event))
-        case Where(fn):
-            return Where(compiled(fn, event))
-        case Reduce(name, args, window, by):
-            return Reduce(name, tuple((key, compiled(value)) for key, value in args), window, by)
-
-
-def _maps_to_new(stages: Sequence[Stage]) -> bool:
-    """Return whether the last map always computes a new value, which the program cannot overwrite."""
-    last = next((stage.fn.body for stage in reversed(stages) if isinstance(stage, Map)), None)
-    return makes_new(last) if last is not None else False
-
-
-def _computes_index(tree: e.Expr) -> bool:
-    """Return whether an index in an expression is neither a name, a number nor a slice."""
-    if isinstance(tree, e.Item) and not isinstance(tree.index, e.Const | e.Slice | e.Unary):
-        return True
-    return any(map(_computes_index, tree.children()))
-
-
-def makes_new(tree: e.Expr) -> bool:
-    """Return whether an expression always computes a new value, which the program cannot overwrite."""
-    match tree:
-        case e.Binary() | e.Const():
-            return True
-        case e.Unary(op, part):
-            return op != "+" or makes_new(part)
-        case e.Call(name, args):
-            if name == "map" and len(args) == 2 and isinstance(args[1], e.Lambda):
-                return makes_new(args[1].body)
-            return name in FUNCTIONS and name not in MAY_RETURN_VIEWS
-        case e.Tuple(items) | e.List(items):
-            return all(map(makes_new, items))
-        case e.Dict(entries):
-            return all(makes_new(value) for _, value in entries)
-    return False

@@ -25,6 +25,7 @@ from .limits import MAX_PARTS, Total
 from .places import Check
 from .price import Price, price_of
 
+PART: Final = "Ask for a part of it, such as x[:100], or for a statistic"
 CONFIRM: Final = "a controller may accept the price with confirm=True"
 NEARLY: Final = 0.9  # of a limit: a block takes longer on a busy machine, and to give back what was computed takes time
 CHECK_NS: Final = 300_000.0  # of rough price: at most half a millisecond; to read the clock takes 0.5 us
@@ -99,6 +100,10 @@ class Meter:
         self._cpu_s = cpu_s
         self._began_s = -1.0
         self._made_bytes, self._sized = 0.0, True
+
+    def __deepcopy__(self, memo: object) -> Meter:
+        """Return this meter: a copy of an evaluation answers for the same events."""
+        return self
 
     def begin(self) -> None:
         """Start to evaluate an event."""
@@ -326,6 +331,17 @@ class Meter:
             )
         self.memory.add(n_held * total.n_bytes)
 
+    def repeats(self, n: int, each_s: float, what: str) -> None:
+        """Check that there is time for `n` equal steps of a sliding window.
+
+        Raises:
+            PriceError: There is not.
+        """
+        seconds = n * each_s
+        if seconds > FREE_NS / 1e9 and seconds > min(self.left_s(), self.tail_s):
+            advice = f"Ask for fewer values, or close windows with every=…; {CONFIRM}"
+            raise self._too_large(f"{_time(seconds)} for {what}", seconds, advice=advice)
+
     def makes(self, n: float, like: Value) -> None:
         """Count `n` items that an operation makes, where prices do not know the bytes of all parts.
 
@@ -347,11 +363,11 @@ class Meter:
                 n_bytes=int(self._made_bytes),
             )
 
-    def _too_large(self, got: str, seconds: float) -> PriceError:
+    def _too_large(self, got: str, seconds: float, *, advice: str = PART) -> PriceError:
+        self.model.wanted = self.model.wanted or not self.model.calibrated  # the query waits until prices are exact
         limit_s = min(self.limit_s, self.result_s, self.tail_s)
         return PriceError(
-            f"Expected at most {_time(limit_s)} of the run's time for an event, got {got}. "
-            "Ask for a part of it, such as x[:100], or for a statistic",
+            f"Expected at most {_time(limit_s)} of the run's time for an event, got {got}. {advice}",
             seconds=seconds + self.taken_s,
         )
 

@@ -12,16 +12,24 @@ from typing import Any
 import numpy as np
 
 from .arrays import truth
+from .meter import Meter
 from .reducers import reducer
 from .reduction import by_key
 from .running import Running, Sliding
-from .stages import Each, Every, Group, Last, Map, Per, Period, Recent, Reduce, Stage, When, Where
+from .stages import Each, Every, Group, Last, Map, Per, Period, Reduce, Stage, When, Where
 from .states import Numbering
 from .windows import NOWHERE, Fold, PipelineItem, Place, StateFold
 
 Reducing = Fold | Running | Sliding
 
-QUICK_TYPES = frozenset((float, int, bool, str))
+QUICK_TYPES = frozenset((float, int, bool, str, type(None)))
+
+
+def is_quick(value: object) -> bool:
+    """Return whether a value is a plain number or text, or a pair of these, such as a number with its key."""
+    if type(value) is tuple and len(value) == 2:
+        return type(value[0]) in QUICK_TYPES and type(value[1]) in QUICK_TYPES
+    return type(value) in QUICK_TYPES
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,6 +64,7 @@ class Pipeline:
         held: bool = False,
         keyed: bool = False,
         states: Numbering | None = None,
+        meter: Meter | None = None,
     ) -> None:
         """Begin before the first event.
 
@@ -65,6 +74,7 @@ class Pipeline:
             held: Whether events whose ordinals are skipped were dropped by a condition; by default they failed.
             keyed: Whether values come as (key, value), if the first reducer groups by keys.
             states: How events are numbered, if the results of reducers are their states.
+            meter: What sliding windows may take of an event; `None` for any time.
         """
         self._held = held
         self._operations: list[_Mapped | _Keyed | _Filtered | Reducing] = []
@@ -74,7 +84,7 @@ class Pipeline:
             if isinstance(stage, Reduce) and stage.by is not None and not keyed:
                 self.by = stage.by
                 self._operations.append(_Keyed())
-            self._operations.append(_operation(stage, seed, states))
+            self._operations.append(_operation(stage, seed, states, meter))
         self.folds = [(i, operation) for i, operation in enumerate(self._operations) if isinstance(operation, Reducing)]
         self._groups = [(i, fold) for i, fold in self.folds if isinstance(fold, Fold)]
         self._periods = [(i, fold) for i, fold in self._groups if isinstance(fold.window, Period)]
@@ -103,11 +113,7 @@ class Pipeline:
         return out
 
     def post_first(self, value: object, ordinal: int, place: Place) -> Sequence[PipelineItem]:
-        """Process a value where the first stage is a reducer: a fast path of `post` for plain numbers."""
-        if type(value) not in QUICK_TYPES:
-            return self.post(
-                PipelineItem(ordinal, place[0], place[1], value, steps=place[2]), ordinal=ordinal, wall_time=place[1]
-            )
+        """Process a quick value where the first stage is a reducer: a fast path of `post`, see `is_quick`."""
         out: list[PipelineItem] = []
         if self._periods or ordinal > self._next >= 0:
             self._pass_to(ordinal, place[1], out)
@@ -209,7 +215,9 @@ def _offer(fold: Reducing, ordinal: int, item: PipelineItem | None) -> PipelineI
     return group
 
 
-def _operation(stage: Stage, seed: int, states: Numbering | None) -> _Mapped | _Filtered | Reducing:
+def _operation(
+    stage: Stage, seed: int, states: Numbering | None, meter: Meter | None
+) -> _Mapped | _Filtered | Reducing:
     match stage:
         case Map(fn):
             return _Mapped(fn)
@@ -218,9 +226,8 @@ def _operation(stage: Stage, seed: int, states: Numbering | None) -> _Mapped | _
         case Reduce(name, args, window, by):
             made = reducer(name, dict(args), seed=seed)
             made = made if by is None else by_key(made)
-            match window:
-                case Each():
-                    return Running(made, window)
-                case Last() | Recent():
-                    return Sliding(made, window)
+            if isinstance(window, Each):
+                return Running(made, window)
+            if isinstance(window, Last):
+                return Sliding(made, window, meter)
             return Fold(made, window) if states is None else StateFold(made, window, states)

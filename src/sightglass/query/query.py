@@ -38,7 +38,6 @@ from .stages import (
     Map,
     Per,
     Period,
-    Recent,
     Reduce,
     Stage,
     When,
@@ -252,7 +251,7 @@ def in_states(query: Query, numbering: Numbering) -> Query:
         raise QueryError(f"Expected a query that ends in its only reducer, to merge it over processes, got {query}")
     (last,) = reducers
     if isinstance(last.window, ByValue) or _built(last).merge is None:
-        name = "rolling" if isinstance(last.window, Last | Recent) else last.name
+        name = "rolling" if isinstance(last.window, Last) else last.name
         raise QueryError(
             f"Expected a reducer that merges over processes, got {name}: it depends on the order of all values"
         )
@@ -333,7 +332,7 @@ def _write_stage(stage: Stage, write: Callable[[e.Expr], str]) -> str:
             return f"where({write(fn)})"
         case Reduce(name, args, window):
             written = [write(v) if isinstance(v, e.Expr) else write(as_tree(v)) for _, v in args]
-            before = f"rolling({_write_sliding(window, write)})." if isinstance(window, Last | Recent) else ""
+            before = f"rolling({_write_span(window.span, write)})." if isinstance(window, Last) else ""
             by = [] if stage.by is None else [f"by={write(stage.by)}"]
             return f"{before}{name}({', '.join([*written, *by, *_write_window(window, write)])})"
 
@@ -345,10 +344,8 @@ def _says_window(stage: Reduce) -> bool:
 
 def _write_window(window: Window, write: Callable[[e.Expr], str]) -> list[str]:
     match window:
-        case Every(n):
-            return [f"every={n}"]
-        case Period():
-            return [f"every={_write_time(window, write)!r}"]
+        case Every() | Period():
+            return [f"every={_write_span(window, write)}"]
         case WholeRun():
             return [f"per={RUN!r}"]
         case Per(event):
@@ -358,10 +355,8 @@ def _write_window(window: Window, write: Callable[[e.Expr], str]) -> list[str]:
     return []
 
 
-def _write_sliding(window: Last | Recent, write: Callable[[e.Expr], str]) -> str:
-    return str(window.n) if isinstance(window, Last) else repr(_write_time(window, write))
-
-
-def _write_time(window: Period | Recent, write: Callable[[e.Expr], str]) -> str:
-    """Return a time span; in a canonical text, '5 min' and '300 s' are the same."""
-    return f"{np.format_float_positional(window.seconds, trim='-')} s" if write is e.canonical else window.text
+def _write_span(span: Every | Period, write: Callable[[e.Expr], str]) -> str:
+    """Return a number of events, or a time; in a canonical text, '5 min' and '300 s' are the same."""
+    if isinstance(span, Every):
+        return str(span.n)
+    return repr(f"{np.format_float_positional(span.seconds, trim='-')} s" if write is e.canonical else span.text)

@@ -48,6 +48,7 @@ class Reducer:
         n_copies: How many copies of an array an update makes at a time, the state's included.
         n_held: How many copies of it a state holds.
         n_needed: How many values it needs before there is a result.
+        n_first: How many values decide the result: the first ones.
         slides: Whether `merge` leaves its arguments as they are, so that a sliding window can merge them again.
         reads_place: Whether `update` gets (value, place), see `windows.Place`.
         of_numbers: The same reducer of plain numbers alone, which is quicker; its states are states of this one.
@@ -64,6 +65,7 @@ class Reducer:
     n_copies: int = 3
     n_held: int = 1
     n_needed: int = 1
+    n_first: int | None = None
     slides: bool = False
     reads_place: bool = False
     of_numbers: Reducer | None = None

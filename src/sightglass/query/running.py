@@ -12,19 +12,24 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from itertools import accumulate
+from itertools import islice
 from typing import Any, Final
 
 from sightglass.core.values import Value
 
 from .limits import PLAIN, Total, check_bytes
+from .meter import Meter
 from .reduction import Reducer, State, held_bytes, stored
 from .sketches import SortedNumbers
-from .stages import MAX_ROLLING, Each, Last, Recent
+from .stages import MAX_ROLLING, Each, Every, Last
 from .windows import NOWHERE, PipelineItem, Place
 
-BLOCK: Final = 256
-"""The items of a sliding window that are merged beforehand: an event then merges a few hundred states at most."""
+TIME_BLOCK: Final = 64
+"""The values of a time span that are merged beforehand; of n values, four times the square root."""
+N_MERGES: Final = 6  # of an event, besides those of a block or of totals
+N_TIMED: Final = 64  # values that take longer than to read the clock
+FORGET: Final = 0.1  # of what a value takes, at each event
+LEAP: Final = 4.0  # times what is known: the largest that is believed
 ENTRY_BYTES: Final = 300  # of an item of a sliding window: a tuple of four, and states of plain numbers
 
 
@@ -70,35 +75,36 @@ class Running:
 
 
 class Sliding:
-    """A reducer over the last values; each value gives a record."""
+    """A reducer over the last values; each value gives a record.
+
+    Attributes:
+        is_priced: Whether a value takes time that has a price: not where plain numbers are merged or kept in order.
+    """
 
     __slots__ = (
-        "_entries",
-        "_gap",
-        "_is_dated",
-        "_met",
-        "_n",
-        "_n_events",
-        "_numbers",
-        "_seconds",
-        "_sorted",
-        "_states",
-        "_values",
-        "reducer",
-        "window",
-    )
+        "_each_s", "_entries", "_finish", "_gap", "_is_dated", "_met", "_meter", "_n", "_n_events", "_numbers",
+        "_seconds", "_sorted", "_start", "_states", "_update", "_values", "is_priced", "reducer", "window",
+    )  # fmt: skip
 
-    def __init__(self, reducer: Reducer, window: Last | Recent) -> None:
+    def __init__(self, reducer: Reducer, window: Last, meter: Meter | None = None) -> None:
+        """Begin before the first event; `meter` says what an event may take, by default any time."""
         self.reducer = reducer
         self.window = window
+        self._meter = meter
         self._entries: deque[tuple[int, float, int]] = deque()
-        self._n = window.n if isinstance(window, Last) else MAX_ROLLING
-        self._seconds = window.seconds if isinstance(window, Recent) else math.inf
+        span = window.span
+        self._n, self._seconds = (span.n, math.inf) if isinstance(span, Every) else (MAX_ROLLING, span.seconds)
         self._numbers = reducer.of_numbers  # `None` once there was another value
-        merge = (self._numbers or reducer).merge
-        self._states = _Merged(merge) if reducer.slides and merge else None
+        one = self._numbers or reducer
+        self._start, self._update, self._finish = one.start, one.update, one.finish
+        self._states: _Merged | None = None
+        if reducer.slides and one.merge is not None:
+            size = 4 * math.isqrt(self._n) if self._seconds == math.inf else TIME_BLOCK
+            self._states = _Merged(one.merge, block_size=size, spreads=self._numbers is None)
         self._sorted = SortedNumbers() if self._numbers is not None and self._numbers.of_sorted else None
+        self.is_priced = self._numbers is None or (self._states is None and self._sorted is None)
         self._values: deque[Any] = deque()
+        self._each_s = reducer.number_ns / 1e9  # to reduce a value again, until it is known
         self._n_events = 0
         self._gap: tuple[int, float] = -1, math.nan
         self._met = self._is_dated = False  # whether there was an event, and the gap has a time
@@ -106,7 +112,7 @@ class Sliding:
     @property
     def held_bytes(self) -> int:
         """About how many bytes it holds."""
-        one = self._states.total if self._states else self._values[-1] if self._values else None
+        one = self._states.total() if self._states else self._values[-1] if self._values else None
         return len(self._entries) * (ENTRY_BYTES + held_bytes(one))
 
     def offer(self, ordinal: int, value: Value, place: Place, n_events: int = 1, complete: bool = True) -> PipelineItem:
@@ -114,45 +120,42 @@ class Sliding:
         step, at, steps = place
         if not (complete and self._is_dated):
             self._meet(ordinal, at, complete)
-        reducer = self._numbers or self.reducer
-        if reducer.reads_place:
+        if self.reducer.reads_place:
             value = value, place
         if type(value) not in PLAIN:
-            reducer = self._take_any()
+            self._take_any()
             total = Total()
             total.add(value)
-            check_bytes(total.n_bytes * (self._n if isinstance(self.window, Last) else len(self._entries) + 1))
+            check_bytes(total.n_bytes * self._n_at_most())
         # A value that cannot be reduced raises here, before anything has changed.
         states, entries = self._states, self._entries
+        began_s = self._priced() if self.is_priced else 0.0
         if states is not None:
-            states.push(reducer.update(reducer.start(), value, ordinal))
+            states.push(self._update(self._start(), value, ordinal))
+            if began_s:
+                self._learn(began_s, 1)
         elif self._sorted is not None:
             self._sorted.add(float(value))
             self._values.append(value)
         else:
-            reducer.update(reducer.start(), value, ordinal)
+            self._update(self._start(), value, ordinal)
             self._values.append(stored(value))
         entries.append((ordinal, at, n_events))
+        n, seconds, n_gone = self._n, self._seconds, 0
+        begin = at - seconds
+        while len(entries) > n or entries[0][1] <= begin:
+            n_events -= entries.popleft()[2]
+            n_gone += 1
         self._n_events += n_events
-        begin = at - self._seconds
-        while len(entries) > self._n or entries[0][1] <= begin:
-            self._n_events -= entries.popleft()[2]
-            if states is not None:
-                states.pop()
-            else:
-                gone = self._values.popleft()
-                if self._sorted is not None:
-                    self._sorted.remove(float(gone))
-        if states is not None:
-            found = reducer.finish(states.total)
-        elif self._sorted is not None and reducer.of_sorted is not None:
-            found = reducer.of_sorted(self._sorted)
+        if n_gone and states is not None:
+            states.pop(n_gone)
+        elif n_gone:
+            self._forget(n_gone)
+        found = self._finish(states.total()) if states is not None else self._again()
+        if seconds == math.inf:
+            full = len(entries) == n and entries[0][0] > self._gap[0]
         else:
-            found = reducer.finish(self._state())
-        if isinstance(self.window, Last):
-            full = len(entries) == self._n and entries[0][0] > self._gap[0]
-        else:
-            full = self._gap[1] <= begin and len(entries) < self._n
+            full = self._gap[1] <= begin and len(entries) < n
         return PipelineItem(ordinal, step, at, found, self._n_events, full, True, steps)
 
     def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> PipelineItem:
@@ -168,19 +171,57 @@ class Sliding:
             self._gap = self._gap[0] if self._met else ordinal - 1, wall_time
         self._met, self._is_dated = True, not math.isnan(self._gap[1])
 
-    def _take_any(self) -> Reducer:
+    def _take_any(self) -> None:
         """Go on with the reducer of any values, whose states those of numbers are."""
         if self._numbers is not None:
             self._numbers = self._sorted = None
-            if self._states is not None and self.reducer.merge is not None:
-                self._states.merge = self.reducer.merge
-        return self.reducer
+            self.is_priced = True
+            one = self.reducer
+            self._start, self._update, self._finish = one.start, one.update, one.finish
+            if self._states is not None and one.merge is not None:
+                self._states.merge, self._states.spreads = one.merge, True
 
-    def _state(self) -> State:
-        state = self.reducer.start()
-        for (ordinal, *_), value in zip(self._entries, self._values, strict=True):
-            state = self.reducer.update(state, value, ordinal)
-        return state
+    def _n_at_most(self) -> int:
+        """Return how many values the window holds when it is full; those of a time, how many it will hold now."""
+        return self._n if self._seconds == math.inf else min(self._n, len(self._entries) + 1)
+
+    def _priced(self) -> float:
+        """Check that there is time for a full window, and return the time; 0.0 if there is no limit.
+
+        Raises:
+            PriceError: There is not.
+        """
+        if self._meter is None:
+            return 0.0
+        n, n_first = self._n_at_most(), self.reducer.n_first
+        n_steps = self._states.at_once(n) if self._states is not None else n if n_first is None else min(n, n_first)
+        self._meter.repeats(n_steps, self._each_s, f"rolling(…).{self.reducer.name} of {n:,} values")
+        return self._meter.now()
+
+    def _learn(self, began_s: float, n: int) -> None:
+        """Learn what a value takes; what takes very long, such as a garbage collection, counts in part."""
+        assert self._meter is not None
+        each_s = min((self._meter.now() - began_s) / n, LEAP * self._each_s)
+        self._each_s += FORGET * (each_s - self._each_s)
+
+    def _forget(self, n: int) -> None:
+        """Remove the `n` oldest values, where they are kept as they are."""
+        for _ in range(n):
+            gone = self._values.popleft()
+            if self._sorted is not None:
+                self._sorted.remove(float(gone))
+
+    def _again(self) -> Value:
+        """Return the result of the values in the window, without the states of parts of it."""
+        if self._sorted is not None and self._numbers is not None and self._numbers.of_sorted is not None:
+            return self._numbers.of_sorted(self._sorted)
+        began_s = self._meter.now() if self._meter else 0.0
+        state, n = self._start(), min(len(self._entries), self.reducer.n_first or len(self._entries))
+        for (ordinal, *_), value in islice(zip(self._entries, self._values, strict=True), n):
+            state = self._update(state, value, ordinal)
+        if began_s and n >= N_TIMED:
+            self._learn(began_s, n)
+        return self._finish(state)
 
 
 class _Merged:
@@ -189,13 +230,23 @@ class _Merged:
     The newest states form a block with its total; full blocks have their totals in two stacks, so that the total of
     the first ones is at hand, whichever leaves; of the oldest block, all rests are known. Nothing is subtracted: a
     state that leaves, such as an infinity, leaves nothing behind. A total of nothing is `None`, which no state is.
+
+    Attributes:
+        merge: Merges two states.
+        spreads: Whether the rests of the next block are made one at a time, not at once, as for numbers.
     """
 
-    __slots__ = ("_blocks", "_came", "_new", "_new_total", "_rests", "_rests_of_totals", "_whole", "merge")
+    __slots__ = (
+        "_blocks", "_came", "_new", "_new_total", "_next_rests", "_rests", "_rests_of_totals", "_size", "_whole",
+        "merge", "spreads",
+    )  # fmt: skip
 
-    def __init__(self, merge: Callable[[State, State], State]) -> None:
+    def __init__(self, merge: Callable[[State, State], State], *, block_size: int, spreads: bool) -> None:
         self.merge = merge
+        self.spreads = spreads
+        self._size = block_size
         self._rests: list[State] = []
+        self._next_rests: list[State] = []
         self._rests_of_totals: list[State] = []
         self._blocks: deque[tuple[list[State], State]] = deque()
         self._came: State = None
@@ -203,36 +254,59 @@ class _Merged:
         self._new: list[State] = []
         self._new_total: State = None
 
-    @property
     def total(self) -> State:
-        """All states, merged; there is at least one."""
-        total = self._whole
-        if self._rests:
-            total = self._rests[-1] if total is None else self.merge(self._rests[-1], total)
+        """Return all states, merged; there is at least one."""
+        total, merge = self._whole, self.merge
         if self._new:
-            total = self._new_total if total is None else self.merge(total, self._new_total)
+            total = self._new_total if total is None else merge(total, self._new_total)
+        if self._rests:
+            total = self._rests[-1] if total is None else merge(self._rests[-1], total)
         return total
+
+    def at_once(self, n: int) -> int:
+        """Return how many merges an event takes at most when there are `n` states."""
+        return min(n, self._size) + n // self._size + N_MERGES
 
     def push(self, state: State) -> None:
         """Add the newest state; if it cannot be merged, nothing changes."""
         if self._new:
             self._new_total = self.merge(self._new_total, state)
         else:
-            if (total := self.total) is not None:
+            if (total := self.total()) is not None:
                 self.merge(total, state)
             self._new_total = state
         self._new.append(state)
-        if len(self._new) == BLOCK:
+        if len(self._new) == self._size:
             self._blocks.append((self._new, self._new_total))
             self._came = self._new_total if self._came is None else self.merge(self._came, self._new_total)
             self._new = []
             self._sum_up()
 
-    def pop(self) -> None:
-        """Remove the oldest state."""
-        if not self._rests:
-            self._rests = self._suffixes(self._oldest())
-        self._rests.pop()
+    def pop(self, n: int) -> None:
+        """Remove the `n` oldest states."""
+        if n == 1 and self._rests:
+            self._rests.pop()
+        else:
+            self._pop_blocks(n)
+        if self.spreads and self._blocks:  # one more rest of the next block
+            states, rests = self._blocks[0][0], self._next_rests
+            if not rests:
+                rests.append(states[-1])
+            elif len(rests) < len(states):
+                rests.append(self.merge(states[-1 - len(rests)], rests[-1]))
+
+    def _pop_blocks(self, n: int) -> None:
+        """Remove the `n` oldest states; whole blocks leave without a merge of their states."""
+        gone = min(n, len(self._rests))
+        del self._rests[len(self._rests) - gone :]
+        n -= gone
+        while n:
+            states, rests = self._oldest(), self._next_rests
+            self._next_rests = []
+            if n < len(states):
+                self._rests = self._with_rests(states, rests)[: len(states) - n]
+                return
+            n -= len(states)
 
     def _oldest(self) -> list[State]:
         """Remove the oldest block, and return its states."""
@@ -240,7 +314,8 @@ class _Merged:
             oldest, self._new = self._new, []
             return oldest
         if not self._rests_of_totals:
-            self._rests_of_totals, self._came = self._suffixes([total for _, total in self._blocks]), None
+            totals = [total for _, total in self._blocks]
+            self._rests_of_totals, self._came = self._with_rests(totals, []), None
         self._rests_of_totals.pop()
         self._sum_up()
         return self._blocks.popleft()[0]
@@ -254,6 +329,11 @@ class _Merged:
         else:
             self._whole = self.merge(self._rests_of_totals[-1], self._came)
 
-    def _suffixes(self, states: list[State]) -> list[State]:
-        """Return each state merged with all that came behind it, the first one last."""
-        return list(accumulate(reversed(states), lambda rest, state: self.merge(state, rest)))
+    def _with_rests(self, states: list[State], rests: list[State]) -> list[State]:
+        """Return each state merged with all behind it, the last one first; the first of these are known."""
+        merge, rests = self.merge, rests or [states[-1]]
+        rest = rests[-1]
+        for state in reversed(states[: len(states) - len(rests)]):
+            rest = merge(state, rest)
+            rests.append(rest)
+        return rests

@@ -116,6 +116,7 @@ def collect(limit: object = 1000) -> Reducer:
         update=update,
         finish=lambda s: [value for _, value in s],
         merge=lambda a, b: sorted([*a, *b], key=lambda entry: entry[0])[:limit],
+        n_first=limit,
     )
 
 

@@ -70,21 +70,13 @@ class Each:
 
 @dataclass(frozen=True, slots=True)
 class Last:
-    """The last n values; each value gives a record."""
+    """The last n values, or those of a last time span; each value gives a record."""
 
-    n: int
-
-
-@dataclass(frozen=True, slots=True)
-class Recent:
-    """The values of the last seconds; each value gives a record. `text` is the span as the user wrote it."""
-
-    seconds: float
-    text: str
+    span: Every | Period
 
 
-Window = Every | Period | Per | When | Group | WholeRun | Each | Last | Recent
-ByValue = Each | Last | Recent
+Window = Every | Period | Per | When | Group | WholeRun | Each | Last
+ByValue = Each | Last
 """The windows in which each value gives a record."""
 
 
@@ -106,16 +98,18 @@ def window(*, every: int | str | None = None, per: str | None = None, when: Func
     given = [name for name, value in zip(WINDOWS, (every, per, when), strict=True) if value is not None]
     if len(given) > 1:
         raise QueryError(f"Expected one window, got {' and '.join(given)}")
-    if isinstance(every, str):
-        try:
-            return Period(duration(every), every)
-        except ValueError as error:
-            raise QueryError(str(error)) from None
     if every is not None:
-        return Every(_count(every))
+        return _period(every) if isinstance(every, str) else Every(_count(every))
     if per is not None:
         return WholeRun() if per == RUN else Per(event_name(per))
     return Group() if when is None else When(when)
+
+
+def _period(text: str) -> Period:
+    try:
+        return Period(duration(text), text)
+    except ValueError as error:
+        raise QueryError(str(error)) from None
 
 
 def _count(every: object) -> int:
@@ -312,7 +306,7 @@ class Rolling(Chain):
 
     __slots__ = ("_chain", "_window")
 
-    def __init__(self, chain: Chain, window: Last | Recent) -> None:
+    def __init__(self, chain: Chain, window: Last) -> None:
         self._chain = chain
         self._window = window
 
@@ -325,17 +319,14 @@ class Rolling(Chain):
         return self._chain._function(fn, n_params)
 
 
-def _sliding(last: object) -> Last | Recent:
+def _sliding(last: object) -> Last:
     if isinstance(last, str):
-        try:
-            return Recent(duration(last), last)
-        except ValueError as error:
-            raise QueryError(str(error)) from None
+        return Last(_period(last))
     if isinstance(last, bool) or not isinstance(last, int | np.integer) or not 1 <= last <= MAX_ROLLING:
         raise QueryError(
             f"Expected a number of values from 1 to {MAX_ROLLING:,}, or a time such as '5 min', got {last!r}"
         )
-    return Last(int(last))
+    return Last(Every(int(last)))
 
 
 REDUCERS: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "quantile", "histogram", "top",

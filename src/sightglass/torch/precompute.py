@@ -18,7 +18,7 @@ from dataclasses import dataclass, fields, replace
 from typing import Any, Final
 
 from sightglass.query import expressions as e
-from sightglass.query.evaluation import makes_new
+from sightglass.query.compiled_stages import makes_new
 from sightglass.query.evaluator import evaluator
 from sightglass.query.expressions import canonical
 from sightglass.query.meter import Meter

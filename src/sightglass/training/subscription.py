@@ -23,6 +23,7 @@ from sightglass.core.guarded import FAILURES
 from sightglass.query.evaluation import Evaluation, PerEventResult
 from sightglass.query.joined import Latest, paired
 from sightglass.query.meter import CompilationNeeded, NoRoom
+from sightglass.query.pipeline import is_quick
 from sightglass.query.query import Query, with_fields
 
 from .aside import Aside, AsideEvaluation
@@ -140,7 +141,8 @@ class Subscription:
                     return
             else:
                 value, rows = only(observables), self.rows
-                if type(value) in QUICK and (type(step) is int or type(step) in QUICK) and not rows.full:
+                is_quick_value = type(value) in QUICK or (self._has_tail and is_quick(value))
+                if is_quick_value and (type(step) is int or type(step) in QUICK) and not rows.full:
                     if self._has_tail:
                         items = self.tail.evaluation.number(value, index, (step, wall_time, steps))  # type: ignore[arg-type]
                         if items:

@@ -15,7 +15,7 @@ from typing import Any, Final
 from sightglass.client.recorded.partial import MAX_EVENTS, folded, whole_run
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
-from sightglass.query.evaluation import last_reducer
+from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.reduction import State

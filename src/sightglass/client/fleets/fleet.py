@@ -18,7 +18,7 @@ from sightglass.client.run_info import LACKS_ENTRY, Condition, RunInfo, holds
 from sightglass.client.stream import Stream
 from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError
 from sightglass.core.guarded import message
-from sightglass.query.evaluation import last_reducer
+from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.reduction import State

@@ -24,7 +24,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.core.guarded import message
 from sightglass.query.bulk import can_reduce, reduce_numbers
-from sightglass.query.evaluation import last_reducer
+from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.query import Query
 from sightglass.query.reducers import reducer
 from sightglass.query.reduction import Reducer, State

@@ -19,7 +19,7 @@ import numpy.typing as npt
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
-from sightglass.query.evaluation import conditions, key_function, remaining
+from sightglass.query.compiled_stages import conditions, key_function, remaining
 from sightglass.query.joined import paired
 from sightglass.query.pipeline import Pipeline
 from sightglass.query.query import with_fields

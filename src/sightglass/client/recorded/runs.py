@@ -19,7 +19,7 @@ from sightglass.client.stream import Stream, union_of_runs
 from sightglass.core.errors import DamagedError, QueryError, RunNotFoundError, UnknownNameError
 from sightglass.core.guarded import message
 from sightglass.protocol import discovery
-from sightglass.query.evaluation import last_reducer
+from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.reduction import State
