@@ -79,6 +79,77 @@ def test_a_client_that_slept_goes_on_behind_a_counted_gap(start, until):
     assert n + n_lost == end <= made
 
 
+RECORDING = """
+from sightglass.training import clients
+clients.LEASE_S = 3.0  # a shorter one ends by itself on a busy machine
+limits = sg.Limits(max_backlog_records=20)
+run = sg.init("job", dir=sys.argv[1], budget=None, record=["batch.n"], limits=limits)
+say("ready")
+step = 0
+while not run.stopping:
+    run.observe("batch", step=step, n=step, other=step)
+    step += 1
+    if step % 50 == 0:
+        say("step", step)
+    time.sleep(0.002)
+run.close()
+say("made", step)
+"""
+
+READERS = """
+QUERIES = ["batch.n", "batch.n * 2", "batch.n.sum(every=10)", "batch.other"]
+with sg.connect("job") as run, sg.fleet("job") as fleet:
+    streams = [run.stream(query) for query in QUERIES] + [fleet.stream("batch.n * 3")]
+    for stream in streams:
+        stream.wait(3, timeout_s=60)
+    heard = []
+    streams[0].subscribe(heard.append)
+    thinned = [stream.statistics().n_thinned for stream in streams]  # of a late stream, when it began
+    say("reads")
+    for stream, n_thinned in zip(streams[:-1], thinned):
+        records = list(stream)
+        values = [record.value for record in records]
+        indexes, steps = [record.index for record in records], [record.step for record in records]
+        say("got", len(records), stream.n_lost, stream.statistics().n_thinned - n_thinned,
+            n_thinned + records[0].index, records[-1].index + 1,
+            values[0], values[-1], indexes == sorted(set(indexes)) and steps == sorted(set(steps)))
+    until(lambda: len(heard) == len(streams[0].records()))
+    until(lambda: streams[-1].members[0].ended)
+    (part,) = streams[-1].members
+    records = part.records()
+    say("fleet", len(records), part.n_lost, len(streams[-1].records()), records[-1].value - records[0].value)
+    say("again", run.n_reconnects)
+"""
+
+
+def test_a_client_that_slept_gets_what_the_run_recorded(start, until, tmp_path):
+    child = start(RECORDING, str(tmp_path))
+    child.hears("ready")
+    reader = start(READERS)
+    reader.hears("reads")
+    reader.send(signal.SIGSTOP)
+    with sg.connect("job") as run:
+        until(lambda: len(run.describe().streams) == 1)  # what is recorded is evaluated on, the rest is not
+        child.goes_on()
+        reader.send(signal.SIGCONT)
+        until(lambda: len(run.describe().streams) == 5)
+        child.goes_on()
+        run.stop()
+    made = int(child.hears("made")[0])
+    found = [reader.hears("got") for _ in range(4)]
+    for words in found:
+        n, n_lost, n_thinned, first, end = map(int, words[:5])
+        assert words[7] == "True"
+        assert n + n_lost + n_thinned == end - first
+    assert [words[1:3] for words in found[:3]] == [["0", "0"]] * 3
+    assert int(found[3][1]) >= 50  # nobody asked for it meanwhile, and it is not recorded
+    assert int(found[0][4]) <= made
+    assert int(found[1][6]) - int(found[1][5]) == 2 * (int(found[1][0]) - 1)
+    n, n_lost, n_union, span = map(int, reader.hears("fleet"))
+    assert (n_lost, 3 * (n - 1), n_union) == (0, span, n)
+    assert int(reader.hears("again")[0]) >= 1
+
+
 @pytest.mark.parametrize("end", ["close", "kill"])
 def test_a_run_that_ends_while_the_client_sleeps_is_told_as_what_it_was(start, until, end):
     child = start(RUN)

@@ -32,6 +32,7 @@ class RecordBuffer:
         error: Why the stream failed, or `None`.
         counts: The run's last counts for the stream.
         first_step: The step of the first record; `None` before it.
+        last: The number and the wall time of the last record; `None` before the first.
         client: What all streams of one client have in common: its session; `None` if there is none, or several.
         run_id: The id of the run that made the first records; empty if it is not known.
         run_ids: The ids of the runs whose records it may have, in order, if they are known before their records.
@@ -59,6 +60,7 @@ class RecordBuffer:
         self.error: Exception | None = None
         self.counts: Mapping[str, Any] = {}
         self.first_step: float | None = None
+        self.last: tuple[int, float] | None = None
         self.run_id = run_id
         self.client = client
         self.run_ids: tuple[str, ...] = ()
@@ -107,6 +109,28 @@ class RecordBuffer:
         if records:
             self._append(replace(of_records(records, tag=self.tag, run=self.run), bits=bits))
 
+    def take(self, other: RecordBuffer, first: int | None, *, moved: int) -> None:
+        """Append the records of another buffer, whose numbers go on here, and end with it.
+
+        Args:
+            other: The other buffer; nothing is added to it any more.
+            first: The number of its first record to append; `None` for all, and for what it counted before them.
+            moved: What is added to its numbers.
+        """
+        columns = other.since(first or 0)[1].moved(moved)
+        if first is None:
+            self.n_lost += other.n_lost
+            self.n_thinned += other.n_thinned + other.n_forgotten
+            self._next_index = other.next_index
+            self._append(columns)
+        else:
+            self.add(columns)
+            self.expect((other.next_index or 0) + moved)
+        restarts = (replace(restart, index=restart.index + moved) for restart in other.restarts)
+        self.restarts = (*self.restarts, *restarts)
+        if other.ended:
+            self.end(other.error)
+
     def end(self, error: Exception | None = None) -> None:
         """Mark the stream as ended; `error` says why it failed."""
         if not self.ended:
@@ -136,6 +160,9 @@ class RecordBuffer:
         return newest.record(0, tag=self.tag, run=self.run) if len(newest) else None
 
     def _append(self, columns: Columns) -> None:
-        if self.first_step is None and len(columns):
+        if not len(columns):
+            return
+        if self.first_step is None:
             self.first_step = columns.steps[0].item()
+        self.last = columns.end - 1, columns.wall_times[-1]
         self._buffer.add(columns)

@@ -152,17 +152,17 @@ class RemoteRun(EventAttributes):
         if since not in (None, "start"):
             raise QueryError(f"Expected since='start' or None, got {since!r}")
         text = query if isinstance(query, str) else str(parsed)
-        stream = ResumableStream(text, RecordBuffer(tag=text, run=self.name, client=self._session), confirm=confirm)
+        buffer = RecordBuffer(tag=text, run=self.name, client=self._session)
+        stream = ResumableStream(text, buffer, confirm=confirm, from_start=since == "start")
         if since is None:
             return self._open(stream, parsed.key)
         self._session.open(stream)
-        producer = SubscriptionProducer(self._session, stream)
-        note = note_of_stream(self._session, stream)
-        from .recorded.past import with_past  # most clients never read files
+        from .recorded.past import past_of  # most clients never read files
 
-        return with_past(
-            producer, stream.buffer, parsed, note=note, description=self.describe(), check_wait=self._check_wait
-        )
+        past, why = past_of(stream, parsed, self.describe())
+        producer = SubscriptionProducer(self._session, stream, past)
+        note = with_beginning(note_of_stream(self._session, stream), why, buffer, at_once=True)
+        return Stream(producer, buffer, note=note, query=parsed.key, check_wait=self._check_wait)
 
     def _stream_states(self, query: Query, numbering: Numbering, *, confirm: bool = False) -> Stream:
         """Return a stream of the states of a query's windows, as `query.states.WindowState`, to merge with others.

@@ -201,7 +201,7 @@ class Session:
                 offer.renew(connection)
             connection.send(messages.encode(messages.Ping(pace_s=self._pace_s)))  # it may have changed meanwhile
             for stream in self._streams:
-                if stream.run_id and not stream.buffer.ended:
+                if stream.run_id and not stream.newest.ended:
                     connection.open_stream(stream)
             self._condition.notify_all()
         arrivals.notify()

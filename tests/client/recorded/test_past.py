@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -11,9 +13,12 @@ from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.recorded.past import PastThenLive
+from sightglass.client.recorded.past import Past
+from sightglass.client.resumable_stream import ResumableStream
 from sightglass.client.stream import Stream
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
+from sightglass.core.counts import Statistics
+from sightglass.protocol import messages
 
 N = 60
 LATE = 37
@@ -64,7 +69,7 @@ def test_the_live_records_come_from_the_run(begin, ask, tmp_path):
         stream.end_group()
     observe(run, LATE, N)
     assert [r.value for r in stream.wait(N, timeout_s=30)] == [step + 1.0 for step in range(N)]
-    assert stream._producer._past is None
+    assert stream._producer._stream.waiting is None
     stream.close()
     assert (stream.ended, stream.statistics().n_records) == (True, N)
 
@@ -173,6 +178,25 @@ class RecordedManually(ManualStream):
         self._buffer.add(rows)
 
 
+class FromStart:
+    """A stream that begins with what is recorded; the time never comes at which files are complete."""
+
+    def __init__(self, recorded):
+        self.live = ResumableStream("loss", RecordBuffer(tag="loss", run="job"), from_start=True)
+        self.closed = []
+        self.past = Past(recorded, self.live, close=lambda: self.closed.append(True), monotonic=lambda: 0.0)
+
+    def advance(self, buffer):
+        if self.live.waiting is not None and self.past.advance():
+            self.past.close()
+
+    def statistics(self):
+        return self.past.statistics()
+
+    def stream(self):
+        return Stream(self, self.live.buffer)
+
+
 def columns(indexes, *, shift=0, complete=None):
     indexes = np.asarray(indexes, np.int64)
     flags = None if complete is None else np.where(complete, COMPLETE | CLOSED, CLOSED).astype(np.uint8)
@@ -181,13 +205,11 @@ def columns(indexes, *, shift=0, complete=None):
 
 
 def test_the_files_have_what_the_live_stream_lost():
-    recorded, live = RecordedManually(), RecordedManually()
-    producer = PastThenLive(
-        recorded, live, live_buffer=live._buffer, close_past=lambda: None, monotonic=lambda: 0.0
-    )  # the time never comes at which files are complete: only records decide
-    stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
-    live.put_rows(columns(range(2, 4), shift=2))
-    live.put_rows(columns(range(5, 7), shift=2))
+    recorded = RecordedManually()
+    producer = FromStart(recorded)
+    stream = producer.stream()
+    producer.live.add(columns(range(2, 4), shift=2))
+    producer.live.add(columns(range(5, 7), shift=2))
     recorded.put_rows(columns(range(4)))
     assert stream.statistics().n_records == 4
     recorded.put_rows(columns(range(4, 6)))
@@ -201,18 +223,16 @@ def test_the_clock_of_the_run_is_set_before_and_after_the_query_is_sent(by_s):
     for at in range(12):
         set_walls = walls + by_s * (np.arange(12) >= at)
         rows = Columns(index=0, steps=np.arange(12), wall_times=set_walls, values=np.arange(12.0))
-        recorded, live = RecordedManually(), RecordedManually()
-        producer = PastThenLive(
-            recorded, live, live_buffer=live._buffer, close_past=lambda: None, monotonic=lambda: 0.0
-        )  # the time never comes at which files are complete: only records decide
-        stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
+        recorded = RecordedManually()
+        producer = FromStart(recorded)
+        stream = producer.stream()
         recorded.put_rows(rows.slice(0, 4))
         stream.since(0)
-        live.put_rows(rows.slice(6, 9).moved(-6))
+        producer.live.add(rows.slice(6, 9).moved(-6))
         recorded.put_rows(rows.slice(4, 8))
         stream.since(0)
-        live.put_rows(rows.slice(9, 12).moved(-6))
-        live.over()
+        producer.live.add(rows.slice(9, 12).moved(-6))
+        producer.live.end(None)
         assert [record.step for record in stream] == list(range(12))
         assert stream.n_lost == 0
 
@@ -224,12 +244,9 @@ def test_no_record_twice_and_none_missing(data):
     asked = data.draw(st.integers(0, n))
     incomplete = data.draw(st.integers(0, 2))
     lost = data.draw(st.sets(st.integers(asked, n), max_size=2))
-    recorded, live = RecordedManually(), RecordedManually()
-    live_buffer, closed = live._buffer, []
-    producer = PastThenLive(
-        recorded, live, live_buffer=live_buffer, close_past=lambda: closed.append(True), monotonic=lambda: 0.0
-    )  # the time never comes at which files are complete: only records decide
-    stream = Stream(producer, RecordBuffer(tag="loss", run="job"))
+    recorded = RecordedManually()
+    producer = FromStart(recorded)
+    live, stream = producer.live, producer.stream()
     n_recorded, n_live = 0, asked
     while n_recorded < n or n_live < n:
         more = data.draw(st.integers(1, 6))
@@ -241,15 +258,118 @@ def test_no_record_twice_and_none_missing(data):
         else:
             for index in range(n_live, min(n_live + more, n)):
                 if index not in lost:
-                    live.put_rows(columns([index], shift=asked, complete=[index >= asked + incomplete]))
+                    live.add(columns([index], shift=asked, complete=[index >= asked + incomplete]))
             n_live = min(n_live + more, n)
         if data.draw(st.booleans()):
             stream.since(0)
-    live_buffer.expect(n - asked)
     recorded.over()
-    live.over()
+    live.finish({"n_records": n - asked}, None)
     steps = [record.step for record in stream]
     assert steps == sorted(set(steps))
     assert set(range(n)) - set(steps) <= lost
     assert len(steps) + stream.n_lost == n
-    assert closed == [True]
+    assert producer.closed == [True]
+
+
+class Resumed(FromStart):
+    """A stream of a run whose records are recorded under the same numbers, from some record on."""
+
+    def __init__(self, recorded):
+        self.recorded = recorded
+        self.live = ResumableStream("loss", RecordBuffer(tag="loss", run="job"))
+        self.live.on_hole = self.look
+        self.past = None
+        self.opened(0)
+
+    def look(self):
+        self.past = self.past or Past(self.recorded(), self.live, close=lambda: None, monotonic=lambda: self.now_s)
+
+    def opened(self, index, number=1):
+        self.now_s = 0.0
+        self.live.opened(messages.Opened(request=1, stream=number, tag="loss", index=index), "run")
+
+    def advance(self, buffer):
+        if self.live.waiting is not None and self.past.advance():
+            self.past = None
+
+    def statistics(self):
+        return Statistics()
+
+
+@settings(max_examples=examples(300))
+@given(st.data())
+def test_returned_and_counted_are_what_was_made_through_holes(data):
+    """Some records are lost before they are recorded, some are not recorded; holes are lost, or thinned by the run."""
+    made, dropped = 0, data.draw(st.sets(st.integers(1, 80), max_size=4))
+    recorded_from = data.draw(st.sampled_from([0, 0, 7, 30, 1000]))
+    files = []
+
+    def recorded():
+        files.append(RecordedManually())
+        write(files[-1], 0)
+        return files[-1]
+
+    def write(file, start):
+        for index in range(max(start, recorded_from), made):
+            if index not in dropped:
+                file.put_rows(columns([index]))
+
+    producer = Resumed(recorded)
+    stream = producer.stream()
+    began = False  # nothing says to which record of the files the first one of a hole belongs, if none came before
+
+    def arrive(start, *, every=1):
+        kept = [index for index in range(start, made) if index not in dropped]
+        kept = sorted({*kept[::every], *kept[-1:]})  # the newest is never thinned
+        if every > 1 and len(kept) > 1:
+            numbers = np.asarray(kept)
+            producer.live.add(replace(columns(numbers), index=kept[0], indexes=numbers, bits=3))
+        else:
+            for index in kept:
+                producer.live.add(columns([index]))
+
+    for _ in range(data.draw(st.integers(1, 4))):
+        start, made = made, made + data.draw(st.integers(0, 10))
+        arrive(start)
+        if data.draw(st.booleans()):
+            stream.since(0)
+        began = began or (made > 0 and not files)
+        start, made = made, made + data.draw(st.integers(0, 12))  # the client is away
+        how = data.draw(st.sampled_from(["lost", "thinned", "kept"]))
+        producer.opened(made if how == "lost" else start)
+        if how != "lost":
+            arrive(start, every=3 if how == "thinned" else 1)
+        start, made = made, made + data.draw(st.integers(0, 6))
+        arrive(start)
+        for file in files[-1:]:
+            write(file, file._buffer.next_index or 0)
+        if data.draw(st.booleans()):
+            stream.since(0)
+        if data.draw(st.booleans()):  # the time at which all is in the files
+            producer.now_s = 60.0
+    for file in files:
+        file.over()
+    producer.live.finish({"n_records": made}, None)
+    steps = [record.step for record in stream]
+    assert steps == sorted(set(steps))
+    assert set(steps) <= set(range(made)) - dropped
+    assert len(steps) + stream.n_lost + stream.statistics().n_thinned == made
+    if recorded_from == 0 and began:
+        assert set(steps) == set(range(made)) - dropped
+
+
+@pytest.mark.parametrize("n_counted", [3, 1, 9])
+def test_records_that_the_run_can_only_estimate_are_counted_by_the_files(n_counted):
+    """Windows of time, conditions and forgotten streams: the run does not know how many records are missing."""
+    recorded = RecordedManually()
+    producer = Resumed(lambda: recorded)
+    stream = producer.stream()
+    producer.live.add(columns(range(5)))
+    producer.opened(5 + n_counted)
+    producer.live.add(columns(range(8, 10), shift=3 - n_counted))
+    assert stream.statistics().n_records == 5
+    recorded.put_rows(columns(range(10)))
+    assert [record.step for record in stream.records()] == list(range(10))
+    assert [record.index for record in stream.records()] == list(range(10))
+    producer.live.add(columns(range(10, 12), shift=3 - n_counted))
+    assert ([record.index for record in stream.records()], stream.n_lost) == (list(range(12)), 0)

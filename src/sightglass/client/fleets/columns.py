@@ -85,6 +85,7 @@ class Column:
         self.update()
 
     def _is_known(self, part: RunStream, timeout_s: float, *, looked: bool) -> bool:
+        part.fill()
         late = time.monotonic() - part.asked_s > timeout_s
         over = bool(part.problem or part.member.why_left)
         return over or (looked and part.caught_up and (late or part.buffer.n > 0))

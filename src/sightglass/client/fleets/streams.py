@@ -103,6 +103,11 @@ class RunStream:
             self.error = error
             self.stream.close()
 
+    def fill(self) -> None:
+        """Fill a hole in its records, if there is one, from what the run recorded."""
+        if self._resumable.waiting is not None:
+            self.stream.since(self.buffer.n)
+
     def _note(self) -> str:
         note = note_of_stream(self.member.session, self._resumable)
         return with_beginning(note, self.late, self.buffer)()
@@ -183,6 +188,8 @@ class FleetProducer:
         """Add the new records of all runs."""
         if buffer.ended:
             return
+        for part in self.parts:
+            part.fill()
         closed = self.closed or self._members.closed  # before reading: what arrived until then is read
         over = not self._members.follows and self._members.settled and all(part.buffer.ended for part in self.parts)
         fresh = [i for i, part in enumerate(self.parts) if part.buffer.n != self._n_seen[i]]

@@ -1,13 +1,14 @@
-"""The past of a live stream: what the run recorded before the query was sent.
+"""What a live stream has missed, from the run's files: what came before it was asked for, or while its client was away.
 
 Theory of operation
-    A query is answered twice: by the run, from now on, and by its files, from the first recorded event. Both give the
-    same records, at the same wall times. The files are read up to the first live record that is complete and after
-    which none is lost, which is found by its wall time; from there on the live records are passed on. So no record
-    comes twice and none is left out. Times are compared for equality only, since the run's clock may have been set.
+    A query is answered twice: by the run, and by its files. Both give the same records, at the same wall times. Live
+    records that come behind a hole wait. The files are read up to the first of them that is complete and behind which
+    none is missing, which is found by its wall time; from there on the live records are passed on. So no record comes
+    twice and none is left out; what the files miss, too, counts as lost. Times are compared for equality only, since
+    the run's clock may have been set.
 
     This needs files that this process can read, and that still grow: what the query reads must be recorded now.
-    Otherwise the stream begins with the first live record, and its note says so.
+    Otherwise the stream goes on with the first live record. If it just begins, its note says so.
 """
 
 from __future__ import annotations
@@ -17,21 +18,20 @@ import math
 import socket
 import time
 from collections.abc import Callable, Collection
-from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
+import numpy.typing as npt
 
-from sightglass.client.beginning import UNRECORDED, with_beginning
+from sightglass.client.beginning import UNRECORDED
 from sightglass.client.describe import Description
-from sightglass.client.producer import RecordProducer
 from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.resumable_stream import ResumableStream
 from sightglass.client.stream import Stream
 from sightglass.core.columns import COMPLETE, Columns
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError, SightglassError
-from sightglass.core.record import Restart
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.stages import ByValue, Every, Reduce
@@ -42,164 +42,160 @@ from .plan import LOG, plan
 from .playback import SETTLED_S
 from .run import POLL_S, RecordedRun
 
+Ints = npt.NDArray[np.int64]
 
-def with_past(
-    producer: RecordProducer,
-    buffer: RecordBuffer,
-    query: Query,
-    *,
-    note: Callable[[], str],
-    description: Description,
-    check_wait: Callable[[], None],
-) -> Stream:
-    """Return a stream that begins with what the run recorded, and continues with live records.
+
+def past_of(stream: ResumableStream, query: Query, description: Description) -> tuple[Past | None, str]:
+    """Return what the run recorded of a query, for the hole behind which the records of a stream wait.
 
     Args:
-        producer: Of the live records.
-        buffer: The live records.
-        query: The query that they answer.
-        note: Returns the remark about it.
-        description: The run, as it described itself after the query was sent.
-        check_wait: See `Stream`.
+        stream: The stream. If the run's files do not answer the query, it goes on, and the hole stays.
+        query: Its query.
+        description: The run, as it described itself after the records began to wait.
+
+    Returns:
+        The recorded records, or `None`; and why the stream begins late, if it does.
     """
-    opened = _open(query, description)
+    from_start = stream.buffer.next_index is None
+    opened = _open(query, description, wait_s=SETTLED_S if from_start else 0.0)
     if isinstance(opened, str):
-        note = with_beginning(note, opened, buffer, at_once=True)
-        return Stream(producer, buffer, note=note, query=query.key, check_wait=check_wait)
-    past, close_past, began = opened
-    live = Stream(producer, buffer, query=query.key)
-    joined = RecordBuffer(tag=buffer.tag, run=buffer.run, run_id=past.run_id or buffer.run_id, client=buffer.client)
-    joined.run_ids = past.run_ids
-    joined_producer = PastThenLive(past, live, live_buffer=buffer, close_past=close_past)
-    note = with_beginning(note, began, joined, at_once=True)
-    return Stream(joined_producer, joined, note=note, query=query.key, check_wait=check_wait)
+        stream.go_on()
+        return None, opened
+    recorded, close, began = opened
+    if from_start:
+        stream.buffer.run_id, stream.buffer.run_ids = recorded.run_id or stream.buffer.run_id, recorded.run_ids
+    return Past(recorded, stream, close=close), began
 
 
-class PastThenLive:
-    """Produces the records of a recorded stream, and then those of a live one, without a seam."""
+class Past:
+    """The records that fill the hole in a stream: those before the first that waits behind it.
+
+    A hole before the first record is filled from the first record in the files. Another one is filled from the record
+    that follows the last one before it, or, if that one is not in the files, as far as its numbers reach.
+    """
 
     def __init__(
         self,
-        past: Stream,
-        live: Stream,
+        recorded: Stream,
+        stream: ResumableStream,
         *,
-        live_buffer: RecordBuffer,
-        close_past: Callable[[], None],
+        close: Callable[[], None],
         monotonic: Callable[[], float] = time.monotonic,
     ) -> None:
+        """Begin before the first record.
+
+        Args:
+            recorded: What the files answer to the query.
+            stream: The stream, whose records wait.
+            close: Closes the files.
+            monotonic: The clock.
+        """
         self._monotonic = monotonic
-        self._past: Stream | None = past
-        self._live = live
-        self._live_buffer = live_buffer
-        self._close_past = close_past
-        self._past_counts = Statistics()
-        self._past_restarts: tuple[Restart, ...] = ()
-        self._past_cursor = self._live_cursor = self._n = 0
-        self._shift: int | None = None
-        self._reached = -math.inf
+        self._recorded = recorded
+        self._stream = stream
+        self._close = close
+        self._from_start = stream.buffer.next_index is None
+        self._last = stream.buffer.last
+        # What is added to the numbers of the files, once that is known.
+        self._moved: int | None = 0 if self._from_start else None
+        self._cursor = self._waiting_cursor = 0
         self._first, self._first_s = -1, 0.0
 
-    def advance(self, buffer: RecordBuffer) -> None:
-        """Add the new records."""
-        if buffer.ended:
-            return
-        if self._past is not None:
-            self._read_past(buffer, self._past)
-        if self._past is None:
-            self._read_live(buffer)
-
-    def end_group(self, buffer: RecordBuffer) -> None:
-        """Close the open group in the run.
-
-        Raises:
-            QueryError: The stream has not reached the live records yet.
-        """
-        if self._past is not None:
-            raise QueryError("Expected a stream that has read what was recorded; wait for its first live record")
-        self._live.end_group()
-
-    def close(self) -> None:
-        """Close the live stream and the files."""
-        self._live.close()
-        self._leave_past()
-
-    def statistics(self) -> Statistics:
-        """Return the counts of the run and of the files."""
-        live = self._live.statistics()
-        past = self._past_counts if self._past is None else self._past.statistics()
-        return replace(
-            live, n_events=live.n_events + past.n_events, n_dropped=live.n_dropped + past.n_dropped,
-            n_errors=live.n_errors + past.n_errors,
-        )  # fmt: skip
-
-    def _read_past(self, buffer: RecordBuffer, past: Stream) -> None:
+    def advance(self) -> bool:
+        """Add new records from the files; return whether the stream goes on without them from now on."""
+        buffer, waiting = self._stream.buffer, self._stream.waiting
+        if waiting is None or buffer.ended:
+            return True
         now_s = self._monotonic()  # before reading
-        live_over = self._live.ended
-        first = self._first_live()
+        waiting_over = waiting.ended
+        first = self._first_waiting(waiting)
         if len(first) and first.index != self._first:
             self._first, self._first_s = first.index, now_s
         settled = len(first) > 0 and now_s - self._first_s >= SETTLED_S  # all records before it are in the files
-        over = past.ended
-        self._past_cursor, columns = past.since(self._past_cursor)
-        past.forget(self._past_cursor)
+        over = self._recorded.ended
+        end, columns = self._recorded.since(self._cursor)
         seam = np.flatnonzero(columns.wall_times == first.wall_times[0]) if len(first) else np.empty(0, np.int64)
-        known = columns.slice(0, int(seam[-1])) if len(seam) else columns
-        if len(known):
-            buffer.restarts = self._past_restarts = past.restarts
-            buffer.add(known)
-            self._n, self._reached = known.end, float(known.wall_times[-1])
-        if len(seam):
-            self._reached = -math.inf  # no live record from the first on is in the files that were read
-            self._leave_past()
-        elif over and past.error is not None:
-            buffer.end(past.error)  # what is missing up to the first live record is unknown
-            self._leave_past()
-        elif settled or (over and (live_over or len(first))):
-            self._leave_past()
+        columns, seam = self._behind_last(columns, seam)
+        if len(seam) and self._moved is None:
+            self._moved = first.index - int(columns.numbers[seam[-1]])
+        if self._moved is not None:
+            self._cursor = end
+            self._recorded.forget(end)
+            self._add(columns.slice(0, int(seam[-1])) if len(seam) else columns)
+            if len(seam):
+                at = int(columns.numbers[seam[-1]]) + self._moved
+                self._stream.go_on(first.index, moved=at - first.index)
+                return True
+        if over and self._recorded.error is not None and self._from_start:
+            buffer.end(self._recorded.error)  # what is missing up to the first record that waits is unknown
+            return True
+        return (settled or (over and (waiting_over or len(first) > 0))) and self._leave(
+            waiting, first, waiting_over=waiting_over
+        )
 
-    def _first_live(self) -> Columns:
-        """Return the live records from the first on that is complete, and after which none is lost."""
-        self._live_cursor, columns = self._live.since(self._live_cursor)
-        gaps = np.flatnonzero(np.diff(columns.numbers) != 1)
+    def close(self) -> None:
+        """Close the files."""
+        self._close()
+
+    def statistics(self) -> Statistics:
+        """Return the counts of the files; none if the stream began before, and they count its events twice."""
+        return self._recorded.statistics() if self._from_start else Statistics()
+
+    def _first_waiting(self, waiting: RecordBuffer) -> Columns:
+        """Return the records that wait from the first on that is complete, and behind which none is missing."""
+        self._waiting_cursor, columns = waiting.since(self._waiting_cursor)
+        gaps = np.flatnonzero(np.diff(columns.numbers, append=waiting.next_index or columns.end) != 1)
         columns = columns.slice(int(gaps[-1]) + 1 if len(gaps) else 0)
         if columns.flags is not None:
             complete = np.flatnonzero(columns.flags & COMPLETE)
             columns = columns.slice(int(complete[0]) if len(complete) else len(columns))
         if len(columns):
-            self._live_cursor = columns.index
+            self._waiting_cursor = columns.index
         return columns
 
-    def _leave_past(self) -> None:
-        if self._past is not None:
-            self._past_counts = self._past.statistics()
-            self._past = None
-            self._close_past()
+    def _behind_last(self, columns: Columns, seam: Ints) -> tuple[Columns, Ints]:
+        """Drop what the stream had before the hole, if its last record is among these; `seam` are rows of them."""
+        if self._moved is not None or self._last is None:
+            return columns, seam
+        number, wall_time = self._last
+        same = np.flatnonzero(columns.wall_times == wall_time)
+        if not len(same):
+            return columns, seam
+        self._moved = number - int(columns.numbers[same[-1]])
+        n_before = int(same[-1]) + 1
+        return columns.slice(n_before), seam[seam >= n_before] - n_before
 
-    def _read_live(self, buffer: RecordBuffer) -> None:
-        over = self._live.ended  # before reading: later records are for the next turn
-        self._live_cursor, columns = self._live.since(self._live_cursor)
-        if self._shift is None and len(columns):
-            same = np.flatnonzero(columns.wall_times == self._reached)
-            fresh = same[-1:] + 1 if len(same) else np.flatnonzero(columns.wall_times > self._reached)
-            columns = columns.slice(int(fresh[0]) if len(fresh) else len(columns))
-            if len(columns):
-                self._shift = self._n - columns.index
-        if len(columns) and self._shift is not None:
-            starts = [0, *(np.flatnonzero(np.diff(columns.numbers) != 1) + 1).tolist(), len(columns)]
-            for start, stop in pairwise(starts):  # one by one, so that a gap between them counts as lost
-                buffer.add(columns.slice(start, stop).moved(self._shift))
-        if self._shift is not None:
-            shift = self._shift
-            live = (replace(one, index=one.index + shift) for one in self._live.restarts)
-            buffer.restarts = (*self._past_restarts, *live)
-        if over:
-            if self._shift is not None and self._live_buffer.next_index is not None:
-                buffer.expect(self._live_buffer.next_index + self._shift)
-            buffer.end(self._live.error)
+    def _add(self, columns: Columns) -> None:
+        """Give the stream records of the files."""
+        buffer, moved = self._stream.buffer, self._moved or 0
+        if self._from_start:
+            buffer.restarts = self._recorded.restarts
+        if len(columns):
+            buffer.add(columns.moved(moved))
+
+    def _leave(self, waiting: RecordBuffer, first: Columns, *, waiting_over: bool) -> bool:
+        """Let the stream go on where the files do not have the first record that waits; return whether it does."""
+        buffer = self._stream.buffer
+        n = buffer.next_index or 0
+        if self._from_start:  # its numbers follow those of the files, whatever they are in the run
+            reached = -math.inf if buffer.last is None else buffer.last[1]
+            same = np.flatnonzero(first.wall_times == reached)
+            fresh = same[-1:] + 1 if len(same) else np.flatnonzero(first.wall_times > reached)
+            first = first.slice(int(fresh[0]) if len(fresh) else len(first))
+            if not (len(first) or waiting_over):
+                return False
+        if self._moved is None:
+            self._stream.go_on()
+        elif self._from_start or (len(first) and first.index < n):  # the run counts fewer as missing than there are
+            at = first.index if len(first) else waiting.next_index or 0
+            self._stream.go_on(at, moved=n - at)
+        else:
+            self._stream.go_on(n)
+        return True
 
 
-def _open(query: Query, description: Description) -> tuple[Stream, Callable[[], None], str] | str:
-    """Open the run's files, if they answer the query up to now.
+def _open(query: Query, description: Description, *, wait_s: float) -> tuple[Stream, Callable[[], None], str] | str:
+    """Open the run's files, if they answer the query up to now; wait this long for what is not in them yet.
 
     Returns:
         The stream of what was recorded, how to close the files, and why it begins late, if it does. If the files do
@@ -213,7 +209,7 @@ def _open(query: Query, description: Description) -> tuple[Stream, Callable[[], 
     logged = set(description.events[LOG].observables) - {"step"} if LOG in description.events else set()
     if not recorded and not logged:
         return unrecorded
-    deadline_s = time.monotonic() + SETTLED_S
+    deadline_s = time.monotonic() + wait_s
     recording = _files(description, deadline_s)
     if recording is None:
         return f"{asked}; what the run recorded in {directory!r} cannot be read here"
