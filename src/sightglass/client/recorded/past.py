@@ -144,7 +144,9 @@ class Past:
     def _first_waiting(self, waiting: RecordBuffer) -> Columns:
         """Return the records that wait from the first on that is complete, and behind which none is missing."""
         self._waiting_cursor, columns = waiting.since(self._waiting_cursor)
-        gaps = np.flatnonzero(np.diff(columns.numbers, append=waiting.next_index or columns.end) != 1)
+        # Behind the last there may be another hole. Before the first record of a stream, it just counts as lost.
+        end = columns.end if self._from_start else waiting.next_index or columns.end
+        gaps = np.flatnonzero(np.diff(columns.numbers, append=end) != 1)
         columns = columns.slice(int(gaps[-1]) + 1 if len(gaps) else 0)
         if columns.flags is not None:
             complete = np.flatnonzero(columns.flags & COMPLETE)
