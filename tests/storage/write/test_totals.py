@@ -72,7 +72,7 @@ def is_like(one: Any, other: Any, *, scale: float) -> bool:
     return bool(one == other)
 
 
-def check_alike(one: RunTotals | None, other: RunTotals | None) -> None:
+def check_alike(one: RunTotals | None, other: RunTotals | None, *, steps_fit: bool = True) -> None:
     assert one is not None
     assert other is not None
     assert one.keys == other.keys
@@ -85,8 +85,8 @@ def check_alike(one: RunTotals | None, other: RunTotals | None) -> None:
             largest = max(1.0, abs(low), abs(high)) if low is not None and exact else 1.0
             scale = (one.state(key, "count") or 1) * largest ** (2 if name in ("var", "std") else 1)
             a, b = one.state(key, name), other.state(key, name)
-            if b is None:
-                continue  # a reader does not add up a series of integers and floats
+            if b is None or (a is None and not steps_fit):
+                continue  # a reader does not add up integers and floats, a writer no steps beyond 53 bits
             assert is_like(a, b, scale=scale if math.isfinite(scale) else 1.0), (key, name, a, b)
 
 
@@ -114,7 +114,8 @@ def test_they_are_what_a_reader_makes(small: None, tmp_path_factory: Any, given_
         keeper.flush(WAIT_S)
     keeper.close(WAIT_S)
     if any(directory.glob("*.sgr")):
-        check_alike(written(directory), made(directory))
+        fit = all(abs(step) <= 2**53 for step, _ in given_calls)
+        check_alike(written(directory), made(directory), steps_fit=fit)
 
 
 @few
