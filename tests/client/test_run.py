@@ -457,23 +457,3 @@ def test_a_name_that_looks_like_a_path_is_safe(begin, ask, name, tmp_path):
     assert [path.parent for path in (tmp_path / "runs").iterdir()] == [tmp_path / "runs"]
     assert run.directory.parent == tmp_path / "runs"
     assert ask(name).id == run.id
-
-
-@pytest.mark.parametrize(
-    ("name", "says"),
-    [
-        ("finish", r"stop\(\), which ends the training, or close\(\)"),
-        ("log", r"publish\(name, stream\)"),
-        ("observe", r"publish\(name, stream\)"),
-        ("control", r"set\(name, value\)"),
-        ("config", r"describe\(\)\.config"),
-        ("strem", "Did you mean 'stream'"),
-        ("epoch", r"Events are attributes after describe\(\)"),
-    ],
-)
-def test_attributes_that_only_the_program_or_others_have_say_what_to_use(begin, ask, name, says):
-    client = ask(begin())
-
-    with pytest.raises(AttributeError, match=says):
-        getattr(client, name)
-    assert not hasattr(client, "_repr_png_")

@@ -9,7 +9,7 @@ from typing import Any, Final, Literal
 from sightglass.core import codec
 from sightglass.core.columns import of_records
 from sightglass.core.current_run import check_wait
-from sightglass.core.errors import QueryError, unknown
+from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
@@ -32,18 +32,6 @@ from .subscription import SubscriptionProducer, note_of_stream
 COMMAND_S: Final = 30.0
 # The run's own thread can apply a command only after the call returns, so that waiting longer there is of no use.
 OWN_THREAD_S: Final = 0.5
-
-
-ELSEWHERE: Final = {
-    **dict.fromkeys(("finish", "end"), "stop(), which ends the training, or close(), which ends this connection"),
-    **dict.fromkeys(("log", "observe"), "publish(name, stream), which offers a stream of your own; the program logs"),
-    **dict.fromkeys(("control", "controls"), "set(name, value); describe().controls lists them"),
-    **dict.fromkeys(("action", "actions"), "call(name); describe().actions lists them"),
-    **dict.fromkeys(("query", "watch", "subscribe"), "stream(query)"),
-    "config": "describe().config",
-    "plot": "sightglass.plot(run.stream(query))",
-}
-"""What people expect a client's run to have, by the names here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -87,14 +75,6 @@ class RemoteRun(EventAttributes):
         self._thread = thread
         self._publications: list[StreamCallback] = []
         self.by = ""
-
-    def __getattr__(self, name: str) -> Any:
-        """Raise AttributeError, and say what may be meant."""
-        if name in ELSEWHERE:
-            raise AttributeError(f"A connected run has no attribute {name!r}. Did you mean {ELSEWHERE[name]}?")
-        known = [one for one in (*vars(type(self)), *self.__dict__) if not one.startswith("_")]
-        problem = unknown("attribute", name, known, where="of a connected run")
-        raise AttributeError(f"{problem} Events are attributes after describe().")
 
     @property
     def name(self) -> str:
