@@ -116,7 +116,7 @@ def make_train(lr):
         n_done = moments["done"].sum()
         length = (moments["length"] * moments["done"]).sum() / jnp.maximum(n_done, 1)
         metrics = {"loss": losses.mean(), "length": length, "n_episodes": n_done}
-        sgx.log(metrics)  # the scan returns them, too: so whoever asks for them need not wait for a compiler
+        sgx.log(metrics)  # the scan returns them, too, so a query of them waits for no compiler
         return (params, envs), metrics
 
     def train(key):

@@ -113,7 +113,7 @@ class HubFolder:
         for path in self._users.glob("*.json"):
             try:
                 user = msgspec.json.decode(path.read_bytes(), type=Credential)
-            except (FileNotFoundError, msgspec.MsgspecError):  # revoked just now, or none of ours
+            except (FileNotFoundError, msgspec.MsgspecError):  # revoked just now, or another file
                 continue
             if path == self._file_of(user.name, user.project):
                 found.append(user)
