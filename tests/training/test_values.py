@@ -47,6 +47,20 @@ def check_workers(run: sg.Run, client: Any) -> None:
     assert "sightglass-io" in {thread.name for thread in threading.enumerate()}
 
 
+class Faceless:
+    """An object that does not say its class."""
+
+    @property
+    def __class__(self) -> type:
+        raise RuntimeError("no class")
+
+
+def test_a_snapshot_of_an_object_that_does_not_say_its_class():
+    with watched() as (run, client):
+        run.observe("once", snapshot=True, bad=Faceless(), ok=7)
+        assert client.stream("once.ok").wait(1, timeout_s=60)[0].value == 7
+
+
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(boxes, boxes)
 def test_values_cost_only_themselves(box: Box, another: Box) -> None:

@@ -171,20 +171,21 @@ class EventIntake:
         self.after(LOG, index, step)
 
     def log_number(self, tag: str, value: float, step: float) -> None:
-        """Take in one logged number, at half the price of `log` as long as no query reads what is logged."""
-        source = self._subscriptions.sources.get(LOG)
-        if (
-            source is None or source.origin != LOG or source.subscriptions or source.delimits or source.describe_next
-            or self.recorder is None or type(tag) is not str or tag not in source.observables or self.closed
-        ):  # fmt: skip
+        """Take in one logged number, at a quarter of the price of `log` while no query reads what is logged."""
+        source, recorder = self._subscriptions.idle_log, self.recorder
+        if source is None or recorder is None or type(tag) is not str or tag not in source.observables:
             self.log({tag: value}, step, {})
             return
-        with self._mutex:
-            index = source.next_index()
-            self.recorder.log(index, step, self.clock.wall(self._monotonic()), {tag: value}, None)
+        mutex, clock = self._mutex, self.clock
+        mutex.acquire()  # half as long as `with` takes
+        try:
+            now_s = self._monotonic()
+            wall_time = now_s + clock.offset_s if now_s - clock.read_s < CLOCK_S else clock.wall(now_s)
+            recorder.log_number(source.next_index(), step, wall_time, {tag: value})
+        finally:
+            mutex.release()
         if self._lock.n_waiting:
             self._lock.give_way()
-        self._commands.apply_if_due(LOG, index, step)
 
     def end_group(self, event: str) -> None:
         """Close the groups of an event here."""

@@ -49,6 +49,7 @@ class Recorder:
         self._n_rows: dict[Key, int] = {}
         self._mirrors = mirrors
         self.log = self._log if mirrors else self._writer.log
+        self.log_number = self._log_number if mirrors else self._writer.log_number
 
     @property
     def active(self) -> bool:
@@ -113,6 +114,9 @@ class Recorder:
         for mirror in self._mirrors:
             mirror.log(index, step, wall_time, values, steps)
 
+    def _log_number(self, index: int, step: float, wall_time: float, values: dict[str, Any]) -> None:
+        self._log(index, step, wall_time, values, None)
+
     def _each(self, call: Callable[[RecordWriter | Mirror], None]) -> None:
         """Call a function with the writer and all mirrors, even if it fails for some; raise the first error."""
         failures = []
@@ -137,4 +141,4 @@ def _recorded(value: object, name: str) -> Any:
 
 
 def _without_namespaces(value: object) -> Any:
-    return rebuild(vars(value) if isinstance(value, SimpleNamespace) else value, _without_namespaces)
+    return rebuild(vars(value) if issubclass(type(value), SimpleNamespace) else value, _without_namespaces)

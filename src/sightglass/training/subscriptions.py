@@ -205,6 +205,7 @@ class Subscriptions:
         idle: For events from `observe` without subscriptions: the function that counts them.
         idle_steps: The same for compiled steps.
         busy: The events from `observe` that have subscriptions, and need nothing else.
+        idle_log: The event of what is logged, while it has no subscriptions; else `None`.
     """
 
     def __init__(self, turns: Callable[[], Turns] = Turns) -> None:
@@ -219,6 +220,7 @@ class Subscriptions:
         self.idle: dict[str, Callable[[], int]] = {}
         self.idle_steps: dict[str, Callable[[], int]] = {}
         self.busy: dict[str, EventSource] = {}
+        self.idle_log: EventSource | None = None
         self._alert = False
 
     def source(self, name: str, origin: Origin = "observe") -> EventSource:
@@ -275,6 +277,8 @@ class Subscriptions:
                 self.busy[name] = source
             else:
                 self.busy.pop(name, None)
+            if source.origin == "log":
+                self.idle_log = None if wanted or special else source
 
     @staticmethod
     def _connect(source: EventSource, subscription: Subscription) -> None:

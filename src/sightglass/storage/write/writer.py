@@ -129,6 +129,14 @@ class RecordWriter:
             values, size = self._copies.own_all(values, self._refuse)
         self._give((index, step, wall_time, values, steps, size), size)
 
+    def log_number(self, index: int, step: float, wall_time: float, values: dict[str, float]) -> None:
+        """Record one call of `run.log` with Python's numbers, which are neither checked nor copied; else as `log`."""
+        item = (index, step, wall_time, values, None, 0)
+        if len(self._items) < self._limit:
+            self._items.append(item)
+        else:
+            self._give(item, 0)
+
     def rows(self, key: Key, rows: Sequence[Row], *, since: int = 0, n_missed: int = 0) -> None:
         """Record rows of a series that is not logged.
 
