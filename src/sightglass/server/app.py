@@ -30,7 +30,7 @@ from sightglass.protocol import discovery
 from sightglass.views import encoding
 
 from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
-from .api import columns, commands, histograms, media, metrics, scalars, schema, tensors
+from .api import columns, commands, histograms, media, metrics, overview, scalars, schema, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
 from .certificate import Certificate
@@ -47,6 +47,7 @@ ROUTES: Final = (
     *scalars.ROUTES,
     *tensors.ROUTES,
     *histograms.ROUTES,
+    *overview.ROUTES,
     *media.ROUTES,
     *commands.ROUTES,
 )

@@ -23,7 +23,7 @@ from tests.profiles import examples
 import sightglass as sg
 from sightglass.client.recorded import runs as many
 from sightglass.client.recorded.table import RunsTable
-from sightglass.storage import totals_file
+from sightglass.storage import cache_file
 from sightglass.storage.read import run_totals
 from sightglass.views.surfaces.terminal.progress import TaskProgress
 
@@ -320,8 +320,8 @@ def test_totals_of_files_that_changed_otherwise_are_made_anew(copy, read_rows):
 
 
 def test_totals_are_cached_where_the_folder_cannot_be_written_to(copy, tmp_path, monkeypatch):
-    monkeypatch.setattr(totals_file, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(totals_file, "_path", lambda directory, rank: Path(directory, "nowhere", "totals"))
+    monkeypatch.setattr(cache_file, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache_file, "_path", lambda directory, name: Path(directory, "nowhere", name))
     read = list(copy.table(**SUMMED))
     assert len(os.listdir(tmp_path / "cache")) == len(copy)
     monkeypatch.setattr("sightglass.client.recorded.partial.Recording", None)
@@ -329,19 +329,19 @@ def test_totals_are_cached_where_the_folder_cannot_be_written_to(copy, tmp_path,
 
 
 def test_the_oldest_of_too_many_cached_totals_are_removed(copy, tmp_path, monkeypatch):
-    monkeypatch.setattr(totals_file, "_path", lambda directory, rank: Path(directory, "nowhere", "totals"))
-    monkeypatch.setattr(totals_file, "MAX_CACHED", 2)
-    monkeypatch.setattr(totals_file, "cache_folder", lambda: tmp_path / "cache")
+    monkeypatch.setattr(cache_file, "_path", lambda directory, name: Path(directory, "nowhere", name))
+    monkeypatch.setattr(cache_file, "MAX_CACHED", 2)
+    monkeypatch.setattr(cache_file, "cache_folder", lambda: tmp_path / "cache")
     copy.table(**SUMMED)
     assert 0 < len(os.listdir(tmp_path / "cache")) <= 3
 
 
 def test_the_cache_folder_follows_the_system():
     home = Path.home()
-    assert totals_file.cache_folder({"XDG_CACHE_HOME": "/c"}, "linux") == Path("/c/sightglass/totals")
-    assert totals_file.cache_folder({}, "linux") == home / ".cache/sightglass/totals"
-    assert totals_file.cache_folder({}, "darwin") == home / "Library/Caches/sightglass/totals"
-    assert totals_file.cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/sightglass/totals")
+    assert cache_file.cache_folder({"XDG_CACHE_HOME": "/c"}, "linux") == Path("/c/sightglass/runs")
+    assert cache_file.cache_folder({}, "linux") == home / ".cache/sightglass/runs"
+    assert cache_file.cache_folder({}, "darwin") == home / "Library/Caches/sightglass/runs"
+    assert cache_file.cache_folder({"LOCALAPPDATA": "/l"}, "win32") == Path("/l/sightglass/runs")
 
 
 def test_totals_of_other_files_do_not_count(copy, losses):

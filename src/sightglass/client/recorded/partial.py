@@ -30,7 +30,7 @@ from sightglass.query.reducers import reducer
 from sightglass.query.reduction import Reducer, State
 from sightglass.query.stages import Group, Reduce, WholeRun
 from sightglass.query.windows import PipelineItem
-from sightglass.storage import totals_file
+from sightglass.storage import cache_file
 from sightglass.storage.format.block import Key
 from sightglass.storage.read import run_totals
 from sightglass.storage.read.recording import Recording
@@ -141,7 +141,7 @@ class _Recorded:
 
     def __init__(self, task: Task) -> None:
         self._path, self._rank = Path(task.path), task.rank
-        self._files = totals_file.files_of(self._path, rank=self._rank)
+        self._files = cache_file.files_of(self._path, rank=self._rank)
         self._totals = run_totals.load(self._path, self._files, rank=self._rank)
         self._recording: Recording | None = None
         self._read: dict[Key, list[Columns]] = {}

@@ -18,7 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import SightglassError
-from sightglass.storage import totals_file
+from sightglass.storage import cache_file
 from sightglass.storage.format.totals import RunTotals, Table
 from sightglass.storage.read import run_totals
 
@@ -119,7 +119,7 @@ def _totals(source: ServedRun) -> RunTotals | None:
     path = source.path
     if path is None:
         return None
-    files = totals_file.files_of(path)
+    files = cache_file.files_of(path)
     totals = run_totals.load(path, files, rank=None)
     if totals is not None:
         return totals

@@ -10,7 +10,6 @@ bits, a step beyond 53.
 
 from __future__ import annotations
 
-import zlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Final
@@ -31,7 +30,6 @@ NAMES: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "la
 """The reducers whose states are in totals."""
 
 VERSION: Final = 3
-CHECKSUM_BYTES: Final = 4  # CRC-32 of what follows, which is msgpack
 MAX_EXACT: Final = 2**53  # larger integers are not all floats
 MAX_SUM: Final = 2.0**63
 FIRST_ROWS: Final = 16
@@ -89,7 +87,7 @@ class RunTotals:
 
 
 def encode(totals: RunTotals) -> bytes:
-    """Return totals as bytes, with a checksum."""
+    """Return totals as bytes."""
     place = {key: i for i, key in enumerate(totals.keys)}
     floats, integers = (
         ([place[key] for key in keys], table.tobytes()) for keys, table in map(totals.tables.__getitem__, ROWS)
@@ -98,16 +96,13 @@ def encode(totals: RunTotals) -> bytes:
         version=VERSION, files=dict(totals.files), keys=totals.keys,
         n_rows={place[key]: n for key, n in totals.n_rows.items()}, floats=floats, integers=integers,
     )  # fmt: skip
-    data = msgspec.msgpack.encode(stored)
-    return zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little") + data
+    return msgspec.msgpack.encode(stored)
 
 
 def decode(data: bytes) -> RunTotals | None:
-    """Read what `encode` returned; `None` if it is damaged, or has another version."""
-    if int.from_bytes(data[:CHECKSUM_BYTES], "little") != zlib.crc32(data[CHECKSUM_BYTES:]):
-        return None
+    """Read what `encode` returned; `None` if it is something else, or has another version."""
     try:
-        stored = msgspec.msgpack.decode(data[CHECKSUM_BYTES:], type=_Stored)
+        stored = msgspec.msgpack.decode(data, type=_Stored)
         if stored.version != VERSION:
             return None
         tables = {

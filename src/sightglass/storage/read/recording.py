@@ -36,6 +36,7 @@ from sightglass.storage.run_file import SUFFIX, RunEntry, RunFile, is_run, runs_
 
 from .record_file import RecordFile
 from .restarts import Restarts
+from .run_digests import RunDigests
 from .run_series import RunSeries
 from .segment_reader import SegmentReader
 from .series import Series
@@ -72,6 +73,7 @@ class Recording:
         generation: Raised when a later process hides rows, after which rows have other numbers.
         vanished: Files that no longer exist; what was read of them stays.
         refused: Files that are not record files or cannot be read, and why.
+        digests: Statistics of its tensors at each step.
     """
 
     def __init__(self, path: str | os.PathLike[str], *, rank: int | None = None, open_part: Open = open_part) -> None:
@@ -105,6 +107,7 @@ class Recording:
         self._stamp: Any = None
         self._forgotten: set[RecordFile] = set()
         self._info: RunFile | None = None
+        self.digests = RunDigests(self)
         self.refresh()
         if self.refused and not self._parts:
             raise DamagedError(next(iter(self.refused.values())))

@@ -21,10 +21,12 @@ from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.run_file import RunFile
 from sightglass.storage.tensors import browse, slices
+from sightglass.storage.tensors.digests import STATISTICS
 from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
 from .concat import Join
 from .record_file import RecordFile
+from .run_digests import RunDigests
 from .visible_rows import Pieces, VisibleRows
 
 P = ParamSpec("P")
@@ -41,10 +43,12 @@ class SeriesFiles(Protocol):
     Attributes:
         lock: Held while they are read or looked for growth.
         generation: Raised when rows get other numbers.
+        digests: Statistics of tensors at each step.
     """
 
     lock: RLock
     generation: int
+    digests: RunDigests
 
     @property
     def info(self) -> RunFile:
@@ -332,6 +336,22 @@ class Series:
     def statistics(self, step: float, index: browse.Index | None = None) -> TensorStatistics:
         """Return statistics of a tensor, or of a part of it: shape, extremes, mean, norm, counts of NaN."""
         return browse.statistics(self, step, index)
+
+    def statistics_by_step(self) -> dict[str, Any]:
+        """Return statistics of the tensors or histograms at all steps, without damaged records, each computed once.
+
+        They are kept beside the run once it has ended, so that they are there at once the next time.
+
+        Returns:
+            Arrays of shape (n,), such as `polars.DataFrame` takes: `step` and `wall_time`, and under the names of
+            `tensors.digests.STATISTICS` what `TensorStatistics` describes: counts as int64, the other statistics
+            float64, NaN where there is none.
+        """
+        digests = self._files.digests
+        table = digests.read(self, range(len(self)))
+        digests.save()
+        table = table[table["known"] > 0]
+        return {name: table[name].copy() for name in ("step", "wall_time", *STATISTICS)}
 
     def histograms(self, **options: Any) -> browse.Histograms:
         """Count the values at all steps in common bins; `browse.histograms` describes the options."""

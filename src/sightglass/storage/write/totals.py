@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Final
 
 from sightglass.core.columns import Columns
-from sightglass.storage import totals_file
+from sightglass.storage import cache_file, totals_file
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.totals import TotalsBuilder
 
@@ -76,6 +76,6 @@ class TotalsWriter:
         if self._builder is None or not names:
             return
         with contextlib.suppress(Exception):  # such as a full disk: a reader makes them
-            files = totals_file.files_of(directory)
+            files = cache_file.files_of(directory)
             if files.keys() == names:
                 totals_file.write(directory, self._builder.totals(files, others=self._others), rank=None)

@@ -1,0 +1,209 @@
+"""Endpoints for statistics of tensors over their steps: of one, and of all tensors of a run at a glance."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from typing import Any, Final, Literal
+
+import msgspec
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.server.http_errors import too_large
+from sightglass.server.runs.open_files import OpenFiles
+from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.series_index import series_infos
+from sightglass.storage.read.recording import Series
+from sightglass.storage.tensors.digests import ROW, STATISTICS, Table
+
+from .request import ApiRequest, series_of
+from .runs import tag_type
+from .schema import Request, Route
+from .tables import TagQuery
+
+MAX_RECORDS: Final = 100_000  # ten megabytes of JSON
+MAX_TENSORS: Final = 10_000
+MAX_STEPS: Final = 2_000  # places of a slider
+N_POINTS: Final = 32  # of a small curve
+LIMIT_S: Final = 0.4  # the page draws what there is, and asks again
+
+
+Curve = Literal[
+    "min", "max", "mean", "std", "norm", "n", "n_zero", "n_negative", "n_positive", "n_nan", "n_posinf", "n_neginf"
+]
+
+
+class StepStatistics(msgspec.Struct, frozen=True, kw_only=True):
+    """Statistics of a tensor's or histogram's values, a number for each step; without damaged records.
+
+    `n_pending` records are not read yet: ask again for them.
+    """
+
+    steps: list[float]
+    wall_times: list[float]
+    statistics: dict[str, list[float]]
+    n_pending: int
+
+
+class OverviewQuery(Request, frozen=True, kw_only=True):
+    """The step, by default the last; which statistic is drawn over the steps."""
+
+    step: float | None = None
+    curve: Curve = "norm"
+
+
+class TensorOverview(msgspec.Struct, frozen=True, kw_only=True):
+    """A tensor or histograms: the latest record up to a step, and a statistic over the steps.
+
+    `step` and the statistics are `null` as long as that record is not read, and if it is damaged. `bars` are its finite
+    values, counted in equal bins from `min` to `max`, as parts of 255. `curve` has at most 32 evenly spaced records,
+    to four digits.
+    """
+
+    tag: str
+    type: Literal["tensor", "histogram"]
+    shape: str
+    n_steps: int
+    step: float | None
+    statistics: dict[str, float] | None
+    bars: list[int]
+    curve: list[float]
+
+
+class OverviewReply(msgspec.Struct, frozen=True, kw_only=True):
+    """All tensors of a run, sorted by tag; `steps` are those of all, thinned to 2,000.
+
+    `n_pending` records of `n_records` that the overview needs are not read yet: ask again for them.
+    """
+
+    tensors: list[TensorOverview]
+    steps: list[float]
+    n_records: int
+    n_pending: int
+
+
+async def get_statistics(call: ApiRequest, query: TagQuery) -> StepStatistics:
+    """Describe a tensor or histograms at all steps: extremes, mean, deviation, norm and counts of all kinds."""
+    return await call.read(_statistics, call.runs, call.key, query)
+
+
+def _statistics(runs: Runs, key: str, query: TagQuery) -> StepStatistics:
+    until_s = time.monotonic() + LIMIT_S
+    with series_of(runs.find(key), query.tag) as (files, series):
+        if len(series) > MAX_RECORDS:
+            raise too_large(f"Expected at most {MAX_RECORDS:,} records, got {len(series):,} of {query.tag!r}")
+        digests = files.recording.digests
+        table = digests.read(series, range(len(series)), until_s=until_s)
+        digests.save()
+    known = table[table["known"] > 0]
+    return StepStatistics(
+        steps=known["step"].tolist(), wall_times=known["wall_time"].tolist(),
+        statistics={name: known[name].tolist() for name in STATISTICS},
+        n_pending=_n_pending(table),
+    )  # fmt: skip
+
+
+async def get_overview(call: ApiRequest, query: OverviewQuery) -> OverviewReply:
+    """Describe all tensors and histograms of a run at a step, with a small histogram and a small curve of each."""
+    return await call.read(_overview, call.runs, call.key, query)
+
+
+def _overview(runs: Runs, key: str, query: OverviewQuery) -> OverviewReply:
+    until_s = time.monotonic() + LIMIT_S
+    source = runs.find(key)
+    if source.live and source.path is None:
+        return OverviewReply(tensors=[], steps=[], n_records=0, n_pending=0)
+    with source.borrow() as files:
+        shown = _shown_tensors(files, query.step)
+        # What is shown at the step comes first, then the curves.
+        for part in ("row", "points"):
+            for one in shown:
+                if time.monotonic() < until_s:
+                    files.recording.digests.read(one.series, getattr(one, part), until_s=until_s)
+        for one in shown:
+            one.table = files.recording.digests.read(one.series)
+        files.recording.digests.save()
+        steps = _thinned([one.series.steps for one in shown])
+    needed = [one.table[sorted({*one.points, *one.row})] for one in shown]
+    return OverviewReply(
+        tensors=[_described(one, query.curve) for one in shown], steps=steps.tolist(), n_records=sum(map(len, needed)),
+        n_pending=sum(map(_n_pending, needed)),
+    )  # fmt: skip
+
+
+@dataclass(slots=True, kw_only=True)
+class _Shown:
+    """A tensor or histograms: the row at the step, if there is one, and those of the curve."""
+
+    series: Series
+    kind: Literal["tensor", "histogram"]
+    row: Sequence[int]
+    points: Sequence[int]
+    table: Table = field(default_factory=lambda: np.empty(0, ROW))
+
+
+def _shown_tensors(files: OpenFiles, step: float | None) -> list[_Shown]:
+    recording = files.recording
+    with recording.lock:
+        if recording.changed():
+            recording.refresh()
+        infos = series_infos(recording)
+    shown = []
+    for key, info in infos.items():
+        kind = tag_type(info.type, "sightglass")
+        if key.kind in ("logged", "stream") and kind in ("tensor", "histogram"):
+            series = recording.series(key)
+            # Twice as many records halve the points: those that stay are known.
+            stride = 2 ** max(0, math.ceil(math.log2(max(1, len(series)) / N_POINTS)))
+            points = range(0, len(series), stride)
+            shown.append(_Shown(series=series, kind=kind, row=_row_at(series, step), points=points))
+    if len(shown) > MAX_TENSORS:
+        raise too_large(f"Expected at most {MAX_TENSORS:,} tensors, got {len(shown):,}")
+    return shown
+
+
+def _row_at(series: Series, step: float | None) -> Sequence[int]:
+    """Return the number of the last record with the greatest step up to one; nothing where all are later."""
+    n = len(series)
+    steps = series.steps
+    if step is None or len(steps) != n:  # damaged records have numbers, but no steps
+        return range(n - 1, n) if n else ()
+    before = np.flatnonzero(steps <= step)
+    return [int(before[steps[before] == steps[before].max()][-1])] if len(before) else ()
+
+
+def _described(one: _Shown, curve: str) -> TensorOverview:
+    row = next((one.table[i] for i in one.row if one.table[i]["known"] > 0), None)
+    points = one.table[one.points]
+    return TensorOverview(
+        tag=one.series.tag, type=one.kind, n_steps=len(one.series), shape=_shape(one.series.type),
+        step=None if row is None else float(row["step"]),
+        statistics=None if row is None else {name: row[name].item() for name in STATISTICS},
+        bars=[] if row is None else row["bars"].tolist(),
+        curve=[float(f"{y:.4g}") for y in points[curve][points["known"] > 0]],
+    )  # fmt: skip
+
+
+def _shape(type: str) -> str:
+    return type[type.index("[") :] if "[" in type else ""
+
+
+def _n_pending(table: Table) -> int:
+    return int((table["known"] == 0).sum())
+
+
+def _thinned(steps: list[npt.NDArray[Any]]) -> npt.NDArray[Any]:
+    """Return the steps of all, sorted, at most `MAX_STEPS` of them, with the first and the last."""
+    every = np.unique(np.concatenate([np.empty(0, np.int64), *steps]))
+    if len(every) <= MAX_STEPS:
+        return every
+    return every[np.linspace(0, len(every) - 1, MAX_STEPS).round().astype(np.int64)]
+
+
+ROUTES: Final = (
+    Route(method="GET", path="/runs/{key}/statistics", handler=get_statistics, query=TagQuery, response=StepStatistics),
+    Route(method="GET", path="/runs/{key}/overview", handler=get_overview, query=OverviewQuery, response=OverviewReply),
+)

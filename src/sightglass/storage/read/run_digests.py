@@ -1,0 +1,122 @@
+"""The digests of a run's tensors: made as they are asked for, kept in memory, and beside the run once it has ended.
+
+Rule 1: a record is read once. What is kept beside the run counts as long as its record files are the same.
+Rule 2: nothing is written beside a run whose files changed in the last `SETTLED_S`.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import threading
+import time
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final
+
+import msgspec
+import numpy as np
+
+from sightglass.core.errors import DamagedError, QueryError
+from sightglass.storage import cache_file
+from sightglass.storage.format.block import Key
+from sightglass.storage.tensors.digests import ROW, UNREADABLE, Table, digest
+
+if TYPE_CHECKING:
+    from .recording import Recording
+    from .series import Series
+
+NAME: Final = ".sightglass-statistics"
+VERSION: Final = 1
+MAX_FILE_BYTES: Final = 64 * 2**20  # of 400,000 records
+SETTLED_S: Final = 10.0  # coarser than the times of any file system
+WORTH_S: Final = 0.25  # of computing; less is done again sooner than a file is read
+
+
+class _Stored(msgspec.Struct, frozen=True, kw_only=True):
+    version: int
+    files: dict[str, tuple[int, int]]
+    tables: list[tuple[Key, bytes]]
+
+
+class RunDigests:
+    """The digests of a run's tensors and histograms; any thread may ask for them."""
+
+    def __init__(self, recording: Recording) -> None:
+        self._recording = recording
+        self._lock = threading.RLock()
+        self._generation = recording.generation
+        self._tables: dict[Key, Table] | None = None
+        self._unsaved_s = 0.0
+
+    def read(self, series: Series, rows: Iterable[int] = (), *, until_s: float = float("inf")) -> Table:
+        """Return the digests of a series, a row for each record.
+
+        Args:
+            series: The series, one of the run's.
+            rows: Which records to read if they are not known.
+            until_s: When to stop reading them, on the monotonic clock; the first is read in any case.
+        """
+        with self._lock:
+            table = self._table(series)
+            began_s = time.monotonic()
+            for row in rows:
+                if not table[row]["known"]:
+                    table[row] = _digest(series, row)
+                    if time.monotonic() >= until_s:
+                        break
+            self._unsaved_s += time.monotonic() - began_s
+            return table.copy()
+
+    def save(self) -> None:
+        """Keep what was computed beside the run, if it is worth that and the run has come to rest."""
+        with self._lock:
+            if self._unsaved_s < WORTH_S or not self._tables or self._recording.changed():
+                return
+            files = cache_file.files_of(self._recording.path, rank=self._recording.rank)
+            if not files or max(changed for _, changed in files.values()) / 1e9 > time.time() - SETTLED_S:
+                return
+            self._unsaved_s = 0.0
+            tables = [(key, table.tobytes()) for key, table in self._tables.items()]
+            with contextlib.suppress(UnicodeEncodeError):  # a tag with half of a surrogate pair
+                data = msgspec.msgpack.encode(_Stored(version=VERSION, files=files, tables=tables))
+                if len(data) < MAX_FILE_BYTES:
+                    cache_file.keep(self._recording.path, self._name, data, like=next(iter(files)))
+
+    @property
+    def _name(self) -> str:
+        return f"{NAME}-rank{self._recording.rank}"
+
+    def _table(self, series: Series) -> Table:
+        """Return the table of a series, as long as the series is now."""
+        if self._generation != self._recording.generation:
+            self._generation, self._tables = self._recording.generation, {}
+        if self._tables is None:
+            self._tables = self._load()
+        n, table = len(series), self._tables.get(series.key)
+        if table is None or len(table) > n:
+            table = np.zeros(n, ROW)
+        elif len(table) < n:
+            table = np.concatenate([table, np.zeros(n - len(table), ROW)])
+        self._tables[series.key] = table
+        return table
+
+    def _load(self) -> dict[Key, Table]:
+        """Return what is kept of files that are still the same."""
+        data = cache_file.kept(self._recording.path, self._name, max_bytes=MAX_FILE_BYTES)
+        if data is None:
+            return {}
+        try:
+            stored = msgspec.msgpack.decode(data, type=_Stored)
+            tables = {key: np.frombuffer(rows, ROW).copy() for key, rows in stored.tables}
+        except (msgspec.MsgspecError, ValueError):
+            return {}
+        files = cache_file.files_of(self._recording.path, rank=self._recording.rank)
+        return tables if stored.version == VERSION and stored.files == files else {}
+
+
+def _digest(series: Series, row: int) -> np.void:
+    try:
+        return digest(series[row])
+    except (DamagedError, QueryError):
+        lost: np.void = np.zeros(1, ROW)[0]
+        lost["known"] = UNREADABLE
+        return lost

@@ -1,0 +1,101 @@
+"""Digests of tensors: for each step its statistics and a small histogram, from which overviews and curves are drawn.
+
+A digest of a stored histogram has its counts; its extremes are the outer edges of its filled bins, its mean is known
+only where the file says the sum, and a deviation and a norm it has not.
+"""
+
+from __future__ import annotations
+
+import math
+from typing import Any, Final
+
+import numpy as np
+import numpy.typing as npt
+
+from sightglass.core.record import Record
+from sightglass.core.values import Histogram
+
+from .browse import array_of
+from .histograms import count
+from .statistics import blocks, finite_part, statistics
+
+Table = npt.NDArray[np.void]
+"""Rows of digests, of dtype `ROW`, one for each record of a series."""
+
+N_BARS: Final = 24
+COUNTS: Final = ("n", "n_zero", "n_negative", "n_positive", "n_nan", "n_posinf", "n_neginf")
+NUMBERS: Final = ("min", "max", "mean", "std", "norm")
+STATISTICS: Final = (*NUMBERS, *COUNTS)
+
+ROW: Final = np.dtype(
+    [
+        ("known", "<i1"), ("step", "<f8"), ("wall_time", "<f8"),
+        *((name, "<i8") for name in COUNTS), *((name, "<f8") for name in NUMBERS), ("bars", "u1", N_BARS),
+    ]
+)  # fmt: skip
+"""`known` is 0 for a record that was not read yet, and `UNREADABLE` for one that cannot be. The fields of `NUMBERS` are
+float64, NaN where there is none. `bars` are the numbers of the finite values in equal bins from `min` to `max`,
+relative to the largest, as integers up to 255; above 0 where there is a value."""
+
+UNREADABLE: Final = -1
+
+
+def digest(record: Record) -> np.void:
+    """Return the digest of a record.
+
+    Raises:
+        QueryError: Its value is neither a histogram nor an array of numbers.
+    """
+    row: np.void = np.zeros(1, ROW)[0]
+    row["known"], row["step"], row["wall_time"] = 1, record.step, record.wall_time
+    if isinstance(record.value, Histogram):
+        _fill_from_histogram(row, record.value)
+    else:
+        array = array_of(record.tag, record.value)
+        found = statistics(array)
+        for name in STATISTICS:
+            row[name] = getattr(found, name)
+        row["bars"] = _bars(_counts(array, float(found.min), float(found.max)))
+    return row
+
+
+def _fill_from_histogram(row: np.void, histogram: Histogram) -> None:
+    for name in ("n_nan", "n_posinf", "n_neginf"):
+        row[name] = getattr(histogram, name)
+    total = histogram.total
+    row["n"] = total + histogram.n_nan + histogram.n_posinf + histogram.n_neginf
+    for name in NUMBERS:
+        row[name] = math.nan
+    filled = np.flatnonzero(histogram.counts)
+    if not len(filled):
+        return
+    low, high = float(histogram.edges[filled[0]]), float(histogram.edges[filled[-1] + 1])
+    if histogram.stored is not None:
+        low, high, of_all = histogram.stored
+        row["mean"] = of_all / total
+    row["min"], row["max"] = low, high
+    edges = np.linspace(low, high, N_BARS + 1) if 0 < high - low < math.inf else np.zeros(2)
+    row["bars"] = _bars(count(histogram, edges) if (edges[1:] > edges[:-1]).all() else _one_bar(total))
+
+
+def _counts(array: npt.NDArray[Any], low: float, high: float) -> npt.NDArray[np.int64]:
+    """Count the finite values in equal bins; a value at an edge may fall on either side of it."""
+    width = high - low
+    if not 0 < width < math.inf:
+        return _one_bar(0 if math.isnan(low) else 1)
+    counts = np.zeros(N_BARS, np.int64)
+    for values in blocks(array):
+        finite = finite_part(values)[0].astype(np.float64, copy=False)
+        places = ((finite - low) / width * N_BARS).astype(np.intp)
+        counts += np.bincount(np.clip(places, 0, N_BARS - 1, out=places), minlength=N_BARS)
+    return counts
+
+
+def _one_bar(n: int) -> npt.NDArray[np.int64]:
+    counts = np.zeros(N_BARS, np.int64)
+    counts[N_BARS // 2] = n
+    return counts
+
+
+def _bars(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    return np.ceil(255 * (counts / max(1, int(counts.max())))).astype(np.uint8)

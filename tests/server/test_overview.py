@@ -1,0 +1,106 @@
+"""Statistics of tensors over their steps, and all tensors of a run at a glance."""
+
+from __future__ import annotations
+
+import numpy as np
+import pytest
+
+import sightglass as sg
+from sightglass.server.api import overview
+from sightglass.storage.tensors.digests import N_BARS
+
+from .conftest import place_foreign, wait_until
+
+
+def complete(page, path, **query):
+    """Ask until nothing is pending."""
+
+    def reply():
+        found = page.get(path, **query)
+        assert found.status_code == 200, found.text
+        return found.json() if found.json()["n_pending"] == 0 else None
+
+    return wait_until(reply)
+
+
+@pytest.fixture
+def run(page):
+    with sg.init("net") as run:
+        for step in range(0, 400, 10):
+            weights = np.full((2, 3), step, np.float32)
+            weights[0, 0] = np.nan if step == 200 else 0
+            run.log({"layer/kernel": sg.Tensor(weights), "loss": 0.5}, step=step)
+            if step % 100 == 50:
+                run.log({"layer/acts": sg.Histogram(np.arange(100.0))}, step=step)
+    return page.runs()["net"]["key"]
+
+
+def test_statistics_of_all_steps_come_in_one_reply(page, run):
+    found = complete(page, f"/runs/{run}/statistics", tag="layer/kernel")
+    assert found["steps"] == list(range(0, 400, 10))
+    assert found["statistics"]["max"] == found["steps"]
+    assert found["statistics"]["n_nan"] == [int(step == 200) for step in found["steps"]]
+    assert complete(page, f"/runs/{run}/statistics", tag="layer/acts")["statistics"]["std"] == ["NaN"] * 4
+    assert page.get(f"/runs/{run}/statistics", tag="nope").status_code == 404
+
+
+def test_the_overview_has_every_tensor_at_a_step(page, run):
+    found = complete(page, f"/runs/{run}/overview", step=205, curve="max")
+    acts, kernel = found["tensors"]
+    assert (kernel["tag"], kernel["type"], kernel["shape"], kernel["n_steps"]) == (
+        "layer/kernel",
+        "tensor",
+        "[2, 3]",
+        40,
+    )
+    assert kernel["step"] == 200
+    assert kernel["statistics"]["n_nan"] == 1
+    assert kernel["statistics"]["max"] == 200
+    assert kernel["curve"] == list(range(0, 400, 20))
+    assert (acts["tag"], acts["type"], acts["step"]) == ("layer/acts", "histogram", 150)
+    assert acts["statistics"]["mean"] == "NaN"
+    assert len(acts["bars"]) == N_BARS
+    assert min(acts["bars"]) > 0
+    assert found["steps"] == list(range(0, 400, 10))
+    last = complete(page, f"/runs/{run}/overview")["tensors"]
+    assert [one["step"] for one in last] == [350, 390]
+    before = complete(page, f"/runs/{run}/overview", step=20)["tensors"]
+    assert [one["statistics"] is None for one in before] == [True, False]
+
+
+def test_what_is_not_read_in_time_is_read_when_asked_again(page, run, monkeypatch):
+    monkeypatch.setattr(overview, "LIMIT_S", -1.0)
+    first = page.get(f"/runs/{run}/overview").json()
+    assert first["n_pending"] == first["n_records"] == 25
+    assert [one["statistics"] for one in first["tensors"]] == [None, None]
+    part = page.get(f"/runs/{run}/statistics", tag="layer/kernel").json()
+    assert part["n_pending"] == 39, "one is read in any case"
+    monkeypatch.undo()
+    assert len(complete(page, f"/runs/{run}/statistics", tag="layer/kernel")["steps"]) == 40
+
+
+def test_a_run_that_grows_has_the_new_steps(page, begin):
+    live = begin("grows")
+    live.log({"w": sg.Tensor(np.ones(4))}, step=0)
+    live.flush()
+    key = page.runs()["grows"]["key"]
+    assert complete(page, f"/runs/{key}/overview")["tensors"][0]["step"] == 0
+    live.log({"w": sg.Tensor(np.ones(4))}, step=1)
+    live.flush()
+    wait_until(lambda: complete(page, f"/runs/{key}/overview")["tensors"][0]["step"] == 1)
+
+
+def test_other_programs_files_have_an_overview(page):
+    place_foreign()
+    for run in page.runs().values():
+        found = complete(page, f"/runs/{run['key']}/overview")
+        tags = page.get(f"/runs/{run['key']}/tags").json()["tags"]
+        assert [one["tag"] for one in found["tensors"]] == [
+            tag["tag"] for tag in tags if tag["type"] in ("tensor", "histogram")
+        ]
+
+
+def test_a_run_without_files_has_none(page, begin):
+    begin("quiet")
+    key = page.runs()["quiet"]["key"]
+    assert complete(page, f"/runs/{key}/overview") == {"tensors": [], "steps": [], "n_records": 0, "n_pending": 0}
