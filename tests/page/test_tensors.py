@@ -438,3 +438,23 @@ def test_a_click_on_a_step_opens_its_table_and_a_drag_zooms(histograms):
     until(page, lambda: "values=" not in page.url)
     page.mouse.click(box["x"] + 0.5 * box["width"], box["y"] + 0.9 * box["height"])
     expect(grid(page)).to_be_visible()
+
+
+def test_all_tensors_are_shown_at_a_glance(page):
+    page.get_by_role("button", name="Overview").click()
+    rows = page.get_by_role("list", name="Tensors of the run").get_by_role("listitem")
+    expect(rows).to_have_count(4)
+    expect(page.get_by_text("4 tensors")).to_be_visible()
+    kernel = rows.filter(has_text="kernel")
+    norm = f"{np.linalg.norm(KERNELS[3].astype(np.float64)):.4g}"
+    expect(kernel).to_contain_text(norm)
+    expect(kernel.get_by_role("img", name=re.compile("^norm from .* last"))).to_be_visible()
+    page.get_by_role("spinbutton").fill("100")
+    page.keyboard.press("Enter")
+    expect(kernel).to_contain_text("0.8%")  # one NaN and one infinity among 120 values
+    page.get_by_role("button", name="max", exact=True).click()
+    expect(rows.first).to_contain_text("big")
+    has_url(page, "rank=-max")
+    kernel.get_by_role("button").click()
+    expect(page.get_by_role("heading", name="kernel", exact=True)).to_be_visible()
+    expect(grid(page)).to_be_visible()

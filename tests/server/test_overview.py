@@ -40,7 +40,8 @@ def test_statistics_of_all_steps_come_in_one_reply(page, run):
     assert found["steps"] == list(range(0, 400, 10))
     assert found["statistics"]["max"] == found["steps"]
     assert found["statistics"]["n_nan"] == [int(step == 200) for step in found["steps"]]
-    assert complete(page, f"/runs/{run}/statistics", tag="layer/acts")["statistics"]["std"] == ["NaN"] * 4
+    acts = complete(page, f"/runs/{run}/statistics", tag="layer/acts")["statistics"]
+    assert (acts["std"], acts["n_zero"], acts["n_nan"]) == (["NaN"] * 4, [-1] * 4, [0] * 4)
     assert page.get(f"/runs/{run}/statistics", tag="nope").status_code == 404
 
 
@@ -61,6 +62,8 @@ def test_the_overview_has_every_tensor_at_a_step(page, run):
     assert acts["statistics"]["mean"] == "NaN"
     assert len(acts["bars"]) == N_BARS
     assert min(acts["bars"]) > 0
+    zeros = complete(page, f"/runs/{run}/overview", curve="n_zero")["tensors"]
+    assert [one["curve"] for one in zeros] == [["NaN"] * 4, [6, *[1] * 9, 0, *[1] * 9]]
     assert found["steps"] == list(range(0, 400, 10))
     last = complete(page, f"/runs/{run}/overview")["tensors"]
     assert [one["step"] for one in last] == [350, 390]

@@ -1,5 +1,6 @@
 // Tensors and histograms: slices, statistics and searches, from the server.
 
+import { useEffect, useState } from 'preact/hooks'
 import type { Cell } from '../views/cells'
 import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, runPath } from './api'
@@ -135,4 +136,34 @@ export function useHistograms(run: string, tag: string, options: HistogramOption
   const coarse = Math.ceil(n_steps / 50)
   const key = run && tag ? JSON.stringify([run, tag, options, Math.floor(n_steps / coarse), coarse]) : null
   return useFetched(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...options, limit: 1_000 }, abort))
+}
+
+/** A tensor or histograms at a step, and one of its statistics over the steps. */
+export interface TensorOverview {
+  tag: string
+  type: 'tensor' | 'histogram'
+  shape: string
+  n_steps: number
+  /** Null while it is not read, if it is damaged, and before its first record. */
+  step: number | null
+  statistics: Statistics | null
+  bars: number[]
+  curve: Cell[]
+}
+
+export interface Overview {
+  tensors: TensorOverview[]
+  steps: number[]
+  n_records: number
+  n_pending: number
+}
+
+/** All tensors of a run at a step; asked again until all of it is read. */
+export function useOverview(run: string, step: number | null, curve: string): Fetched<Overview> {
+  const [n_asked, setAsked] = useState(0)
+  const found = useFetched(run ? JSON.stringify([run, step, curve]) : null, (abort) => get<Overview>(runPath(run, '/overview'), { step: step ?? undefined, curve }, abort), `${useVersion(run)} ${n_asked}`)
+  useEffect(() => {
+    if (found.value?.n_pending) setAsked((n) => n + 1)
+  }, [found.value])
+  return found
 }

@@ -46,7 +46,10 @@ export const shape = {
   cell: text(),
   /** The tensor to subtract: `run@when`, see `pages/tensors/against.ts`. */
   minus: text(),
-  as: oneOf('auto', 'table', 'histograms'),
+  as: oneOf('auto', 'overview', 'table', 'histograms'),
+  /** How the overview is sorted: the name of a statistic, with a `-` before it if it falls; empty: by module. */
+  rank: text(),
+  curve: oneOf('norm', 'mean', 'std', 'min', 'max', 'n_zero', 'n_nan'),
   notation: oneOf('auto', 'fixed', 'scientific'),
   digits: number(4, 0, 17),
   shade: oneOf('most', 'max', 'none'),

@@ -2,7 +2,7 @@
 
 Rule 1: a cache names the record files that it is of, with their sizes and times of change; its reader compares them.
 Rule 2: if the run's folder cannot be written to, a cache lies in the user's cache folder.
-Rule 3: a damaged one is no cache.
+Rule 3: a damaged one does not count.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-// Tensors and histograms of a run: a table of any part at any step, and all steps as histograms.
+// Tensors and histograms of a run: all at a glance, a table of any part at any step, and all steps as histograms.
 
 import { useRef, useState } from 'preact/hooks'
 import { byKey, labelOf, runs } from '../../data/runs'
@@ -13,9 +13,11 @@ import { NoRuns } from '../charts/Charts'
 import { otherStep, readAgainst } from './against'
 import { BinsTable } from './BinsTable'
 import { HistogramView } from './HistogramView'
+import { Overview } from './Overview'
 import { TableView } from './TableView'
 
 const VIEWS = [
+  ['overview', 'Overview'],
   ['table', 'Table'],
   ['histograms', 'Histograms'],
 ] as const
@@ -41,7 +43,7 @@ function Tensors({ run }: { run: Run | null }) {
         run={run}
         onRun={(from) => update({ from })}
         tags={tags}
-        chosen={tag?.tag ?? ''}
+        chosen={at.as.value === 'overview' ? '' : (tag?.tag ?? '')}
         onTag={(tensor) => update({ tensor, values: null, steps: null, cell: '', as: 'auto' })}
         search={at.find.value}
         onSearch={(find) => update({ find })}
@@ -51,7 +53,19 @@ function Tensors({ run }: { run: Run | null }) {
         <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
           <Icon name="list" /> {run ? labelOf(run.key) : 'Choose a run'}
         </button>
-        {run && tag && found.value ? <Tensor key={`${run.key} ${tag.tag}`} run={run} tag={tag} /> : <Nothing run={run} problem={found.problem} loading={!found.value} n={tags.length} />}
+        {run && tags.length > 0 && at.as.value === 'overview' ? (
+          <>
+            <header class="tensor-head">
+              <h2>All tensors</h2>
+              <ViewChoice view="overview" />
+            </header>
+            <Overview key={run.key} run={run} />
+          </>
+        ) : run && tag && found.value ? (
+          <Tensor key={`${run.key} ${tag.tag}`} run={run} tag={tag} />
+        ) : (
+          <Nothing run={run} problem={found.problem} loading={!found.value} n={tags.length} />
+        )}
       </div>
     </section>
   )
@@ -84,6 +98,10 @@ function Nothing({ run, problem, loading, n }: { run: Run | null; problem: strin
   )
 }
 
+function ViewChoice({ view }: { view: (typeof VIEWS)[number][0] }) {
+  return <Choice label="View" options={VIEWS} value={view} onChange={(as) => update({ as })} />
+}
+
 function Tensor({ run, tag }: { run: Run; tag: Tag }) {
   const found = useSteps(run.key, tag.tag)
   const steps = found.value?.steps ?? []
@@ -104,7 +122,7 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
             {tag.stored_as && `, stored as ${tag.stored_as}`}
           </span>
         )}
-        <Choice label="View" options={VIEWS} value={view} onChange={(as) => update({ as })} />
+        <ViewChoice view={view} />
       </header>
       {found.problem ? (
         <p class="banner" role="alert">

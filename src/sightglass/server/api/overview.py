@@ -17,7 +17,7 @@ from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.series_index import series_infos
 from sightglass.storage.read.recording import Series
-from sightglass.storage.tensors.digests import ROW, STATISTICS, Table
+from sightglass.storage.tensors.digests import COUNTS, ROW, STATISTICS, Table
 
 from .request import ApiRequest, series_of
 from .runs import tag_type
@@ -39,7 +39,7 @@ Curve = Literal[
 class StepStatistics(msgspec.Struct, frozen=True, kw_only=True):
     """Statistics of a tensor's or histogram's values, a number for each step; without damaged records.
 
-    `n_pending` records are not read yet: ask again for them.
+    Counts that a histogram does not tell are -1. `n_pending` records are not read yet: ask again for them.
     """
 
     steps: list[float]
@@ -58,9 +58,9 @@ class OverviewQuery(Request, frozen=True, kw_only=True):
 class TensorOverview(msgspec.Struct, frozen=True, kw_only=True):
     """A tensor or histograms: the latest record up to a step, and a statistic over the steps.
 
-    `step` and the statistics are `null` as long as that record is not read, and if it is damaged. `bars` are its finite
-    values, counted in equal bins from `min` to `max`, as parts of 255. `curve` has at most 32 evenly spaced records,
-    to four digits.
+    `step` and the statistics are `null` as long as that record is not read, and if it is damaged. Counts that a
+    histogram does not tell are -1. `bars` are its finite values, counted in equal bins from `min` to `max`, as parts of
+    255. `curve` has at most 32 evenly spaced records, to four digits, NaN where nothing is known.
     """
 
     tag: str
@@ -183,8 +183,13 @@ def _described(one: _Shown, curve: str) -> TensorOverview:
         step=None if row is None else float(row["step"]),
         statistics=None if row is None else {name: row[name].item() for name in STATISTICS},
         bars=[] if row is None else row["bars"].tolist(),
-        curve=[float(f"{y:.4g}") for y in points[curve][points["known"] > 0]],
+        curve=_curve(points, curve),
     )  # fmt: skip
+
+
+def _curve(points: Table, name: str) -> list[float]:
+    told = (points["known"] > 0) & ((points[name] >= 0) | (name not in COUNTS))
+    return [float(f"{y:.4g}") if known else math.nan for known, y in zip(told, points[name], strict=True)]
 
 
 def _shape(type: str) -> str:

@@ -10,7 +10,8 @@ import contextlib
 import threading
 import time
 from collections.abc import Iterable
-from typing import TYPE_CHECKING, Final
+from pathlib import Path
+from typing import Final, Protocol
 
 import msgspec
 import numpy as np
@@ -18,17 +19,31 @@ import numpy as np
 from sightglass.core.errors import DamagedError, QueryError
 from sightglass.storage import cache_file
 from sightglass.storage.format.block import Key
+from sightglass.storage.tensors.browse import TensorSource
 from sightglass.storage.tensors.digests import ROW, UNREADABLE, Table, digest
-
-if TYPE_CHECKING:
-    from .recording import Recording
-    from .series import Series
 
 NAME: Final = ".sightglass-statistics"
 VERSION: Final = 1
 MAX_FILE_BYTES: Final = 64 * 2**20  # of 400,000 records
 SETTLED_S: Final = 10.0  # coarser than the times of any file system
 WORTH_S: Final = 0.25  # of computing; less is done again sooner than a file is read
+
+
+class RunFiles(Protocol):
+    """The files of a run; see `Recording`."""
+
+    path: Path
+    rank: int
+    generation: int
+
+    def changed(self) -> bool:
+        """Return whether there may be something new."""
+
+
+class KeyedSource(TensorSource, Protocol):
+    """A series of a run."""
+
+    key: Key
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,14 +55,14 @@ class _Stored(msgspec.Struct, frozen=True, kw_only=True):
 class RunDigests:
     """The digests of a run's tensors and histograms; any thread may ask for them."""
 
-    def __init__(self, recording: Recording) -> None:
+    def __init__(self, recording: RunFiles) -> None:
         self._recording = recording
         self._lock = threading.RLock()
         self._generation = recording.generation
         self._tables: dict[Key, Table] | None = None
         self._unsaved_s = 0.0
 
-    def read(self, series: Series, rows: Iterable[int] = (), *, until_s: float = float("inf")) -> Table:
+    def read(self, series: KeyedSource, rows: Iterable[int] = (), *, until_s: float = float("inf")) -> Table:
         """Return the digests of a series, a row for each record.
 
         Args:
@@ -85,7 +100,7 @@ class RunDigests:
     def _name(self) -> str:
         return f"{NAME}-rank{self._recording.rank}"
 
-    def _table(self, series: Series) -> Table:
+    def _table(self, series: KeyedSource) -> Table:
         """Return the table of a series, as long as the series is now."""
         if self._generation != self._recording.generation:
             self._generation, self._tables = self._recording.generation, {}
@@ -113,7 +128,7 @@ class RunDigests:
         return tables if stored.version == VERSION and stored.files == files else {}
 
 
-def _digest(series: Series, row: int) -> np.void:
+def _digest(series: KeyedSource, row: int) -> np.void:
     try:
         return digest(series[row])
     except (DamagedError, QueryError):

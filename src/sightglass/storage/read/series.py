@@ -344,8 +344,8 @@ class Series:
 
         Returns:
             Arrays of shape (n,), such as `polars.DataFrame` takes: `step` and `wall_time`, and under the names of
-            `tensors.digests.STATISTICS` what `TensorStatistics` describes: counts as int64, the other statistics
-            float64, NaN where there is none.
+            `tensors.digests.STATISTICS` what `TensorStatistics` describes: counts as int64, -1 where a histogram does
+            not tell, the other statistics as float64, NaN where there is none.
         """
         digests = self._files.digests
         table = digests.read(self, range(len(self)))

@@ -1,7 +1,7 @@
 """Digests of tensors: for each step its statistics and a small histogram, from which overviews and curves are drawn.
 
-A digest of a stored histogram has its counts; its extremes are the outer edges of its filled bins, its mean is known
-only where the file says the sum, and a deviation and a norm it has not.
+Of a stored histogram, the extremes are the outer edges of its filled bins, and the mean is known only where the file
+says the sum; the deviation, the norm, and how many values are zero, negative or positive are not.
 """
 
 from __future__ import annotations
@@ -34,8 +34,9 @@ ROW: Final = np.dtype(
     ]
 )  # fmt: skip
 """`known` is 0 for a record that was not read yet, and `UNREADABLE` for one that cannot be. The fields of `NUMBERS` are
-float64, NaN where there is none. `bars` are the numbers of the finite values in equal bins from `min` to `max`,
-relative to the largest, as integers up to 255; above 0 where there is a value."""
+float64, NaN where there is none; counts that a histogram does not tell are -1. `bars` are the numbers of the finite
+values in equal bins from `min` to `max`, relative to the largest, as integers up to 255; above 0 where there is a
+value."""
 
 UNREADABLE: Final = -1
 
@@ -66,6 +67,8 @@ def _fill_from_histogram(row: np.void, histogram: Histogram) -> None:
     row["n"] = total + histogram.n_nan + histogram.n_posinf + histogram.n_neginf
     for name in NUMBERS:
         row[name] = math.nan
+    for name in ("n_zero", "n_negative", "n_positive"):
+        row[name] = -1
     filled = np.flatnonzero(histogram.counts)
     if not len(filled):
         return
