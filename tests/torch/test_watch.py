@@ -343,6 +343,19 @@ def test_unknown_names_are_refused_with_the_known_ones(desk):
     )
 
 
+def test_under_a_transformation_the_error_says_what_to_offer(desk):
+    loop = Loop(desk)
+    asked = desk.ask("batch.activations['0'].mean()")
+    for _ in range(2):
+        per_sample = torch.func.vmap(loop.model)(torch.randn(5, 4))
+        desk.run.observe("batch")
+    assert per_sample.shape[0] == 5
+    assert (
+        "inside a transformation of torch.func, such as vmap or grad. Offer what the transformed function returns"
+        in str(asked.last_error)
+    )
+
+
 def test_an_error_in_a_part_costs_the_query_and_not_the_run(desk, n_hooks):
     loop = Loop(desk)
     desk.run.function("broken", lambda x: 1 / 0)

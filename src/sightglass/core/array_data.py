@@ -27,6 +27,10 @@ from .own_pieces import is_traced, own_piece
 Array = Any
 """An array of any library."""
 
+STAND_INS: Final = (
+    "BatchedTensor",
+    "TensorWrapper",
+)  # what PyTorch calls the tensors inside vmap, and inside grad and jvp
 MAX_OWNERS: Final = 8  # of a NumPy array's memory: views refer to the array that owns it, so chains are short
 
 
@@ -139,6 +143,11 @@ def _without_storage(tensor: Array, error: BaseException) -> UnreadableError:
     if layout != "strided":
         return _not_dense(tensor, f"one of layout {layout}", "x.to_dense()")
     reason = message(error).partition("\n")[0]
+    if any(name in reason for name in STAND_INS):
+        return UnreadableError(
+            f"Expected a tensor with data, got {_dtype_and_shape(tensor)} inside a transformation of torch.func, "
+            "such as vmap or grad. Offer what the transformed function returns"
+        )
     return UnreadableError(f"Expected a tensor with data, got {_dtype_and_shape(tensor)} without: {reason}")
 
 

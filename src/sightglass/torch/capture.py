@@ -9,15 +9,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, Final
 
 import torch
 
 from sightglass.core.copies import snapshot
-from sightglass.core.errors import AbsentError, EvaluationError, PriceError
+from sightglass.core.errors import AbsentError, EvaluationError, PriceError, UnreadableError
 from sightglass.core.guarded import FAILURES, message, rebuild
 from sightglass.core.values import Value
-from sightglass.query.limits import Total
+from sightglass.query.limits import MAX_RESULT_BYTES, Total
 from sightglass.training.subscription import Subscription
 
 from .observables import local
@@ -25,6 +25,8 @@ from .part_meter import PartMeter
 from .passes import module_name
 from .precompute import IN_PLACE, PrecomputedPart
 from .statistics import Statistic
+
+SPARSE: Final = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
 
 Place = tuple[str, str]
 """An observable and the name of one of its tensors."""
@@ -102,6 +104,9 @@ class Work:
         if value is None or (self.part.name is None and not isinstance(value, torch.Tensor)):
             return  # a part for each tensor: those of a module that returns several come by their own names
         self.meter.check(self.part.kind)
+        if isinstance(value, torch.Tensor) and value.layout in SPARSE:
+            skips_zeros = self.statistic is not None and self.statistic.skips_zeros
+            value = _stored(value) if skips_zeros else _dense(value, name)
         result = self.compute(observables, name, value)
         if self.part.copies:
             n_bytes = self.total.n_bytes
@@ -152,11 +157,28 @@ class CapturedObservables(dict[str, Any]):
 
 
 def bare(value: Value) -> Any:
-    """Return a module's output without graphs; of sparse tensors the values, of distributed ones the local shard."""
-    if isinstance(value, torch.Tensor):
-        value = local(value)
-        return value.coalesce().values() if value.layout is torch.sparse_coo else value
-    return rebuild(value, bare)
+    """Return a module's output without graphs; of distributed tensors the local shard."""
+    return local(value) if isinstance(value, torch.Tensor) else rebuild(value, bare)
+
+
+def _dense(value: torch.Tensor, name: str) -> torch.Tensor:
+    """Return a sparse tensor, such as the gradient of `nn.Embedding(…, sparse=True)`, as a dense one.
+
+    Raises:
+        UnreadableError: That takes too much memory.
+    """
+    n_bytes = value.numel() * value.itemsize
+    if n_bytes > MAX_RESULT_BYTES:
+        raise UnreadableError(
+            f"Expected a sparse tensor of at most {MAX_RESULT_BYTES >> 20} MiB as a dense one, got "
+            f"{n_bytes / 2**20:.0f} MiB at {name!r}. Ask for its norm() or sum(), which read only what is stored"
+        )
+    return value.to_dense()
+
+
+def _stored(value: torch.Tensor) -> torch.Tensor:
+    """Return what a sparse tensor stores, each item once: all of its items that are not zero."""
+    return value.coalesce().values() if value.layout is torch.sparse_coo else value.values()  # type: ignore[no-untyped-call,unused-ignore]
 
 
 def is_recorded() -> bool:

@@ -13,6 +13,7 @@ from typing import Any, Final
 
 import torch
 
+from sightglass.core.array_data import check_data
 from sightglass.core.errors import AbsentError, RefusedQueryError
 from sightglass.core.own_pieces import is_distributed, own_piece
 
@@ -62,11 +63,17 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
     Raises:
         RefusedQueryError: The program has freed the tensor's memory, as FSDP does between uses.
+        UnreadableError: The tensor is a stand-in inside a transformation such as `torch.func.vmap`.
     """
     if type(tensor) not in COMMON:
         kind: type = type(tensor)
         tensor = own_piece(tensor, "torch") if is_distributed(kind) else tensor.detach()
-    if tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes():
+    try:
+        is_freed = tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes()
+    except NotImplementedError:
+        check_data(tensor, "torch")  # says why
+        raise
+    if is_freed:
         raise RefusedQueryError("The memory of this tensor is freed at the moment")
     return tensor.detach() if tensor.requires_grad else tensor
 

@@ -23,6 +23,7 @@ DTYPES: Final = (torch.float32, torch.float64)
 NUMBERS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "norm": torch.linalg.vector_norm, "sum": torch.sum, "min": torch.min, "max": torch.max, "mean": torch.mean,
 }  # fmt: skip
+SKIP_ZEROS: Final = ("norm", "sum")
 
 
 class Statistic(NamedTuple):
@@ -32,17 +33,21 @@ class Statistic(NamedTuple):
         of: Computes it of one tensor, on its device.
         largest: Of a tensor of more items, the evaluator computes it in blocks.
         most: How many items all tensors may have together.
+        skips_zeros: Whether it is the same without the items that are zero.
     """
 
     of: Callable[[torch.Tensor], Any]
     largest: int
     most: int
+    skips_zeros: bool = False
 
     def takes(self, values: Sequence[Any]) -> bool:
         """Return whether all values are dense tensors of numbers, small, and not empty."""
         n_items = 0
         for x in values:
-            if type(x) is not torch.Tensor or x.dtype not in DTYPES or not 0 < (n := x.numel()) <= self.largest:
+            if type(x) is not torch.Tensor or x.dtype not in DTYPES or x.layout is not torch.strided:
+                return False
+            if not 0 < (n := x.numel()) <= self.largest:
                 return False
             n_items += n
         return n_items <= self.most
@@ -76,8 +81,8 @@ def statistic(tree: e.Lambda) -> Statistic | None:
                 return Statistic(counted, COUNTED, COUNTED)
         case e.Call(name=name, args=(of,), kwargs=()) if is_tensor(of) and name in NUMBERS:
             largest = MIN_ITEMS - 1 if name == "norm" else READ
-            return Statistic(NUMBERS[name], largest, READ)
+            return Statistic(NUMBERS[name], largest, READ, skips_zeros=name in SKIP_ZEROS)
         case e.Call(name=name, args=(e.Call(name="abs", args=(of,), kwargs=()),), kwargs=()) if name in NUMBERS:
             if is_tensor(of):
-                return Statistic(lambda x: NUMBERS[name](x.abs()), MIN_ITEMS - 1, READ)
+                return Statistic(lambda x: NUMBERS[name](x.abs()), MIN_ITEMS - 1, READ, skips_zeros=name in SKIP_ZEROS)
     return None
