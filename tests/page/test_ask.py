@@ -14,7 +14,7 @@ import sightglass as sg
 
 from .looks import box_of, chart, drawn, has_url, ink, until
 
-BLUE, ORANGE = (63, 143, 196), (220, 107, 74)
+BLUE, ORANGE, PURPLE = (63, 143, 196), (220, 107, 74), (154, 116, 201)
 
 
 @pytest.fixture(scope="module")
@@ -419,3 +419,45 @@ def test_the_run_whose_details_are_open_is_asked(own_place, open_page):
     expect(page.get_by_role("complementary", name="Run older")).to_be_visible()
     page.get_by_role("link", name="Ask").click()
     expect(page.get_by_role("heading", name="Ask older anything")).to_be_visible()
+
+
+def test_a_pattern_draws_a_line_for_each_live_run_and_later_ones_join(own_place, open_page):
+    with own_place.recording() as folder:
+        runs = {name: sg.init(name, dir=folder, budget=None) for name in ("sweep-a", "sweep-b", "mnist")}
+        server = own_place.serve()
+        page = open_page(server.viewer, "/ask")
+        page.get_by_role("combobox", name="Run").select_option(label="Several live runs …")
+        names = page.get_by_role("textbox", name="Names of the runs")
+        expect(names).to_have_value("*")
+        names.fill("sweep-*")
+        expect(page.get_by_role("status").filter(has_text="2 live")).to_be_visible()
+        panel = ask(page, "batch.loss")
+        has_url(page, "ask=sweep-*")
+        rows = panel.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
+
+        def draws(within, color):
+            def look():
+                for i, run in enumerate(runs.values()):
+                    run.observe("batch", loss=float(i))
+                return ink(within, color).n > 50
+
+            until(page, look)
+
+        draws(panel, BLUE)
+        draws(panel, ORANGE)
+        expect(rows).to_contain_text(["sweep-*", "sweep-a", "sweep-b"])
+        runs["sweep-c"] = sg.init("sweep-c", dir=folder, budget=None)
+        draws(panel, PURPLE)
+        runs.pop("sweep-a").close()
+        ended = re.compile("sweep-a.*ended", re.DOTALL)
+        expect(rows).to_contain_text(["2 live · 1 ended", ended, "sweep-b", "sweep-c"])
+        draws(panel, BLUE)
+        other = open_page(server.controller, page.url.partition("#")[2])
+        again = other.get_by_role("article", name="batch.loss", exact=True)
+        shown = [re.compile(rf"{name}.*all \d", re.DOTALL) for name in ("sweep-b", "sweep-c")]
+        expect(again.get_by_role("listitem")).to_contain_text(["2 live", *shown])
+        with sg.connect(runs["sweep-b"]) as client:
+            [stream] = client.describe().streams
+        assert len(stream.clients) == 1  # the server is the run's one client, however many viewers there are
+        for run in runs.values():
+            run.close()

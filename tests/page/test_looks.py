@@ -62,6 +62,7 @@ PAGES = {
     "details": ("/runs?run={live}", lambda page: page.get_by_role("complementary")),
     "compare": ("/runs?compare=1", lambda page: page.get_by_role("row").nth(1)),
     "ask": ("{asks}", lambda page: page.get_by_role("article").first.locator("canvas").first),
+    "fleet": ("/ask?asked=live-*&ask=live-*||batch.loss", lambda page: page.locator("article canvas")),
     "commands": ("/commands?asked={live}", lambda page: page.get_by_role("form", name="lr", exact=True)),
     "help": ("/charts", None),
     "new chart": ("/charts", None),

@@ -60,6 +60,27 @@ def test_fifty_sockets_share_one_connection_and_four_streams(page, begin):
     client.close()
 
 
+def test_viewers_of_several_runs_share_a_stream_of_each_and_hear_of_later_runs(page, begin):
+    first, second = begin("sweep-a"), begin("sweep-b")
+    keys = {run: page.key(run.name) for run in (first, second)}
+    sockets = [page.socket("viewer"), page.socket()]
+    for socket in sockets:
+        socket.send(type="runs")
+        for key in keys.values():
+            socket.send(type="open", id=key, run=key, query="batch.loss")
+            socket.hears("opened", id=key)
+    for run in keys:
+        with sg.connect(run) as client:
+            assert [len(stream.clients) for stream in client.describe().streams] == [1]
+    first.close()
+    second.observe("batch", loss=2.0)
+    begin("sweep-c")
+    for socket in sockets:
+        assert "error" not in socket.hears("ended", id=keys[first])
+        assert floats(socket.hears("data", id=keys[second])["y"]) == [2.0]
+        socket.finds(lambda m: any(run["name"] == "sweep-c" and run["live"] for run in m.get("runs", ())))
+
+
 def test_clients_and_costs_of_streams_are_reported(page, begin):
     run = begin("job")
     key = page.key("job")

@@ -17,7 +17,13 @@ const NONE: Choice = { view: '', possible: [], problem: null }
 
 /** The view of streams, named for messages; `wanted` overrides, where it can. */
 export function useChoice(streams: readonly Stream[], names: readonly string[], wanted: string): Choice {
-  const known = streams.flatMap((stream, i) => (stream.view.value ? [{ choice: stream.view.value, name: names[i]! }] : []))
+  // Streams of one form are one for the choice: a fleet's panel need not wait for all of its runs.
+  const forms = new Map<string, { choice: ViewChoice; name: string }>()
+  streams.forEach(({ view: { value: choice } }, i) => {
+    const form = choice && JSON.stringify(choice.form)
+    if (choice && !forms.has(form!)) forms.set(form!, { choice, name: names[i]! })
+  })
+  const known = [...forms.values()]
   const alone = known.length === 1 && !wanted ? known[0]!.choice : null
   const request = alone || !known.length ? '' : JSON.stringify({ forms: known.map(({ choice }) => choice.form), names: known.map(({ name }) => name), view: wanted || null })
   const [choice, setChoice] = useState(NONE)

@@ -26,6 +26,7 @@ export async function loadRuns(): Promise<void> {
 
 function takeRuns(fresh: Run[]): void {
   const [old, now] = [runs.peek(), reuseEqual(runs.peek(), fresh)]
+  for (const run of now) seen.set(run.key, run)
   if (now.length !== old?.length || now.some((run, i) => run !== old[i])) runs.value = now
 }
 
@@ -43,7 +44,14 @@ export function followRuns(): void {
   }, FALLBACK_MS)
 }
 
+// Those too that have left the list: a run without files does so with its end, and its lines may still be drawn.
+const seen = new Map<string, Run>()
+
+/** What was last known of a run. */
+export const knownRun = (key: string): Run | undefined => byKey.value.get(key) ?? seen.get(key)
+
 export const byKey = computed(() => new Map((runs.value ?? []).map((run) => [run.key, run])))
+export const live = computed(() => (runs.value ?? []).filter((run) => run.live))
 export const filter = computed(() => parseFilter(at.filter.value))
 
 const what = computed(() => (runs.value ?? []).flatMap((run) => [run.name, run.started, run.config]))
@@ -59,7 +67,7 @@ export const apartOf = (key: string): string => aparts.value.get(key) ?? ''
 
 /** The label of a run: its name, and what distinguishes it from others of that name. */
 export function labelOf(key: string): string {
-  return visible([byKey.value.get(key)?.name ?? key, apartOf(key)].filter(Boolean).join(' '))
+  return visible([knownRun(key)?.name ?? key, apartOf(key)].filter(Boolean).join(' '))
 }
 
 /** The filtered runs, pinned ones first, in the order of the list. */
@@ -163,12 +171,15 @@ const placed = computed(() => {
 
 const shownStyles = computed(() => {
   const keys = shown.value.map((run) => run.key)
-  const styles = stylesOf(keys.map(placeOf))
+  const styles = stylesOfRuns(keys)
   return new Map(keys.map((key, i) => [key, styles[i]!]))
 })
 
 /** The place in the palette: the reader's choice, else the run's own. */
 const placeOf = (key: string): number => at.color.value[key] ?? placed.value.get(key) ?? 0
+
+/** The styles of runs that share a chart. */
+export const stylesOfRuns = (keys: readonly string[]): LineStyle[] => stylesOf(keys.map(placeOf))
 
 export function styleOfRun(key: string): LineStyle {
   return shownStyles.value.get(key) ?? styleOf(placeOf(key))

@@ -6,9 +6,17 @@ export type AxisNames = readonly [x: string, y: string, z: string]
 
 /** The names of x, y and z in the queries' tuples, if all streams have the same ones; a run's name comes before " · ". */
 export function axesOf(labels: readonly string[]): AxisNames {
-  const found = labels.map((label) => axisNames(label.split(' · ').at(-1)!))
+  const found = labels.map((label) => axisNames(tagOf(label)))
   return found.length && found.every((names) => String(names) === String(found[0])) ? found[0]! : AXES
 }
+
+/** What an axis is called, on which several lines are read; those of many runs have one tag. */
+export function sharedName(labels: readonly string[]): string {
+  const tags = new Set(labels.map(tagOf))
+  return [...(tags.size < labels.length ? tags : labels)].join(', ')
+}
+
+const tagOf = (label: string): string => label.split(' · ').at(-1)!
 
 /** The names of x, y and z in the tag of a stream of tuples, without the event that all of them share. */
 export function axisNames(tag: string): AxisNames {

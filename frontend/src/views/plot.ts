@@ -5,6 +5,7 @@ import type { Span } from './span'
 import { drawLines, drawMarks, pointAt, wholeOf, type Line, type Mark, type Scale } from './draw'
 import { canvasPen } from './pens'
 import type { Ink } from './ink'
+import { sharedName } from './labels'
 import { placeTicks, ticksOf, type AxisKind } from './ticks'
 
 /** The kind of horizontal axis; `index` and `number` are plain numbers. */
@@ -207,7 +208,7 @@ export class Plot {
   /** The name of x, if it is not the usual one; of both y axes, if there are two, those of their lines. */
   private nameAxes(ctx: CanvasRenderingContext2D, { left, top, width, height, ratio }: Scale): void {
     const { ink, lines, xname = '', ys2 } = this.model!
-    const side = (right: boolean) => (ys2 ? shortened(lines.flatMap(({ label, second = false, alpha = 1, earlier }) => (second === right && alpha === 1 && !earlier ? [label] : [])).join(', ')) : '')
+    const side = (right: boolean) => (ys2 ? shortened(sharedName(lines.flatMap(({ label, second = false, alpha = 1, earlier }) => (second === right && alpha === 1 && !earlier ? [label] : [])))) : '')
     ctx.save()
     ctx.font = FONT.replace('11px', `${11 * ratio}px`)
     ctx.textBaseline = 'alphabetic'

@@ -3,21 +3,27 @@
 import { computed } from '@preact/signals'
 import { useState } from 'preact/hooks'
 import { useDetail } from '../../data/details'
-import { byKey, labelOf, runs } from '../../data/runs'
-import type { Description } from '../../data/types'
+import { byKey, labelOf, live, runs } from '../../data/runs'
+import type { Description, Run } from '../../data/types'
 import { at, state, update } from '../../state/state'
 import { Empty } from '../../ui/parts'
 import { StateDot } from '../../run/StateDot'
 import { AskPanel } from './AskPanel'
 import { suggestions } from './complete'
+import { isPattern, membersOf, patternOf } from './fleet'
 import { panelOf, readPanel, writePanel, type AskedPanel } from './panels'
 import { QueryBox, type Asking } from './QueryBox'
 
-/** The run to query: the one in the URL, or the live one whose details are open, or the newest live one, or the newest. */
+/** The pattern in the URL, if several runs are asked. */
+const askedPattern = computed(() => (isPattern(at.asked.value) ? at.asked.value : null))
+
+/** The run to query: the one in the URL, or the live one whose details are open, or the newest live one, or the newest.
+ * Of a pattern it is the newest, which says for all what can be asked. */
 export const askedRun = computed(() => {
   const all = runs.value ?? []
-  const detailed = all.find((run) => run.live && run.key === at.run.value)
-  return all.find((run) => run.key === at.asked.value) ?? detailed ?? all.find((run) => run.live) ?? all[0] ?? null
+  const detailed = live.value.find((run) => run.key === at.run.value)
+  const named = askedPattern.value ? membersOf(askedPattern.value, live.value).at(-1) : all.find((run) => run.key === at.asked.value)
+  return named ?? detailed ?? live.value[0] ?? all[0] ?? null
 })
 
 const panels = computed(() => at.ask.value.flatMap((text) => readPanel(text) ?? []))
@@ -43,18 +49,19 @@ export function AskPage() {
     )
   }
   const ask = (query: string, { beside }: Asking) => {
-    update({ asked: run.key })
+    const asked = askedPattern.peek() ?? run.key
+    update({ asked })
     const [first, ...rest] = panels.peek()
-    const stream = { run: run.key, query, second: false }
+    const stream = { run: asked, query, second: false }
     if (beside && first) setPanels([{ ...first, streams: [...first.streams, stream] }, ...rest])
-    else setPanels([panelOf(run.key, query), ...panels.peek()])
+    else setPanels([panelOf(asked, query), ...panels.peek()])
   }
   const change = (i: number, panel: AskedPanel | null) => setPanels(panels.peek().flatMap((one, j) => (j !== i ? [one] : panel ? [panel] : [])))
   const n_loose = all.filter(({ pinned }) => !pinned).length
   return (
     <section class="ask" aria-label="Ask">
       <div class="ask-head">
-        <RunSelect />
+        <RunSelect patterns />
         <QueryBox id="ask" run={run.key} text={text} description={detail?.description ?? null} button="Ask" hotkey="q" onText={setText} onAsk={ask} />
         {problem && <p class="field-problem">{problem}</p>}
         <div class="offers">
@@ -70,7 +77,7 @@ export function AskPage() {
         <Follow key={key} run={key} />
       ))}
       {all.length === 0 ? (
-        <Empty title={`Ask ${run.name} anything`}>
+        <Empty title={`Ask ${askedPattern.value ?? run.name} anything`}>
           <p>
             Type a query, or pick one above. The training itself answers it while it runs. Nothing is computed, copied or stored before you ask
             or after you close the page.
@@ -104,24 +111,55 @@ function Follow({ run }: { run: string }) {
   return null
 }
 
-export function RunSelect() {
+/** Chooses a run; with `patterns` also several, by their names. */
+export function RunSelect({ patterns = false }: { patterns?: boolean }) {
   const run = askedRun.value
   const all = runs.value ?? []
-  const [live, over] = [all.filter((one) => one.live), all.filter((one) => !one.live)]
-  const options = (some: typeof all) =>
+  const pattern = patterns ? askedPattern.value : null
+  const over = all.filter((one) => !one.live)
+  const options = (some: readonly Run[]) =>
     some.map((one) => (
       <option key={one.key} value={one.key}>
         {labelOf(one.key)} · {one.state}
       </option>
     ))
   return (
-    <label class="run-select">
-      {run && <StateDot state={run.state} problem={run.problem} />}
-      <select aria-label="Run" value={run?.key} onChange={({ currentTarget }) => update({ asked: currentTarget.value })}>
-        {live.length > 0 && <optgroup label="Live">{options(live)}</optgroup>}
+    <div class="run-select">
+      {run && pattern === null && <StateDot state={run.state} problem={run.problem} />}
+      <select aria-label="Run" value={pattern ?? run?.key} onChange={({ currentTarget }) => update({ asked: currentTarget.value })}>
+        {live.value.length > 0 && <optgroup label="Live">{options(live.value)}</optgroup>}
+        {(pattern !== null || (patterns && live.value.length > 0)) && <option value={pattern ?? '*'}>Several live runs …</option>}
         {over.length > 0 && <optgroup label="Recorded">{options(over)}</optgroup>}
       </select>
-    </label>
+      {pattern !== null && <PatternBox pattern={pattern} />}
+    </div>
+  )
+}
+
+/** The names of the runs; kept as a draft until Enter or leaving the field. */
+function PatternBox({ pattern }: { pattern: string }) {
+  const [draft, setDraft] = useState<string | null>(null)
+  const n = membersOf(patternOf(draft ?? pattern), live.value).length
+  return (
+    <>
+      <input
+        class="run-pattern"
+        aria-label="Names of the runs"
+        title="* stands for any characters: sweep-*. Runs that begin later join"
+        spellcheck={false}
+        autocomplete="off"
+        value={draft ?? pattern}
+        onInput={({ currentTarget }) => setDraft(currentTarget.value)}
+        onBlur={() => setDraft(null)}
+        onChange={({ currentTarget }) => {
+          setDraft(null)
+          update({ asked: patternOf(currentTarget.value) })
+        }}
+      />
+      <span class="muted" role="status">
+        {n} live
+      </span>
+    </>
   )
 }
 

@@ -1,22 +1,25 @@
 // One panel: its streams in the view that the server chose for them, what each costs, and what can be done with it.
 
+import { Fragment } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { useChoice } from '../../data/choice'
 import { details } from '../../data/details'
-import { byKey, labelOf, styleOfRun } from '../../data/runs'
-import { useStreams } from '../../data/stream'
+import { byKey, knownRun, labelOf, live, styleOfRun, stylesOfRuns } from '../../data/runs'
+import { useStreams, type Stream } from '../../data/stream'
 import { dark } from '../../state/theme'
 import { Dialog, IconButton, Menu } from '../../ui/parts'
 import type { Model } from '../../views/plot'
-import { styleOf } from '../../views/palette'
+import { styleOf, type LineStyle } from '../../views/palette'
 import type { Series } from '../../views/series'
 import { View } from '../../views/View'
 import { downloadsOf } from './downloads'
+import { isPattern, membersOf, streamsOfRuns, type RunStream } from './fleet'
+import { FleetRow } from './FleetRow'
 import { Options } from './Options'
 import { cursor } from './cursor'
 import type { AskedPanel, AskedStream } from './panels'
 import { QueryBox } from './QueryBox'
-import { StreamRow } from './StreamRow'
+import { isPriced, StreamRow } from './StreamRow'
 
 interface AskPanelProps {
   panel: AskedPanel
@@ -30,15 +33,17 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
   const { streams: asked, view: wanted, pinned } = panel
   const root = useRef<HTMLElement>(null)
   const title = asked.map(({ query }) => query).join(' + ')
-  const runs = new Set(asked.map(({ run }) => run))
+  const shown = useStreamsOfRuns(asked)
+  const n_runs = new Set(asked.map(({ run }) => run)).size
   const removeStream = (i: number) => onChange(asked.length > 1 ? { ...panel, streams: asked.filter((_, j) => j !== i) } : null)
   const changeStream = (i: number, stream: AskedStream) => onChange({ ...panel, streams: asked.map((one, j) => (i === j ? stream : one)) })
-  const names = namesOf(asked)
-  const found = useStreams(asked)
+  const names = namesOf(shown)
+  const styles = stylesOfAll(panel, shown)
+  const found = useStreams(shown)
   const choice = useChoice(found, names, wanted)
   const model = useRef<Model | null>(null)
   const toggle = (what: 'options' | 'add') => setOpened(opened === what ? '' : what)
-  const body = (id: string) => <Body id={id} panel={panel} names={names} view={choice.view} problem={choice.problem} onOwnView={wanted ? () => onChange({ ...panel, view: '' }) : null} onModel={(now) => (model.current = now)} />
+  const body = (id: string) => <Body id={id} panel={panel} shown={shown} names={names} styles={styles} view={choice.view} problem={choice.problem} onOwnView={wanted ? () => onChange({ ...panel, view: '' }) : null} onModel={(now) => (model.current = now)} />
   return (
     <article class="panel ask-panel" aria-label={title} ref={root}>
       <header class="panel-head">
@@ -70,19 +75,34 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
       {opened === 'options' && <Options view={choice.view} panel={panel} onChange={onChange} />}
       {opened === 'add' && <Add run={asked[0]!.run} onAdd={(run, query) => (onChange({ ...panel, streams: [...asked, { run, query, second: false }] }), setOpened(''))} onClose={() => setOpened('')} />}
       {!large && body('panel')}
-      <ul class="streams" aria-label="Streams of this panel">
-        {asked.map((one, i) => (
-          <StreamRow
-            key={`${one.run}|${one.query}`}
-            stream={found[i]!}
-            name={runs.size > 1 || asked.length === 1 ? names[i]! : one.query}
-            style={styleAt(asked, i)}
-            single={asked.length === 1}
-            second={choice.view === 'line' && asked.length > 1 ? one.second : null}
-            onSecond={(second) => changeStream(i, { ...one, second })}
-            onRemove={() => removeStream(i)}
-          />
-        ))}
+      <ul class={shown.length > MANY ? 'streams streams-many' : 'streams'} aria-label="Streams of this panel" tabIndex={shown.length > MANY ? 0 : undefined}>
+        {asked.map((one, i) => {
+          const fleet = isPattern(one.run)
+          const second = choice.view === 'line' && asked.length > 1 ? one.second : null
+          const onSecond = (second: boolean) => changeStream(i, { ...one, second })
+          const onRemove = asked.length > 1 ? () => removeStream(i) : null
+          const mine = shown.flatMap(({ of }, at) => (of === i ? at : []))
+          const confirm = (stream: Stream) => (fleet ? mine.map((at) => found[at]!).filter(isPriced) : [stream]).forEach((one) => one.confirm())
+          return (
+            <Fragment key={`${one.run}|${one.query}`}>
+              {fleet && <FleetRow pattern={one.run} query={asked.length > 1 ? one.query : ''} keys={mine.map((at) => shown[at]!.run)} second={second} onSecond={onSecond} onRemove={onRemove} />}
+              {mine.map((at) => (
+                <StreamRow
+                  key={shown[at]!.run}
+                  stream={found[at]!}
+                  name={fleet ? labelOf(shown[at]!.run) : n_runs > 1 || asked.length === 1 ? names[at]! : one.query}
+                  style={styles[at]!}
+                  single={asked.length === 1 && !fleet}
+                  member={fleet}
+                  second={fleet ? null : second}
+                  onSecond={onSecond}
+                  onRemove={fleet ? null : onRemove}
+                  onConfirm={confirm}
+                />
+              ))}
+            </Fragment>
+          )
+        })}
       </ul>
       {large && (
         <Dialog label={title} wide onClose={() => setLarge(false)}>
@@ -101,29 +121,43 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
   )
 }
 
+/** More streams than this are scrolled. */
+const MANY = 6
+
 const VIEW_WORDS: Record<string, string> = { line3d: '3-D line', xy: 'x, y', heatmap: 'heat map' }
 
-const namesOf = (asked: readonly AskedStream[]): string[] => {
-  const same = (query: string) => asked.filter((one) => one.query === query).length > 1
-  return asked.map(({ run, query }) => (same(query) ? `${labelOf(run)} · ${query}` : query))
+/** The streams of a panel, one for each run. Runs of a pattern stay as long as the panel, also after their end. */
+function useStreamsOfRuns(asked: readonly AskedStream[]): RunStream[] {
+  const joined = useRef(new Set<string>()).current
+  if (asked.some(({ run }) => isPattern(run))) for (const { key } of live.value) joined.add(key)
+  return streamsOfRuns(asked, [...joined].map((key) => knownRun(key)!))
 }
 
-/** A panel of one stream has the run's own colour; in others each stream has one. */
-const styleAt = (asked: readonly AskedStream[], i: number) => (asked.length === 1 ? styleOfRun(asked[0]!.run) : styleOf(i, Math.floor(i / 8)))
+const namesOf = (shown: readonly AskedStream[]): string[] => {
+  const same = (query: string) => shown.filter((one) => one.query === query).length > 1
+  return shown.map(({ run, query }) => (same(query) ? `${labelOf(run)} · ${query}` : query))
+}
+
+/** Where one query is drawn, runs have their own colours; in other panels each stream has one. */
+function stylesOfAll({ streams }: AskedPanel, shown: readonly AskedStream[]): LineStyle[] {
+  if (streams.length > 1) return shown.map((_, i) => styleOf(i, Math.floor(i / 8)))
+  return shown.length === 1 ? [styleOfRun(shown[0]!.run)] : stylesOfRuns(shown.map(({ run }) => run))
+}
 
 interface BodyProps {
   id: string
   panel: AskedPanel
+  shown: readonly RunStream[]
   names: readonly string[]
+  styles: readonly LineStyle[]
   view: string
   problem: string | null
   onOwnView: (() => void) | null
   onModel: (model: Model | null) => void
 }
 
-function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps) {
-  const { streams: asked, options } = panel
-  const found = useStreams(asked)
+function Body({ id, panel, shown, names, styles, view, problem, onOwnView, onModel }: BodyProps) {
+  const found = useStreams(shown)
   const box = useRef<HTMLDivElement>(null)
   const [inView, setInView] = useState(true)
   const last = useRef(0)
@@ -140,8 +174,8 @@ function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps
   // An invisible panel is not drawn: it reads no versions, so changes do not redraw it.
   if (inView) last.current = found.reduce((sum, { version }) => sum + version.value, 0)
   const series = useMemo(
-    () => asked.map(({ run, query, second }, i): Series => ({ id: `${run} ${query}`, label: names[i]!, style: styleAt(asked, i), records: found[i]!.records, started: byKey.peek().get(run)?.started ?? null, second })),
-    [asked.map(({ run, query, second }) => `${run}|${query}|${second}`).join('\n'), names.join('\n')],
+    () => shown.map(({ run, query, second }, i): Series => ({ id: `${run} ${query}`, label: names[i]!, style: styles[i]!, records: found[i]!.records, started: knownRun(run)?.started ?? null, second })),
+    [shown.map(({ run, query, second }) => `${run}|${query}|${second}`).join('\n'), names.join('\n'), JSON.stringify(styles)],
   )
   const refused = found.map((stream) => stream.problem.value)
   const empty = found.every(({ records }) => records.n === 0)
@@ -157,10 +191,12 @@ function Body({ id, panel, names, view, problem, onOwnView, onModel }: BodyProps
             </button>
           )}
         </div>
+      ) : shown.length === 0 ? (
+        <p class="chart-empty">No live run has such a name yet. Those that begin will join</p>
       ) : empty && refused.every(Boolean) ? null : empty ? (
-        <p class="chart-empty">{!idle ? 'Asking …' : found.every((stream) => stream.ended.value) ? 'The stream ended without a record' : waitingFor(asked)}</p>
+        <p class="chart-empty">{!idle ? 'Asking …' : found.every((stream) => stream.ended.value) ? 'The stream ended without a record' : waitingFor(shown)}</p>
       ) : (
-        view && <View id={`${id} ${series[0]!.id}`} title={names.join(', ')} view={view} series={series} options={options} version={last.current} dark={dark.value} cursor={cursor} onModel={tell} />
+        view && <View id={`${id} ${panel.streams[0]!.run} ${panel.streams[0]!.query}`} title={names.join(', ')} view={view} series={series} options={panel.options} version={last.current} dark={dark.value} cursor={cursor} onModel={tell} />
       )}
       {state && view === 'line' && <p class="names">{state}</p>}
     </div>
@@ -173,19 +209,23 @@ function waitingFor(asked: readonly AskedStream[]): string {
   return asked.some(({ query }) => /\b(every|per|when)=/.test(query)) ? 'No records yet: the first window is still open' : 'No records yet'
 }
 
+/** The newest run of a pattern, or the run itself: the one that says what can be asked. */
+const exampleOf = (run: string): string => (isPattern(run) ? (membersOf(run, live.value).at(-1)?.key ?? '') : run)
+
 function Add({ run, onAdd, onClose }: { run: string; onAdd: (run: string, query: string) => void; onClose: () => void }) {
   const [text, setText] = useState('')
   const [key, setKey] = useState(run)
   return (
     <div class="ask-add">
       <select aria-label="Run of the new stream" value={key} onChange={({ currentTarget }) => setKey(currentTarget.value)}>
+        {isPattern(run) && <option value={run}>{run}</option>}
         {[...byKey.value.values()].map((one) => (
           <option key={one.key} value={one.key}>
             {labelOf(one.key)}
           </option>
         ))}
       </select>
-      <QueryBox id="add" run={key} text={text} description={details.value.get(key)?.description ?? null} button="Add" autofocus onText={setText} onAsk={(query) => onAdd(key, query)} onEscape={onClose} />
+      <QueryBox id="add" run={exampleOf(key)} text={text} description={details.value.get(exampleOf(key))?.description ?? null} button="Add" autofocus onText={setText} onAsk={(query) => onAdd(key, query)} onEscape={onClose} />
     </div>
   )
 }

@@ -21,13 +21,21 @@ interface StreamRowProps {
   name: string
   style: LineStyle
   single: boolean
+  /** Whether it is one of a fleet's: those are recorded run by run. */
+  member: boolean
   /** Whether it is read on the axis at the right; null where there is only one. */
   second: boolean | null
   onSecond: (second: boolean) => void
-  onRemove: () => void
+  /** Null where it is the only one, or goes with its fleet. */
+  onRemove: (() => void) | null
+  /** Ask although it has a price. */
+  onConfirm: (stream: Stream) => void
 }
 
-export function StreamRow({ stream, name, style, single, second, onSecond, onRemove }: StreamRowProps) {
+/** Whether a stream waits for the reader to accept its price. */
+export const isPriced = (stream: Stream): boolean => stream.problem.value?.error === 'UnconfirmedError'
+
+export function StreamRow({ stream, name, style, single, member, second, onSecond, onRemove, onConfirm }: StreamRowProps) {
   const problem = stream.problem.value
   const run = byKey.value.get(stream.run)
   const latest = (stream.version.value, latestOf(stream.records))
@@ -43,17 +51,21 @@ export function StreamRow({ stream, name, style, single, second, onSecond, onRem
         {latest && <b>{latest}</b>}
         <Costs stream={stream} />
         <span class="stream-tools">
-          {second !== null && (
-            <button type="button" class="text-button" aria-pressed={second} title="Read this stream on the right axis" onClick={() => onSecond(!second)}>
-              {second ? 'right axis' : 'left axis'}
-            </button>
-          )}
-          {run?.live && !problem && <Record stream={stream} />}
-          {!single && <IconButton icon="close" label={`Remove ${name} from this panel`} onClick={onRemove} />}
+          {second !== null && <AxisButton second={second} onSecond={onSecond} />}
+          {run?.live && !problem && !member && <Record stream={stream} />}
+          {onRemove && <IconButton icon="close" label={`Remove ${name} from this panel`} onClick={onRemove} />}
         </span>
       </div>
-      {problem && <Problem stream={stream} />}
+      {problem && <Problem stream={stream} onConfirm={onConfirm} />}
     </li>
+  )
+}
+
+export function AxisButton({ second, onSecond }: { second: boolean; onSecond: (second: boolean) => void }) {
+  return (
+    <button type="button" class="text-button" aria-pressed={second} title="Read this stream on the right axis" onClick={() => onSecond(!second)}>
+      {second ? 'right axis' : 'left axis'}
+    </button>
   )
 }
 
@@ -64,14 +76,14 @@ function latestOf({ numbers: { y }, points }: Records): string {
   return n < 0 ? '' : `(${[points.x, points.y, points.z].map((column) => column[n]!).filter((one, i) => i < 2 || !Number.isNaN(one)).map((one) => number(one, 4)).join(', ')})`
 }
 
-function Problem({ stream }: { stream: Stream }) {
+function Problem({ stream, onConfirm }: { stream: Stream; onConfirm: (stream: Stream) => void }) {
   const problem = stream.problem.value!
-  const priced = problem.error === 'UnconfirmedError'
+  const priced = isPriced(stream)
   return (
     <div class={priced ? 'ask-price' : 'query-problem'} role="alert">
       <pre>{priced ? problem.message.replace(/ ?Ask again with confirm=True to go on\.?$/, '') : withCaret(stream.query, problem)}</pre>
       {priced && (
-        <button type="button" class="button" onClick={() => stream.confirm()}>
+        <button type="button" class="button" onClick={() => onConfirm(stream)}>
           Ask anyway
         </button>
       )}
@@ -108,7 +120,7 @@ function Costs({ stream }: { stream: Stream }) {
   const away = socket.link.value.kind !== 'open'
   const lossy = now !== null && now.n_skipped + now.n_dropped + now.n_lost > 0
   const state = stream.ended.value ? 'ended' : away ? 'the server does not answer; trying again' : now?.lost ? 'the run does not answer; trying again' : ''
-  const words = [now && heldOf(stream.records, now), now ? now.note : stream.opened.value?.note, ...(now ? costsOf(now) : []), state].filter(Boolean)
+  const words = [state, now && heldOf(stream.records, now), now ? now.note : stream.opened.value?.note, ...(now ? costsOf(now) : [])].filter(Boolean)
   return (
     <span class={`costs ${lossy || (state && !stream.ended.value) ? 'is-lossy' : ''}`} title={words.join(' · ')}>
       {lossy && <Icon name="warning" size={12} />}

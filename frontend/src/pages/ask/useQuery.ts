@@ -16,8 +16,9 @@ export function useFunctions(): FunctionInfo[] {
   return functions
 }
 
-/** The server's error for a query, or null. */
+/** The server's error for a query, or null; without a run nothing is known of it. */
 export async function problemOf(run: string, query: string): Promise<string | null> {
+  if (!run) return null
   try {
     await post(runPath(run, '/check'), { query })
     return null
@@ -31,7 +32,7 @@ export function useProblem(run: string, text: string): [string | null, (problem:
   const [problem, setProblem] = useState<string | null>(null)
   useEffect(() => {
     setProblem(null)
-    if (!run || !text.trim()) return
+    if (!text.trim()) return
     let current = true
     const timer = setTimeout(async () => {
       const found = await problemOf(run, text)
