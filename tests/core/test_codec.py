@@ -91,6 +91,11 @@ def same(a: Any, b: Any) -> bool:
 
 @settings(max_examples=examples(150))
 @given(values)
+@example([-(2**63), 2**63 - 1, True])
+@example([-(2**63) - 1])
+@example([2**63, 1])
+@example({"λ": 1.0, "a": None})
+@example({"a": "b", "c": "λ"})
 def test_a_value_comes_back_as_it_was(value: Any) -> None:
     assert same(decode(*encode(value)), value)
 

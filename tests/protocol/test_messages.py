@@ -193,12 +193,17 @@ def test_limits(limit, frames):
     assert str(caught.value) == limit
 
 
-@pytest.mark.parametrize("n", [1, 40, 41, 60])
-def test_blocks_are_split_at_the_limits(n):
-    rows = [(i, i, 0.0, {str(j): np.zeros(600) for j in range(100)}, None, i) for i in range(n)]
+@pytest.mark.parametrize(("value", "n", "n_blocks"), [
+    (1.5, 4_000, 1), (1.5, 4_001, 2),
+    ("a" * 2**20, 4, 1), ("a" * 2**20, 5, 2), ("a" * 2**22, 3, 3), ("a" * 2**23, 2, 2),
+    ({str(i): np.zeros(600) for i in range(100)}, 8, 1), ({str(i): np.zeros(600) for i in range(100)}, 17, 3),
+    ([2**8_000] * 100, 200, 2),  # larger than it seems: its header is halved
+])  # fmt: skip
+def test_blocks_are_split_at_the_limits(value, n, n_blocks):
+    rows = [(i, i, 0.0, value, None, i) for i in range(n)]
     parts = [messages.decode_from_agent(frames) for frames in messages.encode_blocks(7, of_rows(rows))]
     assert [block.index + i for block, _ in parts for i in range(block.n)] == list(range(n))
-    assert len(parts) == 1 if n <= 40 else len(parts) == 2
+    assert len(parts) == n_blocks
 
 
 def test_what_cannot_travel_is_refused():

@@ -448,6 +448,24 @@ def test_what_answers_entail_is_charged_too(model, entailed):
     assert asked.n_skipped > 1_000
 
 
+@pytest.mark.parametrize(("cpu_s", "n_bytes"), [(0.01, 0), (0.0, 10_000_000)])
+def test_a_stream_of_large_records_is_thinned_for_sending_them_and_no_other_is(model, cpu_s, n_bytes):
+    b, _work = model(f=1e-5)
+    large, cheap = b.ask("f(batch.loss)"), b.ask("f(batch.loss) + 1")
+    n_before, began_s = 0, 0.0
+    for step in range(4_000):
+        if step == 2_000:  # the credit is spent
+            n_before, began_s = large.n_seen, b.clock.now_s
+        train(b, b.clock, 1)
+        for _ in large.rows.take():
+            large.cost.sent(cpu_s, n_bytes)
+            b.telemetry.budget.sent(cpu_s)  # as a part of what the io thread spends
+        cheap.cost.sent(1e-4, 8)
+    assert 0.005 < 0.01 * (large.n_seen - n_before) / (b.clock.now_s - began_s) < 0.052
+    assert (cheap.stride, cheap.n_skipped) == (1, 0)
+    assert large.spent_s == pytest.approx(0.01 * large.n_seen, rel=0.05)
+
+
 def test_giving_way_counts_but_cannot_thin_streams_alone(bench, clock, work):
     work["cheap"].cost_s = 1e-5
     b = bench(work, budget=0.05, **ANY)

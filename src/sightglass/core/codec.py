@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import re
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from importlib.util import find_spec
 from typing import Any
 
@@ -45,6 +45,10 @@ ARRAY, SCALAR, TUPLE, COMPLEX, BIGINT, KIND = range(1, 7)
 KINDS: dict[str, type] = {kind.__name__: kind for kind in (Tensor, Text, Image, Images, Figure)}
 
 Buffer = bytes | bytearray | memoryview
+
+PLAIN = frozenset((float, bool, type(None)))
+INTEGERS = frozenset((int, bool))
+TEXTS = frozenset((str,))
 
 _msgpack = msgspec.msgpack.Encoder()
 
@@ -110,6 +114,10 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
         return _ext(KIND, [kind.__name__, [_pack(item, buffers, path, depth + 1) for item in fields]])
     if kind is LostValue:
         raise UnsendableError(f"{value.why} at {value.path or path}")
+    if kind is list and _is_plain(value):
+        return value
+    if kind is dict and TEXTS.issuperset(map(type, value)) and _is_plain(value) and _is_plain(value.values()):
+        return value
     pairs = _pairs(value)
     if pairs is not None and issubclass(kind, list | tuple):
         items = [_pack(item, buffers, f"{path}[{i}]", depth + 1) for i, item in pairs]
@@ -119,6 +127,16 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
     if isinstance(value, int | float):  # a member of an enumeration
         return _pack(int(value) if isinstance(value, int) else float(value), buffers, path, depth)
     raise UnsendableError(f"Expected a number, string, array or a container of these, got {kind.__name__} at {path}")
+
+
+def _is_plain(items: Collection[Value]) -> bool:
+    """Return whether msgpack encodes all items as `_pack` would; to look takes a tenth of the time of packing each."""
+    types = set(map(type, items))
+    if types <= PLAIN:
+        return True
+    if types == TEXTS:
+        return all(map(str.isascii, items))
+    return types <= INTEGERS and min(items) >= -(2**63) and max(items) < 2**63
 
 
 def _pairs(value: Value) -> Iterable[tuple[Any, Any]] | None:
@@ -155,7 +173,8 @@ def _pack_bigint(value: int, path: str) -> msgspec.msgpack.Ext:
 
 def _text(text: str, path: str) -> str:
     try:
-        text.encode()
+        if not text.isascii():
+            text.encode()
     except UnicodeEncodeError as error:
         raise UnsendableError(f"Expected a string that UTF-8 can encode, got {error.reason} at {path}") from None
     return text

@@ -13,6 +13,7 @@ change that an older peer could misread needs a new `VERSION`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
@@ -23,10 +24,14 @@ from sightglass.core import codec
 from sightglass.core.buffer import MAX_BITS
 from sightglass.core.columns import FLOAT64, INT64, Columns
 from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.values import n_bytes
 
 VERSION: Final = 2
 MAX_FRAMES: Final = 4_096  # more than `MAX_BLOCK_ROWS`: each record of a block may have a buffer
 MAX_BLOCK_ROWS: Final = 4_000  # large enough that numbers cost nothing, small enough to be decoded in a few ms
+MAX_BLOCK_BYTES: Final = (
+    4 * 2**20
+)  # of several records: a call that encodes texts keeps the interpreter's lock for 2 ms
 MAX_HEADER_BYTES: Final = 16 * 2**20  # msgpack decodes a header in one go, into memory
 MAX_MESSAGE_BYTES: Final = 256 * 2**20  # a large tensor; clients may be notebooks with little memory
 MAX_CLIENT_MESSAGE_BYTES: Final = 64 * 2**20  # a training process must not be filled up by a client
@@ -345,13 +350,25 @@ def encode_block(stream: int, columns: Columns) -> list[Buffer]:
 
 
 def encode_blocks(stream: int, columns: Columns) -> Iterator[list[Buffer]]:
-    """Encode records of a stream in as few blocks as the limits of a message allow.
+    """Encode records of a stream in as few blocks as their limits allow.
 
     Raises:
         UnsendableError: A value cannot be serialised, or is too large for a message.
     """
-    for start in range(0, len(columns), MAX_BLOCK_ROWS):
-        yield from _halves(stream, columns.slice(start, start + MAX_BLOCK_ROWS))
+    for start, stop in itertools.pairwise(_cuts(columns.values)):
+        yield from _halves(stream, columns.slice(start, stop))
+
+
+def _cuts(values: Any) -> list[int]:
+    """Return where blocks begin, and the end of the last one."""
+    cuts, n_block_bytes = [0], 0
+    sizes = map(n_bytes, values) if isinstance(values, list) else itertools.repeat(0, len(values))
+    for i, size in enumerate(sizes):
+        n_block_bytes += size
+        if i - cuts[-1] == MAX_BLOCK_ROWS or (i > cuts[-1] and n_block_bytes > MAX_BLOCK_BYTES):
+            cuts.append(i)
+            n_block_bytes = size
+    return [*cuts, len(values)]
 
 
 def _halves(stream: int, columns: Columns) -> Iterator[list[Buffer]]:
@@ -361,7 +378,9 @@ def _halves(stream: int, columns: Columns) -> Iterator[list[Buffer]]:
         yield frames
     except WireError as error:
         if len(columns) == 1:
-            raise UnsendableError(f"Expected a value that fits into a message: {error}") from None
+            raise UnsendableError(
+                f"Expected a value that fits into a message: {error}. Ask for a part of it, or for a statistic"
+            ) from None
         half = len(columns) // 2
         yield from _halves(stream, columns.slice(0, half))
         yield from _halves(stream, columns.slice(half))

@@ -38,7 +38,8 @@ class Budget:
 
     Attributes:
         provided_s: The seconds that it took to provide observables for queries; the training thread adds to it.
-        sent_s: The seconds that it took to send records, in all.
+        sent_s: The seconds that it took to send records, in all; streams are charged with what they take of it
+            beyond what is usual, recorded ones aside.
     """
 
     def __init__(self, share: float | None, *, clock: WorkClock, lock: TurnLock) -> None:
@@ -82,8 +83,10 @@ class Budget:
         provided_s, self.provided_s = self.provided_s, 0.0
         device_s = sum(subscription.cost.device_s for subscription in subscriptions)
         program_s = max(active_s - sum(spent_s) - device_s - handover_s - provided_s, active_s * PROGRAM_SHARE)
-        sent_s = self.sent_s
-        beside_s, self._beside_s = handover_s + provided_s + device_s + sent_s - self._beside_s, sent_s
+        charged_s = [subscription.cost.charge_sent() for subscription in subscriptions]
+        spent_s = [spent + charged for spent, charged in zip(spent_s, charged_s, strict=True)]
+        uncharged_s, self._beside_s = max(0.0, self.sent_s - self._beside_s - sum(charged_s)), self.sent_s
+        beside_s = handover_s + provided_s + device_s + uncharged_s
         for subscription in subscriptions:
             subscription.total_spent_s += subscription.cost.spent_s + subscription.cost.device_s
             subscription.cost.review(subscription.n_seen + subscription.n_skipped, elapsed_s, program_s)

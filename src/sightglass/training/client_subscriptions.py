@@ -259,12 +259,15 @@ class ClientSubscriptions:
 
     def flush(self, subscription: Subscription) -> None:
         """Record the rows since the last call, and send them to the clients."""
+        began_s = self._clock.cpu()
         rows = subscription.rows.take()
         self._recorded.store(subscription, rows)
         blocks = [of_rows(part) for part in consecutive(rows)]
         for block in blocks:
             self._backlogs[subscription.id].add(block)
-        self._send(subscription, blocks, self._peers.get(subscription.id, {}))
+        n_bytes = self._send(subscription, blocks, self._peers.get(subscription.id, {}))
+        if subscription not in self._recorded:  # or who looks at it would end the recording
+            subscription.cost.sent(self._clock.cpu() - began_s, n_bytes)
 
     def bound_backlogs(self) -> None:
         """Shorten the backlogs that take most, until all of them together are within their limit."""
@@ -322,17 +325,20 @@ class ClientSubscriptions:
         self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))
         return own
 
-    def _send(self, subscription: Subscription, columns: Iterable[Columns], peers: Collection[bytes]) -> None:
-        """Send records in blocks, each encoded once for all clients."""
+    def _send(self, subscription: Subscription, columns: Iterable[Columns], peers: Collection[bytes]) -> int:
+        """Send records in blocks, each encoded once for all clients; return the bytes of all copies."""
+        n_bytes = 0
         if not peers:
-            return
+            return n_bytes
         try:
             for part in columns:
                 for frames in messages.encode_blocks(subscription.id, part):
+                    n_bytes += len(peers) * sum(map(len, frames))
                     for peer in peers:
                         self._outbox.put(peer, frames)
         except UnsendableError as error:
             self.fail(subscription, error)
+        return n_bytes
 
     def _n_events(self, query: Query) -> int:
         """Return how many events of a query's kind there were."""

@@ -29,6 +29,8 @@ LOW: Final = 4  # a quarter of the wall times are below the quantile; fewer time
 RENEW: Final = 8  # samples after which the robust cost is computed again, which takes as long as three samples
 MEMORY_S: Final = 1.0  # a query that became cheap is known as cheap after some seconds
 N_REMEMBERED: Final = 4  # evaluations that are remembered for longer where they are rare
+USUAL_SEND_S: Final = 0.0002  # for a block of a hundred numbers; how often such blocks are sent is the io loop's pace
+SEND_NS: Final = 1.0  # for each byte and client: a transport copies it on a thread of its own
 
 
 class Cost:
@@ -39,6 +41,7 @@ class Cost:
         cost_s: The usual seconds of one evaluation, without its stages on the drain thread; 0.0 until known.
         spent_s: The seconds that all evaluations took since the last review.
         device_s: What compiled steps took for it since then; these stay within the budget by themselves.
+        sent_s: The seconds that it took to send its records, in all, beyond what is usual.
         mean_s: The mean seconds of one evaluation in the last seconds, all stages included, as of the last review. The
             slowest evaluation does not count: it may have loaded a library.
         per_s: How many events there are per second in which the program itself runs, as of the last review. Neither
@@ -46,10 +49,10 @@ class Cost:
     """
 
     __slots__ = (
-        "_ahead_cpu_s", "_ahead_wall_s", "_clock", "_cpu_s", "_left", "_memory", "_n", "_n_asked", "_n_events",
-        "_n_reviewed", "_n_sampled", "_n_stopped", "_now_s", "_own_s", "_phase", "_queued_s", "_rate", "_slow_until_s",
-        "_slowest", "_slowest_s", "_usual_s", "_wall_s", "_walls", "_works", "cost_s", "device_s", "mean_s", "next",
-        "per_s", "spent_s",
+        "_ahead_cpu_s", "_ahead_wall_s", "_charged_s", "_clock", "_cpu_s", "_left", "_memory", "_n", "_n_asked",
+        "_n_events", "_n_reviewed", "_n_sampled", "_n_stopped", "_now_s", "_own_s", "_phase", "_queued_s", "_rate",
+        "_slow_until_s", "_slowest", "_slowest_s", "_usual_s", "_wall_s", "_walls", "_works", "cost_s", "device_s",
+        "mean_s", "next", "per_s", "sent_s", "spent_s",
     )  # fmt: skip
 
     def __init__(self, clock: WorkClock) -> None:
@@ -57,12 +60,12 @@ class Cost:
         self._clock = clock
         self.next, self._left = 0, N_IN_A_ROW
         self._phase = 0.0
-        self.cost_s = self.spent_s = self.device_s = self.mean_s = self.per_s = 0.0
+        self.cost_s = self.spent_s = self.device_s = self.sent_s = self.mean_s = self.per_s = 0.0
         self._works: deque[float] = deque(maxlen=N_KEPT)
         self._walls: deque[float] = deque(maxlen=N_KEPT)
         self._n = self._n_asked = self._n_sampled = self._n_reviewed = self._n_stopped = self._n_events = 0
         self._ahead_cpu_s = self._ahead_wall_s = self._own_s = self._usual_s = self._wall_s = 0.0
-        self._cpu_s = self._now_s = self._queued_s = 0.0
+        self._cpu_s = self._now_s = self._queued_s = self._charged_s = 0.0
         self._slow_until_s = -math.inf
         self._memory = (0.0, 0.0)  # seconds, evaluations; fading
         self._slowest = (0.0, 0.0)  # the part of it that is the slowest sample
@@ -116,6 +119,16 @@ class Cost:
     def tail(self, cpu_s: float, wall_s: float) -> None:
         """Add what stages took that run apart from an evaluation: after it, or because a group has ended."""
         self.spent_s += min(cpu_s, wall_s)
+
+    def sent(self, cpu_s: float, n_bytes: int) -> None:
+        """Add what it took to encode records, and the bytes of all their copies; only the io thread calls this."""
+        self.sent_s += max(0.0, cpu_s + n_bytes * SEND_NS / 1e9 - USUAL_SEND_S)
+
+    def charge_sent(self) -> float:
+        """Count what was sent since the last call as spent, and return its seconds."""
+        sent_s, self._charged_s = self.sent_s - self._charged_s, self.sent_s
+        self.spent_s += sent_s
+        return sent_s
 
     def stopped(self, work_s: float) -> None:
         """Add an evaluation that was stopped."""

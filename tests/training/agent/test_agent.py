@@ -12,6 +12,7 @@ from sightglass.training import client_subscriptions, describe
 from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
 from sightglass.training.clients import LEASE_S
 from sightglass.training.controls import Action, BoundControl, Control
+from sightglass.training.cost import SEND_NS, USUAL_SEND_S
 from sightglass.training.events import MAX_MISSED
 from sightglass.training.options import Limits
 
@@ -263,8 +264,30 @@ def test_a_value_too_large_for_any_message_ends_the_stream(agent_bench):
     d.say(A, messages.Open(request=1, query="batch.x", confirm=True))  # so many parts exceed the limit of an event
     d.observe("batch", x={str(i): np.zeros(600) for i in range(5_000)})
     d.flush()
-    reason = "Expected a value that fits into a message: Expected at most 4096 frames, got 5001"
-    assert d.sent[A][-1].reason == reason
+    reason = "Expected a value that fits into a message: Expected at most 4096 frames, got 5001. Ask for a part of it, "
+    assert d.sent[A][-1].reason == f"{reason}or for a statistic"
+
+
+def test_a_stream_is_charged_for_encoding_and_for_the_bytes_of_each_client(agent_bench, clock, monkeypatch):
+    encode = messages.encode_blocks
+
+    def encode_slowly(stream, columns):
+        clock.work(0.03)
+        return encode(stream, columns)
+
+    monkeypatch.setattr(messages, "encode_blocks", encode_slowly)
+    d = agent_bench()
+    d.hello(A, B)
+    text, loss = d.open(A, "batch.text"), d.open(A, "batch.loss", 2)
+    d.open(B, "batch.text")
+    d.observe("batch", text="a" * 10**7, loss=0.5)
+    d.flush()
+    costs = [d.telemetry.subscriptions.active[stream].cost for stream in (text, loss)]
+    expected_s = 0.03 - USUAL_SEND_S
+    assert costs[0].sent_s == pytest.approx(expected_s + 2 * 10**7 * SEND_NS / 1e9, rel=1e-3)
+    assert costs[1].sent_s == pytest.approx(expected_s, rel=1e-3)
+    assert costs[0].charge_sent() == costs[0].spent_s == costs[0].sent_s
+    assert costs[0].charge_sent() == 0.0
 
 
 def test_a_late_query_sees_the_snapshot(agent_bench):

@@ -99,9 +99,13 @@ def test_a_loop_that_starts_over_drops_its_clients_and_still_records(clock, tmp_
     def heard(channel):
         return [messages.decode_from_agent(frames)[0] for frames in channel.receive()]
 
-    agent.record(parse("batch.loss"))
+    recorded = agent.record(parse("batch.loss"))
     first = client()
     assert [type(message) for message in heard(first)] == [messages.Welcome, messages.Opened]
+    telemetry.events.observe("batch", {"loss": "1" * 10**6})
+    loop.round(clock.now_s)
+    assert [type(message) for message in heard(first)] == [messages.Block]
+    assert recorded.cost.sent_s == 0.0, "a client that reads a recorded query does not end the recording"
     telemetry.events.observe("batch", {"loss": 1.0})
     loop.reset()
     assert heard(first) == [messages.Bye(reason=messages.RESTARTED)]
@@ -116,7 +120,7 @@ def test_a_loop_that_starts_over_drops_its_clients_and_still_records(clock, tmp_
     recorder.close(30.0)
     with Recording(tmp_path) as recording:
         (key,) = recording.keys()
-        assert recording.series(key).columns().values.tolist() == [1.0, 2.0]
+        assert recording.series(key).columns().values == ["1" * 10**6, 1.0, 2.0]
 
 
 class Still:
