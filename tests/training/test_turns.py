@@ -164,7 +164,7 @@ def test_tensors_are_answered_aside_as_they_are_elsewhere(place, dtype, monkeypa
     dear = " + ".join(["(b.x == b.x).sum()"] * 20)
     stream = place.ask(f"on('batch').map(lambda b: [b.x[:3], b.x.sum(), b.x[b.places], {dear}])")
     n = 0
-    while not stream.rows and n < 20:  # the first events may only make the memory, or wait for a processor
+    while not stream.rows and n < 200:  # the first events may only make the memory, or wait for a processor
         place.observe("batch", x=x, places=places)
         place.telemetry.flush(30.0)
         place.clock.pass_(0.01)
