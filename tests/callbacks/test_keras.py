@@ -53,6 +53,52 @@ def test_events_and_weights():
     assert checkpoints == ["0", "1", "2"]
 
 
+class Block(keras.layers.Layer):
+    """A layer that calls layers of its own."""
+
+    def __init__(self):
+        super().__init__(name="block")
+        self.own = keras.layers.Dense(8, name="own")
+
+    def call(self, x):
+        return self.own(x)
+
+
+@pytest.mark.skipif(keras.backend.backend() != "torch", reason="the other backends do not offer gradients")
+def test_gradients_and_activations_on_pytorch():
+    layers = keras.layers
+    inner = keras.Sequential([keras.Input((4,)), layers.Dense(8, name="dense"), layers.BatchNormalization()], name="in")
+    model = keras.Sequential([keras.Input((4,)), inner, Block(), layers.Dense(1, name="head")])
+    model.compile("sgd", loss="mse")
+    x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+    wanted = []
+
+    def keep(batch, logs):
+        wanted.append({variable.path: float(variable.value.grad.norm()) for variable in model.trainable_variables})
+
+    texts = {
+        "grads.map(lambda n, g: norm(g))": None,
+        "activations.map(lambda n, a: shape(a))": None,
+        "activation_grads['head'].shape": (8, 1),
+        "activations[''].shape": (8, 1),
+        "inputs['in/dense[0]'].shape": (8, 4),
+        "eval_activations['block/own'].shape": (6, 8),
+    }
+    with sg.init("t", budget=None) as run, sg.connect(run) as client:
+        flows = {text: client.stream(f"batch.{text}") for text in texts}
+        callbacks = [SightglassCallback(run), keras.callbacks.LambdaCallback(on_train_batch_end=keep)]
+        model.fit(
+            x, x[:, :1], batch_size=8, epochs=2, verbose=0, validation_data=(x[:6], x[:6, :1]), callbacks=callbacks
+        )
+        run.flush()
+        norms, shapes, *rest = ([record.value for record in flow.wait(1, timeout_s=60)] for flow in flows.values())
+    assert norms[-1] == pytest.approx(wanted[-1])
+    assert [*norms[-1]] == [*wanted[-1]]
+    assert {"in/dense", "block/own", "head"} <= shapes[-1].keys()
+    assert [values[-1] for values in rest] == [*texts.values()][2:]
+    assert not any("_compiled_call_impl" in vars(layer) for layer in model.layers)
+
+
 class CommandingCallback(keras.callbacks.Callback):
     def __init__(self, command):
         super().__init__()

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 from sightglass.core.errors import MissingExtraError
 from sightglass.training.run import Run, wiring
@@ -14,6 +14,9 @@ try:
     import keras
 except ModuleNotFoundError as error:
     raise MissingExtraError(error.name or "keras", extra="keras", purpose="The callback for Keras") from None
+
+if TYPE_CHECKING:
+    from sightglass.torch import Watched
 
 LR_CONTROL: Final = "optimizer.lr"
 
@@ -38,7 +41,9 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     Events: "batch" with the metrics so far, and `params`, the model's weights by their paths; "epoch" with the metrics;
     "validation" with those of the validation; "checkpoint" when you call `checkpoint()`, because Keras does not report
-    checkpoints. The learning rate is the control "optimizer.lr", unless a schedule sets it. The step counts batches.
+    checkpoints. On PyTorch a batch also has `grads`, by the same paths, and what layers take and return, by their
+    names: "dense", "encoder/dense". The learning rate is the control "optimizer.lr", unless a schedule sets it. The
+    step counts batches.
     """
 
     def __init__(self, run: Run | str = "keras", *, watch: bool = True, **options: object) -> None:
@@ -58,6 +63,8 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._step = 0
         self._epoch = 0
         self._has_control = False
+        self._module: object = None  # `watch` does not keep it alive
+        self._watched: Watched | None = None
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Begin the run, and declare the learning rate as a control."""
@@ -68,6 +75,12 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
             rate = _LearningRate(optimizer)
             run.control(LR_CONTROL, bind=(rate, "value"), min=0.0, max=max(1.0, 10.0 * rate.value))
             self._has_control = True
+        if self._watches and keras.backend.backend() == "torch":
+            from sightglass.torch import watch
+            from sightglass.torch.keras_model import KerasModel
+
+            self._module = module = KerasModel(self.model)
+            self._watched = watch(module, run)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Observe a batch, and stop the training if a client has stopped the run."""
@@ -94,7 +107,10 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._observe("checkpoint", observables)
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """End the run that began with the training, and remove the control of the learning rate."""
+        """End the run that began with the training, and stop watching the model."""
+        if self._watched is not None:
+            self._watched.close()
+            self._watched = self._module = None
         run = self._callback_run.run
         if run is not None and self._has_control:
             self._has_control = False

@@ -23,6 +23,8 @@ COMMON: Final = frozenset({torch.Tensor, torch.nn.Parameter})
 NUMBERS: Final = (bool, int, float, str)
 SELF_CONTAINED: Final = (torch.jit.ScriptModule, torch.nn.MultiheadAttention)
 """Modules that compute with their children, and never call them in Python."""
+HOLDERS: Final = (torch.nn.ParameterList, torch.nn.ParameterDict)
+"""Modules that only hold parameters, and are never called."""
 
 
 def plain(name: str) -> str:
@@ -153,7 +155,7 @@ def leaf_modules(module: torch.nn.Module | None) -> list[str]:
 
 
 def _is_leaf(module: torch.nn.Module) -> bool:
-    return isinstance(module, SELF_CONTAINED) or not any(True for _ in module.children())
+    return isinstance(module, SELF_CONTAINED) or all(isinstance(child, HOLDERS) for child in module.children())
 
 
 def is_inside(name: str, outer: str) -> bool:
