@@ -18,6 +18,7 @@ import time
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -26,7 +27,8 @@ from click.testing import CliRunner, Result
 from tests.display import n_blue, virtual_display
 
 import sightglass as sg
-from sightglass.cli import main
+from sightglass.cli import main, queries
+from sightglass.cli.commands import _history_cells
 from sightglass.cli.complete import completions
 from sightglass.cli.group import SECTIONS
 from sightglass.cli.hub import user
@@ -293,6 +295,8 @@ def test_top_and_describe_refresh_in_a_terminal(trainer: Trainer) -> None:
 
 def test_watch_refuses_an_event_that_never_came_once_the_training_goes_on(trainer: Trainer) -> None:
     sightglass("watch", "clirun", "batch.loss", "-n", "2")
+    bare = sightglass("watch", "clirun", "loss")
+    assert (bare.exit_code, "Did you mean 'batch.loss'?" in bare.stderr) == (1, True)
     result = sightglass("watch", "clirun", "batch.loss", "bacth.loss")
     assert (result.exit_code, result.stdout) == (1, "")
     assert "Unknown event 'bacth' so far. Did you mean 'batch'?" in result.stderr
@@ -301,6 +305,15 @@ def test_watch_refuses_an_event_that_never_came_once_the_training_goes_on(traine
     assert waited.exit_code == 0
     assert "Unknown event 'epoch' so far." in waited.stderr
     assert "Waiting for the first." in waited.stderr
+
+
+def test_the_time_of_watch_begins_with_its_streams(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:
+    now_s, deadlines = [100.0], []
+    monkeypatch.setattr(queries, "time", SimpleNamespace(monotonic=lambda: now_s[0]))
+    monkeypatch.setattr(queries, "_check_events", lambda *_: now_s.append(now_s.pop() + 50.0))
+    monkeypatch.setattr(queries, "_records", lambda *args: deadlines.append(args[3]) or iter(()))
+    assert sightglass("watch", "clirun", "batch.loss", "--for", "2s").exit_code == 0
+    assert deadlines == [152.0]
 
 
 def test_watch_waits_for_the_events_of_a_training_that_begins(runtime: Path) -> None:
@@ -349,6 +362,20 @@ def test_the_training_applies_commands(trainer: Trainer) -> None:
     assert [line[2:4] for line in history] == [["set", "lr"], ["call", "checkpoint"]]
     assert history[0][4] == "0.1 → 0.25"
     assert all(line[5].startswith(f"{getpass.getuser()}@{socket.gethostname()} ") for line in history)
+
+
+def test_the_history_says_why_a_command_failed() -> None:
+    entry = SimpleNamespace(
+        event="batch",
+        step=3.0,
+        kind="set",
+        name="batch.o.lr",
+        old=None,
+        result=None,
+        error="expected float",
+        client="a",
+    )
+    assert _history_cells(entry)[4] == "expected float"  # type: ignore[arg-type]
 
 
 @pytest.mark.parametrize(

@@ -72,6 +72,10 @@ def test_an_unknown_name_comes_with_the_closest_name() -> None:
     assert (error.name, error.known) == ("los", ("loss", "grads", "params", "step"))
     assert isinstance(error, LookupError)
     assert "Did you mean 'mean'?" in unknown("function", "avg", ["mean", "var", "any"])
+    for name in ("int", "str", "detach", "cpu", "numpy", "tolist", "pow", "transpose", "sinh"):
+        assert "Did you mean" not in unknown("function", name, ["sin", "std", "tanh", "clip", "sum", "last", "prod"])
+    assert "Did you mean 'lr'?" in unknown("control", "rl", ["lr", "mode"])
+    assert "Did you mean" not in unknown("control", "nope", ["lr", "mode"])
     assert "Did you mean 'where'?" in unknown("stage", "filter", ["where", "first"])
     assert "Did you mean 'filters'?" in unknown("observable", "filter", ["filters", "loss"])
     assert unknown("run", "zzz", []) == "Unknown run 'zzz'. Known: none."

@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
+from sightglass.core import guarded
 from sightglass.core.errors import (
     EvaluationError,
     RefusedQueryError,
@@ -291,6 +292,49 @@ def test_columns_and_tables_are_read_as_arrays() -> None:
         ask("b.df.lss", offered)
 
 
+def test_texts_are_compared_item_by_item() -> None:
+    offered = {"a": np.array([["x", "yy"], ["x", ""]]), "l": ["x", None, "yy"], "n": np.arange(3), "t": "x"}
+    np.testing.assert_array_equal(ask("b.a == 'x'", offered), [[True, False], [True, False]])
+    np.testing.assert_array_equal(ask("b.a != 'x'", offered), [[False, True], [False, True]])
+    np.testing.assert_array_equal(ask("b.l == 'x'", offered), [True, False, False])
+    np.testing.assert_array_equal(ask("b.l == None", offered), [False, True, False])
+    np.testing.assert_array_equal(ask("b.l == ['x', 'x', 'yy']", offered), [True, False, True])
+    np.testing.assert_array_equal(ask("b.n[b.l == 'yy']", offered), [2])
+    np.testing.assert_array_equal(ask("b.a == 3", offered), np.zeros((2, 2), bool))
+    np.testing.assert_array_equal(ask("b.a == None", offered), np.zeros((2, 2), bool))
+    assert ask("(b.a == 'x').mean()", offered) == 0.5
+    assert ask("b.a[0, 0] == 'x'", offered) is True
+    assert ask("(b.t == 'x') & (b.t != 3)", offered) is True
+    with pytest.raises(RefusedQueryError, match="Expected numbers or arrays around '<'"):
+        ask("b.a < 'x'", offered)
+    with pytest.raises(RefusedQueryError, match="broadcast"):
+        ask("b.l == ['x', 'y']", offered)
+
+
+def test_texts_are_counted_and_searched() -> None:
+    offered = {"a": np.array([["x", "yy"], ["x", ""]]), "l": ["x", None, "yy", "x"], "t": "x"}
+    np.testing.assert_equal(ask("b.a.unique()", offered), (["", "x", "yy"], np.array([1, 2, 1])))
+    np.testing.assert_equal(ask("b.l.unique()", offered), (["x", "yy", None], np.array([2, 1, 1])))
+    np.testing.assert_array_equal(ask("isin(b.a, ['yy', 'z'])", offered), [[False, True], [False, False]])
+    np.testing.assert_array_equal(ask("isin(b.l, ['yy', 'x'])", offered), [True, False, True, True])
+    assert ask("isin(b.t, ['yy', 'x'])", offered) is True
+    assert ask("isin(b.t, ['yy'])", offered) is False
+    for text in ("b.many.unique()", "isin(b.many, ['x'])"):
+        with pytest.raises(RefusedQueryError, match="Expected at most 100,000 texts, got 100,001"):
+            ask(text, {"many": np.full(100_001, "x")})
+
+
+def test_a_table_is_read_for_as_long_as_a_busy_machine_takes(monkeypatch: pytest.MonkeyPatch) -> None:
+    pandas = pytest.importorskip("pandas")
+    clock = itertools.count()
+    monkeypatch.setattr(guarded, "monotonic", lambda: float(next(clock)))
+    frame = pandas.DataFrame({"loss": [0.5, 1.5], "n": [1, 2]})
+    np.testing.assert_equal(ask("b.df", {"df": frame}), {"loss": np.array([0.5, 1.5]), "n": np.array([1, 2])})
+    assert ask("b.df.map(lambda n, v: v.sum())", {"df": frame}) == {"loss": 2.0, "n": 3}
+    with pytest.raises(RefusedQueryError, match="reading it takes longer"):
+        ask("b.m.values()", {"m": Store(lambda: "abc")})
+
+
 def test_masks_times_and_other_values_are_read_as_numbers_and_texts() -> None:
     offered = {
         "m": np.ma.masked_array([1, 2, 3], [False, True, False]), "phase": Phase.TRAIN, "price": Decimal("2.5"),
@@ -339,6 +383,8 @@ def test_own_objects_asked_whole_are_mappings() -> None:
         with pytest.raises(UnsendableError) as caught:
             Evaluation(parse(query)).per_event({"stats": stats})
         assert str(caught.value) == f"{path}: a function cannot travel"
+    with pytest.raises(UnsendableError, match=r"^batch\.rows: Expected an array of numbers or strings, got dtype"):
+        Evaluation(parse("batch.rows")).per_event({"rows": np.zeros(2, [("a", "i4"), ("b", "f8")])})
 
 
 def test_an_object_s_arrays_are_reduced_by_name() -> None:

@@ -18,7 +18,7 @@ INSIDE = [  # an expression with a mark « before the place that is refused, and
     ("b.x + («not b.y)", "Write `~` instead of `not`"),
     ("«0 < b.x < 1", "Write (a < b) & (b < c) instead of a chained comparison"),
     ("«'a' in b.x", "Write x.contains(part) instead of `part in x`"),
-    ("«b.x is None", "Write == or isnan(x) instead of `is`"),
+    ("«b.x is None", "Write x == None, or isnan(x), instead of `is`"),
     ("«[v for v in b.x]", "Write x.map(lambda name, value: …) instead of a comprehension"),
     ("«{k: 1 for k in b.x}", "Write x.map(lambda name, value: …) instead of a comprehension"),
     ("abs«(v for v in b.x)", "Write x.map(lambda name, value: …) instead of a loop"),
@@ -82,17 +82,64 @@ def test_the_caret_stands_under_the_place(marked: str, message: str, before: str
         assert error.column == len(text[:column].replace("\r\n", "\n"))
 
 
+SYNTAX = "Expected a query such as batch.loss or batch.loss.mean(every=100), found invalid syntax"
 OUTSIDE = [
-    ("", "Expected a query, found invalid syntax: ", 0),
-    ("on('b').map(lambda b: b.x", "Expected a query, found invalid syntax: '(' was never closed", 11),
-    ("batch.", "Expected a query, found invalid syntax: ", 6),
-    ("x = 1", "Expected a query, found invalid syntax: ", 2),
-    ("import os", "Expected a query, found invalid syntax: ", 0),
-    ("(1 +\n 2 3)", "Expected a query, found invalid syntax: ", 1),
+    ("norm of x", SYNTAX, 5),
+    (
+        "np.mean(batch.x)",
+        "Expected one event in a query such as batch.loss, or on('batch')…; got 'np', 'batch'. "
+        "Functions have no prefix in text: mean(batch.loss), not np.mean(batch.loss)",
+        8,
+    ),
+    ("[v for v in batch.x]", "Write x.map(lambda name, value: …) instead of a comprehension", 0),
+    ("isinstance(batch.x, float)", "Write x.dtype == 'float32' and the like instead of isinstance", 0),
+    (
+        "batch.x.count()",
+        "Expected a function of one value, got the reducer 'count'. Over events, write a reducer with a "
+        "window at the end of the query: .count(every=100), .count(per='epoch'), or .rolling(100).count()",
+        8,
+    ),
+    (
+        "batch.x.ema(0.5).diff()",
+        "Expected a function of one value, got the stage 'ema': write the long form, on('batch').…",
+        8,
+    ),
+    (
+        "batch.x.mean(last=10)",
+        "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'last'. "
+        "Over events, write a reducer with a window at the end of the query: .mean(every=100)",
+        0,
+    ),
+    (
+        "batch.x.mean(every=2) + 1",
+        "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'every'. "
+        "Over events, write a reducer with a window at the end",
+        0,
+    ),
+    ("on('b').mean(10)", "Wrong arguments for mean: too many positional arguments. Name a window: mean(every=100)", 0),
+    ("on('b').ema()", "Wrong arguments for ema: missing a required argument: 'alpha'", 0),
+    (
+        "on('b').groupby(1)",
+        "Unknown stage 'groupby' of a query. Write by= in a reducer: mean(by=lambda b: b.label, every",
+        8,
+    ),
+    (
+        "batch.x.detach()",
+        "Unknown function 'detach' called on a value. Leave it out: a query reads a value where it is.",
+        8,
+    ),
+    ("batch.x.squeeze()", "Unknown function 'squeeze' called on a value. Write x.reshape(…), or x[0].", 8),
+    ("", SYNTAX, 0),
+    ("on('b').map(lambda b: b.x", f"{SYNTAX}: '(' was never closed", 11),
+    ("batch.", SYNTAX, 6),
+    ("x = 1", SYNTAX, 2),
+    ("import os", SYNTAX, 0),
+    ("(1 +\n 2 3)", SYNTAX, 1),
     ("1", "Expected one event in a query such as batch.loss, or on('batch')…; got none", 0),
     (
         "batch.x + epoch.y",
-        "Expected one event in a query such as batch.loss, or on('batch')…; got 'batch', 'epoch'",
+        "Expected one event in a query such as batch.loss, or on('batch')…; got 'batch', 'epoch'. "
+        "Write on('batch').join('epoch').map(lambda b: …) to read 'epoch' beside 'batch'",
         10,
     ),
     ("_b.x", "Expected a public name, got '_b': a leading underscore is refused", 0),

@@ -133,7 +133,9 @@ def history(run: str, header: bool, as_json: bool) -> None:
 
 
 def _history_cells(entry: HistoryEntry) -> tuple[str, ...]:
-    change = f"{_shown(entry.old)} → {_shown(entry.result)}" if entry.kind == "set" else entry.error
+    change = entry.error
+    if entry.kind == "set" and not change:
+        change = f"{_shown(entry.old)} → {_shown(entry.result)}"
     return entry.event, f"{entry.step:.15g}", entry.kind, entry.name, change, entry.client
 
 

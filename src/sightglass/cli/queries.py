@@ -164,7 +164,6 @@ def watch(  # noqa: PLR0917  click passes them by name
 
     `sightglass describe RUN` shows what you can query, `sightglass functions` what queries can compute.
     """  # noqa: D301  click reads the escape: keep these lines as they are
-    deadline_s = None if for_s is None else time.monotonic() + for_s
     drawn = _surface(surface, out, text="--json" if as_json else "--plain" if plain else None)
     with open_source(run) as source:
         firsts = [0] * len(queries) if records is None else _n_made(source, queries)
@@ -174,6 +173,7 @@ def watch(  # noqa: PLR0917  click passes them by name
         for stream in streams:
             if stream.note:
                 echo(stream.note, err=True)
+        deadline_s = None if for_s is None else time.monotonic() + for_s
         if drawn is not None:
             stops = None if records is None else [first + records for first in firsts]
             _draw(streams, stops, deadline_s, view=view, title=title, log_y=log_y, **drawn)
@@ -214,7 +214,7 @@ def _check_events(source: Source, queries: tuple[str, ...]) -> None:
     """Refuse events that have not happened in a live run whose other events happen again and again."""
     from sightglass.client.recorded.plan import LOG
     from sightglass.client.run import RemoteRun
-    from sightglass.core.errors import unknown
+    from sightglass.core.errors import unknown_event
     from sightglass.query.parser import as_query
 
     if not isinstance(source, RemoteRun):
@@ -228,7 +228,8 @@ def _check_events(source: Source, queries: tuple[str, ...]) -> None:
     for query in queries:
         event = as_query(query).event
         if event not in events and event != LOG:
-            fail(f"{unknown('event', event, events, where='so far')} To wait for it, add --wait.", EXIT_FAILED)
+            offered = {name: one.observables for name, one in events.items()}
+            fail(f"{unknown_event(event, offered)} To wait for it, add --wait.", EXIT_FAILED)
 
 
 class _LossReport:

@@ -8,7 +8,6 @@ from __future__ import annotations
 import types
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
-from time import monotonic
 from typing import Any, Final, Literal, NamedTuple
 
 from .data_values import NOT_DATA, as_data
@@ -26,6 +25,7 @@ from .guarded import (
     message,
     parts,
     printed,
+    reading_clock,
     stored,
     text,
 )
@@ -76,7 +76,7 @@ class Copier:
     """
 
     def __init__(
-        self, leaf: Leaf, *, form: Form, limits: CopyLimits = LIMITS, clock: Callable[[], float] = monotonic
+        self, leaf: Leaf, *, form: Form, limits: CopyLimits = LIMITS, clock: Callable[[], float] | None = None
     ) -> None:
         """Begin; the seconds of `limits` are for all copies together, the items for each."""
         self._leaf = leaf
@@ -132,7 +132,7 @@ class Copier:
         self._inside.add(id(value))
         self._path.append(None)
         try:
-            for key, item in found.pairs if found.size is not None else self._paced(found.pairs):
+            for key, item in found.pairs if found.size is not None else self._paced(value, found.pairs):
                 self._n_items += 1
                 if self._n_items > limits.max_items:
                     raise ValueError(f"it has more than {limits.max_items:,} items")
@@ -147,14 +147,15 @@ class Copier:
             self._lose("two of its keys have the same text")
         return built
 
-    def _paced(self, pairs: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
+    def _paced(self, value: object, pairs: Iterator[tuple[Any, Any]]) -> Iterator[tuple[Any, Any]]:
         """Yield what the program's own code returns, as long as that takes no longer than the limit."""
+        clock = self._clock or reading_clock(value)
         while True:
             if self._spent_s > self._limits.max_reading_s:
                 raise TimeoutError(f"reading it takes longer than {self._limits.max_reading_s:g} s")
-            began_s = self._clock()
+            began_s = clock()
             pair = next(pairs, None)
-            self._spent_s += self._clock() - began_s
+            self._spent_s += clock() - began_s
             if pair is None:
                 return
             yield pair

@@ -39,6 +39,7 @@ SENT: Final = CopyLimits(max_depth=32, max_chars=10_000)  # half a message's lev
 CONTAINER_TYPES: Final = frozenset((dict, list, tuple))
 LOOKED_INTO: Final = CONTAINER_TYPES | {np.ndarray}
 OBJECTS: Final = np.dtype(object).num
+RECORDS: Final = np.dtype([("a", "i4")]).num
 
 SCALAR_TYPES: Final = PLAIN | {bytes, complex, np.float64, np.float32, np.int64, np.int32, np.bool_}
 
@@ -72,7 +73,7 @@ def _copied_array(array: Value) -> Any:
     check_data(array, kind or "other")
     array = own_piece(array, kind or "other")
     match kind:
-        case "numpy" if array.dtype.hasobject:
+        case "numpy" if array.dtype.hasobject or array.dtype.names:
             raise UnsendableError(f"Expected an array of numbers or strings, got dtype {array.dtype}")
         case "numpy" if not type(array).__module__.startswith("numpy"):
             return np.array(array, subok=False)[()]
@@ -101,7 +102,7 @@ def snapshot(value: Value, path: str = "value") -> Value:
         return value.copy()
     if cls is dict and SCALAR_TYPES.issuperset(map(type, value.values())) and {*map(type, value)} == {str}:
         return value.copy()
-    if array_kind(value) is not None and not (cls is np.ndarray and value.dtype.num == OBJECTS):
+    if array_kind(value) is not None and not (cls is np.ndarray and value.dtype.num in (OBJECTS, RECORDS)):
         return _copied_array(value)
     return _whole(Copier(leaf, form="value").copy(value, path))
 

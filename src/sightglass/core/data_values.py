@@ -18,14 +18,14 @@ import math
 import pathlib
 import sys
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import lru_cache
 from typing import Any, Final
 
 import numpy as np
 
 from .errors import UnreadableError
-from .guarded import instance_dict, text
+from .guarded import TableMapping, instance_dict, text
 
 NOT_DATA: Final = object()
 MAX_CONVERTED: Final = 2_000_000  # items: copying them takes about 10 ms
@@ -244,7 +244,7 @@ def _of_arrow(column: Value) -> Any:
     return _column(found)
 
 
-class TableColumns(Mapping[str, Any]):
+class TableColumns(TableMapping):
     """The columns of a table by name, read when they are asked for."""
 
     __slots__ = ("_column", "_names")

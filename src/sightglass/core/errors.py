@@ -33,9 +33,12 @@
 
 from __future__ import annotations
 
+import builtins
 import difflib
+import math
+import sys
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Final
 
 MAX_NAMES_SHOWN = 12  # about two lines in a terminal
@@ -236,21 +239,41 @@ MEANINGS: Final = {
     "limit": "collect", "take": "collect", "nunique": "distinct", "moving_average": "rolling", "window": "rolling",
     "smooth": "ema", "ewm": "ema", "delta": "diff", "accumulate": "scan", "fold": "reduce", "aggregate": "reduce",
     "throughput": "rate", "frequency": "rate", "idxmax": "argmax", "idxmin": "argmin", "head": "first", "tail": "last",
+    "int": "floor", "sorted": "sort", "amax": "max", "amin": "min", "mode": "unique",
 }  # fmt: skip
 """What people call things elsewhere, by the names here: a word that looks alike often means something else."""
 
+BY: Final = "Write by= in a reducer: mean(by=lambda b: b.label, every=100)"
+WHERE_IT_IS: Final = "Leave it out: a query reads a value where it is"
+INSTEAD: Final = {
+    "pow": "Write x ** y", "transpose": "Write x.T", "squeeze": "Write x.reshape(…), or x[0]",
+    "groupby": BY, "group_by": BY, "detach": WHERE_IT_IS, "cpu": WHERE_IT_IS, "cuda": WHERE_IT_IS, "numpy": WHERE_IT_IS,
+    "tolist": WHERE_IT_IS, "clone": WHERE_IT_IS,
+}  # fmt: skip
+"""What to write instead of functions that queries do not have."""
 
-def closest(name: object, names: Iterable[str]) -> str | None:
-    """Return which of some names is meant by one that people use elsewhere, or that is written much alike.
+CALLED: Final = ("function", "stage")
+MIN_LIKENESS: Final = 0.65  # "evry" and "every" have 0.89, "nope" and "mode" 0.5
+OTHER_LIKENESS: Final = 0.9  # to the name of another function: "sinh" and "sin" have 0.86
+
+
+def closest(name: object, names: Iterable[str], *, likeness: float = MIN_LIKENESS) -> str | None:
+    """Return which of some names is meant by one that people use elsewhere, or that is misspelled.
 
     >>> closest("avg", ["max", "mean"]), closest("evry", ["every", "per"])
     ('mean', 'every')
     """
-    names = [*names]
-    meant = MEANINGS.get(name) if isinstance(name, str) else None
+    names, text = [*names], str(name)[:MAX_NAME_LENGTH]
+    meant = MEANINGS.get(text)
     if meant in names:
         return meant
-    return next(iter(difflib.get_close_matches(str(name)[:MAX_NAME_LENGTH], names, n=1, cutoff=0.5)), None)
+    swapped = next((known for known in names if sorted(known) == sorted(text)), None)
+    return swapped or next(iter(difflib.get_close_matches(text, names, n=1, cutoff=likeness)), None)
+
+
+def _is_spelled_right(name: str) -> bool:
+    """Return whether a name is that of a function of Python or NumPy: it means that, not one that looks alike."""
+    return any(name in vars(module) for module in (builtins, math, sys.modules.get("numpy", math)))
 
 
 def unknown(what: str, name: object, known: Iterable[object], *, where: str = "", elsewhere: Iterable[str] = ()) -> str:
@@ -268,14 +291,35 @@ def unknown(what: str, name: object, known: Iterable[object], *, where: str = ""
     """
     every = tuple(known)
     names = sorted(str(k)[:MAX_NAME_LENGTH] for k in every[:MAX_NAMES_COMPARED])
-    close = closest(name, [*names, *elsewhere])
     message = f"Unknown {what} {name!r:.{MAX_NAME_LENGTH}}{' ' + where if where else ''}."
-    if close:
+    called = what in CALLED
+    likeness = OTHER_LIKENESS if called and _is_spelled_right(str(name)) else MIN_LIKENESS
+    close = closest(name, [*names, *elsewhere], likeness=likeness)
+    if called and name in INSTEAD:
+        message += f" {INSTEAD[name]}."
+    elif close:
         message += f" Did you mean {close!r}?"
-    if not names:
-        return f"{message} Known: none."
-    more = f" and {len(every) - MAX_NAMES_SHOWN} more" if len(every) > MAX_NAMES_SHOWN else ""
-    return f"{message} Known: {', '.join(names[:MAX_NAMES_SHOWN])}{more}."
+    return f"{message} {_known(names, len(every))}"
+
+
+def _known(names: Sequence[str], n: int) -> str:
+    """Return the first of some names, of `n` in all."""
+    more = f" and {n - MAX_NAMES_SHOWN} more" if n > MAX_NAMES_SHOWN else ""
+    return f"Known: {', '.join(names[:MAX_NAMES_SHOWN]) or 'none'}{more}."
+
+
+def unknown_event(name: str, offered: Mapping[str, Iterable[str]]) -> str:
+    """Return a message that an event is unknown so far; where an observable is meant, with its event.
+
+    >>> unknown_event("loss", {"batch": ["loss", "x"]})
+    "Unknown event 'loss' so far. Did you mean 'batch.loss'? Known: batch."
+    """
+    paths = {observable: event for event in offered if event.isidentifier() for observable in offered[event]}
+    meant = name if name in paths else None if closest(name, offered) else closest(name, paths)
+    if meant is None:
+        return unknown("event", name, offered, where="so far")
+    known = _known(sorted(offered), len(offered))
+    return f"Unknown event {name!r} so far. Did you mean '{paths[meant]}.{meant}'? {known}"
 
 
 def caret(text: str, column: int) -> str:

@@ -22,7 +22,7 @@ from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
-from time import monotonic
+from time import monotonic, thread_time
 from typing import Any, Final, NamedTuple
 
 from .errors import SightglassError
@@ -76,6 +76,12 @@ class LostValue(OwnValue):
 
 class Holder(OwnValue):
     """An `OwnValue` that holds a value of the program, as `value`."""
+
+    __slots__ = ()
+
+
+class TableMapping(Mapping[str, Any]):
+    """A mapping of our own that reads the columns of a table of the program."""
 
     __slots__ = ()
 
@@ -173,7 +179,7 @@ def items_of(
     max_items: int,
     max_reading_s: float,
     first: int | None = None,
-    clock: Callable[[], float] = monotonic,
+    clock: Callable[[], float] | None = None,
 ) -> list[tuple[Any, Any]]:
     """Return the (key, value) pairs of a mapping, or the first ones.
 
@@ -190,6 +196,7 @@ def items_of(
         items = OrderedDict.items(mapping) if issubclass(type(mapping), OrderedDict) else dict.items(mapping)
         return list(items if first is None else itertools.islice(items, first))
     found: list[tuple[Any, Any]] = []
+    clock = clock or reading_clock(mapping)
     until_s = clock() + max_reading_s
     for pair in itertools.islice(_items(mapping), first):
         if len(found) >= max_items:
@@ -198,6 +205,14 @@ def items_of(
             raise TimeoutError(f"reading it takes longer than {max_reading_s:g} s")
         found.append(pair)
     return found
+
+
+def reading_clock(mapping: Value) -> Callable[[], float]:
+    """Return the clock that says how long a mapping is read.
+
+    The program's own code may wait for anything. Reading a table only computes: if it waits, then for a processor.
+    """
+    return thread_time if issubclass(type(mapping), TableMapping) else monotonic
 
 
 def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:

@@ -10,7 +10,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.array_data import plain_array
-from sightglass.core.data_values import NOT_DATA, as_data, seconds_of
+from sightglass.core.data_values import MAX_LISTED, NOT_DATA, as_data, seconds_of
 from sightglass.core.errors import EvaluationError, RefusedQueryError, SightglassError, UnreadableError, UnsendableError
 from sightglass.core.guarded import FAILURES, LostValue, built_in, exact, is_mapping, length, message, text
 from sightglass.core.values import CONTAINERS, Value, array_bytes, array_kind, is_extended, type_name
@@ -19,6 +19,7 @@ from .limits import PLAIN, Total, check_bytes, check_length
 
 AS_IT_IS: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
 NUMBERS = (bool, int, float, np.number, np.bool_)
+TEXTS: Final = frozenset((str, type(None)))
 TIMES: Final = frozenset((np.datetime64, np.timedelta64))
 OBJECTS: Final = np.dtype(object).num
 LAST_NUMERIC: Final = np.dtype(np.clongdouble).num
@@ -110,6 +111,35 @@ def is_array(value: object) -> bool:
 def is_numpy(value: object) -> bool:
     """Return whether a value is a NumPy array of one of NumPy's own numeric dtypes, which have fast paths."""
     return type(value) is np.ndarray and value.dtype.num <= LAST_NUMERIC
+
+
+def is_texts(value: object) -> bool:
+    """Return whether a value is an array of texts, or of objects, as `texts` makes them."""
+    return type(value) is np.ndarray and value.dtype.kind in "USO"
+
+
+def texts(value: Value) -> Any:
+    """Return an array of texts, or a list of them, as an array; `None` for any other value.
+
+    A list may have `None` between the texts, as a column has that lacks some.
+    """
+    if is_texts(value):
+        return value
+    if type(value) not in (list, tuple) or not value or not TEXTS.issuperset(map(type, value)):
+        return None
+    return np.array(value, dtype=object)
+
+
+def few_texts(value: Value) -> Any:
+    """Return what `texts` does, of at most `MAX_LISTED` items, each of which becomes an object of Python.
+
+    Raises:
+        RefusedQueryError: There are more.
+    """
+    found = texts(value)
+    if found is not None and found.size > MAX_LISTED:
+        raise RefusedQueryError(f"Expected at most {MAX_LISTED:,} texts, got {found.size:,}")
+    return found
 
 
 def operand(value: Value) -> Value:

@@ -24,7 +24,7 @@ from sightglass.core.values import Value, array_kind, type_name
 
 from . import expressions as e
 from .access import attribute, item
-from .arrays import operand, readable
+from .arrays import is_texts, operand, readable, texts
 from .blocks import MIN_ITEMS, Blocks
 from .chains import is_elementwise, is_fused
 from .costs import PLAIN_COST
@@ -238,7 +238,7 @@ class _Compiler:
             values = [read(env) for read in reads]
             try:
                 if not PLAIN.issuperset(map(type, values)):
-                    values = [operand(value) if type(value) in (list, tuple) else value for value in values]
+                    values = [_stacked(value) if type(value) in (list, tuple) else value for value in values]
                     n = max(map(n_read, values))
                     if len(values) > 1:
                         n = max(n, n_broadcast(values))
@@ -305,6 +305,8 @@ class _Compiler:
             if type(a) in PLAIN and type(b) in PLAIN:
                 return of_plain(op, a, b)
             if isinstance(a, str | bytes | type(None)) or isinstance(b, str | bytes | type(None)):
+                return of_texts(op, a, b)
+            if is_texts(a) or is_texts(b):
                 return of_texts(op, a, b)
             a, b = operand(a), operand(b)
             check_broadcast(a, b)
@@ -396,7 +398,19 @@ def _placed(error: BaseException, text: str, values: Sequence[object]) -> BaseEx
     if isinstance(error, SightglassError | PriceNeeded | CompilationNeeded | NoRoom) or any(map(is_traced, values)):
         return error  # JAX tells by its own errors that a query cannot be traced
     shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
-    return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}")
+    hint = ". A number has no axis; over events, write every=100" if _is_of_number(error, values) else ""
+    return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}{hint}")
+
+
+def _is_of_number(error: BaseException, values: Sequence[object]) -> bool:
+    """Return whether an error is about an axis of a plain number."""
+    return type(error).__name__ == "AxisError" and type(values[0]) in PLAIN
+
+
+def _stacked(values: Value) -> Value:
+    """Return a list of numbers, of arrays or of texts as an array."""
+    found = texts(values)
+    return operand(values) if found is None else found
 
 
 def _alone(value: Value) -> Value:

@@ -12,7 +12,7 @@ from typing import Final, NoReturn, TypeGuard
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, caret, unknown
 
 from . import expressions as e
-from .functions import FUNCTIONS, axis_for_dim, check_call
+from .functions import FUNCTIONS, axis_for_dim, check_call, over_events
 from .limits import MAX_DEPTH, MAX_TEXT
 from .tracer import NAMED_CONSTANTS
 
@@ -41,9 +41,11 @@ class ExpressionReader:
 
     Attributes:
         stage_names: The names of a query's stages, which may be meant by an unknown function.
+        reducer_names: Those of them that are reducers.
     """
 
     stage_names: Collection[str] = ()
+    reducer_names: Collection[str] = ()
 
     def __init__(self, text: str, functions: Collection[str] | None) -> None:
         if not isinstance(text, str):
@@ -70,6 +72,14 @@ class ExpressionReader:
         if isinstance(error, RefusedQueryError):
             raise RefusedQueryError(f"{error}\n{caret(self.text, self.place(node))}") from None
         self.fail(str(error), node)
+
+    def check_nodes(self, node: ast.AST) -> None:
+        """Refuse what a query does not have, and say what to write instead, before names are looked up."""
+        for part in ast.walk(node):
+            if type(part) in INSTEAD:
+                self.fail(INSTEAD[type(part)], part)
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "isinstance":
+                self.fail("Write x.dtype == 'float32' and the like instead of isinstance", part)
 
     def check_keywords(self, node: ast.Call) -> None:
         """Refuse unpacking, and a keyword that comes twice."""
@@ -125,7 +135,7 @@ class ExpressionReader:
                 return e.List(tuple(self.expression(item, scope) for item in items))
             case ast.Dict():
                 return self._dictionary(node, scope)
-        return self.fail(INSTEAD.get(type(node), f"A query cannot use {type(node).__name__}"), node)
+        return self.fail(f"A query cannot use {type(node).__name__}", node)
 
     def end(self, node: ast.Attribute) -> ast.AST:
         """Return a node that begins at the attribute's name instead of at its target."""
@@ -183,7 +193,7 @@ class ExpressionReader:
         if isinstance(op, ast.In | ast.NotIn):
             self.fail("Write x.contains(part) instead of `part in x`", node)
         if type(op) not in COMPARE:
-            self.fail("Write == or isnan(x) instead of `is`", node)
+            self.fail("Write x == None, or isnan(x), instead of `is`", node)
         return e.Binary(
             COMPARE[type(op)], self.expression(node.left, scope), self.expression(node.comparators[0], scope)
         )
@@ -199,7 +209,9 @@ class ExpressionReader:
                         f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node.func)
                     )
                 if name not in FUNCTIONS:
-                    told = unknown("function", name, FUNCTIONS, where="called on a value", elsewhere=self.stage_names)
+                    told = self.of_stage(name) or unknown(
+                        "function", name, FUNCTIONS, where="called on a value", elsewhere=self.stage_names
+                    )
                     self.fail(told, self.end(node.func))
                 args.insert(0, value)
             case ast.Name(id=name):
@@ -236,6 +248,14 @@ class ExpressionReader:
             self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", node)
         if name not in FUNCTIONS and self.functions is not None and name not in self.functions:
             self.fail(unknown("function", name, {*FUNCTIONS, *self.functions}), node)
+
+    def of_stage(self, name: str) -> str:
+        """Return how to write a stage that is called as a function, or nothing for other names."""
+        if name in self.reducer_names:
+            return f"Expected a function of one value, got the reducer {name!r}. {over_events(name)}"
+        if name in self.stage_names:
+            return f"Expected a function of one value, got the stage {name!r}: write the long form, on('batch').…"
+        return ""
 
     def function(self, node: ast.Lambda, scope: frozenset[str]) -> e.Lambda:
         """Parse a lambda, which may use the names around it, too."""

@@ -13,6 +13,7 @@ under its place.
 from __future__ import annotations
 
 import ast
+import inspect
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any, Final
@@ -28,6 +29,9 @@ from .tracer import NAMED_CONSTANTS
 # A text is asked for several times on its way: checked, made canonical, sent. A page has a few dozen of them, of a few
 # KB each once parsed.
 MAX_PARSED: Final = 128
+
+MODULES: Final = ("np", "numpy", "jnp", "torch", "math", "sg")
+"""What functions are prefixed with in Python code."""
 
 SHORT_STAGES: Final = ("rolling", "scan", "ema")
 """The stages that need no window to be known as stages; `diff` is a function of arrays, too."""
@@ -70,6 +74,7 @@ class _Reader(ExpressionReader):
     """Parses one text."""
 
     stage_names = STAGES
+    reducer_names = REDUCERS
 
     def syntax(self) -> ast.expr:
         try:
@@ -79,7 +84,8 @@ class _Reader(ExpressionReader):
             row = min(max(error.lineno or 1, 1), len(lines)) - 1
             column = error.offset - 1 if error.offset else len(lines[row])  # Python says 0 for the end
             place = sum(len(line) + 1 for line in lines[:row]) + column
-            message = f"Expected a query, found invalid syntax: {error.msg}"
+            why = "" if error.msg == "invalid syntax" else f": {error.msg}"
+            message = f"Expected a query such as batch.loss or batch.loss.mean(every=100), found invalid syntax{why}"
             raise QuerySyntaxError(message, text=self.text, column=min(place, len(self.text))) from None
         except (RecursionError, MemoryError, ValueError, OverflowError) as error:
             what = str(error) or type(error).__name__
@@ -89,6 +95,7 @@ class _Reader(ExpressionReader):
 
     def query(self) -> Query:
         node = self.syntax()
+        self.check_nodes(node)
         chain: list[tuple[ast.Attribute, ast.Call]] = []
         inner: ast.expr = node
         while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
@@ -112,8 +119,14 @@ class _Reader(ExpressionReader):
         free = self.free(node)
         if len(free) != 1:
             names = ", ".join(map(repr, list(free)[:MAX_NAMES_SHOWN])) or "none"
+            hint = ""
+            if modules := [name for name in free if name in MODULES]:
+                hint = f". Functions have no prefix in text: mean(batch.loss), not {modules[0]}.mean(batch.loss)"
+            elif free:
+                first, second = list(free)[:2]
+                hint = f". Write on({first!r}).join({second!r}).map(lambda b: …) to read {second!r} beside {first!r}"
             self.fail(
-                f"Expected one event in a query such as batch.loss, or on('batch')…; got {names}",
+                f"Expected one event in a query such as batch.loss, or on('batch')…; got {names}{hint}",
                 list(free.values())[1] if free else node,
             )
         (event,) = free
@@ -148,10 +161,15 @@ class _Reader(ExpressionReader):
             kwargs = {str(keyword.arg): self.argument(keyword.value) for keyword in node.keywords}
             if name == "join" and not isinstance(query, Query):
                 self.fail("Expected a reducer after rolling, such as rolling(100).mean()", node)
+            method_of = getattr(query, name)
             try:
-                query = getattr(query, name)(*args, **kwargs)
+                inspect.signature(method_of).bind(*args, **kwargs)
+                query = method_of(*args, **kwargs)
             except TypeError as error:
-                self.fail(f"Wrong arguments for {name}: {error}", node)
+                hint = (
+                    f". Name a window: {name}(every=100)" if len(args) == 1 and name in REDUCERS and not kwargs else ""
+                )
+                self.fail(f"Wrong arguments for {name}: {error}{hint}", node)
             except QueryError as error:
                 self.refuse(error, node)
             last = node

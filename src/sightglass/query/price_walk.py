@@ -57,6 +57,7 @@ READ_NS: Final = 2_000.0  # to check that an array can be read
 ITEM_NS: Final = 50.0  # to pass by an item of a list
 PICK: Final = OperationCost(ns=8.0, result="flat")
 SLICE: Final = OperationCost(ns=0.5, result="flat")  # JAX copies what others only refer to
+COMPARED: Final = OperationCost(ns=10.0, result="each")  # texts
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
 TEXTS: Final = (str, bytes, type(None))
 
@@ -235,6 +236,11 @@ class PriceWalk:
             self.charge(BASE_NS[None], python=True)
             return of_plain(tree.op, *values) if len(values) == 2 else of_unary(tree.op, values[0])
         if any(isinstance(value, TEXTS) for value in values):
+            if arrays := [value for value in values if isinstance(value, ArraySpec)]:
+                return self.result(tree.op, COMPARED, arrays)
+            if n := max((length(value) or 0 for value in values if isinstance(value, list | tuple)), default=0):
+                self.charge(2 * ITEM_NS * n, python=True)
+                return FLOATS.like(n)
             self.charge(BASE_NS[None] + sum(len(value) for value in values if isinstance(value, str)), python=True)
             return Unknown()
         return self.result(tree.op, OperationCost(ns=OPERATORS.get(tree.op, ARITHMETIC_NS), result="each"), values)

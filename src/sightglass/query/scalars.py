@@ -1,4 +1,4 @@
-"""Operators on plain numbers and texts.
+"""Operators on plain numbers, texts and arrays of texts.
 
 Numbers follow IEEE 754, as arrays do: a division by zero gives infinity or NaN instead of an error.
 """
@@ -15,8 +15,9 @@ import numpy as np
 from sightglass.core.errors import RefusedQueryError
 from sightglass.core.values import Value, type_name
 
+from .arrays import is_texts
 from .expressions import BINARY, UNARY
-from .limits import MAX_TEXT, check_int, check_power
+from .limits import MAX_TEXT, check_broadcast, check_int, check_power
 
 APPLY: Final[dict[str, Callable[[Any, Any], Any]]] = {op: getattr(operator, name) for op, name in BINARY.items()}
 APPLY_UNARY: Final[dict[str, Callable[[Any], Any]]] = {op: getattr(operator, name) for op, name in UNARY.items()}
@@ -44,14 +45,24 @@ def of_plain(op: str, a: Value, b: Value) -> Value:
 
 
 def of_texts(op: str, a: object, b: object) -> Value:
-    """Return the result of an operator where an operand is a text or `None`.
+    """Return the result of an operator where an operand is a text, `None`, or an array of texts.
 
     Raises:
         RefusedQueryError: The operands cannot be compared or joined.
     """
+    if op in ("==", "!=") and (is_texts(a) or is_texts(b)):
+        return APPLY[op](*_items(a, b))
     if op in ("==", "!="):
-        same = type(a) is type(b) and a == b
+        same = (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) and a == b
         return same if op == "==" else not same
     if isinstance(a, str) and isinstance(b, str) and (op in COMPARISONS or (op == "+" and len(a) + len(b) <= MAX_TEXT)):
         return APPLY[op](a, b)
     raise RefusedQueryError(f"Expected numbers or arrays around {op!r}, got {type_name(a)} and {type_name(b)}")
+
+
+def _items(a: Value, b: Value) -> tuple[Value, Value]:
+    """Return operands that NumPy compares item by item, texts with texts in its own way."""
+    check_broadcast(a, b)
+    if all(isinstance(value, str) or (is_texts(value) and value.dtype.kind == "U") for value in (a, b)):
+        return a, b
+    return tuple(np.asarray(value, dtype=object) for value in (a, b))  # type: ignore[return-value]

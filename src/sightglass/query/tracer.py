@@ -30,7 +30,8 @@ INSTEAD = {
     "write where(condition, x, y), maximum(x, y), `&`, `|`, `~`, or a .where(lambda …) stage",
     "__contains__": "A query cannot use `in`: write .contains(x)",
     "__len__": "A query cannot use len(): write .len(), or sightglass.fn.len(x)",
-    "__iter__": "A query cannot loop or unpack: write .map(lambda name, value: …), or x[0], x[1]",
+    "__iter__": "A query cannot loop or unpack: write .map(lambda name, value: …), or x[0], x[1]; "
+    "instead of sum(x), any(x), sorted(x) and the like x.sum(), x.any(), x.sort()",
     "__float__": "A query cannot convert a symbolic value to a float: leave the value as it is; "
     "instead of math.sqrt(x) and the like write sightglass.fn.sqrt(x)",
     "__int__": "A query cannot convert a symbolic value to an int: write .round() or sightglass.fn.floor(x)",
@@ -38,6 +39,7 @@ INSTEAD = {
     "__str__": "A query cannot convert a symbolic value to a string",
     "__format__": "A query cannot format a symbolic value: return the value itself",
     "__array__": "A query cannot convert a symbolic value to an array: use the value's own methods",
+    "__divmod__": "A query cannot use divmod(): write (x // y, x % y)",
     "__hash__": "A query cannot look up a symbolic value in a Python set or mapping",
     "__reduce_ex__": "A query cannot copy or pickle a symbolic value",
 }

@@ -10,17 +10,16 @@ from typing import Any, Final
 from sightglass.core import codec
 from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Columns, Row, of_rows
-from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError, unknown
+from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError
 from sightglass.protocol import messages
-from sightglass.query import expressions as e
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
 from sightglass.query.query import Query, in_states
-from sightglass.query.stages import REDUCERS, Group, Map, Per, Reduce
+from sightglass.query.stages import Group, Per, Reduce
 from sightglass.query.states import Numbering
 
-from . import describe
+from . import describe, waiting
 from .clients import Client, Clients, Outbox
 from .lent import check_functions
 from .options import Limits
@@ -28,13 +27,10 @@ from .parked import ParkedStream, ParkedStreams, n_missing
 from .recording import RecordedSubscriptions
 from .stream_backlog import StreamBacklog
 from .subscription import LOG, Subscription
-from .subscriptions import EventSource
 from .telemetry import Telemetry
 
 MAX_BACKLOGS_BYTES: Final = 64 * 2**20  # of all streams together: 256 charts, or four streams of images
 MAX_STREAMS: Final = 256  # a page of charts needs a few dozen; each stream costs the run time at every event
-LOST: Final = "The latest {!r} was not read, since nobody asked: pairs begin with the next one."
-LONG_CALL_S: Final = 10.0  # after this, who asked begins to wonder whether anything happens
 
 
 class ClientSubscriptions:
@@ -215,18 +211,9 @@ class ClientSubscriptions:
 
     def note(self, query: Query) -> str:
         """Return a remark for the user: what the query waits for, or that it asks for something else than it seems."""
-        sources = self._telemetry.subscriptions.sources
         subscription = self.find(query)
-        latest = {} if subscription is None else subscription.latest
-        return (
-            _note(query, sources)
-            or _hint(query, sources)
-            or "".join(LOST.format(event) for event, one in latest.items() if one.is_lost)
-            or _compiling(query, sources[query.event])
-            or _lacking(query, sources[query.event])
-            or _long_call(sources[query.event])
-            or sources[query.event].note_of(query)
-        )
+        lost = [event for event, one in subscription.latest.items() if one.is_lost] if subscription else []
+        return waiting.note(query, self._telemetry.subscriptions.sources, lost=lost)
 
     def renew_notes(self) -> None:
         """Tell clients what their streams in compiled steps or modules wait for, as long as these have no records."""
@@ -243,7 +230,7 @@ class ClientSubscriptions:
         """Return whether a query that is new has missed events; one that is replayed to it does not count."""
         source = self._telemetry.subscriptions.sources.get(query.event)
         return (
-            not _note(query, self._telemetry.subscriptions.sources)
+            not waiting.for_first(query, self._telemetry.subscriptions.sources)
             and source is not None
             and source.n_events > (source.snapshot is not None)
         )
@@ -354,69 +341,6 @@ class ClientSubscriptions:
         self._peers.pop(subscription.id, None)
         self._recorded.discard(subscription)
         self._telemetry.close_subscription(subscription)
-
-
-def _note(query: Query, sources: Mapping[str, EventSource]) -> str:
-    if query.event not in sources:
-        offers = [name for name, source in sources.items() if query.event in source.observables]
-        if offers:
-            meant = f"{offers[0]}.{query.event}"
-            return f"Unknown event {query.event!r} so far. Did you mean {meant!r}? Waiting for the first."
-        return unknown("event", query.event, sources, where="so far") + " Waiting for the first."
-    if query.event == LOG:
-        logged = sources[LOG].observables
-        for name in query.names:
-            if name not in logged:
-                return unknown("name", name, logged, where="in the log so far") + " Waiting for it to be logged."
-    return ""
-
-
-def _compiling(query: Query, source: EventSource) -> str:
-    """Say that a step is compiled with a query."""
-    seconds = source.compiling(query.key)
-    if seconds is None:
-        return ""
-    return f"Compiling for {int(seconds)} s: records begin when the step runs with this query."
-
-
-def _lacking(query: Query, source: EventSource) -> str:
-    """Say that a compiled step does not log for an event as it is called now."""
-    if not source.lacks(query.key):
-        return ""
-    return (
-        f"The step does not log for event {query.event!r} with the shapes and static arguments that it is called with "
-        "now; records begin with a call that does."
-    )
-
-
-def _long_call(source: EventSource) -> str:
-    """Say that a compiled step is inside of a call that takes long, or is not called any more."""
-    seconds = int(source.called())
-    if seconds < LONG_CALL_S:
-        return ""
-    ago = f"{seconds // 3600:02}:{seconds // 60 % 60:02}:{seconds % 60:02}"
-    return f"The last call of {source.name!r} began {ago} ago; it will be asked at the next call."
-
-
-def _hint(query: Query, sources: Mapping[str, EventSource]) -> str:
-    """Say that groups wait for an event that is unknown so far, or that a function of one number is not a reducer."""
-    for joined in query.joins:
-        if joined not in sources:
-            return unknown("event", joined, sources, where="so far") + " Pairs begin when it happens."
-    for stage in query.stages:
-        window = stage.window if isinstance(stage, Reduce) else None
-        if isinstance(window, Per) and window.event not in sources:
-            return unknown("event", window.event, sources, where="so far") + " Groups close when it happens."
-    match query.stages:
-        case (Map(fn=e.Lambda(body=e.Call(name=name, args=(e.Attr(target=e.Var(), name=observable),), kwargs=()))),):
-            facts = sources[query.event].observables.get(observable)
-            if name in REDUCERS and facts is not None and facts.type in ("float", "int"):
-                path = f"{query.event}.{observable}"
-                return (
-                    f"{path} is a number, and {name} of it a function of that number alone. "
-                    f"For many events write {path}.{name}(every=100)."
-                )
-    return ""
 
 
 def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:

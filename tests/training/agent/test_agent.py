@@ -745,13 +745,26 @@ def test_a_query_that_waits_or_means_something_else_says_so_at_once(agent_bench)
     d.observe("batch", loss=1.0, x=np.ones(3))
     notes = {}
     for request, text in enumerate(
-        ("loss", "batch.loss.mean()", "batch.x.mean()", "batch.loss.mean(per='epcoh')", "batch.loss.mean(every=2)"), 2
+        (
+            "loss",
+            "batch.los",
+            "on('batch').count()",
+            "batch.loss.mean()",
+            "batch.x.mean()",
+            "batch.loss.mean(per='epcoh')",
+            "batch.loss.mean(every=2)",
+        ),
+        2,
     ):
         d.say(A, messages.Open(request=request, query=text))
         (opened,) = (m for m in d.sent[A] if isinstance(m, messages.Opened) and m.request == request)
         notes[text] = opened.note
     assert notes == {
-        "loss": "Unknown event 'loss' so far. Did you mean 'batch.loss'? Waiting for the first.",
+        "loss": "Unknown event 'loss' so far. Did you mean 'batch.loss'? Known: batch. Waiting for the first.",
+        "batch.los": "Unknown observable 'los' at event 'batch' so far. Did you mean 'loss'? "
+        "Known: event, loss, step, x.",
+        "on('batch').count()": "Groups close at end_group('batch'), which the run has not called so far; "
+        "or name a window.",
         "batch.loss.mean()": "batch.loss is a number, and mean of it a function of that number alone. "
         "For many events write batch.loss.mean(every=100).",
         "batch.x.mean()": "",

@@ -12,7 +12,7 @@ import numpy as np
 from sightglass.core.errors import RefusedQueryError
 from sightglass.core.guarded import text
 from sightglass.core.values import Value, type_name
-from sightglass.query.arrays import is_array, is_numpy, namespace, operand
+from sightglass.query.arrays import few_texts, is_array, is_numpy, namespace, operand
 from sightglass.query.costs import ARITHMETIC_NS, OperationCost
 from sightglass.query.limits import check_broadcast, check_int
 
@@ -134,7 +134,9 @@ def _astype(x: Value, dtype: str) -> Value:
 
 @function("isin(x, values)", cost=OperationCost(shaped=_isin_cost, copies=4.0))
 def _isin(x: Value, values: Value) -> Value:
-    """Return for each item whether it is one of some values."""
+    """Return for each item whether it is one of some values; texts, too."""
+    if (wanted := few_texts(values)) is not None:
+        return _are_in(x, wanted)
     x, values, xp = alike(operand(x), operand(values))
     if xp is np:
         return np.isin(x, values)
@@ -144,6 +146,14 @@ def _isin(x: Value, values: Value) -> Value:
     places = xp.searchsorted(values, xp.reshape(x, (-1,)))
     found = xp.take(values, xp.clip(places, 0, values.shape[0] - 1), axis=0)
     return xp.reshape(found, x.shape) == x
+
+
+def _are_in(x: Value, wanted: Value) -> Value:
+    """Return for a text, or for each item of an array or a list of texts, whether it is one of some texts."""
+    known, found = set(wanted.ravel().tolist()), few_texts(x)
+    if found is None:
+        return isinstance(x, str) and x in known
+    return np.fromiter((item in known for item in found.ravel().tolist()), bool, found.size).reshape(found.shape)
 
 
 @function("float(x)")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Sequence
 from typing import Any, Final
 
@@ -11,7 +12,7 @@ import numpy as np
 from sightglass.core.errors import RefusedQueryError
 from sightglass.core.own_pieces import is_traced
 from sightglass.core.values import Value, array_kind, on_device, type_name
-from sightglass.query.arrays import is_array, namespace, operand
+from sightglass.query.arrays import few_texts, is_array, namespace, operand
 from sightglass.query.costs import OperationCost
 from sightglass.query.limits import check_count
 
@@ -103,7 +104,11 @@ def _nonzero(x: Value) -> Value:
 
 @function("unique(x)", cost=OperationCost(ns=5.0, copies=4.0, sorts=True))
 def _unique(x: Value) -> Value:
-    """Return the distinct values in ascending order, and how often each occurs, as a tuple of two arrays."""
+    """Return the distinct values in ascending order, and how often each occurs, as two arrays; texts are a list."""
+    if (found := few_texts(x)) is not None:
+        counts = Counter(found.ravel().tolist())
+        names = sorted(counts, key=lambda name: (name is None, name))
+        return names, np.asarray([counts[name] for name in names])
     x = ravel(on_host(x, "unique", "Write bincount(x, size) for small integers, or x.histogram()"))
     if array_kind(x) == "numpy":
         return tuple(np.unique(x, return_counts=True))

@@ -37,6 +37,7 @@ class QueryFunction:
 
 FUNCTIONS: dict[str, QueryFunction] = {}
 WINDOW_NAMES: Final = ("every", "per", "when", "by")  # of reducers, which some functions share their names with
+LAST: Final = ("last", "n", "window", "periods")  # what people call the length of a sliding window
 
 
 def check_call(tree: e.Call) -> None:
@@ -66,12 +67,20 @@ def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) 
     try:
         taken.bind(*tree.args, **dict(tree.kwargs))
     except TypeError as error:
-        close = (
-            closest(name, (*taken.parameters, *WINDOW_NAMES)) for name, _ in tree.kwargs if name not in taken.parameters
-        )
-        meant = next(filter(None, close), None)
-        hint = f". Did you mean {meant!r}?" if meant else ""
+        wrong = next((name for name, _ in tree.kwargs if name not in taken.parameters), "")
+        meant = closest(wrong, (*taken.parameters, *WINDOW_NAMES))
+        hint = f". Did you mean {meant!r}?" if meant and meant != wrong else ""
+        if wrong in (*WINDOW_NAMES, *LAST):
+            hint = f". {over_events(tree.name)}"
         raise QuerySyntaxError(f"Wrong arguments for {signature}: {error}{hint}") from None
+
+
+def over_events(name: str) -> str:
+    """Return how a reducer is written that is meant by a function's call."""
+    return (
+        f"Over events, write a reducer with a window at the end of the query: .{name}(every=100), "
+        f".{name}(per='epoch'), or .rolling(100).{name}() for the last 100"
+    )
 
 
 def function(
