@@ -14,7 +14,6 @@ from typing import Any, Final
 
 from sightglass.client.recorded.partial import MAX_EVENTS, folded, whole_run
 from sightglass.core.errors import QueryError
-from sightglass.core.record import Record
 from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
@@ -27,10 +26,11 @@ from .streams import FleetProducer, RunStream
 PLACES: Final = ("last",)  # reducers that need no record from before they were asked
 
 
-class _Progress:
-    """How far the records of one run are read, and what they came to."""
+class _Cell:
+    """The value in one run so far: its stream, how far that is read, and what the records came to."""
 
-    def __init__(self) -> None:
+    def __init__(self, part: RunStream) -> None:
+        self.part = part
         self.cursor = self.n_restarts = 0
         self.state: State = None
 
@@ -47,7 +47,7 @@ class Column:
         self.query = as_query(query)
         self.read = _read_by(self.query)
         self._members = members
-        self._progress: dict[RunStream, _Progress] = {}
+        self._cells: dict[Member, _Cell] = {}
         self._asked = FleetProducer(members, chosen, query if self.read is None else self.read)
         members.follow(self)
 
@@ -55,18 +55,18 @@ class Column:
         """Take in the records that have arrived; called on the fleet's thread, too."""
         with self._members.lock:
             for part in list(self._asked.parts):
-                self._take(part, self._progress.setdefault(part, _Progress()))
+                self._take(part, self._cells.setdefault(part.member, _Cell(part)))
 
-    def _take(self, part: RunStream, progress: _Progress) -> None:
-        end, columns = part.stream.since(progress.cursor)
+    def _take(self, part: RunStream, cell: _Cell) -> None:
+        end, columns = part.stream.since(cell.cursor)
         if self.read is not None and len(columns):
             restarts = part.stream.restarts
-            if len(restarts) > progress.n_restarts:  # the run that was replaced does not count
-                progress.n_restarts = len(restarts)
-                progress.state = None
+            if len(restarts) > cell.n_restarts:  # the run that was replaced does not count
+                cell.n_restarts = len(restarts)
+                cell.state = None
                 columns = columns.after(restarts[-1].index)
-            progress.state = folded(self.query, progress.state, columns, part.member.number * MAX_EVENTS)
-        progress.cursor = end
+            cell.state = folded(self.query, cell.state, columns, part.member.number * MAX_EVENTS)
+        cell.cursor = end
         part.stream.forget(end - 1)  # the newest stays: it is the value of a query without such a reducer
 
     def settle(self, timeout_s: float) -> None:
@@ -90,29 +90,26 @@ class Column:
         over = bool(part.problem or part.member.why_left)
         return over or (looked and part.caught_up and (late or part.buffer.n > 0))
 
-    def record(self, member: Member) -> Record | None:
-        """Return the newest record of what a run was asked for."""
-        part = self._asked.part(member)
-        return None if part is None else part.buffer.latest()
-
     def state(self, member: Member) -> State:
         """Return the state of the query's last reducer in a run; `None` without a value."""
-        part = self._asked.part(member)
-        return None if part is None or part not in self._progress else self._progress[part].state
+        cell = self._cells.get(member)
+        return None if cell is None else cell.state
 
     def value(self, member: Member) -> Any:
         """Return the value in a run so far; `None` if there is none."""
+        cell = self._cells.get(member)
+        if cell is None:
+            return None
         if self.read is None:
-            record = self.record(member)
+            record = cell.part.buffer.latest()
             return None if record is None else record.value
-        state = self.state(member)
-        return None if state is None else last_reducer(self.query).finish(state)
+        return None if cell.state is None else last_reducer(self.query).finish(cell.state)
 
     def problem(self, member: Member) -> str:
         """Return why a run has no value, or not of all its events; empty if it has."""
-        part = self._asked.part(member)
-        if part is None:
+        if member not in self._cells:
             return member.why_left or "it has not answered so far"
+        part = self._cells[member].part
         if part.buffer.n_lost and self.read is not None:
             return f"{part.buffer.n_lost:,} records were lost"
         if part.problem and not part.buffer.n:

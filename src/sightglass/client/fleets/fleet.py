@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 import os
 import time
@@ -68,11 +69,7 @@ class Fleet(Mapping[str, RemoteRun]):
         self._asked: list[FleetProducer] = []
         self._columns: dict[str, Column] = {}
         # Here it raises what the condition raises; later, that costs only the run for which it does.
-        self._known = {
-            member: condition is None or holds(condition, member.info)
-            for member in members.all
-            if member.joined and member.info is not None
-        }
+        self._known = {member: self._holds(member) for member in members.all if member.joined}
 
     # Which runs
 
@@ -210,9 +207,9 @@ class Fleet(Mapping[str, RemoteRun]):
         states: dict[Any, list[State]] = {}
         for member in self._chosen():
             state = column.state(member)
-            groups = _group(by, member)
-            if state is not None and groups:
-                states.setdefault(groups[0], []).append(state)
+            if state is not None and member.info is not None:
+                with contextlib.suppress(*LACKS_ENTRY):
+                    states.setdefault(None if by is None else by(member.info), []).append(state)
         if not states:
             problems = [problem for member in self._chosen() if (problem := column.problem(member))]
             raise QueryError(f"No run of the fleet has a value of {query} so far. {' '.join(problems[:1])}".strip())
@@ -268,20 +265,20 @@ class Fleet(Mapping[str, RemoteRun]):
         """Return the runs that joined, those that left included; with `all`, those that could not join, too."""
         found = []
         for member in self._members.all:
-            if member.info is None or member.refused:
-                found += [member] if all and self._condition is None else []
+            if not member.joined:
+                found += [member] if all and self._condition is None and not member.excluded else []
                 continue
             if member not in self._known:
-                self._known[member] = self._is_chosen(member, member.info)
-            found += [member] if self._known[member] and not member.excluded else []
+                try:
+                    self._known[member] = self._holds(member)
+                except Exception as error:  # noqa: BLE001  it is the user's
+                    self._known[member] = False
+                    self._unchosen[member] = f"the fleet's condition failed for it: {message(error)}"
+            found += [member] if self._known[member] else []
         return found
 
-    def _is_chosen(self, member: Member, info: RunInfo) -> bool:
-        try:
-            return self._condition is None or holds(self._condition, info)
-        except Exception as error:  # noqa: BLE001  a condition is the user's: it costs the runs for which it fails
-            self._unchosen[member] = f"the fleet's condition failed for it: {message(error)}"
-            return False
+    def _holds(self, member: Member) -> bool:
+        return self._condition is None or (member.info is not None and holds(self._condition, member.info))
 
     def _present(self) -> list[Member]:
         return [member for member in self._chosen() if member.present]
@@ -377,15 +374,6 @@ def fleet(
     except BaseException:  # an interrupt
         members.close(0.0)
         raise
-
-
-def _group(by: Callable[[RunInfo], Any] | None, member: Member) -> list[Any]:
-    """Return what a run is grouped by, alone; nothing if its configuration lacks it."""
-    assert member.info is not None
-    try:
-        return [None if by is None else by(member.info)]
-    except LACKS_ENTRY:
-        return []
 
 
 def _final_state(member: Member) -> str:

@@ -87,12 +87,12 @@ class Member:
         if self.why_left or self.session.why_lost():
             return
         if connection.refused:
-            self._leave(connection)
+            self._leave()
         elif connection.welcomed and (self.info is None or self.info.id != connection.id):
             self.session.wait_welcome(0)
             self._describe(condition)
 
-    def _leave(self, connection: object) -> None:
+    def _leave(self) -> None:
         try:
             self.session.wait_welcome(0)
         except SightglassError as error:

@@ -34,6 +34,7 @@ class RunStream:
         member: The run.
         buffer: The records.
         stream: The stream of them.
+        n_read: How many of its records the one stream has.
         asked_s: When it was asked.
         late: Where the stream begins, if not with the run; empty if it does.
         error: Why the run does not answer, or `None`.
@@ -42,6 +43,7 @@ class RunStream:
     def __init__(self, member: Member, query: Query, text: str, *, confirm: bool) -> None:
         self.member = member
         self.buffer = RecordBuffer(tag=text, run=member.name, client=member.session)
+        self.n_read = 0
         self.asked_s = time.monotonic()
         self.late = ""
         self.error: Exception | None = None
@@ -140,9 +142,7 @@ class FleetProducer:
         self.query = as_query(query)
         self.text = query if isinstance(query, str) else str(self.query)
         self.parts: list[RunStream] = []
-        self._by_member: dict[Member, RunStream] = {}
         self._members, self._chosen, self._confirm = members, chosen, confirm
-        self._n_seen: list[int] = []
         self._union = UnionProducer([])
         self.closed = False
         self._lock = threading.Lock()
@@ -154,19 +154,14 @@ class FleetProducer:
         with self._lock:
             if self.closed:
                 return
+            asked = {part.member for part in self.parts}
             for member in self._chosen():
-                if member not in self._by_member and member.present:
+                if member not in asked and member.present:
                     part = RunStream(member, self.query, self.text, confirm=self._confirm)
-                    self._by_member[member] = part
-                    self._n_seen.append(0)
                     self._union.add(part.stream)
                     self.parts.append(part)
             for part in self.parts:
                 part.advance()
-
-    def part(self, member: Member) -> RunStream | None:
-        """Return the stream of a run; `None` if it was not asked."""
-        return self._by_member.get(member)
 
     def settle(self, timeout_s: float) -> None:
         """Wait until each run has answered, for at most this long."""
@@ -192,9 +187,9 @@ class FleetProducer:
             part.fill()
         closed = self.closed or self._members.closed  # before reading: what arrived until then is read
         over = not self._members.follows and self._members.settled and all(part.buffer.ended for part in self.parts)
-        fresh = [i for i, part in enumerate(self.parts) if part.buffer.n != self._n_seen[i]]
+        fresh = [i for i, part in enumerate(self.parts) if part.buffer.n != part.n_read]
         for i in fresh:
-            self._n_seen[i] = self.parts[i].buffer.n
+            self.parts[i].n_read = self.parts[i].buffer.n
         if fresh:
             buffer.tag = self.parts[fresh[0]].buffer.tag
             self._union.take(buffer, fresh)

@@ -127,14 +127,13 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         self, entries: Mapping[str, RunEntry], by: Callable[[RunInfo], Any] | None
     ) -> tuple[dict[str, Any], dict[str, str]]:
         """Return what each run is grouped by, and why some are not, by their names."""
-        groups: dict[str, Any] = dict.fromkeys(entries)
+        groups: dict[str, Any] = {}
         problems: dict[str, str] = {}
         for name, entry in entries.items():
             try:
                 groups[name] = None if by is None else by(recorded_info(entry, rank=self._rank))
             except LACKS_ENTRY as error:
                 problems[name] = message(error)
-                del groups[name]
         return groups, problems
 
     def map(self, function: Callable[[RecordedRun], Result], *, executor: Chosen = None) -> dict[str, Result]:
