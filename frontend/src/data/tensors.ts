@@ -125,7 +125,8 @@ export function useSteps(run: string, tag: string): Fetched<Steps> {
 }
 
 export interface HistogramOptions {
-  bins: number
+  /** By default as many as fit the number of values. */
+  bins?: number
   scale: 'linear' | 'symlog'
   from?: number
   to?: number

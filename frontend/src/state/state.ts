@@ -58,7 +58,8 @@ export const shape = {
   symlog: flag(),
   logcounts: flag(),
   even: flag(),
-  bins: number(64, 8, 512),
+  /** 0: as many as fit the number of values. */
+  bins: number(0, 0, 512),
   values: span(),
   steps: span(),
   // Images, figures and texts: the tag, the step, and the picture in full size, as `run|number`.

@@ -195,7 +195,7 @@ def test_an_outlier_step_flattens_nothing_when_clipped():
     rng = np.random.default_rng(0)
     steps = [rng.normal(size=1000) for _ in range(50)]
     steps[20] = steps[20] * 1e9
-    wide, clipped = series(steps), series(steps, clip_quantiles=(0.02, 0.98))
+    wide, clipped = series(steps, bins=64), series(steps, bins=64, clip_quantiles=(0.02, 0.98))
     assert np.count_nonzero(wide.counts[0]) <= 2
     assert np.count_nonzero(clipped.counts[0]) > 50
     assert clipped.edges[-1] < 10
@@ -374,3 +374,25 @@ def test_only_real_numbers_are_counted(step):
     for ask in (lambda: series([step]), lambda: count(step, [0, 1]), lambda: percentiles(step, [50])):
         with pytest.raises(TypeError, match=r"Expected histograms or arrays of real numbers, got .*\[1\]"):
             ask()
+
+
+@given(
+    st.sampled_from([np.float64, np.float32, np.float16, np.int64, np.uint8]).flatmap(
+        lambda kind: arrays(kind, st.integers(0, 300))
+    ),
+    st.integers(1, 20),
+)
+def test_percentiles_are_the_same_whatever_the_bins(array, n_bins):
+    qs = (0, 5, 37.5, 50, 100)
+    found = series([array, np.zeros(3)], bins=n_bins, percentiles=qs).percentiles[0]
+    assert np.array_equal(found, percentiles(array, qs), equal_nan=True)
+
+
+def test_the_number_of_bins_follows_the_number_of_values():
+    def n_bins(*steps):
+        return len(series(steps).edges) - 1
+
+    assert [n_bins(np.arange(n)) for n in (0, 1, 30, 1_000, 10**5)] == [4, 4, 5, 31, 64]
+    assert n_bins(np.arange(10), np.arange(400)) == 20
+    assert n_bins(Histogram(np.arange(900), bins=7), np.arange(100)) == 30
+    assert n_bins(Histogram.from_counts([1] * 7, range(8)), Histogram.from_counts([2] * 7, range(8))) == 7

@@ -33,11 +33,12 @@ export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
   const scale = at.symlog.value ? 'symlog' : 'linear'
   const values = at.values.value
   // A closer look at some values needs finer bins; all steps share them, so that counts can be compared.
-  const plain = useHistograms(run, tag, { bins: at.bins.value, scale }, n_steps)
+  const plain = useHistograms(run, tag, { bins: at.bins.value || undefined, scale }, n_steps)
   const edges = plain.value?.edges[0]
-  const finer = useMemo(() => (edges && values && scale === 'linear' ? finerBins(at.bins.value, edges, values) : at.bins.value), [edges, values, scale, at.bins.value])
-  const closer = useHistograms(finer > at.bins.value ? run : '', tag, { bins: finer, scale }, n_steps)
-  const found = finer > at.bins.value && closer.fresh ? closer : plain
+  const bins = edges ? edges.length - 1 : 0
+  const finer = useMemo(() => (edges && values && scale === 'linear' ? finerBins(bins, edges, values) : bins), [edges, values, scale])
+  const closer = useHistograms(finer > bins ? run : '', tag, { bins: finer, scale }, n_steps)
+  const found = finer > bins && closer.fresh ? closer : plain
   const series = useMemo((): HistogramSeries | null => {
     const reply = found.value
     if (!reply) return null
@@ -56,9 +57,9 @@ export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
         <label class="tool-select">
           <span>Bins</span>
           <select value={at.bins.value} onChange={({ currentTarget }) => update({ bins: Number(currentTarget.value) })}>
-            {[...new Set([...BINS, at.bins.value])].sort((a, b) => a - b).map((n) => (
+            {[...new Set([0, ...BINS, at.bins.value])].sort((a, b) => a - b).map((n) => (
               <option key={n} value={n}>
-                {n}
+                {n || 'auto'}
               </option>
             ))}
           </select>

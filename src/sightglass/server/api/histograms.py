@@ -11,6 +11,7 @@ import numpy.typing as npt
 
 from sightglass.core.record import Record
 from sightglass.server.http_errors import bad_request, too_large
+from sightglass.server.runs.remembered import Remembered
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors import browse
@@ -23,15 +24,19 @@ MAX_STEPS: Final = 100_000  # to look up a range; their steps are read for it
 MAX_HISTOGRAMS: Final = 1_000  # more rows than a screen has pixels
 MAX_BINS: Final = 1_024
 PERCENTILES: Final = (5.0, 25.0, 50.0, 75.0, 95.0)
+N_CACHED: Final = 16  # of a megabyte each, at most
 
 
 class HistogramsQuery(TagQuery, frozen=True, kw_only=True):
-    """The range of steps, how many of them at most (evenly spaced), the number of bins, and their scale."""
+    """The range of steps, how many of them at most (evenly spaced), the number of bins, and their scale.
+
+    By default the number of bins follows the number of values: its square root, from 4 to 64.
+    """
 
     low: float | None = msgspec.field(default=None, name="from")
     high: float | None = msgspec.field(default=None, name="to")
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_HISTOGRAMS)] = 200
-    bins: Annotated[int, msgspec.Meta(ge=1, le=MAX_BINS)] = 64
+    bins: Annotated[int, msgspec.Meta(ge=1, le=MAX_BINS)] | None = None
     scale: Literal["linear", "symlog"] = "linear"
 
 
@@ -46,6 +51,9 @@ class HistogramsReply(msgspec.Struct, frozen=True, kw_only=True):
     n_posinf: list[int]
     n_neginf: list[int]
     percentiles: list[list[float]]
+
+
+_replies = Remembered[HistogramsReply](N_CACHED)
 
 
 class _Range:
@@ -79,15 +87,19 @@ async def get_histograms(call: ApiRequest, query: HistogramsQuery) -> Histograms
 
 
 def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsReply:
-    with series_of(runs.find(key), query.tag) as (_, series):
-        rows = _rows(series, query.low, query.high)
-        chosen = _Range(series, rows)
-        try:
-            found = browse.histograms(
-                chosen, bins=query.bins, scale=query.scale, percentiles=PERCENTILES, max_steps=query.limit
-            )
-        except TypeError as error:
-            raise bad_request(str(error)) from None
+    with series_of(runs.find(key), query.tag) as (files, series):
+        place = key, files.generation, len(series), query
+        return _replies.get(place, lambda: _counted(series, query))
+
+
+def _counted(series: Series, query: HistogramsQuery) -> HistogramsReply:
+    chosen = _Range(series, _rows(series, query.low, query.high))
+    try:
+        found = browse.histograms(
+            chosen, bins=query.bins, scale=query.scale, percentiles=PERCENTILES, max_steps=query.limit
+        )
+    except TypeError as error:
+        raise bad_request(str(error)) from None
     counted = found.series
     return HistogramsReply(
         steps=found.steps, wall_times=found.wall_times, counts=counted.counts, percentiles=counted.percentiles,  # type: ignore[arg-type]

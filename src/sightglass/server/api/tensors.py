@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import math
-import threading
-from collections import OrderedDict
 from collections.abc import Iterator
 from typing import Any, Final
 
@@ -13,6 +11,7 @@ import msgspec
 
 from sightglass.core.errors import ViewError
 from sightglass.server.http_errors import bad_request, too_large
+from sightglass.server.runs.remembered import Remembered
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors import browse, statistics
@@ -74,8 +73,7 @@ class FoundInfo(msgspec.Struct, frozen=True, kw_only=True):
     value: Any = None
 
 
-_cached: OrderedDict[tuple[Any, ...], StatisticsInfo] = OrderedDict()
-_cache_lock = threading.RLock()
+_wholes = Remembered[StatisticsInfo](N_CACHED)
 
 
 async def get_tensor(call: ApiRequest, query: TensorQuery) -> TableReply | Raw:
@@ -87,26 +85,12 @@ def _tensor(runs: Runs, key: str, query: TensorQuery) -> TableReply | Raw:
     with series_of(runs.find(key), query.tag) as (files, series):
         step = _step(series, query.step)
         place = (key, files.generation, series.tag, len(series), step)
-        whole = (lambda: _whole(series, step, place)) if query.whole else None
+        whole = (lambda: _wholes.get(place, lambda: statistics_info(series.statistics(step)))) if query.whole else None
         return table_reply(_loader(series, step), series.shape_at(step), step, query, whole=whole)
 
 
 def _loader(series: Series, step: float) -> Load:
     return lambda index: browse.array_of(series.tag, series.at(step, index))
-
-
-def _whole(series: Series, step: float, place: tuple[Any, ...]) -> StatisticsInfo:
-    """Return the statistics of a whole tensor, from the cache if they are there."""
-    with _cache_lock:
-        known = _cached.get(place)
-    if known is not None:
-        return known
-    info = statistics_info(series.statistics(step))
-    with _cache_lock:
-        _cached[place] = info
-        while len(_cached) > N_CACHED:
-            _cached.popitem(last=False)
-    return info
 
 
 def _step(series: Series, step: float | None) -> float:

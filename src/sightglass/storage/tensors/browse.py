@@ -120,7 +120,7 @@ def statistics(source: TensorSource, step: float, index: Index | None = None) ->
 def histograms(
     source: TensorSource,
     *,
-    bins: int | npt.ArrayLike = 64,
+    bins: int | npt.ArrayLike | None = None,
     scale: h.Scale = "linear",
     clip_quantiles: tuple[float, float] | None = None,
     percentiles: Sequence[float] = (),
@@ -132,7 +132,7 @@ def histograms(
 
     Args:
         source: The series, of tensors, histograms or numbers.
-        bins: The number of bins, or their edges.
+        bins: The number of bins, or their edges; by default the number follows the number of values.
         scale: "linear" or "symlog".
         clip_quantiles: The two quantiles of all values that the bins span.
         percentiles: Percentiles to return as well, from 0 to 100.

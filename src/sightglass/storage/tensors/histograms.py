@@ -24,6 +24,7 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.binning import BLOCK
 from sightglass.core.errors import UnknownNameError
 from sightglass.core.values import Histogram, is_extended, is_real, type_name
 
@@ -35,6 +36,7 @@ Counts = npt.NDArray[np.int64]
 Scale = Literal["linear", "symlog"]
 Step = Histogram | Array
 
+MIN_BINS, USUAL_BINS = 4, 64
 MAX_BINS = 10**6  # more than any screen shows, and still 8 MB a step
 N_QUANTILES = 1025  # 0.1 % apart, finer than the quantiles that people clip to
 N_SAMPLES = 2**16  # sorted in a few milliseconds; a quantile is off by 0.2 % of the values
@@ -68,8 +70,9 @@ class HistogramSeries:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class _Facts:
-    """What determines the common bins: a step's finite range, some of its quantiles, its own edges."""
+    """What determines the common bins: how many finite values a step has, their range and quantiles, its own edges."""
 
+    n: int
     low: float
     high: float
     n_nan: int
@@ -82,7 +85,7 @@ class _Facts:
 def series(
     steps: Sequence[Histogram | npt.ArrayLike],
     *,
-    bins: int | npt.ArrayLike = 64,
+    bins: int | npt.ArrayLike | None = None,
     scale: Scale = "linear",
     clip_quantiles: tuple[float, float] | None = None,
     percentiles: Sequence[float] = (),
@@ -92,8 +95,9 @@ def series(
     Args:
         steps: The tensor of real numbers, or the stored histogram, of each step. Each is read from the sequence twice
             and released in between, so the sequence may load them.
-        bins: The number of bins, from 1 to 10^6, or their edges: increasing and finite. If all steps are histograms
-            with the same edges and this number of bins, linear bins get these edges.
+        bins: The number of bins, from 1 to 10^6, or their edges: increasing and finite. By default the square root of
+            the largest step's number of finite values, from 4 to 64. If all steps are histograms with the same edges,
+            and this number of bins if one is given, linear bins get these edges.
         scale: "linear" or "symlog"; see above. Ignored if `bins` are edges.
         clip_quantiles: The two quantiles of all steps' values that the bins span, each from 0 to 1; outliers are
             counted in the bins at the ends. Ignored if `bins` are edges.
@@ -110,21 +114,19 @@ def series(
     """
     if scale not in get_args(Scale):
         raise UnknownNameError("scale", scale, get_args(Scale))
-    clip, wanted, edges = _checked_clip(clip_quantiles), _checked_percentiles(percentiles), _checked_bins(bins)
+    clip, wanted = _checked_clip(clip_quantiles), _checked_percentiles(percentiles)
+    edges = None if bins is None else _checked_bins(bins)
     threshold = None
     facts = [_facts(_checked(steps[i])) for i in range(len(steps))]
-    if isinstance(edges, int):
-        n_bins = edges
+    if edges is None or isinstance(edges, int):
         low, high = _range(facts, clip)
         threshold = _threshold(facts) if scale == "symlog" else None
-        own = _own_edges(facts, n_bins) if threshold is None and clip is None else None
-        edges = _edges(low, high, n_bins, threshold) if own is None else own
+        own = _own_edges(facts, edges) if threshold is None and clip is None else None
+        edges = _edges(low, high, edges or _n_bins(facts), threshold) if own is None else own
     counts = np.zeros((len(steps), len(edges) - 1), np.int64)
     found = np.full((len(steps), len(wanted)), np.nan)
     for i in range(len(steps)):
-        step = _checked(steps[i])
-        counts[i] = _count(step, edges)
-        found[i] = _percentiles(step, wanted)
+        counts[i], found[i] = _counted(_checked(steps[i]), edges, wanted)
     return HistogramSeries(
         counts=counts,
         edges=edges,
@@ -152,15 +154,15 @@ def count(step: Histogram | npt.ArrayLike, edges: npt.ArrayLike) -> Counts:
     """
     checked = _checked_bins(np.asarray(edges))
     assert not isinstance(checked, int)
-    return _count(_checked(step), checked)
+    return _counted(_checked(step), checked, np.zeros(0))[0]
 
 
 def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
     """Return percentiles of a step's finite values.
 
     Args:
-        step: A tensor of real numbers, which is partly sorted in a copy, or a histogram, whose bins are taken
-            to be filled evenly.
+        step: A tensor of real numbers, which is sorted in a copy, or a histogram, whose bins are taken to be filled
+            evenly.
         qs: The percentiles, from 0 to 100.
 
     Returns:
@@ -170,7 +172,7 @@ def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
         ValueError: One of them is out of range.
         TypeError: The step does not hold real numbers.
     """
-    return _percentiles(_checked(step), _checked_percentiles(qs))
+    return _counted(_checked(step), np.array([0.0, 1.0]), _checked_percentiles(qs))[1]
 
 
 def _checked(step: Histogram | npt.ArrayLike) -> Step:
@@ -215,24 +217,25 @@ def _checked_percentiles(qs: Sequence[float]) -> Floats:
 def _facts(step: Step) -> _Facts:
     ranks = np.linspace(0, 1, N_QUANTILES)
     if isinstance(step, Histogram):
-        quantiles = _percentiles(step, 100 * ranks)
+        quantiles = _histogram_percentiles(step, 100 * ranks)
         return _Facts(
-            low=quantiles[0], high=quantiles[-1], n_nan=step.n_nan, n_posinf=step.n_posinf, n_neginf=step.n_neginf,
-            quantiles=quantiles, edges=step.edges,
+            n=step.total, low=quantiles[0], high=quantiles[-1],
+            n_nan=step.n_nan, n_posinf=step.n_posinf, n_neginf=step.n_neginf, quantiles=quantiles, edges=step.edges,
         )  # fmt: skip
-    low, high, n_nan, n_posinf, n_neginf = math.inf, -math.inf, 0, 0, 0
+    low, high, n, n_nan, n_posinf, n_neginf = math.inf, -math.inf, 0, 0, 0, 0
     for values in _float_blocks(step):
         finite, *outside = finite_part(values)
         n_nan, n_posinf, n_neginf = n_nan + outside[0], n_posinf + outside[1], n_neginf + outside[2]
         if len(finite):
             low, high = min(low, float(finite.min())), max(high, float(finite.max()))
+            n += len(finite)
     if low > high:
         low, high, quantiles = math.nan, math.nan, np.full(N_QUANTILES, np.nan)
     else:
         # The range is exact, even if its ends were not drawn.
         drawn = np.concatenate([[low, high], _sample(step)])
         quantiles = np.sort(drawn)[np.rint(ranks * (len(drawn) - 1)).astype(np.int64)]
-    return _Facts(low=low, high=high, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf, quantiles=quantiles)
+    return _Facts(n=n, low=low, high=high, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf, quantiles=quantiles)
 
 
 def _float_blocks(array: Array) -> Iterator[Floats]:
@@ -264,10 +267,15 @@ def _threshold(facts: Sequence[_Facts]) -> float:
     return max(float(magnitudes[len(magnitudes) // 10]), float(magnitudes[-1]) / MAX_RATIO)
 
 
-def _own_edges(facts: Sequence[_Facts], n_bins: int) -> Floats | None:
+def _n_bins(facts: Sequence[_Facts]) -> int:
+    largest = max((fact.n for fact in facts), default=0)
+    return min(max(math.isqrt(largest), MIN_BINS), USUAL_BINS)
+
+
+def _own_edges(facts: Sequence[_Facts], n_bins: int | None) -> Floats | None:
     """Return the edges that all steps share, or `None`."""
     first = facts[0].edges if facts else None
-    if first is None or len(first) != n_bins + 1 or not _are_edges(first):
+    if first is None or (n_bins is not None and len(first) != n_bins + 1) or not _are_edges(first):
         return None
     return first if all(fact.edges is not None and np.array_equal(fact.edges, first) for fact in facts) else None
 
@@ -287,17 +295,60 @@ def _edges(low: float, high: float, n_bins: int, threshold: float | None) -> Flo
     return edges
 
 
-def _count(step: Step, edges: Floats) -> Counts:
+def _counted(step: Step, edges: Floats, qs: Floats) -> tuple[Counts, Floats]:
+    """Return the counts between edges, and percentiles; see `series`."""
     if isinstance(step, Histogram):
-        return _rebinned(step, edges)
-    counts = np.zeros(len(edges) - 1, np.int64)
-    for values in _float_blocks(step):
-        # Finding the edges among sorted values is faster than finding each value's bin.
-        finite = np.sort(finite_part(values)[0])
-        below = np.searchsorted(finite, edges)
-        below[[0, -1]] = 0, len(finite)
-        counts += np.diff(below)
-    return counts
+        return _rebinned(step, edges), _histogram_percentiles(step, qs)
+    # Finding the edges among sorted values is faster than finding each value's bin, and leaves the percentiles sorted.
+    blocks, below = list[Array](), list[Counts]()
+    n_below = np.zeros(len(edges), np.int64)
+    for block in _sorted_blocks(step):
+        places = np.searchsorted(block, _rounded_up(edges, block.dtype))
+        places[[0, -1]] = 0, len(block)
+        n_below += places
+        if len(qs):
+            blocks.append(block)
+            below.append(places)
+    return np.diff(n_below), _ranked(blocks, below, n_below, qs)
+
+
+def _sorted_blocks(array: Array) -> Iterator[Array]:
+    """Yield the finite values of an array in sorted blocks: float32 where that holds them, else float64."""
+    narrow = is_extended(array.dtype) or array.dtype in (np.float16, np.float32)
+    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
+    plain = (_as_float32(np.asarray(flat[i : i + BLOCK])) for i in range(0, array.size, BLOCK))
+    for values in plain if narrow else _float_blocks(array):
+        yield np.sort(finite_part(values)[0])
+
+
+def _as_float32(values: Array) -> Array:
+    with np.errstate(all="ignore"):  # a signalling NaN
+        return values.astype(np.float32, copy=False)
+
+
+def _rounded_up(edges: Floats, dtype: np.dtype[Any]) -> Array:
+    """Return the smallest numbers of a type that are not less than the edges: the same values lie below them."""
+    with np.errstate(over="ignore"):
+        near = edges.astype(dtype)
+        return np.where(near < edges, np.nextafter(near, dtype.type(np.inf)), near)
+
+
+def _ranked(blocks: list[Array], below: list[Counts], n_below: Counts, qs: Floats) -> Floats:
+    """Return percentiles, from sorted blocks and how many values of each, and of all, lie below the bins."""
+    if not n_below[-1]:
+        return np.full(len(qs), np.nan)
+    bins: dict[int, Array] = {}
+
+    def at(rank: int) -> float:
+        i = int(np.searchsorted(n_below, rank, side="right")) - 1
+        if i not in bins:
+            bins[i] = np.sort(np.concatenate([b[n[i] : n[i + 1]] for b, n in zip(blocks, below, strict=True)]))
+        return float(bins[i][rank - n_below[i]])
+
+    places = qs / 100 * (n_below[-1] - 1)
+    lower, upper = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
+    low, high = (np.array([at(rank) for rank in ranks.tolist()], np.float64) for ranks in (lower, upper))
+    return _between(low, high, places - lower)
 
 
 def _rebinned(histogram: Histogram, edges: Floats) -> Counts:
@@ -315,22 +366,6 @@ def _rebinned(histogram: Histogram, edges: Floats) -> Counts:
     n_below[after == len(own)] = below[-1]
     n_below[[0, -1]] = 0, below[-1]
     return np.asarray(np.diff(n_below), np.int64)
-
-
-def _percentiles(step: Step, qs: Floats) -> Floats:
-    if isinstance(step, Histogram):
-        return _histogram_percentiles(step, qs)
-    if not len(qs):
-        return np.zeros(0)
-    narrow = is_extended(step.dtype) or step.dtype == np.float16
-    values = step.astype(np.float32 if narrow else step.dtype, copy=False).reshape(-1)
-    values = values[np.isfinite(values)]
-    if not len(values):
-        return np.full(len(qs), np.nan)
-    places = qs / 100 * (len(values) - 1)
-    lower, upper = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
-    values.partition(np.union1d(lower, upper))
-    return _between(values[lower].astype(np.float64), values[upper].astype(np.float64), places - lower)
 
 
 def _histogram_percentiles(histogram: Histogram, qs: Floats) -> Floats:
