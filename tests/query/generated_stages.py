@@ -186,7 +186,7 @@ def each(compute: Callable[[list[Slot]], Any], *, n_needed: int = 1) -> Step:
                     token = replace(token, value=compute(seen) if passed else None, passed=passed, complete=complete)
                     complete = complete or n_needed > 1
                 else:
-                    token = Slot(token.number, token.place, passed=False, complete=token.complete)
+                    token = Slot(token.number, token.place, passed=False, complete=token.complete, closed=token.closed)
             yield token
 
     return run
@@ -210,7 +210,7 @@ def sliding_window(name: str, *, n: int = 0, seconds: float = 0.0) -> Step:
                     n_events = sum(slot.n_events for slot in inside)
                     token = replace(token, value=REDUCED[name](inside), n_events=n_events, complete=full)
                 else:
-                    token = Slot(token.number, token.place, passed=False, complete=token.complete)
+                    token = Slot(token.number, token.place, passed=False, complete=token.complete, closed=token.closed)
             yield token
 
     return run
