@@ -75,6 +75,44 @@ def test_completion_evaluates_no_property(run):
     dir(client)
     seen = guarded.EvaluationContext(globals={}, locals={"client": client}, evaluation="limited")
     assert "loss" in dir(guarded.guarded_eval("client.batch", seen))
+    assert "train/loss" in guarded.guarded_eval("client.log", seen)._ipython_key_completions_()
+
+
+@pytest.mark.parametrize(
+    ("misuse", "meant"),
+    [
+        (
+            lambda client: client.finish(),
+            "Did you mean stop(), which ends the training, or close(), which ends this connection?",
+        ),
+        (
+            lambda client: client.log("loss", 3.0),
+            "Did you mean publish(name, stream), which offers a stream of your own?",
+        ),
+        (
+            lambda client: client.observe("batch"),
+            "Did you mean publish(name, stream), which offers a stream of your own?",
+        ),
+        (lambda client: client.control("lr", 0.1), "Did you mean set(name, value), or describe().controls?"),
+        (lambda client: client.action("save", print), "Did you mean call(name), or describe().actions?"),
+        (lambda client: client.config, "Did you mean describe().config?"),
+    ],
+)
+def test_what_only_the_program_has_is_answered_with_what_to_use(run, misuse, meant):
+    client = sg.connect(run)
+    with pytest.raises(AttributeError, match=r"^A connected run has no attribute '\w+'") as caught:
+        misuse(client)
+    assert str(caught.value).endswith(meant)
+
+
+def test_what_only_the_program_has_is_not_completed_unless_it_is_an_event(run):
+    client = sg.connect(run)
+    assert {"log", "stop", "batch"} <= set(dir(client))
+    assert not {"finish", "control", "observe", "config"} & set(dir(client))
+    with pytest.raises(
+        TypeError, match=r"^Only the program announces event 'log'\. A client publishes a stream: publish"
+    ):
+        client.log("loss", 3.0)
 
 
 def test_in_ipython_the_attributes_are_set_on_connecting(run, monkeypatch):

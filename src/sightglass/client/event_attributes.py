@@ -10,6 +10,7 @@ from __future__ import annotations
 import sys
 from abc import ABC, abstractmethod
 from collections.abc import Mapping
+from typing import NoReturn
 
 from sightglass.core.errors import SightglassError, unknown
 from sightglass.query.query import Query
@@ -33,6 +34,12 @@ class EventNamespace:
         if name not in self._types:
             raise KeyError(unknown("observable", name, self._types, where=f"at event {self._event!r}"))
         return query_of(self._event, [name])
+
+    def __call__(self, *args: object, **values: object) -> NoReturn:
+        """Raise TypeError: a client that calls `log` means the program's own run."""
+        raise TypeError(
+            f"Only the program announces event {self._event!r}. A client publishes a stream: publish(name, stream)"
+        )
 
     def __dir__(self) -> list[str]:
         return [name for name in self._types if is_plain(name)]

@@ -9,6 +9,7 @@ from typing import Any, Final, Literal
 from sightglass.core import codec
 from sightglass.core.columns import of_records
 from sightglass.core.current_run import check_wait
+from sightglass.core.elsewhere import say_elsewhere
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
 from sightglass.protocol import messages
@@ -32,6 +33,15 @@ from .subscription import SubscriptionProducer, note_of_stream
 COMMAND_S: Final = 30.0
 # The run's own thread can apply a command only after the call returns, so that waiting longer there is of no use.
 OWN_THREAD_S: Final = 0.5
+
+ELSEWHERE: Final = {
+    **dict.fromkeys(("finish", "end"), "stop(), which ends the training, or close(), which ends this connection"),
+    **dict.fromkeys(("log", "observe"), "publish(name, stream), which offers a stream of your own"),
+    **dict.fromkeys(("control", "controls"), "set(name, value), or describe().controls"),
+    **dict.fromkeys(("action", "actions"), "call(name), or describe().actions"),
+    "config": "describe().config",
+}
+"""What the program's run has, or those of other libraries, by the names here."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -60,7 +70,14 @@ class Acknowledgement:
     note: str = ""
 
 
-class RemoteRun(EventAttributes):
+class ProgramNames:
+    """Has the attributes `ELSEWHERE`. With `__getattr__` instead, IPython would not complete a run's events."""
+
+
+say_elsewhere(ProgramNames, "A connected run", ELSEWHERE)
+
+
+class RemoteRun(EventAttributes, ProgramNames):
     """A live run, on this machine or another. Made by `sightglass.connect`.
 
     After `describe()`, the run's events are attributes: `run.batch.loss` is a query.
@@ -277,6 +294,9 @@ class RemoteRun(EventAttributes):
 
     def __exit__(self, *exception: object) -> None:
         self.close()
+
+    def __dir__(self) -> list[str]:
+        return [name for name in super().__dir__() if name not in ELSEWHERE or name in self.__dict__]
 
     def __repr__(self) -> str:
         return f"<RemoteRun {self.name!r} ({self.id}){', ended' if self.ended else ''}>"

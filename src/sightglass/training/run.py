@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core import current_run
+from sightglass.core.elsewhere import say_elsewhere
 from sightglass.core.errors import StorageError
 from sightglass.core.guarded import text
 
@@ -32,22 +33,11 @@ ELSEWHERE: Final = {
 """What people call things elsewhere, by the names here."""
 
 
-class Elsewhere:
-    """An attribute that runs of other libraries have: reading it raises, and says how it is called here."""
-
-    def __init__(self, name: str, meant: str) -> None:
-        self._message = f"A run has no attribute {name!r}. Did you mean {meant}?"
-
-    def __get__(self, run: object, owner: type) -> Any:
-        raise AttributeError(self._message)
-
-
 class NamesElsewhere:
-    """Has the attributes `ELSEWHERE`. With `__getattr__` instead, all attributes of a run were read more slowly."""
+    """Has the attributes `ELSEWHERE`."""
 
 
-for _name, _meant in ELSEWHERE.items():
-    setattr(NamesElsewhere, _name, Elsewhere(_name, _meant))
+say_elsewhere(NamesElsewhere, "A run", ELSEWHERE)
 
 
 class Run(NamesElsewhere):
