@@ -17,7 +17,7 @@ from sightglass.core.values import Histogram
 
 from .browse import array_of
 from .histograms import count
-from .statistics import blocks, finite_part, statistics
+from .statistics import statistics
 
 Table = npt.NDArray[np.void]
 """Rows of digests, of dtype `ROW`, one for each record of a series."""
@@ -56,7 +56,8 @@ def digest(record: Record) -> np.void:
         found = statistics(array)
         for name in STATISTICS:
             row[name] = getattr(found, name)
-        row["bars"] = _bars(_counts(array, float(found.min), float(found.max)))
+        with np.errstate(all="ignore"):  # a magnitude beyond float64
+            row["bars"] = _bars(np.abs(array) if array.dtype.kind == "c" else array, row)
     return row
 
 
@@ -77,28 +78,16 @@ def _fill_from_histogram(row: np.void, histogram: Histogram) -> None:
         low, high, of_all = histogram.stored
         row["mean"] = of_all / total
     row["min"], row["max"] = low, high
+    row["bars"] = _bars(histogram, row)
+
+
+def _bars(value: Histogram | npt.NDArray[Any], row: np.void) -> npt.NDArray[np.uint8]:
+    """Count the finite values in equal bins from `min` to `max`, relative to the largest count."""
+    low, high = float(row["min"]), float(row["max"])
     edges = np.linspace(low, high, N_BARS + 1) if 0 < high - low < math.inf else np.zeros(2)
-    row["bars"] = _bars(count(histogram, edges) if (edges[1:] > edges[:-1]).all() else _one_bar(total))
-
-
-def _counts(array: npt.NDArray[Any], low: float, high: float) -> npt.NDArray[np.int64]:
-    """Count the finite values in equal bins; a value at an edge may fall on either side of it."""
-    width = high - low
-    if not 0 < width < math.inf:
-        return _one_bar(0 if math.isnan(low) else 1)
-    counts = np.zeros(N_BARS, np.int64)
-    for values in blocks(array):
-        finite = finite_part(values)[0].astype(np.float64, copy=False)
-        places = ((finite - low) / width * N_BARS).astype(np.intp)
-        counts += np.bincount(np.clip(places, 0, N_BARS - 1, out=places), minlength=N_BARS)
-    return counts
-
-
-def _one_bar(n: int) -> npt.NDArray[np.int64]:
-    counts = np.zeros(N_BARS, np.int64)
-    counts[N_BARS // 2] = n
-    return counts
-
-
-def _bars(counts: npt.NDArray[np.int64]) -> npt.NDArray[np.uint8]:
+    if (edges[1:] > edges[:-1]).all():
+        counts = count(value, edges)
+    else:  # a single value, or no room for edges
+        counts = np.zeros(N_BARS, np.int64)
+        counts[N_BARS // 2] = not math.isnan(low)
     return np.ceil(255 * (counts / max(1, int(counts.max())))).astype(np.uint8)
