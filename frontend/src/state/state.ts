@@ -67,7 +67,7 @@ export const shape = {
   when: maybeNumber(),
   full: text(),
   words: text(),
-  // Ask: the run, and the panels: `query`, or `view|query` if the user chose the view.
+  // Ask: the run or a pattern of names, and the panels, see `pages/ask/panels.ts`.
   asked: text(),
   ask: texts(),
 }

@@ -1,5 +1,5 @@
 // The panels of the page Ask, as they stand in the URL: one line a stream, `run|settings|query`. The settings of the
-// first are those of the panel. An empty run is that of the line before.
+// first are those of the panel. An empty run is that of the line before; a pattern stands for several (`fleet.ts`).
 
 import { STANDARD, X_KINDS, type ViewOptions } from '../../views/series'
 
