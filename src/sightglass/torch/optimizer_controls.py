@@ -15,8 +15,9 @@ from .observables import group_names
 from .optimizer_steps import is_step_compiled
 
 SETTINGS: Final = ("lr", "weight_decay")
-OVERWRITTEN: Final = (
-    "A scheduler computes this rate at each of its steps, and overwrites it. 'lr_scale' multiplies whatever it computes"
+SCHEDULED: Final = (
+    "A scheduler changes this rate at each of its steps. Some compute the next rate from this one, such as StepLR and "
+    "CosineAnnealingLR; others overwrite it, such as LambdaLR and OneCycleLR. 'lr_scale' lasts: it multiplies all rates"
 )
 LARGEST: Final = 1.0  # above any usual learning rate or weight decay
 ROOM: Final = 10.0  # the default bound, in multiples of the first value, if that is more than `LARGEST`
@@ -56,7 +57,7 @@ class Setting:
         """Return what a client that has set it should know."""
         optimizer = self._optimizer()
         scheduled = optimizer is not None and any("initial_lr" in group for group in optimizer.param_groups)
-        return OVERWRITTEN if scheduled and self._key == "lr" else ""
+        return SCHEDULED if scheduled and self._key == "lr" else ""
 
 
 class RateScale:
