@@ -463,7 +463,7 @@ def test_a_stream_of_large_records_is_thinned_for_sending_them_and_no_other_is(m
         cheap.cost.sent(1e-4, 8)
     assert 0.005 < 0.01 * (large.n_seen - n_before) / (b.clock.now_s - began_s) < 0.052
     assert (cheap.stride, cheap.n_skipped) == (1, 0)
-    assert large.spent_s == pytest.approx(0.01 * large.n_seen, rel=0.05)
+    assert large.spent_s == pytest.approx(0.01 * large.n_seen, rel=0.1)
 
 
 def test_giving_way_counts_but_cannot_thin_streams_alone(bench, clock, work):

@@ -29,7 +29,7 @@ LOW: Final = 4  # a quarter of the wall times are below the quantile; fewer time
 RENEW: Final = 8  # samples after which the robust cost is computed again, which takes as long as three samples
 MEMORY_S: Final = 1.0  # a query that became cheap is known as cheap after some seconds
 N_REMEMBERED: Final = 4  # evaluations that are remembered for longer where they are rare
-USUAL_SEND_S: Final = 0.0002  # for a block of a hundred numbers; how often such blocks are sent is the io loop's pace
+USUAL_SEND_S: Final = 0.0005  # for a block of numbers on a busy machine; how often these are sent is the io loop's pace
 SEND_NS: Final = 1.0  # for each byte and client: a transport copies it on a thread of its own
 
 
