@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { cellText, contrast, inSight, MAX_SCROLL, reaching, scrollOf, shadeOf, sizeOf, textOn, tsvOf, widthOf, type Format } from '../src/views/cells'
+import { cellText, contrast, inSight, MAX_SCROLL, reaching, scrollOf, shadeOf, sizeOf, textOn, shortest, tsvOf, widthOf, type Format } from '../src/views/cells'
 import type { Rgb } from '../src/views/palette'
 
 const auto: Format = { notation: 'auto', digits: 4 }
@@ -95,5 +95,17 @@ describe('scrolling', () => {
 })
 
 test('copied cells keep all their digits', () => {
-  expect(tsvOf([[0.1, 'NaN'], [true, '1152921504606846976']])).toBe('0.1\tNaN\nTrue\t1152921504606846976')
+  expect(tsvOf([[0.1, 'NaN'], [true, '1152921504606846976']], 'float64')).toBe('0.1\tNaN\nTrue\t1152921504606846976')
+})
+
+test('a float32 has the digits that tell it from others', () => {
+  expect(shortest(2.8481228351593018, 'float32')).toBe('2.8481228')
+  expect(shortest(Math.fround(0.1), 'float32')).toBe('0.1')
+  expect(shortest(2.8481228351593018, 'float64')).toBe('2.8481228351593018')
+  expect([0, -0, 1, -1e-45, 16777216].map((value) => Math.fround(Number(shortest(Math.fround(value), 'float32'))))).toEqual([0, 0, 1, Math.fround(-1e-45), 16777216])
+  for (let i = 0; i < 500; i++) {
+    const value = Math.fround((Math.random() - 0.5) * 10 ** (Math.random() * 60 - 30))
+    expect(Math.fround(Number(shortest(value, 'float32')))).toBe(value)
+  }
+  expect(tsvOf([[Math.fround(0.1)]], 'float32')).toBe('0.1')
 })

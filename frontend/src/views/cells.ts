@@ -117,9 +117,17 @@ export function boundOf(values: Iterable<number>): number {
 }
 
 /** A table as lines of tab-separated cells, for spreadsheets. */
-export const tsvOf = (rows: readonly (readonly Cell[])[]): string => rows.map((row) => row.map(exact).join('\t')).join('\n')
+export const tsvOf = (rows: readonly (readonly Cell[])[], dtype: string): string => rows.map((row) => row.map((cell) => exact(cell, dtype)).join('\t')).join('\n')
 
-const exact = (cell: Cell): string => (typeof cell === 'boolean' ? (cell ? 'True' : 'False') : String(cell))
+const exact = (cell: Cell, dtype: string): string => (typeof cell === 'boolean' ? (cell ? 'True' : 'False') : typeof cell === 'number' ? shortest(cell, dtype) : cell)
+
+/** The fewest digits from which a number of its type can be read again: 0.1 as a float32 is 0.10000000149011612. */
+export function shortest(value: number, dtype: string): string {
+  if (dtype !== 'float32' || Math.fround(value) !== value) return String(value)
+  let digits = 1
+  while (Math.fround(Number(value.toPrecision(digits))) !== value) digits++
+  return String(Number(value.toPrecision(digits)))
+}
 
 /** Browsers cannot scroll further than this many pixels; longer tables scroll faster than the scroll bar. */
 export const MAX_SCROLL = 8_000_000

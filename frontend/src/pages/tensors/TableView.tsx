@@ -8,7 +8,7 @@ import { Empty } from '../../ui/parts'
 import { tell, tellError } from '../../ui/toasts'
 import { Cells } from '../../views/Cells'
 import type { Spot } from '../../views/cellsPaint'
-import { cellText, type Cell } from '../../views/cells'
+import { cellText, shortest, type Cell } from '../../views/cells'
 import { cellAt, entriesOf, indexAt, showing, sliceOf } from '../../views/slices'
 import { copyCells } from './copy'
 import { HeatView } from './HeatView'
@@ -46,6 +46,7 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
     return shown && entries && index ? cellAt(entries, shown.head.shape, index) : null
   }, [shown, entries, at.cell.value])
 
+  const magnitude = shown?.head.dtype.startsWith('complex') ? ', of |z|' : ''
   const onSlice = (next: string) => {
     typed = typing(run, tag, next)
     update({ slice: next })
@@ -91,8 +92,8 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
           <StatisticsTable
             problem={table.statistics.problem}
             rows={[
-              [other ? 'difference' : 'slice', table.statistics.value?.slice ?? null],
-              ...(other ? [] : ([['whole', table.statistics.value?.whole ?? null]] as const)),
+              [(other ? 'difference' : 'slice') + magnitude, table.statistics.value?.slice ?? null],
+              ...(other ? [] : ([[`whole${magnitude}`, table.statistics.value?.whole ?? null]] as const)),
             ]}
           />
           <Tools shown={shown} run={run} tag={tag} step={step} other={other} onFind={(...what) => void find(...what)} />
@@ -145,7 +146,7 @@ function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBo
   if (head.n_rows === null) {
     return (
       <div class="tensor-number">
-        <output aria-label={`Value of ${tag}${head.slice}`}>{value === undefined || value === null ? exact(table.cell(0, 0)) : exact(value)}</output>
+        <output aria-label={`Value of ${tag}${head.slice}`}>{value === undefined || value === null ? exact(table.cell(0, 0), head.dtype) : exact(value, head.dtype)}</output>
         <span class="muted">
           {tag}
           {head.shape.length > 0 && head.slice}
@@ -177,7 +178,7 @@ function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBo
           <span class="field-problem">{table.cellProblem}</span>
         ) : spot ? (
           <>
-            <span class="muted">[{index.join(', ')}]</span> {exact(value ?? undefined)}
+            <span class="muted">[{index.join(', ')}]</span> {exact(value ?? undefined, head.dtype)}
           </>
         ) : (
           <span class="muted">Point at a cell to read it in full; drag or Shift+arrows choose a range, Ctrl+C copies it</span>
@@ -188,4 +189,5 @@ function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBo
 }
 
 /** All the digits that a value has. */
-const exact = (cell: Cell | undefined): string => (cell === undefined ? '…' : typeof cell === 'number' && Number.isFinite(cell) ? String(cell).replace('-', '−') : cellText(cell, { notation: 'auto', digits: 17 }))
+const exact = (cell: Cell | undefined, dtype: string): string =>
+  cell === undefined ? '…' : typeof cell === 'number' && Number.isFinite(cell) ? shortest(cell, dtype).replaceAll('-', '−') : cellText(cell, { notation: 'auto', digits: 17 })

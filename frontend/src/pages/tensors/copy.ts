@@ -25,7 +25,7 @@ export async function copyCells(shown: Shown, rows: Window, columns: Window): Pr
     return
   }
   try {
-    await navigator.clipboard.writeText(tsvOf(await cellsOf(shown, rows, columns)))
+    await navigator.clipboard.writeText(tsvOf(await cellsOf(shown, rows, columns), shown.head.dtype))
     tell('done', `Copied ${n_rows.toLocaleString('en')} × ${n_columns.toLocaleString('en')} ${n_rows * n_columns === 1 ? 'cell' : 'cells'}`)
   } catch (error) {
     if (error instanceof DOMException) tell('error', 'The browser refused to copy. Download the slice instead.')
