@@ -146,7 +146,7 @@ def _costly() -> Iterator[tuple[str, float, str, float | None]]:
         first, then = _steps(step, x, 5.0), _steps(step, x, 5.0)
         (times,) = map(_times, step._step._compiler._compiled.values())
         statistics = stream.statistics()
-        price_s = times.seconds - step._step._plain_times[0].seconds
+        price_s = times.seconds - step._step._budget._plain[0].seconds
         yield "a costly query: its price, / a step", price_s / alone, "x", None
         yield "  a step in the first five seconds, / alone", np.mean(first) / alone, "x", 1.3
         yield "  a step after that, / alone", np.mean(then) / alone, "x", 1.1
@@ -155,7 +155,7 @@ def _costly() -> Iterator[tuple[str, float, str, float | None]]:
 
 
 def _times(compiled: Any) -> Any:
-    return compiled.variant.times
+    return compiled.variant.times[1]
 
 
 def _steps(step: Callable[[Any], Any], x: Any, seconds: float) -> list[float]:

@@ -20,7 +20,7 @@ import sightglass as sg
 from sightglass.core.errors import LogError
 from sightglass.core.threads import TURN_S
 from sightglass.jax import live, log, spool
-from sightglass.jax.ondemand.live_step import MAX_SIGNATURES
+from sightglass.jax.ondemand.arguments import MAX_SIGNATURES
 from sightglass.jax.ondemand.variant_compiler import MAX_VARIANTS
 
 from .programs import mesh
@@ -1273,4 +1273,4 @@ def test_calls_of_more_shapes_than_are_kept_are_answered_or_counted(queried):
     after = stream.statistics()
     assert after.n_events + after.n_skipped - before.n_events - before.n_skipped == calls.n_counted - n_calls
     assert after.n_skipped > before.n_skipped
-    assert len(step._step._signatures) == MAX_SIGNATURES
+    assert len(step._step._signatures._known) == MAX_SIGNATURES

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import re
 from typing import Any
 
@@ -149,7 +150,9 @@ def test_loops_without_a_query_carry_no_buffer():
         return c
 
     assert primitives(variant(f, "batch.loss"), None, 0.0).count("tap") == 0
-    assert primitives(variant(f, "inner.c"), np.int32(0), 0.0).count("tap") == 2, "in the body, and at the end"
+    assert primitives(variant(f, "inner.c"), np.array([0, 1], np.int32), 0.0).count("tap") == 2, (
+        "in the body, and at the end"
+    )
     plain, asked = scans(f, 0.0), scans(variant(f, "batch.loss").jitted, None, 0.0)
     assert plain == asked == [1]
 
@@ -182,7 +185,9 @@ def test_one_callback_for_a_loop_body_and_rate():
         return lax.scan(body, x, jnp.arange(3.0))[0]
 
     made = variant(f, *(f"batch_body.{key}" for key in "cde"), "on('batch_body').map(lambda b: b.c).sum(every=1)")
-    assert primitives(made, np.int32(0), 0.0).count("tap") == 2, "one in the body, one at the end of the call"
+    assert primitives(made, np.array([0, 1], np.int32), 0.0).count("tap") == 2, (
+        "one in the body, one at the end of the call"
+    )
     assert len(made.buffers) == 1
 
 
@@ -201,7 +206,7 @@ def test_the_size_of_a_buffer_is_bounded():
         "on('batch_body').map(lambda b: b.big).last(every=100)",
     ):
         made = variant(f, query)
-        jax.eval_shape(made.jitted, np.int32(0), 0.0)
+        jax.eval_shape(made.jitted, np.array([0, 1], np.int32), 0.0)
         sizes[made.buffers[0].window_events] = made.buffers[0].size
     assert sizes == {1_000_000: 4_096, 100: 4}
 
@@ -220,8 +225,8 @@ def test_a_buffer_is_sent_where_a_window_closes_in_long_runs_too(call):
         deliveries = []
         query = parse(f"on('batch_body').map(lambda b: b.i).sum(every={every})", functions={})
         made = Variant(f, "batch", [StepQuery(query=query, functions={})], deliveries.append)
-        jax.block_until_ready(made.jitted(np.int32(call), 0.0))
-        ends = [call * 1000 + delivery.n_before + delivery.n for delivery in deliveries[:-1]]
+        jax.block_until_ready(made.jitted(np.array([call, 1], np.int32), 0.0))
+        ends = [call * 1000 + n for n in itertools.accumulate(delivery.n for delivery in deliveries[:-1])]
         assert ends == [end for end in range(call * 1000 + 1, (call + 1) * 1000 + 1) if end % every == 0]
 
 

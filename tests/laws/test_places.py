@@ -88,7 +88,7 @@ def answers(node: Node, asked: list[str]) -> Answers:
     deliveries: list[Any] = []
     queries = [StepQuery(query=parse(text), functions={}) for text in asked]
     variant = Variant(jax.jit(node.run), "batch", queries, deliveries.append)
-    _, outputs = jax.block_until_ready(variant.jitted(np.int32(0), jnp.asarray(X)))
+    _, outputs = jax.block_until_ready(variant.jitted(np.array([0, 1], np.int32), jnp.asarray(X)))
     jax.effects_barrier()
     assert not variant.refused
     found: Answers = {query.key: [] for query in queries}
@@ -101,7 +101,7 @@ def answers(node: Node, asked: list[str]) -> Answers:
 
     for one, arrays in zip(variant.once, outputs.once, strict=True):
         take(one, arrays)
-    for delivery in sorted(deliveries, key=lambda delivery: delivery.n_before):
+    for delivery in deliveries:
         for i in range(delivery.n):
             take(delivery.buffer.queries, [array[i] for array in delivery.outputs])
     return found

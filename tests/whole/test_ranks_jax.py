@@ -21,9 +21,9 @@ import sightglass.jax as sgx
 
 from sightglass.jax.ondemand.live_step import LiveStep
 run_variant, calls = LiveStep._run, []
-def note_call(self, variant, index, *rest):
+def note_call(self, variant, index, *rest, **rounds):
     calls.append((index, sorted(key for queries in variant.once for key in queries.keys)))
-    return run_variant(self, variant, index, *rest)
+    return run_variant(self, variant, index, *rest, **rounds)
 LiveStep._run = note_call
 
 mesh = jax.make_mesh((2,), ("data",))

@@ -22,8 +22,9 @@ from sightglass.jax import explicit
 from sightglass.jax.pytree import PyTree
 
 from .program import compat
+from .program.collected import CollectedLogs
 from .program.primitive import LogEvent
-from .program.walk import CollectedLogs, Collector, Values, Walk
+from .program.walk import Collector, Values, Walk
 from .tap import tap_p
 
 Masked = tuple[Values, CollectedLogs, Any]

@@ -29,10 +29,11 @@ from .logs.columns import no_step
 from .logs.lanes import Lanes, check_lanes, divided
 from .logs.logdict import logdict
 from .logs.reduction import float_type, is_number
+from .program.collected import CollectedLog, CollectedLogs, joined
 from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
 from .program.survey import ExpectedLog, Survey, survey
 from .program.traced_function import TransformedFunction, traced
-from .program.walk import CollectedLog, CollectedLogs, Collector, Walk, joined
+from .program.walk import Collector, Walk
 from .reducers.accumulate import every as every_nth
 from .reducers.accumulate import last_k
 from .reducers.accumulate import plan as planned

@@ -33,9 +33,10 @@ from sightglass.jax.pytree import PyTree
 from .logs.columns import EventColumns
 from .logs.lanes import Lanes, axis_names, check_lanes, divided
 from .logs.logdict import logdict
+from .program.collected import CollectedLogs
 from .program.primitive import LogEvent, Site, WantedLogs, lanes_first, name_of, wanted, wanted_logs
 from .program.traced_function import TransformedFunction, traced
-from .program.walk import CollectedLogs, Collector, Walk
+from .program.walk import Collector, Walk
 
 Callback = Callable[[logdict], object]
 

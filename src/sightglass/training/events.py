@@ -245,10 +245,24 @@ class EventIntake:
         self._lock.give_way()
         self._commands.apply_if_due(event, index, index if step is None else step)
 
-    def settle(self, source: EventSource, heads: Mapping[Subscription, Iterable[Settled]], *, n_events: int) -> None:
-        """Take in events of a compiled step whose values are on the host already, on a drain thread."""
+    def settle(
+        self,
+        source: EventSource,
+        heads: Mapping[Subscription, Iterable[Settled]],
+        *,
+        n_events: int,
+        every: int = 1,
+    ) -> None:
+        """Take in events of a compiled step whose values are on the host already, on a drain thread.
+
+        Args:
+            source: The event.
+            heads: For each subscription what was evaluated.
+            n_events: How many events these are, for what they delimit.
+            every: Of how many events one is among these.
+        """
         for subscription, several in heads.items():
-            subscription.settle_heads(several)
+            subscription.settle_heads(several, every=every)
         for subscription in source.delimits:
             for _ in range(n_events):
                 subscription.tail.boundary(source.name, settled=bool(subscription.within))

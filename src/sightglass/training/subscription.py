@@ -214,16 +214,19 @@ class Subscription:
         if measured:
             self.cost.end(self.n_seen)
 
-    def settle_heads(self, heads: Iterable[tuple[int, Any, float, PerEventResult, Any]]) -> None:
-        """Take in events that are on the host already, on the drain thread: (index, step, wall time, head, steps)."""
+    def settle_heads(self, heads: Iterable[tuple[int, Any, float, PerEventResult, Any]], *, every: int = 1) -> None:
+        """Take in events that are on the host already, on the drain thread: (index, step, wall time, head, steps).
+
+        The program evaluated one of so many events, which is a part of the stride; the rest of it is left out here.
+        """
         tail = self.tail
         self._hold()
-        n_seen = self.n_seen
+        n_seen, stride = self.n_seen, self.stride // every
         self.cost.begin()
         for index, step, wall_time, head, steps in heads:
             if self.errors.suspended:
                 break
-            if self.stride > 1 and index % self.stride:
+            if stride > 1 and index // every % stride:
                 self.n_skipped += 1
                 if tail.changes(index):
                     tail.settle_miss(index, wall_time)

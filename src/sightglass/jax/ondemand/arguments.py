@@ -5,13 +5,16 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 import numpy as np
 from jax.extend.core import get_opaque_trace_state
 
 from sightglass.jax.program import compat
+
+# A step has one signature, or two with a shorter last batch; a text model has one for each padded length.
+MAX_SIGNATURES: Final = 16
 
 Signature = tuple[object, ...]
 
@@ -33,6 +36,27 @@ class AbstractCall:
     kwargs: dict[str, Any]
     n_traced: int
     settings: Callable[[], AbstractContextManager[object]]
+
+
+class Signatures:
+    """The signatures of the last calls of a step, numbered."""
+
+    def __init__(self) -> None:
+        self._known: list[tuple[Signature, int]] = []  # the last used first
+        self._n = 0
+
+    def number(self, signature: Signature) -> int:
+        """Return the number of a signature; of too many, the least recently used is forgotten."""
+        known = self._known
+        for place, (other, number) in enumerate(known):
+            if other == signature:
+                if place:
+                    known.insert(0, known.pop(place))
+                return number
+        known.insert(0, (signature, self._n))
+        del known[MAX_SIGNATURES:]
+        self._n += 1
+        return known[0][1]
 
 
 class Arguments:

@@ -24,8 +24,8 @@ import numpy.typing as npt
 
 from sightglass.core.errors import QueryError
 from sightglass.core.threads import UNTIL_WOKEN, Worker
+from sightglass.jax.program.collected import CollectedLog
 from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wanted
-from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.pytree import PyTree
 from sightglass.jax.tap import LogSpec, tap_p
 from sightglass.query.evaluation import PerEventResult

@@ -4,9 +4,11 @@ Theory of operation:
 
 1. A call returns before the device has computed it. So a few of the training's own calls, with the queries and without,
    are measured: the device is idle when such a call begins, and it is waited for. No call is made only to be measured.
-2. What a call takes longer with the queries is their price. From the first call on it is known, and the queries are
-   answered on every n-th call only: n is the smallest power of two for which they stay within the budget.
-3. A price that could be paid less than once in `MAX_WAIT_S` is refused: before the first call where an estimate says so
+2. What a call takes longer with the queries is their price. From the first call on it is known. Of the events in long
+   loops the program answers one of n only (`program/gate.py`), and all queries are answered on every m-th call only; n
+   and m are powers of two for which they stay within the budget.
+3. The price of a call has two parts: one for each answered event, and the rest. Calls with different n tell them apart.
+4. A price that could be paid less than once in `MAX_WAIT_S` is refused: before the first call where an estimate says so
    beyond doubt (`program/work.py`).
 """
 
@@ -14,7 +16,7 @@ from __future__ import annotations
 
 import math
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import jax
@@ -73,6 +75,39 @@ def estimate(growth: float, n_more: float, plain_s: float) -> float:
         plain_s: What the step takes.
     """
     return min(plain_s * (growth - 1), n_more / SLOWEST_HZ) / DOUBT
+
+
+def guess(growth_of_rounds: float, plain_s: float) -> float:
+    """Return what a call may take longer before it has run once: a first call is rather too short than too long."""
+    return plain_s * (growth_of_rounds - 1) * DOUBT
+
+
+def every(prices_s: Mapping[int, float], allowed_s: float, largest: int) -> int:
+    """Return of how many events in loops one may be answered.
+
+    Args:
+        prices_s: What a call takes longer, by the number of events of which one is answered.
+        allowed_s: What it may take longer.
+        largest: The largest number.
+    """
+    each_s, rest_s = _parts(prices_s)
+    n = 1 << math.ceil(math.log2(max(1.0, each_s / max(allowed_s - rest_s, rest_s, 1e-9))))
+    return min(max(n, min(prices_s) // 2), largest)  # a measure of few answers says little about many
+
+
+def price_of(prices_s: Mapping[int, float], n: int) -> float:
+    """Return what a call takes longer if one of n events is answered."""
+    each_s, rest_s = _parts(prices_s)
+    return prices_s[n] if n in prices_s else rest_s + each_s / n
+
+
+def _parts(prices_s: Mapping[int, float]) -> tuple[float, float]:
+    """Return what the answers of all events take, and what a call takes that answers none."""
+    low, high = min(prices_s), max(prices_s)
+    if low == high:
+        return max(0.0, prices_s[low] * low), 0.0
+    each_s = max(0.0, (prices_s[low] - prices_s[high]) / (1 / low - 1 / high))
+    return each_s, max(0.0, prices_s[high] - each_s / high)
 
 
 def stride(price_s: float, plain_s: float, share: float) -> int:

@@ -18,8 +18,8 @@ import numpy.typing as npt
 
 from sightglass.core.errors import SightglassError
 from sightglass.core.values import to_host
+from sightglass.jax.program.collected import CollectedLog
 from sightglass.jax.program.primitive import MARK
-from sightglass.jax.program.walk import CollectedLog
 from sightglass.query.evaluation import Evaluation, PerEventResult
 from sightglass.query.query import Query
 from sightglass.query.stages import Every, Group, Reduce

@@ -1,4 +1,4 @@
-"""A live step in a run: its events, the queries on them, and which variant runs at a call.
+"""A live step in a run: its calls, its events, and the queries on them.
 
 The step is called through here while it is queried, while commands wait, and at its first call.
 """
@@ -7,18 +7,16 @@ from __future__ import annotations
 
 import functools
 import weakref
-from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import jax
 import numpy as np
 
-from sightglass.core.errors import PriceError, RefusedError
+from sightglass.core.errors import RefusedError
 from sightglass.core.threads import Background
 from sightglass.core.values import type_name
 from sightglass.jax.program.boundary import delivered, template
-from sightglass.query.parser import parse
 from sightglass.query.query import on
 from sightglass.training.compiled import VariantPlan
 from sightglass.training.run import Run, wiring
@@ -26,17 +24,16 @@ from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import EventSource, ObservableFacts
 from sightglass.training.telemetry import Telemetry
 
-from .arguments import AbstractCall, Arguments, Signature
-from .call_times import MAX_WAIT_S, CallTimes, estimate, stride
+from .arguments import AbstractCall, Arguments, Signatures
 from .event_queries import StepQuery
 from .loop_buffer import CallbackDelivery
 from .loop_event import MAX_CALLS, LoopEvent
 from .row_queries import LoopRows, RowQueries
+from .step_budget import StepBudget
+from .step_variants import StepVariants
 from .variant import QueryOutputs, Variant
-from .variant_compiler import CompiledVariant, Events, VariantCompiler
+from .variant_compiler import Events, VariantCompiler
 
-# A step has one signature, or two with a shorter last batch; a text model has one for each padded length.
-MAX_SIGNATURES: Final = 16
 AHEAD: Final = "cannot be queried: the step was compiled ahead of time; pass live() what jax.jit returned"
 
 
@@ -62,20 +59,18 @@ class LiveStep:
         self.event = self._event = event
         wires = wiring(run)
         self._telemetry: Telemetry = wires.telemetry
-        self._functions = wires.functions
-        self._plan = VariantPlan()
         self._signature = 0
         self._ended = ended
         self._refusal = wires.refuse_variants
         self._arguments = Arguments(pure or function)
-        self._signatures: list[tuple[Signature, int]] = []  # the last used first
-        self._n_signatures = 0
+        self._signatures = Signatures()
         self._example: AbstractCall | None = None
         self._wants_events = False
         self._loops: dict[str, LoopEvent] = {}
-        self._plain_times: defaultdict[int, CallTimes] = defaultdict(CallTimes)
+        self._compiler: VariantCompiler | None = None
+        self._variants: StepVariants | None = None
+        self._budget = StepBudget(self._telemetry, event)
         self._last: QueryOutputs | None = None
-        self._lacking: frozenset[str] = frozenset()  # the queries whose event the last call's program does not have
         with self._telemetry.lock.turn():
             self._channel: EventSource = self._claim(event)
             self._channel.describe_next, self._channel.nested, self._channel.counted = True, (), None
@@ -83,24 +78,15 @@ class LiveStep:
             self._channel.note = "" if can_query else AHEAD
             self._telemetry.steps.add(self)
             self._telemetry.subscriptions.refresh()
-        self._compiler = (
-            VariantCompiler(
-                pure or function,
-                event,
-                receive=self._receive,
-                on_events=self._on_events,
-                on_done=self._telemetry.wake,
-                clock_s=self._telemetry.clock.monotonic,
-                counts_rounds=n_rounds is not None,
-            )
-            if can_query
-            else None
-        )
-        self._rows: RowQueries | None = None
-        if self._compiler is not None:
-            self._channel.compiling, self._channel.lacks = self._compiler.compiling, self._lacks
-        if rows is not None:
-            self._rows = RowQueries(rows, function, event, receive=self._receive, on_done=self._telemetry.wake)
+        if can_query:
+            wake = self._telemetry.wake
+            self._compiler = compiler = VariantCompiler(
+                pure or function, event, receive=self._receive, on_events=self._on_events, on_done=wake,
+                clock_s=self._telemetry.clock.monotonic, counts_rounds=n_rounds is not None, share=self._budget.share,
+            )  # fmt: skip
+            beside = None if rows is None else RowQueries(rows, function, event, receive=self._receive, on_done=wake)
+            self._variants = StepVariants(compiler, beside, functions=wires.functions, wake=wake)
+            self._channel.compiling, self._channel.lacks = compiler.compiling, self._variants.lacks
 
     def call(self, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Call the step while it is queried, while commands wait, or for the first time."""
@@ -113,27 +99,24 @@ class LiveStep:
         if signature is None:  # the run has ended, or JAX traces the call as a part of another function
             return self._function(*args, **kwargs)
         answers = self._answers()
-        self._signature = self._index_of(signature)
+        self._signature = self._signatures.number(signature)
         abstract = functools.partial(self._arguments.abstract, *given)
         index = channel.next_index()
         # Where each event is a call, its number decides, so that streams that the run thins meet answered calls.
         self._n_calls = index if self._n_rounds is None else self._n_calls + 1
-        if telemetry.commands.agrees:
-            variant = self._planned(abstract)
-        else:
-            variant = self._variant(answers, given[0], abstract) if answers else None
-            variant = self._affordable(variant, answers) if variant else None
+        variant, n = self._choose(answers, given[0], abstract)
         if channel.describe_next:
             self._describe(abstract)
         n_rounds = 1 if self._n_rounds is None else self._n_rounds(args)
         channel.advance(n_rounds - 1)
         self._skip(answers, variant, index, n_rounds)
         if variant is None:
-            result = self._plainly(functools.partial(self._function, *args, **kwargs), given, answers)
+            call = functools.partial(self._function, *args, **kwargs)
+            result = self._budget.plain(call, given, signature=self._signature) if answers else call()
             if self._event not in self._loops:
                 telemetry.events.post_heads(channel, index)
         else:
-            result = self._run(variant, (index, n_rounds), answers, *given)
+            result = self._run(variant, index, given, answers, n_rounds=n_rounds, n=n)
             result = result if self._pure is None else delivered(result, args, kwargs)
         if self._n_rounds is not None:  # a command finds what these rounds leave
             jax.block_until_ready(result)
@@ -202,22 +185,29 @@ class LiveStep:
 
     def close(self) -> None:
         """End with the run."""
-        if self._compiler is not None:
-            self._compiler.close()
-        if self._rows is not None:
-            self._rows.close()
+        if self._variants is not None:
+            self._variants.close()
         ended = self._ended()
         if ended is not None:
             ended()
 
-    # Subscriptions and variants
+    def propose(self) -> VariantPlan:
+        """Return the variant that all ranks should run from the next call on."""
+        answers = self._answers()
+        if not answers or self._variants is None:
+            return VariantPlan()
+        return self._variants.propose(self._queries(answers), answers, signature=self._signature)
+
+    def adopt(self, plan: VariantPlan) -> None:
+        """Follow the plan of rank 0."""
+        if self._variants is not None:
+            self._variants.adopt(plan)
+
+    # Subscriptions
 
     def _answers(self) -> list[Subscription]:
         """Return the active subscriptions to the step's events."""
-        answers = list(self._channel.subscriptions)
-        for nested in self._channel.nested:
-            answers += nested.subscriptions
-        answers = [answer for answer in answers if not answer.suspended]
+        answers = [answer for source in self._sources for answer in source.subscriptions if not answer.suspended]
         reason = self._refusal or ("" if self._compiler else f"Event {self._event!r} {self._channel.note}")
         if reason:
             for answer in answers:
@@ -229,85 +219,32 @@ class LiveStep:
     def _queries(self, answers: Sequence[Subscription]) -> dict[str, StepQuery]:
         """Return the queries to compile, by key."""
         queries = {a.query.key: StepQuery(query=a.query, functions=a.functions) for a in answers}
-        for channel in (self._channel, *self._channel.nested):
+        for channel in self._sources:
             if channel.delimits and channel.name in self._loops:  # each event in the loop closes a window: count them
                 each = on(channel.name).count(every=1)
                 queries.setdefault(each.key, StepQuery(query=each, functions={}))
         return queries
 
-    def _index_of(self, signature: Signature) -> int:
-        """Return the number of a signature; of too many, the least recently used is forgotten."""
-        known = self._signatures
-        for place, (other, number) in enumerate(known):
-            if other == signature:
-                if place:
-                    known.insert(0, known.pop(place))
-                return number
-        known.insert(0, (signature, self._n_signatures))
-        del known[MAX_SIGNATURES:]
-        self._n_signatures += 1
-        return known[0][1]
-
-    def _variant(
+    def _choose(
         self, answers: Sequence[Subscription], args: Sequence[Any], abstract: Callable[[], AbstractCall]
-    ) -> Variant | None:
-        """Return the variant with these queries if it is compiled, else an older one that fits the call."""
-        assert self._compiler is not None
-        queries = self._queries(answers)
-        reading, has_all = None, False
-        if self._rows is not None:
-            reading, has_all = self._rows.variant(queries, args, self._signature, abstract)
-        if reading is not None and queries.keys() <= reading.keys:
-            return reading
-        older = filter(None, (self._compiler.newest(self._signature), reading))
-        best = max(older, key=lambda one: len(one.keys & queries.keys()), default=None)
-        if has_all:
-            return best
-        key = frozenset(queries), self._signature
-        compiled = self._compiler.get(key)
-        if compiled is None:
-            self._compiler.request(key, tuple(queries.values()), abstract)
-            return best
-        self._refuse(answers, compiled)
-        variant = compiled.variant
+    ) -> tuple[Variant | None, int]:
+        """Return the variant that a call runs, or `None`, and of how many events in its loops it answers one."""
+        variants, signature = self._variants, self._signature
+        if variants is None:
+            return None, 1
+        if self._telemetry.commands.agrees:
+            return variants.planned(signature, abstract), 1
+        if not answers:
+            return None, 1
+        variant = variants.find(self._queries(answers), answers, signature=signature, args=args, abstract=abstract)
         if variant is None:
-            return None
-        self._lacking = frozenset(queries) - variant.keys - compiled.refused.keys()
-        return variant if variant.keys else None
+            return None, 1
+        thins = not any(source.delimits for source in self._sources if source.name in self._loops)
+        return self._budget.choose(variant, answers, signature=signature, n_calls=self._n_calls, thins=thins)
 
-    def _lacks(self, query: str) -> bool:
-        """Return whether the program of the last call has nothing that a query reads."""
-        return query in self._lacking
-
-    def _affordable(self, variant: Variant, answers: Sequence[Subscription]) -> Variant | None:
-        """Return the variant where the budget allows it to run, and `None` for the step itself."""
-        share = self._telemetry.budget.share
-        if share is None or any(answer.first for answer in answers):
-            return variant
-        plain_s, both_s = self._plain_times[self._signature].seconds, variant.times.seconds
-        if plain_s is None:
-            return None
-        price_s = estimate(variant.growth, variant.n_more, plain_s) if both_s is None else both_s - plain_s
-        if price_s > share * MAX_WAIT_S:
-            problem = (
-                f"Expected queries that the budget of {share:.1%} pays for, got {price_s:.1f} s for each call of "
-                f"{self._event!r}, which takes {plain_s:.3g} s without them: ask for less, or log less"
-            )
-            fresh = [answer for answer in answers if not answer.n_seen] if both_s is None else []
-            for answer in fresh or answers:  # whom an older variant answers goes on
-                answer.errors.refuse(PriceError(problem, seconds=price_s))
-            self._telemetry.wake()
-            return None
-        if both_s is None:  # its first call is measured
-            return variant
-        return None if self._n_calls % stride(price_s, plain_s, share) else variant
-
-    def _plainly(self, call: Callable[[], Any], given: object, answers: Sequence[Subscription]) -> Any:
-        """Call the step itself; while somebody asks and there is a budget, now and then measure it."""
-        telemetry = self._telemetry
-        if not answers or telemetry.budget.share is None or telemetry.commands.agrees:
-            return call()
-        return self._plain_times[self._signature].measured(call, given, clock_s=telemetry.clock.monotonic)
+    @property
+    def _sources(self) -> tuple[EventSource, ...]:
+        return (self._channel, *self._channel.nested)
 
     def _skip(self, answers: Sequence[Subscription], variant: Variant | None, index: int, n_rounds: int) -> None:
         """Count a call for the queries that have answers, but not from the program that runs now."""
@@ -322,47 +259,7 @@ class LiveStep:
                     else:
                         answer.skip(index, wall_time)
 
-    def _refuse(self, answers: Sequence[Subscription], compiled: CompiledVariant) -> None:
-        for answer in answers:
-            error = compiled.refused.get(answer.query.key)
-            if error is not None:
-                answer.errors.refuse(error)
-                self._telemetry.wake()
-
-    # Several processes: all of them run the same variant at the same call
-
-    def propose(self) -> VariantPlan:
-        """Return the variant that all ranks should run from the next call on, once it is compiled here."""
-        answers = self._answers()
-        if not answers or self._compiler is None:
-            return VariantPlan()
-        queries = self._queries(answers)
-        compiled = self._compiler.get((frozenset(queries), self._signature))
-        if compiled is None:
-            old = self._plan.use if self._plan.signature == self._signature else ()
-            return VariantPlan(signature=self._signature, use=old, prepare=tuple(queries))
-        self._refuse(answers, compiled)
-        return VariantPlan(signature=self._signature, use=tuple(queries) if compiled.variant is not None else ())
-
-    def adopt(self, plan: VariantPlan) -> None:
-        """Follow the plan of rank 0."""
-        self._plan = plan
-
-    def _planned(self, abstract: Callable[[], AbstractCall]) -> Variant | None:
-        """Return the variant that all ranks run at this call; waits until it is compiled."""
-        plan = self._plan
-        if plan.signature != self._signature or self._compiler is None:
-            return None
-        if plan.prepare:
-            self._compiler.request((frozenset(plan.prepare), self._signature), self._parsed(plan.prepare), abstract)
-        if not plan.use:
-            return None
-        return self._compiler.wait((frozenset(plan.use), self._signature), self._parsed(plan.use), abstract).variant
-
-    def _parsed(self, texts: Sequence[str]) -> tuple[StepQuery, ...]:
-        return tuple(
-            StepQuery(query=parse(text, functions=self._functions), functions=self._functions) for text in texts
-        )
+    # Events
 
     def _describe(self, abstract: Callable[[], AbstractCall]) -> None:
         """Remember the arguments of the first call; from now on, the step's events can be found."""
@@ -377,6 +274,7 @@ class LiveStep:
     def _on_events(self, events: Events) -> None:
         """Describe the step's events to clients; runs on the compiler's thread."""
         assert self._compiler is not None
+        assert self._variants is not None
         subscriptions = self._telemetry.subscriptions
         with self._telemetry.lock.turn():
             self._channel.note = self._compiler.problem
@@ -388,7 +286,7 @@ class LiveStep:
                     del events[event]
                     continue
                 channel.describe_next = False
-                channel.compiling, channel.lacks = self._compiler.compiling, self._lacks
+                channel.compiling, channel.lacks = self._compiler.compiling, self._variants.lacks
                 for name, value in occurrence.observables.items():
                     channel.observables[name] = facts_of(value)
                 for name, problem in occurrence.unavailable.items():
@@ -410,12 +308,16 @@ class LiveStep:
     def _run(
         self,
         variant: Variant,
-        rounds: tuple[int, int],
+        index: int,
+        given: tuple[Sequence[Any], Mapping[str, Any]],
         answers: Sequence[Subscription],
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
+        *,
+        n_rounds: int,
+        n: int,
     ) -> Any:
-        telemetry, (index, n_rounds) = self._telemetry, rounds
+        """Call a variant that answers one of n events in its loops, and pass its query results on."""
+        args, kwargs = given
+        telemetry = self._telemetry
         for buffer in variant.buffers:
             if buffer.counts_events:
                 event = buffer.queries.event
@@ -423,13 +325,9 @@ class LiveStep:
                 n_per_round = buffer.queries.occurrence.n_per_call
                 n_per_call = None if n_per_round is None else n_per_round * n_rounds
                 self._loops[event].begin(index, n_per_call, n_buffers)
-        number = np.int32(index % MAX_CALLS) if variant.buffers else None
+        number = np.array([index % MAX_CALLS, n], np.int32) if variant.buffers else None
         call = functools.partial(variant.jitted, number, *args, **kwargs)
-        if telemetry.budget.share is None or telemetry.commands.agrees:
-            result, outputs = call()
-        else:
-            result, outputs = variant.times.measured(call, (args, kwargs), clock_s=telemetry.clock.monotonic)
-            self._charge(variant, answers)
+        result, outputs = self._budget.queried(variant, n, call, given, signature=self._signature, answers=answers)
         for array in [array for arrays in outputs.once for array in arrays]:
             array.copy_to_host_async()
         self._last = outputs
@@ -444,19 +342,6 @@ class LiveStep:
         if self._event not in self._loops and not any(queries.event == self._event for queries in variant.once):
             telemetry.events.post_heads(self._channel, index)
         return result
-
-    def _charge(self, variant: Variant, answers: Sequence[Subscription]) -> None:
-        """Charge a call's queries for what they take of the device."""
-        plain_s, both_s = self._plain_times[self._signature].seconds, variant.times.seconds
-        answered = [answer for answer in answers if answer.query.key in variant.keys]
-        if plain_s is not None and both_s is not None and both_s > plain_s:
-            each_s = (both_s - plain_s) / max(1, len(answered))
-            with self._telemetry.lock.mutex:
-                for answer in answered:
-                    if answer.recorded:  # it is given up where the account of the run cannot pay for it
-                        answer.cost.ahead(each_s, each_s)
-                    else:
-                        answer.cost.device_s += each_s
 
     def _receive(self, delivery: CallbackDelivery) -> None:
         self._loops[delivery.buffer.queries.event].receive(delivery)

@@ -2,7 +2,8 @@
 
 The loop carries the buffer's state. Each event appends its query results; the buffer is sent to the host when it is
 full, where a window of the query closes, and at the end of the call. The callback takes a token and returns it, so that
-the program's own data flow keeps callbacks in order, as in `tap`.
+the program's own data flow keeps callbacks in order, as in `tap`. A gated buffer takes only every n-th event of a call,
+from the first on; n is an argument of the call.
 """
 
 from __future__ import annotations
@@ -19,8 +20,8 @@ from jax import lax
 
 from sightglass.jax import explicit
 from sightglass.jax.program import compat
+from sightglass.jax.program.collected import CollectedLog
 from sightglass.jax.program.primitive import MARK
-from sightglass.jax.program.walk import CollectedLog
 from sightglass.jax.tap import tap_p
 
 from .event_queries import EventQueries
@@ -35,6 +36,12 @@ MAX_BUFFERED: Final = 4_096
 MAX_WINDOW: Final = 2**29
 # The loop carries the buffer, so this bounds what queries on large arrays hold of the device's memory.
 MAX_BUFFER_BYTES: Final = 2**20
+# So many rounds of a loop are answered at least, and calls with shorter loops are skipped as a whole: of the layers of
+# a network, or of the minibatches of an update, one in eight would always be the same one.
+MIN_ROUNDS: Final = 16
+# A loop of unknown length answers at least its first event; this is a minute of rounds of 240 us. A full buffer of such
+# events is 2^30 events long, which int32 still counts.
+MAX_EVERY: Final = 2**18
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -44,8 +51,9 @@ class CallbackDelivery:
     Attributes:
         buffer: The buffer that was sent.
         call: The number of the call, modulo 2^31.
-        n_before: How many events of that call were delivered before.
-        n: How many events these are.
+        every: Of this many events of the call, the first is answered.
+        n: How many events were answered since the delivery before.
+        n_seen: How many happened since then, answered or not.
         outputs: The arrays that left the program, each with a leading axis of at least n entries, of which the first n
             are valid.
         is_last: Whether the call ends here.
@@ -53,8 +61,9 @@ class CallbackDelivery:
 
     buffer: LoopBuffer
     call: int
-    n_before: int
+    every: int
     n: int
+    n_seen: int
     outputs: Sequence[npt.NDArray[Any]]
     is_last: bool
 
@@ -67,16 +76,20 @@ class BufferState(NamedTuple):
     """What a loop carries of a buffer: scalars of int32, and an array (size, *shape) for each output of the queries.
 
     Attributes:
-        call: The number of the call, modulo 2^31.
-        phase: How many events of the current window happened before this call.
-        n_seen: How many events of this call happened.
-        n_waiting: How many of these were not sent yet.
+        call: The number of the call, and of how many of its events one is answered, shape (2,).
+        every: Of this many events, the first is answered.
+        left: How many events happen before the next one that is answered.
+        place: How many events of the current window happened.
+        n_seen: How many events happened since the buffer was sent.
+        n_waiting: How many of these were answered.
         token: Returned by each callback and taken by the next.
         outputs: The buffered arrays.
     """
 
     call: jax.Array
-    phase: jax.Array
+    every: jax.Array
+    left: jax.Array
+    place: jax.Array
     n_seen: jax.Array
     n_waiting: jax.Array
     token: jax.Array
@@ -90,18 +103,27 @@ class LoopBuffer:
         queries: The queries.
         window_events: How many events a window has; the buffer is sent where one closes.
         counts_events: Whether this is the one buffer of its event that counts events.
+        max_every: The largest number of events, a power of two, of which one may be answered; 1 if it is not gated.
         size: How many events the buffer holds.
-        n_lost: How many events were dropped since a reader last set this to 0, because too many were waiting.
+        lost: How many answered events were dropped since a delivery was queued, because too many were waiting; and how
+            many happened meanwhile.
     """
 
     def __init__(
-        self, queries: EventQueries, receive: Receive, *, window_events: int | None, counts_events: bool
+        self,
+        queries: EventQueries,
+        receive: Receive,
+        *,
+        window_events: int | None,
+        counts_events: bool,
+        max_every: int = 1,
     ) -> None:
         self.queries = queries
         self.window_events = min(window_events or MAX_BUFFERED, MAX_WINDOW)
         self.counts_events = counts_events
+        self.max_every = max_every
         self.size = 1
-        self.n_lost = 0
+        self.lost = 0, 0
         self._receive = receive
 
     def start(self, call: jax.Array) -> BufferState:
@@ -117,14 +139,15 @@ class LoopBuffer:
         self.size = max(1, min(self.window_events, MAX_BUFFERED, MAX_BUFFER_BYTES // max(1, n_bytes)))
         zero = jnp.int32(0)
         outputs = [explicit.filled(explicit.abstract(a, lead=(self.size,))) for a in avals]
-        return BufferState(call, self._phase(call), zero, zero, zero, outputs)
+        every = jnp.minimum(call[1], self.max_every) if self.max_every > 1 else jnp.int32(1)
+        return BufferState(call, every, zero, self._place(call[0]), zero, zero, zero, outputs)
 
-    def _phase(self, call: jax.Array) -> jax.Array:
+    def _place(self, call: jax.Array) -> jax.Array:
         """Return how many events of the current window happened in earlier calls."""
-        in_call, phase = call % self.window_events, jnp.int32(0)
+        in_call, place = call % self.window_events, jnp.int32(0)
         for bit in f"{self.queries.occurrence.n_per_call or 0:b}":  # their product is soon beyond int32
-            phase = (2 * phase + int(bit) * in_call) % self.window_events
-        return phase
+            place = (2 * place + int(bit) * in_call) % self.window_events
+        return place
 
     def append(self, state: BufferState, collected: Mapping[str, CollectedLog]) -> BufferState:
         """Append the queries' results for an event, or for each lane in which it happened."""
@@ -158,34 +181,42 @@ class LoopBuffer:
             lax.dynamic_update_index_in_dim(old, new.astype(old.dtype), state.n_waiting, 0)
             for old, new in zip(state.outputs, self.queries.evaluate(collected), strict=True)
         ]
-        state = state._replace(outputs=outputs, n_seen=state.n_seen + 1, n_waiting=state.n_waiting + 1)
+        is_last = state.place + state.every >= self.window_events  # of the answered events of its window
+        state = self.passed(state)._replace(outputs=outputs, left=state.every - 1, n_waiting=state.n_waiting + 1)
         if self.size == 1:
             return self.send(state)
-        due = (state.n_waiting == self.size) | ((state.phase + state.n_seen) % self.window_events == 0)
+        due = (state.n_waiting == self.size) | is_last
 
-        def send(state: BufferState) -> tuple[jax.Array, jax.Array]:
+        def send(state: BufferState) -> tuple[jax.Array, ...]:
             sent = self.send(state)
-            return sent.token, sent.n_waiting
+            return sent.token, sent.n_seen, sent.n_waiting
 
-        token, n_waiting = lax.cond(due, send, lambda state: (state.token, state.n_waiting), state)
-        return state._replace(token=token, n_waiting=n_waiting)
+        sent = lax.cond(due, send, lambda state: (state.token, state.n_seen, state.n_waiting), state)
+        return state._replace(token=sent[0], n_seen=sent[1], n_waiting=sent[2])
+
+    def passed(self, state: BufferState) -> BufferState:
+        """Return the state after an event that is not answered."""
+        place = state.place + 1
+        place = jnp.where(place == self.window_events, 0, place)
+        return state._replace(left=state.left - 1, place=place, n_seen=state.n_seen + 1)
 
     def send(self, state: BufferState, *, is_last: bool = False) -> BufferState:
         """Send the buffer, even if it is empty; the last one of a call says so."""
-        n_before = state.n_seen - state.n_waiting
-        operands = (state.token, state.call, n_before, state.n_waiting, *state.outputs)
+        operands = (state.token, state.call, state.n_waiting, state.n_seen, *state.outputs)
         (token,) = tap_p.bind(*operands, specs=(END,) if is_last else (), tap=self)
-        return state._replace(token=token, n_waiting=jnp.zeros_like(state.n_waiting))
+        zero = jnp.zeros_like(state.n_waiting)
+        return state._replace(token=token, n_seen=zero, n_waiting=zero)
 
     def deliver(self, specs: Sequence[str], operands: Sequence[npt.NDArray[Any]]) -> None:
         """Pass on what the callback received; `tap_p` calls this."""
-        call, n_before, n, *outputs = operands
+        (call, every), n, n_seen, *outputs = operands
         self._receive(
             CallbackDelivery(
                 buffer=self,
                 call=int(call),
-                n_before=int(n_before),
+                every=min(int(every), self.max_every),
                 n=int(n),
+                n_seen=int(n_seen),
                 outputs=outputs,
                 is_last=specs == (END,),
             )

@@ -10,14 +10,14 @@ from __future__ import annotations
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from typing import Final
+from typing import Final, NamedTuple
 
 from sightglass.training.events import Settled
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import EventSource
 from sightglass.training.telemetry import Telemetry
 
-from .loop_buffer import CallbackDelivery
+from .loop_buffer import CallbackDelivery, LoopBuffer
 
 # Each delivery holds at most `MAX_BUFFER_BYTES`, so this bounds the host's memory at 1 GiB when nothing is drained.
 MAX_WAITING: Final = 1_024
@@ -27,10 +27,33 @@ MAX_CALLS: Final = 2**31
 
 @dataclass(slots=True)
 class _Call:
-    """A call in progress: the index of its first event, once known, and how many buffers have not finished."""
+    """A call in progress.
+
+    Attributes:
+        first: The index of its first event, once known.
+        n_buffers: How many buffers have not finished.
+        n_seen: By buffer, how many events happened until its last delivery.
+    """
 
     first: int | None
     n_buffers: int
+    n_seen: dict[LoopBuffer, int] = field(default_factory=dict)
+
+
+class _Waiting(NamedTuple):
+    """A delivery that waits for a drain thread, and the events just before it for which there was no room.
+
+    Attributes:
+        delivery: The delivery.
+        n_lost: How many answered events were dropped.
+        n_before: How many happened meanwhile.
+        wall_time: When it was delivered.
+    """
+
+    delivery: CallbackDelivery
+    n_lost: int
+    n_before: int
+    wall_time: float
 
 
 @dataclass(slots=True, kw_only=True)
@@ -50,7 +73,7 @@ class LoopEvent:
     n_per_call: int | None
     _n_before: int = 0
     _calls: dict[int, _Call] = field(default_factory=dict)
-    _waiting: deque[tuple[float, CallbackDelivery]] = field(default_factory=deque)
+    _waiting: deque[_Waiting] = field(default_factory=deque)
 
     def n_events(self) -> int:
         """Return how often the event happened, as far as known."""
@@ -65,45 +88,53 @@ class LoopEvent:
         self._calls[call % MAX_CALLS] = _Call(first, n_buffers)
 
     def receive(self, delivery: CallbackDelivery) -> None:
-        """Queue a delivery; called by threads of XLA's."""
+        """Queue a delivery; called by threads of XLA's, in turn for those of one buffer."""
+        buffer, (n_lost, n_before) = delivery.buffer, delivery.buffer.lost
         if len(self._waiting) >= MAX_WAITING and not delivery.is_last:
-            delivery.buffer.n_lost += delivery.n
+            buffer.lost = n_lost + delivery.n, n_before + delivery.n_seen
             return
-        self._waiting.append((self.telemetry.clock.wall_now(), delivery))
+        buffer.lost = 0, 0
+        self._waiting.append(_Waiting(delivery, n_lost, n_before, self.telemetry.clock.wall_now()))
         self.telemetry.deferred.defer_loop(self._settle)
 
     def _settle(self, error: BaseException | None) -> None:
-        wall_time, delivery = self._waiting.popleft()
-        call = self._calls[delivery.call]
+        delivery, n_lost, n_before, wall_time = self._waiting.popleft()
+        call, buffer, every = self._calls[delivery.call], delivery.buffer, delivery.every
         if call.first is None:
             call.first = self._n_before
-        first = call.first + delivery.n_before
-        buffer = delivery.buffer
         answers = [a for a in self.channel.subscriptions if not a.suspended and a.query.key in buffer.queries.keys]
-        lost, buffer.n_lost = buffer.n_lost, 0
         for answer in answers:
-            answer.rows.n_dropped += lost
+            answer.rows.n_dropped += n_lost
+            answer.n_skipped += n_before - n_lost + delivery.n_seen - delivery.n
             answer.within = self.calls.name
-            if delivery.n_before == 0:
+            if buffer not in call.n_seen:
                 answer.tail.begin_group()
+        start = call.first + call.n_seen.get(buffer, 0) + n_before
+        end = start + delivery.n_seen
+        call.n_seen[buffer] = end - call.first
+        first = start + -(start - call.first) % every
         results = {answer: _results(answer, delivery, first, wall_time) for answer in answers}
-        self.telemetry.events.settle(self.channel, results, n_events=delivery.n if buffer.counts_events else 0)
+        n_events = delivery.n if buffer.counts_events else 0
+        self.telemetry.events.settle(self.channel, results, n_events=n_events, every=every)
+        if delivery.is_last and end > call.first and (end - call.first - 1) % every:  # the last one is not answered
+            for answer in answers:
+                answer.tail.settle_miss(end - 1, wall_time)
         if delivery.is_last:
             call.n_buffers -= 1
         if delivery.is_last and not call.n_buffers:  # all events of the call have arrived
             del self._calls[delivery.call]
-            self._n_before = max(self._n_before, first + delivery.n)
+            self._n_before = max(self._n_before, end)
             for answer in self.channel.subscriptions:
                 if answer.within and answer in self.calls.delimits:
                     answer.tail.boundary(self.calls.name, settled=True)
-            self.telemetry.events.settle_group(self.channel, first + delivery.n)
+            self.telemetry.events.settle_group(self.channel, end)
 
 
 def _results(answer: Subscription, delivery: CallbackDelivery, first: int, wall_time: float) -> Iterator[Settled]:
-    """Yield the events of a delivery for one subscription."""
+    """Yield the answered events of a delivery for one subscription, given the index of the first."""
     queries = delivery.buffer.queries
     for i in range(delivery.n):
         outputs = [output[i] for output in delivery.outputs]
         step, steps = queries.steps(outputs)
-        index = first + i
+        index = first + i * delivery.every
         yield index, index if step is None else step, wall_time, queries.result(answer.query.key, outputs), steps

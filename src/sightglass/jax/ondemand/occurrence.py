@@ -53,6 +53,7 @@ class Occurrence:
         body: The open jaxpr of the loop body in which it happens; `None` where it happens once a call.
         n_per_call: How often it happens in a call; `None` if the program decides.
         logs: What is logged there, by key.
+        n_rounds: How many rounds its loop has each time it runs; `None` if the program decides.
         lanes: The names of the axes of the lanes, if it happens once for each of these.
         unavailable: Why other keys cannot be queried.
     """
@@ -62,6 +63,7 @@ class Occurrence:
     n_per_call: int | None
     logs: Survey
     unavailable: dict[str, str]
+    n_rounds: int | None = None
     lanes: tuple[str, ...] = ()
 
     @property
@@ -121,11 +123,12 @@ def _occurrence(event: str, several: Sequence[_Located], program: PlacedProgram)
     body: compat.AnyJaxpr | None = bodies[program.own]
     n: int | None = 1
     n_per_call: int | None = 1
+    n_rounds: int | None = None
     for level in _shared([path for _, path in several]) if event != program.own else ():
         if level.jaxpr is not bodies[program.own]:
             n = None if n is None or level.n is None else n * level.n
         if level.kind == "loop":
-            body, n_per_call = level.jaxpr, n
+            body, n_per_call, n_rounds = level.jaxpr, n, level.n
         if level.jaxpr is bodies.get(event):
             break
     keys = [key for site, _ in several for key in site.keys]
@@ -135,7 +138,15 @@ def _occurrence(event: str, several: Sequence[_Located], program: PlacedProgram)
         found = list(logs.values())
         if all(expected.by_lane and expected.n_events == 1 for expected in found):
             lanes, n_per_call = found[0].lanes, None
-    return Occurrence(event=event, body=body, n_per_call=n_per_call, logs=logs, unavailable=unavailable, lanes=lanes)
+    return Occurrence(
+        event=event,
+        body=body,
+        n_per_call=n_per_call,
+        n_rounds=n_rounds,
+        logs=logs,
+        unavailable=unavailable,
+        lanes=lanes,
+    )
 
 
 def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:

@@ -9,27 +9,31 @@ from __future__ import annotations
 import dataclasses
 import functools
 import math
+from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import jax
 import jax.numpy as jnp
+from jax import lax
 from jax.sharding import NamedSharding
 
 from sightglass.core.errors import SightglassError
 from sightglass.core.threads import short_turns
 from sightglass.jax.program import compat
+from sightglass.jax.program.collected import CollectedLog, CollectedLogs, joined
+from sightglass.jax.program.gate import GatedRound
 from sightglass.jax.program.primitive import EVERYTHING, MARK, LogEvent, Site, WantedLogs
 from sightglass.jax.program.survey import Survey
 from sightglass.jax.program.traced_function import traced
-from sightglass.jax.program.walk import CollectedLog, CollectedLogs, Collector, Walk, joined
+from sightglass.jax.program.walk import Collector, Walk
 from sightglass.jax.program.work import work
 from sightglass.jax.pytree import PyTree
 
-from .call_times import CallTimes
+from .call_times import CallTimes, guess
 from .event_queries import EventQueries, StepQuery
-from .loop_buffer import LoopBuffer, Receive
+from .loop_buffer import MAX_EVERY, MIN_ROUNDS, BufferState, LoopBuffer, Receive
 from .occurrence import Occurrence, occurrences
 from .places import placed
 
@@ -72,6 +76,26 @@ class _QueryCollector(Collector):
         logs = {name: self._found[(at := name.split(MARK, 1))[0]].logs[at[1]] for name in found}
         return {name: dataclasses.replace(e, value=logs[name].value, steps={}) for name, e in found.items()}
 
+    def run(self, walk: Walk, jaxpr: compat.AnyJaxpr, values: Sequence[Any], state: PyTree) -> Any:
+        inner, _ = compat.opened(jaxpr)
+        gated = {i: b for i, b in enumerate(self._buffers) if b.max_every > 1 and b.queries.occurrence.body is inner}
+        if not gated:
+            return None
+        self.enter(inner)
+        gate = GatedRound(walk, frozenset(buffer.queries.event for buffer in gated.values()))
+        outputs, found, state = gate.begin(jaxpr, values, state)
+
+        def answered() -> dict[int, BufferState]:
+            collected = joined(gate.rest())
+            return {i: b.append(state[i], _of_event(b.queries.event, collected)) for i, b in gated.items()}
+
+        def skipped() -> dict[int, BufferState]:
+            return {i: b.passed(state[i]) for i, b in gated.items()}
+
+        is_due = state[next(iter(gated))].left == 0  # in one body, all are due in the same rounds
+        collected, state = self.leave(inner, joined(found), {**state, **lax.cond(is_due, answered, skipped)})
+        return outputs, collected, state
+
     def enter(self, jaxpr: compat.AnyJaxpr) -> None:
         self._open.append(id(jaxpr))
 
@@ -81,7 +105,8 @@ class _QueryCollector(Collector):
         for i, buffer in enumerate(self._buffers):
             if buffer.queries.occurrence.body is jaxpr:
                 of_event = _of_event(buffer.queries.event, collected)
-                state = {**state, i: buffer.append(state[i], of_event)}
+                if buffer.max_every == 1:
+                    state = {**state, i: buffer.append(state[i], of_event)}
                 for key in of_event:
                     rest.pop(f"{buffer.queries.event}{MARK}{key}", None)
         return rest, state
@@ -113,12 +138,14 @@ class Variant:
     """A step with queries compiled into it.
 
     Attributes:
-        jitted: Takes the number of the call, int32, then the step's arguments; returns its results and `QueryOutputs`.
+        jitted: Takes the number of the call and of how many events in its loops one is answered, a power of two, as an
+            array of int32; then the step's arguments. Returns its results and `QueryOutputs`.
         once: The queries on events that happen once a call.
         buffers: The queries on events that happen in loops, one buffer for each event and window length.
-        times: What calls took.
+        times: What calls took, by the number of events in loops of which one was answered.
         growth: About how many times the operations of the step it takes, once it is compiled; NaN if not known.
-        n_more: How many operations that are more; NaN if not known.
+        growth_of_rounds: The same, where loops of unknown length take a few rounds; always known.
+        n_more: How many operations it takes more than the step; NaN if not known.
     """
 
     def __init__(
@@ -145,26 +172,57 @@ class Variant:
         """
         self.once: list[EventQueries] = []
         self.buffers: list[LoopBuffer] = []
-        self.times = CallTimes()
-        self.growth, self.n_more = 1.0, 0.0
+        self.times: defaultdict[int, CallTimes] = defaultdict(CallTimes)
+        self.growth, self.n_more, self.growth_of_rounds = 1.0, 0.0, 1.0
         self._function = function
         self._own = own
         self._queries = tuple(queries)
         self._receive = receive
         self._counts_rounds = counts_rounds
+        self._gated = False
+        self._n_args, self._output_sharding = n_args, output_sharding
+        self.jitted = self._jitted()
 
+    def _jitted(self) -> Any:
         def program(call: jax.Array, *args: PyTree, **kwargs: PyTree) -> tuple[Any, QueryOutputs]:
             return self._program(call, args, kwargs)
 
-        program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
-        self.jitted: Any = jax.jit(program, **compat.options_around(function, n_args, output_sharding))
+        program.__name__ = program.__qualname__ = getattr(self._function, "__name__", "step")
+        return jax.jit(program, **compat.options_around(self._function, self._n_args, self._output_sharding))
 
-    def compile(self, call: jax.ShapeDtypeStruct | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
-        """Trace and compile it for shapes and shardings; a call with such arguments finds it compiled."""
+    @property
+    def max_every(self) -> int:
+        """The largest number of events in its loops of which one may be answered; 1 if all are."""
+        return max((buffer.max_every for buffer in self.buffers), default=1)
+
+    def gate(self) -> None:
+        """Let calls say of how many events in its loops one is answered, before it is traced."""
+        self._gated = True
+        self.jitted = self._jitted()
+
+    def compile(
+        self,
+        call: jax.ShapeDtypeStruct | None,
+        args: Sequence[Any],
+        kwargs: Mapping[str, Any],
+        *,
+        share: float | None = None,
+    ) -> None:
+        """Trace and compile it for shapes and shardings; a call with such arguments finds it compiled.
+
+        Args:
+            call: The shape of the first argument; `None` without events in loops.
+            args: The shapes of the others.
+            kwargs: The shapes of those by name.
+            share: The part of the time that queries may take: the loops are gated if they may take more.
+        """
         with short_turns():
-            traced = self.jitted.trace(call, *args, **kwargs)
-            plain, both = work(self._function.trace(*args, **kwargs).jaxpr), work(traced.jaxpr)  # type: ignore[attr-defined]
-            self.growth, self.n_more = both / max(1.0, plain), both - plain
+            traced, plain = self.jitted.trace(call, *args, **kwargs), self._function.trace(*args, **kwargs)  # type: ignore[attr-defined]
+            self.growth, self.n_more = _compared(traced.jaxpr, plain.jaxpr)
+            self.growth_of_rounds, _ = _compared(traced.jaxpr, plain.jaxpr, n_rounds=MIN_ROUNDS)
+            if share is not None and self.buffers and guess(self.growth_of_rounds, 1.0) > share:
+                self.gate()
+                traced = self.jitted.trace(call, *args, **kwargs)
         with short_turns():  # again: what tracing has made is old by now
             lowered = traced.lower()
         with short_turns():
@@ -210,7 +268,29 @@ class Variant:
             shortest = min(windows, key=lambda n: n or math.inf, default=None)  # it is sent most often
             for n in windows:
                 same = EventQueries(occurrence, [query for query in queries if query.window_events == n])
-                self.buffers.append(LoopBuffer(same, self._receive, window_events=n, counts_events=n == shortest))
+                self.buffers.append(
+                    LoopBuffer(
+                        same,
+                        self._receive,
+                        window_events=n,
+                        counts_events=n == shortest,
+                        max_every=self._max_every(occurrence),
+                    )
+                )
+
+    def _max_every(self, occurrence: Occurrence) -> int:
+        """Return the largest number of events, a power of two, of which one may be answered."""
+        if not self._gated or occurrence.lanes:
+            return 1
+        if occurrence.n_rounds is None:
+            return MAX_EVERY
+        return 1 << max(1, occurrence.n_rounds // MIN_ROUNDS).bit_length() - 1
+
+
+def _compared(both: Any, plain: Any, **options: float) -> tuple[float, float]:
+    """Return how many times the operations of the second program the first takes, and how many it takes more."""
+    n, n_plain = work(both, **options), work(plain, **options)
+    return n / max(1.0, n_plain), n - n_plain
 
 
 def find_events(

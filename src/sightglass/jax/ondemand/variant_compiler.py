@@ -74,6 +74,7 @@ class VariantCompiler:
         on_compiled: Callable[[Variant], None] = lambda variant: None,
         clock_s: Callable[[], float] = time.monotonic,
         counts_rounds: bool = False,
+        share: float | None = None,
     ) -> None:
         """Start without variants.
 
@@ -86,6 +87,7 @@ class VariantCompiler:
             on_compiled: Called on the background thread with each variant before it is used.
             clock_s: The time.
             counts_rounds: As in `placed`.
+            share: The part of the time that queries may take; `None` for any.
         """
         self.events: Events | None = None
         self.problem = ""
@@ -98,6 +100,7 @@ class VariantCompiler:
         self._clock_s = clock_s
         self._requested_s = 0.0
         self._counts_rounds = counts_rounds
+        self._share = share
         self._compiled: OrderedDict[VariantKey, CompiledVariant] = OrderedDict()
         self._requested: tuple[VariantKey, tuple[StepQuery, ...], AbstractCall] | None = None
         self._example: AbstractCall | None = None
@@ -204,9 +207,9 @@ class VariantCompiler:
         )
         has_loops = any(self._is_in_loop(query.query.event) for query in accepted)
         try:
-            number = jax.ShapeDtypeStruct((), np.int32) if has_loops else None
+            number = jax.ShapeDtypeStruct((2,), np.int32) if has_loops else None
             with call.settings():
-                variant.compile(number, call.args, call.kwargs)
+                variant.compile(number, call.args, call.kwargs, share=self._share)
         except Exception as error:  # noqa: BLE001  the user's code is traced here
             problem = f"Cannot compile the query into {_name(self._function)}: {type(error).__name__}: {error}"
             return refuse_all(EvaluationError(problem))

@@ -283,6 +283,16 @@ def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Equation]) -> Any:
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
 
 
+def needed(eqns: Sequence[Equation], read: set[Any]) -> list[Any]:
+    """Return the equations that some variables depend on or that have an effect, in their order."""
+    read, found = set(read), []
+    for eqn in reversed(eqns):
+        if eqn.effects or variables(eqn.outvars) & read:
+            read |= variables(eqn.invars)
+            found.append(eqn)
+    return found[::-1]
+
+
 def part(jaxpr: AnyJaxpr, eqns: Sequence[Equation], invars: Sequence[Any], outvars: Sequence[Any]) -> Any:
     """Return some equations of a closed jaxpr as one of their own."""
     inner, consts = opened(jaxpr)

@@ -29,10 +29,11 @@ from sightglass.jax.pytree import PyTree
 from sightglass.training.controls import Control
 
 from . import compat
+from .collected import CollectedLogs
 from .control import controls_in
 from .primitive import EVERYTHING, LogEvent, call_wanting, wanted
 from .stacked_logs import StackedLogs, stacked_logs
-from .walk import CollectedLogs, Collector, Walk
+from .walk import Collector, Walk
 
 CALLS: Final = ("jit", "pjit", "closed_call", "core_call", "core_closed_call")
 Values = list[jax.Array]

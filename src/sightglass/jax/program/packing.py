@@ -7,6 +7,7 @@ Theory of operation:
 2. A log has no results, so no equation depends on it: logs move behind the run that contains them, in their order. An
    equation with any other effect ends a run.
 3. Loops, branches and calls that contain logs are packed inside.
+4. What only logs read is packed apart, so that a loop can leave it out in some rounds (`gate.py`).
 """
 
 from __future__ import annotations
@@ -50,7 +51,17 @@ def _stretch(eqns: Sequence[Any], needed: set[Any], like: Callable[[], Any]) -> 
     pure = [eqn for eqn in eqns if eqn.primitive is not log_p]
     if len(pure) < _WORTHWHILE:
         return eqns
-    return [compat.as_one(pure, needed.union(*(compat.variables(log.invars) for log in logs)), like()), *logs]
+    outside = compat.needed(pure, needed)
+    read = needed.union(*(compat.variables(log.invars) for log in logs))
+    others = set(map(id, outside))
+    only_logged = [eqn for eqn in pure if id(eqn) not in others]
+    read_later = read.union(*(compat.variables(eqn.invars) for eqn in only_logged))
+    parts = ((outside, read_later), (only_logged, read))
+    return [*(one for eqns, read in parts for one in _shortened(eqns, read, like)), *logs]
+
+
+def _shortened(eqns: Sequence[Any], needed: set[Any], like: Callable[[], Any]) -> Sequence[Any]:
+    return [compat.as_one(eqns, needed, like())] if len(eqns) > 1 else eqns
 
 
 def _packed_within(eqn: compat.Equation, like: Callable[[], Any]) -> Any:

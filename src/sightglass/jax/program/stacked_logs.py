@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -60,9 +60,11 @@ def stacked_logs(round: compat.AnyJaxpr, n_consts: int, n_carry: int) -> Stacked
         elif _is_plain(eqn) and compat.variables(eqn.invars) <= known and known.isdisjoint(eqn.outvars):
             taken.append(eqn)
             known |= compat.variables(eqn.outvars)
-    taken = _needed(taken)
-    derived = compat.part(round, [eqn for eqn in taken if eqn.primitive is not log_p], given, [])
-    keys = frozenset(key for eqn in taken if eqn.primitive is log_p for key in eqn.params["site"].keys)
+    taken = compat.needed(taken, set())
+    logs = [eqn for eqn in taken if eqn.primitive is log_p]
+    read = set().union(*(compat.variables(log.invars) for log in logs))
+    derived = compat.part(round, [eqn for eqn in taken if eqn.primitive is not log_p], [*given, *stacked], list(read))
+    keys = frozenset(key for log in logs for key in log.params["site"].keys)
     if not keys or work(derived) > MAX_SHARE * work(round):
         return None
     return StackedLogs(compat.part(round, taken, [*given, *stacked], []), tuple(stacked.values()), keys)
@@ -98,14 +100,3 @@ def _known_part(eqn: Any, known: set[Any], n_logged: Counter[str]) -> list[Any]:
 
 def _is_plain(eqn: Any) -> bool:
     return not eqn.effects and eqn.primitive is not control_p and not any(True for _ in compat.subjaxprs(eqn.params))
-
-
-def _needed(eqns: Sequence[Any]) -> list[Any]:
-    """Return the logs, and the equations that they need."""
-    needed: set[Any] = set()
-    kept: list[Any] = []
-    for eqn in reversed(eqns):
-        if eqn.primitive is log_p or not needed.isdisjoint(eqn.outvars):
-            needed |= compat.variables(eqn.invars)
-            kept.append(eqn)
-    return kept[::-1]

@@ -18,8 +18,8 @@ from __future__ import annotations
 
 import contextlib
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from typing import Any, Protocol
 
 import jax
 import jax.numpy as jnp
@@ -32,25 +32,10 @@ from sightglass.jax import explicit
 from sightglass.jax.pytree import Array, PyTree
 
 from . import compat
+from .collected import CollectedLogs, joined, padded, stacked
 from .primitive import LogEvent, Site, log_p
 from .survey import Survey, branches, survey
 
-
-class CollectedLog(NamedTuple):
-    """The values logged under one key.
-
-    Attributes:
-        value: The values; each leaf has shape (n_events, *batch, *shape).
-        steps: The steps, by name, of shapes (n_events, *batch, *shape).
-        valid: A mask of those that happened, shape (n_events, *batch); `None` if all did.
-    """
-
-    value: Any
-    steps: dict[str, Any]
-    valid: Any
-
-
-CollectedLogs = dict[str, CollectedLog]
 Values = list[jax.Array]
 Rule = Callable[["Walk", Any, Values, Any], tuple[Values, CollectedLogs, Any]]
 NONE: Mapping[str, Rule] = {}
@@ -70,6 +55,10 @@ class Collector(Protocol):
     def completed(self, found: Survey) -> Survey:
         """Return the logs that a part of the program will collect, given what it logs."""
         return found
+
+    def run(self, walk: Walk, jaxpr: compat.AnyJaxpr, values: Sequence[Any], state: PyTree) -> Any:
+        """Run a jaxpr in place of the walk, with the results of `Walk.run`; `None` to let the walk do it."""
+        return None
 
     def enter(self, jaxpr: compat.AnyJaxpr) -> None:
         """Note that the walk enters an open jaxpr."""
@@ -113,6 +102,9 @@ class Walk:
         Returns:
             Its outputs, the logs it collected, and the state after.
         """
+        replaced: tuple[Values, CollectedLogs, Any] | None = self.collector.run(self, jaxpr, values, state)
+        if replaced is not None:
+            return replaced
         inner, consts = compat.opened(jaxpr)
         env: dict[Any, Any] = dict(zip((*inner.constvars, *inner.invars), (*consts, *values), strict=True))
         parts: list[CollectedLogs] = []
@@ -124,12 +116,12 @@ class Walk:
                 pending.append(LogEvent.of(eqn, [self.varied(value) for value in inputs]))
                 continue
             with compat.SourceContext(eqn):
-                if self._contains_log(eqn):
+                if self.replaces(eqn):
                     if pending:
                         collected, state = self.collector.take(pending, state)
                         parts.append(collected)
                         pending = []
-                    outputs, collected, state = self._emit(eqn, inputs, state)
+                    outputs, collected, state = self.emit(eqn, inputs, state)
                     parts.append(collected)
                 else:
                     outputs = compat.bind(eqn, inputs)
@@ -145,14 +137,14 @@ class Walk:
         inner, _ = compat.opened(jaxpr)
         known = self._contains.get(id(inner))
         if known is None:
-            found = any(eqn.primitive is log_p or self._contains_log(eqn) for eqn in inner.eqns)
+            found = any(eqn.primitive is log_p or self.replaces(eqn) for eqn in inner.eqns)
             known = self._contains[id(inner)] = (inner, found)
         return known[1]
 
     def first_log(self, jaxpr: compat.AnyJaxpr) -> str:
         """Return the user's file and line of the first log in a jaxpr."""
         eqns = compat.opened(jaxpr)[0].eqns
-        return next(compat.where(eqn) for eqn in eqns if eqn.primitive is log_p or self._contains_log(eqn))
+        return next(compat.where(eqn) for eqn in eqns if eqn.primitive is log_p or self.replaces(eqn))
 
     def expected_logs(self, jaxpr: compat.AnyJaxpr) -> Survey:
         """Return the logs that a jaxpr will collect."""
@@ -171,10 +163,12 @@ class Walk:
         finally:
             self._varying = outer
 
-    def _contains_log(self, eqn: compat.Equation) -> bool:
+    def replaces(self, eqn: compat.Equation) -> bool:
+        """Return whether an equation is not bound again as it is."""
         return eqn.primitive.name in self._also or any(map(self.contains_log, compat.subjaxprs(eqn.params)))
 
-    def _emit(self, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    def emit(self, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+        """Emit an equation that is not bound again as it is; return its outputs, its logs, and the state."""
         rule = self._also.get(eqn.primitive.name) or RULES.get(eqn.primitive.name)
         if rule is None:
             raise LogError(
@@ -182,43 +176,6 @@ class Walk:
                 f"move the log out of it, or call it under strip()"
             )
         return rule(self, eqn, values, state)
-
-
-def joined(parts: Iterable[CollectedLogs]) -> CollectedLogs:
-    """Concatenate collected logs, key by key."""
-    every: dict[str, list[CollectedLog]] = {}
-    for part in parts:
-        for key, log in part.items():
-            every.setdefault(key, []).append(log)
-    return {key: _appended(logs) for key, logs in every.items()}
-
-
-def _appended(logs: list[CollectedLog]) -> CollectedLog:
-    if len(logs) == 1:
-        return logs[0]
-    mask = next((log.valid for log in logs if log.valid is not None), None)
-    if mask is not None:
-        logs = [log if log.valid is not None else _all_valid(log, mask.shape[1:]) for log in logs]
-    return CollectedLog(*jax.tree.map(lambda *leaves: jnp.concatenate(explicit.alike(leaves)), *map(tuple, logs)))
-
-
-def _all_valid(log: CollectedLog, shape: tuple[int, ...]) -> CollectedLog:
-    return log._replace(valid=jnp.ones((_n_events(log), *shape), bool))
-
-
-def _n_events(log: CollectedLog) -> int:
-    return int(jax.tree.leaves(log.value)[0].shape[0])
-
-
-def _stacked(collected: CollectedLogs, *, reverse: bool = False) -> CollectedLogs:
-    """Merge the two leading axes into one event axis, in the order in which the events happened."""
-
-    def flat(leaf: jax.Array) -> jax.Array:
-        leaf = jnp.flip(leaf, 0) if reverse else leaf
-        return jax.lax.collapse(leaf, 0, 2)
-
-    stacked: CollectedLogs = jax.tree.map(flat, collected)
-    return stacked
 
 
 def _jit(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
@@ -259,7 +216,7 @@ def _scan(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tu
     body.__name__ = compat.function_name(eqn.params["jaxpr"])
     params = {name: eqn.params[name] for name in ("length", "reverse", "unroll")}
     (carry, state), (ys, collected) = lax.scan(body, (carry, state), xs, **params)
-    return [*carry, *ys], _stacked(collected, reverse=params["reverse"]), state
+    return [*carry, *ys], stacked(collected, reverse=params["reverse"]), state
 
 
 def _while(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
@@ -312,29 +269,12 @@ def _cond(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tu
     def branch(jaxpr: compat.AnyJaxpr) -> Callable[..., tuple[Values, CollectedLogs, Any]]:
         def inner(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
             outputs, collected, state = walk.run(jaxpr, values, state)
-            return outputs, walk.varied(_padded(collected, together)), state
+            return outputs, walk.varied(padded(collected, together)), state
 
         return inner
 
     index, *operands = values
     return lax.switch(index, [branch(jaxpr) for jaxpr in eqn.params["branches"]], operands, state)  # type: ignore[no-any-return]
-
-
-def _padded(collected: CollectedLogs, together: Survey) -> CollectedLogs:
-    """Pad the logs of a branch to the shape that all branches share."""
-    padded: CollectedLogs = {}
-    for key, expected in together.items():
-        missing = (expected.n_events or 0) - (_n_events(collected[key]) if key in collected else 0)
-        valid = jnp.zeros((missing, *expected.batch), bool) if expected.masked else None
-        blank = jax.tree.map(
-            lambda a, n=missing: explicit.filled(explicit.abstract(a, lead=(n,))),
-            CollectedLog(expected.value, expected.steps, None),
-        )
-        parts = [collected[key]] if key in collected else []
-        if expected.masked and parts and parts[0].valid is None:
-            parts = [_all_valid(parts[0], expected.batch)]
-        padded[key] = _appended([*parts, blank._replace(valid=valid)]) if missing else parts[0]
-    return padded
 
 
 def _shard_map(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
@@ -360,7 +300,7 @@ def _shard_map(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) 
     )
     outputs, collected, states = mapped(walk.collector.fork(state), *values)
     collected, states = explicit.gathered(collected, 2), explicit.gathered(states, 1)
-    return outputs, _stacked(collected), walk.collector.merge(state, states, n_shards)
+    return outputs, stacked(collected), walk.collector.merge(state, states, n_shards)
 
 
 def _custom_jvp(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:

@@ -31,15 +31,17 @@ MATRICES: Final[dict[str, Callable[[Shape], float]]] = {
 WRITTEN_IN_PLACE: Final = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2, "scatter_add": 2}
 
 
-def work(jaxpr: compat.AnyJaxpr) -> float:
-    """Return about how many operations a program takes; NaN if that depends on how often a `while_loop` runs."""
-    return math.fsum(map(_of_equation, compat.opened(jaxpr)[0].eqns))
+def work(jaxpr: compat.AnyJaxpr, *, n_rounds: float = math.nan) -> float:
+    """Return about how many operations a program takes, if each of its `while_loop`s runs so often; NaN: not known."""
+    inner, _ = compat.opened(jaxpr)
+    eqns = compat.needed(inner.eqns, compat.variables(inner.outvars))  # XLA removes the others
+    return math.fsum(_of_equation(eqn, n_rounds) for eqn in eqns)
 
 
-def _of_equation(eqn: Any) -> float:
-    name, inner = eqn.primitive.name, [work(jaxpr) for jaxpr in compat.subjaxprs(eqn.params)]
+def _of_equation(eqn: Any, n_rounds: float) -> float:
+    name, inner = eqn.primitive.name, [work(jaxpr, n_rounds=n_rounds) for jaxpr in compat.subjaxprs(eqn.params)]
     if name == "while":
-        return math.nan
+        return n_rounds * math.fsum(inner)
     if inner:
         known = name == "cond" and not any(map(math.isnan, inner))
         once = max(inner) if known else math.fsum(inner)
