@@ -254,21 +254,24 @@ INSTEAD: Final = {
 
 CALLED: Final = ("function", "stage")
 MIN_LIKENESS: Final = 0.65  # "evry" and "every" have 0.89, "nope" and "mode" 0.5
+MIN_WORD: Final = 4  # letters; shorter words, such as "of", say little
 OTHER_LIKENESS: Final = 0.9  # to the name of another function: "sinh" and "sin" have 0.86
 
 
 def closest(name: object, names: Iterable[str], *, likeness: float = MIN_LIKENESS) -> str | None:
-    """Return which of some names is meant by one that people use elsewhere, or that is misspelled.
+    """Return which of some names is meant by one that people use elsewhere, is misspelled, or has it as a word.
 
-    >>> closest("avg", ["max", "mean"]), closest("evry", ["every", "per"])
-    ('mean', 'every')
+    >>> closest("avg", ["max", "mean"]), closest("evry", ["every", "per"]), closest("grad_norm", ["grads", "loss"])
+    ('mean', 'every', 'grads')
     """
     names, text = [*names], str(name)[:MAX_NAME_LENGTH]
     meant = MEANINGS.get(text)
     if meant in names:
         return meant
     swapped = next((known for known in names if sorted(known) == sorted(text)), None)
-    return swapped or next(iter(difflib.get_close_matches(text, names, n=1, cutoff=likeness)), None)
+    alike = swapped or next(iter(difflib.get_close_matches(text, names, n=1, cutoff=likeness)), None)
+    words = {word.rstrip("s") for word in text.split("_") if len(word) >= MIN_WORD}
+    return alike or next((known for known in names if known.rstrip("s") in words), None)
 
 
 def _is_spelled_right(name: str) -> bool:
