@@ -107,3 +107,21 @@ def test_a_run_without_files_has_none(page, begin):
     begin("quiet")
     key = page.runs()["quiet"]["key"]
     assert complete(page, f"/runs/{key}/overview") == {"tensors": [], "steps": [], "n_records": 0, "n_pending": 0}
+
+
+@pytest.mark.parametrize("n", [40, 40_000])  # in small blocks, and in those whose heads alone are read for the steps
+def test_among_damaged_records_the_one_at_the_step_is_shown(page, n):
+    with sg.init("torn") as run:
+        for step in range(6):
+            run.log({"w": sg.Tensor(np.full(n, step, np.float32))}, step=step)
+            run.flush()  # a block for each
+    (file,) = run.directory.glob("*.sgr")
+    data = bytearray(file.read_bytes())
+    data[data.index(np.full(n, 4, np.float32).tobytes())] ^= 1
+    file.write_bytes(data)
+    path = f"/runs/{page.runs()['torn']['key']}/overview"
+    assert complete(page, path, step=2)["tensors"][0]["statistics"]["max"] == 2
+    assert complete(page, f"/runs/{page.runs()['torn']['key']}/statistics", tag="w")["steps"] == [0, 1, 2, 3, 5]
+    shown = [complete(page, path, step=step)["tensors"][0]["step"] for step in (2, 3, 5)]
+    assert shown == [2, 3, 5]
+    assert complete(page, path, step=4)["tensors"][0]["step"] in (None, 3), "never another step's values"

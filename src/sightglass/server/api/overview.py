@@ -119,7 +119,7 @@ def _overview(runs: Runs, key: str, query: OverviewQuery) -> OverviewReply:
     with source.borrow() as files:
         shown = _shown_tensors(files, query.step)
         # What is shown at the step comes first, then the curves.
-        for part in ("row", "points"):
+        for part in ("near", "points"):
             for one in shown:
                 if time.monotonic() < until_s:
                     files.recording.digests.read(one.series, getattr(one, part), until_s=until_s)
@@ -127,20 +127,20 @@ def _overview(runs: Runs, key: str, query: OverviewQuery) -> OverviewReply:
             one.table = files.recording.digests.read(one.series)
         files.recording.digests.save()
         steps = _thinned([one.series.steps for one in shown])
-    needed = [one.table[sorted({*one.points, *one.row})] for one in shown]
+    needed = [one.table[sorted({*one.points, *one.near})] for one in shown]
     return OverviewReply(
-        tensors=[_described(one, query.curve) for one in shown], steps=steps.tolist(), n_records=sum(map(len, needed)),
+        tensors=[_described(one, query) for one in shown], steps=steps.tolist(), n_records=sum(map(len, needed)),
         n_pending=sum(map(_n_pending, needed)),
     )  # fmt: skip
 
 
 @dataclass(slots=True, kw_only=True)
 class _Shown:
-    """A tensor or histograms: the row at the step, if there is one, and those of the curve."""
+    """A tensor or histograms: the rows among which is the one at the step, mostly one, and those of the curve."""
 
     series: Series
     kind: Literal["tensor", "histogram"]
-    row: Sequence[int]
+    near: Sequence[int]
     points: Sequence[int]
     table: Table = field(default_factory=lambda: np.empty(0, ROW))
 
@@ -159,31 +159,38 @@ def _shown_tensors(files: OpenFiles, step: float | None) -> list[_Shown]:
             # Twice as many records halve the points: those that stay are known.
             stride = 2 ** max(0, math.ceil(math.log2(max(1, len(series)) / N_POINTS)))
             points = range(0, len(series), stride)
-            shown.append(_Shown(series=series, kind=kind, row=_row_at(series, step), points=points))
+            shown.append(_Shown(series=series, kind=kind, near=_near(series, step), points=points))
     if len(shown) > MAX_TENSORS:
         raise too_large(f"Expected at most {MAX_TENSORS:,} tensors, got {len(shown):,}")
     return shown
 
 
-def _row_at(series: Series, step: float | None) -> Sequence[int]:
-    """Return the number of the last record with the greatest step up to one; nothing where all are later."""
+def _near(series: Series, step: float | None) -> Sequence[int]:
+    """Return the number of the last record with the greatest step up to one; nothing where all are later.
+
+    Damaged records have numbers, but no steps: among them, every record has to be read to know its step.
+    """
     n = len(series)
+    if step is None:
+        return range(n)[-1:]
     steps = series.steps
-    if step is None or len(steps) != n:  # damaged records have numbers, but no steps
-        return range(n - 1, n) if n else ()
+    if len(steps) != n:
+        return range(n)
     before = np.flatnonzero(steps <= step)
     return [int(before[steps[before] == steps[before].max()][-1])] if len(before) else ()
 
 
-def _described(one: _Shown, curve: str) -> TensorOverview:
-    row = next((one.table[i] for i in one.row if one.table[i]["known"] > 0), None)
+def _described(one: _Shown, query: OverviewQuery) -> TensorOverview:
+    known = [one.table[i] for i in reversed(one.near) if one.table[i]["known"] > 0]
+    upto = [row for row in known if query.step is None or row["step"] <= query.step]
+    row = max(upto, key=lambda row: row["step"], default=None)
     points = one.table[one.points]
     return TensorOverview(
         tag=one.series.tag, type=one.kind, n_steps=len(one.series), shape=_shape(one.series.type),
         step=None if row is None else float(row["step"]),
         statistics=None if row is None else {name: row[name].item() for name in STATISTICS},
         bars=[] if row is None else row["bars"].tolist(),
-        curve=_curve(points, curve),
+        curve=_curve(points, query.curve),
     )  # fmt: skip
 
 
