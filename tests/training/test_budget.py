@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import operator
+
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sightglass.training.budget import CHEAP_S, CREDIT_S, DEBT_FOR_S, FLOOR_HZ, Account, Load, thinned
+from sightglass.training.budget import CHEAP_S, CREDIT_S, DEBT_FOR_S, FLOOR_HZ, LEAST, Account, Load, floors, thinned
 from sightglass.training.cost import Cost
 
 from .conftest import Bench, FakeClock
@@ -16,6 +18,7 @@ pytestmark = pytest.mark.smoke
 shares = st.lists(st.floats(0, 10), max_size=8)
 budgets = st.floats(0.001, 1)
 FREE = 2**30
+SHARE = operator.attrgetter("share")
 ANY = {"max_event_s": 100.0}  # here, the budget alone decides
 EVENT_S = 0.0005  # two thousand events a second
 modelled = settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow])
@@ -72,18 +75,67 @@ def test_what_fits_is_never_thinned(rates, budget):
         assert account.strides(loads) == [1] * len(loads)
 
 
-@given(st.lists(st.tuples(st.floats(1e-7, 0.1), st.floats(1, 1e5)), min_size=1, max_size=250), budgets)
-def test_a_debt_leaves_each_stream_its_floor_and_all_floors_take_no_more_than_the_budget(rates, budget):
+loads = st.builds(Load, st.floats(1e-7, 0.1), st.floats(0.1, 1e5), st.just(1))
+
+
+def fair_share(several, floors, budget):
+    """Return the level to which streams can be filled, each from its floor to its whole share, by bisection."""
+    low, high = 0.0, max(load.share for load in several)
+    for _ in range(100):
+        level = (low + high) / 2
+        taken = sum(min(load.share, max(floor, level)) for load, floor in zip(several, floors, strict=True))
+        low, high = (level, high) if taken <= budget else (low, level)
+    return low
+
+
+@given(st.lists(loads, min_size=1, max_size=60), budgets, st.floats(0, 10), st.floats(0, 1), st.randoms())
+def test_a_debt_is_shared_fairly(several, budget, debt_s, beside, random):
     account = Account(budget)
-    account.charge(0.1, 100.0)
-    loads = [Load(cost_s, per_s, 1) for cost_s, per_s in rates]
-    strides = account.strides(loads)
-    floors = [load.cost_s * min(FLOOR_HZ, FLOOR_HZ * CHEAP_S / load.cost_s) for load in loads]
-    fits = min(1.0, budget / sum(floors))
-    for load, floor, stride in zip(loads, floors, strides, strict=True):
-        assert stride == 1 or load.share / stride >= floor * fits * (1 - 1e-9)
-    taken = sum(load.share / stride for load, stride in zip(loads, strides, strict=True) if stride > 1)
-    assert taken <= 2 * sum(floors) * fits + budget * (1 + 1e-9)
+    account.charge(0.1, CREDIT_S + debt_s + budget, beside_s=beside * 0.1)
+    left = budget - account._beside
+    largest = floors(several, (1 - LEAST) * left)
+    strides = account.strides(several)
+    taken = [load.share / stride for load, stride in zip(several, strides, strict=True)]
+    held = [load.share / stride for load, stride in zip(several, largest, strict=True)]
+    assert sum(held) <= (1 - LEAST) * left * (1 + 1e-9), "floors leave room for the others"
+    assert sum(taken) <= left * (1 + 1e-9)
+    level = fair_share(several, held, sum(held) + LEAST * left)
+    for load, stride in zip(several, strides, strict=True):
+        assert stride == 1 or load.share > level * (1 - 1e-6)
+    shuffled = random.sample(several, len(several))
+    assert sorted(zip(map(SHARE, shuffled), account.strides(shuffled), strict=True)) == sorted(
+        zip(map(SHARE, several), strides, strict=True)
+    )
+
+
+@given(st.lists(loads, max_size=20), budgets)
+def test_floors_are_lowered_from_the_dearest_on_and_only_if_they_exceed_their_part(several, budget):
+    whole, lowered = floors(several, 1e9), floors(several, budget)
+    held = [load.share / stride for load, stride in zip(several, whole, strict=True)]
+    for load, stride, floor in zip(several, whole, held, strict=True):
+        assert stride == 1 or load.per_s / stride >= load.floor_per_s
+        assert floor <= 2 * FLOOR_HZ * CHEAP_S * (1 + 1e-9)
+    if sum(held) <= budget:
+        assert lowered == whole
+    for floor, before, after in zip(held, whole, lowered, strict=True):
+        assert after == before or floor >= budget / len(several) * (1 - 1e-9)
+
+
+@given(shares, budgets, budgets, st.lists(st.integers(0, 10), min_size=8, max_size=8))
+def test_a_larger_budget_makes_no_stride_larger(costs, one, other, powers):
+    largest = [2**power for power in powers[: len(costs)]]
+    more, less = (thinned(costs, budget, largest) for budget in (max(one, other), min(one, other)))
+    assert all(a <= b for a, b in zip(more, less, strict=True))
+
+
+@pytest.mark.parametrize("n_dear", [1, 4, 20, 200])
+def test_beside_many_dear_streams_in_debt_cheap_ones_that_fit_are_never_thinned(n_dear):
+    account = Account(0.05)
+    account.charge(1.0, 100.0)
+    cheap = [Load(1e-6, 100.0, 1) for _ in range(10)]  # 0.1 % of the time together
+    strides = account.strides([*[Load(0.01, 100.0, 1)] * n_dear, *cheap])
+    assert strides[n_dear:] == [1] * len(cheap)
+    assert min(strides[:n_dear]) > 1
 
 
 def test_a_burst_is_free_and_the_long_run_is_bounded():

@@ -4,7 +4,16 @@ The account is a bucket. It fills with `budget` seconds for each second in which
 and the work of evaluations drains it: a short burst is free, and in the long run the share is bounded. When it is
 empty, the most expensive streams are thinned first: a stream of stride n is evaluated on every n-th event.
 
-A cheap stream always has a few evaluations a second, and a stream that became cheap is restored within seconds.
+Streams share what there is by max-min fairness with floors, in strides that are powers of two:
+
+Rule 1: Each stream has a floor, a few cheap evaluations a second. All floors take at most the budget without `LEAST`;
+beyond it, the dearest floors are lowered first.
+Rule 2: While a debt is repaid, streams share their floors and `LEAST` of the budget, or what the debt leaves if that is
+more; together they never exceed the budget.
+Rule 3: The dearest stream above its floor is halved until all fit. So no stream is thinned whose whole cost is within
+its fair share: the level to which all streams, each from its floor to its whole cost, can be filled.
+
+A stream that became cheap is restored within seconds.
 """
 
 from __future__ import annotations
@@ -24,11 +33,12 @@ from .subscription import Subscription
 
 CREDIT_S: Final = 1.0  # enough for the first evaluation of a query, which may compile or load a library
 DEBT_FOR_S: Final = 5.0  # after an expensive evaluation, the streams that remain wait so long at most
-LEAST: Final = 0.25  # the part of the budget that streams keep while a debt is repaid: most of them did not make it
+LEAST: Final = 0.25  # of the budget, above their floors, streams keep while a debt is repaid: most did not make it
 PROGRAM_SHARE: Final = 0.05  # of the time is the program's, even if threads beside it spend more than there is
 REVIEW_S: Final = 0.1  # soon enough to stop an expensive query before it takes seconds of budget
 FLOOR_HZ: Final = 4.0  # a chart that moves four times a second is alive
 CHEAP_S: Final = 0.001  # floors of cheap streams take 0.4 % of the time at most; dearer ones are evaluated less often
+MAX_STRIDE: Final = 2**30  # no floor is lower; at a million events a second, every 18 minutes
 BESIDE_SHARE: Final = 0.5  # of the budget: the requests of one client may not thin the streams of all others
 BESIDE_MEMORY_S: Final = 1.0  # records are sent in bursts; streams are thinned for what this takes in the mean
 
@@ -140,7 +150,7 @@ class Account:
     __slots__ = ("_beside", "_credit_s", "_least", "budget")
 
     def __init__(self, budget: float, *, least: float = LEAST) -> None:
-        """Start with credit; while a debt is repaid, streams keep the `least` part of the budget."""
+        """Start with credit; while a debt is repaid, streams keep their floors and the `least` part of the budget."""
         self.budget = budget
         self._least = least
         self._beside = 0.0
@@ -162,11 +172,20 @@ class Account:
     def strides(self, loads: Sequence[Load]) -> list[int]:
         """Return the new strides of the streams: larger ones only in debt, smaller ones as soon as they fit."""
         debt = max(0.0, -self._credit_s) / (DEBT_FOR_S * self.budget)
-        floor = min(1.0, self.budget / max(sum(load.cost_s * load.floor_per_s for load in loads), 1e-9))
-        largest = [power_of_two(load.per_s / (load.floor_per_s * floor)) for load in loads]
-        left = (self.budget - self._beside) * max(self._least, 1 - debt)
-        wanted = thinned([load.share for load in loads], left, largest)
+        left = self.budget - self._beside
+        largest = floors(loads, (1 - LEAST) * left)
+        held = sum(load.share / stride for load, stride in zip(loads, largest, strict=True))
+        allowed = max((1 - debt) * left, min(held + self._least * left, left))
+        wanted = thinned([load.share for load in loads], allowed, largest)
         return [new if debt else min(new, load.stride) for new, load in zip(wanted, loads, strict=True)]
+
+
+def floors(loads: Sequence[Load], budget: float) -> list[int]:
+    """Return the largest strides of streams: those of their floors, or more if the floors exceed a budget."""
+    strides = [power_of_two(load.per_s / load.floor_per_s) for load in loads]
+    shares = [load.share / stride for load, stride in zip(loads, strides, strict=True)]
+    lower = thinned(shares, budget, [MAX_STRIDE // stride for stride in strides])
+    return [stride * more for stride, more in zip(strides, lower, strict=True)]
 
 
 def power_of_two(x: float) -> int:
@@ -176,6 +195,9 @@ def power_of_two(x: float) -> int:
 
 def thinned(shares: Sequence[float], budget: float, largest: Sequence[int]) -> list[int]:
     """Return strides under which streams stay within a budget. The most expensive streams are thinned first.
+
+    None is halved before all dearer ones are at most twice as dear or at their largest stride; a larger budget makes
+    no stride larger.
 
     Args:
         shares: For each stream, the part of the run's time that it would take if it were evaluated on every event.
