@@ -110,6 +110,29 @@ def test_a_process_has_one_connection_to_a_hub_and_closes_it_with_its_last_use(s
     assert not hub_link._links
 
 
+@pytest.mark.parametrize("how", ["by another task", "with an error", "too late"])
+def test_the_end_leaves_no_socket_open_that_nats_py_did_not_close(address, monkeypatch, how):
+    from nats.aio.client import Client
+
+    clients = []
+
+    async def close(client):
+        clients.append(client)
+        if how == "with an error":
+            raise ConnectionResetError
+        if how == "too late":
+            await asyncio.sleep(PATIENCE_S)
+
+    monkeypatch.setattr(Client, "close", close)
+    monkeypatch.setattr(hub_link, "LINGER_S", 0.1)
+    link = hub_link.use_link(address)
+    assert link.wait_connected(PATIENCE_S), link.reason
+    hub_link.drop_link(link)
+    wait_until(lambda: not link._thread.alive, "the thread ends")
+    (client,) = clients
+    assert client._transport._io_writer.get_extra_info("socket").fileno() == -1
+
+
 def test_messages_are_cut_to_what_the_server_takes(address):
     small = HubServer(config="max_payload: 10KB")
     listener = listen(HubAddress(url=small.url))

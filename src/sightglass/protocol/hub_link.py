@@ -335,9 +335,16 @@ def _passes_to(user: HubUser) -> Callable[[Msg], Awaitable[None]]:
 
 async def _close(client: NatsClient) -> None:
     """Disconnect; whatever is lost by that was lost before."""
-    with contextlib.suppress(Exception):
-        async with asyncio.timeout(LINGER_S):
-            await client.close()
+    try:
+        with contextlib.suppress(Exception):
+            async with asyncio.timeout(LINGER_S):
+                await client.close()
+    finally:
+        # nats-py leaves its socket open where closing fails or is cancelled, and returns at once where another task of
+        # its own is closing already, such as after a refusal. The loop may end before that task comes to the socket.
+        writer = getattr(getattr(client, "_transport", None), "_io_writer", None)
+        if writer is not None:
+            writer.transport.abort()
 
 
 def _tls(certificate: str) -> ssl.SSLContext:
