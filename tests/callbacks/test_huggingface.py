@@ -40,8 +40,8 @@ def data():
 def fit(tmp_path, *callbacks, **options):
     args = TrainingArguments(
         output_dir=str(tmp_path), per_device_train_batch_size=8, num_train_epochs=3, use_cpu=True, report_to=[],
-        logging_steps=2, disable_tqdm=True, learning_rate=0.1, lr_scheduler_type="constant", eval_strategy="epoch",
-        save_strategy="epoch", dataloader_pin_memory=False, **options,
+        logging_steps=2, disable_tqdm=True, learning_rate=0.1, eval_strategy="epoch",
+        save_strategy="epoch", dataloader_pin_memory=False, **{"lr_scheduler_type": "constant", **options},
     )  # fmt: skip
     trainer = Trainer(Tiny(PretrainedConfig()), args, train_dataset=data(), eval_dataset=data(), callbacks=[*callbacks])
     trainer.train()
@@ -95,12 +95,28 @@ def test_stopping(tmp_path, queue_command):
     assert trainer.state.global_step == 3
 
 
-def test_setting_the_weight_decay(tmp_path, queue_command):
+def test_what_a_client_sets_is_said_not_to_last_and_the_scale_does(tmp_path, queue_command):
+    used = []
+
+    class UsedCallback(TrainerCallback):
+        """Remembers the rate within each step, whose hooks run behind those that are there already."""
+
+        def on_train_begin(self, args, state, control, optimizer=None, **rest):
+            optimizer.optimizer.register_step_post_hook(lambda opt, *rest: used.append(opt.param_groups[0]["lr"]))
+
+    def command():
+        for name, value in (("optimizer.0.weight_decay", 0.5), ("optimizer.lr", 0.25), ("optimizer.lr_scale", 0.5)):
+            queue_command(run, "set", name, value)
+
     with sg.init("t") as run:
-        callback = CommandingCallback(lambda: queue_command(run, "set", "optimizer.0.weight_decay", 0.5))
-        trainer = fit(tmp_path, SightglassCallback(run), callback)
-        assert [entry.error for entry in run.history] == [""]
+        callbacks = UsedCallback(), SightglassCallback(run), CommandingCallback(command)
+        trainer = fit(tmp_path, *callbacks, lr_scheduler_type="linear")
+        assert [(entry.error, "'lr_scale'" in entry.note) for entry in run.history] == [
+            ("", False), ("", True), ("", False),
+        ]  # fmt: skip
     assert trainer.optimizer.param_groups[0]["weight_decay"] == 0.5
+    planned = [0.1 * (1 - i / 12) for i in range(12)]
+    assert used == pytest.approx([*planned[:2], 0.5 * 0.25, *(0.5 * rate for rate in planned[3:])])
 
 
 def test_a_run_made_from_a_name_ends_with_the_training(tmp_path):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import weakref
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from sightglass.training.process_runs import init
 from sightglass.training.run import Run
+
+if TYPE_CHECKING:
+    from sightglass.torch import Watched
 
 runs_of_loggers: weakref.WeakSet[Run] = weakref.WeakSet()
 """The runs that a logger of the same training logs in, so that its callback does not do it again."""
@@ -33,6 +36,7 @@ class CallbackRun:
         self.run = run if isinstance(run, Run) else None
         self._name = run if isinstance(run, str) else None
         self._options = dict(options)
+        self._watched: Watched | None = None
 
     def begin(self, facts: Callable[[], Mapping[str, Any]] = dict) -> Run:
         """Return the run; begin it unless the user passed one.
@@ -52,8 +56,17 @@ class CallbackRun:
         if shown := {k: v if isinstance(v, int | float | str) else repr(v) for k, v in parameters.items()}:
             self.begin().log({"hparams": shown})
 
+    def watch(self, module: Any, optimizer: Any = None) -> None:
+        """Watch a module until the run ends."""
+        from sightglass.torch import watch  # which loads PyTorch
+
+        self._watched = watch(module, self.run, optimizer=optimizer)
+
     def end(self) -> None:
-        """End the run, unless the user passed it."""
+        """Stop watching, and end the run, unless the user passed it."""
+        if self._watched is not None:
+            self._watched.close()
+            self._watched = None
         if self.run is not None and self._name is not None:
             run, self.run = self.run, None
             run.close()
@@ -63,12 +76,13 @@ class CallbackRun:
         """Whether a client has stopped the run."""
         return self.run is not None and self.run.stopping
 
-    def observe(self, event: str, **observables: object) -> None:
-        """Observe an event; do nothing before the training begins."""
+    def observe(self, event: str, metrics: Mapping[str, object] | None = None, /, **own: object) -> None:
+        """Observe an event, with the metrics whose names are free; do nothing before the training begins."""
         if self.run is not None:
-            self.run.observe(event, **observables)
+            taken = {*own, "snapshot", "event", "self"}
+            self.run.observe(event, **own, **{str(k): v for k, v in (metrics or {}).items() if k not in taken})
 
-
-def free_names(metrics: Mapping[str, object] | None, taken: Mapping[str, object]) -> dict[str, object]:
-    """Return the metrics whose names are neither taken nor arguments of `Run.observe`."""
-    return {str(k): v for k, v in (metrics or {}).items() if k not in taken and k not in ("snapshot", "event", "self")}
+    def end_epoch(self) -> None:
+        """Close the groups of "batch"."""
+        if self.run is not None:
+            self.run.end_group("batch")

@@ -7,10 +7,9 @@ from pathlib import Path
 from typing import Any
 
 from sightglass.core.errors import MissingExtraError
-from sightglass.torch import Watched, watch
 from sightglass.training.run import Run
 
-from .callback_run import CallbackRun, free_names
+from .callback_run import CallbackRun
 
 try:
     from transformers import (
@@ -50,7 +49,6 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         """
         self._callback_run = CallbackRun(run, options)
         self._watches = watch
-        self._watched: Watched | None = None
 
     def on_train_begin(
         self,
@@ -62,9 +60,9 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         **rest: object,
     ) -> None:
         """Begin the run, and watch the model."""
-        run = self._callback_run.begin(lambda: _facts(args, model))
+        self._callback_run.begin(lambda: _facts(args, model))
         if self._watches and model is not None:
-            self._watched = watch(model, run, optimizer=optimizer)
+            self._callback_run.watch(model, optimizer)
 
     def on_step_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
@@ -89,8 +87,7 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
     ) -> TrainerControl:
         """Observe an epoch."""
-        if self._callback_run.run is not None:
-            self._callback_run.run.end_group("batch")
+        self._callback_run.end_epoch()
         self._callback_run.observe("epoch", step=state.global_step, epoch=state.epoch)
         return self._stop_if_requested(control)
 
@@ -103,8 +100,7 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         **rest: object,
     ) -> TrainerControl:
         """Observe a validation with its metrics."""
-        own = {"step": state.global_step, "epoch": state.epoch}
-        self._callback_run.observe("validation", **own, **free_names(metrics, own))
+        self._callback_run.observe("validation", metrics, step=state.global_step, epoch=state.epoch)
         return self._stop_if_requested(control)
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object) -> None:
@@ -116,9 +112,6 @@ class SightglassCallback(TrainerCallback):  # type: ignore[misc]
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
     ) -> None:
         """Stop watching the model, and end the run that began with the training."""
-        if self._watched is not None:
-            self._watched.close()
-            self._watched = None
         self._callback_run.end()
 
     def _stop_if_requested(self, control: TrainerControl) -> TrainerControl:

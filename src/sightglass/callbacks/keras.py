@@ -3,20 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Final
+from typing import Final
 
 from sightglass.core.errors import MissingExtraError
 from sightglass.training.run import Run, wiring
 
-from .callback_run import CallbackRun, free_names
+from .callback_run import CallbackRun
 
 try:
     import keras
 except ModuleNotFoundError as error:
     raise MissingExtraError(error.name or "keras", extra="keras", purpose="The callback for Keras") from None
-
-if TYPE_CHECKING:
-    from sightglass.torch import Watched
 
 LR_CONTROL: Final = "optimizer.lr"
 
@@ -64,7 +61,6 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
         self._epoch = 0
         self._has_control = False
         self._module: object = None  # `watch` does not keep it alive
-        self._watched: Watched | None = None
 
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Begin the run, and declare the learning rate as a control."""
@@ -76,11 +72,10 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
             run.control(LR_CONTROL, bind=(rate, "value"), min=0.0, max=max(1.0, 10.0 * rate.value))
             self._has_control = True
         if self._watches and keras.backend.backend() == "torch":
-            from sightglass.torch import watch
             from sightglass.torch.keras_model import KerasModel
 
             self._module = module = KerasModel(self.model)
-            self._watched = watch(module, run)
+            self._callback_run.watch(module)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Observe a batch, and stop the training if a client has stopped the run."""
@@ -88,13 +83,12 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
         if self._watches:
             own["params"] = {variable.path: variable.value for variable in self.model.weights}
         self._step += 1
-        self._callback_run.observe("batch", **own, **free_names(logs, own))
+        self._callback_run.observe("batch", logs, **own)
         self._stop_if_requested()
 
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
         """Observe an epoch with its metrics."""
-        if self._callback_run.run is not None:
-            self._callback_run.run.end_group("batch")
+        self._callback_run.end_epoch()
         self._observe("epoch", logs)
         self._epoch = epoch + 1
 
@@ -108,19 +102,16 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """End the run that began with the training, and stop watching the model."""
-        if self._watched is not None:
-            self._watched.close()
-            self._watched = self._module = None
         run = self._callback_run.run
         if run is not None and self._has_control:
             self._has_control = False
             with wiring(run).telemetry.lock.mutex:
                 wiring(run).telemetry.commands.queue.controls.pop(LR_CONTROL, None)
         self._callback_run.end()
+        self._module = None
 
     def _observe(self, event: str, metrics: Mapping[str, object] | None) -> None:
-        own = {"step": self._step, "epoch": self._epoch}
-        self._callback_run.observe(event, **own, **free_names(metrics, own))
+        self._callback_run.observe(event, metrics, step=self._step, epoch=self._epoch)
         self._stop_if_requested()
 
     def _stop_if_requested(self) -> None:

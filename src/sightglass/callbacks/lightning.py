@@ -2,39 +2,20 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
-from sightglass.core.errors import MissingExtraError
-from sightglass.torch import Watched, watch
 from sightglass.torch.observables import is_made
 from sightglass.training.run import Run
 
-from .callback_run import CallbackRun, free_names, runs_of_loggers
+from .callback_run import CallbackRun, runs_of_loggers
+from .lightning_package import lightning_package
 
 if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
 
-def _base() -> Any:
-    """Return the base class of callbacks, of the one of Lightning's two packages that the program uses.
-
-    Raises:
-        MissingExtraError: Neither package is installed.
-    """
-    try:
-        if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
-            from pytorch_lightning import Callback
-        else:
-            from lightning.pytorch import Callback
-    except ModuleNotFoundError as error:
-        missing = error.name or "lightning"
-        raise MissingExtraError(missing, extra="lightning", purpose="The callback for Lightning") from None
-    return Callback
-
-
-class SightglassCallback(_base()):  # type: ignore[misc]
+class SightglassCallback(lightning_package("The callback for Lightning").Callback):  # type: ignore[misc]
     """Lets clients query and control a Lightning training.
 
     Events: "batch" with `loss` as `training_step` returned it, `batch`, `batch_index`, and the observables of `watch`;
@@ -57,15 +38,14 @@ class SightglassCallback(_base()):  # type: ignore[misc]
         """
         self._callback_run = CallbackRun(run, options)
         self._watches = watch
-        self._watched: Watched | None = None
         self._last_step = 0
 
     def on_train_start(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Begin the run, and watch the model."""
-        run = self._callback_run.begin(lambda: _facts(trainer, pl_module))
+        self._callback_run.begin(lambda: _facts(trainer, pl_module))
         self._last_step = trainer.global_step
         if self._watches:
-            self._watched = watch(pl_module, run, optimizer=trainer.optimizers)
+            self._callback_run.watch(pl_module, trainer.optimizers)
 
     def on_train_batch_end(
         self, trainer: Trainer, pl_module: LightningModule, outputs: object, batch: object, batch_idx: int
@@ -78,17 +58,15 @@ class SightglassCallback(_base()):  # type: ignore[misc]
         if gathers and step == self._last_step:
             step += 1
         self._last_step = trainer.global_step
-        own = {"step": step, "batch": batch, "batch_index": batch_idx}
-        self._callback_run.observe("batch", **own, **free_names(metrics, own))
+        self._callback_run.observe("batch", metrics, step=step, batch=batch, batch_index=batch_idx)
         self._stop_if_requested(trainer)
 
     def on_train_epoch_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Observe an epoch with its metrics."""
+        self._callback_run.end_epoch()
         run = self._callback_run.run
-        if run is not None:
-            run.end_group("batch")
-            if run not in runs_of_loggers and trainer.callback_metrics:
-                run.log(dict(trainer.callback_metrics), step=trainer.global_step)
+        if run is not None and run not in runs_of_loggers and trainer.callback_metrics:
+            run.log(dict(trainer.callback_metrics), step=trainer.global_step)
         self._observe("epoch", trainer)
 
     def on_validation_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
@@ -106,26 +84,21 @@ class SightglassCallback(_base()):  # type: ignore[misc]
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
         """Stop watching the model, and end the run that began with the training."""
-        self._end()
+        self._callback_run.end()
 
     def on_exception(self, trainer: Trainer, pl_module: LightningModule, exception: BaseException) -> None:
         """Stop watching the model, and end the run that began with the training."""
-        self._end()
+        self._callback_run.end()
 
     def _observe(self, event: str, trainer: Trainer) -> None:
-        own = {"step": trainer.global_step, "epoch": trainer.current_epoch}
-        self._callback_run.observe(event, **own, **free_names(trainer.callback_metrics, own))
+        self._callback_run.observe(
+            event, trainer.callback_metrics, step=trainer.global_step, epoch=trainer.current_epoch
+        )
         self._stop_if_requested(trainer)
 
     def _stop_if_requested(self, trainer: Trainer) -> None:
         if self._callback_run.stopping:
             trainer.should_stop = True
-
-    def _end(self) -> None:
-        if self._watched is not None:
-            self._watched.close()
-            self._watched = None
-        self._callback_run.end()
 
 
 def _facts(trainer: Trainer, module: LightningModule) -> dict[str, Any]:

@@ -2,35 +2,17 @@
 
 from __future__ import annotations
 
-import sys
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
 
 from sightglass.callbacks.callback_run import CallbackRun, runs_of_loggers
-from sightglass.core.errors import MissingExtraError
+from sightglass.callbacks.lightning_package import lightning_package
 from sightglass.core.ranks import is_first_rank
 from sightglass.training.run import Run
 
 
-def _base() -> Any:
-    """Return the base class of loggers, of the one of Lightning's two packages that the program uses.
-
-    Raises:
-        MissingExtraError: Neither package is installed.
-    """
-    try:
-        if "pytorch_lightning" in sys.modules and "lightning" not in sys.modules:
-            from pytorch_lightning.loggers import Logger
-        else:
-            from lightning.pytorch.loggers import Logger
-    except ModuleNotFoundError as error:
-        missing = error.name or "lightning"
-        raise MissingExtraError(missing, extra="lightning", purpose="The logger for Lightning") from None
-    return Logger
-
-
-class SightglassLogger(_base()):  # type: ignore[misc]
+class SightglassLogger(lightning_package("The logger for Lightning").loggers.Logger):  # type: ignore[misc]
     """Logs in a run what a module passes to `self.log`. To query its tensors, add the callback for Lightning.
 
     The run begins with the first metrics, on rank 0 only.
