@@ -6,13 +6,16 @@ import io
 import threading
 from pathlib import Path
 
+import msgspec
 import numpy as np
 import pytest
 
 import sightglass as sg
 from sightglass.server.api import runs as api_runs
 from sightglass.server.runs import run_table
+from sightglass.server.runs.details import Details, read_outside
 from sightglass.server.runs.hyperparameters import read_settings
+from sightglass.storage import run_file
 from sightglass.storage.format import framing
 from sightglass.storage.format.summary import bytes_field, double_field, encode_version, varint_field
 
@@ -222,3 +225,34 @@ def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypa
     assert y.max() == 50.0
     assert np.frombuffer(message["step"], "<f8")[y.argmax()] == 7777
     assert "error" not in socket.hears("ended", id=1)
+
+
+@pytest.mark.parametrize("odd", ["", "empty", "torn", "link", "folder", "hidden", "wandb"])
+def test_a_second_look_into_a_plain_directory_finds_nothing_else(tmp_path, odd):
+    directory = tmp_path / "runs" / "one"
+    directory.mkdir(parents=True)
+    run = run_file.RunFile(name="one", id="0" * 12, started=1.0, ended=2.0, state="ended", host="h", config={"lr": 0.1})
+    run_file.create(directory, run)
+    (directory / "1-rank0-0000.sgr").write_bytes(b"record")
+    match odd:
+        case "empty":
+            (directory / "2-rank0-0000.sgr").touch()
+        case "torn":
+            (directory / "run-2-rank0.json").write_bytes(b"{")
+        case "link":
+            (tmp_path / "elsewhere").touch()
+            (directory / "3-rank0-0000.sgr").symlink_to(tmp_path / "elsewhere")
+        case "folder":
+            (directory / "figures").mkdir()
+        case "hidden":
+            (directory / ".sightglass-totals").write_bytes(b"totals")
+        case "wandb":
+            (directory / "run-2-rank0.json").write_bytes(b"{")
+            (directory / "run-x.wandb").write_bytes(b"W&B")
+    [entry] = run_file.runs_in(directory, alive=lambda id: False)
+    assert entry.plain is (odd in ("", "hidden"))
+    looked_again = read_outside(msgspec.structs.replace(entry, plain=False), Details())
+    if entry.plain:
+        assert read_outside(entry, Details()) == looked_again
+    else:
+        assert odd in ("folder",) or looked_again.problem(over=True)

@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 import sightglass as sg
-from sightglass.server.runs.open_files import LEADS_OUT, unreadable
+from sightglass.server.runs.open_files import LEADS_OUT, listing
 from sightglass.storage.file_system import names_in
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="links need rights elsewhere")
@@ -34,7 +34,7 @@ def test_links_out_of_a_folder_of_runs_are_not_followed(tmp_path: Path, secret: 
         sg.open(tmp_path / "runs")
     with pytest.raises(sg.RunNotFoundError):
         sg.open(planted)
-    assert unreadable(planted) == [f"{segment.name}: {LEADS_OUT}", f"run.json: {LEADS_OUT}"]
+    assert listing(planted).unreadable == [f"{segment.name}: {LEADS_OUT}", f"run.json: {LEADS_OUT}"]
 
 
 def test_a_link_among_a_runs_own_files_and_one_that_the_user_names_are_followed(tmp_path: Path, secret: Path) -> None:

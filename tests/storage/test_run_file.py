@@ -230,7 +230,7 @@ def test_files_are_read_again_only_when_they_changed(tmp_path: Path, monkeypatch
     assert n_read == []
     write(path, RunFile(name="x", id="d" * 12, started=1.0, ended=2.0, state="ended"))
     assert [entry.state for entry in runs_in(tmp_path, alive=dead)] == ["ended"]
-    assert n_read == [path]
+    assert n_read == [str(path)]
 
 
 def test_a_thousand_runs_are_listed(tmp_path: Path) -> None:

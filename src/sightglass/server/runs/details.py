@@ -6,6 +6,8 @@
 from __future__ import annotations
 
 import contextlib
+import os
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -13,13 +15,12 @@ import msgspec
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
-from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunEntry
 
 from .hyperparameters import read_settings
-from .open_files import unreadable
+from .open_files import listing
 from .series_index import series_infos
 
 Origin = Literal["sightglass", "mindspore", "tensorboard", "wandb"]
@@ -63,16 +64,22 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
 
 def read_outside(entry: RunEntry, known: Details) -> Details:
     """Read the details that need no record file, and keep the others."""
+    if entry.plain:
+        return msgspec.structs.replace(
+            known, version=entry.version, origin="sightglass", host=entry.file.host, config=entry.file.config,
+            faults="", empty="", looked=False,
+        )  # fmt: skip
+    found = listing(entry.path)
     own = {
-        name: run_file.read_cached(str(entry.path / name)) for name in _names(entry.path) if OWN_NAME.fullmatch(name)
+        name: run_file.read_cached(os.path.join(entry.path, name)) for name in found.names if OWN_NAME.fullmatch(name)
     }
     file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
-    origin = known.origin or _origin(entry.path)
+    origin = known.origin or _origin(entry.path, found.names)
     return msgspec.structs.replace(
         known, version=entry.version, origin=origin, host=file.host, looked=False,
         config=file.config or read_settings(entry.path, origin or "sightglass"),
-        faults="; ".join(_faults(entry, [name for name, one in own.items() if one is None])[:MAX_SHOWN]),
-        empty="; ".join(f"{name}: The file is empty" for name in _empty(entry.path)[:MAX_SHOWN]),
+        faults="; ".join(_faults(found.unreadable, [name for name, one in own.items() if one is None])[:MAX_SHOWN]),
+        empty="; ".join(f"{name}: The file is empty" for name in found.empty[:MAX_SHOWN]),
     )  # fmt: skip
 
 
@@ -94,23 +101,14 @@ def read_inside(details: Details, recording: Recording) -> Details:
     )
 
 
-def _faults(entry: RunEntry, unreadable_files: list[str]) -> list[str]:
-    faults = unreadable(entry.path)
+def _faults(faults: Sequence[str], unreadable_files: list[str]) -> list[str]:
     refused = {fault.partition(":")[0] for fault in faults}
     problem = "Expected a run file, got something else"
-    return faults + [f"{name}: {problem}" for name in unreadable_files if name not in refused]
+    return [*faults, *(f"{name}: {problem}" for name in unreadable_files if name not in refused)]
 
 
-def _empty(path: Path) -> list[str]:
-    names = [name for name in _names(path) if run_file.is_record_file(name)]
-    with contextlib.suppress(OSError):
-        return [name for name in names if not (path / name).stat().st_size]
-    return []
-
-
-def _origin(path: Path) -> Origin | None:
+def _origin(path: Path, names: Sequence[str]) -> Origin | None:
     """Return which program wrote the files of a run, or `None` if that does not show yet."""
-    names = _names(path)
     if any(name.endswith(SUFFIX) or OWN_NAME.fullmatch(name) for name in names):
         return "sightglass"
     for name in names:
@@ -120,10 +118,3 @@ def _origin(path: Path) -> Origin | None:
                 if dialect is not None:
                     return dialect
     return None
-
-
-def _names(path: Path) -> list[str]:
-    try:
-        return names_in(path)
-    except OSError:
-        return []

@@ -5,13 +5,15 @@ from __future__ import annotations
 import contextlib
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
 from sightglass.client.recorded.run import RecordedRun
-from sightglass.storage.file_system import names_in
+from sightglass.storage.file_system import leads_out
 from sightglass.storage.read.recording import Recording
+from sightglass.storage.run_file import is_record_file
 
 LEADS_OUT: Final = "A link that leads out of the folder is not followed"
 
@@ -85,7 +87,7 @@ def links_out(path: Path, roots: Iterable[Path]) -> str:
         roots: The folders, real paths.
     """
     inside = (path, *roots)
-    links = [path]
+    links = [path] if os.path.realpath(path) != str(path) else []
     with contextlib.suppress(OSError), os.scandir(path) as entries:
         links += [Path(entry.path) for entry in entries if entry.is_symlink()]
     targets = ((link.name, Path(os.path.realpath(link))) for link in links)
@@ -93,17 +95,46 @@ def links_out(path: Path, roots: Iterable[Path]) -> str:
     return f"Links out of the folder of runs are not followed: {', '.join(sorted(out))}" if out else ""
 
 
-def unreadable(path: Path) -> list[str]:
-    """Return the directory or the files in it that cannot be read, each with the reason."""
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Listing:
+    """What a look into a run directory shows, without opening a file; the runs of a large folder are looked at once.
+
+    Attributes:
+        names: Of its files and folders, sorted, without links that lead out of it.
+        empty: The record files that are empty.
+        unreadable: The directory or the files in it that cannot be read, each with the reason.
+    """
+
+    names: Sequence[str] = ()
+    empty: Sequence[str] = ()
+    unreadable: Sequence[str] = ()
+
+
+def listing(path: Path) -> Listing:
+    """Look into a run directory."""
     try:
-        names = sorted(os.listdir(path))
+        with os.scandir(path) as scan:
+            entries = sorted(scan, key=lambda entry: entry.name)
     except OSError as error:
-        return [f"{path.name}: {error.strerror}"]
-    known = set(names_in(path))
-    return [f"{name}: {why}" for name in names if (why := _unreadable(path / name) if name in known else LEADS_OUT)]
+        return Listing(unreadable=[f"{path.name}: {error.strerror}"])
+    inside = [entry for entry in entries if not leads_out(entry)]
+    known = {entry.name for entry in inside}
+    why = {entry.name: _unreadable(entry) if entry.name in known else LEADS_OUT for entry in entries}
+    empty = [entry.name for entry in inside if is_record_file(entry.name) and _is_empty(entry)]
+    return Listing(
+        names=[entry.name for entry in inside],
+        empty=empty,
+        unreadable=[f"{name}: {reason}" for name, reason in why.items() if reason],
+    )
 
 
-def _unreadable(path: Path) -> str:
-    if not os.access(path, os.R_OK):
+def _unreadable(entry: os.DirEntry[str]) -> str:
+    if not os.access(entry.path, os.R_OK):
         return "Permission denied"
-    return "" if path.is_file() or path.is_dir() else "Expected a regular file"
+    return "" if entry.is_file() or entry.is_dir() else "Expected a regular file"
+
+
+def _is_empty(entry: os.DirEntry[str]) -> bool:
+    with contextlib.suppress(OSError):
+        return not entry.stat().st_size
+    return False

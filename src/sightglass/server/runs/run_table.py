@@ -19,7 +19,7 @@ import re
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
@@ -135,7 +135,8 @@ class Runs:
                 return
             living = self._living()
             self._take(self._found(living), living, began_s)
-            self._read_details()
+            # The first list does not wait for the details of a large folder: it has them some seconds later.
+            self._read_details((time.monotonic() if self._next_s else began_s) + DETAILS_S)
             self._close_files()
             now_s = time.monotonic()
             self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))
@@ -215,9 +216,8 @@ class Runs:
                 taken.add(key)
         return named
 
-    def _read_details(self) -> None:
-        """Read the details of the runs: the newest first, large ones last."""
-        deadline_s = time.monotonic() + DETAILS_S
+    def _read_details(self, deadline_s: float) -> None:
+        """Read the details of the runs until a time on the monotonic clock: the newest first, large ones last."""
         recorded = [(source, source.recorded) for source in self._served.values() if source.recorded is not None]
         recorded.sort(key=lambda one: (one[1].n_bytes > LARGE_BYTES, -one[1].started))
         for source, _ in recorded:
@@ -275,8 +275,12 @@ def titled(runs: Iterable[RunSummary]) -> list[RunSummary]:
     """
     every = list(runs)
     titles = [run.name for run in every]
-    ways = (lambda run: Path(run.directory).name, lambda run: run.id[:ID_SHOWN], lambda run: run.directory,
-               lambda run: run.key)  # fmt: skip
+    ways: tuple[Callable[[RunSummary], str], ...] = (
+        lambda run: os.path.basename(run.directory),
+        lambda run: run.id[:ID_SHOWN],
+        lambda run: run.directory,
+        lambda run: run.key,
+    )
     for distinguish in ways:
         several = {title for title, n in Counter(titles).items() if n > 1}
         for i, run in enumerate(every):

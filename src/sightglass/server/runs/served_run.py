@@ -305,7 +305,7 @@ class ServedRun:
         if recorded is None or self.gone_s is not None:
             return
         if details.version != recorded.version:
-            problem = self._links_out(recorded.path)
+            problem = "" if recorded.plain else self._links_out(recorded.path)
             if problem:
                 details = Details(version=recorded.version, damages=problem, looked=True)
             else:

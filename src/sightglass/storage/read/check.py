@@ -139,7 +139,7 @@ def _files(path: Path) -> Iterator[Path]:
     if path.is_file():
         yield path
         return
-    for folder, files in run_file.walk(path):
+    for folder, files, _ in run_file.walk(path):
         yield from (Path(folder, file.name) for file in files if run_file.is_record_file(file.name))
 
 
