@@ -502,7 +502,7 @@ def test_memory_is_flat_over_many_updates(stub):
     n_artists, grown = len(view.figure.findobj()), []
     for _ in range(3):
         before = _allocated()
-        run(600)
+        run(250)
         grown.append(_allocated() - before)
     tracemalloc.stop()
     assert len(view.figure.findobj()) == n_artists
