@@ -81,9 +81,7 @@ class Gated:
     def __init__(self, function: Any, *queries: str, gate: bool = True) -> None:
         self.delivered: list[CallbackDelivery] = []
         wanted = [StepQuery(query=parse(text, functions={}), functions={}) for text in queries]
-        self.variant = Variant(function, "batch", wanted, self.delivered.append)
-        if gate:
-            self.variant.gate()
+        self.variant = Variant(function, "batch", wanted, self.delivered.append, share=0.0 if gate else None)
 
     def call(self, n: int, c: Any = 1.0, call: int = 0) -> tuple[Any, dict[int, Any]]:
         """Return the results, and what was answered, by the number of the event in the call."""
@@ -226,6 +224,21 @@ def test_a_short_loop_is_not_gated_and_a_long_one_answers_several_events_of_each
     short = Gated(layers, "batch_update.costly")
     assert len(short.call(8)[1]) == 12
     assert short.variant.max_every == 1
+
+
+def test_a_variant_is_traced_once_gated_or_not() -> None:
+    n_traced = [0]
+
+    @jax.jit
+    def counted(c: Any) -> Any:
+        n_traced[0] += 1
+        return scanned.__wrapped__(c)
+
+    for gate in (False, True):
+        made = Gated(counted, "batch_update.costly", gate=gate).variant
+        made.compile(jax.ShapeDtypeStruct((2,), np.int32), [1.0], {})
+        assert (made.max_every > 1) == gate
+    assert n_traced == [2]
 
 
 def test_events_of_lanes_are_all_answered() -> None:

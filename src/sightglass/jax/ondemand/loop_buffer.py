@@ -103,38 +103,34 @@ class LoopBuffer:
         queries: The queries.
         window_events: How many events a window has; the buffer is sent where one closes.
         counts_events: Whether this is the one buffer of its event that counts events.
-        max_every: The largest number of events, a power of two, of which one may be answered; 1 if it is not gated.
+        max_every: The largest number of events, a power of two, of which one may be answered; 1 until it is gated.
+        evaluation: The jaxpr of the queries' evaluation at an event.
         size: How many events the buffer holds.
         lost: How many answered events were dropped since a delivery was queued, because too many were waiting; and how
             many happened meanwhile.
     """
 
     def __init__(
-        self,
-        queries: EventQueries,
-        receive: Receive,
-        *,
-        window_events: int | None,
-        counts_events: bool,
-        max_every: int = 1,
+        self, queries: EventQueries, receive: Receive, *, window_events: int | None, counts_events: bool
     ) -> None:
         self.queries = queries
         self.window_events = min(window_events or MAX_BUFFERED, MAX_WINDOW)
         self.counts_events = counts_events
-        self.max_every = max_every
+        self.max_every = 1
         self.size = 1
         self.lost = 0, 0
         self._receive = receive
-
-    def start(self, call: jax.Array) -> BufferState:
-        """Return an empty buffer; its shapes come from evaluating the queries on shapes."""
-        occurrence = self.queries.occurrence
         expected = {
             key: CollectedLog(e.stacked, {}, compat.Aval((e.n_events, *e.batch), np.bool_) if e.masked else None)
-            for key, e in occurrence.logs.items()
-            if key in self.queries.reads
+            for key, e in queries.occurrence.logs.items()
+            if key in queries.reads
         }
-        avals = jax.eval_shape(lambda collected: self.queries.evaluate(self._of_lane(collected, 0)), expected)
+        evaluated = jax.make_jaxpr(lambda collected: queries.evaluate(self._of_lane(collected, 0)))
+        self.evaluation: Any = evaluated(expected)
+
+    def start(self, call: jax.Array) -> BufferState:
+        """Return an empty buffer."""
+        avals = self.evaluation.out_avals
         n_bytes = sum(a.size * a.dtype.itemsize for a in avals)
         self.size = max(1, min(self.window_events, MAX_BUFFERED, MAX_BUFFER_BYTES // max(1, n_bytes)))
         zero = jnp.int32(0)

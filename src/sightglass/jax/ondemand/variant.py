@@ -12,7 +12,7 @@ import math
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import jax
 import jax.numpy as jnp
@@ -36,6 +36,9 @@ from .event_queries import EventQueries, StepQuery
 from .loop_buffer import MAX_EVERY, MIN_ROUNDS, BufferState, LoopBuffer, Receive
 from .occurrence import Occurrence, occurrences
 from .places import placed
+
+# What a buffer computes at each event besides the queries: where the event stands in its window, and whether to send.
+N_APPEND: Final = 16
 
 
 class _QueryCollector(Collector):
@@ -158,6 +161,7 @@ class Variant:
         n_args: int = 0,
         output_sharding: NamedSharding | None = None,
         counts_rounds: bool = False,
+        share: float | None = None,
     ) -> None:
         """Prepare a variant; JAX traces it when it is called or compiled.
 
@@ -169,6 +173,8 @@ class Variant:
             n_args: How many positional arguments it is called with that are not static.
             output_sharding: The sharding of `QueryOutputs`; `None` for any.
             counts_rounds: As in `placed`.
+            share: The part of the time that queries may take: its loops are gated if they may take more; `None` for
+                any.
         """
         self.once: list[EventQueries] = []
         self.buffers: list[LoopBuffer] = []
@@ -179,50 +185,33 @@ class Variant:
         self._queries = tuple(queries)
         self._receive = receive
         self._counts_rounds = counts_rounds
-        self._gated = False
-        self._n_args, self._output_sharding = n_args, output_sharding
-        self.jitted = self._jitted()
+        self._share = share
+        self._n_plain = self._n_plain_of_rounds = 0.0  # the operations of the step, once it is traced
 
-    def _jitted(self) -> Any:
         def program(call: jax.Array, *args: PyTree, **kwargs: PyTree) -> tuple[Any, QueryOutputs]:
             return self._program(call, args, kwargs)
 
-        program.__name__ = program.__qualname__ = getattr(self._function, "__name__", "step")
-        return jax.jit(program, **compat.options_around(self._function, self._n_args, self._output_sharding))
+        program.__name__ = program.__qualname__ = getattr(function, "__name__", "step")
+        self.jitted: Any = jax.jit(program, **compat.options_around(function, n_args, output_sharding))
 
     @property
     def max_every(self) -> int:
         """The largest number of events in its loops of which one may be answered; 1 if all are."""
         return max((buffer.max_every for buffer in self.buffers), default=1)
 
-    def gate(self) -> None:
-        """Let calls say of how many events in its loops one is answered, before it is traced."""
-        self._gated = True
-        self.jitted = self._jitted()
-
-    def compile(
-        self,
-        call: jax.ShapeDtypeStruct | None,
-        args: Sequence[Any],
-        kwargs: Mapping[str, Any],
-        *,
-        share: float | None = None,
-    ) -> None:
+    def compile(self, call: jax.ShapeDtypeStruct | None, args: Sequence[Any], kwargs: Mapping[str, Any]) -> None:
         """Trace and compile it for shapes and shardings; a call with such arguments finds it compiled.
 
         Args:
             call: The shape of the first argument; `None` without events in loops.
             args: The shapes of the others.
             kwargs: The shapes of those by name.
-            share: The part of the time that queries may take: the loops are gated if they may take more.
         """
         with short_turns():
-            traced, plain = self.jitted.trace(call, *args, **kwargs), self._function.trace(*args, **kwargs)  # type: ignore[attr-defined]
-            self.growth, self.n_more = _compared(traced.jaxpr, plain.jaxpr)
-            self.growth_of_rounds, _ = _compared(traced.jaxpr, plain.jaxpr, n_rounds=MIN_ROUNDS)
-            if share is not None and self.buffers and guess(self.growth_of_rounds, 1.0) > share:
-                self.gate()
-                traced = self.jitted.trace(call, *args, **kwargs)
+            traced = self.jitted.trace(call, *args, **kwargs)
+            n = work(traced.jaxpr)
+            self.growth, self.n_more = n / self._n_plain, n - self._n_plain
+            self.growth_of_rounds = work(traced.jaxpr, n_rounds=MIN_ROUNDS) / self._n_plain_of_rounds
         with short_turns():  # again: what tracing has made is old by now
             lowered = traced.lower()
         with short_turns():
@@ -245,6 +234,10 @@ class Variant:
         program = placed(jaxpr, self._own, counts_rounds=self._counts_rounds)
         found = occurrences(program)
         self._divide(found)
+        self._n_plain = max(1.0, work(jaxpr, logs=False))
+        self._n_plain_of_rounds = max(1.0, work(jaxpr, logs=False, n_rounds=MIN_ROUNDS))
+        if self._is_costly(program.jaxpr):
+            self._gate()
         state = {i: buffer.start(call) for i, buffer in enumerate(self.buffers)}
         collector = _QueryCollector(found, self.once, self.buffers)
         results, collected, state = Walk(collector).run(program.jaxpr, arrays, state)
@@ -268,29 +261,24 @@ class Variant:
             shortest = min(windows, key=lambda n: n or math.inf, default=None)  # it is sent most often
             for n in windows:
                 same = EventQueries(occurrence, [query for query in queries if query.window_events == n])
-                self.buffers.append(
-                    LoopBuffer(
-                        same,
-                        self._receive,
-                        window_events=n,
-                        counts_events=n == shortest,
-                        max_every=self._max_every(occurrence),
-                    )
-                )
+                self.buffers.append(LoopBuffer(same, self._receive, window_events=n, counts_events=n == shortest))
 
-    def _max_every(self, occurrence: Occurrence) -> int:
-        """Return the largest number of events, a power of two, of which one may be answered."""
-        if not self._gated or occurrence.lanes:
-            return 1
-        if occurrence.n_rounds is None:
-            return MAX_EVERY
-        return 1 << max(1, occurrence.n_rounds // MIN_ROUNDS).bit_length() - 1
+    def _is_costly(self, jaxpr: compat.AnyJaxpr) -> bool:
+        """Return whether the queries may take more than their share if each event of each loop is answered."""
+        if self._share is None or not self.buffers:
+            return False
+        more: defaultdict[int, float] = defaultdict(float)
+        for buffer in self.buffers:
+            more[id(buffer.queries.occurrence.body)] += N_APPEND + work(buffer.evaluation, n_rounds=MIN_ROUNDS)
+        growth = work(jaxpr, n_rounds=MIN_ROUNDS, more=more) / self._n_plain_of_rounds
+        return guess(growth, 1.0) > self._share
 
-
-def _compared(both: Any, plain: Any, **options: float) -> tuple[float, float]:
-    """Return how many times the operations of the second program the first takes, and how many it takes more."""
-    n, n_plain = work(both, **options), work(plain, **options)
-    return n / max(1.0, n_plain), n - n_plain
+    def _gate(self) -> None:
+        """Let calls say of how many events in long loops one is answered."""
+        for buffer in self.buffers:
+            n = buffer.queries.occurrence.n_rounds
+            if not buffer.queries.occurrence.lanes:
+                buffer.max_every = MAX_EVERY if n is None else 1 << max(1, n // MIN_ROUNDS).bit_length() - 1
 
 
 def find_events(

@@ -204,12 +204,13 @@ class VariantCompiler:
             n_args=call.n_traced,
             output_sharding=_replicated(call),
             counts_rounds=self._counts_rounds,
+            share=self._share,
         )
         has_loops = any(self._is_in_loop(query.query.event) for query in accepted)
         try:
             number = jax.ShapeDtypeStruct((2,), np.int32) if has_loops else None
             with call.settings():
-                variant.compile(number, call.args, call.kwargs, share=self._share)
+                variant.compile(number, call.args, call.kwargs)
         except Exception as error:  # noqa: BLE001  the user's code is traced here
             problem = f"Cannot compile the query into {_name(self._function)}: {type(error).__name__}: {error}"
             return refuse_all(EvaluationError(problem))

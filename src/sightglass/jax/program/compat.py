@@ -11,7 +11,7 @@ Rules:
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence, Set
 from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
@@ -283,11 +283,11 @@ def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Equation]) -> Any:
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
 
 
-def needed(eqns: Sequence[Equation], read: set[Any]) -> list[Any]:
-    """Return the equations that some variables depend on or that have an effect, in their order."""
+def needed(eqns: Sequence[Equation], read: set[Any], *, besides: Set[Any] = frozenset()) -> list[Any]:
+    """Return the equations that some variables depend on or that have an effect besides some, in their order."""
     read, found = set(read), []
     for eqn in reversed(eqns):
-        if eqn.effects or variables(eqn.outvars) & read:
+        if eqn.effects - besides or variables(eqn.outvars) & read:
             read |= variables(eqn.invars)
             found.append(eqn)
     return found[::-1]

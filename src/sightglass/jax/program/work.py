@@ -7,7 +7,8 @@ hurts. Both are counted here. The rates of operations differ by a factor of abou
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
+from types import MappingProxyType
 from typing import Any, Final
 
 from . import compat
@@ -31,15 +32,30 @@ MATRICES: Final[dict[str, Callable[[Shape], float]]] = {
 WRITTEN_IN_PLACE: Final = {"dynamic_update_slice": 1, "scatter": 2, "scatter-add": 2, "scatter_add": 2}
 
 
-def work(jaxpr: compat.AnyJaxpr, *, n_rounds: float = math.nan) -> float:
-    """Return about how many operations a program takes, if each of its `while_loop`s runs so often; NaN: not known."""
+def work(
+    jaxpr: compat.AnyJaxpr,
+    *,
+    n_rounds: float = math.nan,
+    logs: bool = True,
+    more: Mapping[int, float] = MappingProxyType({}),
+) -> float:
+    """Return about how many operations a program takes; NaN: not known.
+
+    Args:
+        jaxpr: The program.
+        n_rounds: How often each of its `while_loop`s runs.
+        logs: Whether what only its logs need counts.
+        more: How many operations to add each time an open jaxpr in it runs, by the jaxpr's identity.
+    """
     inner, _ = compat.opened(jaxpr)
-    eqns = compat.needed(inner.eqns, compat.variables(inner.outvars))  # XLA removes the others
-    return math.fsum(_of_equation(eqn, n_rounds) for eqn in eqns)
+    besides = frozenset() if logs else frozenset((compat.effect,))
+    eqns = compat.needed(inner.eqns, compat.variables(inner.outvars), besides=besides)  # XLA removes the others
+    each = (_of_equation(eqn, lambda one: work(one, n_rounds=n_rounds, logs=logs, more=more), n_rounds) for eqn in eqns)
+    return math.fsum((more.get(id(inner), 0.0), *each))
 
 
-def _of_equation(eqn: Any, n_rounds: float) -> float:
-    name, inner = eqn.primitive.name, [work(jaxpr, n_rounds=n_rounds) for jaxpr in compat.subjaxprs(eqn.params)]
+def _of_equation(eqn: Any, of: Callable[[Any], float], n_rounds: float) -> float:
+    name, inner = eqn.primitive.name, [of(jaxpr) for jaxpr in compat.subjaxprs(eqn.params)]
     if name == "while":
         return n_rounds * math.fsum(inner)
     if inner:
