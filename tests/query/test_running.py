@@ -76,6 +76,23 @@ def test_a_long_sliding_window_forgets_what_has_left() -> None:
     assert math.isfinite(found[-1])
 
 
+@pytest.mark.parametrize("reducer", ["mean", "sum", "min", "max"])
+@settings(max_examples=examples(60), deadline=None)
+@given(
+    floats=st.lists(st.none() | st.floats(-1e6, 1e6) | st.sampled_from([math.inf, math.nan]), max_size=30),
+    n=st.integers(1, 6),
+    odd=st.integers(0, 30),
+)
+def test_floats_slide_as_other_numbers_do(reducer: str, floats: list[Any], n: int, odd: int) -> None:
+    ask = lambda values: answers(f"on('b').map(lambda b: b.x).rolling({n}).{reducer}()", values)  # noqa: E731
+    others = [x if x is None else np.float64(x) for x in floats]
+    mixed = [*floats[:odd], *others[odd:]]
+    for found in (ask(floats), ask(mixed)):
+        for one, other in itertools.zip_longest(found, ask(others)):
+            np.testing.assert_allclose(one.value, other.value, rtol=1e-12, atol=1e-9)
+            assert (one.ordinal, one.complete, one.n_events) == (other.ordinal, other.complete, other.n_events)
+
+
 @pytest.mark.parametrize("odd", range(1, 12))
 def test_a_value_of_another_shape_costs_its_event_alone(odd: int) -> None:
     evaluation, found = Evaluation(parse("on('b').map(lambda b: b.x).rolling(3).sum()")), []

@@ -52,6 +52,8 @@ class Reducer:
         slides: Whether `merge` leaves its arguments as they are, so that a sliding window can merge them again.
         reads_place: Whether `update` gets (value, place), see `windows.Place`.
         of_numbers: The same reducer of plain numbers alone, which is quicker; its states are states of this one.
+        of_floats: For plain floats alone: what combines two of them, and what makes the result of all combined and
+            their number.
         of_sorted: What it returns of numbers in order, for those that cannot be merged in a sliding window.
     """
 
@@ -69,6 +71,7 @@ class Reducer:
     slides: bool = False
     reads_place: bool = False
     of_numbers: Reducer | None = None
+    of_floats: tuple[Callable[[float, float], float], Callable[[float, int], float]] | None = None
     of_sorted: Callable[[SortedNumbers], Any] | None = None
 
 

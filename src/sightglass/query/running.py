@@ -12,7 +12,7 @@ from __future__ import annotations
 import math
 from collections import deque
 from collections.abc import Callable
-from itertools import islice
+from itertools import accumulate, islice
 from typing import Any, Final
 
 from sightglass.core.values import Value
@@ -26,6 +26,7 @@ from .windows import NOWHERE, PipelineItem, Place
 
 TIME_BLOCK: Final = 64
 """The values of a time span that are merged beforehand; of n values, four times the square root."""
+MAX_FLOATS: Final = 4_096  # of a window; to make states of them, when another value comes, takes milliseconds
 N_MERGES: Final = 6  # of an event, besides those of a block or of totals
 N_TIMED: Final = 64  # values that take longer than to read the clock
 FORGET: Final = 0.1  # of what a value takes, at each event
@@ -82,8 +83,8 @@ class Sliding:
     """
 
     __slots__ = (
-        "_each_s", "_entries", "_finish", "_gap", "_is_dated", "_met", "_meter", "_n", "_n_events", "_numbers",
-        "_seconds", "_sorted", "_start", "_states", "_update", "_values", "is_priced", "reducer", "window",
+        "_each_s", "_entries", "_finish", "_floats", "_gap", "_is_dated", "_met", "_meter", "_n", "_n_events",
+        "_numbers", "_seconds", "_sorted", "_start", "_states", "_update", "_values", "is_priced", "reducer", "window",
     )  # fmt: skip
 
     def __init__(self, reducer: Reducer, window: Last, meter: Meter | None = None) -> None:
@@ -91,7 +92,7 @@ class Sliding:
         self.reducer = reducer
         self.window = window
         self._meter = meter
-        self._entries: deque[tuple[int, float, int]] = deque()
+        self._entries: deque[tuple[Any, ...]] = deque()  # ordinal, wall time, number of events; and a float
         span = window.span
         self._n, self._seconds = (span.n, math.inf) if isinstance(span, Every) else (MAX_ROLLING, span.seconds)
         self._numbers = reducer.of_numbers  # `None` once there was another value
@@ -101,6 +102,8 @@ class Sliding:
         if reducer.slides and one.merge is not None:
             size = 4 * math.isqrt(self._n) if self._seconds == math.inf else TIME_BLOCK
             self._states = _Merged(one.merge, block_size=size, spreads=self._numbers is None)
+        short = self._states is not None and self._n <= MAX_FLOATS
+        self._floats = _Floats(self._n, *one.of_floats) if short and one.of_floats else None
         self._sorted = SortedNumbers() if self._numbers is not None and self._numbers.of_sorted else None
         self.is_priced = self._numbers is None or (self._states is None and self._sorted is None)
         self._values: deque[Any] = deque()
@@ -112,7 +115,7 @@ class Sliding:
     @property
     def held_bytes(self) -> int:
         """About how many bytes it holds."""
-        one = self._states.total() if self._states else self._values[-1] if self._values else None
+        one = self._states.total() if self._states and self._floats is None else next(reversed(self._values), None)
         return len(self._entries) * (ENTRY_BYTES + held_bytes(one))
 
     def offer(self, ordinal: int, value: Value, place: Place, n_events: int = 1, complete: bool = True) -> PipelineItem:
@@ -120,6 +123,10 @@ class Sliding:
         step, at, steps = place
         if not (complete and self._is_dated):
             self._meet(ordinal, at, complete)
+        if self._floats is not None:
+            if type(value) is float:
+                return self._offer_float(ordinal, value, place, n_events)
+            self._leave_floats()
         if self.reducer.reads_place:
             value = value, place
         if type(value) not in PLAIN:
@@ -157,6 +164,24 @@ class Sliding:
         else:
             full = self._gap[1] <= begin and len(entries) < n
         return PipelineItem(ordinal, step, at, found, self._n_events, full, True, steps)
+
+    def _offer_float(self, ordinal: int, value: float, place: Place, n_events: int) -> PipelineItem:
+        """Add a float where all are floats: a fast path of `offer`."""
+        entries = self._entries
+        entries.append((ordinal, place[1], n_events, value))
+        n, self._n_events = len(entries), self._n_events + n_events
+        if n > self._n:
+            n -= 1
+            self._n_events -= entries.popleft()[2]
+        found = self._floats.slide(value, n)  # type: ignore[union-attr]
+        full = n == self._n and entries[0][0] > self._gap[0]
+        return PipelineItem(ordinal, place[0], place[1], found, self._n_events, full, True, place[2])
+
+    def _leave_floats(self) -> None:
+        """Go on with states."""
+        self._floats = None
+        for *_, value in self._entries:
+            self._states.push(self._update(self._start(), value, 0))  # type: ignore[union-attr]
 
     def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> PipelineItem:
         """Count an event without a value."""
@@ -222,6 +247,37 @@ class Sliding:
         if began_s and n >= N_TIMED:
             self._learn(began_s, n)
         return self._finish(state)
+
+
+class _Floats:
+    """The last floats combined: the older half is combined from its end, so that one of them leaves by a pop.
+
+    Nothing is subtracted, as in `_Merged`. At most once in a window all are combined again, in a loop of C.
+    """
+
+    __slots__ = ("_combine", "_finish", "_n", "_new", "_new_total", "_rests")
+
+    def __init__(self, n: int, combine: Callable[[float, float], float], finish: Callable[[float, int], float]) -> None:
+        self._n = n
+        self._combine = combine
+        self._finish = finish
+        self._rests: list[float] = []
+        self._new: list[float] = []
+        self._new_total = math.nan
+
+    def slide(self, value: float, n: int) -> float:
+        """Add a float, remove one if there are more than fit, and return the result of the `n` that there are now."""
+        new, rests, combine = self._new, self._rests, self._combine
+        if rests:
+            rests.pop()
+        elif len(new) == self._n:
+            new.reverse()
+            self._rests = rests = list(accumulate(new, combine))
+            rests.pop()
+            self._new = new = []
+        self._new_total = total = combine(self._new_total, value) if new else value
+        new.append(value)
+        return self._finish(combine(rests[-1], total) if rests else total, n)
 
 
 class _Merged:
