@@ -224,7 +224,8 @@ def test_number_formats(page):
     expect(marked(page)).to_contain_text(re.compile(r": −?\d+\.\d{3}$"))
 
 
-def test_the_difference_from_another_step_and_run(page):
+def test_the_comparison_with_another_step_run_and_tensor(open_page, server):
+    page = show(open_page(server.controller, "/tensors", expects=["409"]), "kernel")
     page.get_by_role("button", name="Compare").click()
     minus = page.get_by_role("group", name="Compare with")
     expect(minus).to_contain_text("step 100")
@@ -234,12 +235,35 @@ def test_the_difference_from_another_step_and_run(page):
     runs = minus.get_by_role("combobox", name="Run to compare with")
     runs.select_option(runs.locator("option").filter(has_text="other").get_attribute("value"))
     expect(runs.locator("option")).to_have_text(["this run", "other"])  # no others have such a tensor
-    minus.get_by_role("combobox", name="Step to compare with").select_option("first")
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - OTHER[0, 1, 1]))
     page.get_by_role("group", name="Find").get_by_role("button", name="max", exact=True).click()
     where = np.unravel_index((KERNELS[3] - OTHER).argmax(), OTHER.shape)
-    expect(page.get_by_text(re.compile(r"^\[\d+(, \d+)*\]")).first).to_contain_text(f"[{', '.join(map(str, where))}]")
+    foot = page.get_by_text(re.compile(r"^\[\d+(, \d+)*\]")).first
+    expect(foot).to_contain_text(f"[{', '.join(map(str, where))}]")
+    whole_row = page.get_by_role("region", name="Statistics").get_by_role("row").filter(has_text="whole")
+    largest = whole_row.get_by_role("cell").nth(1)
+    until(page, lambda: float(largest.get_attribute("title")) == close_to((KERNELS[3] - OTHER).max()))
     take(page, "[0]")
+    measure = minus.get_by_role("combobox", name="How to compare")
+    measure.select_option("relative difference")
+    expected = (KERNELS[3] - OTHER)[0, 1, 1] / abs(OTHER[0, 1, 1])
+    until(page, lambda: read(page, 1, 1) == close_to(expected))
+    measure.select_option("is close")
+    minus.get_by_role("spinbutton", name="atol").fill("1000")
+    minus.get_by_role("spinbutton", name="atol").press("Enter")
+    page.get_by_role("button", name="not close").click()
+    expect(page.get_by_role("status").filter(has_text="There is nothing not close")).to_be_visible()
+    page.get_by_role("button", name="Histograms").click()  # of the comparison at all steps
+    expect(page.locator(".histograms-box canvas").first).to_be_visible()
+    has_url(page, "measure=close&atol=1000")
+    page.get_by_role("button", name="Table", exact=True).click()
+    runs.select_option("this run")
+    has_url(page, "minus=%40previous")
+    page.evaluate("location.hash += '&versus=big'")  # of another shape, so that it is not offered
+    minus.get_by_role("combobox", name="Step to compare with").select_option("first")
+    expect(page.get_by_role("alert")).to_contain_text("Expected two tensors of one shape")
+    minus.get_by_role("combobox", name="Tensor to compare with").select_option("kernel")
+    expect(page.get_by_role("alert")).to_be_hidden()
     minus.get_by_role("button", name="Stop comparing").click()
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1]))
 
@@ -322,7 +346,7 @@ def test_a_damaged_step_is_marked_and_a_tensor_says_what_it_was(open_page, own_p
 
     page = open_page(own_place.serve().controller, "/tensors?tensor=mask&minus=unknown@same", expects=["404"])
 
-    expect(page.get_by_role("alert")).to_contain_text("Nothing can be subtracted: ")
+    expect(page.get_by_role("alert")).to_contain_text("It cannot be compared: ")
     page.get_by_role("button", name="Stop comparing").click()
     expect(page.get_by_role("alert")).to_be_hidden()
     expect(page.get_by_text("bool, stored as float32")).to_be_visible()

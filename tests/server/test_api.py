@@ -340,7 +340,7 @@ def test_steps_histograms_differences_searches(page, mnist):
     assert (part["steps"], sum(part["counts"][0])) == ([100], 120)
     assert mnist("histograms", tag="holes").json()["n_posinf"] == [1, 1, 1]
     assert error(mnist("histograms", tag="note")) == (400, "QueryError")
-    change = mnist("difference", tag="kernel", step=100, other_step=0, slice="[0, 0]").json()
+    change = mnist("tensor", tag="kernel", step=100, other_step=0, slice="[0, 0]").json()
     assert change["values"] == pytest.approx([1.0] * 5, abs=1e-5)
     found = mnist("find", tag="holes", what="nan", step=0).json()
     assert found == {"found": True, "step": 0, "index": [1], "value": "NaN"}
@@ -349,30 +349,52 @@ def test_steps_histograms_differences_searches(page, mnist):
     assert error(mnist("find", tag="kernel", what="most")) == (400, "RequestError")
 
 
-def test_a_difference_from_another_run(page):
-    record("one", seed=1)
-    record("two", seed=1)
-    key, other = page.key("one"), page.key("two")
-    query = {"tag": "kernel", "step": 0, "slice": "[0]"}
-    change = page.json(f"/runs/{key}/difference", other_run=other, **query)
-    assert set(np.ravel(change["values"])) == {0.0}
-    assert error(page.get(f"/runs/{key}/difference", other_run="none", **query)) == (404, "UnknownNameError")
-
-
-def test_finding_in_a_difference_searches_the_difference(page):
-    for name, values in (("a", [[0.0, 5.0], [9.0, 0.0]]), ("b", [[0.0, 0.0], [9.0, 0.0]])):
+@pytest.fixture
+def pair(page):
+    """The keys of two runs with tensors to compare."""
+    for name, ones in (("a", (5.0, 0.0)), ("b", (0.0, 0.0))):
         with sg.init(name, dir="runs") as run:
-            run.log({"w": sg.Tensor(np.array(values))}, step=0)
-    key, other = page.key("a"), page.key("b")
+            for step, one in enumerate(ones):
+                run.log({"w": sg.Tensor([[0.0, one], [9.0, 1e-9]])}, step=10 * step)
+            run.log({"v": sg.Tensor([[1.0, 2.0], [3.0, 0.0]]), "short": sg.Tensor([1.0])}, step=0)
+    return page.key("a"), page.key("b")
 
-    def find(what, **query):
-        return page.get(f"/runs/{key}/find", tag="w", what=what, **query)
 
-    assert find("max", step=0).json()["index"] == [1, 0]
-    assert find("max", step=0, other_run=other).json() == {"found": True, "step": 0, "index": [0, 1], "value": 5.0}
-    assert find("max", step=0, other_step=0).json()["value"] == 0.0
-    assert find("nan", step=0, other_run=other).json()["found"] is False
-    assert error(find("max", other_run=other)) == (400, "RequestError")
+def test_a_comparison_is_a_tensor(page, pair):
+    key, other = pair
+
+    def asked(endpoint, **query):
+        return page.json(f"/runs/{key}/{endpoint}", tag="w", **{"other_run": other, **query})
+
+    table = asked("tensor", step=0)
+    assert (table["values"], table["statistics"]["whole"]["max"]) == ([[0.0, 5.0], [0.0, 0.0]], 5.0)
+    assert asked("find", what="max", step=0) == {"found": True, "step": 0, "index": [0, 1], "value": 5.0}
+    assert asked("find", what="nan", step=0)["found"] is False
+    assert asked("find", what="min", other_step="first", other_run=key)["step"] == 10
+    assert asked("find", what="zero", measure="close")["index"] == [0, 1]
+    assert page.json(f"/runs/{key}/find", tag="w", what="max", step=0)["index"] == [1, 0]
+    relative = asked("tensor", step=0, measure="relative", other_run=key, other_tag="v")
+    assert relative["values"] == [[-1.0, 1.5], [2.0, "Infinity"]]
+    loose = asked("tensor", step=0, measure="close", rtol=0, atol=2, other_tag="v")
+    assert (loose["dtype"], loose["values"]) == ("bool", [[True, False], [False, True]])
+    counted = asked("histograms", other_step="previous", bins=2, other_run=key)
+    assert (counted["steps"], counted["counts"]) == ([0, 10], [[0, 4], [1, 3]])
+    file = page.get(f"/runs/{key}/tensor", tag="w", step=0, other_run=other, format="npy")
+    assert np.load(io.BytesIO(file.content)).tolist() == table["values"]
+
+
+def test_a_comparison_that_cannot_be_says_why(page, pair):
+    key, other = pair
+    for query, expected in (
+        ({"other_run": "none"}, (404, "UnknownNameError")),
+        ({"other_tag": "none"}, (404, "UnknownNameError")),
+        ({"other_step": 7}, (404, "UnknownNameError")),
+        ({"other_tag": "short"}, (409, "ViewError")),
+        ({"other_step": "last"}, (400, "RequestError")),
+        ({"other_run": other, "measure": "close", "rtol": -1}, (400, "RequestError")),
+    ):
+        assert error(page.get(f"/runs/{key}/tensor", tag="w", step=0, **query)) == expected
+        assert error(page.get(f"/runs/{key}/find", tag="w", what="max", **query)) == expected
 
 
 def test_steps_that_are_damaged_are_listed(page):

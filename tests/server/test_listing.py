@@ -176,9 +176,9 @@ def test_a_slice_that_was_made_for_another_shape_is_fitted(large):
 
 def test_differences_have_windows_and_files(large):
     values, ask = large
-    reply = ask("difference", step=1, other_step=0, slice="[2]", rows="1:2", columns="0:3").json()
+    reply = ask("tensor", step=1, other_step=0, slice="[2]", rows="1:2", columns="0:3").json()
     assert reply["values"] == values[2, 1:2, :3].tolist()
-    saved = ask("difference", step=1, other_step=0, slice="[2]", format="npy")
+    saved = ask("tensor", step=1, other_step=0, slice="[2]", format="npy")
     assert np.array_equal(np.load(io.BytesIO(saved.content)), values[2])
 
 

@@ -9,7 +9,20 @@ import { useVersion } from './growth'
 import type { Tag } from './types'
 import type { Window } from './tiles'
 
-/** A slice of a tensor, and the tensor to subtract from it. */
+export type Measure = 'difference' | 'relative' | 'close'
+export type When = 'same' | 'previous' | 'first'
+
+/** What a tensor is compared with, and how. */
+export interface Other {
+  run: string
+  tag: string
+  step: number | When
+  measure: Measure
+  rtol: number
+  atol: number
+}
+
+/** A slice of a tensor, or of its comparison with another. */
 export interface Part {
   run: string
   tag: string
@@ -17,7 +30,7 @@ export interface Part {
   slice: string
   /** Make a slice fit that was written for another shape. */
   fit: boolean
-  other: { run: string; step: number } | null
+  other: Other | null
 }
 
 export interface Statistics {
@@ -81,11 +94,21 @@ export type Place = 'nan' | 'inf' | 'min' | 'max' | 'absmax' | 'zero'
 
 type Options = Record<string, string | number | undefined>
 
-function ofPart({ run, tag, step, slice, fit, other }: Part, options: Options): [string, Options] {
-  const query: Options = { tag, step, slice, fit: fit ? 'true' : undefined, ...options }
-  if (!other) return [runPath(run, '/tensor'), query]
-  return [runPath(run, '/difference'), { ...query, other_step: other.step, other_run: other.run === run ? undefined : other.run }]
-}
+const comparedWith = (run: string, tag: string, other: Other | null): Options =>
+  other
+    ? {
+        other_step: other.step,
+        other_run: other.run === run ? undefined : other.run,
+        other_tag: other.tag === tag ? undefined : other.tag,
+        measure: other.measure,
+        ...(other.measure === 'close' && { rtol: other.rtol, atol: other.atol }),
+      }
+    : {}
+
+const ofPart = ({ run, tag, step, slice, fit, other }: Part, options: Options): [string, Options] => [
+  runPath(run, '/tensor'),
+  { tag, step, slice, fit: fit ? 'true' : undefined, ...comparedWith(run, tag, other), ...options },
+]
 
 const windowText = ([from, end]: Window): string => `${from}:${end}`
 
@@ -108,10 +131,9 @@ export async function fetchPicture(part: Part, thin: number): Promise<Floats> {
   return readNpy(await (await getBytes(...ofPart(part, { format: 'npy', thin }))).arrayBuffer())
 }
 
-/** Find a value in a tensor or a difference, or in the tensors of all steps. */
-export function fetchFound({ run, tag, step, other }: Part, what: Place, everywhere: boolean): Promise<Found> {
-  const minus = other && { other_step: other.step, other_run: other.run === run ? undefined : other.run }
-  return get<Found>(runPath(run, '/find'), { tag, what, ...(everywhere ? {} : { step, ...minus }) })
+/** Find a value in a tensor or a comparison, at one step or, without a step, at all. */
+export function fetchFound({ run, tag, step, other }: { run: string; tag: string; step?: number; other: Other | null }, what: Place): Promise<Found> {
+  return get<Found>(runPath(run, '/find'), { tag, what, step, ...comparedWith(run, tag, other) })
 }
 
 /** The recorded tags of a run. */
@@ -133,10 +155,10 @@ export interface HistogramOptions {
 }
 
 /** The histograms of a tag with `n_steps` steps; fetched again when it has grown by a fiftieth. */
-export function useHistograms(run: string, tag: string, options: HistogramOptions, n_steps: number): Fetched<HistogramSeries> {
+export function useHistograms(run: string, tag: string, other: Other | null, options: HistogramOptions, n_steps: number): Fetched<HistogramSeries> {
   const coarse = Math.ceil(n_steps / 50)
-  const key = run && tag ? JSON.stringify([run, tag, options, Math.floor(n_steps / coarse), coarse]) : null
-  return useFetched(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...options, limit: 1_000 }, abort))
+  const key = run && tag ? JSON.stringify([run, tag, other, options, Math.floor(n_steps / coarse), coarse]) : null
+  return useFetched(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...comparedWith(run, tag, other), ...options, limit: 1_000 }, abort))
 }
 
 /** A tensor or histograms at a step, and one of its statistics over the steps. */

@@ -105,6 +105,8 @@ export interface Tag {
   dtype: string
   /** The dtype that the file has instead, or empty. */
   stored_as: string
+  /** That of its latest array, such as `[2, 3]`, or empty. */
+  shape: string
   n: number
   first_step: number | null
   last_step: number | null

@@ -44,8 +44,12 @@ export const shape = {
   slice: text(),
   /** The element that is marked, as `3,4`. */
   cell: text(),
-  /** The tensor to subtract: `run@when`, see `pages/tensors/against.ts`. */
+  /** The tensor to compare with: `run@when`, see `pages/tensors/against.ts`; its tag, if that is another; and how. */
   minus: text(),
+  versus: text(),
+  measure: oneOf('difference', 'relative', 'close'),
+  rtol: number(1e-5, 0, 1e300),
+  atol: number(1e-8, 0, 1e300),
   as: oneOf('auto', 'overview', 'table', 'histograms'),
   /** How the overview is sorted: the name of a statistic, with a `-` before it if it falls; empty: by module. */
   rank: text(),

@@ -250,7 +250,7 @@ async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> R
     given = [] if route.body is None else [schema.read_body(await _body(request), route.body)]
     headers = {"cache-control": REVALIDATE}
     if route.cached:
-        stamp = await call.read(lambda: call.runs.find(call.key).stamp())
+        stamp = await call.read(_stamp, call.runs, (call.key, getattr(query, "other_run", None)))
         text = f"{__version__}\0{request.url.path}\0{request.url.query}\0{stamp}"
         headers["etag"] = f'"{hashlib.blake2b(text.encode(), digest_size=12).hexdigest()}"'
         known = [tag.strip().removeprefix("W/") for tag in request.headers.get("if-none-match", "").split(",")]
@@ -264,6 +264,12 @@ async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> R
         return Response(reply.data, media_type=reply.media_type, headers=headers)
     data = await call.read(encoding.encode_json, reply)
     return Response(data, media_type=JSON, headers=headers)
+
+
+def _stamp(runs: Runs, keys: tuple[str | None, ...]) -> str:
+    """Return a text that is another one whenever the files of the runs are, or an empty one where that is unknown."""
+    stamps = [runs.find(key).stamp() for key in keys if key is not None]
+    return " ".join(stamps) if all(stamps) else ""
 
 
 async def _body(request: Request) -> bytes:

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 
-from sightglass.core.errors import DamagedError, QueryError, UnknownNameError, ViewError
+from sightglass.core.errors import DamagedError, QueryError, UnknownNameError
 from sightglass.core.record import Record
 from sightglass.core.values import Histogram, Tensor
 from sightglass.storage.tensors import browse
@@ -128,14 +128,6 @@ def test_histograms_of_nothing_and_of_numbers_and_of_stored_ones() -> None:
     assert browse.histograms(Values(*stored), bins=7).series.counts.sum(axis=1).tolist() == [5, 9]
     with pytest.raises(QueryError, match=r"^Expected a tensor or a number under 'k', got str$"):
         browse.histograms(Values("text"))
-
-
-def test_differences_do_not_wrap_around_and_need_one_shape() -> None:
-    series = Values(np.array([1, 2], np.uint8), np.array([3, 1], np.uint8), np.zeros(3))
-    assert browse.difference(series, 0, 10).tolist() == [-2, 1]
-    assert browse.difference(series, 0, 0, other=Values(np.array([0.5, 0.5]))).tolist() == [0.5, 1.5]
-    with pytest.raises(ViewError, match="shape"):
-        browse.difference(series, 0, 20)
 
 
 def test_tables_and_statistics_are_of_the_part() -> None:

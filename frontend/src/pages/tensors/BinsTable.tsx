@@ -7,7 +7,7 @@ import { number } from '../../views/format'
 const PERCENTS = ['5 %', '25 %', '50 %', '75 %', '95 %']
 
 export function BinsTable({ run, tag, step }: { run: string; tag: string; step: number }) {
-  const found = useHistograms(run, tag, { bins: at.bins.value || undefined, scale: at.symlog.value ? 'symlog' : 'linear', from: step, to: step }, 1)
+  const found = useHistograms(run, tag, null, { bins: at.bins.value || undefined, scale: at.symlog.value ? 'symlog' : 'linear', from: step, to: step }, 1)
   if (found.problem) return <p class="banner">{found.problem}</p>
   const reply = found.value
   const counts = reply?.counts[0]

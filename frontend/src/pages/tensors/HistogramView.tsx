@@ -1,13 +1,15 @@
 // The values of a tag over its steps, as histograms.
 
 import { useMemo } from 'preact/hooks'
-import { useHistograms } from '../../data/tensors'
+import { useHistograms, type Other } from '../../data/tensors'
+import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { dark } from '../../state/theme'
 import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
 import { Histograms } from '../../views/Histograms'
 import type { Span } from '../../views/span'
 import { finerBins, stepsWithin, type HistogramSeries } from '../../views/histograms'
+import { Minus } from './Minus'
 
 const KINDS = [
   ['offset', 'Offset'],
@@ -23,21 +25,25 @@ const BINS = [16, 32, 64, 128, 256, 512]
 
 interface HistogramViewProps {
   run: string
-  tag: string
+  tag: Tag
   n_steps: number
-  step: number | null
+  step: number
+  /** What is compared with, over all steps, and its step at this one. */
+  others: Other | null
+  other: number | null
 }
 
-export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
+export function HistogramView({ run, tag: shownTag, n_steps, step, others, other }: HistogramViewProps) {
+  const { tag } = shownTag
   const kind = at.ridge.value
   const scale = at.symlog.value ? 'symlog' : 'linear'
   const values = at.values.value
   // A closer look at some values needs finer bins; all steps share them, so that counts can be compared.
-  const plain = useHistograms(run, tag, { bins: at.bins.value || undefined, scale }, n_steps)
+  const plain = useHistograms(run, tag, others, { bins: at.bins.value || undefined, scale }, n_steps)
   const edges = plain.value?.edges[0]
   const bins = edges ? edges.length - 1 : 0
   const finer = useMemo(() => (edges && values && scale === 'linear' ? finerBins(bins, edges, values) : bins), [edges, values, scale])
-  const closer = useHistograms(finer > bins ? run : '', tag, { bins: finer, scale }, n_steps)
+  const closer = useHistograms(finer > bins ? run : '', tag, others, { bins: finer, scale }, n_steps)
   const found = finer > bins && closer.fresh ? closer : plain
   const series = useMemo((): HistogramSeries | null => {
     const reply = found.value
@@ -64,6 +70,7 @@ export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
             ))}
           </select>
         </label>
+        {shownTag.type === 'tensor' && <Minus run={run} tag={shownTag} step={step} other={other} />}
         {zoomed && <IconButton icon="reset" label="Reset zoom (double click, or 0)" onClick={() => update({ values: null, steps: null })} />}
         <span class="tensor-note muted">{series && noteOf(series, at.steps.value, n_steps)}</span>
       </div>
@@ -84,7 +91,7 @@ export function HistogramView({ run, tag, n_steps, step }: HistogramViewProps) {
             options={options}
             label={`${kind === 'bands' ? 'Percentiles' : 'Histograms'} of ${tag}`}
             dark={dark.value}
-            step={step ?? series.steps.at(-1)!}
+            step={step}
             onZoom={(v, s) => update({ ...(v && { values: v }), ...(s && { steps: s }) })}
             onReset={() => update({ values: null, steps: null })}
             onOpen={open}

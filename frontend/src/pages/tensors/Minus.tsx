@@ -1,18 +1,24 @@
-// The tensor to subtract: the same one at another step or in another run.
+// What the tensor is compared with: another step, run or tag; and how.
 
 import { labelOf, runs } from '../../data/runs'
 import { useRunTags } from '../../data/runTags'
+import type { When } from '../../data/tensors'
+import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { NumberInput } from '../../ui/NumberInput'
 import { IconButton } from '../../ui/parts'
 import { number } from '../../views/format'
 import { readAgainst, writeAgainst, type Against } from './against'
 
-const WHENS = [
+const WHENS: readonly (readonly [When, string])[] = [
   ['previous', 'the step before'],
   ['first', 'the first step'],
   ['same', 'the same step'],
-  ['number', 'step …'],
+]
+const MEASURES = [
+  ['difference', 'difference'],
+  ['relative', 'relative difference'],
+  ['close', 'is close'],
 ] as const
 
 /** Runs that may lack the tag are left out, if they are among the newest: each costs a request. */
@@ -20,52 +26,80 @@ const N_ASKED = 100
 
 interface MinusProps {
   run: string
-  tag: string
+  tag: Tag
   step: number
-  /** The step that is subtracted. */
+  /** The step that it is compared with; null where there is none. */
   other: number | null
 }
 
 export function Minus({ run, tag, step, other }: MinusProps) {
   const against = readAgainst(at.minus.value)
-  const others = (runs.value ?? []).map(({ key }) => key).filter((key) => key !== run)
-  const { tags } = useRunTags(against ? others.slice(0, N_ASKED) : [])
-  const has = (key: string) => tags.get(key)?.some((one) => one.tag === tag && one.type === 'tensor') ?? true
-  const set = (next: Against | null) => update({ minus: next ? writeAgainst(next) : '' })
+  const keys = (runs.value ?? []).map(({ key }) => key)
+  const { tags } = useRunTags(against ? [run, ...keys.filter((key) => key !== run).slice(0, N_ASKED)] : [])
+  const versus = at.versus.value || tag.tag
+  const set = (next: Against | null) => update({ minus: next ? writeAgainst(next) : '', ...(next === null && { versus: '' }) })
   if (!against) {
     return (
-      <button type="button" class="toggle" title="Show the difference from another step or run" onClick={() => set({ run: '', when: 'previous' })}>
+      <button type="button" class="toggle" title="Show the difference from another step, run or tensor" onClick={() => set({ run: '', when: 'previous' })}>
         Compare
       </button>
     )
   }
+  const fits = (one: Tag) => one.type === 'tensor' && (one.shape === tag.shape || one.tag === tag.tag)
+  const offered = (key: string) => tags.get(key)?.some((one) => one.tag === versus && fits(one)) ?? true
+  const names = (tags.get(against.run || run) ?? []).filter(fits).map((one) => one.tag)
   const fixed = typeof against.when === 'number'
+  const itself = !against.run && versus === tag.tag
   return (
     <div class="minus" role="group" aria-label="Compare with">
-      <span>minus</span>
+      <select aria-label="How to compare" value={at.measure.value} onChange={({ currentTarget }) => update({ measure: currentTarget.value as (typeof MEASURES)[number][0] })}>
+        {MEASURES.map(([measure, name]) => (
+          <option key={measure} value={measure}>
+            {name}
+          </option>
+        ))}
+      </select>
+      {at.measure.value === 'close' &&
+        (['rtol', 'atol'] as const).map((name) => (
+          <label key={name} class="tool-select" title={name === 'rtol' ? 'Relative tolerance, of the magnitude of the other value' : 'Absolute tolerance'}>
+            <span>{name}</span>
+            <NumberInput min={0} step="any" value={at[name].value} onNumber={(value) => update({ [name]: value })} />
+          </label>
+        ))}
+      <span>{at.measure.value === 'close' ? 'to' : 'from'}</span>
       <select aria-label="Run to compare with" value={against.run} onChange={({ currentTarget }) => set({ run: currentTarget.value, when: currentTarget.value ? 'same' : 'previous' })}>
         <option value="">this run</option>
-        {others
-          .filter((key) => key === against.run || has(key))
+        {keys
+          .filter((key) => key !== run && (key === against.run || offered(key)))
           .map((key) => (
             <option key={key} value={key}>
               {labelOf(key)}
             </option>
           ))}
       </select>
+      {(names.length > 1 || versus !== tag.tag) && (
+        <select aria-label="Tensor to compare with" value={versus} onChange={({ currentTarget }) => update({ versus: currentTarget.value === tag.tag ? '' : currentTarget.value })}>
+          {[...new Set([tag.tag, versus, ...names])].map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </select>
+      )}
       <select
         aria-label="Step to compare with"
         value={fixed ? 'number' : against.when}
         onChange={({ currentTarget }) => {
           const when = currentTarget.value
-          set({ ...against, when: when === 'number' ? (other ?? step) : (when as Against['when']) })
+          set({ ...against, when: when === 'number' ? (other ?? step) : (when as When) })
         }}
       >
-        {WHENS.filter(([when]) => against.run || when !== 'same').map(([when, name]) => (
+        {WHENS.filter(([when]) => !itself || when !== 'same' || against.when === 'same').map(([when, name]) => (
           <option key={when} value={when}>
             {name}
           </option>
         ))}
+        <option value="number">step …</option>
       </select>
       {fixed && <NumberInput step="any" aria-label="Step number to compare with" value={Number(against.when)} onNumber={(when) => set({ ...against, when })} />}
       <span class="muted">{other === null ? '' : `step ${number(other, 12)}`}</span>

@@ -1,7 +1,8 @@
 // The table of a part of a tensor, with all that can be done with it.
 
 import { useEffect, useMemo, useState } from 'preact/hooks'
-import { fetchFound, type Part, type Place } from '../../data/tensors'
+import { fetchFound, type Other, type Part, type Place } from '../../data/tensors'
+import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { dark } from '../../state/theme'
 import { Empty } from '../../ui/parts'
@@ -20,11 +21,11 @@ import { useTable, type Shown } from './useTable'
 
 interface TableViewProps {
   run: string
-  tag: string
+  tag: Tag
   step: number
-  /** The subtracted tensor and its step; null while its steps are unknown. */
-  other: { run: string; step: number } | null
-  comparing: boolean
+  /** What it is compared with: at a step, null while its steps are unknown, and over all steps. */
+  other: (Other & { step: number }) | null
+  others: Other | null
   onBusy: (busy: boolean) => void
 }
 
@@ -32,9 +33,10 @@ interface TableViewProps {
 let typed: string | null = null
 const typing = (run: string, tag: string, slice: string) => `${run}\n${tag}\n${slice}`
 
-export function TableView({ run, tag, step, other, comparing, onBusy }: TableViewProps) {
+export function TableView({ run, tag: shownTag, step, other, others, onBusy }: TableViewProps) {
+  const { tag } = shownTag
   const slice = at.slice.value
-  const part: Part | null = comparing && !other ? null : { run, tag, step, slice, fit: typing(run, tag, slice) !== typed, other }
+  const part: Part | null = others && !other ? null : { run, tag, step, slice, fit: typing(run, tag, slice) !== typed, other }
   const table = useTable(part)
   const { shown } = table
   const [turns, setTurns] = useState(0)
@@ -60,9 +62,9 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
   }
   const find = async (what: Place, name: string, everywhere: boolean) => {
     try {
-      const found = await fetchFound({ run, tag, step, other, slice: '', fit: false }, what, everywhere)
+      const found = await fetchFound(everywhere ? { run, tag, other: others } : { run, tag, step, other }, what)
       if (found.found) show(found.index, found.step ?? step)
-      else tell('done', `There is no ${name} in ${other ? 'the difference' : tag}${everywhere ? ' at any step' : ` at step ${step}`}.`)
+      else tell('done', `There is ${what === 'zero' ? 'nothing' : 'no'} ${name} in ${other ? 'the comparison' : tag}${everywhere ? ' at any step' : ` at step ${step}`}.`)
     } catch (error) {
       tellError(error)
     }
@@ -83,7 +85,7 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
                 Show it without the slice {slice}
               </button>
             )}
-            {other && <Minus run={run} tag={tag} step={step} other={other.step} />}
+            {other && <Minus run={run} tag={shownTag} step={step} other={other.step} />}
           </div>
         )
       )}
@@ -92,11 +94,11 @@ export function TableView({ run, tag, step, other, comparing, onBusy }: TableVie
           <StatisticsTable
             problem={table.statistics.problem}
             rows={[
-              [(other ? 'difference' : 'slice') + magnitude, table.statistics.value?.slice ?? null],
-              ...(other ? [] : ([[`whole${magnitude}`, table.statistics.value?.whole ?? null]] as const)),
+              [`slice${magnitude}`, table.statistics.value?.slice ?? null],
+              [`whole${magnitude}`, table.statistics.value?.whole ?? null],
             ]}
           />
-          <Tools shown={shown} run={run} tag={tag} step={step} other={other} onFind={(...what) => void find(...what)} />
+          <Tools shown={shown} run={run} tag={shownTag} step={step} other={other} onFind={(...what) => void find(...what)} />
           <div class={`tensor-body ${at.heat.value ? 'has-heat' : ''} ${table.fresh ? '' : 'is-stale'}`}>
             <CellsBox table={table} shown={shown} entries={entries ?? []} tag={tag} marked={marked} turns={turns} onMark={mark} />
             {at.heat.value && shown.head.n_rows !== null && shown.rows.n * (shown.columns?.n ?? 1) > 0 && (

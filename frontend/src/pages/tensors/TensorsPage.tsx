@@ -44,7 +44,7 @@ function Tensors({ run }: { run: Run | null }) {
         onRun={(from) => update({ from })}
         tags={tags}
         chosen={at.as.value === 'overview' ? '' : (tag?.tag ?? '')}
-        onTag={(tensor) => update({ tensor, values: null, steps: null, cell: '', as: 'auto' })}
+        onTag={(tensor) => update({ tensor, versus: '', values: null, steps: null, cell: '', as: 'auto' })}
         search={at.find.value}
         onSearch={(find) => update({ find })}
         empty={found.value ? 'This run has no tensors.' : 'Reading …'}
@@ -108,10 +108,15 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
   const step = steps[placeOfStep(steps, at.step.value)]
   const view = at.as.value === 'auto' ? (tag.type === 'histogram' ? 'histograms' : 'table') : at.as.value
   const against = tag.type === 'tensor' ? readAgainst(at.minus.value) : null
-  const others = useSteps(against ? against.run || run.key : '', tag.tag)
+  const versus = { run: against?.run || run.key, tag: at.versus.value || tag.tag }
+  const foundOther = useSteps(against ? versus.run : '', versus.tag)
   const [busy, setBusy] = useState(false)
-  const comparing = against !== null && !others.problem
-  const other = comparing && step !== undefined && others.fresh ? otherStep(against, step, others.value!.steps) : null
+  const near = against && step !== undefined && foundOther.fresh ? otherStep(against, step, foundOther.value!.steps) : null
+  const how = { ...versus, measure: at.measure.value, rtol: at.rtol.value, atol: at.atol.value }
+  // A step that was typed stands for the nearest one that there is.
+  const when = typeof against?.when === 'number' ? near : (against?.when ?? null)
+  const others = foundOther.problem || when === null ? null : { ...how, step: when }
+  const other = others && near !== null ? { ...how, step: near } : null
   return (
     <>
       <header class="tensor-head">
@@ -133,17 +138,17 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
       ) : (
         <>
           <StepBar label="Step" steps={steps} walls={found.value?.wall_times} damaged={found.value?.damaged} step={at.step.value} busy={busy} onStep={(next) => update({ step: next })} />
-          {against && others.problem && (
+          {against && foundOther.problem && (
             <p class="banner" role="alert">
-              Nothing can be subtracted: {others.problem}
+              It cannot be compared: {foundOther.problem}
             </p>
           )}
           {view === 'histograms' ? (
-            <HistogramView run={run.key} tag={tag.tag} n_steps={steps.length} step={at.step.value} />
+            <HistogramView run={run.key} tag={tag} n_steps={steps.length} step={step} others={others} other={near} />
           ) : tag.type === 'histogram' ? (
             <BinsTable run={run.key} tag={tag.tag} step={step} />
           ) : (
-            <TableView run={run.key} tag={tag.tag} step={step} comparing={comparing} other={!comparing || other === null ? null : { run: against.run || run.key, step: other }} onBusy={setBusy} />
+            <TableView run={run.key} tag={tag} step={step} other={other} others={others} onBusy={setBusy} />
           )}
         </>
       )}

@@ -1,7 +1,8 @@
 // Finding, comparing, the look of the cells, copying and downloading.
 
 import { useState } from 'preact/hooks'
-import { fetchFile, type Place } from '../../data/tensors'
+import { fetchFile, type Other, type Place } from '../../data/tensors'
+import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { NumberInput } from '../../ui/NumberInput'
 import { Choice, IconButton, Menu, Toggle } from '../../ui/parts'
@@ -18,6 +19,7 @@ const PLACES: readonly (readonly [Place, string])[] = [
   ['max', 'max'],
   ['absmax', '|max|'],
 ]
+const NOT_CLOSE: typeof PLACES = [['zero', 'not close']]
 const SHADES = [
   ['most', 'to 4σ'],
   ['max', 'to max'],
@@ -32,29 +34,28 @@ const NOTATIONS = [
 interface ToolsProps {
   shown: Shown
   run: string
-  tag: string
+  tag: Tag
   step: number
-  /** The subtracted tensor and its step. */
-  other: { run: string; step: number } | null
+  /** What it is compared with, at a step. */
+  other: (Other & { step: number }) | null
   onFind: (what: Place, name: string, everywhere: boolean) => void
 }
 
 /** The tools of the table. */
 export function Tools({ shown, run, tag, step, other, onFind }: ToolsProps) {
-  const [everywhereAsked, setEverywhere] = useState(false)
-  const everywhere = everywhereAsked && !other // a difference is of one step
+  const [everywhere, setEverywhere] = useState(false)
   const download = (format: 'csv' | 'npy') =>
-    fetchFile(shown.part, format).then((blob) => saveFile(`${shown.part.tag}-${step}${other ? '-difference' : ''}.${format}`, blob), tellError)
+    fetchFile(shown.part, format).then((blob) => saveFile(`${shown.part.tag}-${step}${other ? `-${other.measure}` : ''}.${format}`, blob), tellError)
   return (
     <div class="tensor-tools">
       <div class="finds" role="group" aria-label="Find">
         <span class="muted">Find</span>
-        {PLACES.map(([what, name]) => (
-          <button key={what} type="button" title={`Go to the ${what === 'nan' || what === 'inf' ? 'first ' : ''}${name}${everywhere ? ' of all steps' : other ? ' of the difference' : ' at this step'}`} onClick={() => onFind(what, name, everywhere)}>
+        {(other?.measure === 'close' ? NOT_CLOSE : PLACES).map(([what, name]) => (
+          <button key={what} type="button" title={`Go to the ${['nan', 'inf', 'zero'].includes(what) ? 'first ' : ''}${name}${other ? ' of the comparison' : ''} ${everywhere ? 'of all steps' : 'at this step'}`} onClick={() => onFind(what, name, everywhere)}>
             {name}
           </button>
         ))}
-        {!other && <Toggle label="all steps" title="Search all steps, not only this one" on={everywhere} onChange={setEverywhere} />}
+        <Toggle label="all steps" title="Search all steps, not only this one" on={everywhere} onChange={setEverywhere} />
       </div>
       <Minus run={run} tag={tag} step={step} other={other?.step ?? null} />
       <div class="formats">

@@ -1,11 +1,12 @@
 // The tensor to compare with: `run@when`; an empty run is the same one.
 
+import type { When } from '../../data/tensors'
 import { nearest } from '../../views/bounds'
 
 export interface Against {
   run: string
   /** A step, or which one it is as seen from the step that is shown. */
-  when: number | 'same' | 'previous' | 'first'
+  when: number | When
 }
 
 export function readAgainst(text: string): Against | null {

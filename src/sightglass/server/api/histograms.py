@@ -15,10 +15,11 @@ from sightglass.server.runs.remembered import Remembered
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors import browse
+from sightglass.storage.tensors.compare import Comparison
 
-from .request import ApiRequest, series_of
+from .compared import ComparedQuery, shown_series
+from .request import ApiRequest
 from .schema import Route
-from .tables import TagQuery
 
 MAX_STEPS: Final = 100_000  # to look up a range; their steps are read for it
 MAX_HISTOGRAMS: Final = 1_000  # more rows than a screen has pixels
@@ -27,7 +28,7 @@ PERCENTILES: Final = (5.0, 25.0, 50.0, 75.0, 95.0)
 N_CACHED: Final = 16  # of a megabyte each, at most
 
 
-class HistogramsQuery(TagQuery, frozen=True, kw_only=True):
+class HistogramsQuery(ComparedQuery, frozen=True, kw_only=True):
     """The range of steps, how many of them at most (evenly spaced), the number of bins, and their scale.
 
     By default the number of bins follows the number of values: its square root, from 4 to 64.
@@ -59,7 +60,7 @@ _replies = Remembered[HistogramsReply](N_CACHED)
 class _Range:
     """Some records of a series, with the interface of a series."""
 
-    def __init__(self, series: Series, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
+    def __init__(self, series: Series | Comparison, rows: Sequence[int] | npt.NDArray[np.intp]) -> None:
         self._series = series
         self._rows = rows
         self.tag = series.tag
@@ -87,12 +88,11 @@ async def get_histograms(call: ApiRequest, query: HistogramsQuery) -> Histograms
 
 
 def _histograms(runs: Runs, key: str, query: HistogramsQuery) -> HistogramsReply:
-    with series_of(runs.find(key), query.tag) as (files, series):
-        place = key, files.generation, len(series), query
-        return _replies.get(place, lambda: _counted(series, query))
+    with shown_series(runs, key, query) as (place, _, shown):
+        return _replies.get((place, query), lambda: _counted(shown, query))
 
 
-def _counted(series: Series, query: HistogramsQuery) -> HistogramsReply:
+def _counted(series: Series | Comparison, query: HistogramsQuery) -> HistogramsReply:
     chosen = _Range(series, _rows(series, query.low, query.high))
     try:
         found = browse.histograms(
@@ -108,7 +108,7 @@ def _counted(series: Series, query: HistogramsQuery) -> HistogramsReply:
     )  # fmt: skip
 
 
-def _rows(series: Series, low: float | None, high: float | None) -> Any:
+def _rows(series: Series | Comparison, low: float | None, high: float | None) -> Any:
     """Return the numbers of the records between two steps. Without bounds no step is read."""
     if low is None and high is None:
         return range(len(series))

@@ -19,10 +19,10 @@ from sightglass.server.runs.series_index import series_infos
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors.digests import COUNTS, ROW, STATISTICS, Table
 
+from .compared import TagQuery
 from .request import ApiRequest, series_of
-from .runs import tag_type
+from .runs import tag_shape, tag_type
 from .schema import Request, Route
-from .tables import TagQuery
 
 MAX_RECORDS: Final = 100_000  # ten megabytes of JSON
 MAX_TENSORS: Final = 10_000
@@ -186,7 +186,7 @@ def _described(one: _Shown, query: OverviewQuery) -> TensorOverview:
     row = max(upto, key=lambda row: row["step"], default=None)
     points = one.table[one.points]
     return TensorOverview(
-        tag=one.series.tag, type=one.kind, n_steps=len(one.series), shape=_shape(one.series.type),
+        tag=one.series.tag, type=one.kind, n_steps=len(one.series), shape=tag_shape(one.series.type),
         step=None if row is None else float(row["step"]),
         statistics=None if row is None else {name: row[name].item() for name in STATISTICS},
         bars=[] if row is None else row["bars"].tolist(),
@@ -197,10 +197,6 @@ def _described(one: _Shown, query: OverviewQuery) -> TensorOverview:
 def _curve(points: Table, name: str) -> list[float]:
     told = (points["known"] > 0) & ((points[name] >= 0) | (name not in COUNTS))
     return [float(f"{y:.4g}") if known else math.nan for known, y in zip(told, points[name], strict=True)]
-
-
-def _shape(type: str) -> str:
-    return type[type.index("[") :] if "[" in type else ""
 
 
 def _n_pending(table: Table) -> int:

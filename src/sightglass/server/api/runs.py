@@ -61,12 +61,14 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded series; `query` is its query for the socket.
 
     `dtype` is that of its latest array as it was logged, or empty. `stored_as` is the dtype that the file has instead.
+    `shape` is that of its latest array, such as `[2, 3]`, or empty.
     """
 
     tag: str
     type: TagType
     dtype: str = ""
     stored_as: str = ""
+    shape: str = ""
     n: int
     first_step: float | None
     last_step: float | None
@@ -158,6 +160,7 @@ def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
     return Tag(
         tag=key.tag, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step, query=query,
         dtype=info.logged_as or (array[1] if array else ""), stored_as=info.stored_as if info.logged_as else "",
+        shape=tag_shape(info.type),
     )  # fmt: skip
 
 
@@ -184,6 +187,11 @@ def tag_type(type: str, origin: Origin) -> TagType:
         case _ if TENSOR.fullmatch(type):
             return "tensor"
     return "other"
+
+
+def tag_shape(type: str) -> str:
+    """Return the shape in the type of an array, or an empty text."""
+    return type[type.index("[") :] if TENSOR.fullmatch(type) else ""
 
 
 async def list_functions(call: ApiRequest, query: Nothing) -> list[FunctionInfo]:

@@ -19,8 +19,8 @@ from sightglass.core.values import is_extended
 from sightglass.server.http_errors import too_large
 from sightglass.storage.tensors import slices, statistics
 
+from .compared import ComparedQuery
 from .request import Raw
-from .schema import Request
 
 MAX_CELLS: Final = 10_000  # a screen of small cells, 200 kB of JSON
 MAX_CSV_CELLS: Final = 1_000_000  # what spreadsheets open
@@ -29,19 +29,12 @@ MAX_SLICE: Final = 1_000  # 32 dimensions with three numbers of ten digits each
 MAX_THIN: Final = 1_024  # about the pixels of a heat map
 MAX_LOADED: Final = 64 * 2**20  # half a gigabyte of float64, and a second or two
 
-Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 SliceText = Annotated[str, msgspec.Meta(max_length=MAX_SLICE)]
 Window = Annotated[str, msgspec.Meta(pattern=r"^\d{1,18}:\d{1,18}$")]
 Load = Callable[[slices.Resolved], Any]
 
 
-class TagQuery(Request, frozen=True, kw_only=True):
-    """A series."""
-
-    tag: Text
-
-
-class SliceQuery(TagQuery, frozen=True, kw_only=True):
+class SliceQuery(ComparedQuery, frozen=True, kw_only=True):
     """A slice of a tensor, its format, and, for JSON, the window and the statistics to return.
 
     `fit` adapts a slice that was written for another shape. `rows` and `columns`, such as `100:200`, choose a window of

@@ -21,6 +21,7 @@ from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.run_file import RunFile
 from sightglass.storage.tensors import browse, slices
+from sightglass.storage.tensors.compare import ATOL, RTOL, Comparison, Measure, When
 from sightglass.storage.tensors.digests import STATISTICS
 from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
@@ -357,11 +358,31 @@ class Series:
         """Count the values at all steps in common bins; `browse.histograms` describes the options."""
         return browse.histograms(self, **options)
 
+    def compare(
+        self,
+        reference: browse.TensorSource | None = None,
+        *,
+        when: float | When = "same",
+        measure: Measure = "difference",
+        rtol: float = RTOL,
+        atol: float = ATOL,
+    ) -> Comparison:
+        """Compare the tensors at all steps with those of another series or of this one.
+
+        Args:
+            reference: The other series, possibly of another run; by default this one.
+            when: The step of the reference: a number, "same" (the nearest), "previous" or "first".
+            measure: "difference", "relative" or "close"; see `tensors.compare.compared`.
+            rtol: The relative tolerance of "close".
+            atol: Its absolute tolerance.
+        """
+        return Comparison(self, self if reference is None else reference, when, measure, rtol, atol)
+
     def difference(
         self, step: float, other_step: float, *, other: browse.TensorSource | None = None, index: browse.Index = ""
     ) -> Any:
         """Subtract the tensor at another step, of this series or another run's, from the one at a step."""
-        return browse.difference(self, step, other_step, other=other, index=index)
+        return self.compare(other, when=other_step).at(step, index)
 
     def find(self, what: Place) -> browse.Found | None:
         """Search all steps for the first "nan", "inf", "posinf", "neginf", "zero", or the "min", "max", "absmax"."""

@@ -1,4 +1,4 @@
-"""Browse the tensors of a series: tables, statistics, histograms over its steps, differences, searches.
+"""Browse the tensors of a series: tables, statistics, histograms over its steps, searches.
 
 The functions take any object with steps and values (`TensorSource`), such as a series of a recording. They read one
 step at a time, and only the part of it that they need.
@@ -145,31 +145,6 @@ def histograms(
         steps=np.array([chosen.places[i][0] for i in intact]),
         wall_times=np.array([chosen.places[i][1] for i in intact], np.float64),
         series=_only(counted, intact),
-    )
-
-
-def difference(
-    source: TensorSource, step: float, other_step: float, *, other: TensorSource | None = None, index: Index = ""
-) -> npt.NDArray[Any]:
-    """Subtract the tensor at another step, of this series or another one, from the one at a step.
-
-    Args:
-        source: The series.
-        step: The step of the minuend.
-        other_step: The step of the subtrahend.
-        other: The other series, possibly of another run; by default the same.
-        index: The part.
-
-    Returns:
-        An array of a type in which nothing wraps around: see `statistics.difference`.
-
-    Raises:
-        UnknownNameError: Nothing was recorded at one of the steps.
-        ViewError: The shapes differ.
-    """
-    subtrahend = source if other is None else other
-    return tensor_statistics.difference(
-        array_of(source.tag, source.at(step, index)), array_of(subtrahend.tag, subtrahend.at(other_step, index))
     )
 
 
