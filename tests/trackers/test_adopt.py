@@ -39,6 +39,45 @@ def test_what_is_logged_in_wandb_is_recorded_at_its_steps_until_it_finishes(thei
     assert points(run, "val/acc") == [(0, 0.1)]
 
 
+def test_later_changes_of_the_config_and_of_the_summary_are_followed(theirs, tmp_path):
+    run = sg.adopt(theirs, dir=tmp_path)
+    theirs.config.update({"width": 8})
+    theirs.config.update({"lr": 0.2}, allow_val_change=True)
+    theirs.config["opt"] = {"name": "sgd"}
+    expected = {"lr": 0.2, "width": 8, "opt": {"name": "sgd"}}
+    with sg.connect(run) as client:
+        assert dict(client.describe().config) == run.config == expected
+    wandb.log({"loss": 0.5}, step=3)
+    theirs.summary["best"] = 0.25
+    theirs.summary.update({"nested": {"a": 1}, "picture": wandb.Image(np.zeros((2, 2)))})
+    theirs.summary["nested"]["b"] = 2
+    summary = {**theirs.summary._as_dict()}
+    theirs.finish()
+    assert sg.open(run.directory).config == expected
+    assert [points(run, f"summary/{name}") for name in ("best", "nested/a", "nested/b")] == [
+        [(3, 0.25)], [(3, 1)], [(3, 2)],
+    ]  # fmt: skip
+    assert "summary/picture" in sg.open(run.directory).tags()
+    assert (dict(theirs.config), summary["best"]) == (expected, 0.25), "W&B has them, too"
+
+
+def test_a_disabled_run_of_wandb_is_adopted_as_any(tmp_path):
+    theirs = wandb.init(mode="disabled", config={"lr": 0.1})
+    run = sg.adopt(theirs, dir=tmp_path)
+    theirs.config["width"] = 8
+    theirs.summary["best"] = 0.5
+    theirs.log({"loss": 0.5})
+    run.close()
+    assert (run.config, sg.open(run.directory).tags()) == ({"lr": 0.1, "width": 8}, ["loss"])
+
+
+def test_a_version_of_wandb_that_tells_of_no_changes_is_warned_of(theirs, tmp_path, monkeypatch):
+    monkeypatch.delattr(type(theirs.summary), "_set_update_callback")
+    with pytest.warns(RuntimeWarning, match="^This version of wandb does not tell of changes of the summary"):
+        sg.adopt(theirs, dir=tmp_path)
+    theirs.summary["best"] = 0.5
+
+
 def test_it_can_be_asked_for_while_it_comes(theirs, tmp_path):
     run = sg.adopt(theirs, dir=tmp_path)
     stream = sg.connect(run).stream(sg.on("log").map(lambda e: e.loss))
@@ -82,8 +121,9 @@ def test_a_run_that_exists_stays_open_and_what_it_sends_to_wandb_does_not_come_b
         assert sg.adopt(theirs, run) is run
         WandB.shared(theirs).write([sg.Record(tag="figure", index=0, step=3, wall_time=0.0, value=1.0)])
         wandb.log({"loss": 0.5}, step=0)
+        theirs.config["width"] = 8
         theirs.finish()
-        assert not run.ended
+        assert (run.ended, run.config) == (False, {})
         with pytest.raises(TypeError, match="no options for a run that exists"):
             sg.adopt(theirs, run, dir=tmp_path)
     assert sg.open(run.directory).tags() == ["loss"]

@@ -1,11 +1,14 @@
-"""Adopt a run of Weights & Biases: what the program logs there can be queried while it runs, and is recorded."""
+"""Adopt a run of Weights & Biases: what the program logs there can be queried while it runs, and is recorded.
+
+W&B tells of changes of its config and summary by private callbacks, one each, so ours call those that they replace.
+"""
 
 from __future__ import annotations
 
 import functools
 import sys
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 import numpy as np
@@ -23,12 +26,14 @@ PICTURE_MODES: Final = ("L", "RGB", "RGBA")  # what an `Image` has; Pillow conve
 def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
     """Log in a run, too, what goes into a W&B run by `wandb.log` or its own `log`.
 
-    The steps are W&B's. Numbers, texts, arrays, histograms, pictures and Matplotlib figures are logged; W&B's other
-    types, such as tables, are left out: the first of each type warns.
+    What the program sets in the W&B run's summary is logged as `summary/{name}`. The steps are W&B's. Numbers, texts,
+    arrays, histograms, pictures and Matplotlib figures are logged; W&B's other types, such as tables, are left out:
+    the first of each type warns.
 
     Args:
         wandb_run: The W&B run, such as `wandb.run`.
-        run: The run to log into; by default one with the W&B run's name and config, which ends with it.
+        run: The run to log into; by default one with the W&B run's name and config, which follows changes of the config
+            and ends with the W&B run.
         **options: Arguments of `sightglass.init` for that run.
 
     Returns:
@@ -48,18 +53,21 @@ def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
     known: Run | None = getattr(wandb_run.log, "adopted_by", None)
     if known is not None:
         return known
+    values = _Values()
     if run is None:
         name = wandb_run.name or wandb_run.id or "wandb"
         run = init(name, **{"config": dict(wandb_run.config), **options})
         before_finish(wandb_run, functools.partial(_close, run))
-    _follow(wandb_run, run)
+        if "config" not in options:
+            _follow_config(wandb_run, run)
+    _follow_log(wandb_run, run, values)
+    _follow_summary(wandb_run, run, values)
     return run
 
 
-def _follow(wandb_run: Any, run: Run) -> None:
+def _follow_log(wandb_run: Any, run: Run, values: _Values) -> None:
     """Replace the `log` of a W&B run, and the module's if it is that of this run, by one that logs in a run, too."""
     log = wandb_run.log
-    values = _Values()
 
     @functools.wraps(log)
     def log_in_both(data: Mapping[str, Any], *arguments: Any, **keywords: Any) -> Any:
@@ -76,6 +84,54 @@ def _follow(wandb_run: Any, run: Run) -> None:
     module: Any = sys.modules.get("wandb")
     if module is not None and module.run is wandb_run:
         module.log = log_in_both
+
+
+def _follow_config(wandb_run: Any, run: Run) -> None:
+    """Have changes of a W&B run's config change that of a run."""
+
+    def changed(key: Any = None, val: Any = None, data: Mapping[str, Any] | None = None) -> None:
+        changes = {name: value for name, value in ({key: val} if data is None else data).items() if _is_own(name)}
+        if changes:
+            run.config = {**run.config, **changes}
+            wiring(run).change_config(changes)
+
+    _call_too(changed, wandb_run, "config", "_callback", "_set_callback")
+
+
+def _follow_summary(wandb_run: Any, run: Run, values: _Values) -> None:
+    """Log changes of a W&B run's summary in a run, as `summary/{name}`."""
+
+    def changed(record: Any) -> None:
+        found = {"/".join(item.key): item.value for item in record.update if _is_own(item.key[0])}
+        if found:
+            run.log(values.of_row({"summary": found}), step=wandb_run.step)
+
+    _call_too(changed, wandb_run, "summary", "_update_callback", "_set_update_callback")
+
+
+def _call_too(function: Callable[..., None], wandb_run: Any, part: str, callback: str, setter: str) -> None:
+    """Have a part of a W&B run call a function before the callback that it has; warn if this version cannot."""
+    owner = getattr(wandb_run, part)
+    try:
+        call, replace = object.__getattribute__(owner, callback), getattr(type(owner), setter)
+    except AttributeError:
+        if not getattr(wandb_run, "disabled", False):
+            warn(f"This version of wandb does not tell of changes of the {part}: they are not followed", stacklevel=5)
+        return
+
+    def call_both(*arguments: Any, **keywords: Any) -> None:
+        try:
+            function(*arguments, **keywords)
+        finally:
+            if call is not None:
+                call(*arguments, **keywords)
+
+    replace(owner, call_both)
+
+
+def _is_own(name: object) -> bool:
+    """Return whether an entry is the program's, and not one of W&B's own."""
+    return isinstance(name, str) and not name.startswith("_")
 
 
 class _Values:

@@ -188,6 +188,12 @@ class Wiring:
             wall_s=self.clock.monotonic, in_event=lambda: self.telemetry.lock.held,
         )  # fmt: skip
 
+    def change_config(self, changes: Mapping[str, Any]) -> None:
+        """Change entries of the config: clients see it at once, `run.json` has it from the end of the run on."""
+        shown = shown_config(changes)
+        with self.telemetry.lock.mutex:
+            self._config.update(shown)
+
     def flush(self, timeout_s: float) -> None:
         """Wait until deferred work is settled and records are written.
 
