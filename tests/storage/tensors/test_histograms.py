@@ -11,10 +11,10 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import arrays
 
-from sightglass.core.binning import BLOCK
 from sightglass.core.errors import UnknownNameError
 from sightglass.core.values import Histogram
-from sightglass.storage.tensors.histograms import N_SAMPLES, count, percentiles, series
+from sightglass.storage.tensors import histograms
+from sightglass.storage.tensors.histograms import BLOCK, N_SAMPLES, count, percentiles, series
 
 LARGEST = float(np.finfo(np.float64).max)
 KINDS = [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint64, np.bool_]
@@ -255,7 +255,10 @@ def test_blocks_are_counted_together_and_the_range_is_exact():
     assert series([array], scale="symlog").threshold > 0
 
 
-def test_steps_are_loaded_one_at_a_time_and_twice():
+@pytest.mark.parametrize(("n_bytes", "again"), [(2**28, []), (24, [2]), (0, [0, 1, 2])])
+def test_steps_are_loaded_one_at_a_time_and_those_that_are_not_kept_twice(monkeypatch, n_bytes, again):
+    monkeypatch.setattr(histograms, "MAX_KEPT_BYTES", n_bytes)
+
     class Lazy:
         def __init__(self):
             self.loaded = []
@@ -269,7 +272,7 @@ def test_steps_are_loaded_one_at_a_time_and_twice():
 
     steps = Lazy()
     series(steps, percentiles=(50,), scale="symlog", clip_quantiles=(0.1, 0.9))
-    assert steps.loaded == [0, 1, 2, 0, 1, 2]
+    assert steps.loaded == [0, 1, 2, *again]
 
 
 qs = st.lists(st.floats(0, 100), min_size=1, max_size=5)

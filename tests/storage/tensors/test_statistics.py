@@ -12,9 +12,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra.numpy import array_shapes, arrays
 
-from sightglass.core.binning import BLOCK
 from sightglass.core.errors import UnknownNameError, ViewError
-from sightglass.storage.tensors.statistics import difference, find, statistics
+from sightglass.storage.tensors.statistics import BLOCK, difference, find, statistics
 
 INTEGERS = [np.bool_, np.int8, np.uint8, np.int16, np.uint16, np.int32, np.uint32, np.int64, np.uint64]
 FLOATS = [np.float16, np.float32, np.float64]

@@ -330,7 +330,7 @@ class SegmentReader:
         for row in entries.rows:
             offset, length = int(row["offset"]), int(row["length"])
             if len(buffer) < length + FOOTER_BYTES:
-                buffer = memoryview(bytearray(length + FOOTER_BYTES))
+                buffer = np.empty(length + FOOTER_BYTES, np.uint8).data  # not filled with zeros
             try:
                 columns = self._load(entries, row, offset, buffer[: length + FOOTER_BYTES])
             except (DamagedError, OSError) as error:

@@ -17,7 +17,7 @@ from sightglass.core.values import Histogram
 
 from .browse import array_of
 from .histograms import count
-from .statistics import statistics
+from .statistics import blocks, finite_part, statistics
 
 Table = npt.NDArray[np.void]
 """Rows of digests, of dtype `ROW`, one for each record of a series."""
@@ -56,8 +56,8 @@ def digest(record: Record) -> np.void:
         found = statistics(array)
         for name in STATISTICS:
             row[name] = getattr(found, name)
-        with np.errstate(all="ignore"):  # a magnitude beyond float64
-            row["bars"] = _bars(np.abs(array) if array.dtype.kind == "c" else array, row)
+        with np.errstate(all="ignore"):  # a range beyond float64
+            row["bars"] = _bars(array, row)
     return row
 
 
@@ -85,9 +85,22 @@ def _bars(value: Histogram | npt.NDArray[Any], row: np.void) -> npt.NDArray[np.u
     """Count the finite values in equal bins from `min` to `max`, relative to the largest count."""
     low, high = float(row["min"]), float(row["max"])
     edges = np.linspace(low, high, N_BARS + 1) if 0 < high - low < math.inf else np.zeros(2)
-    if (edges[1:] > edges[:-1]).all():
-        counts = count(value, edges)
-    else:  # a single value, or no room for edges
+    if not (edges[1:] > edges[:-1]).all():  # a single value, or no room for edges
         counts = np.zeros(N_BARS, np.int64)
         counts[N_BARS // 2] = not math.isnan(low)
+    elif isinstance(value, Histogram):
+        counts = count(value, edges)
+    else:
+        counts = _counted(value, low, high)
     return np.ceil(255 * (counts / max(1, int(counts.max())))).astype(np.uint8)
+
+
+def _counted(array: npt.NDArray[Any], low: float, high: float) -> npt.NDArray[np.int64]:
+    """Count as `histograms.count` does, in a third of the time, with values near an edge on either side of it."""
+    counts = np.zeros(N_BARS, np.int64)
+    for values in blocks(array):
+        places = finite_part(values)[0] - low
+        places /= high - low
+        places *= N_BARS
+        counts += np.bincount(np.minimum(places.astype(np.intp), N_BARS - 1), minlength=N_BARS)
+    return counts

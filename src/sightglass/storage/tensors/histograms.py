@@ -24,11 +24,10 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.binning import BLOCK
 from sightglass.core.errors import UnknownNameError
 from sightglass.core.values import Histogram, is_extended, is_real, type_name
 
-from .statistics import blocks, finite_part
+from .statistics import BLOCK, blocks, finite_part
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -41,6 +40,7 @@ MAX_BINS = 10**6  # more than any screen shows, and still 8 MB a step
 N_QUANTILES = 1025  # 0.1 % apart, finer than the quantiles that people clip to
 N_SAMPLES = 2**16  # sorted in a few milliseconds; a quantile is off by 0.2 % of the values
 MAX_RATIO = 1e12  # of the largest magnitude to the threshold
+MAX_KEPT_BYTES = 2**27  # of arrays, between finding the bins and counting; others are read twice
 LARGEST = float(np.finfo(np.float64).max)
 
 
@@ -93,8 +93,8 @@ def series(
     """Count the values of several steps in common bins.
 
     Args:
-        steps: The tensor of real numbers, or the stored histogram, of each step. Each is read from the sequence twice
-            and released in between, so the sequence may load them.
+        steps: The tensor of real numbers, or the stored histogram, of each step. The sequence may load them: what has
+            more than `MAX_KEPT_BYTES` together is read from it twice, and released in between.
         bins: The number of bins, from 1 to 10^6, or their edges: increasing and finite. By default the square root of
             the largest step's number of finite values, from 4 to 64. If all steps are histograms with the same edges,
             and this number of bins if one is given, linear bins get these edges.
@@ -117,7 +117,9 @@ def series(
     clip, wanted = _checked_clip(clip_quantiles), _checked_percentiles(percentiles)
     edges = None if bins is None else _checked_bins(bins)
     threshold = None
-    facts = [_facts(_checked(steps[i])) for i in range(len(steps))]
+    kept = _Kept(steps)
+    by_quantiles = scale == "symlog" or clip is not None
+    facts = [_facts(kept[i], by_quantiles) for i in range(len(steps))]
     if edges is None or isinstance(edges, int):
         low, high = _range(facts, clip)
         threshold = _threshold(facts) if scale == "symlog" else None
@@ -126,7 +128,7 @@ def series(
     counts = np.zeros((len(steps), len(edges) - 1), np.int64)
     found = np.full((len(steps), len(wanted)), np.nan)
     for i in range(len(steps)):
-        counts[i], found[i] = _counted(_checked(steps[i]), edges, wanted)
+        counts[i], found[i] = _counted(kept[i], edges, wanted)
     return HistogramSeries(
         counts=counts,
         edges=edges,
@@ -136,6 +138,24 @@ def series(
         n_neginf=np.array([fact.n_neginf for fact in facts], np.int64),
         percentiles=found,
     )
+
+
+class _Kept:
+    """The steps, of which those that were read first are kept."""
+
+    def __init__(self, steps: Sequence[Histogram | npt.ArrayLike]) -> None:
+        self._steps = steps
+        self._kept: dict[int, Step] = {}
+        self._n_bytes = 0
+
+    def __getitem__(self, i: int) -> Step:
+        if i in self._kept:
+            return self._kept[i]
+        step = _checked(self._steps[i])
+        self._n_bytes += step.nbytes if isinstance(step, np.ndarray) else step.counts.nbytes
+        if self._n_bytes <= MAX_KEPT_BYTES:
+            self._kept[i] = step
+        return step
 
 
 def count(step: Histogram | npt.ArrayLike, edges: npt.ArrayLike) -> Counts:
@@ -214,7 +234,7 @@ def _checked_percentiles(qs: Sequence[float]) -> Floats:
     return wanted
 
 
-def _facts(step: Step) -> _Facts:
+def _facts(step: Step, by_quantiles: bool) -> _Facts:
     ranks = np.linspace(0, 1, N_QUANTILES)
     if isinstance(step, Histogram):
         quantiles = _histogram_percentiles(step, 100 * ranks)
@@ -223,15 +243,17 @@ def _facts(step: Step) -> _Facts:
             n_nan=step.n_nan, n_posinf=step.n_posinf, n_neginf=step.n_neginf, quantiles=quantiles, edges=step.edges,
         )  # fmt: skip
     low, high, n, n_nan, n_posinf, n_neginf = math.inf, -math.inf, 0, 0, 0, 0
-    for values in _float_blocks(step):
-        finite, *outside = finite_part(values)
-        n_nan, n_posinf, n_neginf = n_nan + outside[0], n_posinf + outside[1], n_neginf + outside[2]
-        if len(finite):
-            low, high = min(low, float(finite.min())), max(high, float(finite.max()))
-            n += len(finite)
+    for values in _plain_blocks(step):
+        ends = float(values.min()), float(values.max())
+        if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):  # NaN comes through both
+            values, *outside = finite_part(values)
+            n_nan, n_posinf, n_neginf = n_nan + outside[0], n_posinf + outside[1], n_neginf + outside[2]
+            ends = float(values.min(initial=math.inf)), float(values.max(initial=-math.inf))
+        low, high, n = min(low, ends[0]), max(high, ends[1]), n + len(values)
+    quantiles = np.zeros(0)
     if low > high:
-        low, high, quantiles = math.nan, math.nan, np.full(N_QUANTILES, np.nan)
-    else:
+        low, high = math.nan, math.nan
+    elif by_quantiles:
         # The range is exact, even if its ends were not drawn.
         drawn = np.concatenate([[low, high], _sample(step)])
         quantiles = np.sort(drawn)[np.rint(ranks * (len(drawn) - 1)).astype(np.int64)]
@@ -313,12 +335,19 @@ def _counted(step: Step, edges: Floats, qs: Floats) -> tuple[Counts, Floats]:
 
 
 def _sorted_blocks(array: Array) -> Iterator[Array]:
-    """Yield the finite values of an array in sorted blocks: float32 where that holds them, else float64."""
-    narrow = is_extended(array.dtype) or array.dtype in (np.float16, np.float32)
+    """Yield the finite values of an array in sorted blocks."""
+    for values in _plain_blocks(array):
+        block = np.sort(values)
+        # What is not finite is at the ends.
+        yield block if math.isfinite(block[0]) and math.isfinite(block[-1]) else finite_part(block)[0]
+
+
+def _plain_blocks(array: Array) -> Iterator[Array]:
+    """Yield the values of an array in blocks: as float32 where that holds them, else as float64."""
+    if not (is_extended(array.dtype) or array.dtype in (np.float16, np.float32)):
+        return _float_blocks(array)
     flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
-    plain = (_as_float32(np.asarray(flat[i : i + BLOCK])) for i in range(0, array.size, BLOCK))
-    for values in plain if narrow else _float_blocks(array):
-        yield np.sort(finite_part(values)[0])
+    return (_as_float32(np.asarray(flat[i : i + BLOCK])) for i in range(0, array.size, BLOCK))
 
 
 def _as_float32(values: Array) -> Array:
@@ -337,17 +366,15 @@ def _ranked(blocks: list[Array], below: list[Counts], n_below: Counts, qs: Float
     """Return percentiles, from sorted blocks and how many values of each, and of all, lie below the bins."""
     if not n_below[-1]:
         return np.full(len(qs), np.nan)
-    bins: dict[int, Array] = {}
-
-    def at(rank: int) -> float:
-        i = int(np.searchsorted(n_below, rank, side="right")) - 1
-        if i not in bins:
-            bins[i] = np.sort(np.concatenate([b[n[i] : n[i + 1]] for b, n in zip(blocks, below, strict=True)]))
-        return float(bins[i][rank - n_below[i]])
-
     places = qs / 100 * (n_below[-1] - 1)
     lower, upper = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
-    low, high = (np.array([at(rank) for rank in ranks.tolist()], np.float64) for ranks in (lower, upper))
+    ranks = np.unique([lower, upper])
+    values, bins = np.empty(len(ranks)), np.searchsorted(n_below, ranks, side="right") - 1
+    for i in np.unique(bins).tolist():
+        inside = np.concatenate([b[n[i] : n[i + 1]] for b, n in zip(blocks, below, strict=True)])
+        wanted = ranks[bins == i] - n_below[i]
+        values[bins == i] = np.partition(inside, wanted)[wanted]
+    low, high = (values[np.searchsorted(ranks, some)] for some in (lower, upper))
     return _between(low, high, places - lower)
 
 

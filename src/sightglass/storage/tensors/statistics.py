@@ -22,7 +22,6 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.binning import BLOCK
 from sightglass.core.errors import UnknownNameError, ViewError
 from sightglass.core.values import is_extended, is_real, type_name
 
@@ -30,6 +29,7 @@ Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
 Place = Literal["nan", "inf", "posinf", "neginf", "min", "max", "absmax", "zero"]
 
+BLOCK = 2**16  # half a megabyte as float64: temporary arrays stay in a core's own cache
 HALF = 2**32
 ZERO = Fraction(0)
 MAX_EXPONENT = 480  # the sum of the squares of so many floats below 2**480 is a float
@@ -109,8 +109,8 @@ def statistics(array: npt.ArrayLike) -> TensorStatistics:
         values, *outside = finite_part(values)
         n_nan, n_posinf, n_neginf = n_nan + outside[0], n_posinf + outside[1], n_neginf + outside[2]
         if values.size:
-            n_zero += int((values == 0).sum())
-            n_negative += int((values < 0).sum())
+            n_zero += int(np.count_nonzero(values == 0))
+            n_negative += int(np.count_nonzero(values < 0))
             parts.append(_moments(values))
     low, high, mean, std, norm = _together(parts) if parts else (math.nan,) * 5
     n_finite = sum(part.n for part in parts)
@@ -154,19 +154,20 @@ def finite_part(values: Array) -> tuple[Array, int, int, int]:
     """Return the finite values of a block, and how many are NaN, +Inf and -Inf."""
     if values.dtype.kind != "f" or (finite := np.isfinite(values)).all():
         return values, 0, 0, 0
-    return values[finite], *(int(test(values).sum()) for test in (np.isnan, np.isposinf, np.isneginf))  # type: ignore[return-value]
+    return values[finite], *(int(np.count_nonzero(test(values))) for test in (np.isnan, np.isposinf, np.isneginf))  # type: ignore[return-value]
 
 
 def _moments(values: Array) -> _Moments:
     n, low, high = values.size, values.min().item(), values.max().item()
     exponent = 0
+    pivot: int | float
     if values.dtype.kind in "iu":
         upper, lower = _halves(values)
         total = Fraction(int(upper.sum()) * HALF + int(lower.sum()))
-        upper_pivot, lower_pivot = divmod(int(total) // n, HALF)
+        pivot = int(total) // n
+        upper_pivot, lower_pivot = divmod(pivot, HALF)
         # Each half's distance is exact, so that these distances are rounded only once.
         apart = (upper - upper_pivot) * float(HALF) + (lower - lower_pivot)
-        values = values.astype(np.float64)
     else:
         exponent = math.frexp(max(-low, high))[1]
         exponent = exponent if abs(exponent) > MAX_EXPONENT else 0
@@ -176,9 +177,10 @@ def _moments(values: Array) -> _Moments:
         apart = values - pivot
         total = Fraction(pivot) * n
     scale = Fraction(2) ** exponent
-    offset = Fraction(float(apart.sum()))
-    squares, spread = Fraction(float((values * values).sum())), Fraction(float((apart * apart).sum()))
-    return _Moments(n, low, high, total * scale, squares * scale**2, max(spread - offset**2 / n, ZERO) * scale**2)
+    offset, middle = Fraction(float(apart.sum())), Fraction(pivot)
+    around = Fraction(float(np.multiply(apart, apart, out=apart).sum()))
+    squares = max(around + 2 * middle * offset + n * middle**2, ZERO)
+    return _Moments(n, low, high, total * scale, squares * scale**2, max(around - offset**2 / n, ZERO) * scale**2)
 
 
 def _halves(values: Array) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
