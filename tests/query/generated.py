@@ -158,11 +158,14 @@ class Author:
             return Grown(f"{a.text}.reshape({shape})", lambda env: np.reshape(a.compute(env), sizes), a.exact)
         if kind == 3:
             self.call("diff")
-            return Grown(f"{a.text}.diff()", lambda env: a.compute(env)[..., 1:] - a.compute(env)[..., :-1], a.exact)
+            axis = self.random.choice((-1, 0))
+            return Grown(f"{a.text}.diff(axis={axis})", lambda env: differences(a.compute(env), axis), a.exact)
         if kind == 6:
             self.call("pieces")
             return Grown(f"pieces({a.text})", lambda env: np.ravel(a.compute(env)), a.exact)
         name = self.call(("ravel", "cumsum")[kind - 4])
+        if name == "cumsum" and self.random.random() < 0.5:
+            return Grown(f"{a.text}.cumsum(axis=-1)", lambda env: np.cumsum(a.compute(env), axis=-1), a.exact)
         return Grown(f"{a.text}.{name}()", lambda env: getattr(np, name)(a.compute(env)), a.exact)
 
     def chosen(self) -> Grown:
@@ -441,6 +444,11 @@ def squares(x: Any) -> Any:
 def in_order(name: str, x: Any) -> Any:
     """Return the items along the last axis in order, or their places."""
     return np.sort(x) if name == "sort" else np.argsort(x, kind="stable")
+
+
+def differences(x: Any, axis: int) -> Any:
+    """Return the differences along the first or the last axis."""
+    return x[1:] - x[:-1] if axis == 0 else x[..., 1:] - x[..., :-1]
 
 
 def tame(x: Any) -> Any:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import operator
 import os
+import re
 import sys
 from collections import defaultdict, namedtuple
 from collections.abc import Callable, Iterator, Mapping
@@ -370,3 +371,38 @@ def test_nothing_is_warned_of(recwarn: pytest.WarningsRecorder) -> None:
     ):
         evaluate(text, x=np.zeros(2), e=np.zeros(0), i=np.zeros(2, int))
     assert not recwarn.list
+
+
+@given(st.lists(st.integers(1, 4), min_size=1, max_size=4), st.data(), st.integers(0, 9))
+def test_functions_along_an_axis_are_those_of_numpy(shape: list[int], data: st.DataObject, seed: int) -> None:
+    x = np.random.default_rng(seed).normal(size=shape)
+    axis, q = data.draw(st.integers(-len(shape), len(shape) - 1)), data.draw(st.floats(0, 1))
+    axes = tuple(data.draw(st.permutations(range(len(shape))))[: data.draw(st.integers(1, len(shape)))])
+    calls = {
+        f"b.x.diff(axis={axis})": np.diff(x, axis=axis),
+        f"b.x.cumsum(axis={axis})": np.cumsum(x, axis=axis),
+        f"b.x.median(dim={axis})": np.median(x, axis=axis),
+        f"b.x.median(axis={axes})": np.median(x, axis=axes),
+        f"b.x.quantile({q!r}, axis={axis})": np.quantile(x, q, axis=axis),
+        f"b.x.quantile([{q!r}, 1], axis={axes})": np.quantile(x, [q, 1], axis=axes),
+        f"b.x.percentile({100 * q!r}, axis={axis})": np.quantile(x, 100 * q / 100, axis=axis),
+    }
+    for text, wanted in calls.items():
+        np.testing.assert_allclose(evaluate(text, x=x), wanted, rtol=1e-12, atol=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("b.x.median(axis=2)", "Expected axes from -2 to 1, as the array has 2, got axis=2"),
+        ("b.x.quantile(0.5, axis=(0, -2))", "got axis=(0, -2)"),
+        ("b.x.cumsum(axis='rows')", "got axis='rows'"),
+        ("b.x.diff(axis=(0, 1))", "Expected one axis, got axis=(0, 1)"),
+        ("median(1.5, axis=0)", "a number has none"),
+        ("b.wide.quantile([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], axis=0)", "64 MiB, got 69 MiB"),
+    ],
+)
+def test_an_axis_that_is_not_there_is_refused(text: str, message: str) -> None:
+    wide = np.broadcast_to(np.float32(0), (2, 1_000_000))
+    with pytest.raises(RefusedQueryError, match=re.escape(message)):
+        evaluate(text, x=np.zeros((2, 3)), wide=wide)

@@ -45,6 +45,9 @@ EXPRESSIONS = [
     "b.x.percentile(30)", "b.x.percentile([0, 50])", "b.x.astype('int32')", "b.m.astype('float32')",
     "b.i.astype('bool')", "stack([b.x, b.x * 2])", "stack([b.x[0], b.x[1]], axis=1)", "concat([b.x, b.x[:1]])",
     "concat([b.x, b.x[:, 1:]], 1)", "concat([b.x, b.x[0]], None)", "float(b.x[0, 0])", "b.x.sum(dim=1)",
+    "b.x.diff(axis=0)", "b.x.cumsum(axis=0)", "b.x.cumsum(1)", "b.i.cumsum(axis=-1)", "b.x.median(axis=0)",
+    "b.i.median(-1)", "b.x.quantile(0.3, axis=1)", "b.x.quantile([0, 0.5], dim=0)", "b.x.quantile(0.9, axis=(1, 0))",
+    "b.x.percentile(30, axis=0)",
     "b.x[0, 0] if b.x.sum() > 0 else 1", "{'a': b.x.mean(), 'b': (b.x, b.i.max())}",
 ]  # fmt: skip
 COMPUTED_PLACES = ("b.x[b.i[0]]", "b.x[b.i[:, 0], 0]")

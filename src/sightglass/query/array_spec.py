@@ -15,6 +15,7 @@ import numpy as np
 from sightglass.core.values import ArrayKind, Value, itemsize
 
 from .costs import OperationCost
+from .sizes import without
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -96,12 +97,7 @@ def result_shape(cost: OperationCost, arrays: list[ArraySpec], first: ArraySpec,
         case "same":
             return first.shape
         case "reduce":
-            axes = axis if isinstance(axis, list | tuple) else (axis,)
-            n_axes = len(first.shape)
-            if not all(isinstance(one, int) and -n_axes <= one < n_axes for one in axes):
-                return ()
-            gone = {one % n_axes for one in axes}
-            return tuple(n for i, n in enumerate(first.shape) if i not in gone)
+            return without(first.shape, axis)
         case "flat":
             return (first.size,)
     return ()

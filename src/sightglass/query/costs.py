@@ -45,7 +45,7 @@ class OperationCost:
         sorts: Whether the cost of an item grows with the logarithm of their number.
         more_ns: From the number of items and the other arguments, what is added to the nanoseconds.
         shaped: From all arguments, of which arrays have shapes and dtypes, the shape of the result and the nanoseconds;
-            instead of `ns` and `result`.
+            instead of `ns` and the shape of `result`.
         more_bytes: From the other arguments, what is added to the bytes.
     """
 
@@ -142,7 +142,7 @@ def learned_as(name: str, cost: OperationCost, shape: tuple[int, ...]) -> str:
 
     A statistic of short rows takes up to forty times as long for an item as one of a whole array.
     """
-    return f"{name}(axis)" if cost.result == "reduce" and shape else name
+    return f"{name}(axis)" if cost.result in ("reduce", "scalar") and shape else name
 
 
 def _table_ns(cost: OperationCost, n: int) -> float:

@@ -386,7 +386,8 @@ class Meter:
         started_s = self.clock()
         result = run()
         taken_ns = (self._cpu_s() - started_s) * 1e9 / (STRIDED if is_strided(x, "numpy") else 1.0)
-        learned = learned_as(name, cost, getattr(result, "shape", ()))
+        made = result[0] if type(result) is tuple and result else result
+        learned = learned_as(name, cost, getattr(made, "shape", ()))
         self.model.learn(learned, cost, dtype, n, taken_ns=taken_ns, table_ns=table_ns)
         self.check(f"{name} of {n:,} items of {dtype}")
         return result

@@ -22,6 +22,15 @@ def n_read(value: Value) -> int:
     return len(value) if type(value) in SIZED else 1
 
 
+def without(shape: tuple[int, ...], axis: object) -> tuple[int, ...]:
+    """Return a shape without an axis or several; without any for `None`, or for axes that it does not have."""
+    axes = axis if isinstance(axis, list | tuple) else (axis,)
+    if not all(isinstance(one, int) and -len(shape) <= one < len(shape) for one in axes):
+        return ()
+    gone = {one % len(shape) for one in axes}
+    return tuple(n for i, n in enumerate(shape) if i not in gone)
+
+
 def picks(index: Value) -> bool:
     """Return whether an index selects items one by one, so that they are copied."""
     parts = index if isinstance(index, tuple) else (index,)

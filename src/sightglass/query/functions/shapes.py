@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -17,6 +17,8 @@ from sightglass.query.costs import ARITHMETIC_NS, OperationCost
 from sightglass.query.limits import check_bytes, check_length
 
 from .table import function
+
+CUMSUM_NS: Final = 2.5
 
 
 @function("shape(x)")
@@ -71,24 +73,52 @@ def _item(x: Value) -> Value:
     return namespace(x).reshape(x, ())
 
 
-@function("diff(x)", cost=OperationCost(ns=ARITHMETIC_NS, result="same", copies=1.0))
-def _diff(x: Value) -> Value:
-    """Return the differences of neighbouring items along the last axis."""
+@function("diff(x, axis=-1)", cost=OperationCost(ns=ARITHMETIC_NS, result="same", copies=1.0))
+def _diff(x: Value, axis: int = -1) -> Value:
+    """Return the differences of neighbouring items along an axis."""
     x = operand(x)
     if not is_array(x) or not x.shape:
         raise RefusedQueryError(
             f"Expected an array for diff, got {type_name(x)}. The difference to the event before is a stage: "
             "on('batch').map(lambda b: b.loss).diff()"
         )
-    return x[..., 1:] - x[..., :-1]
+    before = (slice(None),) * axis_of(x, axis)
+    return x[*before, 1:] - x[*before, :-1]
 
 
-@function("cumsum(x)", cost=OperationCost(ns=2.5, result="flat", copies=0.5))
-def _cumsum(x: Value) -> Value:
-    """Return the cumulative sum of all items, in one dimension."""
-    x = ravel(x)
-    xp = namespace(x)
-    return np.cumsum(x) if xp is np else xp.cumulative_sum(x)
+def axes_of(x: Value, axis: Value) -> tuple[int, ...]:
+    """Return the places of an axis of an array, or of several, counted from the first one.
+
+    Raises:
+        RefusedQueryError: The array does not have them, or there are other values than integers.
+    """
+    axes, n = axis if isinstance(axis, list | tuple) else (axis,), len(x.shape)
+    if any(type(one) is not int or not -n <= one < n for one in axes) or len({one % n for one in axes}) < len(axes):
+        known = f"from {-n} to {n - 1}, as the array has {n}" if n else "of an array, and a number has none"
+        raise RefusedQueryError(f"Expected axes {known}, got axis={text(axis, 100)}")
+    return tuple(one % n for one in axes)
+
+
+def axis_of(x: Value, axis: Value) -> int:
+    """Return the place of one axis; errors as in `axes_of`."""
+    if isinstance(axis, list | tuple):
+        raise RefusedQueryError(f"Expected one axis, got axis={text(axis, 100)}")
+    return axes_of(x, axis)[0]
+
+
+def _cumsum_cost(args: Sequence[Any], *, axis: object = None) -> tuple[tuple[int, ...], float]:
+    shape = args[0].shape
+    flat = axis is None and (len(args) < 2 or args[1] is None)
+    return (math.prod(shape),) if flat else shape, CUMSUM_NS * math.prod(shape)
+
+
+@function("cumsum(x, axis=None)", cost=OperationCost(result="flat", shaped=_cumsum_cost, copies=0.5))
+def _cumsum(x: Value, axis: int | None = None) -> Value:
+    """Return the cumulative sum along an axis; by default that of all items, in one dimension."""
+    x = ravel(x) if axis is None else operand(x)
+    x = x if is_array(x) else np.asarray(x)
+    place, xp = axis_of(x, 0 if axis is None else axis), namespace(x)
+    return np.cumsum(x, axis=place) if xp is np else xp.cumulative_sum(x, axis=place)
 
 
 def _joined(args: Sequence[Any], *, axis: object = 0) -> tuple[tuple[int, ...], float]:

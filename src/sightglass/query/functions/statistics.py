@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final
 
 import numpy as np
@@ -13,13 +13,18 @@ from sightglass.core.guarded import text
 from sightglass.core.values import Value, array_kind, is_extended, type_name
 from sightglass.query.arrays import NUMBERS, is_array, is_numpy, namespace, operand
 from sightglass.query.costs import ARITHMETIC_NS, OperationCost
-from sightglass.query.limits import check_length
+from sightglass.query.limits import check_bytes, check_length
+from sightglass.query.sizes import without
 
 from .dtypes import FULL, as_floating, as_single
-from .shapes import ravel
+from .shapes import axes_of, ravel
 from .table import function
 
 PERCENT: Final = 100
+QUANTILE_NS: Final = 13.0  # an item
+EACH_NS: Final = 2_000.0  # one more quantile of the same items
+ROW_NS: Final = 100.0  # one quantile of one row
+FLOAT_BYTES: Final = 8
 Axis = int | tuple[int, ...] | None
 
 
@@ -85,55 +90,78 @@ def _norm(x: Value, axis: Axis = None) -> Value:
     return xp.sqrt(xp.sum(squares, axis=axis))
 
 
-def _quantiles_ns(n: int, q: Value = 0.5) -> float:
-    return 2_000.0 * len(q) if isinstance(q, list | tuple) else 0.0
+def _quantiles_cost(args: Sequence[Any], *, q: Value = None, axis: Axis = None) -> tuple[tuple[int, ...], float]:
+    """Return the shape of one quantile, or of a stack of several along an axis, and what they take."""
+    q, axis = args[1] if len(args) > 1 else q, args[2] if len(args) > 2 else axis
+    n_q = math.prod(q.shape) if hasattr(q, "shape") else len(q) if isinstance(q, list | tuple) else 0
+    return _rows(args[0].shape, axis, n_q)
 
 
-@function("quantile(x, q)", cost=OperationCost(ns=13.0, result="scalar", copies=2.0, more_ns=_quantiles_ns))
-def _quantile(x: Value, q: Value) -> Value:
-    """Return the q-quantile of all values, 0 <= q <= 1, by linear interpolation; for a list of q, a tuple."""
+def _median_cost(args: Sequence[Any], *, axis: Axis = None) -> tuple[tuple[int, ...], float]:
+    return _rows(args[0].shape, args[1] if len(args) > 1 else axis, 0)
+
+
+def _rows(shape: tuple[int, ...], axis: Axis, n_q: int) -> tuple[tuple[int, ...], float]:
+    rows = without(shape, axis)
+    n_results = max(1, n_q) * math.prod(rows)
+    ns = QUANTILE_NS * math.prod(shape) + EACH_NS * n_q + (ROW_NS * n_results if rows else 0.0)
+    return (n_q, *rows) if n_q and rows else rows, ns
+
+
+@function("quantile(x, q, axis=None)", cost=OperationCost(result="scalar", copies=2.0, shaped=_quantiles_cost))
+def _quantile(x: Value, q: Value, axis: Axis = None) -> Value:
+    """Return the q-quantile, 0 <= q <= 1, of all values or along an axis, interpolated; for a list of q, a tuple."""
     wanted = q if isinstance(q, list | tuple) else (q,)
     check_length(wanted)
     for one in wanted:
         if isinstance(one, bool) or not isinstance(one, int | float) or not 0 <= one <= 1:
             raise RefusedQueryError(f"Expected q between 0 and 1, got {text(one, 100)}")
-    x = ravel(x)
-    if not math.prod(x.shape):
+    x = ravel(x) if axis is None else _in_rows(_array(x), axis)
+    if not x.shape[-1]:
         raise EvaluationError(f"Expected at least one value for a quantile, got {type_name(x)}")
+    check_bytes(len(wanted) * math.prod(x.shape[:-1]) * FLOAT_BYTES)
     if namespace(x) is np:
-        found = tuple(np.quantile(as_single(x), wanted))
+        found = tuple(np.quantile(as_single(x), wanted, axis=-1))
     else:
         found = _sorted_quantiles(as_single(as_floating(x)), wanted)
     return found if isinstance(q, list | tuple) else found[0]
 
 
+def _in_rows(x: Value, axis: Value) -> Value:
+    """Return an array whose last axis has the items of an axis, or of several."""
+    axes = axes_of(x, axis)
+    others = tuple(i for i in range(len(x.shape)) if i not in axes)
+    xp = namespace(x)
+    return xp.reshape(xp.permute_dims(x, (*others, *axes)), (*(x.shape[i] for i in others), -1))
+
+
 def _sorted_quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
     xp = namespace(x)
     ordered = xp.sort(x)
-    has_nan = xp.any(xp.isnan(x))
+    has_nan = xp.any(xp.isnan(x), axis=-1)
     found = []
     for q in wanted:
-        place = q * (ordered.shape[0] - 1)
-        low, high = ordered[math.floor(place)], ordered[math.ceil(place)]
+        place = q * (ordered.shape[-1] - 1)
+        low, high = ordered[..., math.floor(place)], ordered[..., math.ceil(place)]
         between = low if place == int(place) else low + (high - low) * (place - math.floor(place))
         found.append(xp.where(has_nan, between * math.nan, between))
     return tuple(found)
 
 
-@function("median(x)", cost=OperationCost(ns=13.0, result="scalar", copies=2.0, places=True))
-def _median(x: Value) -> Value:
-    """Return the median of all values."""
-    return _quantile(x, 0.5)
+@function("median(x, axis=None)", cost=OperationCost(result="scalar", copies=2.0, places=True, shaped=_median_cost))
+def _median(x: Value, axis: Axis = None) -> Value:
+    """Return the median of all values, or along an axis."""
+    return _quantile(x, 0.5, axis)
 
 
-@function("percentile(x, q)", cost=OperationCost(ns=13.0, result="scalar", copies=2.0, more_ns=_quantiles_ns))
-def _percentile(x: Value, q: Value) -> Value:
-    """Return the q-th percentile of all values, 0 <= q <= 100; for a list of q, a tuple."""
+@function("percentile(x, q, axis=None)", cost=OperationCost(result="scalar", copies=2.0, shaped=_quantiles_cost))
+def _percentile(x: Value, q: Value, axis: Axis = None) -> Value:
+    """Return the q-th percentile, 0 <= q <= 100, of all values or along an axis; for a list of q, a tuple."""
     several = isinstance(q, list | tuple)
     if not several:
-        return _quantile(x, _part(q))
+        return _quantile(x, _part(q), axis)
     check_length(q)
-    return _quantile(x, [_part(one) for one in q])
+    return _quantile(x, [_part(one) for one in q], axis)
 
 
 def _part(q: Value) -> float:
