@@ -9,7 +9,8 @@ import atexit
 import os
 import warnings
 import weakref
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -34,6 +35,7 @@ MODES: Final = ("live", "disabled")
 _live: weakref.WeakSet[Run] = weakref.WeakSet()
 _newest: list[weakref.ref[Run]] = []
 _begun: list[Callable[[Run], object]] = []
+_folder_of_test: list[Path] = []
 
 
 def current() -> Run | None:
@@ -49,6 +51,24 @@ def current() -> Run | None:
 def when_begun(function: Callable[[Run], object]) -> None:
     """Call a function with the next run that begins."""
     _begun.append(function)
+
+
+@contextmanager
+def under_test(folder: Path, begun: Callable[[Run], object]) -> Iterator[None]:
+    """Begin runs in a folder, without a hub and a budget, whatever the program says (`sightglass.testing`).
+
+    Args:
+        folder: The folder.
+        begun: Called with the first run that begins.
+    """
+    _folder_of_test.append(folder)
+    when_begun(begun)
+    try:
+        yield
+    finally:
+        _folder_of_test.pop()
+        if begun in _begun:
+            _begun.remove(begun)
 
 
 def init(
@@ -106,6 +126,8 @@ def init(
     """
     if not isinstance(name, str) or not name:
         raise TypeError(f"Expected the run's name as text, got {name!r}")
+    if _folder_of_test:
+        dir, hub, budget = _folder_of_test[-1], None, None
     mode = mode or os.environ.get("SIGHTGLASS_MODE") or "live"  # type: ignore[assignment]
     if mode not in MODES:
         raise ValueError(f"Expected mode 'live' or 'disabled', got {mode!r}")
