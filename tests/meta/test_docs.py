@@ -56,6 +56,12 @@ DOCS = ROOT / "docs"
 PAGES = [ROOT / "README.md", *sorted(DOCS.glob("*.md"))]
 PACKAGE = Path(sg.__file__).parent
 FUNCTIONS_PAGE = DOCS / "functions.md"
+NEEDS = {
+    "README": ("torch",),
+    "torch": ("torch",),
+    "recipes": ("ignite", "lightgbm", "optuna", "skorch", "sklearn", "torch"),
+}
+THEIRS = "ignore:`torch.jit.:DeprecationWarning"  # of PyTorch, where Ignite imports it
 TIMEOUT_S = 300  # a page takes some seconds; this only ends one that hangs, also on a busy machine
 
 
@@ -124,8 +130,8 @@ def place() -> Iterator[Path]:
 
 @pytest.mark.parametrize("page", PAGES, ids=lambda page: page.stem)
 def test_every_block_runs(page: Path, place: Path) -> None:
-    if page.stem in ("torch", "README"):
-        pytest.importorskip("torch")
+    for package in NEEDS.get(page.stem, ()):
+        pytest.importorskip(package)
     blocks = blocks_of(page.read_text())
     script = place / f"page_{page.stem}.py"
     script.write_text(script_of(blocks))
@@ -149,7 +155,11 @@ def test_every_block_runs(page: Path, place: Path) -> None:
                 assert child.stdout is not None
                 assert child.stdout.readline(), f"{block.title} ended before it said anything"
         done = subprocess.run(
-            [sys.executable, "-W", "error", str(script)], capture_output=True, timeout=TIMEOUT_S, check=False, **options
+            [sys.executable, "-W", "error", "-W", THEIRS, str(script)],
+            capture_output=True,
+            timeout=TIMEOUT_S,
+            check=False,
+            **options,
         )
         assert done.returncode == 0, f"{page.name} (the lines are those of the page):\n{done.stderr[-4000:]}"
         assert not done.stderr, done.stderr
