@@ -1,6 +1,8 @@
-"""Four devices for `shard_map`, and a check that this JAX computes what it should."""
+"""Four devices for `shard_map`, a check that this JAX computes what it should, and room for the next file."""
 
 from __future__ import annotations
+
+from collections.abc import Iterator
 
 import jax
 import jax.numpy as jnp
@@ -14,3 +16,10 @@ def sane() -> None:
     """Fail early where a jaxlib miscompiles sums of products."""
     found = float(jax.jit(lambda x: (x @ jnp.ones((64, 64))).sum())(jnp.ones((64, 64))))
     assert found == 262144, "set XLA_FLAGS=--xla_cpu_experimental_ynn_fusion_type="
+
+
+@pytest.fixture(autouse=True, scope="module")
+def forgetful() -> Iterator[None]:
+    """Drop the programs of a file after it: those of all files together take gigabytes."""
+    yield
+    jax.clear_caches()

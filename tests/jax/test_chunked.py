@@ -90,12 +90,12 @@ def test_results_are_bit_equal(f, every):
     assert not x.is_deleted(), "what the loop takes over is a copy"
 
 
-@pytest.mark.parametrize("every", [3, 20])
 @pytest.mark.parametrize("seeds", [None, 3])
-def test_a_training_and_one_over_seeds_are_bit_equal(every, seeds):
-    keys = jax.random.key(0) if seeds is None else jax.random.split(jax.random.key(0), seeds)
+def test_a_training_and_one_over_seeds_are_bit_equal(seeds):
+    key = jax.random.key(0, impl="rbg")  # XLA compiles it in a third of the time
+    keys = key if seeds is None else jax.random.split(key, seeds)
     plain = jax.jit(train if seeds is None else jax.vmap(train))
-    assert leaves(chunked(plain, every=every)(keys)) == leaves(plain(keys))
+    assert leaves(chunked(plain, every=3)(keys)) == leaves(plain(keys))
 
 
 def test_rounds_are_traced_once_whatever_their_number():

@@ -17,12 +17,22 @@ from sightglass.jax import log, spool
 from .programs import divided, mesh, watch
 
 X = np.arange(16, dtype=np.float32).reshape(8, 2)
+REDUCTIONS = {
+    **{name: name for name in ("mean", "sum", "min", "max", "first", "last", "std", "count")},
+    "last_k": sgx.last_k(2),
+    "histogram": sgx.histogram(4),
+}
+
+
+def each(**values: Any) -> dict[str, Any]:
+    """Return values to log for each reduction, and for none."""
+    return {f"{name}/{key}": value for name in (*REDUCTIONS, "all") for key, value in values.items()}
 
 
 def looped(x: Any) -> Any:
     def body(c: Any, i: Any) -> Any:
-        log({"y": c, "n": 1}, step=i)
-        log({"y": c * 2}, lr=0.5)
+        log(each(y=c, n=1), step=i)
+        log(each(y=c * 2), lr=0.5)
         return c + 1, None
 
     return lax.scan(body, x, jnp.arange(3))[0]
@@ -33,12 +43,12 @@ def until_large(x: Any) -> Any:
 
 
 def uneven(x: Any) -> Any:
-    twice = lambda x: (log({"y": x}), log({"y": x + 1}), x)[2]  # noqa: E731
-    return lax.cond(x.sum() > 0, twice, lambda x: (log({"y": jnp.zeros((8, 2))}), x)[1], x)
+    twice = lambda x: (log(each(y=x)), log(each(y=x + 1)), x)[2]  # noqa: E731
+    return lax.cond(x.sum() > 0, twice, lambda x: (log(each(y=jnp.zeros((8, 2)))), x)[1], x)
 
 
 def lanes(x: Any) -> Any:
-    happens = lambda r: lax.cond(r.sum() > 9, lambda r: (log({"y": r, "k": 1}, step=3), r)[1], lambda r: r, r)  # noqa: E731
+    happens = lambda r: lax.cond(r.sum() > 9, lambda r: (log(each(y=r, k=1), step=3), r)[1], lambda r: r, r)  # noqa: E731
     return lax.scan(lambda c, _: (jax.vmap(happens)(c) + 1, None), x, None, length=3)[0]
 
 
@@ -57,15 +67,13 @@ def explicit() -> Iterator[None]:
         yield
 
 
-REDUCTIONS = (None, "mean", "sum", "min", "max", "first", "last", "std", "count", sgx.last_k(2), sgx.histogram(4))
-
-
-@pytest.mark.parametrize("reduce", REDUCTIONS, ids=str)
 @pytest.mark.parametrize("f", [looped, uneven, lanes], ids=lambda f: f.__name__)
-def test_logs_are_those_of_one_device(f: Any, reduce: Any, explicit: None) -> None:
+def test_logs_are_those_of_one_device(f: Any, explicit: None) -> None:
+    reduce = {f"{name}/*": how for name, how in REDUCTIONS.items()}
     (out, logs), (want, expected) = spool(f, reduce=reduce)(divided(X)), _alone(f, reduce=reduce)
     np.testing.assert_array_equal(out, want)
     assert jax.tree.structure(logs) == jax.tree.structure(expected)
+    assert {key.split("/")[0] for key in logs} == {*REDUCTIONS, "all"}
     jax.tree.map(lambda a, b: np.testing.assert_allclose(a, b, rtol=1e-6), logs, expected)
 
 
@@ -83,14 +91,14 @@ def test_devices_can_be_merged(reduce: Any, explicit: None) -> None:
 
 
 def test_values_stay_divided(explicit: None) -> None:
-    out, logs = spool(looped, reduce={"y": "mean"})(divided(X))
+    out, logs = spool(looped, argnames="mean/y", reduce="mean")(divided(X))
     assert out.sharding.spec[0] == "d"
-    assert logs["y"].sharding.spec[1] == "d"
+    assert logs["mean/y"].sharding.spec[1] == "d"
 
 
 def test_events_arrive_one_by_one(explicit: None) -> None:
-    _, seen = watch(lanes, divided(X), argnames="k")
-    assert [event["k"] for event in seen] == [event["k"] for event in watch(lanes, X, argnames="k")[1]]
+    _, seen = watch(lanes, divided(X), argnames="all/k")
+    assert [event["all/k"] for event in seen] == [event["all/k"] for event in watch(lanes, X, argnames="all/k")[1]]
 
 
 def _alone(f: Any, **options: Any) -> Any:

@@ -84,33 +84,30 @@ def by_lane(events):
 
 
 @pytest.mark.parametrize("nest", NESTS, ids="-".join)
-def test_each_lane_has_the_events_that_happened_in_it(nest):
-    wanted = [(lanes, x) for _, lanes, x in reference(list(nest))]
-    _, logs = spool(nested(nest), capacity=CAPACITY, lanes="each")(START)
-    got = events_of(logs, nest)
+def test_each_lane_has_the_events_that_happened_in_it_and_the_mean_is_theirs(nest):
+    f, seen, seen_means = nested(nest), [], []
+
+    @jax.jit
+    def run(x):
+        tap(f, seen.append, lanes="each")(x)
+        tap(f, seen_means.append, lanes="mean")(x)
+        return [spool(f, capacity=CAPACITY, lanes=lanes)(x)[1] for lanes in ("each", "mean")]
+
+    each, mean = run(START)
+    jax.effects_barrier()
+    events, at = reference(list(nest)), defaultdict(list)
+    wanted = [(lanes, x) for _, lanes, x in events]
+    got = events_of(each, nest)
     if "while" in nest:  # a ring buffer holds the events of each lane, whatever happened in the others meanwhile
-        got, wanted_by_lane = by_lane(got), by_lane(wanted)
-        assert got == wanted_by_lane
+        assert by_lane(got) == by_lane(wanted)
     else:
         assert got == wanted
-    seen = []
-    tap(nested(nest), seen.append, lanes="each")(START)
-    jax.effects_barrier()
     assert [event for logs in seen for event in events_of(logs, nest)] == wanted
-
-
-@pytest.mark.parametrize("nest", NESTS, ids="-".join)
-def test_the_mean_is_of_the_lanes_in_which_it_happened(nest):
-    at = defaultdict(list)
-    for times, _, x in reference(list(nest)):
+    for times, _, x in events:
         at[times].append(x)
-    _, logs = spool(nested(nest), capacity=CAPACITY, lanes="mean")(START)
-    found = [(event.value, event.steps["step"]) for event in logs.events()]
+    found = [(event.value, event.steps["step"]) for event in mean.events()]
     np.testing.assert_allclose(found, [(np.mean(xs), max(xs) + 100) for xs in at.values()] or np.zeros((0,)), rtol=1e-6)
-    seen = []
-    tap(nested(nest), seen.append, lanes="mean")(START)
-    jax.effects_barrier()
-    np.testing.assert_allclose([logs["x"][0] for logs in seen], [np.mean(xs) for xs in at.values()], rtol=1e-6)
+    np.testing.assert_allclose([logs["x"][0] for logs in seen_means], [np.mean(xs) for xs in at.values()], rtol=1e-6)
 
 
 MASKED = [

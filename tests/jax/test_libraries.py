@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -65,6 +66,11 @@ def nnx_runs(transform: Callable[..., Any]) -> tuple[list[float], Any]:
     return losses, numbers(model, optimizer)
 
 
+@functools.cache
+def plain_nnx_runs() -> tuple[list[float], Any]:
+    return nnx_runs(nnx.jit)
+
+
 def spooled(step: Callable[..., Any], seen: list[Any]) -> Callable[..., Any]:
     def call(*args: Any) -> Any:
         out, logs = spool(step)(*args)
@@ -85,7 +91,7 @@ def test_nnx_is_trained(how: str) -> None:
         "spool of jit": lambda f: spooled(nnx.jit(f), seen),
         "jit of spool": lambda f: nnx.jit(spooled(f, seen)),
     }
-    want, state = nnx_runs(nnx.jit)
+    want, state = plain_nnx_runs()
     losses, trained = nnx_runs(transforms[how])
     np.testing.assert_allclose(losses, want, rtol=1e-6)
     np.testing.assert_allclose(trained, state, rtol=1e-5)
@@ -94,7 +100,7 @@ def test_nnx_is_trained(how: str) -> None:
 
 
 def test_nnx_is_trained_live(queried: QueriedRun) -> None:
-    want, state = nnx_runs(nnx.jit)
+    want, state = plain_nnx_runs()
     step = queried.live(nnx.jit(nnx_step), *nnx_model(), X)
     stream = queried.query(lambda: step(*nnx_model(), X), "batch.loss")
 
@@ -168,10 +174,15 @@ def eqx_runs(step: Callable[..., Any]) -> tuple[list[float], Any]:
     return losses, jax.device_get(eqx.filter(model, eqx.is_array))
 
 
+@functools.cache
+def plain_eqx_runs() -> tuple[list[float], Any]:
+    return eqx_runs(eqx.filter_jit(eqx_step))
+
+
 @pytest.mark.parametrize("how", ["tap", "tap of jit", "jit of tap", "spool", "spool of jit", "jit of spool"])
 def test_equinox_is_trained(how: str) -> None:
     seen: list[Any] = []
-    want, weights = eqx_runs(eqx.filter_jit(eqx_step))
+    want, weights = plain_eqx_runs()
     transforms: dict[str, Callable[..., Any]] = {
         "tap": lambda f: tap(f, seen.append),
         "tap of jit": lambda f: tap(eqx.filter_jit(f), seen.append),
@@ -188,7 +199,7 @@ def test_equinox_is_trained(how: str) -> None:
 
 
 def test_equinox_is_trained_live(queried: QueriedRun) -> None:
-    want, weights = eqx_runs(eqx.filter_jit(eqx_step))
+    want, weights = plain_eqx_runs()
     step = queried.live(eqx.filter_jit(eqx_step), eqx_model(), X)
     stream = queried.query(lambda: step(eqx_model(), X), "batch.loss")
     losses, trained = eqx_runs(step)

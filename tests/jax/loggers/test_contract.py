@@ -97,15 +97,25 @@ def several(path: Path, stack: ExitStack) -> tuple[Logger, Seen]:
 MAKE: list[Make] = [console, save, tensorboard, wandb, run]
 
 
-@pytest.mark.parametrize("way", ["tap", "spool"])
-@pytest.mark.parametrize("make", [*MAKE, several], ids=lambda make: make.__name__)
+WAYS = [("tap", False), ("tap", True), ("spool", False), ("spool", True)]
+# A run of W&B takes seconds: alone, it has half of the ways, and the others together with all loggers.
+WAYS_OF = dict.fromkeys(MAKE, WAYS) | {wandb: WAYS[::3], several: WAYS[1:3]}
+
+
+@pytest.mark.parametrize(
+    ("make", "way", "jitted"),
+    [
+        pytest.param(make, way, jitted, id=f"{make.__name__}-{way}-{'jitted' if jitted else 'plain'}")
+        for make, ways in WAYS_OF.items()
+        for way, jitted in ways
+    ],
+)
 class TestEveryLogger:
     @pytest.fixture
     def made(self, make: Make, tmp_path: Path) -> Any:
         with ExitStack() as stack:
             yield make(tmp_path, stack)
 
-    @pytest.mark.parametrize("jitted", [False, True], ids=["plain", "jitted"])
     def test_it_writes_what_is_logged(self, made, way, jitted):
         logger, seen = made
 
@@ -118,7 +128,6 @@ class TestEveryLogger:
             assert float(out) == 6.0
         assert seen("") == losses(2.0)
 
-    @pytest.mark.parametrize("jitted", [False, True], ids=["plain", "jitted"])
     def test_each_seed_has_its_own(self, made, way, jitted):
         logger, seen = made
 
