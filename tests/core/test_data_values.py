@@ -4,13 +4,19 @@ from __future__ import annotations
 
 import datetime as dt
 import enum
+import ipaddress
 import math
+import re
 import subprocess
 import sys
 import types
-from collections import deque
+import uuid
+import zoneinfo
+from array import array
+from collections import UserList, UserString, deque
 from collections.abc import Callable
 from decimal import Decimal
+from fractions import Fraction
 from pathlib import Path, PurePosixPath
 from typing import Any
 
@@ -36,6 +42,10 @@ class Loud(Decimal):
         raise AssertionError("the program's code was run")
 
 
+class LoudId(uuid.UUID):
+    __str__ = Loud.__float__  # type: ignore[assignment]
+
+
 @pytest.mark.parametrize(
     ("value", "data"),
     [
@@ -50,6 +60,22 @@ class Loud(Decimal):
         ({3, 1, 2}, [1, 2, 3]),
         (frozenset(("b", "a")), ["a", "b"]),
         (deque([1, 2], maxlen=2), [1, 2]),
+        (dt.time(12, 30), "12:30:00"),
+        (dt.UTC, "UTC"),
+        (zoneinfo.ZoneInfo("UTC"), "UTC"),
+        (uuid.UUID(int=1), "00000000-0000-0000-0000-000000000001"),
+        (LoudId(int=1), "00000000-0000-0000-0000-000000000001"),
+        (ipaddress.ip_address("10.0.0.1"), "10.0.0.1"),
+        (ipaddress.ip_network("fe80::/10"), "fe80::/10"),
+        (Fraction(1, 4), 0.25),
+        (re.compile("a+"), "a+"),
+        ({"a": 1}.keys(), ["a"]),
+        ({"a": 1}.items(), [("a", 1)]),
+        (UserList([1]), [1]),
+        (UserString("a"), "a"),
+        (bytearray(b"a"), b"a"),
+        (memoryview(b"abc")[::2], b"ac"),
+        (np.dtype("float32"), "float32"),
     ],
 )
 def test_values_of_the_standard_library(value: Any, data: Any) -> None:
@@ -57,8 +83,11 @@ def test_values_of_the_standard_library(value: Any, data: Any) -> None:
     assert type(as_data(value)) is type(data)
 
 
-def test_a_range_is_an_array() -> None:
-    np.testing.assert_array_equal(as_data(range(3, 12, 4)), [3, 7, 11])
+@pytest.mark.parametrize("value", [range(3, 12, 4), array("i", [3, 7, 11])])
+def test_a_range_and_an_array_of_the_standard_library_are_arrays(value: Any) -> None:
+    np.testing.assert_array_equal(as_data(value), [3, 7, 11])
+    if isinstance(value, array):
+        value.append(4)  # nothing refers to its memory
 
 
 @pytest.mark.parametrize("value", [object(), len, 3, "a", [1], {"a": 1}, np.ones(2)])

@@ -1,12 +1,14 @@
 """Values of the standard library and of data frames, read as numbers, texts, arrays and containers of these.
 
-`as_data` knows the classes of pandas, Polars and Arrow if the program has imported them; nothing is imported here.
+`as_data` knows the classes of rarer modules, and of pandas, Polars, Arrow and PyTorch, if the program has imported
+them; nothing is imported here for them.
 
 Rule 1: What is missing in a column of numbers, and what a mask hides, is NaN; integers then become float64.
 Rule 2: A table is a mapping of its columns, which are read when they are asked for; a column of texts is a list.
 Rule 3: Times are seconds: since 1970 in UTC, or of a span. A naive `datetime` is local time, a naive column UTC, as for
 pandas and NumPy.
-Rule 4: An `Enum` is its name, unless it is a number or a text itself; a path is a text; a `Decimal` is a float.
+Rule 4: An `Enum` is its name, unless it is a number or a text itself; a path, a UUID, an address, a time zone, a time
+of day and a dtype are their texts, a pattern the text that it was made of; a `Decimal` and a `Fraction` are floats.
 """
 
 from __future__ import annotations
@@ -15,6 +17,7 @@ import datetime
 import decimal
 import enum
 import math
+import operator
 import pathlib
 import sys
 from collections import deque
@@ -30,6 +33,7 @@ from .guarded import TableMapping, instance_dict, text
 NOT_DATA: Final = object()
 MAX_CONVERTED: Final = 2_000_000  # items: copying them takes about 10 ms
 MAX_LISTED: Final = 100_000  # items that become objects of Python: about 10 ms
+ITEM_BYTES: Final = 8
 MAX_EXACT: Final = 2.0**53  # the largest integers that float64 tells from their neighbours
 
 Array = np.ndarray[Any, Any]
@@ -65,10 +69,11 @@ def _reader(cls: type) -> Read | None:
         return _unmasked
     if issubclass(cls, np.ndarray):
         return lambda array: _listed(array) if array.dtype.kind == "O" else NOT_DATA
-    for module, names, read in FRAMES:
-        known = tuple(getattr(sys.modules.get(module), name, ()) for name in names)
-        if issubclass(cls, known):
-            return read
+    for module, names, how in BY_MODULE:
+        for name in names:
+            known = getattr(sys.modules.get(module), name, None)
+            if known is not None and issubclass(cls, known):
+                return getattr(known, how) if isinstance(how, str) else how
     return None
 
 
@@ -115,10 +120,32 @@ def _of_deque(value: deque[Any]) -> list[Any]:
     return list(deque.__iter__(value))
 
 
+def _of_view(value: Value) -> list[Any]:
+    _check(len(value), MAX_LISTED, "list(x)")
+    return list(value)
+
+
+def _of_bytes(value: bytearray | memoryview) -> bytes:
+    _check(memoryview(value).nbytes, ITEM_BYTES * MAX_CONVERTED, "a part of it")
+    return bytes(value)
+
+
+def _of_array(value: Value) -> Array:
+    items = memoryview(value)
+    _check(len(items), MAX_CONVERTED, "a part of it")
+    return np.array(items)  # a copy: an array that is exported cannot grow
+
+
+def _of_user(value: Value) -> Any:
+    return instance_dict(value)["data"]
+
+
 STANDARD: Final[tuple[tuple[type, Read], ...]] = (
     (datetime.datetime, _of_time),
     (datetime.date, _of_date),
     (datetime.timedelta, _of_span),
+    (datetime.time, datetime.time.__str__),
+    (datetime.timezone, datetime.timezone.__str__),
     (decimal.Decimal, decimal.Decimal.__float__),
     (enum.Enum, _of_enum),
     (pathlib.PurePath, pathlib.PurePath.__str__),
@@ -126,6 +153,12 @@ STANDARD: Final[tuple[tuple[type, Read], ...]] = (
     (frozenset, _of_set),
     (range, _of_range),
     (deque, _of_deque),
+    (type({}.keys()), _of_view),
+    (type({}.values()), _of_view),
+    (type({}.items()), _of_view),
+    (bytearray, _of_bytes),
+    (memoryview, _of_bytes),
+    (np.dtype, np.dtype.__str__),
 )  # fmt: skip
 
 
@@ -286,15 +319,24 @@ def _table_of_arrow(table: Value) -> TableColumns:
     return TableColumns(table.column_names, table.column)
 
 
-FRAMES: Final[tuple[tuple[str, tuple[str, ...], Read], ...]] = (
+BY_MODULE: Final[tuple[tuple[str, tuple[str, ...], Read | str], ...]] = (
     ("pandas", ("Series", "Index"), _of_pandas),
     ("pandas", ("DataFrame",), _table_of_pandas),
     ("polars", ("Series",), _of_polars),
     ("polars", ("DataFrame",), _table_of_polars),
     ("pyarrow", ("Array", "ChunkedArray"), _of_arrow),
     ("pyarrow", ("Table", "RecordBatch"), _table_of_arrow),
+    ("uuid", ("UUID",), "__str__"),
+    ("zoneinfo", ("ZoneInfo",), "__str__"),
+    ("ipaddress", ("IPv4Interface", "IPv6Interface"), "__str__"),
+    ("ipaddress", ("IPv4Address", "IPv6Address", "IPv4Network", "IPv6Network"), "__str__"),
+    ("fractions", ("Fraction",), "__float__"),
+    ("re", ("Pattern",), operator.attrgetter("pattern")),
+    ("array", ("array",), _of_array),
+    ("collections", ("UserList", "UserString"), _of_user),
+    ("torch", ("device", "dtype"), "__str__"),
 )
-"""Module, classes, and what reads them."""
+"""Module, classes, and what reads them: a function, or a method of the class, not of a program's subclass."""
 
 
 def _check(n: int, n_most: int, instead: str) -> None:
