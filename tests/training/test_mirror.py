@@ -86,10 +86,58 @@ def test_event_files_are_in_the_run_directory_and_are_not_a_run(tmp_path):
     assert list(sg.open(tmp_path)) == [run.directory.name]
 
 
+def test_mindspore_s_files_are_what_an_export_writes(tmp_path):
+    from sightglass.storage.export.export import export
+    from sightglass.storage.read.recording import Recording
+
+    values = {
+        "a": {"loss": 0.1, "n": 2**24 + 1}, "half": np.array([0.5, 2.0], np.float16), "mask": np.array([True, False]),
+        "h": sg.Histogram(np.array([1.0, 2.0, np.nan])), "grey": sg.Images(np.zeros((2, 4, 4))),
+    }  # fmt: skip
+    run = sg.init("m", dir=tmp_path, files=sg.Files(compat="mindspore"))
+
+    def log(step):
+        run.log(values, step=step)
+        run.flush()
+
+    with pytest.warns(RuntimeWarning, match=r"'a/\w+' at step 0: numbers were rounded to float32; further ones are"):
+        log(0)
+    log(1)
+    with pytest.warns(RuntimeWarning, match=r"not exact: numbers were rounded to float32: 4 values$"):
+        run.close()
+
+    exported = export(Recording(run.directory), to="mindspore", out=tmp_path / "exported")
+
+    assert {(loss.tag, loss.why, loss.n) for loss in exported.losses} == {
+        ("a/loss", "numbers were rounded to float32", 2), ("a/n", "numbers were rounded to float32", 2),
+    }  # fmt: skip
+    written, expected = (Recording(path) for path in (run.directory / "mindspore", tmp_path / "exported"))
+    assert written.tags() == expected.tags() == ["a/loss", "a/n", "grey", "h", "half", "mask"]
+    for tag in expected.tags():
+        ours, theirs = written.series(tag), expected.series(tag)
+        assert [repr(r.value) for r in ours] == [repr(r.value) for r in theirs], tag
+        assert (ours.dtype, ours.steps.tolist(), ours.wall_times.tolist()) == (
+            theirs.dtype, theirs.steps.tolist(), theirs.wall_times.tolist(),
+        )  # fmt: skip
+    assert list(sg.open(tmp_path)) == [run.directory.name, "exported"]
+
+
+@pytest.mark.filterwarnings("ignore:mirror mindspore", "ignore:MindSpore's summary file")
+def test_what_mindspore_has_no_place_for_is_reported(tmp_path):
+    run = sg.init("m", dir=tmp_path, mirror="mindspore")
+    run.log({"note": "text", "loss": 1e300, "x": 0.5}, step=2.5)
+    with pytest.raises(StorageError, match=r"'note': MindSpore summary files do not support Text"):
+        run.close()
+    events = sg.open(run.directory / "mindspore")
+    assert [(tag, events.series(tag)[0].step, events.series(tag)[0].value) for tag in events.tags()] == [
+        ("loss", 2, float("inf")), ("x", 2, 0.5),
+    ]  # fmt: skip
+
+
 @pytest.mark.parametrize(
     ("mirror", "error", "message"),
     [
-        ("tensorbord", ValueError, "^Expected mirror='tensorboard', 'wandb' or a sink, got 'tensorbord'$"),
+        ("tensorbord", ValueError, "^Expected mirror='tensorboard', 'mindspore', 'wandb' or a sink, got 'tensorbord'$"),
         ([3], TypeError, "^Expected a sink with write, flush and close as mirror, got 3$"),
     ],
 )

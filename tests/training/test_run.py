@@ -266,6 +266,8 @@ def test_options_are_checked(begin):
         sg.Ranks(agree=3)
     with pytest.raises(TypeError, match=r"^Expected a path as into, got int 3$"):
         sg.Files(into=3)
+    with pytest.raises(ValueError, match=r"^Expected compat='mindspore' or None, got 'tensorboard'$"):
+        sg.Files(compat="tensorboard")
     with pytest.raises(TypeError, match=r"^Expected sg.Ranks\(…\) or None, got type <class 'bytes'>$"):
         begin(ranks=bytes)
     with pytest.raises(TypeError, match=r"^Expected a list of queries to record, got text: record=\['batch.loss'\]$"):

@@ -46,7 +46,8 @@ ELSEWHERE_S: Final = 600.0  # longer than runs usually pause between two records
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
 FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents|\.wandb$")
 FOREIGN_START: Final = re.compile(r"(?:summary|tfevents)\.(\d{9,11})\b")  # in seconds since the Unix epoch
-EVENT_FILES: Final = "tensorboard"  # the folder in a run directory for a copy of its records, which is not a run
+EVENT_FILES: Final = "tensorboard"  # the folders in a run directory for copies of its records, which are no runs
+SUMMARY_FILES: Final = "mindspore"
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 
 
@@ -318,12 +319,12 @@ def walk(folder: str | os.PathLike[str], depth: int = MAX_DEPTH) -> Iterator[Lis
     except OSError:
         return
     files = []
-    copies = EVENT_FILES if any(OWN_NAME.fullmatch(entry.name) for entry in entries) else ""
+    copies = (EVENT_FILES, SUMMARY_FILES) if any(OWN_NAME.fullmatch(entry.name) for entry in entries) else ()
     for entry in entries:
         with contextlib.suppress(OSError):
             if not entry.is_dir(follow_symlinks=False):
                 files += [] if leads_out(entry) else [entry]
-            elif depth and not entry.name.startswith(".") and entry.name != copies:
+            elif depth and not entry.name.startswith(".") and entry.name not in copies:
                 yield from walk(entry.path, depth - 1)
     yield Listed(os.fspath(folder), files, alone=len(files) == len(entries))
 

@@ -19,9 +19,9 @@ from sightglass.core.record import Record
 from sightglass.core.values import PLAIN, n_bytes, to_host
 from sightglass.storage.delivery_queue import DeliveryQueue
 from sightglass.storage.record_sink import RecordSink
-from sightglass.storage.run_file import EVENT_FILES
+from sightglass.storage.run_file import EVENT_FILES, SUMMARY_FILES
 
-MirrorTarget = Literal["tensorboard", "wandb"] | RecordSink
+MirrorTarget = Literal["tensorboard", "mindspore", "wandb"] | RecordSink
 
 LOST: Final = object()
 TIMEOUT_S: Final = 60.0  # to close: W&B hands rows to a process of its own, which may be busy uploading
@@ -132,6 +132,10 @@ class Mirror:
                 from sightglass.storage.tensorboard_log import TensorBoard
 
                 return TensorBoard(self._folder() / EVENT_FILES)
+            case "mindspore":
+                from sightglass.storage.mindspore_log import MindSpore
+
+                return MindSpore(self._folder() / SUMMARY_FILES)
             case "wandb":
                 from sightglass.storage import wandb
 
@@ -167,8 +171,8 @@ def checked(mirror: MirrorTarget | Sequence[MirrorTarget]) -> tuple[MirrorTarget
     targets = tuple(mirror) if isinstance(mirror, list | tuple) else (mirror,)
     for target in targets:
         if isinstance(target, str):
-            if target not in ("tensorboard", "wandb"):
-                raise ValueError(f"Expected mirror='tensorboard', 'wandb' or a sink, got {target!r:.100}")
+            if target not in ("tensorboard", "mindspore", "wandb"):
+                raise ValueError(f"Expected mirror='tensorboard', 'mindspore', 'wandb' or a sink, got {target!r:.100}")
         elif not isinstance(target, RecordSink):
             raise TypeError(f"Expected a sink with write, flush and close as mirror, got {target!r:.100}")
     if "wandb" in targets:

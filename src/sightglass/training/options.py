@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from dataclasses import dataclass, fields
-from typing import Final
+from typing import Final, Literal
 
 from sightglass.core.ranks import Agree
 
@@ -102,14 +102,20 @@ class Files:
             one that several ranks share.
         private: Whether only this user can read what the run writes: files have mode 0600, and new directories 0700.
             By default the umask decides, as for other files.
+        compat: "mindspore" to write MindSpore's summary files as well, into the folder `mindspore` of the run
+            directory: the same as `init(mirror="mindspore")`.
 
     Raises:
         TypeError: `into` is not a path.
+        ValueError: `compat` is neither `None` nor "mindspore".
     """
 
     into: str | os.PathLike[str] | None = None
     private: bool = False
+    compat: Literal["mindspore"] | None = None
 
     def __post_init__(self) -> None:
+        if self.compat not in (None, "mindspore"):
+            raise ValueError(f"Expected compat='mindspore' or None, got {self.compat!r:.100}")
         if self.into is not None and not isinstance(self.into, str | os.PathLike):
             raise TypeError(f"Expected a path as into, got {type(self.into).__name__} {self.into!r:.100}")

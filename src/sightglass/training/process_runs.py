@@ -108,8 +108,9 @@ def init(
         jax_attach: "global" lets clients query the logs of every jitted JAX function, as the event "jax", without
             `sightglass.jax.live` around it. The first query recompiles all jitted functions; the client must confirm.
         mirror: Where logged values and recorded queries go besides the run directory: "tensorboard" for event files in
-            its folder `tensorboard`; "wandb" for the W&B run that is active at the first record, else one of its own;
-            or a sink with the methods `write`, `flush` and `close`; or several of these. Only rank 0 passes them on.
+            its folder `tensorboard`; "mindspore" for summary files in its folder `mindspore`; "wandb" for the W&B run
+            that is active at the first record, else one of its own; or a sink with the methods `write`,
+            `flush` and `close`; or several. Only rank 0 passes them on.
         mode: "disabled" makes every call a no-op; by default the environment's `SIGHTGLASS_MODE`, else "live".
 
     Returns:
@@ -149,6 +150,8 @@ def init(
     hub = hub or os.environ.get("SIGHTGLASS_HUB") or None
     files = files or Files()
     mirrors = checked(mirror) if mode != "disabled" else ()
+    if mode != "disabled" and files.compat is not None and files.compat not in mirrors:
+        mirrors += (files.compat,)
     settings = RunSettings(
         name=name, directory=choose(Path(dir), name) if files.into is None else Path(files.into),
         shared=files.into is not None, private=files.private, config=_config(config), record=record, listen=listen,

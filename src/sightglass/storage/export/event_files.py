@@ -6,7 +6,6 @@ MindSpore, in one event each for TensorBoard. After them comes everything else, 
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
@@ -14,12 +13,11 @@ from operator import attrgetter
 from typing import IO, Any, Final, Literal
 
 import numpy as np
-import numpy.typing as npt
 
 from sightglass.core.codec import Buffer
 from sightglass.core.columns import plain
-from sightglass.core.values import Histogram, Tensor
 from sightglass.storage.foreign import mindspore, tensorboard
+from sightglass.storage.foreign.event_changes import changes, cut
 from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.foreign.event_format import EventFormat
 from sightglass.storage.format.framing import frame
@@ -31,8 +29,6 @@ from .atomic_file import AtomicFiles
 from .losses import Losses, blocks
 
 LIGHT: Final = frozenset(("float", "int", "bool", "float64", "float32", "int64", "int32"))
-MAX_INTEGER: Final = 2**24  # float32 has every integer up to here
-INT64: Final = 2.0**63
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,47 +123,14 @@ class _Writer:
         """Write the values of one wall time and step."""
         wall_time, step = at or (0.0, 0)
         values = dict(leaves(values))
-        whole = math.isfinite(step) and step == int(step) and -INT64 <= step < INT64
-        if not whole:
-            step = 0 if math.isnan(step) else max(-INT64, min(step, INT64 - 1024))
         each = [values] if self._format is mindspore else [{tag: value} for tag, value in values.items()]
         for some in each:
-            parts, left_out = self._format.encode_event(some, step=step, wall_time=wall_time)
+            parts, left_out = self._format.encode_event(some, step=cut(step), wall_time=wall_time)
             if parts:
                 self.write(parts)
             self.n += len(some) - len(left_out)
             for tag, why in left_out.items():
                 self._losses.add(self._run, tag, why)
             for tag in some.keys() - left_out.keys():
-                self._note_changes(tag, some[tag], whole)
-
-    def _note_changes(self, tag: str, value: object, whole: bool) -> None:
-        """Count how the file changes a value."""
-        changes = [] if whole else ["steps that are not 64-bit integers were cut to such"]
-        if (
-            isinstance(value, Histogram)
-            and self._format is tensorboard
-            and value.n_nan + value.n_posinf + value.n_neginf
-        ):
-            changes.append("TensorBoard's histograms do not count the samples that were not finite")
-        array = value.value if isinstance(value, Tensor) else value
-        if isinstance(array, bool | int | float) or (self._format is mindspore and isinstance(array, np.ndarray)):
-            changes += _as_float32(np.asarray(array))
-        for why in changes:
-            self._losses.add(self._run, tag, why, left_out=False)
-
-
-def _as_float32(array: npt.NDArray[Any]) -> list[str]:
-    """Return how numbers change when they become float32."""
-    if array.dtype.kind not in "iufO" or (array.dtype.kind == "f" and array.itemsize <= 4):
-        return []
-    array = array[array == array]  # noqa: PLR0124  NaN stays what it is
-    with np.errstate(over="ignore"):
-        narrow = array.astype(np.float32)
-    beyond = np.isinf(narrow) & (array != narrow)
-    changes = ["numbers beyond float32 became infinite"] if beyond.any() else []
-    kept = ~beyond & (np.abs(narrow) > MAX_INTEGER if array.dtype.kind in "iuO" else True)
-    # As Python's numbers, because int64 and float32 are compared as float64.
-    if any(before != after for before, after in zip(array[kept].tolist(), narrow[kept].tolist(), strict=True)):
-        changes.append("numbers were rounded to float32")
-    return changes
+                for why in changes(some[tag], self._format, step=step):
+                    self._losses.add(self._run, tag, why, left_out=False)

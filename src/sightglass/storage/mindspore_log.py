@@ -1,0 +1,112 @@
+"""Records into MindSpore's summary files, as they come: the same as `export(to="mindspore")` writes afterwards."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import platform
+import threading
+import warnings
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from itertools import count
+from pathlib import Path
+from typing import IO, Any
+
+from sightglass.core.clock import SystemClock
+from sightglass.core.errors import UnsendableError
+from sightglass.core.record import Record
+
+from .foreign import mindspore
+from .foreign.event_changes import changes, cut
+from .foreign.event_encoding import leaves
+from .format.framing import frame
+from .format.summary import MINDSPORE_VERSION, encode_version
+
+
+class MindSpore:
+    """Writes records to a summary file of MindSpore in a folder, which the first record creates; from any thread.
+
+    The format has float32 only, and one integer as step. The first value that is changed so is a warning; all are
+    counted, and `close` says how many.
+
+    Args:
+        folder: A summary directory.
+    """
+
+    def __init__(self, folder: str | os.PathLike[str]) -> None:
+        self._folder = Path(folder)
+        self._file: IO[bytes] | None = None
+        self._lock = threading.RLock()
+        self._changed = Counter[str]()
+
+    def write(self, records: Sequence[Record]) -> None:
+        """Write records; those of one step and time in one event.
+
+        Raises:
+            OSError: The file cannot be written.
+            UnsendableError: MindSpore's summary files do not support a value.
+        """
+        problems: dict[str, str] = {}
+        with self._lock:
+            file = self._file or self._open()
+            for step, wall_time, values in _together(records):
+                message, left_out = mindspore.encode_event(values, step=cut(step), wall_time=wall_time)
+                problems |= left_out
+                if message:
+                    file.writelines(frame(message))
+                for tag in values.keys() - left_out.keys():
+                    self._note(tag, step, values[tag])
+            file.flush()
+        if problems:
+            raise UnsendableError("; ".join(f"{tag!r}: {why}" for tag, why in problems.items()))
+
+    def flush(self, timeout_s: float) -> None:
+        """Do nothing: records are in the file as soon as they are written."""
+
+    def close(self, timeout_s: float = 0.0) -> None:
+        """Close the file, and warn of what it changed; nothing waits."""
+        with self._lock:
+            if self._file is not None:
+                self._file.close()
+                self._file = None
+            told, self._changed = self._changed, Counter()
+        if told.total() > len(told):  # the first of each kind was a warning
+            _warn("; ".join(f"{why}: {n:,} values" for why, n in told.items()))
+
+    def _note(self, tag: str, step: float, value: object) -> None:
+        for why in changes(value, mindspore, step=step):
+            self._changed[why] += 1
+            if self._changed[why] == 1:
+                _warn(f"{tag!r} at step {step:.15g}: {why}; further ones are counted")
+
+    def _open(self) -> IO[bytes]:
+        self._folder.mkdir(parents=True, exist_ok=True)
+        started = SystemClock.wall()
+        for n in count():
+            name = mindspore.file_name(started=started + n, rank=0, hostname=platform.node() or "sightglass")
+            with contextlib.suppress(FileExistsError):
+                file = (self._folder / name).open("xb")
+                break
+        self._file = file
+        file.writelines(frame(encode_version(MINDSPORE_VERSION, started)))
+        return file
+
+
+def _together(records: Sequence[Record]) -> Iterator[tuple[float, float, dict[str, Any]]]:
+    """Yield the step, the time and the values of consecutive records that have these in common."""
+    at, values = (0.0, 0.0), dict[str, Any]()
+    for record in records:
+        own = dict(leaves({record.tag: record.value}))
+        if values and (at != (record.step, record.wall_time) or own.keys() & values.keys()):
+            yield *at, values
+            values = {}
+        at = record.step, record.wall_time
+        values |= own
+    if values:
+        yield *at, values
+
+
+def _warn(what: str) -> None:
+    with contextlib.suppress(Warning):  # with warnings as errors, no record may be lost
+        warnings.warn(f"MindSpore's summary file is not exact: {what}", RuntimeWarning, stacklevel=3)
