@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import itertools
 import math
 from typing import Any
@@ -130,6 +131,41 @@ def test_running_reducers_are_loops_of_python(values: list[float], alpha: float)
     assert values_of(answers(on("b").map(lambda b: b.x).ema(alpha), values)) == averages
     differences = values_of(answers("on('b').map(lambda b: b.x).diff()", values))
     assert differences == [b - a for a, b in itertools.pairwise(values)]
+
+
+INITIAL = "on('b').map(lambda b: b.x).scan(lambda acc, x: 0.9 * acc + 0.1 * x, "
+
+
+@pytest.mark.parametrize(
+    "query",
+    [
+        INITIAL + "[0, 0, 0])",
+        INITIAL + "init=[0.0, 0, 0])",
+        on("b").map(lambda b: b.x).scan(lambda acc, x: 0.9 * acc + 0.1 * x, np.zeros(3)),
+        on("b")
+        .map(lambda b: b.x)
+        .reduce(lambda acc, x: {"a": 0.9 * acc["a"] + 0.1 * x}, {"a": np.zeros(3)}, per="run"),
+        on("b").map(lambda b: b.x[None]).scan(lambda acc, x: 0.9 * acc + 0.1 * x, np.zeros((1, 3), np.float32)),
+    ],
+)
+def test_an_accumulator_begins_as_an_array(query: Query | str) -> None:
+    values = list(np.random.default_rng(0).normal(size=(5, 3)))
+    wanted = functools.reduce(lambda acc, x: 0.9 * acc + 0.1 * x, values, np.zeros(3))
+    found = answers(query, values)[-1].value
+    np.testing.assert_allclose(np.ravel(found["a"] if isinstance(found, dict) else found), wanted)
+    if isinstance(query, Query):
+        assert parse(str(query)) == query
+
+
+@pytest.mark.parametrize("init", [np.zeros(901), np.zeros(0), np.zeros(2, complex), np.array(["a"])])
+def test_other_arrays_do_not_begin_an_accumulator(init: Any) -> None:
+    with pytest.raises(RefusedQueryError, match="Expected an array of 1 to 900 real numbers"):
+        on("b").scan(lambda acc, x: acc + x, init)
+
+
+def test_an_accumulator_keeps_the_shape_of_its_list() -> None:
+    with pytest.raises(EvaluationError, match=r"Expected the accumulator to stay \['int', 'int'\], got int64\[3\]"):
+        answers("on('b').map(lambda b: b.x).scan(lambda acc, x: x, [0, 0])", [np.arange(3)])
 
 
 def test_records_keep_the_numbers_and_steps_of_their_events() -> None:

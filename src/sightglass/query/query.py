@@ -20,6 +20,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
+from sightglass.core.values import array_kind, to_host, type_name
 
 from . import expressions as e
 from .functions import FUNCTIONS
@@ -51,6 +52,7 @@ from .states import Numbering
 from .tracer import as_tree, is_symbol, trace
 
 FIELDS: Final = "event"
+MAX_INITIAL: Final = 900  # numbers of an array: with the rows that hold them, they fit into an expression
 RESERVED: Final = ("step", FIELDS)  # what every event has
 
 
@@ -264,9 +266,26 @@ def _plain(value: object) -> Any:
         return value
     if is_symbol(value):
         raise QuerySyntaxError(f"Expected a constant as a stage's argument, got {value!r}")
-    tree = as_tree(value)
+    tree = as_tree(_listed(value))
     e.check_size(tree)
     return e.literal(tree)
+
+
+def _listed(value: Any) -> Any:
+    """Return an accumulator's initial value with lists of numbers for its arrays, which text has no other form for."""
+    if type(value) is dict:
+        return {key: _listed(item) for key, item in value.items()}
+    if type(value) in (list, tuple):
+        return type(value)(map(_listed, value))
+    if not array_kind(value):
+        return value
+    array = to_host(value)
+    if array.dtype.kind not in "biuf" or not 0 < array.size <= MAX_INITIAL:
+        raise RefusedQueryError(
+            f"Expected an array of 1 to {MAX_INITIAL} real numbers as a stage's argument, got {type_name(array)}. "
+            "Reduce the values to smaller ones first"
+        )
+    return array.tolist()
 
 
 def _built(stage: Reduce) -> Reducer:

@@ -214,7 +214,7 @@ def _histogram(bins: object = 64) -> Reducer:
 def _reduce(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
     def update(state: object, value: object, ordinal: int) -> Value:
         result = _plain(fn(state, value))
-        if structure(result) != structure(state):
+        if structure(result) != structure(state) and not _takes_place_of(result, state):
             raise EvaluationError(
                 f"Expected the accumulator to stay {structure(state)}, got {structure(result)}: "
                 "the function must return the structure, shape and type of `init`"
@@ -292,6 +292,26 @@ def structure(value: object) -> Value:
     if isinstance(value, list | tuple):
         return [structure(item) for item in value]
     return type_name(value)
+
+
+def _shape(values: object) -> tuple[int, ...] | None:
+    """Return the shape of numbers, or of lists of numbers; `None` if they have none."""
+    if not isinstance(values, list):
+        return () if isinstance(values, int | float) else None
+    inner = {_shape(value) for value in values}
+    shape = inner.pop() if len(inner) == 1 else None
+    return None if shape is None else (len(values), *shape)
+
+
+def _takes_place_of(result: object, state: object) -> bool:
+    """Return whether a value has the structure of another one, with arrays for lists of as many numbers."""
+    if isinstance(result, np.ndarray) and isinstance(state, list):
+        return bool(_shape(state) == result.shape)
+    if isinstance(result, Mapping) and isinstance(state, Mapping):
+        return result.keys() == state.keys() and all(_takes_place_of(result[key], state[key]) for key in state)
+    if isinstance(result, list | tuple) and isinstance(state, list | tuple):
+        return len(result) == len(state) and all(map(_takes_place_of, result, state))
+    return bool(structure(result) == structure(state))
 
 
 BUILDERS: dict[str, Callable[..., Reducer]] = {

@@ -249,7 +249,10 @@ class Chain:
         return self._reduce("collect", (("limit", limit),), window)
 
     def reduce(self, fn: Function, init: Value, **window: Unpack[WindowNames]) -> Self:
-        """Fold values with a function of (accumulator, value), which keeps the structure, shape and type of `init`."""
+        """Fold values with a function of (accumulator, value), which keeps the structure, shape and type of `init`.
+
+        An array as `init` has at most 900 numbers; a list of numbers stands for one: `[0, 0, 0]`.
+        """
         return self._reduce("reduce", (("fn", self._function(fn, 2)), ("init", init)), window)
 
     def argmax(self, **window: Unpack[WindowNames]) -> Self:
