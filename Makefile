@@ -1,5 +1,5 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make test-pythons`, `make check`,
-# `make bench`, `make release`, `make fuzz`, `make examples`, `make page`.
+# `make bench`, `make docs`, `make release`, `make fuzz`, `make examples`, `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -18,7 +18,7 @@ FUZZ := build/fuzz/venv
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test test-pythons quick check bench release fuzz simulate examples page page-check format clean
+.PHONY: demo test test-pythons quick check bench docs release fuzz simulate examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -64,6 +64,14 @@ bench: $(VENV)/.dev
 # Builds the wheel, and tries it with each extra (ARGS="ui hub" for some) in an environment of its own.
 release: $(VENV)/.dev
 	$(BIN)/python tests/release.py $(ARGS)
+
+# The documentation as a site, build/site. A dead link fails it, and a public name without a place in the reference.
+$(VENV)/.docs: pyproject.toml $(VENV)/.dev
+	$(BIN)/python -m pip install --quiet --group docs
+	touch $@
+
+docs: $(VENV)/.docs
+	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
 
 # Looks for inputs that readers fail on; what it finds is kept in build/fuzz. The tests replay the stored inputs.
 $(FUZZ)/.made: pyproject.toml
