@@ -43,8 +43,9 @@ def row(page, name):
 
 def names(page):
     """The runs in their order."""
-    found = page.get_by_role("checkbox", name=re.compile("^Show ")).all()
-    return [box.get_attribute("aria-label").removeprefix("Show ") for box in found]
+    boxes = page.get_by_role("checkbox", name=re.compile("^Show "))
+    labels = boxes.evaluate_all("boxes => boxes.map(box => box.getAttribute('aria-label'))")  # at once: rows may leave
+    return [label.removeprefix("Show ") for label in labels]
 
 
 def search(page, text):
@@ -283,3 +284,36 @@ def test_the_reader_chooses_a_run_s_colour(page):
     page.reload()
     expect(chart(page, "loss")).to_be_visible()
     assert color_of(page, "recorded-1") == after
+
+
+def test_a_filter_is_completed_and_shows_the_place_of_what_is_wrong(page):
+    box = page.get_by_role("searchbox", name="Filter runs")
+    box.press_sequentially("(lr < 0.05 or opt.n")
+    page.get_by_role("listbox", name="Completions").get_by_role("option", name="opt.name").click()
+    box.press_sequentially(" = ")
+    box.press("ArrowDown")
+    box.press("Enter")
+    expect(box).to_have_value('(lr < 0.05 or opt.name = "adam"')
+    expect(page.get_by_role("alert")).to_have_text(re.compile(r"^This bracket is not closed"))
+    box.press_sequentially(") and not loss.min < 0.004")
+    until(page, lambda: {"recorded-0", "recorded-1"} == {name for name in names(page) if name.startswith("recorded")})
+    search(page, "lozz < 1")
+    expect(page.get_by_role("alert")).to_contain_text("No run has lozz")
+
+
+def test_groups_have_means_in_a_table_whose_columns_are_moved(page, open_page, server):
+    page = open_page(server.controller, "/runs?filter=recorded&columns=loss.min&columns=lr&stuck=lr&sort=loss.min")
+    page.get_by_role("combobox", name="Group", exact=True).select_option("!lr")
+    page.get_by_role("button", name="Only groups").click()
+    until(page, lambda: names(page) == ["opt.name=sgd", "opt.name=adam"])
+    group = page.get_by_role("row").filter(has_text="opt.name=adam")
+    expect(group).to_contain_text(re.compile(r"0\.0075 ± 0\.0035\d?\s*"))
+    expect(group).to_contain_text("2 values")
+    heads = page.get_by_role("columnheader")
+    assert [text.split()[0] for text in heads.all_inner_texts()[1:4]] == ["Name", "lr", "loss.min"]
+    box = heads.nth(3).bounding_box()
+    page.mouse.move(box["x"] + box["width"] - 4, box["y"] + box["height"] / 2)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] + 76, box["y"] + box["height"] / 2)
+    page.mouse.up()
+    has_url(page, f"widths=loss.min:{round(box['width'] + 80)}")

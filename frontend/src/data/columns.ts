@@ -4,9 +4,10 @@ import { batch, computed, effect, signal, untracked } from '@preact/signals'
 import { at, update } from '../state/state'
 import { messageOf, post } from './api'
 import { columnValues } from './columnValues'
-import { filterKeys } from './filter'
+import type { Fault } from './expression'
+import { FACTS, flatConfig } from './filter'
 import { repeated } from './repeated'
-import { runs } from './runs'
+import { filter, runs } from './runs'
 
 interface Columns {
   keys: string[]
@@ -53,10 +54,36 @@ export const tableOpen = signal(false)
 
 /** What the table shows, and names in the order and the filter that may be columns of series. */
 const named = computed(() => {
-  const names = [...sortKeys(at.sort.value).map((key) => key.replace(/^-/, '')), ...filterKeys(at.filter.value)]
-  return [...new Set([...(tableOpen.value ? (chosen.value ?? []) : []), ...names.filter((name) => name.includes('.'))])]
+  const names = [...sortKeys(at.sort.value).map((key) => key.replace(/^-/, '')), ...filter.value.keys.map(({ key }) => key)]
+  return [...new Set([...(tableOpen.value ? (chosen.value ?? []) : []), ...names])].filter((name) => !FACTS.includes(name))
 })
-const needed = computed(() => named.value.filter(parsed))
+
+/** A column of the server's for a name: itself, or of a tag alone its last value. */
+const columnOf = (name: string): string[] => (parsed(name) ? [name] : tags.value.includes(name) ? [`${name}.last`] : [])
+const needed = computed(() => [...new Set(named.value.flatMap(columnOf))])
+
+const configNames = computed(() => new Set((runs.value ?? []).flatMap((run) => Object.keys(flatConfig(run)))))
+
+/** Names in filters: config keys, tags, facts. */
+export const filterNames = computed(() => [...configNames.value, ...tags.value, ...FACTS])
+
+/** What is wrong with the filter, and where: it cannot be read, or compares a name that no run has. */
+export const filterFault = computed((): Fault | null => {
+  if (filter.value.fault) return filter.value.fault
+  if (!runs.value?.length || nPending.value || !answered.value) return null
+  const known = new Set(filterNames.value)
+  const unknown = filter.value.keys.find(({ key }) => !known.has(key) && !parsed(key))
+  return unknown ? { message: `No run has ${unknown.key}.${meant(unknown.key)}`, at: unknown.at } : null
+})
+
+function meant(name: string): string {
+  const last = name.slice(Math.max(name.lastIndexOf('.'), name.lastIndexOf('/')) + 1).toLowerCase()
+  const near = filterNames.value.find((one) => one.toLowerCase().includes(name.toLowerCase())) ?? filterNames.value.find((one) => last && one.toLowerCase().split(/[./]/).includes(last))
+  return near ? ` Did you mean ${near}?` : ''
+}
+
+/** Whether the tags are known. */
+const answered = signal(false)
 
 let latest = 0
 
@@ -72,6 +99,7 @@ async function load(): Promise<void> {
       tags.value = same(tags.peek(), answer.tags)
       statistics.value = same(statistics.peek(), answer.statistics)
       nPending.value = answer.n_pending
+      answered.value = true
       columnsProblem.value = ''
     })
   } catch (error) {

@@ -1,17 +1,20 @@
-// Which runs match: words are regular expressions on the name, `key=value`, `key<value` and `key~regex` look into the
-// config, and a `!` before a word turns it round.
+// Which runs match a filter, see `expression.ts`: words on their names, and comparisons of their columns, which are config
+// keys, facts, and what series come to.
 
 import { totalOf } from './columnValues'
+import { keysOf, parse, type Fault, type Node, type Operator } from './expression'
 import type { Run } from './types'
 
 export interface Filter {
   matches: (run: Run) => boolean
-  /** Why the text is invalid; an invalid part matches everything, so that typing does not empty the list. */
-  problem: string | null
+  /** What cannot be read; that part matches everything, so that typing does not empty the list. */
+  fault: Fault | null
+  /** The names that it compares, with their places. */
+  keys: { key: string; at: number }[]
 }
 
-const COMPARISON = /^([\w./-]+?)(<=|>=|!=|==|=|<|>|~)(.*)$/
-const WORD = /(?:[^\s"]|"[^"]*")+/g
+/** What is known of a run beside its config. */
+export const FACTS = ['name', 'id', 'state', 'source', 'host', 'directory', 'started', 'ended', 'duration', 'last_step', 'live', 'problem']
 
 /** Config as one level of names: {"opt": {"lr": 1}} is {"opt.lr": 1}. */
 export function flatten(config: Record<string, unknown>, prefix = ''): Record<string, unknown> {
@@ -26,60 +29,82 @@ export function flatten(config: Record<string, unknown>, prefix = ''): Record<st
 
 const flattened = new WeakMap<object, Record<string, unknown>>()
 
-/** A value of a run by name: a config key, else one of the run's own facts, else what a series comes to. */
+/** The config of a run as one level of names. */
+export function flatConfig({ config }: Pick<Run, 'config'>): Record<string, unknown> {
+  let flat = flattened.get(config)
+  if (!flat) flattened.set(config, (flat = flatten(config)))
+  return flat
+}
+
+/** A value of a run by name: a config key, else a fact, else what a series comes to: of a tag alone, its last value. */
 export function valueOf(run: Run, key: string): unknown {
-  let config = flattened.get(run.config)
-  if (!config) flattened.set(run.config, (config = flatten(run.config)))
+  const config = flatConfig(run)
   if (key in config) return config[key]
-  if (['name', 'id', 'state', 'source', 'host', 'directory', 'last_step', 'live'].includes(key)) return run[key as keyof Run]
-  return totalOf(run.key, key)
+  if (key === 'duration') return durationOf(run, Date.now() / 1000) ?? undefined
+  if (FACTS.includes(key)) return run[key as keyof Run] ?? undefined
+  return totalOf(run.key, key) ?? totalOf(run.key, `${key}.last`)
+}
+
+export function durationOf(run: Run, now_s: number): number | null {
+  if (run.started === null) return null
+  const end = run.ended ?? (run.live ? now_s : null)
+  return end === null ? null : Math.max(0, end - run.started)
 }
 
 export function parseFilter(text: string): Filter {
-  const parts: ((run: Run) => boolean)[] = []
-  let problem: string | null = null
-  for (const word of text.match(WORD) ?? []) {
-    try {
-      const part = word.startsWith('!') ? partOf(word.slice(1)) : partOf(word)
-      if (part) parts.push(word.startsWith('!') ? (run) => !part(run) : part)
-    } catch (error) {
-      problem = `${word}: ${(error as Error).message.replace(/^Invalid regular expression: /, '')}`
+  const { node, fault } = parse(text)
+  return { matches: (run) => node === null || holds(node, run), fault, keys: keysOf(node) }
+}
+
+function holds(node: Node, run: Run): boolean {
+  switch (node.kind) {
+    case 'word':
+      return node.pattern.test(run.name) || node.pattern.test(run.id)
+    case 'not':
+      return !holds(node.of, run)
+    case 'and':
+      return node.of.every((one) => holds(one, run))
+    case 'or':
+      return node.of.some((one) => holds(one, run))
+    case 'compare': {
+      const found = valueOf(run, node.key)
+      if (found === undefined) return false
+      if (node.pattern) return node.pattern.test(String(found))
+      return node.values.some((wanted) => compare(found, node.operator, wanted, node.key))
     }
   }
-  return { matches: (run) => parts.every((part) => part(run)), problem }
 }
 
-/** The names that a filter compares. */
-export const filterKeys = (text: string): string[] =>
-  (text.match(WORD) ?? []).flatMap((word) => COMPARISON.exec(word.replace(/^!/, ''))?.[1] ?? [])
+const UNITS: Record<string, number> = { s: 1, m: 60, min: 60, h: 3600, d: 86_400 }
 
-/** The test of one word, or null while the word is incomplete. */
-function partOf(word: string): ((run: Run) => boolean) | null {
-  const [, key, operator, raw = ''] = COMPARISON.exec(word) ?? []
-  const wanted = (key === undefined ? word : raw).replaceAll('"', '')
-  if (wanted === '') return null
-  if (key !== undefined && operator !== '~') return (run) => compare(valueOf(run, key), operator!, wanted)
-  const pattern = new RegExp(wanted, 'i')
-  if (key === undefined) return (run) => pattern.test(run.name) || pattern.test(run.id)
-  return (run) => valueOf(run, key) !== undefined && pattern.test(String(valueOf(run, key)))
+/** A value as it was written: of times also a date, of durations also `2h` and `30 min`. */
+function read(wanted: string, key: string): number {
+  const [, size, unit] = /^([\d.]+) ?([a-z]+)$/.exec(wanted) ?? []
+  if (key === 'duration' && unit && unit in UNITS) return Number(size) * UNITS[unit]!
+  if ((key === 'started' || key === 'ended') && /^\d{4}-\d\d/.test(wanted)) return new Date(wanted.length === 10 ? `${wanted}T00:00` : wanted).getTime() / 1000
+  return Number(wanted)
 }
 
-function compare(value: unknown, operator: string, wanted: string): boolean {
-  if (value === undefined) return false
-  const [a, b] = [Number(value), Number(wanted)]
-  const numeric = typeof value !== 'boolean' && value !== '' && Number.isFinite(a) && Number.isFinite(b)
-  const equal = numeric ? a === b : String(value).toLowerCase() === wanted.toLowerCase()
+function compare(value: unknown, operator: Operator, wanted: string, key: string): boolean {
+  if (operator === 'contains') {
+    if (Array.isArray(value)) return value.some((one) => compare(one, '=', wanted, key))
+    return String(value).toLowerCase().includes(wanted.toLowerCase())
+  }
+  const [a, b] = [value === null ? NaN : Number(value), read(wanted, key)]
+  const numeric = typeof value !== 'boolean' && value !== '' && wanted !== '' && Number.isFinite(a) && Number.isFinite(b)
+  const text = value === null ? 'none' : (typeof value === 'object' ? JSON.stringify(value) : String(value)).toLowerCase()
+  const equal = numeric ? a === b : text === wanted.toLowerCase() || (value === null && wanted.toLowerCase() === 'null')
   if (operator === '!=') return !equal
-  if (operator === '=' || operator === '==') return equal
+  if (operator === '=' || operator === 'in') return equal
   if (!numeric) return false
-  return { '<': a < b, '>': a > b, '<=': a <= b, '>=': a >= b }[operator]!
+  return { '<': a < b, '>': a > b, '<=': a <= b, '>=': a >= b, '~': false }[operator]
 }
 
 /** The config keys of some runs; those that differ between runs come first, since they are worth grouping by. */
 export function configKeys(runs: readonly Run[]): { key: string; n_values: number }[] {
   const seen = new Map<string, Set<string>>()
   for (const run of runs) {
-    for (const [key, value] of Object.entries(flatten(run.config))) {
+    for (const [key, value] of Object.entries(flatConfig(run))) {
       let values = seen.get(key)
       if (!values) seen.set(key, (values = new Set()))
       if (values.size < 100) values.add(JSON.stringify(value))

@@ -6,6 +6,7 @@ import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
 import { visible } from '../views/visible'
 import { get } from './api'
 import { parseFilter, valueOf } from './filter'
+import { compareValues, grouped, keysOfGroup, nameOfGroup } from './groups'
 import { reuseEqual } from './reuse'
 import { namesApart } from './names'
 import { Socket } from './socket'
@@ -80,33 +81,11 @@ export const filtered = computed(() => {
 
 function compareBy(sorts: readonly string[], a: Run, b: Run): number {
   for (const sort of sorts) {
-    const order = compareOne(sort, a, b)
+    const key = sort.replace(/^-/, '')
+    const order = compareValues(valueOf(a, key), valueOf(b, key), sort.startsWith('-'))
     if (order) return order
   }
   return a.key < b.key ? -1 : 1
-}
-
-function compareOne(sort: string, a: Run, b: Run): number {
-  const key = sort.replace(/^-/, '')
-  const sign = sort.startsWith('-') ? -1 : 1
-  const [p, q] = [sortValue(a, key), sortValue(b, key)].map((one) => (Number.isNaN(one) ? undefined : (one ?? undefined)))
-  if (p === q) return 0
-  if (p === undefined) return 1
-  if (q === undefined) return -1
-  if (typeof p === 'number' && typeof q === 'number') return sign * (p - q)
-  return sign * String(p).localeCompare(String(q), undefined, { numeric: true })
-}
-
-function sortValue(run: Run, key: string): unknown {
-  if (key === 'started') return run.started
-  if (key === 'duration') return durationOf(run, Date.now() / 1000)
-  return valueOf(run, key)
-}
-
-export function durationOf(run: Run, now_s: number): number | null {
-  if (run.started === null) return null
-  const end = run.ended ?? (run.live ? now_s : null)
-  return end === null ? null : Math.max(0, end - run.started)
 }
 
 /** The runs that charts draw. */
@@ -141,24 +120,14 @@ export const showOnly = (keys: string[]): void => update({ runs: keys, hide: [] 
 export const showAll = (): void => update({ runs: [ALL], hide: [] })
 export const showNone = (): void => update({ runs: [], hide: [] })
 
-export function groupOf(run: Run, key: string): string {
-  const value = valueOf(run, key)
-  return value === undefined ? `no ${key}` : `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`
-}
+/** The keys by which runs are grouped; none if they are not. */
+export const groupKeys = computed(() => keysOfGroup(at.group.value, runs.value ?? []))
 
-/** The groups of what the filter leaves, in a natural order of their names. */
-export const groups = computed(() => {
-  const key = at.group.value
-  if (!key) return null
-  const found = new Map<string, Run[]>()
-  for (const run of filtered.value) {
-    const name = groupOf(run, key)
-    const members = found.get(name)
-    if (members) members.push(run)
-    else found.set(name, [run])
-  }
-  return new Map([...found].sort(([a], [b]) => a.localeCompare(b, undefined, { numeric: true })))
-})
+/** The name of a run's group. */
+export const groupOf = (run: Run): string => nameOfGroup(run, groupKeys.value)
+
+/** The groups of what the filter leaves, in their order. */
+export const groups = computed(() => (groupKeys.value.length ? grouped(filtered.value, groupKeys.value, at.sort.value.split('|').filter(Boolean)) : null))
 
 // A run keeps the place that it had when the page first saw it, so a colour never changes while runs come and go.
 const places = new Map<string, number>()
@@ -191,8 +160,7 @@ export function setColor(name: string, place: number): void {
 }
 
 const allGroups = computed(() => {
-  const key = at.group.value
-  const names = new Set(key ? (runs.value ?? []).map((run) => groupOf(run, key)) : [])
+  const names = new Set(groupKeys.value.length ? (runs.value ?? []).map(groupOf) : [])
   const sorted = [...names].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }))
   return new Map(sorted.map((name, place) => [name, place]))
 })

@@ -9,6 +9,7 @@ export type Page = (typeof PAGES)[number]
 export const shape = {
   // Runs: the filter, the visible ones, and the open one.
   filter: text(),
+  /** Keys with a bar between them; each with a `!` before it: all that differ but those. */
   group: text(),
   runs: maybeTexts(),
   hide: texts(),
@@ -16,6 +17,12 @@ export const shape = {
   /** Keys with a bar between them, each with a `-` before it if it falls. */
   sort: text('-started'),
   columns: maybeTexts(),
+  /** Columns that stay in sight beside the name. */
+  stuck: texts(),
+  /** Widths of columns in pixels. */
+  widths: numbers(),
+  /** Whether groups are shown without their runs. */
+  fold: flag(),
   run: text(),
   color: numbers(),
   compare: flag(),

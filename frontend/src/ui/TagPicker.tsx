@@ -93,7 +93,7 @@ function RunChoice({ chosen, onRun }: { chosen: string; onRun: (key: string) => 
   return (
     <>
       <div class="picker-search">
-        <Search label="Search runs" placeholder="Search runs: regex, lr<0.1" value={text} problem={filter.problem} onChange={setText} />
+        <Search label="Search runs" placeholder="Search runs: regex, lr<0.1" value={text} problem={filter.fault?.message} onChange={setText} />
       </div>
       <Options
         label="Runs"

@@ -9,8 +9,7 @@ let last: Drawn[] = []
 
 /** The same array until something that is drawn changes: runs report themselves every second, charts stay. */
 export const drawn = computed(() => {
-  const key = at.group.value
-  const now = key ? byGroup(key) : byRun()
+  const now = at.group.value ? byGroup() : byRun()
   if (JSON.stringify(now) !== JSON.stringify(last)) last = now
   return last
 })
@@ -24,10 +23,10 @@ function byRun(): Drawn[] {
   }))
 }
 
-function byGroup(key: string): Drawn[] {
+function byGroup(): Drawn[] {
   const found = new Map<string, string[]>()
   for (const run of shown.value) {
-    const name = groupOf(run, key)
+    const name = groupOf(run)
     found.set(name, [...(found.get(name) ?? []), run.key])
   }
   return Array.from(found, ([name, runs]) => ({

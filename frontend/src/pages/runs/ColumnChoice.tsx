@@ -4,25 +4,29 @@ import { useMemo, useState } from 'preact/hooks'
 import { choose, chosen, statistics, tags } from '../../data/columns'
 import { configKeys } from '../../data/filter'
 import { runs } from '../../data/runs'
-import { toggled } from '../../state/state'
+import { at, toggled, update } from '../../state/state'
 import { Dialog, IconButton, Search } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
+import { FACT_KEYS, FACTS } from './tableColumns'
 
 const ROW = 34
 /** The statistics with a button in each row; the others follow once their name is searched. */
 const COMMON = ['last', 'min', 'max']
 
-type Row = { kind: 'config' | 'tag'; name: string }
+type Row = { kind: 'config' | 'tag' | 'fact'; name: string }
+
+const KINDS = { config: 'config value', tag: 'series', fact: 'fact' }
 
 export function ColumnChoice({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState('')
-  const now = chosen.value ?? []
+  const now = chosen.value ?? FACTS.map(({ key }) => key)
+  const stuck = at.stuck.value
   const all = useMemo((): Row[] => {
     const config = configKeys(runs.value ?? []).map(({ key }): Row => ({ kind: 'config', name: key }))
-    return [...tags.value.map((name): Row => ({ kind: 'tag', name })), ...config]
+    return [...tags.value.map((name): Row => ({ kind: 'tag', name })), ...config, ...FACT_KEYS.map((name): Row => ({ kind: 'fact', name }))]
   }, [tags.value, runs.value])
   const words = text.toLowerCase().split(/\s+/).filter((word) => word && !statistics.value.includes(word))
-  const found = all.filter(({ kind, name }) => words.every((word) => `${name} ${kind === 'config' ? 'config value' : 'series'}`.toLowerCase().includes(word)))
+  const found = all.filter(({ kind, name }) => words.every((word) => `${name} ${KINDS[kind]}`.toLowerCase().includes(word)))
   const heights = useMemo(() => found.map(() => ROW), [found.length])
   const offered = [...COMMON, ...statistics.value.filter((one) => !COMMON.includes(one) && text.toLowerCase().split(/\s+/).includes(one))]
   const toggle = (column: string) => choose(toggled(now, column))
@@ -42,6 +46,7 @@ export function ColumnChoice({ onClose }: { onClose: () => void }) {
                   ←
                 </button>
                 <span title={column}>{column}</span>
+                <IconButton icon="pin" label={`${stuck.includes(column) ? 'Let' : 'Keep'} ${column} ${stuck.includes(column) ? 'scroll' : 'in sight'}`} pressed={stuck.includes(column)} onClick={() => update({ stuck: toggled(stuck, column) })} />
                 <IconButton icon="close" label={`Remove ${column}`} onClick={() => toggle(column)} />
               </li>
             ))}
@@ -77,7 +82,7 @@ interface RowProps {
 }
 
 function RowView({ row: { kind, name }, now, offered, onToggle }: RowProps) {
-  const options = kind === 'config' ? [{ column: name, text: 'value' }] : offered.map((one) => ({ column: `${name}.${one}`, text: one }))
+  const options = kind !== 'tag' ? [{ column: name, text: kind === 'fact' ? 'shown' : 'value' }] : offered.map((one) => ({ column: `${name}.${one}`, text: one }))
   return (
     <div class="columns-row">
       <span class="columns-name" title={name}>

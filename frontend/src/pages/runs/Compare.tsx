@@ -2,7 +2,8 @@
 
 import { signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
-import { durationOf, labelOf, shown, showAll, styleOfRun } from '../../data/runs'
+import { durationOf } from '../../data/filter'
+import { labelOf, shown, showAll, styleOfRun } from '../../data/runs'
 import { scalarTags, tagOf } from '../../data/tags'
 import type { Run } from '../../data/types'
 import { at, update } from '../../state/state'

@@ -2,7 +2,8 @@
 
 import { flatten } from '../../data/filter'
 import { useDetail } from '../../data/details'
-import { byKey, durationOf, labelOf, showOnly, styleOfRun } from '../../data/runs'
+import { durationOf } from '../../data/filter'
+import { byKey, labelOf, showOnly, styleOfRun } from '../../data/runs'
 import type { HistoryEntry, Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
@@ -104,7 +105,7 @@ function Config({ run }: { run: Run }) {
         <div key={key}>
           <dt title={key}>{key}</dt>
           <dd>
-            <button type="button" class="text-button" title={`Show runs with ${key}=${value(one)}`} onClick={() => update({ filter: `${key}=${filterText(one)}` })}>
+            <button type="button" class="text-button" title={`Show runs with ${key}=${value(one)}`} onClick={() => update({ filter: `${/^[\w./-]+$/.test(key) ? key : `"${key}"`}=${filterText(one)}` })}>
               {value(one)}
             </button>
           </dd>
@@ -116,7 +117,7 @@ function Config({ run }: { run: Run }) {
 
 const filterText = (one: unknown): string => {
   const text = typeof one === 'object' ? JSON.stringify(one) : String(one)
-  return /\s/.test(text) ? `"${text}"` : text
+  return /[\s()[\]']/.test(text) ? `"${text}"` : text
 }
 
 export function History({ entries }: { entries: HistoryEntry[] }) {

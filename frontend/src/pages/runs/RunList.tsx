@@ -2,16 +2,17 @@
 
 import { signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
-import { configKeys } from '../../data/filter'
-import { filter, filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNone, showOnly, styleOfGroup, styleOfRun } from '../../data/runs'
+import { filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNone, showOnly, styleOfGroup, styleOfRun } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
-import { IconButton, Search } from '../../ui/parts'
+import { IconButton } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
 import { count } from '../../views/format'
 import { NoMatch } from '../charts/Charts'
+import { GroupBy } from './GroupBy'
 import { NextColor } from './Colors'
 import { Name } from './Name'
+import { RunFilter } from './RunFilter'
 import { keyOf, rows as listed, type Row } from './rows'
 import { Ring, StateDot } from '../../run/StateDot'
 
@@ -26,7 +27,7 @@ export function RunList() {
   const total = runs.value?.length ?? 0
   return (
     <div class="run-list">
-      <Search label="Filter runs" placeholder="Filter: regex, lr<0.1" hotkey="/" value={at.filter.value} problem={filter.value.problem} onChange={(text) => update({ filter: text })} />
+      <RunFilter />
       <div class="run-list-tools">
         <GroupBy />
         <span class="run-list-buttons">
@@ -51,28 +52,6 @@ export function RunList() {
         {filtered.value.length < total && `, ${total} in all`}
       </p>
     </div>
-  )
-}
-
-export function GroupBy() {
-  const keys = useMemo(() => configKeys(runs.value ?? []), [runs.value])
-  return (
-    <label class="group-by">
-      <span class="muted">Group</span>
-      <select value={at.group.value} onChange={({ currentTarget }) => update({ group: currentTarget.value })}>
-        <option value="">none</option>
-        {['name', 'state', 'host', 'source'].map((key) => (
-          <option key={key} value={key}>
-            {key}
-          </option>
-        ))}
-        {keys.map(({ key, n_values }) => (
-          <option key={key} value={key}>
-            {key} ({n_values})
-          </option>
-        ))}
-      </select>
-    </label>
   )
 }
 
@@ -105,7 +84,7 @@ function RunRow({ run }: { run: Run }) {
   const pinned = at.pin.value.includes(run.key)
   const open = at.run.value === run.key
   const label = labelOf(run.key)
-  const style = at.group.value ? styleOfGroup(groupOf(run, at.group.value)) : styleOfRun(run.key)
+  const style = at.group.value ? styleOfGroup(groupOf(run)) : styleOfRun(run.key)
   return (
     <div class={`run-row ${open ? 'is-open' : ''} ${on ? '' : 'is-hidden'} ${at.group.value ? 'is-member' : ''}`}>
       <button

@@ -1,84 +1,29 @@
 // All runs with their facts, and the columns that the reader chose, or the config values in which they differ.
 
-import { computed, signal } from '@preact/signals'
 import { useEffect, useMemo, useState } from 'preact/hooks'
-import { chosen, columnsProblem, nPending, parsed, sortKeys, tableOpen } from '../../data/columns'
-import { configKeys, valueOf } from '../../data/filter'
-import { useDetail } from '../../data/details'
+import { columnsProblem, nPending, parsed, sortKeys, tableOpen } from '../../data/columns'
+import { durationOf, valueOf } from '../../data/filter'
+import { together } from '../../data/groups'
 import { useWatched } from '../../data/growth'
-import { durationOf, filter, filtered, labelOf, runs, setShown, shown, shownKeys, styleOfGroup, styleOfRun } from '../../data/runs'
+import { filtered, groupKeys, labelOf, runs, setShown, shown, shownKeys, styleOfGroup, styleOfRun } from '../../data/runs'
 import type { Run } from '../../data/types'
+import { Ring } from '../../run/StateDot'
 import { at, toggled, update } from '../../state/state'
-import { Choice, Empty, IconButton, Search } from '../../ui/parts'
+import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
-import { count, dateTime, duration, number, value } from '../../views/format'
+import { saveFile } from '../../views/export'
+import { duration, number } from '../../views/format'
 import { NoMatch, NoRuns } from '../charts/Charts'
 import { ColumnChoice } from './ColumnChoice'
 import { Compare } from './Compare'
+import { GroupBy } from './GroupBy'
 import { Name } from './Name'
+import { RunFilter } from './RunFilter'
 import { keyOf, rows as listed } from './rows'
-import { GroupBy } from './RunList'
-import { Ring, StateDot } from '../../run/StateDot'
-import { percent } from './Streams'
-import { saveFile } from '../../views/export'
+import { columns, dragged, GAP, MIN_WIDTH, nameWidth, type Column } from './tableColumns'
 import { tableCsv } from './tableCsv'
 
-const N_CONFIG_COLUMNS = 6
 const ROW_HEIGHT = 36
-
-/** A clock for durations that grow. */
-const now_s = signal(Date.now() / 1000)
-setInterval(() => document.hidden || (now_s.value = Date.now() / 1000), 1000)
-
-interface Column {
-  key: string
-  title: string
-  width: string
-  cell: (run: Run) => preact.ComponentChildren
-}
-
-const FACTS: Column[] = [
-  { key: 'state', title: 'State', width: '92px', cell: (run) => <StateDot state={run.state} problem={run.problem} word /> },
-  { key: 'started', title: 'Started', width: '150px', cell: (run) => (run.started === null ? '' : dateTime(run.started)) },
-  { key: 'duration', title: 'Duration', width: '110px', cell: (run) => <Duration run={run} /> },
-  { key: 'last_step', title: 'Last step', width: '84px', cell: (run) => (run.last_step === null ? '' : count(run.last_step)) },
-]
-
-const STREAMS: Column = { key: '', title: 'Streams', width: '130px', cell: (run) => (run.live ? <StreamCount run={run.key} /> : '') }
-
-/** Facts that are worth a column only where they differ. */
-const ORIGINS: Column[] = [
-  { key: 'source', title: 'Source', width: '100px', cell: (run) => run.source },
-  { key: 'host', title: 'Host', width: '100px', cell: (run) => run.host },
-]
-
-/** The number of streams of a live run, and their share of its time. */
-function StreamCount({ run }: { run: string }) {
-  const { detail } = useDetail(run)
-  if (!detail) return null
-  const n = detail.streams.length
-  if (n === 0) return <span class="muted">none</span>
-  return <>{`${n} ${n === 1 ? 'stream' : 'streams'}${detail.share === null ? '' : ` · ${percent(detail.share)}`}`}</>
-}
-
-const Duration = ({ run }: { run: Run }) => {
-  const length = durationOf(run, run.live ? now_s.value : 0)
-  return <>{length === null ? '' : duration(Math.round(length))}</>
-}
-
-/** A column of the reader's: of a config key, or of what a series comes to. */
-const columnOf = (key: string): Column => ({ key, title: key, width: `${Math.min(200, Math.max(110, 24 + 7 * key.length))}px`, cell: (run) => cellOf(valueOf(run, key)) })
-
-const cellOf = (one: unknown): string => (typeof one === 'number' ? number(one, 5) : value(one ?? ''))
-
-const columns = computed(() => {
-  if (chosen.value) return [...FACTS, ...chosen.value.map(columnOf)]
-  const differing = configKeys(filtered.value).filter(({ n_values }) => n_values > 1)
-  const config = differing.slice(0, N_CONFIG_COLUMNS).map(({ key }) => ({ ...columnOf(key), width: '110px' }))
-  const differs = ({ key }: Column) => new Set(filtered.value.map((run) => valueOf(run, key))).size > 1
-  const asked = filtered.value.some((run) => run.live) ? [STREAMS] : []
-  return [...FACTS, ...asked, ...config, ...ORIGINS.filter(differs)]
-})
 
 /** Save the runs of the filter in their order, with the columns that are shown. */
 function saveTable(): void {
@@ -94,7 +39,7 @@ function saveTable(): void {
 export function RunTable() {
   const rows = listed.value
   const compare = at.compare.value
-  const shape = `36px minmax(200px, 1fr) ${columns.value.map((column) => column.width).join(' ')} 40px`
+  const shape = `36px ${nameWidth.value ? `${nameWidth.value}px` : 'minmax(200px, 1fr)'} ${columns.value.map(({ width }) => `${width}px`).join(' ')} ${nameWidth.value ? '1fr' : '40px'}`
   const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
   const n = filtered.value.length
   const [choosing, setChoosing] = useState(false)
@@ -102,11 +47,11 @@ export function RunTable() {
     tableOpen.value = true
     return () => void (tableOpen.value = false)
   }, [])
-  const width = 430 + columns.value.reduce((sum, { width }) => sum + Number.parseInt(width) + 12, 0) - 150
+  const width = 80 + (nameWidth.value || 200) + columns.value.reduce((sum, { width }) => sum + width + GAP, 0)
   return (
     <section class="run-table" aria-label="Runs">
       <div class="toolbar">
-        <Search label="Filter runs" placeholder="Filter: regex, lr<0.1, loss.min<2, state=running" hotkey="/" value={at.filter.value} problem={filter.value.problem} onChange={(text) => update({ filter: text })} />
+        <RunFilter />
         <Choice
           label="List or compare"
           value={compare ? 'compare' : 'list'}
@@ -117,6 +62,7 @@ export function RunTable() {
           onChange={(way) => update({ compare: way === 'compare' })}
         />
         {!compare && <GroupBy />}
+        {!compare && groupKeys.value.length > 0 && <Toggle label="Only groups" on={at.fold.value} onChange={(fold) => update({ fold })} />}
         {!compare && (
           <button type="button" class="button" aria-haspopup="dialog" onClick={() => setChoosing(true)}>
             Columns
@@ -148,7 +94,7 @@ export function RunTable() {
             keyOf={(i) => keyOf(rows[i]!)}
             row={(i) => {
               const row = rows[i]!
-              return row.kind === 'group' ? <GroupHead name={row.name} runs={row.runs} /> : <TableRow run={row.run} shape={shape} />
+              return row.kind === 'group' ? <GroupHead name={row.name} runs={row.runs} shape={shape} /> : <TableRow run={row.run} shape={shape} />
             }}
             header={<Header shape={shape} />}
           />
@@ -158,22 +104,42 @@ export function RunTable() {
   )
 }
 
-function GroupHead({ name, runs: members }: { name: string; runs: Run[] }) {
+/** A group: what its runs have in common, and the means of their numbers with their standard deviations. */
+function GroupHead({ name, runs: members, shape }: { name: string; runs: Run[]; shape: string }) {
   const keys = members.map((run) => run.key)
   const n = keys.filter((key) => shownKeys.value.has(key)).length
   return (
-    <div class="table-row table-group" role="row">
+    <div class="table-row table-group" role="row" style={{ gridTemplateColumns: shape }}>
       <span role="gridcell">
         <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Show ${name}`} onClick={() => setShown(keys, n < keys.length)}>
           <Ring style={styleOfGroup(name)} on={n > 0} />
         </button>
       </span>
-      <span role="gridcell">
+      <span role="gridcell" title={name}>
         {name} <span class="muted">{keys.length}</span>
       </span>
+      {columns.value.map((column) => (
+        <span key={column.key} role="gridcell" class={cellClass(column)} style={column.left === undefined ? undefined : { left: `${column.left}px` }}>
+          {column.key && <TogetherCell column={column} members={members} />}
+        </span>
+      ))}
     </div>
   )
 }
+
+const cellClass = ({ key, left }: Column): string => `table-cell ${parsed(key) ? 'is-number' : ''} ${left === undefined ? '' : 'is-stuck'}`
+
+function TogetherCell({ column: { key, cell }, members }: { column: Column; members: Run[] }) {
+  const { value, std, n } = together(members, key)
+  if (std !== null) return key === 'duration' ? <>{duration(Math.round(value as number))}</> : <Mean mean={value as number} std={std} />
+  return n === 1 ? <>{cell(members[0]!)}</> : <span class="muted">{n} values</span>
+}
+
+const Mean = ({ mean, std }: { mean: number; std: number }) => (
+  <>
+    {number(mean, 4)} <span class="muted">± {number(std, 2)}</span>
+  </>
+)
 
 function Header({ shape }: { shape: string }) {
   return (
@@ -181,12 +147,13 @@ function Header({ shape }: { shape: string }) {
       <span role="columnheader">
         <span class="unseen">Shown</span>
       </span>
-      {[{ key: 'name', title: 'Name' }, ...columns.value].map(({ key, title }) =>
-        key ? (
-          <Sorter key={key} sort={key} title={title} />
+      <Sorter sort="name" title="Name" />
+      {columns.value.map((column) =>
+        column.key ? (
+          <Sorter key={column.key} sort={column.key} title={column.title} left={column.left} />
         ) : (
-          <span key={title} role="columnheader">
-            {title}
+          <span key={column.title} role="columnheader">
+            {column.title}
           </span>
         ),
       )}
@@ -197,7 +164,7 @@ function Header({ shape }: { shape: string }) {
   )
 }
 
-function Sorter({ sort, title }: { sort: string; title: string }) {
+function Sorter({ sort, title, left }: { sort: string; title: string; left?: number | undefined }) {
   const now = sortKeys(at.sort.value)
   const [up, down] = [now.includes(sort), now.includes(`-${sort}`)]
   const next = down ? sort : `-${sort}`
@@ -208,13 +175,35 @@ function Sorter({ sort, title }: { sort: string; title: string }) {
     update({ sort: (up || down ? now.map((key) => (key.replace(/^-/, '') === sort ? next : key)) : [...now, next]).join('|') })
   }
   return (
-    <span role="columnheader" aria-sort={up ? 'ascending' : down ? 'descending' : 'none'}>
+    <span role="columnheader" class={left === undefined ? '' : 'is-stuck'} style={left === undefined ? undefined : { left: `${left}px` }} aria-sort={up ? 'ascending' : down ? 'descending' : 'none'}>
       <button type="button" onClick={onClick} title={`Sort by ${title}; with Shift, by it after the others`}>
         {title}
         {(up || down) && <span aria-hidden="true">{`${up ? ' ↑' : ' ↓'}${place || ''}`}</span>}
       </button>
+      <span class="table-resize" aria-hidden="true" title="Drag for another width; double-click for the first one" onPointerDown={(event) => resize(event, sort)} onDblClick={() => setWidth(sort, null)} />
     </span>
   )
+}
+
+function setWidth(key: string, width: number | null): void {
+  const { [key]: _, ...others } = at.widths.peek()
+  update({ widths: width === null ? others : { ...others, [key]: width } })
+}
+
+function resize(event: PointerEvent, key: string): void {
+  const handle = event.currentTarget as HTMLElement
+  const [from, before] = [event.clientX, handle.parentElement!.getBoundingClientRect().width]
+  handle.setPointerCapture(event.pointerId)
+  const onMove = ({ clientX }: PointerEvent) => (dragged.value = { key, width: Math.max(MIN_WIDTH, Math.round(before + clientX - from)) })
+  const onUp = () => {
+    handle.removeEventListener('pointermove', onMove)
+    if (dragged.value) setWidth(key, dragged.value.width)
+    dragged.value = null
+  }
+  handle.addEventListener('pointermove', onMove)
+  handle.addEventListener('pointerup', onUp, { once: true })
+  handle.addEventListener('pointercancel', onUp, { once: true })
+  event.preventDefault()
 }
 
 function TableRow({ run, shape }: { run: Run; shape: string }) {
@@ -236,7 +225,7 @@ function TableRow({ run, shape }: { run: Run; shape: string }) {
         </button>
       </span>
       {columns.value.map((column) => (
-        <span key={column.key} role="gridcell" class={`table-cell ${parsed(column.key) ? 'is-number' : ''}`}>
+        <span key={column.key} role="gridcell" class={cellClass(column)} style={column.left === undefined ? undefined : { left: `${column.left}px` }}>
           {column.cell(run)}
         </span>
       ))}
