@@ -19,7 +19,7 @@ from sightglass.jax.ondemand.loop_buffer import MAX_EVERY, CallbackDelivery
 from sightglass.jax.ondemand.loop_event import MAX_CALLS
 from sightglass.jax.ondemand.step_budget import StepBudget
 from sightglass.jax.ondemand.variant import Variant
-from sightglass.jax.program import compat
+from sightglass.jax.program.structure import equations
 from sightglass.jax.program.work import work
 from sightglass.query.parser import parse
 
@@ -109,15 +109,9 @@ class Gated:
         return jax.make_jaxpr(self.variant.jitted)(np.array([0, 4], np.int32), 1.0)
 
 
-def with_kind(jaxpr: Any, kind: str, around: tuple[str, ...] = ()) -> list[tuple[str, ...]]:
-    """Return for each equation of a kind what kinds of equations are around it."""
-    found = []
-    for eqn in compat.opened(jaxpr)[0].eqns:
-        if eqn.primitive.name == kind:
-            found.append(around)
-        for one in compat.subjaxprs(eqn.params):
-            found += with_kind(one, kind, (*around, eqn.primitive.name))
-    return found
+def around(jaxpr: Any, kind: str) -> list[list[str]]:
+    """Return for each equation of a kind what is around it."""
+    return [[one.kind for one in path] for eqn, path in equations(jaxpr.eqns) if eqn.primitive.name == kind]
 
 
 @pytest.mark.parametrize("function", LOOPS, ids=lambda f: f.__name__)
@@ -125,14 +119,13 @@ def test_what_only_a_query_needs_stands_under_one_condition_in_the_loop(function
     """In an inner jit, too, and around a vmap, which would make a select of it."""
     event = LOOPS[function]
     made = Gated(function, f"{event}.costly", f"{event}.within")
-    sorts = with_kind(made.jaxpr, "sort")
+    sorts = around(made.jaxpr, "sort")
     assert len(sorts) == 2
-    for around in sorts:
-        loop = max(i for i, kind in enumerate(around) if kind in ("scan", "while"))
-        assert "cond" in around[loop:], around
-    for around in with_kind(made.jaxpr, "sin"):
-        assert "cond" not in around, around
-    assert all("cond" not in around for around in with_kind(Gated(function, f"{event}.c", gate=False).jaxpr, "sin"))
+    for kinds in sorts:
+        assert "branch" in kinds[len(kinds) - kinds[::-1].index("loop") :], kinds
+    for kinds in around(made.jaxpr, "sin"):
+        assert "branch" not in kinds, kinds
+    assert all("branch" not in kinds for kinds in around(Gated(function, f"{event}.c", gate=False).jaxpr, "sin"))
 
 
 @pytest.mark.parametrize("function", LOOPS, ids=lambda f: f.__name__)

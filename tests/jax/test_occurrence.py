@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import functools
+import itertools
+import random
+from collections.abc import Iterator
 from typing import Any
 
 import jax
@@ -158,6 +162,58 @@ def test_loops_that_only_a_log_computes_are_not_counted():
         return scan(a_log("b"), 2, x)
 
     assert set(events(f, 0.0)) == {"batch", "batch_each"}
+
+
+def generated(choose: random.Random, places: Iterator[int], depth: int = 3) -> list[Any]:
+    """Return a program: the numbers of places for logs, and loops, branches and calls with programs in them."""
+    program: list[Any] = [next(places)]
+    for _ in range(choose.randint(1, 2) if depth else 0):
+        kind, name = choose.choice(("scan", "while", "cond", "jit")), choose.choice(("update", "each", "<lambda>"))
+        program += [(kind, name, generated(choose, places, depth - 1)), next(places)]
+    return program
+
+
+def run(program: list[Any], logged: set[int], x: Any) -> Any:
+    for part in program:
+        if not isinstance(part, int):
+            x = run_within(*part, logged, x)
+        elif part in logged:
+            log({f"k{part}": x})
+    return x
+
+
+def run_within(kind: str, name: str, program: list[Any], logged: set[int], x: Any) -> Any:
+    def inner(x: Any) -> Any:
+        return run(program, logged, x) + 1
+
+    def each(x: Any, _: Any) -> Any:
+        return inner(x), None
+
+    inner.__name__ = each.__name__ = name
+    match kind:
+        case "scan":
+            return lax.scan(each, x, None, length=2)[0]
+        case "while":
+            return lax.while_loop(lambda x: x < 9, inner, x)
+        case "cond":
+            return lax.cond(x > 0, inner, lambda x: x, x)
+    return jax.jit(inner)(x)
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_a_log_elsewhere_changes_no_event(seed):
+    places = itertools.count()
+    program = generated(random.Random(seed), places)
+    every = set(range(next(places)))
+
+    def found(logged: set[int]) -> dict[str, Any]:
+        each = events(functools.partial(run, program, logged), 0.0).items()
+        return {key: (event, one.n_per_call) for event, one in each for key in one.observables}
+
+    together = found(every)
+    assert together.keys() == {f"k{i}" for i in every}
+    for some in ({i} for i in random.Random(seed).sample(sorted(every), 4)):
+        assert found(some).items() <= together.items()
 
 
 def test_a_function_without_a_name_is_a_loop():

@@ -18,6 +18,7 @@ from sightglass.jax.ondemand.event_queries import StepQuery
 from sightglass.jax.ondemand.query_outputs import fill, take_arrays
 from sightglass.jax.ondemand.variant import Variant, find_events
 from sightglass.jax.program import compat
+from sightglass.jax.program.structure import equations
 from sightglass.query.parser import parse
 
 
@@ -157,21 +158,14 @@ def test_loops_without_a_query_carry_no_buffer():
     assert plain == asked == [1]
 
 
-def equations(jaxpr: Any) -> Any:
-    for eqn in compat.opened(jaxpr)[0].eqns:
-        yield eqn
-        for inner in compat.subjaxprs(eqn.params):
-            yield from equations(inner)
-
-
 def primitives(made: Variant, *args: Any) -> list[str]:
-    return [eqn.primitive.name for eqn in equations(jax.make_jaxpr(made.jitted)(*args))]
+    return [eqn.primitive.name for eqn, _ in equations(jax.make_jaxpr(made.jitted)(*args).eqns)]
 
 
 def scans(f: Any, *args: Any) -> list[int]:
     """Return how many values the scans of a program carry."""
-    found = equations(jax.make_jaxpr(f)(*args))
-    return [compat.scan_arity(eqn)[1] for eqn in found if eqn.primitive.name == "scan"]
+    found = equations(jax.make_jaxpr(f)(*args).eqns)
+    return [compat.scan_arity(eqn)[1] for eqn, _ in found if eqn.primitive.name == "scan"]
 
 
 def test_one_callback_for_a_loop_body_and_rate():

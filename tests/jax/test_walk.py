@@ -10,7 +10,7 @@ from jax import lax
 
 from sightglass.core.errors import LogError
 from sightglass.jax import log, spool, tap
-from sightglass.jax.program import compat
+from sightglass.jax.program.structure import equations
 
 from .programs import divided, mesh, read, watch
 
@@ -71,11 +71,8 @@ def test_forward_mode_from_outside():
 
 
 def jits(jaxpr, name):
-    for eqn in jaxpr.eqns:
-        if eqn.primitive.name == "jit" and eqn.params["name"] == name:
-            yield eqn.params
-        for inner in compat.subjaxprs(eqn.params):
-            yield from jits(inner, name)
+    inner = [eqn.params for eqn, _ in equations(jaxpr.eqns) if eqn.primitive.name == "jit"]
+    return (params for params in inner if params["name"] == name)
 
 
 def test_an_inner_jit_keeps_its_name_and_its_shardings():

@@ -13,9 +13,9 @@ Rules:
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, NamedTuple
+from typing import Any
 
 import jax
 import jax.numpy as jnp
@@ -23,25 +23,11 @@ import jax.numpy as jnp
 from sightglass.core.errors import LogError
 from sightglass.jax import explicit
 from sightglass.jax.program import compat
-from sightglass.jax.program.primitive import MARK, Site, log_p
+from sightglass.jax.program.primitive import MARK, Site
+from sightglass.jax.program.structure import Inner, Path, sites
 from sightglass.jax.program.survey import ExpectedLog, Survey, survey
 
 from .places import PlacedProgram
-
-LevelKind = Literal["loop", "branch", "devices", "call"]
-
-
-class _Level(NamedTuple):
-    """One level of nesting: the equation, which of its jaxprs, and how often that jaxpr runs; `None` if not known."""
-
-    eqn: int
-    part: int
-    kind: LevelKind
-    jaxpr: compat.AnyJaxpr
-    n: int | None
-
-
-_Located = tuple[Site, tuple[_Level, ...]]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,35 +76,13 @@ def surely_once(expected: ExpectedLog) -> bool:
 
 def occurrences(program: PlacedProgram) -> dict[str, Occurrence]:
     """Find the events of a step; its own is always in the result."""
-    found: dict[str, list[_Located]] = {program.own: []}
-    for site, path in _sites(program.jaxpr, ()):
+    found: dict[str, list[tuple[Site, Path]]] = {program.own: []}
+    for site, path in sites(compat.opened(program.jaxpr)[0].eqns):
         found.setdefault(site.event, []).append((site, path))
     return {event: _occurrence(event, several, program) for event, several in found.items()}
 
 
-def _sites(jaxpr: compat.AnyJaxpr, path: tuple[_Level, ...]) -> Iterator[_Located]:
-    for eqn in compat.opened(jaxpr)[0].eqns:
-        if eqn.primitive is log_p:
-            yield eqn.params["site"], path
-            continue
-        for part, inner in enumerate(compat.subjaxprs(eqn.params)):
-            yield from _sites(inner, (*path, _level(eqn, part, compat.opened(inner)[0])))
-
-
-def _level(eqn: compat.Equation, part: int, inner: compat.AnyJaxpr) -> _Level:
-    match eqn.primitive.name:
-        case "scan":
-            return _Level(id(eqn), part, "loop", inner, eqn.params["length"])
-        case "while":
-            return _Level(id(eqn), part, "loop", inner, None)
-        case "cond":
-            return _Level(id(eqn), part, "branch", inner, None)
-        case "shard_map":
-            return _Level(id(eqn), part, "devices", inner, None)
-    return _Level(id(eqn), part, "call", inner, 1)
-
-
-def _occurrence(event: str, several: Sequence[_Located], program: PlacedProgram) -> Occurrence:
+def _occurrence(event: str, several: Sequence[tuple[Site, Path]], program: PlacedProgram) -> Occurrence:
     bodies = program.bodies
     body: compat.AnyJaxpr | None = bodies[program.own]
     n: int | None = 1
@@ -149,11 +113,11 @@ def _occurrence(event: str, several: Sequence[_Located], program: PlacedProgram)
     )
 
 
-def _shared(paths: Sequence[tuple[_Level, ...]]) -> list[_Level]:
+def _shared(paths: Sequence[Path]) -> list[Inner]:
     """Return the levels that all paths share, as far as the first that runs once per device."""
-    shared: list[_Level] = []
+    shared: list[Inner] = []
     for levels in zip(*paths, strict=False):
-        if any(level[:2] != levels[0][:2] for level in levels) or levels[0].kind == "devices":
+        if any(level is not levels[0] for level in levels) or levels[0].kind == "devices":
             break
         shared.append(levels[0])
     return shared

@@ -14,13 +14,11 @@ from __future__ import annotations
 import dataclasses
 from collections import Counter
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any
 
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import IN_LOG, UNNAMED, log_p
-
-BODIES: Final = {"scan": ("jaxpr",), "while": ("cond_jaxpr", "body_jaxpr")}
-"""The parameters of a loop that hold what it repeats."""
+from sightglass.jax.program.structure import TEST, kind_of, within
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -50,7 +48,7 @@ def placed(jaxpr: compat.AnyJaxpr, own: str, *, counts_rounds: bool = False) -> 
     names = _LoopNames(own)
     bodies: dict[str, compat.AnyJaxpr | None] = {own: None}
 
-    def within(jaxpr: Any, event: str, *, on_devices: bool, in_log: bool) -> Any:
+    def inside(jaxpr: Any, event: str, *, on_devices: bool, in_log: bool) -> Any:
         inner, _ = compat.opened(jaxpr)
         return compat.with_equations(jaxpr, [equation(eqn, event, on_devices, in_log) for eqn in inner.eqns])
 
@@ -65,28 +63,22 @@ def placed(jaxpr: compat.AnyJaxpr, own: str, *, counts_rounds: bool = False) -> 
                 names.count(eqn)
             return eqn
         in_log = in_log or IN_LOG in compat.name_stack(eqn)
-        kind = eqn.primitive.name
-        on_devices = on_devices or kind == "shard_map"
+        kind = kind_of(eqn)
+        on_devices = on_devices or kind == "devices"
 
-        def parameter(name: str, value: Any) -> Any:
-            if type(value) is tuple:
-                return tuple(parameter(name, item) for item in value)
-            if not compat.is_jaxpr(value):
-                return value
-            if name not in BODIES.get(kind, ()):
-                return within(value, event, on_devices=on_devices, in_log=in_log)
-            is_round = counts_rounds and bodies[own] is None and name != "cond_jaxpr"
-            of_loop = own if is_round else names.next(value, name, in_log=in_log)
-            body = within(value, event if on_devices else of_loop, on_devices=on_devices, in_log=in_log)
+        def placed_within(name: str, jaxpr: Any) -> Any:
+            if kind != "loop":
+                return inside(jaxpr, event, on_devices=on_devices, in_log=in_log)
+            is_round = counts_rounds and bodies[own] is None and name != TEST
+            of_loop = own if is_round else names.next(jaxpr, name, in_log=in_log)
+            body = inside(jaxpr, event if on_devices else of_loop, on_devices=on_devices, in_log=in_log)
             if not on_devices:
                 bodies[of_loop] = compat.opened(body)[0]
             return body
 
-        order = BODIES.get(kind, ())  # JAX's order of parameters may change
-        params = {name: parameter(name, eqn.params[name]) for name in (*order, *(eqn.params.keys() - order))}
-        return eqn.replace(params={name: params[name] for name in eqn.params})
+        return compat.with_jaxprs(eqn, placed_within)
 
-    return PlacedProgram(jaxpr=within(jaxpr, own, on_devices=False, in_log=False), own=own, bodies=bodies)
+    return PlacedProgram(jaxpr=inside(jaxpr, own, on_devices=False, in_log=False), own=own, bodies=bodies)
 
 
 class _LoopNames:
@@ -104,7 +96,7 @@ class _LoopNames:
             part: As which of its parameters.
             in_log: Whether only a log computes it: it may be missing next time, so these loops have names of their own.
         """
-        function, other = compat.function_name(body), "test" if part == "cond_jaxpr" else "loop"
+        function, other = compat.function_name(body), "test" if part == TEST else "loop"
         own = f"{self._own}_log" if in_log else self._own
         name = f"{own}_{function if function.isidentifier() and function[0] != '_' else other}"
         self._counts[name] += 1
@@ -112,10 +104,11 @@ class _LoopNames:
 
     def count(self, eqn: compat.Equation) -> None:
         """Count the loops in an equation that logs nothing; those that only a log computes may be missing next time."""
-        bodies = BODIES.get(eqn.primitive.name, ())
-        if any(True for _ in compat.subjaxprs(eqn.params)) and IN_LOG not in compat.name_stack(eqn):
-            for name in bodies:
-                self.next(eqn.params[name], name)
-            for inner in compat.subjaxprs(eqn.params):
-                for each in compat.opened(inner)[0].eqns:
-                    self.count(each)
+        programs = within(eqn)
+        if programs and IN_LOG in compat.name_stack(eqn):
+            return
+        for inner in programs:
+            if inner.kind == "loop":
+                self.next(inner.jaxpr, inner.name)
+            for each in inner.jaxpr.eqns:
+                self.count(each)

@@ -266,11 +266,6 @@ def _callback_sharding(context: mlir.LoweringRuleContext) -> Any:
     return _callback_op_sharding(axes, None, context.avals_out)
 
 
-def is_jaxpr(value: object) -> bool:
-    """Return whether a value is a jaxpr, closed or open."""
-    return isinstance(value, Jaxpr | ClosedJaxpr)
-
-
 def variables(atoms: Sequence[Any]) -> set[Any]:
     """Return the inputs or outputs of an equation or jaxpr that are not constants."""
     return {atom for atom in atoms if isinstance(atom, Var)}
@@ -281,6 +276,18 @@ def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Equation]) -> Any:
     inner, consts = opened(jaxpr)
     inner = inner.replace(eqns=list(eqns))
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
+
+
+def with_jaxprs(eqn: Equation, change: Callable[[str, AnyJaxpr], AnyJaxpr]) -> Any:
+    """Return an equation with other jaxprs; `change` takes a parameter's name and a jaxpr in it, tests first."""
+
+    def changed(name: str, value: Any) -> Any:
+        if type(value) is tuple:
+            return tuple(changed(name, item) for item in value)
+        return change(name, value) if isinstance(value, Jaxpr | ClosedJaxpr) else value
+
+    params = {name: changed(name, eqn.params[name]) for name in sorted(eqn.params, reverse=True)}
+    return eqn.replace(params={name: params[name] for name in eqn.params})
 
 
 def needed(eqns: Sequence[Equation], read: set[Any], *, besides: Set[Any] = frozenset()) -> list[Any]:

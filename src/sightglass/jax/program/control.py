@@ -16,6 +16,7 @@ from sightglass.core.errors import LogError
 from sightglass.training.controls import Control
 
 from . import compat
+from .structure import equations
 
 TYPES = {"bool": bool, "int": int, "float": float}
 
@@ -56,12 +57,9 @@ def number(control: Control) -> npt.NDArray[Any]:
 
 
 def controls_in(jaxpr: compat.AnyJaxpr) -> Iterator[Control]:
-    """Yield the controls that a jaxpr reads, at any depth."""
-    for eqn in compat.opened(jaxpr)[0].eqns:
-        if eqn.primitive is control_p:
-            yield eqn.params["control"]
-        for inner in compat.subjaxprs(eqn.params):
-            yield from controls_in(inner)
+    """Return the controls that a jaxpr reads, at any depth."""
+    eqns = compat.opened(jaxpr)[0].eqns
+    return (eqn.params["control"] for eqn, _ in equations(eqns) if eqn.primitive is control_p)
 
 
 def _dtype(control: Control) -> Any:

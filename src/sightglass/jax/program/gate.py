@@ -19,6 +19,7 @@ from typing import Any, NamedTuple
 from . import compat
 from .collected import CollectedLogs
 from .primitive import LogEvent, log_p
+from .structure import sites
 from .walk import Values, Walk
 
 
@@ -109,14 +110,7 @@ class GatedRound:
 
     def _is_gated(self, eqn: Any) -> bool:
         """Return whether an equation has no effect but logs of the gated events."""
-        if eqn.primitive is log_p:
-            return eqn.params["site"].event in self._events
-        if not eqn.effects:
-            return True
-        if eqn.effects != {compat.effect}:
-            return False
-        within = (one for jaxpr in compat.subjaxprs(eqn.params) for one in compat.opened(jaxpr)[0].eqns)
-        return all(map(self._is_gated, within))
+        return not eqn.effects - {compat.effect} and all(site.event in self._events for site, _ in sites([eqn]))
 
     def _opens(self, eqn: Any) -> bool:
         params = eqn.params

@@ -33,6 +33,7 @@ from .collected import CollectedLogs
 from .control import controls_in
 from .primitive import EVERYTHING, LogEvent, call_wanting, wanted
 from .stacked_logs import StackedLogs, stacked_logs
+from .structure import kind_of, sites, within
 from .walk import Collector, Walk
 
 CALLS: Final = ("jit", "pjit", "closed_call", "core_call", "core_closed_call")
@@ -208,8 +209,7 @@ def _unwritten(aval: Any) -> jax.Array:
 
 def _loop(jaxpr: compat.AnyJaxpr, name: str) -> tuple[int, ...]:
     """Return the path to the loop: the positions of the calls around it, and its own."""
-    walk = Walk(_Again())
-    found = list(_outermost(jaxpr, walk))
+    found = list(_outermost(jaxpr))
     wished = [one for one in found if one[1]] or [one for one in found if one[2] == "scan"] or found
     if len(wished) == 1 and wished[0][2] == "scan":
         return wished[0][0]
@@ -220,17 +220,15 @@ def _loop(jaxpr: compat.AnyJaxpr, name: str) -> tuple[int, ...]:
     )
 
 
-def _outermost(
-    jaxpr: compat.AnyJaxpr, walk: Walk, path: tuple[int, ...] = ()
-) -> Iterator[tuple[tuple[int, ...], bool, str, str]]:
+def _outermost(jaxpr: compat.AnyJaxpr, path: tuple[int, ...] = ()) -> Iterator[tuple[tuple[int, ...], bool, str, str]]:
     """Yield each outermost loop: its path, whether it logs, its kind, and the user's line."""
     for i, eqn in enumerate(compat.opened(jaxpr)[0].eqns):
-        kind, inner = eqn.primitive.name, list(compat.subjaxprs(eqn.params))
+        kind, inner = eqn.primitive.name, [one.jaxpr for one in within(eqn)]
         if kind in CALLS:
             for each in inner:
-                yield from _outermost(each, walk, (*path, i))
-        elif kind in ("scan", "while") or any(True for each in inner for _ in _outermost(each, walk)):
-            yield (*path, i), any(map(walk.contains_log, inner)), kind, compat.where(eqn)
+                yield from _outermost(each, (*path, i))
+        elif kind_of(eqn) == "loop" or any(any(_outermost(each)) for each in inner):
+            yield (*path, i), any(sites([eqn])), kind, compat.where(eqn)
 
 
 def _opened(jaxpr: compat.AnyJaxpr, path: Sequence[int], *values: Any) -> Values:

@@ -19,6 +19,7 @@ from typing import Any
 
 from . import compat
 from .primitive import log_p
+from .structure import kind_of
 
 # Binding this many equations again takes about as long as lowering one more function.
 _WORTHWHILE = 20
@@ -66,12 +67,6 @@ def _shortened(eqns: Sequence[Any], needed: set[Any], like: Callable[[], Any]) -
 
 def _packed_within(eqn: compat.Equation, like: Callable[[], Any]) -> Any:
     # A jit remembers the mesh it was traced on, and the body of a shard_map runs on another one.
-    if compat.effect not in eqn.effects or eqn.primitive.name == "shard_map":
+    if compat.effect not in eqn.effects or kind_of(eqn) == "devices":
         return eqn
-    return eqn.replace(params={name: _packed_parameter(value, like) for name, value in eqn.params.items()})
-
-
-def _packed_parameter(value: object, like: Callable[[], Any]) -> Any:
-    if compat.is_jaxpr(value):
-        return _packed(value, like)
-    return tuple(_packed_parameter(item, like) for item in value) if type(value) is tuple else value
+    return compat.with_jaxprs(eqn, lambda name, jaxpr: _packed(jaxpr, like))

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import dataclasses
 from collections import Counter
-from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -17,6 +16,7 @@ import jax
 from . import compat
 from .control import control_p
 from .primitive import MARK, UNNAMED, log_p
+from .structure import sites, within
 from .work import work
 
 # What is computed from rows is computed twice: in the round, and to read the log.
@@ -51,7 +51,7 @@ def stacked_logs(round: compat.AnyJaxpr, n_consts: int, n_carry: int) -> Stacked
     stacked: dict[Any, int] = {}
     for i, atom in enumerate(inner.outvars[n_carry:]):
         stacked |= dict.fromkeys(compat.variables([atom]).difference(given, stacked), i)
-    n_logged = Counter(_logged(round))
+    n_logged = Counter(key for site, _ in sites(inner.eqns) for key in site.keys)
     known = {*inner.constvars, *given, *stacked}
     taken: list[Any] = []
     for eqn in inner.eqns:
@@ -68,15 +68,6 @@ def stacked_logs(round: compat.AnyJaxpr, n_consts: int, n_carry: int) -> Stacked
     if not keys or work(derived) > MAX_SHARE * work(round):
         return None
     return StackedLogs(compat.part(round, taken, [*given, *stacked], []), tuple(stacked.values()), keys)
-
-
-def _logged(jaxpr: compat.AnyJaxpr) -> Iterator[str]:
-    """Yield the keys of all logs in a jaxpr, at any depth."""
-    for eqn in compat.opened(jaxpr)[0].eqns:
-        if eqn.primitive is log_p:
-            yield from eqn.params["site"].keys
-        for inner in compat.subjaxprs(eqn.params):
-            yield from _logged(inner)
 
 
 def _known_part(eqn: Any, known: set[Any], n_logged: Counter[str]) -> list[Any]:
@@ -99,4 +90,4 @@ def _known_part(eqn: Any, known: set[Any], n_logged: Counter[str]) -> list[Any]:
 
 
 def _is_plain(eqn: Any) -> bool:
-    return not eqn.effects and eqn.primitive is not control_p and not any(True for _ in compat.subjaxprs(eqn.params))
+    return not eqn.effects and eqn.primitive is not control_p and not within(eqn)

@@ -7,7 +7,6 @@ trees.
 from __future__ import annotations
 
 import dataclasses
-import math
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from typing import Any
@@ -22,6 +21,7 @@ from sightglass.jax.pytree import PyTree
 
 from . import compat
 from .primitive import LogEvent, Site, log_p
+from .structure import kind_of, within
 
 CollectedAs = Callable[[str, Site], str | None]
 """Returns the name under which a key of a log is collected; `None` if it is not."""
@@ -88,18 +88,10 @@ def survey(jaxpr: compat.AnyJaxpr, takes: CollectedAs) -> Survey:
 def _of(eqn: compat.Equation, takes: CollectedAs) -> Survey:
     if eqn.primitive is log_p:
         return _logged(eqn, takes)
-    inner = [survey(jaxpr, takes) for jaxpr in compat.subjaxprs(eqn.params)]
-    match eqn.primitive.name:
-        case "cond":
-            return branches(inner)
-        case "scan":
-            return _times(inner[0], eqn.params["length"])
-        case "while":
-            return {key: dataclasses.replace(e, n_events=None) for found in inner for key, e in found.items()}
-        case "shard_map":
-            sizes = (eqn.params["mesh"].shape[axis] for axis in compat.manual_axes(eqn.params))
-            return _times(inner[0], math.prod(sizes))
-    return inner[0] if inner else {}
+    inner = [(one, survey(one.jaxpr, takes)) for one in within(eqn)]
+    if kind_of(eqn) == "branch":
+        return branches(found for _, found in inner)
+    return {key: expected for one, found in inner for key, expected in _times(found, one.n).items()}
 
 
 def _logged(eqn: compat.Equation, takes: CollectedAs) -> Survey:
@@ -113,9 +105,10 @@ def _logged(eqn: compat.Equation, takes: CollectedAs) -> Survey:
     }
 
 
-def _times(found: Survey, n: int) -> Survey:
+def _times(found: Survey, n: int | None) -> Survey:
     return {
-        key: dataclasses.replace(e, n_events=None if e.n_events is None else e.n_events * n) for key, e in found.items()
+        key: dataclasses.replace(e, n_events=None if n is None or e.n_events is None else e.n_events * n)
+        for key, e in found.items()
     }
 
 

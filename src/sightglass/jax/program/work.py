@@ -12,6 +12,7 @@ from types import MappingProxyType
 from typing import Any, Final
 
 from . import compat
+from .structure import within
 
 Shape = tuple[int, ...]
 
@@ -55,13 +56,13 @@ def work(
 
 
 def _of_equation(eqn: Any, of: Callable[[Any], float], n_rounds: float) -> float:
-    name, inner = eqn.primitive.name, [of(jaxpr) for jaxpr in compat.subjaxprs(eqn.params)]
-    if name == "while":
-        return n_rounds * math.fsum(inner)
+    name, inner = eqn.primitive.name, within(eqn)
     if inner:
-        known = name == "cond" and not any(map(math.isnan, inner))
-        once = max(inner) if known else math.fsum(inner)
-        return once * float(eqn.params["length"]) if name == "scan" else once
+        each, n = [of(one.jaxpr) for one in inner], inner[0].n
+        if inner[0].kind == "loop":
+            return math.fsum(each) * (n_rounds if n is None else n)
+        known = inner[0].kind == "branch" and not any(map(math.isnan, each))
+        return max(each) if known else math.fsum(each)  # devices work at the same time
     inputs, outputs = ([_shape(v.aval) for v in atoms] for atoms in (eqn.invars, eqn.outvars))
     n_out = math.fsum(map(math.prod, outputs))
     if name == "dot_general":
