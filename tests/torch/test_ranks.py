@@ -63,14 +63,14 @@ def test_a_client_asks_all_pieces_of_what_fsdp_spreads():
         for rank in range(2)
     ]  # fmt: skip
     try:
-        lines = [rank.stdout.readline().split() for rank in ranks]
-        assert [word for word, *_ in lines] == ["norms"] * 2
-        norms = [float(number) for number in lines[0][1:]]
+        assert [rank.stdout.readline() for rank in ranks] == ["ready\n"] * 2
         with sg.connect("fsdp") as group:
             assert group.n_ranks == len(group.ranks) == 2
-            each = group.stream("on('batch').map(lambda b: b.params.map(lambda name, p: pieces(p).norm()))")
+            truth = group.ranks[0].stream("batch.norms")
+            kinds = ("params", "grads", "updates")
+            each = [group.stream(f"batch.{kind}.map(lambda name, x: pieces(x).norm())") for kind in kinds]
             one = group.stream("pieces(batch.w).norm()")
-            histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(8, every=1)")
+            histogram = group.stream("on('batch').map(lambda b: pieces(b.grads['0.weight'])).histogram(8, every=1)")
             deadline_s, found = time.monotonic() + 90, [[]]
             while not all(found):  # on a busy machine, the first events may exceed what queries may take of one
                 assert time.monotonic() < deadline_s
@@ -78,13 +78,18 @@ def test_a_client_asks_all_pieces_of_what_fsdp_spreads():
                     rank.stdin.write("1\n")
                     rank.stdin.flush()
                 time.sleep(0.1)
-                found = [[record for record in s.records() if record.complete] for s in (each, one, histogram)]
-            for record in found[0]:
-                assert list(record.value) == ["0.weight", "0.bias", "1.weight", "1.bias"]
-                assert list(record.value.values()) == pytest.approx(norms, rel=1e-6)
-            for record in found[1]:
-                assert record.value == pytest.approx(norms[0], rel=1e-6)
-            assert {record.value.counts.sum() for record in found[2]} == {35}
+                norms = {record.step: record.value for record in truth.records()}
+                found = [
+                    [record for record in s.records() if record.complete and record.step in norms]
+                    for s in (*each, one, histogram)
+                ]
+            for kind, records in zip(kinds, found[:3], strict=True):
+                for record in records:
+                    assert list(record.value) == ["0.weight", "0.bias", "1.weight", "1.bias"]
+                    assert list(record.value.values()) == pytest.approx(norms[record.step][kind], rel=1e-3)
+            for record in found[3]:
+                assert record.value == pytest.approx(norms[record.step]["params"][0], rel=1e-3)
+            assert {record.value.counts.sum() for record in found[4]} == {35}
     finally:
         for rank in ranks:
             rank.kill()
