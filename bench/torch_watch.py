@@ -1,5 +1,7 @@
 """What watching a small convolutional network costs a step on the processor: nobody asks, and four queries.
 
+What else programs use for the same numbers is measured beside it, in the same way and without a budget: `torch_rivals`.
+
 How it is measured:
 
 1. One process trains one model, so that data, memory and caches are the same with and without. Steps with and without
@@ -31,7 +33,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 
 import numpy as np
@@ -42,6 +44,7 @@ import sightglass as sg
 import sightglass.torch as sgt
 from bench.row import Row
 from bench.sampling import Sampler
+from bench.torch_rivals import Turn, rivals
 from sightglass.training.run import wiring
 from sightglass.training.subscription import Subscription
 
@@ -51,6 +54,7 @@ BLOCK = 4  # short against whatever else the machine does, long against the step
 N_WARM = 30
 N_PROFILED = 200
 N_RESAMPLED = 400
+RIVALS_TARGET = 100.0  # percent: the least steps are enough for figures that differ by more than those above
 N_SETTLING = 6  # groups before the first one that counts: 3 s, in which the budget comes to rest
 N_GROUPS = 10  # between two looks at the intervals: 160 steps
 BATCHES = (32, 48, 64, 96, 128, 192, 256)
@@ -89,6 +93,7 @@ class Loop:
         self.x, self.y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
         self.run: sg.Run | None = None
         self.watched: sgt.Watched | None = None
+        self.behind: Callable[[torch.Tensor], None] | None = None
 
     def step(self) -> None:
         """Take a step of training, and announce it; as another event than the one that is asked, if not watched."""
@@ -96,10 +101,12 @@ class Loop:
         loss = nn.functional.cross_entropy(self.model(self.x), self.y)
         loss.backward()
         self.opt.step()
+        if self.behind is not None:
+            self.behind(loss)
         if self.run is not None:
             self.run.observe("bare" if self.watched is None else "batch", loss=loss)
 
-    def watch(self, *, on: bool) -> None:
+    def watch(self, on: bool) -> None:
         """Watch the model, or leave it alone."""
         if self.watched is not None:
             self.watched.close()
@@ -120,7 +127,7 @@ def running(loop: Loop, folder: str, *, budget: float | None) -> Iterator[sg.Run
     try:
         yield loop.run
     finally:
-        loop.watch(on=False)
+        loop.watch(False)
         loop.run.close()
         loop.run = None
 
@@ -140,7 +147,7 @@ def asked(loop: Loop, run: sg.Run, query: str) -> Iterator[Subscription]:
     try:
         assert client.stdout is not None
         os.set_blocking(client.stdout.fileno(), False)
-        loop.watch(on=True)
+        loop.watch(True)
         while not client.stdout.read():
             loop.step()
         (subscription,) = wiring(run).telemetry.subscriptions.source("batch").subscriptions
@@ -159,10 +166,10 @@ class Turns:
     """
 
     def __init__(
-        self, loop: Loop, subscription: Subscription | None, *, watch: bool, target: float | None = None
+        self, loop: Loop, turn: Turn, *, subscription: Subscription | None = None, target: float | None = None
     ) -> None:
         """Take turns until the intervals are narrower than `target`, in percent, or all steps are taken."""
-        self._loop, self._subscription, self._watch = loop, subscription, watch
+        self._loop, self._turn, self._subscription = loop, turn, subscription
         for _ in range(N_SETTLING):
             self._group()
         groups: list[list[tuple[int, list[float]]]] = []
@@ -180,7 +187,7 @@ class Turns:
         loop, subscription = self._loop, self._subscription
         group: list[tuple[int, list[float]]] = []
         for on in (True, False, False, True):
-            loop.watch(on=on and self._watch)
+            self._turn(on)
             loop.step()
             for _ in range(BLOCK):
                 n_thinned = subscription.n_skipped if subscription else 0
@@ -221,21 +228,26 @@ def measure() -> Iterator[Row]:
     with tempfile.TemporaryDirectory() as folder:
         yield Row("a step, unwatched", 1e3 * _median_s(loop), "ms")
         with running(loop, folder, budget=BUDGET / 2) as run:
-            yield from _rows("unwatched against unwatched: the noise", Turns(loop, None, watch=False, target=1.0))
-            loop.watch(on=True)
+            yield from _rows("unwatched against unwatched: the noise", Turns(loop, lambda on: None, target=1.0))
+            loop.watch(True)
             loop.step()
             assert loop.watched is not None
             yield Row("watched, nobody asks: hooks", float(loop.watched.n_hooks), "", 0.0)
-            yield from _rows("watched, nobody asks", Turns(loop, None, watch=True, target=1.0), 1.0)
+            yield from _rows("watched, nobody asks", Turns(loop, loop.watch, target=1.0), 1.0)
         events_s = []
         for what, query, target in QUERIES:
             with running(loop, folder, budget=BUDGET / 2) as run, asked(loop, run, query) as subscription:
                 spend_credit(run)
-                turns = Turns(loop, subscription, watch=True, target=target)
+                turns = Turns(loop, loop.watch, subscription=subscription, target=target)
             events_s.append(turns.event_s)
             yield from _rows(f"{what}, budget {100 * BUDGET:g} %", turns, target)
             n_events = turns.n_answered + turns.n_thinned
             yield Row(f"  thinned: {turns.n_thinned:,} of {n_events:,} events", 100 * turns.n_thinned / n_events, "%")
+        with rivals(loop, folder) as others:
+            for what, turn in others.items():
+                turns = Turns(loop, turn, target=RIVALS_TARGET)
+                turn(False)
+                yield from _rows(what, turns)
         for (what, query, _), event_s in zip(QUERIES, events_s, strict=True):
             yield Row(f"one event of {what}", 1e6 * event_s, "us")
             yield from profile(loop, folder, query, event_s)
