@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from . import expressions as e
-from .query import Query
-from .reads import Path, paths
+from .query import FIELDS, Query
+from .reads import Path, all_paths, paths
 from .stages import Map
 
 
@@ -73,6 +73,11 @@ def joined_paths(query: Query, event: str) -> list[Path]:
     if query.reads_all or () in read:
         return [()]
     return [path[1:] for path in read if path[0] == event]
+
+
+def reads_fields_of(query: Query, event: str) -> bool:
+    """Return whether a query reads the number or the wall time of an event that it joins."""
+    return any(path[:2] == (event, FIELDS) for path in all_paths(query))
 
 
 def _mapping(target: e.Expr, read: list[Path]) -> e.Expr:

@@ -23,11 +23,13 @@ def paths(query: Query) -> list[Path]:
     >>> paths(parse('on("batch").map(lambda b: b.grads["w"].norm() + b.loss)'))
     [('grads', 'w'), ('loss',)]
     """
-    found: dict[Path, None] = {}
-    for tree in _of_event(query):
-        for path in _paths(tree.body, tree.params[0]):
-            found[path] = None
+    found = all_paths(query)
     return [path for path in found if not any(path[:n] in found for n in range(1, len(path)))]
+
+
+def all_paths(query: Query) -> dict[Path, None]:
+    """Return the same paths, with those below others that are read as a whole."""
+    return {path: None for tree in _of_event(query) for path in _paths(tree.body, tree.params[0])}
 
 
 def _of_event(query: Query) -> Iterator[e.Lambda]:

@@ -8,7 +8,7 @@ from typing import Any
 from sightglass.core.errors import AbsentError, EvaluationError, UnknownNameError
 from sightglass.core.guarded import FAILURES
 from sightglass.query.evaluation import Evaluation
-from sightglass.query.joined import joined_part
+from sightglass.query.joined import joined_part, reads_fields_of
 from sightglass.query.meter import Meter, NoRoom
 from sightglass.query.query import with_fields
 
@@ -29,7 +29,7 @@ class JoinedEvent:
         price_s: The seconds that the last copy took.
     """
 
-    __slots__ = ("_evaluation", "_event", "_latest", "n_seen", "n_waited", "price_s", "subscription")
+    __slots__ = ("_evaluation", "_event", "_latest", "_reads_fields", "n_seen", "n_waited", "price_s", "subscription")
 
     def __init__(self, subscription: Subscription, event: str) -> None:
         of = subscription.tail.evaluation.meter
@@ -40,6 +40,7 @@ class JoinedEvent:
         self._event = event
         self._evaluation = Evaluation(joined_part(subscription.query, event), meter=meter)
         self._latest = subscription.latest[event]
+        self._reads_fields = reads_fields_of(subscription.query, event)
 
     def begin(self, n_events: int, snapshot: Snapshot | None) -> None:
         """Begin after some events; a snapshot of the last of them is the latest one."""
@@ -85,7 +86,7 @@ class JoinedEvent:
         clock = subscription.clock
         cpu_s, now_s = clock.cpu(), clock.monotonic()
         try:
-            if self._evaluation.query.reads_fields:
+            if self._reads_fields:
                 observables = with_fields(observables, index=index, wall_time=wall_time)
             latest.hold(*self._evaluation.to_hold(observables, before=latest.n_bytes))
             self.n_seen += 1

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import threading
+
 import numpy as np
 import pytest
 
@@ -38,6 +40,35 @@ def test_a_recorded_run_pairs_as_the_live_one(tmp_path):
             assert shown(stream) == records
             assert stream.statistics().n_unpaired == 2
     assert [record[0] for record in live[PAIRS]][:2] == [(2.0, 0.25, 0, 0), (3.0, 0.25, 0, 0)]
+
+
+WHOLE = [
+    "batch.x.sum()",
+    "on('batch').where(lambda b: b.step > 4).map(lambda b: b.event.index).max(every=4)",
+    "on('batch').join('epoch').join('eval').map(lambda b: (b.x, b.epoch.acc, b.eval.n)).collect(2, per='epoch')",
+    "on('batch').join('epoch').where(lambda b: b.epoch.acc > 1).map(lambda b: b.x).rolling(3).mean()",
+    "on('batch').join('epoch').map(lambda b: b.x).sum(by=lambda b: b.epoch.acc, every=4)",
+    "on('batch').join('epoch').map(lambda b: b.x).sum(when=lambda b: b.epoch.acc > 1)",
+    "on('batch').join('epoch').map(lambda b: (b.epoch, b.epoch.event.index))",
+    "on('batch').join('epoch').map(lambda b: b.epoch)",
+    "on('batch').join('epoch')",
+]
+
+
+def test_events_that_were_recorded_whole_answer_as_the_live_run(tmp_path):
+    record = ("on('batch')", "on('epoch')", "on('eval')")
+    with sg.init("joins", dir=tmp_path, record=record, budget=None) as run, sg.connect(run) as client:
+        streams = {query: client.stream(query) for query in WHOLE}
+        train(run, last=5)
+        thread = threading.Thread(target=run.observe, args=("eval",), kwargs={"n": 7})
+        thread.start()
+        thread.join()
+        train(run, first=5, last=14)
+        run.close()
+        live = {query: shown(stream) for query, stream in streams.items()}
+    with sg.open(run.directory) as old:
+        assert {query: shown(old.stream(query)) for query in WHOLE} == live
+    assert all(live.values())
 
 
 def test_what_was_recorded_late_has_no_partner_before_and_says_that_it_is_incomplete(tmp_path):

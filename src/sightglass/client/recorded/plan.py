@@ -2,9 +2,10 @@
 
 Rule 1: if the query itself was recorded, its records are the answer.
 Rule 2: if a recorded query is the beginning of this one, its records are the input of the remaining stages.
-Rule 3: else events are rebuilt, from logged values, from recorded queries of one observable each, or from snapshots
-(last, because they may be of some events only); the source must have all names that the query reads. The stream begins
-with the first event whose needed series were all recorded, like a query that was sent then.
+Rule 3: else events are rebuilt, from logged values, from recorded queries of one observable each, from the recorded
+event itself, or from snapshots (last, because they may be of some events only); the source must have all names that the
+query reads. The stream begins with the first event whose needed series were all recorded, like a query that was sent
+then.
 Rule 4: of an event that the query joins, each one must be recorded, with the observables that are read. Snapshots may
 be of some events only.
 Rule 5: the boundaries of groups must be recorded too: the ends of groups always are; another event must be.
@@ -174,7 +175,8 @@ def _from_event(query: Query, keys: Sequence[Key], streams: Mapping[str, Key]) -
     if every and set(names) <= EVENTS_OWN and (_counts_events(query) or not _reads_all(query)):
         return ReplayPlan(query=query, how="event", keys={"step": every[0]})
     snapshot = next((key for key in keys if key.kind == "snapshot" and key.tag == query.event), None)
-    return None if snapshot is None else ReplayPlan(query=query, how="event", keys={"": snapshot})
+    whole = streams.get(Query(query.event).key, snapshot)
+    return None if whole is None else ReplayPlan(query=query, how="event", keys={"": whole})
 
 
 def _joined(query: Query, event: str, keys: Sequence[Key], streams: Mapping[str, Key]) -> dict[str, Key]:
@@ -190,7 +192,10 @@ def _joined(query: Query, event: str, keys: Sequence[Key], streams: Mapping[str,
         return {name: known[name] for name in needed}
     if every and not needed:
         return {"step": every[0]}
-    needs = ", ".join(f"on({event!r}).map(lambda e: e[{name!r}])" for name in needed or ["step"])
+    if (whole := streams.get(Query(event).key)) is not None:
+        return {"": whole}
+    parts = (f".map(lambda e: e[{name!r}])" if name else "" for name in needed or ["step"])
+    needs = ", ".join(f"on({event!r}){part}" for part in parts)
     raise QueryError(f"join({event!r}) needs records of each event {event!r}: {needs}. {list_recorded(keys)}")
 
 

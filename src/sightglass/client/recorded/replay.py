@@ -20,7 +20,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
 from sightglass.query.compiled_stages import conditions, key_function, remaining
-from sightglass.query.joined import paired
+from sightglass.query.joined import paired, reads_fields_of
 from sightglass.query.pipeline import Pipeline
 from sightglass.query.query import with_fields
 from sightglass.query.stages import Reduce
@@ -76,7 +76,10 @@ class Replay:
         self._pending: dict[str, deque[Boundary]] = {}
         self._set_backs_of: dict[str, SetBacks] = {}
         self._set_backs = SetBacks()
-        self.joined = {event: JoinedEvents(event, keys) for event, keys in plan.joined.items()}
+        self.joined = {
+            event: JoinedEvents(event, keys, reads_fields=reads_fields_of(plan.query, event))
+            for event, keys in plan.joined.items()
+        }
         self.n_unpaired = 0
         self.starts = RunStarts()
 
