@@ -268,6 +268,36 @@ def test_the_comparison_with_another_step_run_and_tensor(open_page, server):
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1]))
 
 
+def test_several_runs_and_tensors_are_shown_side_by_side(page):
+    views = page.get_by_role("group", name="View")
+    views.get_by_role("button", name="Statistics").click()
+    chart = page.get_by_role("img", name=re.compile(r"Line chart of norm of kernel, 1 line\b"))
+    expect(chart).to_be_visible()
+    page.get_by_role("combobox", name="Statistic").select_option("max")
+    page.get_by_role("button", name="Other runs").click()
+    page.get_by_role("searchbox", name="Other tensors").fill("^acts$")
+    expect(page.get_by_role("img", name=re.compile(r"Line chart of max of kernel, 3 lines"))).to_be_visible()
+    expect(page.get_by_role("list", name="Lines").get_by_role("listitem")).to_have_text(
+        ["weights · kernel", "weights · acts", "other · kernel"]
+    )
+    page.get_by_role("button", name="Download the statistics").click()
+    with page.expect_download() as download:
+        page.get_by_role("menuitem", name="CSV").click()
+    head, *rows = (line.split(",") for line in download.value.path().read_text().splitlines())
+    assert head == ["run", "tag", "step", "wall_time", "value"]
+    largest = {(run, int(step)): float(value) for run, tag, step, _, value in rows if tag == '"kernel.max"'}
+    finite = [kernel[np.isfinite(kernel)] for kernel in KERNELS]
+    assert largest == {
+        **{('"weights"', step): kernel.max() for step, kernel in zip(STEPS, finite, strict=True)},
+        ('"other"', 100): OTHER.max(),
+    }
+    views.get_by_role("button", name="Histograms").click()
+    expect(page.locator(".histograms-card canvas")).to_have_count(3)
+    page.get_by_role("searchbox", name="Other tensors").fill("")
+    page.get_by_role("button", name="Other runs").click()
+    expect(page.locator(".histograms-card")).to_have_count(0)
+
+
 def test_slices_are_downloaded_and_copied(open_page, server):
     page = show(open_page(server.controller, "/tensors", permissions=["clipboard-read", "clipboard-write"]), "kernel")
     take(page, "[1, ::2, 1:]")

@@ -5,7 +5,8 @@ import type { Cell } from '../views/cells'
 import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, runPath } from './api'
 import { readNpy, type Floats } from './npy'
-import { useVersion } from './growth'
+import { useVersion, versionOf } from './growth'
+import { byKey } from './runs'
 import type { Tag } from './types'
 import type { Window } from './tiles'
 
@@ -159,6 +160,26 @@ export function useHistograms(run: string, tag: string, other: Other | null, opt
   const coarse = Math.ceil(n_steps / 50)
   const key = run && tag ? JSON.stringify([run, tag, other, options, Math.floor(n_steps / coarse), coarse]) : null
   return useFetched(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...comparedWith(run, tag, other), ...options, limit: 1_000 }, abort))
+}
+
+/** Statistics at all steps; those of damaged records are left out. */
+export interface StepStatistics {
+  steps: number[]
+  wall_times: number[]
+  statistics: Record<string, Cell[]>
+  n_pending: number
+}
+
+/** The statistics of several tensors, each with its place; asked again until all of them are read. */
+export function useStatistics<Place extends { run: string; tag: string }>(places: readonly Place[]): Fetched<{ place: Place; of: StepStatistics }[]> {
+  const [n_asked, setAsked] = useState(0)
+  const versions = [useVersion(places[0]!.run), ...places.slice(1).map(({ run }) => versionOf(byKey.value.get(run)))].join(' ')
+  const ask = (abort: AbortSignal) => Promise.all(places.map(async (place) => ({ place, of: await get<StepStatistics>(runPath(place.run, '/statistics'), { tag: place.tag }, abort) })))
+  const found = useFetched(JSON.stringify(places.map(({ run, tag }) => [run, tag])), ask, `${versions} ${n_asked}`)
+  useEffect(() => {
+    if (found.value?.some(({ of }) => of.n_pending)) setAsked((n) => n + 1)
+  }, [found.value])
+  return found
 }
 
 /** A tensor or histograms at a step, and one of its statistics over the steps. */

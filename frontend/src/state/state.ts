@@ -57,7 +57,10 @@ export const shape = {
   measure: oneOf('difference', 'relative', 'close'),
   rtol: number(1e-5, 0, 1e300),
   atol: number(1e-8, 0, 1e300),
-  as: oneOf('auto', 'overview', 'table', 'histograms'),
+  as: oneOf('auto', 'overview', 'table', 'histograms', 'statistics'),
+  /** What is shown beside the tensor: those of other runs, and those whose names match. */
+  otherruns: flag(),
+  beside: text(),
   /** How the overview is sorted: the name of a statistic, with a `-` before it if it falls; empty: by module. */
   rank: text(),
   curve: oneOf('norm', 'mean', 'std', 'min', 'max', 'n_zero', 'n_nan'),

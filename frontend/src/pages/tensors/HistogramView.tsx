@@ -1,14 +1,16 @@
 // The values of a tag over its steps, as histograms.
 
 import { useMemo } from 'preact/hooks'
-import { useHistograms, type Other } from '../../data/tensors'
+import { useHistograms, type HistogramSeries as Reply, type Other } from '../../data/tensors'
 import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { dark } from '../../state/theme'
 import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
 import { Histograms } from '../../views/Histograms'
+import type { HistogramOptions } from '../../views/histogramLayout'
 import type { Span } from '../../views/span'
 import { finerBins, stepsWithin, type HistogramSeries } from '../../views/histograms'
+import { BesideTools, useBeside, type Place } from './Beside'
 import { Minus } from './Minus'
 
 const KINDS = [
@@ -45,13 +47,10 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
   const finer = useMemo(() => (edges && values && scale === 'linear' ? finerBins(bins, edges, values) : bins), [edges, values, scale])
   const closer = useHistograms(finer > bins ? run : '', tag, others, { bins: finer, scale }, n_steps)
   const found = finer > bins && closer.fresh ? closer : plain
-  const series = useMemo((): HistogramSeries | null => {
-    const reply = found.value
-    if (!reply) return null
-    return { ...reply, walls: reply.wall_times, edges: reply.edges[0] ?? [0, 1], percentiles: reply.percentiles.map((row) => row.map(Number)) }
-  }, [found.value])
+  const series = useMemo(() => found.value && seriesOf(found.value), [found.value])
   const options = { kind, symlog: at.symlog.value, logCounts: at.logcounts.value, even: at.even.value, values, steps: at.steps.value }
   const zoomed = values || at.steps.value
+  const beside = useBeside(run, shownTag)
   const open = (to: number) => update({ step: to, as: 'table' })
   return (
     <>
@@ -70,11 +69,18 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
             ))}
           </select>
         </label>
+        {!others && <BesideTools n={beside.n} />}
         {shownTag.type === 'tensor' && <Minus run={run} tag={shownTag} step={step} other={other} />}
         {zoomed && <IconButton icon="reset" label="Reset zoom (double click, or 0)" onClick={() => update({ values: null, steps: null })} />}
         <span class="tensor-note muted">{series && noteOf(series, at.steps.value, n_steps)}</span>
       </div>
-      {plain.problem ? (
+      {!others && beside.places.length > 1 ? (
+        <div class="histograms-beside">
+          {beside.places.map((place) => (
+            <Card key={`${place.run} ${place.tag}`} place={place} scale={scale} options={options} />
+          ))}
+        </div>
+      ) : plain.problem ? (
         <p class="banner" role="alert">
           {plain.problem}
         </p>
@@ -101,6 +107,40 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
     </>
   )
 }
+
+/** One of several, side by side; a click opens its table. */
+function Card({ place, scale, options }: { place: Place; scale: 'linear' | 'symlog'; options: HistogramOptions }) {
+  const { run, tag, label } = place
+  const { value: reply, problem } = useHistograms(run, tag, null, { bins: at.bins.value || undefined, scale }, place.n_steps)
+  const series = useMemo(() => reply && seriesOf(reply), [reply])
+  return (
+    <figure class="histograms-card">
+      <figcaption title={label}>{label}</figcaption>
+      {problem ? (
+        <p class="panel-problem" role="alert">
+          {problem}
+        </p>
+      ) : !series ? (
+        <div class="panel-wait" role="status" aria-label="Counting" />
+      ) : series.steps.length === 0 ? (
+        <p class="panel-problem">No step could be read.</p>
+      ) : (
+        <Histograms
+          series={series}
+          options={options}
+          label={`Histograms of ${label}`}
+          dark={dark.value}
+          step={null}
+          onZoom={(v, s) => update({ ...(v && { values: v }), ...(s && { steps: s }) })}
+          onReset={() => update({ values: null, steps: null })}
+          onOpen={(step) => update({ from: run, tensor: tag, step, as: 'table' })}
+        />
+      )}
+    </figure>
+  )
+}
+
+const seriesOf = (reply: Reply): HistogramSeries => ({ ...reply, walls: reply.wall_times, edges: reply.edges[0] ?? [0, 1], percentiles: reply.percentiles.map((row) => row.map(Number)) })
 
 /** Nothing is left out silently: which steps are drawn, and what no bin can hold. */
 function noteOf(series: HistogramSeries, span: Span | null, n_steps: number): string {

@@ -22,7 +22,7 @@ const COUNTS = [
   ['n_nan', 'NaN'],
   ['n_inf', 'Inf'],
 ] as const
-const CURVES = { norm: 'norm', mean: 'mean', std: 'std', min: 'min', max: 'max', n_zero: 'zeros', n_nan: 'NaN' } as const
+export const CURVES = { norm: 'norm', mean: 'mean', std: 'std', min: 'min', max: 'max', n_zero: 'zeros', n_nan: 'NaN' } as const
 
 export function Overview({ run }: { run: Run }) {
   const curve = at.curve.value

@@ -12,6 +12,7 @@ import { Icon } from '../../ui/Icon'
 import { NoRuns } from '../charts/Charts'
 import { otherStep, readAgainst } from './against'
 import { BinsTable } from './BinsTable'
+import { CurveView } from './CurveView'
 import { HistogramView } from './HistogramView'
 import { Overview } from './Overview'
 import { TableView } from './TableView'
@@ -20,6 +21,7 @@ const VIEWS = [
   ['overview', 'Overview'],
   ['table', 'Table'],
   ['histograms', 'Histograms'],
+  ['statistics', 'Statistics'],
 ] as const
 
 export function TensorsPage() {
@@ -143,7 +145,9 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
               It cannot be compared: {foundOther.problem}
             </p>
           )}
-          {view === 'histograms' ? (
+          {view === 'statistics' ? (
+            <CurveView run={run.key} tag={tag} />
+          ) : view === 'histograms' ? (
             <HistogramView run={run.key} tag={tag} n_steps={steps.length} step={step} others={others} other={near} />
           ) : tag.type === 'histogram' ? (
             <BinsTable run={run.key} tag={tag.tag} step={step} />
