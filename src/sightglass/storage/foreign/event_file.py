@@ -1,6 +1,6 @@
 """MindSpore's and TensorBoard's files as files of a recording.
 
-* The version record alone says which program wrote a file.
+* The version record says which program wrote a file; only where it is damaged, the file's name does.
 * The scan checks every frame's checksum before anything in it is used. A damaged frame costs only itself; it is noted
   with the tag and step that its bytes show, if the file has that tag elsewhere.
 * A value that stays in the file has a checksum of its own, which is compared when it is loaded.
@@ -154,6 +154,8 @@ class EventFile:
         written = version.wall_time if math.isfinite(version.wall_time) else 0.0
         self.started = self.started + written % 1 if self.started else written
         self._columns = EventFileColumns(FORMATS[self.dialect], damage=self._scan.damage)
+        if version.frame is None:
+            return  # the scan finds the damage
         self._scan.position = version.frame.end
         if version.repaired:
             self._scan.damage(version.frame, "one bit of the version record is wrong; it was repaired")

@@ -20,7 +20,7 @@ from sightglass.storage.format.frame_scan import Scan
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile
 from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_event
 
-from . import wandb_log
+from . import mindspore, tensorboard, wandb_log
 from .scalar_events import Indexes
 from .wandb_log import WANDB_SUFFIX, check_header
 
@@ -36,14 +36,14 @@ class Version:
     Attributes:
         dialect: The program whose messages follow.
         wall_time: When it was written, in seconds since the Unix epoch.
-        frame: Where it lies.
+        frame: Where it lies; `None` if it is damaged, and the file's name says which program wrote it.
         repaired: Whether one of its bits was wrong.
     """
 
     dialect: Dialect
-    wall_time: float
-    frame: Frame
-    repaired: bool
+    wall_time: float = 0.0
+    frame: Frame | None = None
+    repaired: bool = False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,6 +92,8 @@ def file_dialect(path: Path) -> Dialect | None:
 def read_version(file: RandomAccessFile) -> Version | None:
     """Read the version record; `None` if it is incomplete.
 
+    If it is damaged, and an intact record follows, the file's name says which program wrote it.
+
     Raises:
         DamagedError: The first record is not one, or its version is unknown or newer than this reader.
     """
@@ -108,8 +110,23 @@ def read_version(file: RandomAccessFile) -> Version | None:
             return Version(dialect=name, wall_time=event.wall_time or 0.0, frame=frame, repaired=wrong != 0)
     length = framing.header(begun)
     if len(begun) >= HEADER_BYTES and (length is None or Frame(0, length).end <= file.size()):
+        named = _named(file.path.name)
+        if named is not None and _has_records(file):
+            return Version(dialect=named)
         raise DamagedError(f"Expected a record file, but its first record is damaged or missing: {file.path}")
     return None
+
+
+def _named(name: str) -> Dialect | None:
+    if mindspore.parse_name(name) is not None:
+        return "mindspore"
+    return None if tensorboard.parse_name(name) is None else "tensorboard"
+
+
+def _has_records(file: RandomAccessFile) -> bool:
+    run = next(Scan(file).runs(), None)
+    frames = () if run is None else zip(run.offsets, run.lengths, strict=True)
+    return any(offset and framing.intact(file, Frame(offset, length)) for offset, length in frames)
 
 
 def _first_event(begun: bytes) -> tuple[Frame, EventHead] | None:
