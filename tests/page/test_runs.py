@@ -266,6 +266,12 @@ def test_runs_are_compared_by_config_facts_and_last_values(page):
     until(page, lambda: table.get_by_role("columnheader").nth(1).inner_text().strip() == "recorded-0")
     expect(last).to_contain_text(re.compile(r"0\.01.*−.*%", re.DOTALL))
     has_url(page, "compare=1")
+    table.get_by_role("button", name="Unpin recorded-0").click()
+    page.get_by_role("group", name="Values of series").get_by_role("button", name="Mean").click()
+    expect(last).to_contain_text("0.0518")
+    table.get_by_role("rowheader", name="loss", exact=True).get_by_role("button").click()
+    heads = table.get_by_role("columnheader")
+    until(page, lambda: [text.strip() for text in heads.all_inner_texts()[1:]] == [f"recorded-{i}" for i in range(3)])
 
 
 def test_the_reader_chooses_a_run_s_colour(page):

@@ -1,6 +1,7 @@
 // The columns of the table of runs that come from series: which there can be, which are needed, and their values.
 
 import { batch, computed, effect, signal, untracked } from '@preact/signals'
+import { useEffect } from 'preact/hooks'
 import { at, update } from '../state/state'
 import { messageOf, post } from './api'
 import { columnValues } from './columnValues'
@@ -19,6 +20,8 @@ interface Columns {
 
 /** While runs grow, their columns are read this often. */
 const REST_MS = 2_000
+/** The server's limit. */
+const MAX_COLUMNS = 100
 const CHOSEN = 'sightglass-columns'
 
 export const tags = signal<string[]>([])
@@ -52,15 +55,29 @@ export function parsed(column: string): [string, string] | null {
 /** Whether the table is open. */
 export const tableOpen = signal(false)
 
+/** Columns that others show now, each as often as it is shown: rows of the comparison. */
+const watched = signal<readonly string[]>([])
+
+/** Read a column while a component shows it. */
+export function useColumn(name: string): void {
+  useEffect(() => {
+    watched.value = [...watched.peek(), name]
+    return () => {
+      const i = watched.peek().indexOf(name)
+      watched.value = watched.peek().filter((_, j) => j !== i)
+    }
+  }, [name])
+}
+
 /** What the table shows, and names in the order and the filter that may be columns of series. */
 const named = computed(() => {
   const names = [...sortKeys(at.sort.value).map((key) => key.replace(/^-/, '')), ...filter.value.keys.map(({ key }) => key)]
-  return [...new Set([...(tableOpen.value ? (chosen.value ?? []) : []), ...names])].filter((name) => !FACTS.includes(name))
+  return [...new Set([...(tableOpen.value ? (chosen.value ?? []) : []), ...names, ...watched.value])].filter((name) => !FACTS.includes(name))
 })
 
 /** A column of the server's for a name: itself, or of a tag alone its last value. */
 const columnOf = (name: string): string[] => (parsed(name) ? [name] : tags.value.includes(name) ? [`${name}.last`] : [])
-const needed = computed(() => [...new Set(named.value.flatMap(columnOf))])
+const needed = computed(() => [...new Set(named.value.flatMap(columnOf))].slice(0, MAX_COLUMNS))
 
 const configNames = computed(() => new Set((runs.value ?? []).flatMap((run) => Object.keys(flatConfig(run)))))
 
@@ -118,10 +135,12 @@ const same = (old: string[], now: string[]): string[] => (old.length === now.len
 /** Keep the columns up to date. */
 export function followColumns(): void {
   const loading = repeated(load, REST_MS)
+  let waiting = 0
   effect(() => {
     needed.value
     named.value
-    void untracked(load)
+    clearTimeout(waiting)
+    waiting = window.setTimeout(load) // once for all rows that appear together
   })
   effect(() => {
     if (runs.value) loading.tell()

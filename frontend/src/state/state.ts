@@ -26,6 +26,8 @@ export const shape = {
   run: text(),
   color: numbers(),
   compare: flag(),
+  /** What the comparison shows of series. */
+  of: oneOf('last', 'min', 'max', 'mean', 'first'),
   // Charts: every chart obeys these.
   tags: text(),
   x: oneOf('step', 'relative', 'wall'),

@@ -1,29 +1,36 @@
-// The runs that are drawn, side by side: what differs in their configs, and what became of them.
+// The runs that are drawn, side by side, in the order of the table: what differs in their configs, and what became of them.
 
 import { signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
+import { sortKeys, useColumn } from '../../data/columns'
+import { totalOf } from '../../data/columnValues'
 import { durationOf } from '../../data/filter'
-import { labelOf, shown, showAll, styleOfRun } from '../../data/runs'
-import { scalarTags, tagOf } from '../../data/tags'
+import { filtered, labelOf, shownKeys, showAll, styleOfRun } from '../../data/runs'
+import { scalarTags } from '../../data/tags'
 import type { Run } from '../../data/types'
 import { at, update } from '../../state/state'
-import { Empty, IconButton, Toggle } from '../../ui/parts'
+import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
 import { count, dateTime, duration, number, value } from '../../views/format'
-import { useSeries } from '../charts/series'
 import { changeOf, comparedConfig, rowOf, type ComparedRow } from './compared'
 import { Name } from './Name'
 import { Ring, StateDot } from '../../run/StateDot'
 
-const MAX_RUNS = 40
+/** More cells than a thousand in sight would make scrolling jerk. */
+const MAX_RUNS = 100
 const ROW_HEIGHT = 32
+
+const OF = [['last', 'Last'], ['min', 'Lowest'], ['max', 'Highest'], ['mean', 'Mean'], ['first', 'First']] as const
+/** The heads of facts that sort the runs by another name than their own. */
+const FACT_KEYS: Record<string, string> = { 'last step': 'last_step' }
 
 const onlyDiffering = signal(true)
 
 type Row = { kind: 'head'; name: string; n: number } | ({ kind: 'values' } & ComparedRow) | { kind: 'tag'; name: string }
 
 export function Compare() {
-  const runs = shown.value.slice(0, MAX_RUNS)
+  const all = filtered.value.filter((run) => shownKeys.value.has(run.key))
+  const runs = all.slice(0, MAX_RUNS)
   const only = onlyDiffering.value
   const rows = rowsOf(runs, only)
   const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
@@ -42,8 +49,9 @@ export function Compare() {
     <>
       <div class="compare-tools">
         <Toggle label="Only differences" on={only} onChange={(on) => (onlyDiffering.value = on)} />
+        <Choice label="Values of series" options={OF} value={at.of.value} onChange={(of) => update({ of })} />
         <span class="muted">
-          {shown.value.length > MAX_RUNS ? `The first ${MAX_RUNS} of ${shown.value.length} runs. ` : ''}Last values show their difference from the first run. Pin a run to put it first.
+          {all.length > MAX_RUNS ? `The first ${MAX_RUNS} of ${all.length} runs. ` : ''}Values show their difference from the first run. Pin a run to put it first; click the name of a row to sort the runs by it.
         </span>
       </div>
       <div class="run-table-scroll" style={{ '--table-width': `${150 + 162 * runs.length}px` }}>
@@ -77,7 +85,7 @@ function rowsOf(runs: Run[], only: boolean): Row[] {
   return [
     ...under('Config', config.map(values)),
     ...under('Facts', facts.map(values)),
-    ...under('Last values', Array.from(scalarTags.value.keys(), (name): Row => ({ kind: 'tag', name }))),
+    ...under(`${OF.find(([of]) => of === at.of.value)![1]} values`, Array.from(scalarTags.value.keys(), (name): Row => ({ kind: 'tag', name }))),
   ]
 }
 
@@ -124,9 +132,9 @@ function RowView({ row, runs, shape }: { row: Row; runs: Run[]; shape: string })
   return (
     <div class={`table-row ${row.kind === 'values' && row.differs ? 'is-differing' : ''}`} role="row" style={{ gridTemplateColumns: shape }}>
       <span role="rowheader" class="compare-name" title={row.name}>
-        {row.name}
+        <Sorter name={row.name} sort={row.kind === 'tag' ? `${row.name}.${at.of.value}` : (FACT_KEYS[row.name] ?? row.name)} />
       </span>
-      {row.kind === 'tag' ? <LastValues tag={row.name} runs={runs} /> : row.values.map((one, i) => <Cell key={runs[i]!.key} run={runs[i]!} value={one} state={row.name === 'state'} />)}
+      {row.kind === 'tag' ? <Values column={`${row.name}.${at.of.value}`} runs={runs} /> : row.values.map((one, i) => <Cell key={runs[i]!.key} run={runs[i]!} value={one} state={row.name === 'state'} />)}
     </div>
   )
 }
@@ -155,20 +163,25 @@ function changeText(change: number): string {
   return text
 }
 
-/** The last value of a tag in each run. */
-function LastValues({ tag, runs }: { tag: string; runs: Run[] }) {
-  const having = runs.filter((run) => tagOf(run.key, tag))
-  const entries = useSeries(having.map((run) => ({ run: run.key, tag, x: 'step' as const, points: 1, from: tagOf(run.key, tag)!.last_step ?? undefined })))
-  const last = new Map(
-    entries.map(({ request, data }) => {
-      const y = data.value?.y
-      return [request.run, y?.[y.length - 1]]
-    }),
+/** The name of a row, which sorts the runs by its values. */
+function Sorter({ name, sort }: { name: string; sort: string }) {
+  const first = sortKeys(at.sort.value)[0]
+  const [up, down] = [first === sort, first === `-${sort}`]
+  return (
+    <button type="button" class="run-name" title={`Sort the runs by ${name}`} onClick={() => update({ sort: down ? sort : `-${sort}` })}>
+      {name}
+      {(up || down) && <span aria-hidden="true">{up ? ' →' : ' ←'}</span>}
+    </button>
   )
+}
+
+/** What a series comes to in each run. */
+function Values({ column, runs }: { column: string; runs: Run[] }) {
+  useColumn(column)
   return (
     <>
       {runs.map((run) => (
-        <Cell key={run.key} run={run} value={last.get(run.key)} base={last.get(runs[0]!.key)} />
+        <Cell key={run.key} run={run} value={totalOf(run.key, column)} base={totalOf(runs[0]!.key, column)} />
       ))}
     </>
   )
