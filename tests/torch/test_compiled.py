@@ -250,6 +250,32 @@ def test_gradients_inside_compiled_modules_are_refused(desk, n_hooks):
     assert n_hooks(loop.model) == 0
 
 
+class Both(nn.Module):
+    """Returns what it computes twice."""
+
+    def __init__(self):
+        super().__init__()
+        self.linear = nn.Linear(4, 6)
+
+    def forward(self, x):
+        return self.linear(x), 2.0 * x.sum()
+
+
+def test_gradients_of_a_compiled_module_that_returns_several_tensors(desk, n_resets):
+    loop = Loop(desk, "wrapped", Both())
+    compiled = loop.call
+    loop.call = lambda x: sum(compiled(x))
+    assert loop.compiled(2) == 1
+    whole, first = (desk.ask(f"batch.activation_grads['{name}'].norm()") for name in ("", "[0]"))
+    assert loop.compiled(10) == 0
+    assert desk.values(first)
+    assert whole.last_error is None
+    assert loop.watch.note(whole.query) == (
+        "Module '' returns several tensors: ask for each, such as b.activation_grads['[0]']."
+    )
+    assert n_resets() == 0
+
+
 def test_a_module_with_hooks_of_its_own_is_not_compiled_again_unasked(desk, n_resets):
     model = Net()
     model[0].register_forward_hook(lambda module, args, output: output * 2)
