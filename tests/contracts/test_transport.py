@@ -98,7 +98,8 @@ def beside_memory(outer):
 
 def on_hub(outer=None):
     from sightglass.protocol.hub_address import HubAddress
-    from sightglass.protocol.nats import PEER, NatsChannel, NatsListener
+    from sightglass.protocol.nats import PEER, NatsListener
+    from sightglass.protocol.nats_channel import NatsChannel
 
     server = HubServer()
     address = HubAddress(url=server.url)

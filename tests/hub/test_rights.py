@@ -17,10 +17,10 @@ from tests.hub_server import PATIENCE_S, HubServer, listed, needs_server, wait_u
 import sightglass as sg
 from sightglass.core.errors import RunNotFoundError
 from sightglass.hub.folder import HubFolder
-from sightglass.protocol import hub_link, hub_presence
-from sightglass.protocol import nats as nats_transport
+from sightglass.protocol import hub_presence, nats_channel, nats_client
 from sightglass.protocol.hub_address import HubAddress, hub_address
-from sightglass.protocol.hub_link import _tls, drop_link, use_link
+from sightglass.protocol.hub_link import drop_link, use_link
+from sightglass.protocol.nats_client import tls
 
 pytestmark = needs_server
 nats = pytest.importorskip("nats")
@@ -32,6 +32,7 @@ SUBJECTS = [
     *(f"sightglass.command.{user}.{owner}.{ID}.{CLIENT}" for user in USERS for owner in USERS),
     *(f"sightglass.{kind}.{user}.{CLIENT}" for kind in ("answer", "who") for user in USERS),
     *(f"sightglass.live.{owner}.{ID}" for owner in USERS),
+    *(f"sightglass.stream.{owner}.{ID}.7" for owner in USERS),
     *(f"sightglass.here.{user}.{CLIENT}.{owner}.{ID}" for user in USERS for owner in USERS),
     *("sightglass", "sightglass.other", f"sightglass.ask.ann.{CLIENT}", f"sightglass.answer.ann.{CLIENT}.more"),
     *("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.DELETE.x", "$KV.x.y"),
@@ -40,6 +41,7 @@ SUBJECTS = [
 WIDE = [
     *(">", "*.>", "sightglass.>", "sightglass.*.>", "sightglass.answer.>", "sightglass.answer.*.*", "$JS.>", "$SYS.>"),
     *("sightglass.ask.>", "sightglass.command.*.*.*.*", "sightglass.live.>", "sightglass.here.>", "_INBOX.>"),
+    "sightglass.stream.>",
 ]
 
 
@@ -51,7 +53,11 @@ def may_publish(name: str, role: str, subject: str) -> bool:
             return role == "controller" and user == name
         case ["sightglass", "answer", _, _]:
             return role == "run"
-        case ["sightglass", "live", owner, _] | ["sightglass", "here", _, _, owner, _]:
+        case (
+            ["sightglass", "live", owner, _]
+            | ["sightglass", "stream", owner, _, _]
+            | ["sightglass", "here", _, _, owner, _]
+        ):
             return role == "run" and owner == name
     return False
 
@@ -64,7 +70,7 @@ def may_hear(name: str, role: str, subject: str) -> bool:
             return role == "run"
         case ["sightglass", "answer", user, _] | ["sightglass", "here", user, _, _, _]:
             return role in ("viewer", "controller") and user == name
-        case ["sightglass", "live", _, _]:
+        case ["sightglass", "live", _, _] | ["sightglass", "stream", _, _, _]:
             return role in ("viewer", "controller")
     return False
 
@@ -97,7 +103,7 @@ class Hub:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let connections take their time on a busy machine."""
-    for module in (hub_link, hub_presence, nats_transport):
+    for module in (nats_client, hub_presence, nats_channel):
         monkeypatch.setattr(module, "CONNECT_S", PATIENCE_S)
 
 
@@ -110,7 +116,7 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
 
 async def client_of(address: HubAddress) -> Any:
     return await nats.connect(
-        address.url, user=f"{address.project}.{address.user}", password=address.key, tls=_tls(address.certificate),
+        address.url, user=f"{address.project}.{address.user}", password=address.key, tls=tls(address.certificate),
         tls_handshake_first=True, connect_timeout=PATIENCE_S, allow_reconnect=False,
     )  # fmt: skip
 
@@ -121,7 +127,7 @@ def spoken_to(address: HubAddress) -> Iterator[Callable[[str], str]]:
     place = ("127.0.0.1", int(address.url.rpartition(":")[2]))
     with (
         socket.create_connection(place, PATIENCE_S) as plain,
-        _tls(address.certificate).wrap_socket(plain) as connection,
+        tls(address.certificate).wrap_socket(plain) as connection,
         connection.makefile("r") as lines,
     ):
 

@@ -19,10 +19,11 @@ pytestmark = needs_server
 ID = "0123456789ab"
 pytest.importorskip("nats")
 
-from sightglass.protocol import hub_link, pieces  # noqa: E402
+from sightglass.protocol import hub_link, nats_channel, nats_client, pieces  # noqa: E402
 from sightglass.protocol import nats as nats_transport  # noqa: E402
 from sightglass.protocol.hub_address import HubAddress  # noqa: E402
-from sightglass.protocol.nats import NatsChannel, NatsListener  # noqa: E402
+from sightglass.protocol.nats import NatsListener  # noqa: E402
+from sightglass.protocol.nats_channel import NatsChannel  # noqa: E402
 
 
 @pytest.fixture
@@ -124,7 +125,7 @@ def test_the_end_leaves_no_socket_open_that_nats_py_did_not_close(address, monke
             await asyncio.sleep(PATIENCE_S)
 
     monkeypatch.setattr(Client, "close", close)
-    monkeypatch.setattr(hub_link, "LINGER_S", 0.1)
+    monkeypatch.setattr(nats_client, "LINGER_S", 0.1)
     link = hub_link.use_link(address)
     assert link.wait_connected(PATIENCE_S), link.reason
     hub_link.drop_link(link)
@@ -199,7 +200,7 @@ def test_a_hub_that_dies_breaks_the_channels_and_serves_new_ones_when_it_is_back
 
 @pytest.mark.slow
 def test_a_hub_that_stands_still_holds_nobody(server, address, monkeypatch):
-    monkeypatch.setattr(hub_link, "PING_S", 1)
+    monkeypatch.setattr(nats_client, "PING_S", 1)
     listener = listen(address)
     channel, peer = meet(listener, address)
     server.stop()
@@ -306,7 +307,8 @@ def test_a_process_that_does_not_close_its_ends_exits(server, url):
     program = f"""
 import sys
 from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.nats import NatsChannel, NatsListener
+from sightglass.protocol.nats import NatsListener
+from sightglass.protocol.nats_channel import NatsChannel
 address = HubAddress(url={url or server.url!r})
 listener = NatsListener(address, "{ID}")
 import time
@@ -333,3 +335,63 @@ def test_without_nats_py_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "nats.aio", None)
     with pytest.raises(MissingExtraError, match=r"^A hub needs 'nats-py': pip install 'sightglass\[hub\]'$"):
         NatsListener(HubAddress(url="nats://127.0.0.1:9"), ID)
+
+
+def test_what_is_published_keeps_its_place_among_what_is_sent(listener, address):
+    """All that a run sends to a client arrives in its order, under whatever subjects."""
+    channels, peers = zip(*(meet(listener, address) for _ in range(3)), strict=True)
+    assert not any(listener.enter(peer, 7) for peer in peers)
+    assert listener.publish(7, [b"too early"]) == "sent"
+    wait_until(lambda: all(listener._peers[peer].listens for peer in peers), "they listen")
+    assert listener.publish(7, [b"too early"]) == "sent"
+    assert all(listener.enter(peer, 7) for peer in peers)
+    expected = []
+    for n in range(150):  # in bursts, so that several arrive at a time
+        listener.publish(7, [b"published", bytes(40_000) if n % 50 == 0 else b"", b"%d" % n])
+        expected.append(n)
+        if n % 3 == 0:
+            assert all(listener.send(peer, [b"sent", b"", b"%d" % (n + 1_000)]) == "sent" for peer in peers)
+            expected.append(n + 1_000)
+    listener.dismiss(peers[0], 7)
+    listener.publish(7, [b"published", b"", b"150"])
+    assert [int(frames[-1]) for frames in heard(channels[0], len(expected))] == expected
+    for channel in channels[1:]:
+        assert [int(frames[-1]) for frames in heard(channel, len(expected) + 1)] == [*expected, 150]
+    assert listener.send(peers[0], [b"it listens no more"]) == "sent"
+    heard(channels[0])
+    assert not channels[0]._published
+    assert not listener.enter(peers[0], 7)  # it is invited again
+    wait_until(lambda: listener._peers[peers[0]].listens, "it listens")
+    assert listener.enter(peers[0], 7)
+    listener.publish(7, [b"again"])
+    assert bytes(heard(channels[0])[0][0]) == b"again"
+    for channel in channels:
+        channel.close()
+    wait_until(lambda: not channels[0].link.connected or listener.link._users == [listener], "nobody listens any more")
+
+
+def test_a_client_that_does_not_read_what_is_published_loses_it_and_no_other_does(listener, address, monkeypatch):
+    monkeypatch.setattr(nats_channel, "MAX_UNREAD", 10)
+    (slow, slow_peer), (quick, quick_peer) = meet(listener, address), meet(listener, address)
+    for peer in (slow_peer, quick_peer):
+        listener.enter(peer, 1)
+    wait_until(lambda: all(listener._peers[peer].listens for peer in (slow_peer, quick_peer)), "they listen")
+    for peer in (slow_peer, quick_peer):
+        assert listener.enter(peer, 1)
+    for n in range(30):
+        listener.publish(1, [b"%d" % n])
+        heard(quick)
+    assert listener.send(slow_peer, [b"after"]) == "sent"
+    assert [bytes(frames[0]) for frames in heard(slow, 11)] == [*(b"%d" % n for n in range(10)), b"after"]
+    for channel in (slow, quick):
+        channel.close()
+
+
+def test_lost_pieces_of_what_is_published_break_the_channel(server, listener, address):
+    channel, peer = meet(listener, address)
+    listener.enter(peer, 1)
+    wait_until(lambda: listener._peers[peer].listens, "it listens")
+    assert listener.enter(peer, 1)
+    publish(server, f"sightglass.stream.anyone.{ID}.1", pieces.HEAD.pack(pieces.LAST, 5) + b"x")
+    wait_until(lambda: channel.send([b"more"]) == "lost", "it connects again")
+    channel.close()

@@ -30,7 +30,8 @@ def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, 
                 channel = ZmqChannel(listener.address)
             case _:
                 from sightglass.protocol.hub_address import HubAddress
-                from sightglass.protocol.nats import NatsChannel, NatsListener
+                from sightglass.protocol.nats import NatsListener
+                from sightglass.protocol.nats_channel import NatsChannel
 
                 server = HubServer()
                 after.callback(server.close)

@@ -250,6 +250,32 @@ def test_a_stream_goes_on_when_the_hub_is_back_and_its_holes_are_counted(server:
 
 
 @pytest.mark.slow
+def test_a_stream_that_many_ask_is_sent_once_and_each_gets_all_of_it(server: HubServer, run: Any) -> None:
+    with contextlib.ExitStack() as stack:
+        clients = [stack.enter_context(sg.connect("near", hub=server.url)) for _ in range(6)]
+        trained = stack.enter_context(Trained(run))
+        streams = [client.stream("batch.loss") for client in clients]
+        readers = run._wiring.agent.publications._readers
+
+        def shared_by(n: int) -> bool:
+            return [len(one) for one in list(readers.values())] == [n]
+
+        wait_until(lambda: shared_by(6), "all have entered")
+        clients[0].close()
+        streams[1].close()
+        wait_until(lambda: shared_by(4), "two have left")
+        again = clients[2].stream("batch.loss")  # of the same query: it gets the records of the past first
+        wait_until(lambda: shared_by(4), "it has entered again")
+        n = trained.n
+        for stream in [*streams[2:], again]:
+            wait_until(lambda stream=stream: stream.latest is not None and stream.latest.value > n + 50, stream)
+            records = stream.to_arrays().values
+            assert list(records) == list(range(int(records[0]), int(records[0]) + len(records)))
+            assert stream.statistics().n_lost == 0
+        assert again.to_arrays().values[0] <= streams[3].to_arrays().values[0]
+
+
+@pytest.mark.slow
 def test_a_killed_run_is_gone_and_one_that_ends_at_once(server: HubServer, training: Any) -> None:
     from sightglass.protocol.hub_address import hub_address
     from sightglass.protocol.hub_presence import HubDirectory

@@ -30,7 +30,7 @@ class RunOnHub:
         return "ended" if discovery.was_closed(route.id) else route
 
     def _connect(self) -> Channel:
-        from sightglass.protocol.nats import NatsChannel
+        from sightglass.protocol.nats_channel import NatsChannel
 
         return NatsChannel(self._address, owner=self._owner, id=self.entry.id)
 

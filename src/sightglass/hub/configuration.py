@@ -22,7 +22,7 @@ from sightglass.protocol.nats import ROOT
 
 PROJECT_LIMITS: Final = {
     "max_connections": 4_000,  # processes with runs, and clients
-    "max_subscriptions": 200_000,  # three for a run, one for a channel: what 4,000 processes need, and room
+    "max_subscriptions": 200_000,  # three for a run, one for a channel and for each stream that it shares with others
     "max_payload": MAX_PIECE_BYTES,
 }
 PROJECT_FILE_BYTES: Final = 2**30  # of JetStream
@@ -54,14 +54,18 @@ def rights(user: str, role: Role) -> dict[str, list[str]]:
     """Return the subjects that a user may publish to and subscribe to."""
     if role == "run":
         return {
-            "publish": [f"{ROOT}.answer.*.*", f"{ROOT}.live.{user}.*", f"{ROOT}.here.*.*.{user}.*"],
+            "publish": [
+                f"{ROOT}.answer.*.*", f"{ROOT}.stream.{user}.*.*", f"{ROOT}.live.{user}.*", f"{ROOT}.here.*.*.{user}.*",
+            ],
             "subscribe": [f"{ROOT}.ask.*.{user}.*.*", f"{ROOT}.command.*.{user}.*.*", f"{ROOT}.who.*.*"],
-        }
+        }  # fmt: skip
     commands = [f"{ROOT}.command.{user}.*.*.*"] if role == "controller" else []
     return {
         "publish": [f"{ROOT}.ask.{user}.*.*.*", f"{ROOT}.who.{user}.*", *commands],
-        "subscribe": [f"{ROOT}.answer.{user}.*", f"{ROOT}.live.*.*", f"{ROOT}.here.{user}.*.*.*"],
-    }
+        "subscribe": [
+            f"{ROOT}.answer.{user}.*", f"{ROOT}.stream.*.*.*", f"{ROOT}.live.*.*", f"{ROOT}.here.{user}.*.*.*",
+        ],
+    }  # fmt: skip
 
 
 def configuration(users: Iterable[Credential], *, listen: str, certificate: Path, folder: Path) -> str:

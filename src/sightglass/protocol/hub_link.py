@@ -19,39 +19,22 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
-from sightglass.core.errors import MissingExtraError, TransportError
+from sightglass.core.errors import TransportError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Background
 
-from .hub_address import HubAddress, login
+from .hub_address import HubAddress
+from .nats_client import LINGER_S, check_installed, close, connect, why
 
 if TYPE_CHECKING:
-    import logging
-    import ssl
-
     from nats.aio.client import Client as NatsClient
     from nats.aio.msg import Msg
 
 MAX_QUEUED_BYTES: Final = 64 * 2**20  # what waits for the server; as much as a run holds for all of its clients
-CONNECT_S: Final = 5.0  # a server on the same network answers within milliseconds
-PING_S: Final = 5  # two pings without an answer, and the connection counts as lost: after 15 s at the latest
-N_PINGS: Final = 2
 REST_S: Final = 0.2  # before the second attempt; it doubles each time
 MAX_REST_S: Final = 5.0  # a hub that is back is found within this time
 BEAT_S: Final = 1.0  # also how late the end of a connection is seen if nats-py does not tell of it
-LINGER_S: Final = 1.0  # for the last messages of a process that leaves
 MAX_PIECE_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
-FAULTS: Final = {
-    "no servers available": "no hub answers at {url}",
-    "TimeoutError": "what listens at {url} does not answer as a hub does within " + f"{CONNECT_S:.0f} s",
-    "expecting INFO": "what listens at {url} is not a hub",
-    "CERTIFICATE_VERIFY_FAILED": "what listens at {url} has another certificate than the hub file names",
-    "SSL": "what listens at {url} does not speak TLS as a hub does",
-    "Authorization Violation": "the hub at {url} refuses user {user!r}: it does not know them, or they were revoked",
-    "maximum": "the hub at {url} is full: it takes no more connections",
-    "Connection": "the hub at {url} ended the connection at once, as one does that is full",
-}
-"""What an error of nats-py or of the server means, by a part of its text."""
 
 
 class HubUser(Protocol):
@@ -93,10 +76,7 @@ class HubLink:
             MissingExtraError: nats-py is not installed.
             TransportError: No thread can be started.
         """
-        try:
-            import nats.aio.client  # noqa: F401  here, so that it is missed at once, and not on the thread
-        except ImportError:
-            raise MissingExtraError("nats-py", extra="hub", purpose="A hub") from None
+        check_installed()
         self.address = address
         self.reason = ""
         self.n_dropped = 0
@@ -205,9 +185,9 @@ class HubLink:
         rest_s = REST_S
         while not self._closing:
             try:
-                client = await self._connect()
+                client = await connect(self.address, noticed=self._noticed)
             except Exception as error:  # noqa: BLE001  whatever a server answers, the next attempt may succeed
-                self._tell(_why(error, self.address))
+                self._tell(why(error, self.address))
                 self._beat()
                 # Not all at the same moment: a hub that is back meets a thousand runs.
                 await self._rest(rest_s * random.uniform(0.5, 1.0))
@@ -217,35 +197,7 @@ class HubLink:
             try:
                 await self._serve(client)
             finally:
-                await _close(client)
-
-    async def _connect(self) -> NatsClient:
-        from nats.aio.client import Client as NatsClient
-
-        client = NatsClient()
-        address = self.address
-        try:
-            async with asyncio.timeout(2 * CONNECT_S):
-                await client.connect(
-                    servers=[address.url],
-                    name=f"sightglass {os.getpid()}",
-                    user=login(address.project, address.user) if address.key else None,
-                    password=address.key or None,
-                    tls=_tls(address.certificate) if address.certificate else None,
-                    tls_handshake_first=bool(address.certificate),  # nothing is said before it is encrypted
-                    allow_reconnect=False,  # what it would send again may arrive twice, or with gaps
-                    max_reconnect_attempts=1,
-                    reconnect_time_wait=0,
-                    connect_timeout=CONNECT_S,
-                    ping_interval=PING_S,
-                    max_outstanding_pings=N_PINGS,
-                    error_cb=self._noticed,
-                    flush_timeout=CONNECT_S,  # without it, nats-py may wait for ever once the connection is lost
-                )
-        except BaseException:
-            await _close(client)
-            raise
-        return client
+                await close(client)
 
     async def _serve(self, client: NatsClient) -> None:
         """Send what waits, until the connection is lost or no longer necessary."""
@@ -331,47 +283,6 @@ def _passes_to(user: HubUser) -> Callable[[Msg], Awaitable[None]]:
         user.received(message.subject, message.data)
 
     return received
-
-
-async def _close(client: NatsClient) -> None:
-    """Disconnect; whatever is lost by that was lost before."""
-    try:
-        with contextlib.suppress(Exception):
-            async with asyncio.timeout(LINGER_S):
-                await client.close()
-    finally:
-        # nats-py leaves its socket open where closing fails or is cancelled, and returns at once where another task of
-        # its own is closing already, such as after a refusal. The loop may end before that task comes to the socket.
-        writer = getattr(getattr(client, "_transport", None), "_io_writer", None)
-        if writer is not None:
-            writer.transport.abort()
-
-
-def _tls(certificate: str) -> ssl.SSLContext:
-    """Return what accepts this certificate alone, under whatever name or tunnel the hub is reached."""
-    import logging
-    import ssl
-
-    logging.getLogger("asyncio").addFilter(_is_news)
-    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
-    context.check_hostname = False
-    context.minimum_version = ssl.TLSVersion.TLSv1_3
-    context.load_verify_locations(cadata=certificate)
-    return context
-
-
-def _is_news(record: logging.LogRecord) -> bool:
-    """Return whether to log: not that asyncio keeps no half of a connection that nats-py has upgraded to TLS."""
-    return "eof_received" not in str(record.msg)
-
-
-def _why(error: Exception, address: HubAddress) -> str:
-    """Return what a failed attempt to connect means."""
-    text = message_of(error)
-    for sign, meaning in FAULTS.items():
-        if sign in text:
-            return meaning.format(url=address.url, user=address.user)
-    return f"{text} ({address.url})"
 
 
 _links: dict[tuple[int, HubAddress], tuple[HubLink, int]] = {}

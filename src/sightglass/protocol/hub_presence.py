@@ -21,8 +21,9 @@ from sightglass.core.failures import Failures
 
 from .discovery import MAX_ENTRY_BYTES, LiveRun
 from .hub_address import HubAddress, checked_token
-from .hub_link import CONNECT_S, drop_link, use_link
+from .hub_link import drop_link, use_link
 from .nats import ROOT
+from .nats_client import CONNECT_S
 
 BEAT_EVERY_S: Final = 2.5
 GONE_S: Final = 8.0  # three beats, and a rest for a busy machine: a killed run is gone within 10 s

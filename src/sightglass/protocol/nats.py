@@ -4,6 +4,9 @@ A client has one subject to speak under and one to listen to; their names tell w
 lets each publish under their own name only, and viewers not under `command`: so the subject of a message says who sent
 it, and what they may do. docs/wire.md has the table of all subjects.
 
+What several clients read is published once, under a subject of the stream. Each takes it from one place in its dialogue
+to another, which pieces of the dialogue say (`Publisher`). The hub keeps the order of all that a run sends to a client.
+
 NATS delivers a message at most once and tells a sender nothing about a slow reader. So each end numbers its pieces and
 says what it has read (`pieces.Dialogue`). If pieces are lost, or the connection to the hub, the dialogue is over. A
 client then connects again, and its streams go on with the next record, as after any lost connection.
@@ -11,19 +14,33 @@ client then connects again, and its streams go on with the next record, as after
 
 from __future__ import annotations
 
-import secrets
 import threading
 import time
-from collections import deque
+from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
-from sightglass.core.errors import TransportError, WireError
+from sightglass.core.errors import WireError
 
 from .hub_address import HubAddress, checked_token
-from .hub_link import CONNECT_S, drop_link, use_link
+from .hub_link import drop_link, use_link
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
-from .pieces import LEFT, READ, Allowance, Dialogue, WholeMessage, goodbye, is_broken, is_first, kind_of
+from .pieces import (
+    ENTER,
+    LEAVE,
+    LEFT,
+    LISTEN,
+    READ,
+    Allowance,
+    Cutter,
+    Dialogue,
+    WholeMessage,
+    about,
+    goodbye,
+    is_first,
+    kind_of,
+    stream_of,
+)  # fmt: skip
 from .transport import MAX_QUEUED, MAX_QUEUED_BYTES, Delivery, Frames, Sent
 
 ROOT: Final = "sightglass"
@@ -44,15 +61,19 @@ class HubPeer:
         may_command: Whether it speaks under a subject of controllers.
         dialogue: The messages with it.
         heard_s: When it last said something.
+        invited: The streams that it was asked to listen to.
+        listens: Those of them that it listens to.
     """
 
-    __slots__ = ("dialogue", "heard_s", "may_command", "subject")
+    __slots__ = ("dialogue", "heard_s", "invited", "listens", "may_command", "subject")
 
     def __init__(self, subject: str, *, may_command: bool) -> None:
         self.subject = subject
         self.may_command = may_command
         self.dialogue = Dialogue(out=TO_CLIENT, into=TO_RUN)
         self.heard_s = time.monotonic()
+        self.invited: set[int] = set()
+        self.listens: set[int] = set()
 
 
 class NatsListener:
@@ -81,6 +102,8 @@ class NatsListener:
         self.n_broken = 0
         self._peers: dict[bytes, HubPeer] = {}
         self._inbox: deque[tuple[bytes, HubPeer, WholeMessage]] = deque()
+        self._published: defaultdict[int, Cutter] = defaultdict(Cutter)
+        self._publishes = f"{ROOT}.stream.{run}"
         self._event = threading.Event()
         self._notify = notify or self._event.set
         self._closed = False
@@ -121,6 +144,38 @@ class NatsListener:
             return "full"
         return "sent" if self.link.send(found.subject, pieces) else "gone"
 
+    def reaches(self, peer: bytes) -> bool:
+        """Return whether a peer is one of this hub."""
+        return peer in self._peers
+
+    def enter(self, peer: bytes, stream: int) -> bool:
+        """Let a peer take what is published, once it listens. See `Publisher`."""
+        found = self._peers.get(peer)
+        if found is None:
+            return False
+        if stream in found.listens:
+            first = self._published[stream].n_pieces
+            return self.link.send(found.subject, [about(ENTER, stream, first=first)])
+        if stream not in found.invited:
+            found.invited.add(stream)
+            self.link.send(found.subject, [about(LISTEN, stream)])
+        return False
+
+    def dismiss(self, peer: bytes, stream: int) -> None:
+        """Let a peer take nothing more of what is published. See `Publisher`."""
+        found = self._peers.get(peer)
+        if found is not None:
+            found.invited.discard(stream)
+            found.listens.discard(stream)
+            self.link.send(found.subject, [about(LEAVE, stream)])
+
+    def publish(self, stream: int, frames: Frames) -> Sent:
+        """Send to all who read a stream. See `Publisher`."""
+        if not self.link.has_room:
+            return "full"
+        pieces = self._published[stream].cut(frames, self.link.max_piece_bytes)
+        return "sent" if self.link.send(f"{self._publishes}.{stream}", pieces) else "gone"
+
     def wake(self) -> None:
         """End a wait."""
         self._event.set()
@@ -148,6 +203,9 @@ class NatsListener:
         try:
             if kind_of(data) == LEFT:
                 self._forget(name)
+            elif peer is not None and kind_of(data) == LISTEN:
+                peer.listens.update(peer.invited & {stream_of(data)[0]})
+                self._notify()
             elif peer is not None:
                 self._add(name, peer, data)
             elif is_first(data) and self._has_place():
@@ -193,105 +251,3 @@ class NatsListener:
             for name in [name for name, peer in self._peers.items() if now_s - peer.heard_s > SILENT_S]:
                 self._forget(name)
         return len(self._peers) < MAX_PEERS
-
-
-class NatsChannel:
-    """A client's end on a hub.
-
-    Attributes:
-        link: The connection to the hub.
-        subjects: What it listens to.
-    """
-
-    def __init__(self, address: HubAddress, *, owner: str, id: str) -> None:
-        """Connect to the hub. Whether the run exists shows only when it replies.
-
-        Args:
-            address: The hub.
-            owner: The user whose run it is.
-            id: The run's id.
-
-        Raises:
-            MissingExtraError: nats-py is not installed.
-            TransportError: The hub does not answer, or no thread can be started.
-        """
-        client = secrets.token_hex(12)  # nobody else can guess it
-        user, run = checked_token(address.user), f"{checked_token(owner)}.{checked_token(id)}"
-        self._subject = f"{ROOT}.{'command' if address.may_command else 'ask'}.{user}.{run}.{client}"
-        self.subjects: Sequence[str] = (f"{ROOT}.answer.{user}.{client}",)
-        self._dialogue = Dialogue(out=TO_RUN, into=TO_CLIENT)
-        self._inbox: deque[WholeMessage] = deque()
-        self._event = threading.Event()
-        self._over: Sent = "sent"
-        self._closed = False
-        self.link = use_link(address)
-        if not self.link.wait_connected(CONNECT_S):
-            drop_link(self.link)
-            raise TransportError(f"Cannot connect to the hub: {self.link.reason or f'no answer from {address.url}'}")
-        self.link.join(self)
-
-    def wait(self, timeout_s: float) -> None:
-        """Wait for messages."""
-        if not self._inbox:
-            self._event.wait(timeout_s)
-
-    def receive(self) -> list[Frames]:
-        """Return the messages received."""
-        self._event.clear()
-        messages: list[Frames] = []
-        for _ in range(min(len(self._inbox), MAX_TAKEN)):
-            message = self._inbox.popleft()
-            if (piece := self._dialogue.read(message)) is not None:
-                self.link.send(self._subject, [piece])
-            messages.append(message)
-        return messages
-
-    def send(self, frames: Frames) -> Sent:
-        """Send to the agent."""
-        if self._over != "sent":
-            return self._over
-        if not self.link.has_room:
-            return "full"
-        pieces = self._dialogue.cut(frames, self.link.max_piece_bytes)
-        if pieces is None:
-            return "full"
-        return "sent" if self.link.send(self._subject, pieces) else "lost"
-
-    def wake(self) -> None:
-        """End a wait."""
-        self._event.set()
-
-    def close(self) -> None:
-        """Disconnect. In a forked child this does nothing."""
-        if self._closed or self.link.is_foreign:
-            return
-        self._closed = True
-        self.link.send(self._subject, [goodbye()])
-        self.link.leave(self)
-        drop_link(self.link)
-
-    # On the thread of the hub
-
-    def received(self, subject: str, data: bytes) -> None:
-        """Take a piece in."""
-        if self._over != "sent":
-            return
-        try:
-            if kind_of(data) == LEFT:
-                self._end("lost" if is_broken(data) else "gone")
-            elif (message := self._dialogue.add(data)) is not None:
-                self._inbox.append(message)
-                self._event.set()
-        except WireError:
-            self._end("lost")
-
-    def broken(self, reason: str) -> None:
-        """Learn that the connection is lost."""
-        self._end("lost")
-
-    def beat(self) -> None:
-        """Do nothing: the connection to the run renews its lease itself."""
-
-    def _end(self, over: Sent) -> None:
-        self._over = over
-        self._event.set()

@@ -9,6 +9,9 @@ So a reader that is slow is seen by the sender at once, and fills no queue in be
 
 A piece is a head of 9 bytes (`HEAD`: kind, number) and a part of the message's body. The body is the number of frames
 and their lengths (uint32, little-endian), then the frames, each at a multiple of `ALIGNMENT`.
+
+What several read is published once: `Cutter` numbers its pieces, and each reader has an `Assembler`. Pieces of the
+dialogue say from where to where a reader takes them.
 """
 
 from __future__ import annotations
@@ -24,8 +27,13 @@ from .messages import MAX_FRAMES
 from .transport import Frames
 
 HEAD: Final = struct.Struct("<BQ")
-MORE, LAST, READ, LEFT = range(1, 5)
-"""The kinds of pieces: of a message that goes on, its last one, how many messages were read so far, and goodbye."""
+FIRST: Final = struct.Struct("<Q")
+MORE, LAST, READ, LEFT, LISTEN, ENTER, LEAVE = range(1, 8)
+"""The kinds of pieces: of a message that goes on, its last one, how many messages were read so far, and goodbye.
+
+The last three are about a stream that is published: listen to it, or I do; what follows there is for you, from this
+piece on; it no longer is.
+"""
 
 ALIGNMENT: Final = 16  # an array that begins at any byte is read more slowly, and not by all libraries
 COUNT: Final = struct.Struct("<I")
@@ -59,9 +67,6 @@ class Dialogue:
     """The messages between this end and another.
 
     One thread sends, one takes pieces in, and one reads; each has counters of its own, so there is no lock.
-
-    Attributes:
-        part_bytes: The bytes of a message that is not complete.
     """
 
     def __init__(self, *, out: Allowance, into: Allowance) -> None:
@@ -72,12 +77,17 @@ class Dialogue:
             into: What may be on its way to this end.
         """
         self._out, self._into = out, into
-        self._n_pieces_out = 0
+        self._cutter = Cutter()
         self._sizes: deque[int] = deque()  # of the messages on their way
         self._out_bytes = self._out_read_bytes = self._n_out_read = 0
-        self._n_pieces_in = self._n_in = self._in_bytes = self.part_bytes = 0
-        self._parts: list[memoryview] = []
+        self._assembler = Assembler(into.max_message_bytes)
+        self._n_in = self._in_bytes = 0
         self._n_read = self._read_bytes = self._n_told = self._told_bytes = 0
+
+    @property
+    def part_bytes(self) -> int:
+        """The bytes of a message that is not complete."""
+        return self._assembler.part_bytes
 
     # The thread that sends
 
@@ -85,16 +95,10 @@ class Dialogue:
         """Return the pieces of a message, or `None` if the other end has no room for it now."""
         if not self._out.allows(len(self._sizes), self._out_bytes - self._out_read_bytes):
             return None
-        body = memoryview(_body(frames))
-        size = len(body)
+        pieces = self._cutter.cut(frames, max_piece_bytes)
+        size = sum(map(len, pieces)) - HEAD.size * len(pieces)
         self._sizes.append(size)
         self._out_bytes += size
-        step = max_piece_bytes - HEAD.size
-        pieces: list[bytes] = []
-        for start in range(0, size, step):
-            kind = MORE if start + step < size else LAST
-            pieces.append(b"".join((HEAD.pack(kind, self._n_pieces_out), body[start : start + step])))
-            self._n_pieces_out += 1
         return pieces
 
     # The thread that takes pieces in
@@ -109,25 +113,14 @@ class Dialogue:
         if kind == READ:
             self._was_read(number)
             return None
-        if kind not in (MORE, LAST):
-            raise WireError(f"Expected a piece of a message, got the kind {kind}")
-        if number != self._n_pieces_in:
-            raise WireError(f"Expected piece {self._n_pieces_in}, got {number}: what is between them was lost")
-        self._n_pieces_in += 1
-        if not self._parts and not self._into.allows(self._n_in - self._n_read, self._in_bytes - self._read_bytes):
+        if not self._assembler.part_bytes and not self._into.allows(
+            self._n_in - self._n_read, self._in_bytes - self._read_bytes
+        ):
             raise WireError("Expected no message while so many are unread")
-        part = memoryview(piece)[HEAD.size :]
-        self._parts.append(part)
-        self._in_bytes += len(part)
-        self.part_bytes += len(part)
-        if self.part_bytes > self._into.max_message_bytes + MAX_EXTRA_BYTES or len(self._parts) > MAX_PIECES:
-            raise WireError(f"Expected a message of at most {self._into.max_message_bytes} bytes, got more")
-        if kind == MORE:
-            return None
-        parts, self._parts = self._parts, []
-        size, self.part_bytes = self.part_bytes, 0
-        self._n_in += 1
-        return WholeMessage(_frames(parts[0] if len(parts) == 1 else memoryview(b"".join(parts))), size)
+        message = self._assembler.add(piece)
+        self._in_bytes += len(piece) - HEAD.size
+        self._n_in += message is not None
+        return message
 
     # The thread that reads
 
@@ -146,6 +139,66 @@ class Dialogue:
         while self._n_out_read < n_messages and self._sizes:
             self._out_read_bytes += self._sizes.popleft()
             self._n_out_read += 1
+
+
+class Cutter:
+    """Cuts messages into pieces, which it numbers.
+
+    Attributes:
+        n_pieces: How many there were.
+    """
+
+    def __init__(self) -> None:
+        self.n_pieces = 0
+
+    def cut(self, frames: Frames, max_piece_bytes: int) -> list[bytes]:
+        """Return the pieces of a message."""
+        body = memoryview(_body(frames))
+        size, step = len(body), max_piece_bytes - HEAD.size
+        pieces: list[bytes] = []
+        for start in range(0, size, step):
+            kind = MORE if start + step < size else LAST
+            pieces.append(b"".join((HEAD.pack(kind, self.n_pieces), body[start : start + step])))
+            self.n_pieces += 1
+        return pieces
+
+
+class Assembler:
+    """Puts the pieces of messages together.
+
+    Attributes:
+        part_bytes: The bytes of a message that is not complete.
+    """
+
+    def __init__(self, max_message_bytes: int, *, first: int = 0) -> None:
+        """Begin with the piece of this number, the first of a message."""
+        self.part_bytes = 0
+        self._max_message_bytes = max_message_bytes
+        self._next = first
+        self._parts: list[memoryview] = []
+
+    def add(self, piece: bytes) -> WholeMessage | None:
+        """Take a piece in; return the message that it completes, if it does.
+
+        Raises:
+            WireError: Pieces are lost, or the message is larger than it may be.
+        """
+        kind, number = _head(piece)
+        if kind not in (MORE, LAST):
+            raise WireError(f"Expected a piece of a message, got the kind {kind}")
+        if number != self._next:
+            raise WireError(f"Expected piece {self._next}, got {number}: what is between them was lost")
+        self._next += 1
+        part = memoryview(piece)[HEAD.size :]
+        self._parts.append(part)
+        self.part_bytes += len(part)
+        if self.part_bytes > self._max_message_bytes + MAX_EXTRA_BYTES or len(self._parts) > MAX_PIECES:
+            raise WireError(f"Expected a message of at most {self._max_message_bytes} bytes, got more")
+        if kind == MORE:
+            return None
+        parts, self._parts = self._parts, []
+        size, self.part_bytes = self.part_bytes, 0
+        return WholeMessage(_frames(parts[0] if len(parts) == 1 else memoryview(b"".join(parts))), size)
 
 
 class WholeMessage(list[memoryview]):
@@ -176,6 +229,17 @@ def is_first(piece: bytes) -> bool:
 def goodbye(*, broken: bool = False) -> bytes:
     """Return the piece that ends a dialogue: because this end leaves, or because pieces are lost."""
     return HEAD.pack(LEFT, int(broken))
+
+
+def about(kind: int, stream: int, *, first: int | None = None) -> bytes:
+    """Return a piece about a stream that is published; `first` is the number of the first piece to take."""
+    return HEAD.pack(kind, stream) + (b"" if first is None else FIRST.pack(first))
+
+
+def stream_of(piece: bytes) -> tuple[int, int]:
+    """Return the stream that a piece is about, and the number of the first piece to take. Errors as in `kind_of`."""
+    _, stream = _head(piece)
+    return stream, FIRST.unpack_from(piece, HEAD.size)[0] if len(piece) >= HEAD.size + FIRST.size else 0
 
 
 def is_broken(piece: bytes) -> bool:

@@ -12,7 +12,7 @@ import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from typing import Final, Literal, Protocol
+from typing import Final, Literal, Protocol, runtime_checkable
 
 from sightglass.core.errors import TransportError
 
@@ -79,6 +79,27 @@ class Channel(Protocol):
 
     def close(self) -> None:
         """Disconnect."""
+
+
+@runtime_checkable
+class Publisher(Protocol):
+    """What a listener may be able to do, too: send a message of a stream once to all who read it.
+
+    A peer that is invited listens as soon as it can. Until it has entered, and after it was dismissed, it takes nothing
+    of what is published. It gets what it takes and what it is sent in the order in which both were sent.
+    """
+
+    def reaches(self, peer: bytes) -> bool:
+        """Return whether this peer may read what is published."""
+
+    def enter(self, peer: bytes, stream: int) -> bool:
+        """Let a peer take what is published from now on, or invite it; return whether it does."""
+
+    def dismiss(self, peer: bytes, stream: int) -> None:
+        """Let a peer take nothing more of what is published."""
+
+    def publish(self, stream: int, frames: Frames) -> Sent:
+        """Send to all who have entered, without waiting."""
 
 
 class MemoryListener:
@@ -194,11 +215,16 @@ class MemoryChannel:
 
 
 class Both:
-    """Two listeners behind a single `receive`. Messages of the inner one wake the outer one, which waits for both."""
+    """Two listeners behind a single `receive`. Messages of the inner one wake the outer one, which waits for both.
+
+    Attributes:
+        publisher: The one of them that can publish, or `None`.
+    """
 
     def __init__(self, outer: Listener, inner: Listener, prefix: bytes) -> None:
         """Join them; the names of the inner one's peers, and no others, begin with `prefix`."""
         self._outer, self._inner, self._prefix = outer, inner, prefix
+        self.publisher = publisher_of(inner) or publisher_of(outer)
 
     def wait(self, timeout_s: float) -> None:
         """Wait for messages."""
@@ -221,3 +247,8 @@ class Both:
         """Stop listening."""
         self._inner.close()
         self._outer.close()
+
+
+def publisher_of(listener: Listener) -> Publisher | None:
+    """Return what publishes for a listener; `None` if each of its peers is sent a copy."""
+    return listener if isinstance(listener, Publisher) else getattr(listener, "publisher", None)

@@ -45,6 +45,7 @@ class Agent:
     Attributes:
         about: What a description of the run shows besides its events, such as the config.
         failures: The messages, streams and questions that failed here by an internal error.
+        publications: The streams that are published.
         background: The failures of what else works in the background, which a description shows, too.
     """
 
@@ -83,6 +84,7 @@ class Agent:
         self._ignored: set[bytes] = set()
         self._inquiries: list[tuple[bytes, messages.Ask, float]] = []
         self._outbox = outbox = Outbox()
+        self.publications = outbox.publications
         self.clients = clients = Clients(clock)
         self._recorded = recorded = RecordedSubscriptions(telemetry, recorder, run=run)
         self._published = PublishedStreams(telemetry, outbox=outbox, run=run)
@@ -172,6 +174,7 @@ class Agent:
             return
         for stream in client.streams:
             self._subscriptions.close(peer, stream, lost=lost)
+        self.publications.forget(peer)
         self._commands.release(peer)
 
     def end(self, reason: str) -> Outgoing:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final
 
 from sightglass.core import codec
@@ -92,6 +92,7 @@ class ClientSubscriptions:
             return
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
+        self._outbox.publications.dismiss(peer, subscription.id)  # or a new record would overtake those of the past
         comes_back = message.stream == subscription.id
         backlog = self._backlogs[subscription.id]
         past = backlog.since(min(max(0, message.since), subscription.rows.n_made) if comes_back else backlog.began)
@@ -107,7 +108,7 @@ class ClientSubscriptions:
         source = self._telemetry.subscriptions.sources.get(query.event)
         if source is not None and (source.origin == "live" or source.providers) and not subscription.rows.n_made:
             self._notes[peer, subscription.id] = request, opened.note
-        self._send(subscription, backlog.parts(past), [peer])
+        self._send(subscription, backlog.parts(past), peer)
 
     def close(self, peer: bytes, stream: int, *, lost: bool = False) -> None:
         """Close a stream of a client; the subscription ends when nobody else needs it.
@@ -252,7 +253,7 @@ class ClientSubscriptions:
         blocks = [of_rows(part) for part in consecutive(rows)]
         for block in blocks:
             self._backlogs[subscription.id].add(block)
-        n_bytes = self._send(subscription, blocks, self._peers.get(subscription.id, {}))
+        n_bytes = self._send(subscription, blocks)
         if subscription not in self._recorded:  # or who looks at it would end the recording
             subscription.cost.sent(self._clock.cpu() - began_s, n_bytes)
 
@@ -312,17 +313,24 @@ class ClientSubscriptions:
         self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))
         return own
 
-    def _send(self, subscription: Subscription, columns: Iterable[Columns], peers: Collection[bytes]) -> int:
-        """Send records in blocks, each encoded once for all clients; return the bytes of all copies."""
-        n_bytes = 0
+    def _send(self, subscription: Subscription, columns: Iterable[Columns], peer: bytes | None = None) -> int:
+        """Send records in blocks, each encoded once; return the bytes of all copies.
+
+        Args:
+            subscription: Whose records they are.
+            columns: The records.
+            peer: The client to send them to; `None` for all that have opened the stream.
+        """
+        n_bytes, peers = 0, self._peers.get(subscription.id, {})
         if not peers:
             return n_bytes
         try:
             for part in columns:
                 for frames in messages.encode_blocks(subscription.id, part):
-                    n_bytes += len(peers) * sum(map(len, frames))
-                    for peer in peers:
+                    if peer is not None:
                         self._outbox.put(peer, frames)
+                        continue
+                    n_bytes += self._outbox.put_for(subscription.id, peers, frames) * sum(map(len, frames))
         except UnsendableError as error:
             self.fail(subscription, error)
         return n_bytes

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import dataclass, field
 from typing import Final
 
@@ -14,12 +14,14 @@ from sightglass.core.guarded import clean
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames
 
+from .publications import Publications
+
 LEASE_S: Final = 12.0  # four pings: a client that is busy for seconds does not lose its streams
 MAX_PACE_S: Final = 1.0  # beyond, rows would pile up in the run
 MAX_CLIENTS: Final = 1_000  # each has a queue of its own in the training process
 
 Outgoing = list[tuple[bytes, Frames]]
-"""Messages to send, each with the client it is for."""
+"""Messages to send, each with the client it is for, or with the name of a stream that is published."""
 
 
 @dataclass(slots=True)
@@ -125,14 +127,26 @@ class Clients:
 
 
 class Outbox:
-    """The messages that an agent wants to send."""
+    """The messages that an agent wants to send.
+
+    Attributes:
+        publications: The streams that are published.
+    """
 
     def __init__(self) -> None:
+        self.publications = Publications()
         self._outgoing: Outgoing = []
 
     def put(self, peer: bytes, frames: Frames) -> None:
         """Send an encoded message."""
         self._outgoing.append((peer, frames))
+
+    def put_for(self, stream: int, peers: Collection[bytes], frames: Frames) -> int:
+        """Send new records of a stream to all of its clients; return how many copies that takes."""
+        recipients = self.publications.recipients(stream, peers)
+        for recipient in recipients:
+            self.put(recipient, frames)
+        return len(recipients)
 
     def send(self, peer: bytes, message: messages.Message) -> None:
         """Send a message without buffers."""

@@ -22,7 +22,7 @@ from typing import Final
 from sightglass.core.clock import WorkClock
 from sightglass.core.threads import Supervised, Worker
 from sightglass.protocol import messages
-from sightglass.protocol.transport import Frames, Listener
+from sightglass.protocol.transport import Frames, Listener, Sent, publisher_of
 from sightglass.query.held_memory import SharedBytes
 
 from .agent import Agent
@@ -151,6 +151,8 @@ class IoLoop:
         """
         self._listener = listener
         self._agent = agent
+        self._publications = agent.publications
+        self._publications.publisher = publisher_of(listener)
         self._clock = clock
         self._charge = charge
         self._outboxes: dict[bytes, SendQueue] = {}
@@ -299,9 +301,11 @@ class IoLoop:
     def _send(self) -> int:
         """Send as many queued messages as the peers take; return how many."""
         n_sent = 0
-        for peer, outbox in list(self._outboxes.items()):
+        # Published streams first: the end of a stream follows its last records.
+        published = [(name, self._outboxes[name]) for name in self._publications.names if name in self._outboxes]
+        for peer, outbox in [*published, *self._outboxes.items()]:
             while outbox.queue:
-                sent = self._listener.send(peer, outbox.queue[0][0])
+                sent = self._pass_on(peer, outbox.queue[0][0])
                 if sent == "full":
                     break
                 if sent == "gone":
@@ -310,8 +314,16 @@ class IoLoop:
                     break
                 outbox.take()
                 n_sent += 1
-            if peer not in self._agent.clients:
+            if peer not in self._agent.clients and peer not in self._publications.names:
                 outbox.drop_records()
                 if not outbox.queue:
-                    del self._outboxes[peer]
+                    self._outboxes.pop(peer, None)
+        self._publications.admit(lambda peer: peer not in self._outboxes or not self._outboxes[peer].queue)
         return n_sent
+
+    def _pass_on(self, peer: bytes, frames: Frames) -> Sent:
+        """Send to one peer, or publish under the name of a stream."""
+        stream, publisher = self._publications.names.get(peer), self._publications.publisher
+        if stream is None or publisher is None:
+            return self._listener.send(peer, frames)
+        return publisher.publish(stream, frames)

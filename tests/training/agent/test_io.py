@@ -18,6 +18,7 @@ from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 from sightglass.training import client_subscriptions, io_loop
 from sightglass.training.agent import Agent
 from sightglass.training.io_loop import IDLE_S, IoLoop, SendQueue, is_block
+from sightglass.training.publications import Publications
 from sightglass.training.telemetry import Telemetry
 
 from .test_isolation import Still
@@ -80,7 +81,7 @@ def test_an_outbox_is_bounded_in_bytes(monkeypatch):
 def test_the_outboxes_of_all_clients_are_bounded_together(puts):
     """Clients that read nothing. What goes to several of them counts once."""
     limit = 10_000
-    agent = SimpleNamespace(clients=range(5), leave=lambda peer: None)
+    agent = SimpleNamespace(clients=range(5), leave=lambda peer: None, publications=Publications())
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(io_loop, "MAX_OUTBOXES_BYTES", limit)
         loop = IoLoop(MemoryListener(), agent, clock=SystemClock(), worker=lambda *_, **__: Still())
@@ -96,7 +97,7 @@ def test_the_outboxes_of_all_clients_are_bounded_together(puts):
 
 def test_the_client_for_which_most_waits_loses_first(monkeypatch):
     monkeypatch.setattr(io_loop, "MAX_OUTBOXES_BYTES", 100_000)
-    agent = SimpleNamespace(clients=range(2), leave=lambda peer: None)
+    agent = SimpleNamespace(clients=range(2), leave=lambda peer: None, publications=Publications())
     loop = IoLoop(MemoryListener(), agent, clock=SystemClock(), worker=lambda *_, **__: Still())
     for _ in range(50):
         loop._queue([(0, [*BLOCK, bytes(100)]), (1, [*BLOCK, bytes(10_000)])])
