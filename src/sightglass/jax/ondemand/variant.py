@@ -209,9 +209,9 @@ class Variant:
         """
         with short_turns():
             traced = self.jitted.trace(call, *args, **kwargs)
-            n = work(traced.jaxpr)
+            n, n_of_rounds = _counted(traced.jaxpr)
             self.growth, self.n_more = n / self._n_plain, n - self._n_plain
-            self.growth_of_rounds = work(traced.jaxpr, n_rounds=MIN_ROUNDS) / self._n_plain_of_rounds
+            self.growth_of_rounds = n_of_rounds / self._n_plain_of_rounds
         with short_turns():  # again: what tracing has made is old by now
             lowered = traced.lower()
         with short_turns():
@@ -234,8 +234,7 @@ class Variant:
         program = placed(jaxpr, self._own, counts_rounds=self._counts_rounds)
         found = occurrences(program)
         self._divide(found)
-        self._n_plain = max(1.0, work(jaxpr, logs=False))
-        self._n_plain_of_rounds = max(1.0, work(jaxpr, logs=False, n_rounds=MIN_ROUNDS))
+        self._n_plain, self._n_plain_of_rounds = (max(1.0, n) for n in _counted(jaxpr, logs=False))
         if self._is_costly(program.jaxpr):
             self._gate()
         state = {i: buffer.start(call) for i, buffer in enumerate(self.buffers)}
@@ -279,6 +278,12 @@ class Variant:
             n = buffer.queries.occurrence.n_rounds
             if not buffer.queries.occurrence.lanes:
                 buffer.max_every = MAX_EVERY if n is None else 1 << max(1, n // MIN_ROUNDS).bit_length() - 1
+
+
+def _counted(jaxpr: compat.AnyJaxpr, *, logs: bool = True) -> tuple[float, float]:
+    """Return the operations of a program, and those where loops of unknown length take a few rounds."""
+    n = work(jaxpr, logs=logs)
+    return n, work(jaxpr, logs=logs, n_rounds=MIN_ROUNDS) if math.isnan(n) else n
 
 
 def find_events(
