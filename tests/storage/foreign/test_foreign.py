@@ -445,6 +445,10 @@ def test_values_that_cannot_be_shown_are_counted(tmp_path: Path) -> None:
         (part,) = recording.parts
         assert isinstance(part, EventFile)
         assert part.passed_over == {"audio": 1, "graph": 1}
+    (tmp_path / "projector_config.pbtxt").write_text("embeddings {}")
+    report = str(check(tmp_path))
+    assert "not shown: 1 x audio, 1 x graph" in report
+    assert report.endswith("\n  projector_config.pbtxt: embeddings, not shown")
 
 
 def test_several_numbers_of_a_tag_in_one_event_are_several_records(tmp_path: Path) -> None:

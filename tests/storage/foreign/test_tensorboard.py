@@ -155,6 +155,13 @@ def test_a_later_value_without_metadata_is_read_as_the_first_one(tf, step):
     assert of_step(tf, step, "one").value == of_step(tf, step, "images").value[step % 2]
 
 
+def test_meshes_are_named_not_shown_as_arrays():
+    tensor = tensorboard._encode_value(np.zeros((1, 3, 3), np.float32))
+    metadata = bytes_field(9, *bytes_field(1, *bytes_field(1, b"mesh")))
+    logged = only(event_of(*bytes_field(1, b"car_VERTEX"), *tensor, *metadata))
+    assert (logged.kind, logged.type) == ("unknown", "mesh")
+
+
 def test_the_metadata_of_the_first_value_hold_for_a_later_one():
     plugins = {}
     content = [*varint_field(1, 7).split(b"|"), *bytes_field(8, b"hello")]

@@ -199,6 +199,8 @@ def _plugin(metadata: memoryview) -> str:
 def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str) -> LoggedValue:
     if plugin == "hparams" or logged.keywords["tag"].startswith(HPARAMS):
         return logged(kind="unknown", type="hparams")
+    if plugin == "mesh":
+        return logged(kind="unknown", type="mesh")
     if tensor.data_type == STRING:
         match plugin:
             case "text" | "":

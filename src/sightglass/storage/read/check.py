@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Final
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
@@ -18,6 +19,7 @@ from .recording import Open, open_part
 from .segment_reader import SegmentReader
 from .visible_rows import loads
 
+PROJECTOR: Final = "projector_config.pbtxt"
 Ends = dict[tuple[Path, float, int, Key], tuple[int, int, int]]
 """For each series of a process: the number after its last record, since which event that was recorded, and how many
 events were missed before it."""
@@ -101,10 +103,17 @@ class FileReport:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Report:
-    """The contents of the files of a run, or of a folder of runs."""
+    """The contents of the files of a run, or of a folder of runs.
+
+    Attributes:
+        path: What was checked.
+        files: Its record files.
+        projectors: TensorBoard's lists of embeddings, which are not shown.
+    """
 
     path: Path
     files: Sequence[FileReport]
+    projectors: Sequence[Path] = ()
 
     @property
     def intact(self) -> bool:
@@ -121,7 +130,8 @@ class Report:
         verdict = "intact" if not n_bad else f"{n_bad} not intact"
         n_files = f"{len(self.files)} file{'s' if len(self.files) != 1 else ''}"
         lines = [f"{self.path}: {n_files if self.files else 'no record files'}{f', {verdict}' if self.files else ''}"]
-        return "\n".join([*lines, *(f"  {line}" for file in self.files for line in str(file).splitlines())])
+        lines += (f"  {line}" for file in self.files for line in str(file).splitlines())
+        return "\n".join([*lines, *(f"  {path.name}: embeddings, not shown" for path in self.projectors)])
 
 
 def check(path: Path, *, open_part: Open = open_part) -> Report:
@@ -132,15 +142,14 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
         open_part: Opens a file.
     """
     ends: Ends = {}
-    return Report(path=path, files=[_check(file, open_part, ends) for file in sorted(_files(path))])
-
-
-def _files(path: Path) -> Iterator[Path]:
-    if path.is_file():
-        yield path
-        return
-    for folder, files, _ in run_file.walk(path):
-        yield from (Path(folder, file.name) for file in files if run_file.is_record_file(file.name))
+    found = [path]
+    if not path.is_file():
+        found = sorted(Path(folder, file.name) for folder, files, _ in run_file.walk(path) for file in files)
+    return Report(
+        path=path,
+        files=[_check(file, open_part, ends) for file in found if file == path or run_file.is_record_file(file.name)],
+        projectors=[file for file in found if file.name == PROJECTOR],
+    )
 
 
 def _check(path: Path, open_part: Open, ends: Ends) -> FileReport:
