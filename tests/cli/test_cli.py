@@ -492,6 +492,8 @@ def test_completion_knows_the_runs_and_their_controls(trainer: Trainer) -> None:
     assert completes("sightglass set clirun l", 3, "plain,lr=")
     assert completes("sightglass call clirun c", 3, "plain,checkpoint")
     assert completes("sightglass watch clirun batch.", 3, "plain,batch.loss", "plain,batch.grads")
+    assert completes("sightglass top batch.", 2, "plain,batch.loss")
+    assert complete("sightglass functions soft", 2).split() == ["plain,softmax"]
     assert complete("sightglass watch nobody batch.", 3).split() == []
 
 

@@ -138,6 +138,17 @@ def is_live(run: str) -> bool:
     return any(run in (entry.name, entry.id) for entry in entries())
 
 
+def _first_live() -> str:
+    """Return the id of a live run, for commands that ask all of them; empty if there is none."""
+    from sightglass.protocol.discovery import entries
+
+    return next((entry.id for entry in entries()), "")
+
+
+def _names(ctx: click.Context) -> list[str | None]:
+    return [param.name for param in ctx.command.params]
+
+
 class RunName(TextType):
     """A parameter: the name or id of a run, or a connection file."""
 
@@ -155,7 +166,7 @@ class RunName(TextType):
 
 
 class OfRun(TextType):
-    """A parameter that belongs to the run that precedes it.
+    """A parameter that belongs to the run that precedes it, or to all live runs.
 
     Attributes:
         complete: Returns the completions of a text, from the run's description.
@@ -169,7 +180,8 @@ class OfRun(TextType):
         """Return the completions of what was typed."""
         from click.shell_completion import CompletionItem
 
-        description = _describe(ctx.params["run"]) if ctx.params.get("run") else None
+        run = ctx.params.get("run") or ("" if "run" in _names(ctx) else _first_live())
+        description = _describe(run) if run else None
         found = self.complete(incomplete, description) if description else ()
         return [CompletionItem(text) for text in dict.fromkeys(found)]
 

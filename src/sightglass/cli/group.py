@@ -82,8 +82,15 @@ def main(ctx: click.Context, hub: str | None) -> None:
         raise click.UsageError(f"Expected one of these commands with --hub: {', '.join(ON_HUB)}")
 
 
+def _function_names(ctx: click.Context, param: click.Parameter, incomplete: str) -> list[str]:
+    """Return the functions whose names begin with what was typed."""
+    from sightglass.query.functions import FUNCTIONS
+
+    return [name for name in sorted(FUNCTIONS) if name.startswith(incomplete)]
+
+
 @main.command()
-@click.argument("names", nargs=-1)
+@click.argument("names", nargs=-1, shell_complete=_function_names)
 @click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 def functions(names: tuple[str, ...], as_json: bool) -> None:
     """List the functions that queries can call.

@@ -12,7 +12,7 @@ import click
 
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
 
-from .complete import ANSWER_S
+from .complete import ANSWER_S, QUERY
 from .find_run import HEADER, JSON, TIME, hub
 from .group import main
 from .output import echo, jsonable, print_json, print_rows, run_row, table_of, value_text
@@ -34,7 +34,7 @@ Rates = dict[str, float]
 
 
 @main.command()
-@click.argument("queries", nargs=-1, metavar="[QUERY]...")
+@click.argument("queries", nargs=-1, type=QUERY, metavar="[QUERY]...")
 @click.option("--every", "every_s", type=TIME, default=f"{EVERY_S:g}s", metavar="TIME", help="How often to look.")
 @HEADER
 @JSON
