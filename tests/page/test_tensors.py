@@ -66,7 +66,7 @@ def read(page, row, column):
         page.keyboard.press("ArrowDown")
     for _ in range(column):
         page.keyboard.press("ArrowRight")
-    place = re.compile(rf"row {row}, column {column}: (?!…)(.+)")
+    place = re.compile(rf"row {row}, column {column}: (?!…|True|False)(.+)")  # not those of the mask before
     # Looked at once: another step may be on its way already.
     found = until(page, lambda: place.match(marked(page).text_content() or ""))
     return float(found[1].replace("−", "-"))
