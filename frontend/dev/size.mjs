@@ -3,7 +3,7 @@ import { readdirSync, readFileSync, statSync } from 'node:fs'
 import { join } from 'node:path'
 import { gzipSync } from 'node:zlib'
 
-const BUDGET_KB = 400
+const BUDGET_KB = 300
 const root = new URL('../../src/sightglass/server/static', import.meta.url).pathname
 const walk = (dir) =>
   readdirSync(dir).flatMap((name) => {

@@ -109,9 +109,11 @@ function all(reader: Reader): Node | null {
   while (!reader.over && !')]'.includes(reader.text[reader.place]!)) {
     const before = reader.place
     if (reader.keyword('or')) {
-      if (parts.length === 0) reader.blame('Expected a condition before `or`', before)
-      reader.place = parts.length ? before : reader.place
-      if (parts.length) break
+      if (parts.length) {
+        reader.place = before
+        break
+      }
+      reader.blame('Expected a condition before `or`', before)
       continue
     }
     if (reader.keyword('and')) {
@@ -174,7 +176,8 @@ function comparison(reader: Reader): Node | null {
     return list ? { kind: 'compare', key: list, at, operator: 'contains', values: [key] } : nothing
   }
   const operator = (written === '==' ? '=' : written.replace('not ', '')) as Operator
-  const from = reader.over ? reader.place : reader.place
+  reader.take(SPACE)
+  const from = reader.place
   const values = operator === 'in' ? listed(reader) : one(reader)
   if (values.length === 0) {
     if (!reader.over) reader.blame(`Expected a value after \`${written}\``, from)
