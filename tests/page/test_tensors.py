@@ -59,17 +59,17 @@ def marked(page):
 
 
 def read(page, row, column):
-    """Go to a cell by keys, and read it."""
-    grid(page).focus()
-    page.keyboard.press("Control+Home")
-    for _ in range(row):
-        page.keyboard.press("ArrowDown")
-    for _ in range(column):
-        page.keyboard.press("ArrowRight")
+    """Go to a cell by keys, and read it; again if a key came while the page was drawn anew."""
     place = re.compile(rf"row {row}, column {column}: (?!…|True|False)(.+)")  # not those of the mask before
-    # Looked at once: another step may be on its way already.
-    found = until(page, lambda: place.match(marked(page).text_content() or ""))
-    return float(found[1].replace("−", "-"))
+
+    def there():
+        grid(page).focus()
+        for key in ("Control+Home", *["ArrowDown"] * row, *["ArrowRight"] * column):
+            page.keyboard.press(key)
+        # Looked at once: another step may be on its way already.
+        return place.match(marked(page).text_content() or "")
+
+    return float(until(page, there)[1].replace("−", "-"))
 
 
 def whole(page):
