@@ -97,7 +97,8 @@ def with_wandb(program: Program, folder: str) -> Iterator[Turn]:
     with wandb.init(project="bench", mode="offline", dir=folder, settings=settings) as run:
 
         def turn(on: bool) -> None:
-            run.unwatch(program.model)
+            if program.behind is not None:  # W&B warns of a module that is not watched
+                run.unwatch(program.model)
             if on:
                 run.watch(program.model, log="gradients", log_freq=1)
             program.behind = (lambda loss: run.log({"loss": loss.item()})) if on else None

@@ -1,6 +1,7 @@
-"""What watching a small convolutional network costs a step on the processor: nobody asks, and four queries.
+"""What watching a small convolutional network and a small GPT costs a step on the processor: idle, and four queries.
 
 What else programs use for the same numbers is measured beside it, in the same way and without a budget: `torch_rivals`.
+`SIGHTGLASS_BENCH_MODELS=GPT` measures one of the two.
 
 How it is measured:
 
@@ -44,6 +45,7 @@ import sightglass as sg
 import sightglass.torch as sgt
 from bench.row import Row
 from bench.sampling import Sampler
+from bench.torch_models import MODELS
 from bench.torch_rivals import Turn, rivals
 from sightglass.training.run import wiring
 from sightglass.training.subscription import Subscription
@@ -57,8 +59,8 @@ N_RESAMPLED = 400
 RIVALS_TARGET = 100.0  # percent: the least steps are enough for figures that differ by more than those above
 N_SETTLING = 6  # groups before the first one that counts: 3 s, in which the budget comes to rest
 N_GROUPS = 10  # between two looks at the intervals: 160 steps
+CHOSEN = os.environ.get("SIGHTGLASS_BENCH_MODELS", " ".join(MODELS)).split()
 BATCHES = (32, 48, 64, 96, 128, 192, 256)
-LAYER = "3.2"
 BUDGET = inspect.signature(sg.init).parameters["budget"].default
 BARE, ANSWERED, THINNED = range(3)
 M_TRIM_THRESHOLD, M_TOP_PAD, M_MMAP_MAX = -1, -2, -4  # of <malloc.h>
@@ -67,30 +69,19 @@ CLOCKS = ("clock", "thread", "process")
 NORMS = "batch.grads.map(lambda name, g: g.norm())"
 QUERIES = (
     ("norms of all gradients", NORMS, 3.0),
-    ("histogram of one layer's activations", f"batch.activations['{LAYER}'].histogram(64)", 3.0),
+    ("histogram of one layer's activations", "batch.activations['{layer}'].histogram(64)", 3.0),
     ("means of all activations", "batch.activations.map(lambda name, a: a.mean())", 3.0),
     ("histograms of all gradients", "batch.grads.map(lambda name, g: g.histogram(64))", 5.0),
 )
 
 
-class Net(nn.Sequential):
-    """Four convolutions and a classifier, about 66,000 parameters in 18 tensors."""
-
-    def __init__(self) -> None:
-        sizes = ((3, 32), (32, 32), (32, 64), (64, 64))
-        layers = [nn.Sequential(nn.Conv2d(a, b, 3, padding=1, stride=1 + i % 2), nn.BatchNorm2d(b), nn.ReLU())
-                  for i, (a, b) in enumerate(sizes)]  # fmt: skip
-        super().__init__(*layers, nn.AdaptiveAvgPool2d(1), nn.Flatten(), nn.Linear(64, 10))
-
-
 class Loop:
     """A training loop that can be watched and left alone at any step."""
 
-    def __init__(self, batch: int) -> None:
+    def __init__(self, name: str, batch: int) -> None:
         torch.manual_seed(0)
-        self.model = Net()
+        self.model, self.x, self.y, self.layer = MODELS[name](batch)
         self.opt = torch.optim.SGD(self.model.parameters(), lr=0.01, momentum=0.9)
-        self.x, self.y = torch.randn(batch, 3, 32, 32), torch.randint(0, 10, (batch,))
         self.run: sg.Run | None = None
         self.watched: sgt.Watched | None = None
         self.behind: Callable[[torch.Tensor], None] | None = None
@@ -224,7 +215,16 @@ def measure() -> Iterator[Row]:
     """Yield the rows."""
     keep_memory()
     torch.set_num_threads(1)
-    loop = suitable()
+    for name in CHOSEN:
+        yield from of_model(name)
+
+
+def of_model(name: str) -> Iterator[Row]:
+    """Yield the rows of a model."""
+    loop = suitable(name)
+    n = sum(parameter.numel() for parameter in loop.model.parameters())
+    yield Row(f"{name}: parameters", n, "")
+    queries = [(what, query.replace("{layer}", loop.layer), target) for what, query, target in QUERIES]
     with tempfile.TemporaryDirectory() as folder:
         yield Row("a step, unwatched", 1e3 * _median_s(loop), "ms")
         with running(loop, folder, budget=BUDGET / 2) as run:
@@ -235,7 +235,7 @@ def measure() -> Iterator[Row]:
             yield Row("watched, nobody asks: hooks", float(loop.watched.n_hooks), "", 0.0)
             yield from _rows("watched, nobody asks", Turns(loop, loop.watch, target=1.0), 1.0)
         events_s = []
-        for what, query, target in QUERIES:
+        for what, query, target in queries:
             with running(loop, folder, budget=BUDGET / 2) as run, asked(loop, run, query) as subscription:
                 spend_credit(run)
                 turns = Turns(loop, loop.watch, subscription=subscription, target=target)
@@ -248,7 +248,7 @@ def measure() -> Iterator[Row]:
                 turns = Turns(loop, turn, target=RIVALS_TARGET)
                 turn(False)
                 yield from _rows(what, turns)
-        for (what, query, _), event_s in zip(QUERIES, events_s, strict=True):
+        for (what, query, _), event_s in zip(queries, events_s, strict=True):
             yield Row(f"one event of {what}", 1e6 * event_s, "us")
             yield from profile(loop, folder, query, event_s)
         yield Row("load while this was measured", os.getloadavg()[0], "")
@@ -263,10 +263,10 @@ def keep_memory() -> None:
         mallopt(M_TOP_PAD, 2**26)
 
 
-def suitable() -> Loop:
+def suitable(name: str) -> Loop:
     """Return a loop whose step takes at least `LEAST_STEP_S` here."""
     for batch in BATCHES:
-        loop = Loop(batch)
+        loop = Loop(name, batch)
         loop.step()
         if _median_s(loop) >= LEAST_STEP_S:
             break
