@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import sightglass as sg
@@ -94,3 +95,13 @@ def test_records_are_numbered() -> None:
     made = testing.records([0.5, 0.25], tag="a", run="b", first_step=10)
     assert [(r.tag, r.run, r.index, r.step, r.value) for r in made] == [("a", "b", 0, 10, 0.5), ("a", "b", 1, 11, 0.25)]
     assert made[1].wall_time - made[0].wall_time == 1.0
+
+
+def test_no_limit_of_time_leaves_an_event_out() -> None:
+    with testing.ask("batch.loss", "batch.w.norm()", "batch.w.sort()") as asked:
+        run = sg.init("job", limits=sg.Limits(max_event_s=1e-6), budget=1e-9)
+        w = np.random.default_rng(0).random(1_000_000)
+        for i in range(3):
+            run.observe("batch", loss=i, w=w)
+    assert asked.values("batch.loss") == [0, 1, 2]
+    assert [len(asked.values(query)) for query in ("batch.w.norm()", "batch.w.sort()")] == [3, 3]

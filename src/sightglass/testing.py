@@ -7,7 +7,7 @@
             train(n_epochs=2)  # calls sg.init, observe and close, as it always does
         assert asked.values("epoch.accuracy")[-1] > 0.9
 
-The queries are open before the program's first event, and nothing is thinned to save time. The run is out of reach of
+The queries are open before the program's first event, and nothing is left out to save time. The run is out of reach of
 everything else: it has no hub, and a registry and a folder of its own, which are removed in the end. Test and run talk
 in memory, by the same messages as over a network.
 """
@@ -22,9 +22,11 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
+from .client.describe import StreamInfo
 from .client.discover import connect
 from .client.run import RemoteRun
 from .client.stream import Stream
+from .core.counts import Statistics
 from .core.errors import EvaluationError, UnknownNameError
 from .core.record import Record
 from .query.query import Query
@@ -40,7 +42,7 @@ class Asked:
     def __init__(self, queries: Sequence[Query | str]) -> None:
         self._queries = queries
         self._streams: dict[str, Stream] = {}
-        self._answers: dict[str, list[Record] | EvaluationError] = {}
+        self._answers: dict[str, list[Record] | Exception] = {}
         self._program: Run | None = None
         self._run: RemoteRun | None = None
 
@@ -61,7 +63,7 @@ class Asked:
         """Return the records of one of the queries: of all events so far, or of all there were.
 
         Raises:
-            AssertionError: No run has begun.
+            AssertionError: No run has begun, or there were more records than a client can hold.
             EvaluationError: The run could not evaluate the query.
             UnknownNameError: The test did not ask this query.
         """
@@ -81,20 +83,24 @@ class Asked:
         self._program, self._run = program, connect(program)
         self._streams = {_key(query): self._run.stream(query) for query in self._queries}
 
-    def _answer(self, stream: Stream, run: RemoteRun) -> list[Record] | EvaluationError:
+    def _answer(self, stream: Stream, run: RemoteRun) -> list[Record] | Exception:
         assert self._program is not None
-        if not self._program.ended:
+        counts: StreamInfo | Statistics
+        if self._program.ended:
+            try:
+                found = list(stream)
+            except EvaluationError as error:
+                return error
+            counts = stream.statistics()
+        else:
             self._program.flush(PATIENCE_S)
             counts = {info.tag: info for info in run.describe().streams}[stream.tag]
-            if counts.last_error:
-                return EvaluationError(counts.last_error)
-            return stream.wait(counts.n_records, timeout_s=PATIENCE_S)
-        try:
-            found = list(stream)
-        except EvaluationError as error:
-            return error
-        failed = stream.statistics().last_error
-        return EvaluationError(failed) if failed else found
+            found = stream.wait(counts.n_records, timeout_s=PATIENCE_S)
+        if counts.last_error:
+            return EvaluationError(counts.last_error)
+        if counts.n_skipped or counts.n_dropped or len(found) < counts.n_records:
+            return AssertionError(f"Expected the answers to all events of {stream.tag!r}, got {counts}")
+        return found
 
     def _end(self) -> None:
         if self._program is not None and self._run is not None:
@@ -153,7 +159,7 @@ def _key(query: Query | str) -> str:
     return query if isinstance(query, str) else str(query)
 
 
-def _checked(answer: list[Record] | EvaluationError) -> list[Record]:
-    if isinstance(answer, EvaluationError):
+def _checked(answer: list[Record] | Exception) -> list[Record]:
+    if isinstance(answer, Exception):
         raise answer
     return answer

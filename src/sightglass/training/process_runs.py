@@ -11,6 +11,7 @@ import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 Mode = Literal["live", "disabled"]
 MODES: Final = ("live", "disabled")
+EVENT_OF_TEST_S: Final = 60.0
 
 _live: weakref.WeakSet[Run] = weakref.WeakSet()
 _newest: list[weakref.ref[Run]] = []
@@ -55,7 +57,9 @@ def when_begun(function: Callable[[Run], object]) -> None:
 
 @contextmanager
 def under_test(folder: Path, begun: Callable[[Run], object]) -> Iterator[None]:
-    """Begin runs in a folder, without a hub and a budget, whatever the program says (`sightglass.testing`).
+    """Begin runs in a folder, without a hub, and without limits of time, whatever the program says.
+
+    For `sightglass.testing`.
 
     Args:
         folder: The folder.
@@ -129,6 +133,7 @@ def init(
         raise TypeError(f"Expected the run's name as text, got {name!r}")
     if _folder_of_test:
         dir, hub, budget = _folder_of_test[-1], None, None
+        limits = replace(limits or Limits(), max_event_s=EVENT_OF_TEST_S)
     mode = mode or os.environ.get("SIGHTGLASS_MODE") or "live"  # type: ignore[assignment]
     if mode not in MODES:
         raise ValueError(f"Expected mode 'live' or 'disabled', got {mode!r}")
