@@ -10,6 +10,7 @@ from torch import nn
 
 import sightglass as sg
 import sightglass.torch as sgt
+from sightglass import testing
 
 
 class Net(nn.Module):
@@ -94,3 +95,13 @@ def test_an_unknown_observable_is_answered_with_all_that_describe_lists(desk):
     with sg.connect(desk.run) as client:
         offered = client.describe().events["batch"].observables
     assert known.split(", ") == sorted(offered)[:12]
+
+
+def test_a_function_that_a_dtype_lacks_is_refused_with_the_way_out():
+    cast = "on('batch').map(lambda b: b.x.astype('float32').mean())"
+    with testing.ask("batch.x.mean()", cast) as asked:
+        run = sg.init("t")
+        run.observe("batch", x=torch.ones(4).to(torch.float8_e4m3fn))
+    assert asked.values(cast) == [1.0]
+    with pytest.raises(sg.EvaluationError, match=r"of float8_e4m3fn\[4\]: .* convert it first, x\.astype\('float32'\)"):
+        asked.values("batch.x.mean()")

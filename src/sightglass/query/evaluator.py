@@ -398,13 +398,17 @@ def _placed(error: BaseException, text: str, values: Sequence[object]) -> BaseEx
     if isinstance(error, SightglassError | PriceNeeded | CompilationNeeded | NoRoom) or any(map(is_traced, values)):
         return error  # JAX tells by its own errors that a query cannot be traced
     shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
-    hint = ". A number has no axis; over events, write every=100" if _is_of_number(error, values) else ""
-    return EvaluationError(f"Cannot compute {text} of {shown}: {message(error).partition(NEW_LINE)[0]}{hint}")
+    why = message(error).partition(NEW_LINE)[0]
+    return EvaluationError(f"Cannot compute {text} of {shown}: {why}{_way_out(error, values)}")
 
 
-def _is_of_number(error: BaseException, values: Sequence[object]) -> bool:
-    """Return whether an error is about an axis of a plain number."""
-    return type(error).__name__ == "AxisError" and type(values[0]) in PLAIN
+def _way_out(error: BaseException, values: Sequence[object]) -> str:
+    """Return what to write in place of what failed; empty if nothing is known."""
+    if type(error).__name__ == "AxisError" and type(values[0]) in PLAIN:
+        return ". A number has no axis; over events, write every=100"
+    if isinstance(error, NotImplementedError) and " not implemented for '" in str(error):  # PyTorch, of a dtype
+        return ". PyTorch has no such function of this dtype: convert it first, x.astype('float32')"
+    return ""
 
 
 def _stacked(values: Value) -> Value:
