@@ -10,6 +10,7 @@ import pytest
 
 import sightglass as sg
 from sightglass import testing
+from sightglass.training.run import wiring
 
 pytestmark = pytest.mark.smoke
 
@@ -59,7 +60,9 @@ def test_nothing_is_left_behind_and_nothing_else_sees_the_run(tmp_path: Path, mo
     assert asked.values("batch.loss") == [0.0, 1.0, 2.0, 3.0]
     assert list(tmp_path.iterdir()) == []
     assert os.environ == before
-    assert sg.init("after", mode="live", hub=None, budget=0.1)._wiring.settings.budget == 0.1
+    monkeypatch.delenv("SIGHTGLASS_HUB")
+    with sg.init("after", mode="live", budget=0.1, dir=tmp_path) as run:
+        assert wiring(run).settings.budget == 0.1
 
 
 def test_a_query_that_fails_says_so_when_its_answer_is_read() -> None:

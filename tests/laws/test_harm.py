@@ -146,7 +146,8 @@ def test_what_is_cheap_is_answered_as_numpy_answers(asked: Asked, author: tuple[
         asked.ask(grown.text, observables)
         return
     got, error = asked.ask(grown.text, observables)
-    assert not error or "levels deep" in error, f"{grown.text}: {error}"
+    # NumPy takes axis=-1 of a number; here it is refused, because such a query is a slip.
+    assert not error or "levels deep" in error or "a number has none" in error, f"{grown.text}: {error}"
     if not error:
         check_same(got, wanted, n)
 

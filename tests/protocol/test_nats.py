@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import random
 import subprocess
 import sys
 import threading
@@ -170,11 +171,13 @@ def test_without_a_hub_a_client_says_so_and_a_run_waits():
 def test_a_hub_that_comes_later_is_found(server):
     server.kill()
     address = HubAddress(url=server.url)
+    numbers = random.getstate()
     listener = NatsListener(address, ID)
     wait_until(lambda: listener.link.reason, "it has tried")
     server.start()
     wait_until(lambda: listener.link.connected, listener.link.reason)
     channel, _ = meet(listener, address)
+    assert random.getstate() == numbers, "a hub draws none of the program's random numbers"
     channel.close()
     listener.close()
 

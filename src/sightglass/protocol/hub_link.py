@@ -37,6 +37,9 @@ BEAT_S: Final = 1.0  # also how late the end of a connection is seen if nats-py 
 MAX_PIECE_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
 
 
+spread: Final = random.Random()  # of our own: the program's random numbers stay as they are without a hub
+
+
 class HubUser(Protocol):
     """What uses a connection to a hub. It is called on the thread of the hub, and never waits.
 
@@ -190,7 +193,7 @@ class HubLink:
                 self._tell(why(error, self.address))
                 self._beat()
                 # Not all at the same moment: a hub that is back meets a thousand runs.
-                await self._rest(rest_s * random.uniform(0.5, 1.0))
+                await self._rest(rest_s * spread.uniform(0.5, 1.0))
                 rest_s = min(2 * rest_s, MAX_REST_S)
                 continue
             rest_s = REST_S

@@ -63,6 +63,7 @@ async def connect(address: HubAddress, *, noticed: Callable[[Exception], Awaitab
         async with asyncio.timeout(2 * CONNECT_S):
             await client.connect(
                 servers=[address.url],
+                dont_randomize=True,  # it would draw from the program's own random numbers
                 name=f"sightglass {os.getpid()}",
                 user=login(address.project, address.user) if address.key else None,
                 password=address.key or None,
