@@ -15,7 +15,7 @@ from sightglass.jax import chunked, log
 from sightglass.jax.ondemand import loop_event, step_budget
 from sightglass.jax.ondemand.call_times import every, price_of
 from sightglass.jax.ondemand.event_queries import StepQuery
-from sightglass.jax.ondemand.loop_buffer import MAX_EVERY, CallbackDelivery
+from sightglass.jax.ondemand.loop_buffer import MAX_EVERY, CallbackDelivery, largest_every
 from sightglass.jax.ondemand.loop_event import MAX_CALLS
 from sightglass.jax.ondemand.step_budget import StepBudget
 from sightglass.jax.ondemand.variant import Variant
@@ -217,6 +217,20 @@ def test_a_short_loop_is_not_gated_and_a_long_one_answers_several_events_of_each
     short = Gated(layers, "batch_update.costly")
     assert len(short.call(8)[1]) == 12
     assert short.variant.max_every == 1
+
+
+def test_a_call_with_a_long_loop_may_answer_four_events_exactly_and_a_shorter_one_sixteen() -> None:
+    @jax.jit
+    def long(c: Any) -> Any:
+        return lax.scan(update, c, jnp.arange(600))
+
+    _, all_answers = Gated(long, "batch_update.costly", gate=False).call(1)
+    gated = Gated(long, "batch_update.costly")
+    _, answers = gated.call(1 << 20)
+    assert list(answers) == [0, 128, 256, 384, 512]
+    jax.tree.map(np.testing.assert_array_equal, list(answers.values()), [all_answers[i] for i in answers])
+    assert gated.counts == {"batch_update": (5, 600)}
+    assert [largest_every(n) for n in (31, 32, 255, 256, None)] == [1, 2, 8, 64, MAX_EVERY]
 
 
 def test_a_variant_is_traced_once_gated_or_not() -> None:

@@ -39,9 +39,21 @@ MAX_BUFFER_BYTES: Final = 2**20
 # So many rounds of a loop are answered at least, and calls with shorter loops are skipped as a whole: of the layers of
 # a network, or of the minibatches of an update, one in eight would always be the same one.
 MIN_ROUNDS: Final = 16
+# A loop this long is hardly one over layers, so that a few of its rounds stand for all. Where a round is dear, sixteen
+# in one call are paid for by hundreds of calls without an answer.
+LONG_LOOP: Final = 256
+MIN_ROUNDS_OF_LONG: Final = 4
 # A loop of unknown length answers at least its first event; this is a minute of rounds of 240 us. A full buffer of such
 # events is 2^30 events long, which int32 still counts.
 MAX_EVERY: Final = 2**18
+
+
+def largest_every(n_rounds: int | None) -> int:
+    """Return of how many rounds of a loop one may be answered at most, a power of two; `None` stands for any length."""
+    if n_rounds is None:
+        return MAX_EVERY
+    n_answered = MIN_ROUNDS if n_rounds < LONG_LOOP else MIN_ROUNDS_OF_LONG
+    return 1 << max(1, n_rounds // n_answered).bit_length() - 1
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

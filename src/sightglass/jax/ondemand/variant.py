@@ -33,7 +33,7 @@ from sightglass.jax.pytree import PyTree
 
 from .call_times import CallTimes, guess
 from .event_queries import EventQueries, StepQuery
-from .loop_buffer import MAX_EVERY, MIN_ROUNDS, BufferState, LoopBuffer, Receive
+from .loop_buffer import MIN_ROUNDS, BufferState, LoopBuffer, Receive, largest_every
 from .occurrence import Occurrence, occurrences
 from .places import placed
 
@@ -275,9 +275,8 @@ class Variant:
     def _gate(self) -> None:
         """Let calls say of how many events in long loops one is answered."""
         for buffer in self.buffers:
-            n = buffer.queries.occurrence.n_rounds
             if not buffer.queries.occurrence.lanes:
-                buffer.max_every = MAX_EVERY if n is None else 1 << max(1, n // MIN_ROUNDS).bit_length() - 1
+                buffer.max_every = largest_every(buffer.queries.occurrence.n_rounds)
 
 
 def _counted(jaxpr: compat.AnyJaxpr, *, logs: bool = True) -> tuple[float, float]:
