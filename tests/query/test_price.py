@@ -15,12 +15,13 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.query.lambdas import lambda_of
 
-from sightglass.core.errors import PriceError, SightglassError
+from sightglass.core.errors import PriceError, RefusedQueryError, SightglassError
 from sightglass.query.blocks import BLOCK
 from sightglass.query.costs import CostModel
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.functions import FUNCTIONS, containers
 from sightglass.query.held_memory import HeldMemory
+from sightglass.query.limits import Total
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
 from sightglass.query.price import Price, price_of
@@ -108,7 +109,7 @@ def test_an_evaluation_stops_within_a_block_of_its_limit() -> None:
     ticks, model = itertools.count(), CostModel()
     model.machine = 0.01  # so that it looks cheap before it runs
     one = evaluation("(b.x * 1.5).sum()", limit_s=0.0215, cpu_s=lambda: next(ticks) / 1_000, model=model)
-    with pytest.raises(PriceError, match=r"stopped after 20\.2 ms in \(b\.x \* 1\.5\)\.sum\(\)"):
+    with pytest.raises(PriceError, match=r"stopped after 18\.2 ms in \(b\.x \* 1\.5\)\.sum\(\)"):
         one.per_event({"x": np.broadcast_to(1.0, (200 * BLOCK,))})
 
 
@@ -201,6 +202,13 @@ def test_the_stages_of_a_query_share_the_time_of_an_event(after: str) -> None:
 def test_a_result_of_many_parts_is_refused(result: Any) -> None:
     with pytest.raises(SightglassError, match="Expected results of at most 3333 parts in all, got more"):
         evaluation("b.x").per_event({"x": result})
+
+
+def test_too_many_parts_are_refused_before_they_are_looked_at() -> None:
+    total = Total(max_parts=3)
+    with pytest.raises(RefusedQueryError, match="at most 3 parts"):
+        total.add([("a", 1)] * 3)
+    assert total.n_leaves == 0
 
 
 @pytest.mark.parametrize("reducer", ["histogram(64)", "quantile(0.5)"])

@@ -126,12 +126,13 @@ def _whole(kept: Kept) -> Value:
     return kept.value
 
 
-def data_of(value: Value, path: str) -> Value:
+def data_of(value: Value, path: str, *, max_parts: int = MAX_PARTS) -> Value:
     """Return a value with mappings in place of its objects, and what `data_values` knows as arrays and lists.
 
-    Arrays are not copied. Errors as in `snapshot`.
+    Arrays are not copied. A value of more than `max_parts` parts may be returned as it is. Errors as in `snapshot`.
     """
-    return _whole(Copier(_as_it_is, form="value", limits=OPENED).copy(value, path)) if _has_objects(value) else value
+    opened = Copier(_as_it_is, form="value", limits=OPENED)
+    return _whole(opened.copy(value, path)) if _has_objects(value, max_parts) else value
 
 
 def _as_it_is(value: Value) -> Any:
@@ -152,10 +153,10 @@ def _is_data(cls: Any) -> bool:
     return kind_of(cls) is not None
 
 
-def _has_objects(value: Value) -> bool:
-    """Return whether a value has parts that are not numbers, texts, arrays, or built-in containers of these."""
+def _has_objects(value: Value, max_parts: int) -> bool:
+    """Return whether the first parts of a value are others than numbers, texts, arrays, or containers of these."""
     waiting, seen = [value], set[int]()
-    while waiting and len(seen) < MAX_PARTS:  # a query refuses a result of more parts
+    while waiting and len(seen) <= max_parts:
         part = waiting.pop()
         cls: Any = type(part)
         if cls in CONTAINER_TYPES:

@@ -23,6 +23,7 @@ from .own_pieces import own_piece
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
 EIGHT_BYTES = frozenset((float, int, bool, type(None)))
+EIGHT_BYTES_OR_TEXT = EIGHT_BYTES | {str}
 ON_HOST = PLAIN | {np.ndarray, np.float64, np.float32}
 BUILT_IN = frozenset((dict, list, tuple))
 CONTAINERS = (dict, list, tuple, Mapping)
@@ -355,8 +356,8 @@ def n_bytes(value: Value) -> int:
         types = {*map(type, value)}
         if EIGHT_BYTES.issuperset(types):
             return 8 * len(value)
-        if types == {str}:
-            return sum(map(len, value))
+        if EIGHT_BYTES_OR_TEXT.issuperset(types):
+            return sum([len(item) if type(item) is str else 8 for item in value])
     elif cls is dict and EIGHT_BYTES.issuperset(map(type, value.values())) and {*map(type, value)} == {str}:
         return 8 * len(value) + sum(map(len, value))
     if issubclass(cls, int | float | np.generic):

@@ -213,7 +213,7 @@ class Evaluation:
 
     def _settled(self, value: object, pending: tuple[Any, ...], closes: tuple[Any, ...]) -> PerEventResult:
         """Copy the value if the program could overwrite it, and start its copy to the host if it is on a device."""
-        value = data_of(value, self._name)
+        value = data_of(value, self._name, max_parts=self.meter.max_parts)
         total = self.meter.count(value)
         waiting = on_device((value, *pending, *closes))
         if waiting:
@@ -251,7 +251,7 @@ class Evaluation:
         self.meter.begin()
         for stage in self._before_reducer:
             value = stage.fn(value)  # type: ignore[union-attr]
-        value = data_of(value, self._name)
+        value = data_of(value, self._name, max_parts=self.meter.max_parts)
         total = self.meter.count(value)
         total.check()
         self.meter.copies(total.n_bytes, parts_ns=parts_ns(total))

@@ -77,9 +77,12 @@ class Total:
             self.n_bytes += 8
             return
         self.n_parts += 1
-        if self.n_parts > self._max_parts:
+        n_inside, items = 0, value.values() if cls is dict else value
+        if cls in BUILT_IN and not FLAT.issuperset(types := {*map(type, items)}):
+            n_inside = len(value) - sum(map(FLAT.__contains__, map(type, items)))
+        if self.n_parts + n_inside > self._max_parts:  # before any of them is looked at
             raise RefusedQueryError(f"Expected results of at most {self._max_parts} parts in all, got more")
-        if cls in BUILT_IN and FLAT.issuperset(types := {*map(type, value.values() if cls is dict else value)}):
+        if cls in BUILT_IN and not n_inside:
             self._count(len(value))
             self.n_bytes += n_bytes(value) if str in types else 8 * len(value)
         elif (kind := array_kind(value)) is not None:

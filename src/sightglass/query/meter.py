@@ -27,7 +27,7 @@ from .price import Price, price_of
 
 PART: Final = "Ask for a part of it, such as x[:100], or for a statistic"
 CONFIRM: Final = "a controller may accept the price with confirm=True"
-NEARLY: Final = 0.9  # of a limit: a block takes longer on a busy machine, and to give back what was computed takes time
+NEARLY: Final = 0.8  # of a limit: a block takes longer on a busy machine, and to give back what was computed takes time
 CHECK_NS: Final = 300_000.0  # of rough price: at most half a millisecond; to read the clock takes 0.5 us
 ENOUGH_S: Final = 2.0  # nobody needs to know by how much more a query is too expensive
 ENOUGH: Final = 20  # times the limit of bytes
@@ -273,13 +273,18 @@ class Meter:
             return f"Ask for samples of large arrays, x.ravel().sample({n}): {_time(price.seconds)}; {CONFIRM}"
         return f"Ask for less in one query; {CONFIRM}"
 
+    @property
+    def max_parts(self) -> int:
+        """How many parts a result may have: to copy more would take longer than an event may."""
+        return int(min(MAX_PARTS, self.limit_s * 1e9 / PART_NS))
+
     def count(self, value: Value) -> Total:
         """Return the bytes and items of a result.
 
         Raises:
             RefusedQueryError: To copy it would take longer than an event may.
         """
-        total = Total(int(min(MAX_PARTS, self.limit_s * 1e9 / PART_NS)))
+        total = Total(self.max_parts)
         total.add(value)
         return total
 
