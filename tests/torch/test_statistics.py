@@ -12,6 +12,8 @@ from sightglass.query.blocks import MIN_ITEMS
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.parser import parse
+from sightglass.torch.capture import Work
+from sightglass.torch.part_meter import PartMeter
 from sightglass.torch.precompute import Offers, split
 from sightglass.torch.statistics import COUNTED, READ, statistic
 
@@ -101,3 +103,11 @@ def test_a_lambda_of_the_name_alone_is_no_statistic():
     _, (part,) = split(parse("batch.grads.map(lambda name, g: norm(g))"), OFFERS)
     assert statistic(part.tree) is not None
     assert the_statistic("norm(name)", "name, g") is None
+
+
+def test_tensors_of_a_module_that_returns_several_need_no_evaluator():
+    _, (part,) = split(parse("batch.grads.map(lambda g: g.mean())"), OFFERS)
+    x = torch.arange(6.0)
+    work = Work(part, compute=None, meter=PartMeter(), statistic=statistic(part.tree), names=("a",), is_answer=True)
+    work.take({}, [("a", (x, None)), ("a[0]", x)])
+    assert work.hand_over() == {"a[0]": 2.5}

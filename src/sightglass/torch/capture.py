@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import groupby
 from typing import Any, Final
 
 import torch
@@ -27,6 +28,8 @@ from .precompute import IN_PLACE, PrecomputedPart
 from .statistics import Statistic
 
 SPARSE: Final = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.sparse_bsr, torch.sparse_bsc)
+READ: Final = (torch.Tensor, Exception)
+"""What a part for each tensor reads; an error is raised."""
 
 Place = tuple[str, str]
 """An observable and the name of one of its tensors."""
@@ -82,11 +85,12 @@ class Work:
 
     def take(self, observables: Mapping[str, Any], tensors: Sequence[tuple[str, Any]]) -> None:
         """Compute the part for some of its tensors; an error takes the place of a tensor that cannot be read."""
-        values = [value for _, value in tensors]
         if self.error is not None:
             return
+        if self.part.name is None:  # the tensors of a module that returns several come by their own names
+            tensors = [one for one in tensors if isinstance(one[1], READ)]
         try:
-            if self.statistic is not None and self.statistic.takes(values):
+            if self.statistic is not None and self.statistic.takes([value for _, value in tensors]):
                 self.meter.look(self.part.kind)
                 compute = self.statistic.number if self.is_answer else self.statistic.of
                 for name, value in tensors:
@@ -101,8 +105,8 @@ class Work:
     def _evaluate(self, observables: Mapping[str, Any], name: str, value: object) -> None:
         if isinstance(value, Exception):
             raise value
-        if value is None or (self.part.name is None and not isinstance(value, torch.Tensor)):
-            return  # a part for each tensor: those of a module that returns several come by their own names
+        if value is None:
+            return
         self.meter.check(self.part.kind)
         if isinstance(value, torch.Tensor) and value.layout in SPARSE:
             skips_zeros = self.statistic is not None and self.statistic.skips_zeros
@@ -135,7 +139,9 @@ class Work:
         if self.part.name is not None:
             return found[self.names[0]]
         order = {name: i for i, name in enumerate(self.names)}
-        return dict(sorted(found.items(), key=lambda one: order.get(one[0], order.get(module_name(one[0]), 0))))
+        for name in found.keys() - order.keys():
+            order[name] = order.get(module_name(name), 0)
+        return {name: found[name] for name in sorted(found, key=order.__getitem__)}
 
 
 class CapturedObservables(dict[str, Any]):
@@ -214,6 +220,15 @@ def by_place(works: Iterable[Work]) -> dict[Place, list[Work]]:
 def works_at(table: Mapping[Place, list[Work]], kind: str, name: str) -> Sequence[Work]:
     """Return the work on a tensor: what `by_place` lists, else, if its module has several, what reads each tensor."""
     return table.get((kind, name)) or _each_of(table, kind, name)
+
+
+def with_works(
+    table: Mapping[Place, list[Work]], kind: str, named: Iterable[tuple[str, Any]]
+) -> Iterable[tuple[Sequence[Work], Iterable[tuple[str, Any]]]]:
+    """Return tensors with the work on them; tensors in a row that have the same work together."""
+    if type(named) is list and len(named) == 1:  # what most modules return
+        return ((works_at(table, kind, named[0][0]), named),)
+    return groupby(named, lambda tensor: works_at(table, kind, tensor[0]))
 
 
 def _each_of(table: Mapping[Place, list[Work]], kind: str, name: str) -> list[Work]:

@@ -16,7 +16,6 @@ import weakref
 from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from functools import partial
-from itertools import groupby
 from typing import Any
 
 import torch
@@ -32,7 +31,7 @@ from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import ObservableFacts
 
 from .calls import ACTIVATIONS, EVALUATED, OF_MODULES, OUTPUTS
-from .capture import CapturedObservables, is_recorded, readable, works_at
+from .capture import CapturedObservables, is_recorded, readable, with_works
 from .compiled import Compiled
 from .hooks import Hooks
 from .module_queries import ModuleQueries, Prepared, part_names
@@ -258,7 +257,7 @@ class Watched(CompiledStep):
     def _compute(self, queries: ModuleQueries, kind: str, named: Iterable[tuple[str, Any]], priority: int) -> None:
         clock, of_modules = self._telemetry.clock, kind in OF_MODULES
         cpu_s, now_s = clock.cpu(), clock.monotonic()
-        for found, tensors in groupby(named, lambda tensor: works_at(queries.by_place, kind, tensor[0])):
+        for found, tensors in with_works(queries.by_place, kind, named):
             for work in found:
                 work.reached = True
             works = [work for work in found if not work.skipped]
