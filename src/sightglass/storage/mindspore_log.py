@@ -9,19 +9,15 @@ import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
-from itertools import count
-from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
-from sightglass.core.clock import SystemClock
-from sightglass.core.errors import UnsendableError
 from sightglass.core.record import Record
 
+from .event_log import EventLog
 from .foreign import mindspore
 from .foreign.event_changes import changes, cut
-from .foreign.event_encoding import leaves
-from .format.framing import frame
-from .format.summary import MINDSPORE_VERSION, encode_version
+from .foreign.event_encoding import Encoded, leaves
+from .format.summary import MINDSPORE_VERSION
 
 
 class MindSpore:
@@ -35,9 +31,8 @@ class MindSpore:
     """
 
     def __init__(self, folder: str | os.PathLike[str]) -> None:
-        self._folder = Path(folder)
-        self._file: IO[bytes] | None = None
-        self._lock = threading.RLock()
+        self._log = EventLog(folder, version=MINDSPORE_VERSION, name=_name)
+        self._lock = threading.Lock()
         self._changed = Counter[str]()
 
     def write(self, records: Sequence[Record]) -> None:
@@ -47,50 +42,37 @@ class MindSpore:
             OSError: The file cannot be written.
             UnsendableError: MindSpore's summary files do not support a value.
         """
-        problems: dict[str, str] = {}
-        with self._lock:
-            file = self._file or self._open()
-            for step, wall_time, values in _together(records):
-                message, left_out = mindspore.encode_event(values, step=cut(step), wall_time=wall_time)
-                problems |= left_out
-                if message:
-                    file.writelines(frame(message))
-                for tag in values.keys() - left_out.keys():
-                    self._note(tag, step, values[tag])
-            file.flush()
-        if problems:
-            raise UnsendableError("; ".join(f"{tag!r}: {why}" for tag, why in problems.items()))
+        self._log.write(self._encoded(records))
 
     def flush(self, timeout_s: float) -> None:
         """Do nothing: records are in the file as soon as they are written."""
 
     def close(self, timeout_s: float = 0.0) -> None:
         """Close the file, and warn of what it changed; nothing waits."""
+        self._log.close()
         with self._lock:
-            if self._file is not None:
-                self._file.close()
-                self._file = None
             told, self._changed = self._changed, Counter()
         if told.total() > len(told):  # the first of each kind was a warning
             _warn("; ".join(f"{why}: {n:,} values" for why, n in told.items()))
 
+    def _encoded(self, records: Sequence[Record]) -> Iterator[Encoded]:
+        for step, wall_time, values in _together(records):
+            event = mindspore.encode_event(values, step=cut(step), wall_time=wall_time)
+            yield event
+            for tag in values.keys() - event[1].keys():
+                self._note(tag, step, values[tag])
+
     def _note(self, tag: str, step: float, value: object) -> None:
         for why in changes(value, mindspore, step=step):
-            self._changed[why] += 1
-            if self._changed[why] == 1:
+            with self._lock:
+                self._changed[why] += 1
+                first = self._changed[why] == 1
+            if first:
                 _warn(f"{tag!r} at step {step:.15g}: {why}; further ones are counted")
 
-    def _open(self) -> IO[bytes]:
-        self._folder.mkdir(parents=True, exist_ok=True)
-        started = SystemClock.wall()
-        for n in count():
-            name = mindspore.file_name(started=started + n, rank=0, hostname=platform.node() or "sightglass")
-            with contextlib.suppress(FileExistsError):
-                file = (self._folder / name).open("xb")
-                break
-        self._file = file
-        file.writelines(frame(encode_version(MINDSPORE_VERSION, started)))
-        return file
+
+def _name(started: float, n: int) -> str:
+    return mindspore.file_name(started=started + n, rank=0, hostname=platform.node() or "sightglass")
 
 
 def _together(records: Sequence[Record]) -> Iterator[tuple[float, float, dict[str, Any]]]:

@@ -451,6 +451,15 @@ def test_values_that_cannot_be_shown_are_counted(tmp_path: Path) -> None:
     assert report.endswith("\n  projector_config.pbtxt: embeddings, not shown")
 
 
+def test_what_pytorch_writes_is_shown_or_named(tmp_path: Path) -> None:
+    fixture(tmp_path, "torch.out.events", "tensorboard")
+    with Recording(tmp_path) as recording:
+        assert set(recording.tags()) == {"note/text_summary", "pr"}
+        named = {"audio": 3, "custom scalar layout": 1, "graph": 1, "mesh": 1, "run metadata": 1}
+        assert (recording.passed_over, recording.damages) == (named, [])
+    assert check(tmp_path).intact
+
+
 def test_several_numbers_of_a_tag_in_one_event_are_several_records(tmp_path: Path) -> None:
     one = [*bytes_field(1, b"a"), *tensorboard._encode_value(1.0)]
     arrays = [[*bytes_field(1, b"b"), *tensorboard._encode_value(np.full(n, n))] for n in (1, 2)]

@@ -162,7 +162,8 @@ class EventFileColumns:
         for n, value in enumerate(logged):
             try:
                 if value.kind == "unknown":
-                    self.passed_over[value.type] = self.passed_over.get(value.type, 0) + 1
+                    if value.type:
+                        self.passed_over[value.type] = self.passed_over.get(value.type, 0) + 1
                 elif value.kind == "scalar":
                     yield i, value, value.value
                 else:

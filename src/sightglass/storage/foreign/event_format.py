@@ -31,7 +31,8 @@ class LoggedValue:
 
     Attributes:
         kind: What the file says it is; "unknown" cannot be shown.
-        type: The type of the value as `core.values.type_name` writes it; for "unknown", what it is, such as "audio".
+        type: The type of the value as `core.values.type_name` writes it; for "unknown", what it is, such as
+            "graph", or "" if nothing of it is missing.
         dtype: The dtype it was logged with, where the file says so; "" for anything but arrays.
         stored_as: The dtype that the file stores instead, or "".
         read: Decodes the value; raises WireError if its bytes are malformed.

@@ -45,6 +45,11 @@ PASSED_OVER: Final = {
 SIMPLE_VALUE, IMAGE, HISTO, TENSOR, METADATA = 2, 4, 5, 8, 9
 VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, 6, TENSOR)
 UNREAD: Final = {3: "old histogram", 6: "audio"}
+UNREAD_PLUGINS: Final = {
+    "custom_scalars": "custom scalar layout",
+    "graph_keras_model": "graph",
+    "graph_run_metadata": "run metadata",
+}
 TEXT_METADATA: Final = (*bytes_field(1, *bytes_field(1, b"text")), varint_field(4, 2))
 HPARAMS, SCALARS = "_hparams_/", "scalars"
 MAX_REPEATED: Final = 2**24  # numbers that one stored number may stand for: a bound on what a few bytes can ask for
@@ -148,6 +153,8 @@ def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, 
         elif number in VALUES and kind == (FIXED32 if number == SIMPLE_VALUE else BYTES):
             place, content = number, value
     logged = partial(LoggedValue, tag=tag, step=step, wall_time=wall_time)
+    if place in (0, TENSOR) and (plugin == "hparams" or tag.startswith(HPARAMS)):
+        return logged(kind="unknown", type="")  # the configuration and the scalars have them
     match place:
         case 2:
             return logged(kind="scalar", type="float", stored_as="float32", read=partial(single, content))
@@ -197,8 +204,6 @@ def _plugin(metadata: memoryview) -> str:
 
 
 def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str) -> LoggedValue:
-    if plugin == "hparams" or logged.keywords["tag"].startswith(HPARAMS):
-        return logged(kind="unknown", type="hparams")
     if plugin == "mesh":
         return logged(kind="unknown", type="mesh")
     if tensor.data_type == STRING:
@@ -210,7 +215,7 @@ def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str
                 return logged(
                     kind="image", type="Figure" if n == 1 else f"tuple of {n}", read=partial(_figures, tensor)
                 )
-        return logged(kind="unknown", type=plugin)
+        return logged(kind="unknown", type=UNREAD_PLUGINS.get(plugin, plugin))
     if not tensor.dtype:
         return logged(kind="unknown", type=f"tensor of type {tensor.data_type}")
     if not tensor.shape:

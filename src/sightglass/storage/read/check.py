@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Final
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
@@ -15,11 +14,10 @@ from sightglass.storage.format.framing import Damage
 from sightglass.storage.format.wide import columns_of
 
 from .record_file import RecordFile
-from .recording import Open, open_part
+from .recording import PROJECTOR, Open, open_part
 from .segment_reader import SegmentReader
 from .visible_rows import loads
 
-PROJECTOR: Final = "projector_config.pbtxt"
 Ends = dict[tuple[Path, float, int, Key], tuple[int, int, int]]
 """For each series of a process: the number after its last record, since which event that was recorded, and how many
 events were missed before it."""

@@ -17,6 +17,7 @@ import errno
 import itertools
 import os
 import threading
+from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
@@ -45,6 +46,9 @@ from .visible_rows import VisibleRows
 __all__ = ["Recording", "RunEntry", "Series", "is_run", "open_part", "runs_in"]
 
 LATE: Final = (errno.ENOENT, errno.ESTALE, errno.EIO)  # in a network, a name can be seen before its file
+PROJECTOR: Final = "projector_config.pbtxt"
+"""TensorBoard's list of embeddings."""
+
 MAX_WATCHED: Final = 8  # the latest files: earlier ones do not grow
 
 Open = Callable[[Path], RecordFile]
@@ -128,6 +132,14 @@ class Recording:
     def parts(self) -> list[RecordFile]:
         """The files, in the order in which they were written."""
         return sorted(self._parts.values(), key=lambda part: (part.started, part.number, str(part.path)))
+
+    @property
+    def passed_over(self) -> dict[str, int]:
+        """How many values in the files cannot be shown, by what they are; TensorBoard's embeddings lie beside them."""
+        found = Counter({"embeddings": 1} if (self.path / PROJECTOR).is_file() else ())
+        for part in self.parts:
+            found.update(part.passed_over)
+        return dict(sorted(found.items()))
 
     @property
     def damages(self) -> list[Damage]:
