@@ -17,6 +17,7 @@ import json
 import os
 import subprocess
 import sys
+from collections import defaultdict
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,7 @@ N_EVENTS = 500  # of a block: short against whatever else the machine does, and 
 N_ROUNDS = 16
 N_ASLEEP = 4  # rounds with hosts that sleep between events: what is left without a busy interpreter
 N_RESAMPLED = 1_000
-BARE, OURS, UNASKED = KINDS = ("bare", "ours", "unasked")
+BARE, OURS, UNASKED = ("bare", "ours", "unasked")
 LIMIT = 1.5  # times the bare program's
 MAX_US = 15.0
 
@@ -46,9 +47,9 @@ Figures = npt.NDArray[np.float64]
 class Process:
     """A child process that answers a line with a line."""
 
-    def __init__(self, *arguments: str) -> None:
+    def __init__(self, *arguments: str, module: str = "bench.latency_ends") -> None:
         """Start it, and wait until it is ready."""
-        command = [sys.executable, "-m", "bench.latency_ends", *arguments]
+        command = [sys.executable, "-m", module, *arguments]
         self._child = subprocess.Popen(
             command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True, cwd=ROOT, env=os.environ
         )
@@ -56,9 +57,17 @@ class Process:
 
     def ask(self, line: str) -> Any:
         """Say something, and return the answer."""
+        self.say(line)
+        return self.answered()
+
+    def say(self, line: str) -> None:
+        """Say something."""
         assert self._child.stdin is not None
         self._child.stdin.write(f"{line}\n")
         self._child.stdin.flush()
+
+    def answered(self) -> Any:
+        """Return the answer to what was said."""
         return json.loads(self.answer())
 
     def answer(self) -> str:
@@ -78,7 +87,7 @@ class Process:
 
 def measure() -> Iterator[Row]:
     """Yield the rows."""
-    busy, asleep, n_lost = take_turns()
+    busy, asleep, n_lost = take_turns(*ends(), n_busy=N_ROUNDS, n_asleep=N_ASLEEP)
     for what, rounds, limit in (("busy in Python", busy, LIMIT), ("asleep", asleep, None)):
         for quantile in (0.5, 0.99):
             p = f"p{100 * quantile:g}"
@@ -87,7 +96,7 @@ def measure() -> Iterator[Row]:
             yield row(f"{RATE:,} events/s, host {what}, ours: {p}", ours_ms, "ms")
             yield row("  x bare", ours_ms / bare_ms, "", limit)._replace(by_distance=True)
             yield row("  noise: bare blocks, x each other", noise(rounds, quantile), "")
-    yield Row("  records lost", float(n_lost), "", 0)
+    yield Row("  records lost", float(n_lost[OURS]), "", 0)
     yield row(
         "what an event that is asked for costs the thread", cost_us(busy, OURS) - cost_us(busy, UNASKED), "us", MAX_US
     )
@@ -95,17 +104,24 @@ def measure() -> Iterator[Row]:
     yield row("  by the work that the thread gets done, bare pyzmq", work_lost_us(busy, BARE), "us")
 
 
-def take_turns() -> tuple[list[Round], list[Round], int]:
-    """Return rounds of busy hosts, rounds of sleeping ones, and how many records were lost."""
+def ends() -> tuple[dict[str, Process], dict[str, Process]]:
+    """Start the hosts and their clients; return the clients and the hosts."""
     endpoint = f"ipc://{os.environ['SIGHTGLASS_RUNTIME_DIR']}/bare.sock"
     names = {BARE: endpoint, OURS: "bench-latency", UNASKED: "bench-latency-unasked"}
     clients = {BARE: Process("client", BARE, endpoint)}
     hosts = {kind: Process("host", kind, name) for kind, name in names.items()}
     clients[OURS] = Process("client", OURS, names[OURS])
+    return clients, hosts
+
+
+def take_turns(
+    clients: dict[str, Process], hosts: dict[str, Process], *, n_busy: int, n_asleep: int
+) -> tuple[list[Round], list[Round], dict[str, int]]:
+    """Return rounds of busy hosts, rounds of sleeping ones, and how many records each client lost."""
     n_blocks, told = 0, []
-    for busy in [True] * N_ROUNDS + [False] * N_ASLEEP:
-        blocks: Round = {kind: {"cpu_s": [], "n_turns": [], "first": []} for kind in KINDS}
-        for kind in (*KINDS, *reversed(KINDS)):
+    for busy in [True] * n_busy + [False] * n_asleep:
+        blocks: Round = {kind: defaultdict(list) for kind in hosts}
+        for kind in (*hosts, *reversed(hosts)):
             first, n_blocks = n_blocks * N_EVENTS, n_blocks + 1
             answer = hosts[kind].ask(f"{first} {N_EVENTS} {int(busy)}")
             for name, value in {**answer, "first": first}.items():
@@ -113,7 +129,7 @@ def take_turns() -> tuple[list[Round], list[Round], int]:
         told.append(blocks)
     for host in hosts.values():
         host.close()
-    n_lost = 0
+    n_lost = dict.fromkeys(clients, 0)
     for kind, client in clients.items():
         delays_s = dict(json.loads(client.answer()))
         for blocks in told:
@@ -121,12 +137,12 @@ def take_turns() -> tuple[list[Round], list[Round], int]:
                 [delays_s[step] for step in range(first, first + N_EVENTS) if step in delays_s]
                 for first in blocks[kind]["first"]
             ]
-            n_lost += 2 * N_EVENTS - sum(map(len, taken)) if kind == OURS else 0
+            n_lost[kind] += 2 * N_EVENTS - sum(map(len, taken))
             blocks[kind]["delays_s"] = taken
     for process in (*hosts.values(), *clients.values()):
         process.close()
         process.wait()
-    return told[:N_ROUNDS], told[N_ROUNDS:], n_lost
+    return told[:n_busy], told[n_busy:], n_lost
 
 
 def latencies_s(rounds: list[Round], kind: str, quantile: float) -> Figures:

@@ -23,6 +23,7 @@ RATE = 1_000  # events a second
 QUERY = "batch.sent"
 MESSAGE = struct.Struct("<qd")  # the step, and when it was
 LAST = -1  # the step of the last message
+WAIT_S = 30.0  # for a run to reach its hub
 
 Tell = Callable[[int, float], object]
 """Announces a step, and when it was."""
@@ -33,8 +34,9 @@ def announce(tell: Tell, *, first: int, n: int, busy: bool) -> dict[str, float]:
 
     Returns:
         `cpu_s`: the processor time that one event took. `n_turns`: how often the loop between the events turned.
+        `process_s`: the processor time of all threads.
     """
-    cpu_s, n_turns, began_s = 0.0, 0, time.perf_counter()
+    cpu_s, n_turns, began_s, process_s = 0.0, 0, time.perf_counter(), time.process_time()
     for i in range(n):
         due_s = began_s + i / RATE
         while (left_s := due_s - time.perf_counter()) > 0:
@@ -45,12 +47,12 @@ def announce(tell: Tell, *, first: int, n: int, busy: bool) -> dict[str, float]:
         before_s = time.thread_time()
         tell(first + i, time.time())
         cpu_s += time.thread_time() - before_s
-    return {"cpu_s": cpu_s / n, "n_turns": n_turns}
+    return {"cpu_s": cpu_s / n, "n_turns": n_turns, "process_s": time.process_time() - process_s}
 
 
-def host(kind: str, name: str) -> None:
+def host(kind: str, name: str, hub: str | None = None) -> None:
     """Announce events whenever a line says so: the first step, how many, and whether to be busy between them."""
-    tell, close = bare_sender(name) if kind == "bare" else run(name)
+    tell, close = bare_sender(name) if kind == "bare" else run(name, hub)
     print("ready", flush=True)
     for line in sys.stdin:
         first, n, busy = map(int, line.split())
@@ -58,9 +60,9 @@ def host(kind: str, name: str) -> None:
     close()
 
 
-def run(name: str) -> tuple[Tell, Callable[[], object]]:
+def run(name: str, hub: str | None) -> tuple[Tell, Callable[[], object]]:
     """Return what announces an event to a run, and what ends the run."""
-    live = sg.init(name, mode="live")
+    live = sg.init(name, mode="live", hub=hub)
     live.observe("batch", step=LAST, sent=0.0)
     return lambda step, sent: live.observe("batch", step=step, sent=sent), live.close
 
@@ -95,7 +97,7 @@ def bare_sender(endpoint: str) -> tuple[Tell, Callable[[], object]]:
     return tell, close
 
 
-def client(kind: str, name: str) -> None:
+def client(kind: str, name: str, hub: str | None = None) -> None:
     """Stamp what arrives until the host ends, then print its steps and how long each was under way."""
     arrived: list[tuple[int, float]] = []
     if kind == "bare":
@@ -105,7 +107,7 @@ def client(kind: str, name: str) -> None:
         while (message := MESSAGE.unpack(socket.recv()))[0] != LAST:
             arrived.append((message[0], time.time() - message[1]))
     else:
-        stream = sg.connect(name).stream(QUERY)
+        stream = sg.connect(name, hub=hub, wait_s=WAIT_S).stream(QUERY)
         print("ready", flush=True)
         for record in stream:
             arrived.append((int(record.step), time.time() - record.value))

@@ -20,8 +20,11 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.errors import TransportError
+from sightglass.hub.folder import HubFolder
+from sightglass.protocol.hub_address import HubAddress, hub_address
 
 PATIENCE_S = 60.0
+USERS = {"node": "run", "other": "run", "ann": "viewer", "bob": "controller"}
 PORTS = (20_000, 32_000)  # the system gives none of them away while a server is down
 PROGRAM = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
 needs_server = pytest.mark.skipif(
@@ -99,6 +102,31 @@ class HubServer:
                 return False
             return url.endswith(f":{self.port}")
         return False
+
+
+class Hub:
+    """A server with the configuration of a hub, with users of two projects of the same names."""
+
+    def __init__(self, path: Path, **limits: int) -> None:
+        self.folder = HubFolder(path / "hub")
+        self.folder.prepare(listen="127.0.0.1:1")  # the server takes another port
+        files = {}
+        for project in ("P", "Q"):
+            for name, role in USERS.items():
+                user = self.folder.add(name, project, role)  # type: ignore[arg-type]
+                files[project, name] = path / f"{project}.{name}.hub"
+                files[project, name].write_bytes(self.folder.hub_file(user))
+        self.folder.configure()
+        content = json.loads(self.folder.configuration.read_text())
+        del content["log_file"], content["listen"]  # the fixture's server has its own
+        content["accounts"]["P"]["limits"] |= limits
+        self.server = HubServer(config=json.dumps(content))
+        self.files = files
+        for file in files.values():
+            file.write_text(file.read_text().replace("tls://127.0.0.1:1", f"tls://127.0.0.1:{self.server.port}"))
+
+    def address(self, name: str, project: str = "P") -> HubAddress:
+        return hub_address(self.files[project, name])
 
 
 def wait_until(condition: Callable[[], Any], what: object) -> Any:

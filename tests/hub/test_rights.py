@@ -12,20 +12,18 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub_server import PATIENCE_S, HubServer, listed, needs_server, wait_until
+from tests.hub_server import PATIENCE_S, USERS, Hub, listed, needs_server, wait_until
 
 import sightglass as sg
 from sightglass.core.errors import RunNotFoundError
-from sightglass.hub.folder import HubFolder
 from sightglass.protocol import hub_presence, nats_channel, nats_client
-from sightglass.protocol.hub_address import HubAddress, hub_address
+from sightglass.protocol.hub_address import HubAddress
 from sightglass.protocol.hub_link import drop_link, use_link
 from sightglass.protocol.nats_client import tls
 
 pytestmark = needs_server
 nats = pytest.importorskip("nats")
 
-USERS = {"node": "run", "other": "run", "ann": "viewer", "bob": "controller"}
 ID, CLIENT = "0123456789ab", "0" * 24
 SUBJECTS = [
     *(f"sightglass.ask.{user}.{owner}.{ID}.{CLIENT}" for user in USERS for owner in USERS),
@@ -73,31 +71,6 @@ def may_hear(name: str, role: str, subject: str) -> bool:
         case ["sightglass", "live", _, _] | ["sightglass", "stream", _, _, _]:
             return role in ("viewer", "controller")
     return False
-
-
-class Hub:
-    """A server with the configuration of a hub, with users of two projects of the same names."""
-
-    def __init__(self, path: Path, **limits: int) -> None:
-        self.folder = HubFolder(path / "hub")
-        self.folder.prepare(listen="127.0.0.1:1")  # the server takes another port
-        files = {}
-        for project in ("P", "Q"):
-            for name, role in USERS.items():
-                user = self.folder.add(name, project, role)  # type: ignore[arg-type]
-                files[project, name] = path / f"{project}.{name}.hub"
-                files[project, name].write_bytes(self.folder.hub_file(user))
-        self.folder.configure()
-        content = json.loads(self.folder.configuration.read_text())
-        del content["log_file"], content["listen"]  # the fixture's server has its own
-        content["accounts"]["P"]["limits"] |= limits
-        self.server = HubServer(config=json.dumps(content))
-        self.files = files
-        for file in files.values():
-            file.write_text(file.read_text().replace("tls://127.0.0.1:1", f"tls://127.0.0.1:{self.server.port}"))
-
-    def address(self, name: str, project: str = "P") -> HubAddress:
-        return hub_address(self.files[project, name])
 
 
 @pytest.fixture(autouse=True)

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import dataclasses
 import types
 
 import msgspec
 import pytest
 
+from sightglass.client.hub_runs import ON_ITS_WAY_S, replaces
+from sightglass.client.target import RunRoute
 from sightglass.protocol import hub_presence
-from sightglass.protocol.discovery import LiveRun
 from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.hub_presence import GONE_S, HubDirectory
+from sightglass.protocol.hub_presence import GONE_S, Announced, HubDirectory
 
 N_RUNS = 10_000
 
@@ -18,17 +20,21 @@ N_RUNS = 10_000
 @pytest.fixture
 def table(monkeypatch):
     link = types.SimpleNamespace(
-        wait_connected=lambda _: True, join=lambda _: None, leave=lambda _: None, send=lambda *_: True, is_foreign=False
-    )
+        wait_connected=lambda _: True, join=lambda _: None, leave=lambda _: None, send=lambda *_: True,
+        is_foreign=False, connected=True, reason="",
+    )  # fmt: skip
     monkeypatch.setattr(hub_presence, "use_link", lambda _: link)
     monkeypatch.setattr(hub_presence, "drop_link", lambda _: None)
     clock = types.SimpleNamespace(now_s=0.0)
     directory = HubDirectory(HubAddress(url="nats://h:1"), clock=lambda: clock.now_s)
-    return directory, clock
+    yield directory, clock
+    directory.close()
 
 
-def says(directory, n, *, id=None):
-    entry = LiveRun(name=f"run-{n}", id=f"{n:012x}", pid=n, host="h", started=float(n), endpoint="", directory="")
+def says(directory, n, *, id=None, name="", age_s=0.0):
+    entry = Announced(
+        name=name or f"run-{n}", id=f"{n:012x}", pid=n, host="h", started=float(n), endpoint="", age_s=age_s
+    )
     directory.received(f"sightglass.live.node.{id or entry.id}", msgspec.json.encode(entry))
 
 
@@ -58,3 +64,40 @@ def test_what_is_no_entry_or_too_much_is_refused_and_counted(table, monkeypatch)
     says(directory, 2, id="another")  # nobody speaks for another run
     directory.received("sightglass.live.node.x", b"junk")
     assert (len(directory.runs()), directory.n_refused) == (3, 3)
+
+
+def test_a_run_replaces_one_of_its_name_that_was_not_heard_of_since_it_began(table):
+    directory, clock = table
+    clock.now_s = 100.0
+    says(directory, 1, name="again", age_s=50.0)
+    first_heard_s, clock.now_s = clock.now_s, 120.0
+    says(directory, 2, name="again", age_s=5.0)
+    says(directory, 3, name="other", age_s=5.0)
+    clock.now_s += 3.0
+    says(directory, 2, name="again", age_s=6.0)  # this message took 2 s; the earliest time is the best
+    route = RunRoute(run="again", id=f"{1:012x}", owner="node", connect=pytest.fail)
+    other, second = directory.runs()
+    assert second.began_s == 115.0
+    assert replaces(second, route, first_heard_s)
+    assert not replaces(second, route, 115.0 + ON_ITS_WAY_S)  # they lived beside each other
+    assert not replaces(other, route, first_heard_s)
+    assert not replaces(dataclasses.replace(second, owner="another"), route, first_heard_s)
+
+
+def test_while_the_hub_is_away_no_run_is_gone(table):
+    directory, clock = table
+    says(directory, 1)
+    says(directory, 2)
+    directory._link.connected, directory._link.reason = False, "no hub answers"
+    directory.broken("the connection was lost")
+    clock.now_s = 10 * GONE_S
+    directory.beat()  # an attempt to connect has failed
+    assert (len(directory.runs()), directory.problem) == (2, "no hub answers")
+    directory._link.connected = True
+    directory.beat()
+    clock.now_s += GONE_S - 1.0
+    directory.beat()
+    says(directory, 2)
+    assert (len(directory.runs()), directory.problem) == (2, "")
+    clock.now_s += 2.0
+    assert [run.entry.pid for run in directory.runs()] == [2]

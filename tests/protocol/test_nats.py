@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import os
 import random
+import socket
 import subprocess
 import sys
 import threading
@@ -133,6 +134,28 @@ def test_the_end_leaves_no_socket_open_that_nats_py_did_not_close(address, monke
     wait_until(lambda: not link._thread.alive, "the thread ends")
     (client,) = clients
     assert client._transport._io_writer.get_extra_info("socket").fileno() == -1
+
+
+def test_a_loop_that_always_has_work_still_reads_its_sockets():
+    near, far = socket.socketpair()
+    loop = asyncio.SelectorEventLoop(hub_link.RareSelector())
+    n_steps = 0
+
+    def work():
+        nonlocal n_steps
+        n_steps += 1
+        if n_steps == 10 * hub_link.MAX_STEPS:  # without a failure, it is stopped long before
+            loop.stop()
+        loop.call_soon(work)
+
+    with near, far:
+        far.send(b"x")
+        loop.add_reader(near, loop.stop)
+        loop.call_soon(work)
+        loop.run_forever()
+        loop.remove_reader(near)
+    loop.close()
+    assert n_steps <= hub_link.MAX_STEPS + 1
 
 
 def test_messages_are_cut_to_what_the_server_takes(address):

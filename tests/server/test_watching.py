@@ -154,6 +154,18 @@ def test_a_look_reads_only_what_changed(monkeypatch):
     runs.close()
 
 
+def test_a_run_that_grows_keeps_the_name_of_its_folders():
+    file = Growing(RUNS / "sweep", "tb")
+    runs = Runs([RUNS])
+    [before] = runs.summaries()
+    looks = Growth(runs)
+    looks.look([before.key])
+    file.append()
+    [changed] = looks.look([before.key])
+    assert (changed.summary().name, before.name) == (f"sweep/{file.name}", f"sweep/{file.name}")
+    runs.close()
+
+
 def test_a_search_that_began_before_a_look_does_not_undo_it(monkeypatch):
     file = Growing(RUNS, "ms")
     runs = Runs([RUNS])

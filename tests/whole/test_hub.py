@@ -49,7 +49,9 @@ def server() -> Iterator[HubServer]:
 
 @pytest.fixture
 def run(server: HubServer) -> Iterator[Any]:
-    with sg.init("near", hub=server.url, config={"lr": 0.1}) as run:
+    # To copy 20 MB takes longer than 20 ms on a busy machine; and what the budget thins would be missed.
+    limits = sg.Limits(max_event_s=10.0)
+    with sg.init("near", hub=server.url, config={"lr": 0.1}, limits=limits, budget=None) as run:
         run.control("lr", 0.1, thread="any")
         wait_until(lambda: [info.name for info in sg.runs(hub=server.url)] == ["near"], "it is found")
         yield run
@@ -86,10 +88,10 @@ def test_a_large_value_comes_through_the_hub(server: HubServer, run: Any) -> Non
         stream = remote.stream("batch.params")
 
         def arrived() -> Any:
-            run.observe("batch", params=array)  # the budget skips some of them
+            run.observe("batch", params=array)
             return stream.latest
 
-        np.testing.assert_array_equal(wait_until(arrived, stream.statistics).value, array)
+        np.testing.assert_array_equal(wait_until(arrived, stream).value, array)
 
 
 def test_a_run_that_is_not_there_is_named_with_those_that_are(server: HubServer, run: Any) -> None:
@@ -312,7 +314,6 @@ def test_the_command_line_reaches_the_runs_of_a_hub(server: HubServer, training:
     assert row["name"] == "far"
     assert "Expected one of these commands with --hub" in call("check", "runs", code=2)
     assert "Expected neither DIR nor --connections with --hub" in call("runs", ".", code=2)
-    assert "Unknown run 'sweep-*' on this hub" in call("watch", "sweep-*", "batch.loss", code=3)
     call("stop", "far")
     wait_until(lambda: training.poll() == 0, "it stops")
     assert f"No live runs on {server.url}." in CliRunner().invoke(_main(), ["--hub", server.url, "runs"]).output

@@ -11,7 +11,7 @@ import click
 from sightglass.core.errors import RunNotFoundError
 
 from .complete import ACTION, CONTROL, QUERY
-from .find_run import AT, HEADER, JSON, RUN, connect, is_pattern
+from .find_run import AT, HEADER, JSON, RUN, connect, hub, is_pattern
 from .group import EXIT_FAILED, main
 from .output import (
     echo,
@@ -38,7 +38,7 @@ def _command(run: str, send: Callable[[Any], Any], as_json: bool, text: Callable
     from sightglass.client.connection import REPLY_S
     from sightglass.client.fleets.fleet import fleet
 
-    with fleet(run, follow=False, timeout_s=REPLY_S) as found:
+    with fleet(run, hub=hub(), follow=False, timeout_s=REPLY_S) as found:
         if not (found or found.left or found.silent):
             raise RunNotFoundError(f"No live run matches {run!r}")
         report = send(found)

@@ -58,7 +58,7 @@ def hub() -> str | None:
 
 def is_pattern(run: str) -> bool:
     """Return whether a text is a pattern of runs' names, and not the name of one, or a path."""
-    return any(char in run for char in "*?[") and not (is_live(run) or Path(run).exists())
+    return any(char in run for char in "*?[") and (bool(hub()) or not (is_live(run) or Path(run).exists()))
 
 
 def connect(run: str) -> RemoteRun:
@@ -76,7 +76,9 @@ def connect(run: str) -> RemoteRun:
 
 def open_run(run: str) -> RemoteRun | RecordedRun:
     """Connect to a live run, or open a recorded one."""
-    if not hub() and is_pattern(run):
+    if hub():
+        return connect(run)
+    if is_pattern(run):
         raise RunNotFoundError(f"Expected one run, got the pattern {run!r}: `sightglass watch` takes several")
     found = open_source(run)
     if not isinstance(found, Mapping):
@@ -90,13 +92,11 @@ def open_source(run: str) -> Source:
 
     A live run takes precedence over a folder of its name. Recordings that still grow are followed.
     """
-    if hub():
-        return connect(run)
     if is_pattern(run):
         from sightglass.client.fleets.fleet import fleet
 
-        return fleet(run)
-    if not is_path(run) or is_live(run):
+        return fleet(run, hub=hub())
+    if hub() or not is_path(run) or is_live(run):
         return connect(run)
     from sightglass.client.recorded.runs import open
 

@@ -17,11 +17,12 @@ from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.private_file import write_private
 from sightglass.server.heap import share_heap
 
-from .find_run import JSON
+from .find_run import JSON, hub
 from .group import EXIT_FAILED, fail, main
 from .output import print_json
 
 if TYPE_CHECKING:
+    from sightglass.client.hub_runs import RunsOnHub
     from sightglass.server.app import Server
 
 DIRECTORIES: Final = ("runs",)
@@ -80,8 +81,9 @@ def ui(
 ) -> None:
     """Serve the page: your live runs, and the runs recorded in DIR.
 
-    DIR defaults to "runs". The command prints two links and opens the first: the controller's link can send commands
-    to runs, the viewer's link is read-only.
+    DIR defaults to "runs". With `sightglass --hub HUB ui`, the live runs of the hub are shown as well. The command
+    prints two links and opens the first: the controller's link can send commands to runs, the viewer's link is
+    read-only.
     """
     share_heap()  # before any thread starts
     if base_url and not base_url.startswith(("http://", "https://")):
@@ -93,9 +95,11 @@ def ui(
     is_exposed = _reaches_others(host)
     if is_exposed:
         _check_exposed(host, expose=expose, encrypted=bool(tls), unencrypted=unencrypted)
+    live = _runs_on_hub()
     try:
         paths = [Path(name) for name in names]
-        options = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies}
+        options = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies,
+                   "hub": live}  # fmt: skip
         server = _bound(paths, port=port, new_links=new_links, token_file=token_file, **options)
     except ValueError as error:
         raise click.UsageError(f"Expected an address or a network as --proxy: {error}") from None
@@ -114,6 +118,14 @@ def ui(
         # The port is open already: the browser's request waits until the server runs.
         with contextlib.nullcontext() if no_browser else _opened(server):
             server.run()
+
+
+def _runs_on_hub() -> RunsOnHub | None:
+    """Return the live runs of the hub that the command line names. Errors as of `RunsOnHub`."""
+    from sightglass.client.hub_runs import RunsOnHub
+
+    address = hub()
+    return RunsOnHub(address, by_name=False) if address else None
 
 
 def _print_links(server: Server, *, as_json: bool) -> None:

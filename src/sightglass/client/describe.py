@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Final
@@ -14,13 +15,17 @@ from sightglass.storage.run_file import RunFile
 
 # More would not fit the line of an observable in a terminal of 80 columns.
 MAX_FIELDS_SHOWN: Final = 6
+MAIN_PACKAGES: Final = (
+    "torch", "jax", "flax", "tensorflow", "keras", "lightning", "transformers", "sklearn", "xgboost", "numpy"
+)  # fmt: skip
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class ObservableInfo:
     """One observable: its type, with dtype and shape for arrays; an example; a mapping's fields by path.
 
-    `step` is the step of the event that the example is from, if the run knows it.
+    Of an object, the fields are the numbers that it stores. `step` is the step of the event that the example is from,
+    if the run knows it.
     """
 
     type: str
@@ -102,7 +107,9 @@ class Description:
     """The description of a run; `state` of a live run is "running", "paused" or "stopping".
 
     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
+    `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
     `failures` has the parts of the run that failed in the background: how often, and the last error.
+    `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
     """
 
     name: str
@@ -123,12 +130,15 @@ class Description:
     n_pending_commands: int
     failures: Mapping[str, str] = field(default_factory=dict)
     lent: Mapping[str, LentFunctionInfo] = field(default_factory=dict)
+    sets_attributes: bool = False
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
         age = elapsed(self.wall_time - self.started)
         lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
+        lines += _fact_lines(self.facts)
         for name, event in self.events.items():
             lost = f" without {_count(event.n_lost, 'value')} that could not be copied" if event.n_lost else ""
             snapshot = f", with a snapshot{lost}" if event.snapshot else ""
@@ -170,6 +180,22 @@ class HistoryEntry:
     error: str
     client: str = ""
     note: str = ""
+
+
+def _fact_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return the lines about a program; its packages are those that a training is known by."""
+    lines = []
+    if facts.get("command"):
+        lines.append(f"  command  {shlex.join(map(str, facts['command']))}")
+    if facts.get("git"):
+        git = facts["git"]
+        branch = f" on {git['branch']}" if git.get("branch") else ""
+        lines.append(f"  commit  {git.get('commit')}{branch}{', with changes' if git.get('dirty') else ''}")
+    if facts.get("python"):
+        packages = facts.get("packages") or {}
+        known = [f"{name} {packages[name]}" for name in MAIN_PACKAGES if name in packages]
+        lines.append("  versions  " + ", ".join([f"Python {facts['python']}", *known]))
+    return lines
 
 
 def _count(n: int, noun: str) -> str:
@@ -222,6 +248,8 @@ def description_of(info: Mapping[str, Any]) -> Description:
             name: LentFunctionInfo(**known_fields(LentFunctionInfo, value))
             for name, value in info.get("lent", {}).items()
         },
+        sets_attributes=info.get("sets_attributes", False),
+        facts=info.get("facts") or {},
     )
 
 
@@ -243,7 +271,9 @@ def recorded_description(
     """
     info = dict(file.described)
     info.update(name=file.name, id=file.id, pid=file.pid, host=file.host, state=state, started=file.started)
-    info.update(config=file.config, directory=directory, wall_time=file.ended or file.started, n_clients=0)
+    info.update(
+        facts=file.facts, config=file.config, directory=directory, wall_time=file.ended or file.started, n_clients=0
+    )
     info["events"] = {**_recorded_events(series), **info.get("events", {})}
     info["streams"] = [
         {

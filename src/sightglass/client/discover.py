@@ -9,8 +9,7 @@ import socket
 import sys
 import time
 import warnings
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -22,6 +21,7 @@ from sightglass.storage.run_file import runs_in
 
 from .connection import Connection
 from .describe import Description, description_of
+from .live_runs import LiveRuns, Reachable, RunsHere
 from .pending_reply import PendingReply
 from .rank_group import RankGroup, members
 from .run import RemoteRun
@@ -31,6 +31,8 @@ from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, rou
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
+
+    from .hub_runs import RunsOnHub
 
 # A run replies within milliseconds; this leaves it time to import or to compile in a call that holds the interpreter.
 CONNECT_S: Final = 5.0
@@ -51,6 +53,7 @@ def runs(
     connections: str | os.PathLike[str] | None = None,
     hub: str | os.PathLike[str] | None = None,
     timeout_s: float = PROBE_S,
+    deleted: bool = False,
 ) -> list[RunInfo]:
     """Return the live runs of this user on this machine and the recorded runs in a folder, newest first.
 
@@ -60,14 +63,15 @@ def runs(
         connections: A folder of connection files, for live runs on other machines.
         hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned.
         timeout_s: How long to wait for the replies of all live runs together.
+        deleted: Return only the runs of the folder that are in the trash: other lists leave them out.
 
     Raises:
         TransportError: The hub cannot be reached.
     """
     if hub is not None:
         return live_runs(hub=hub, timeout_s=timeout_s)
-    if dir is not None:
-        return _recorded(Path(dir))
+    if dir is not None or deleted:
+        return _recorded(RUNS if dir is None else Path(dir), deleted=deleted)
     found = live_runs(connections, timeout_s=timeout_s)
     ids = {info.id for info in found}
     if RUNS.is_dir():
@@ -82,51 +86,37 @@ def live_runs(
     timeout_s: float = PROBE_S,
 ) -> list[RunInfo]:
     """Return the live runs alone, newest first; arguments as for `runs`."""
-    if hub is None:
-        targets = reachable(connections)
-    else:
-        from .hub_runs import on_hub
-
-        targets = [Reachable(target=run, route=run.find(), entry=run.entry) for run in on_hub(hub)]
+    with contextlib.closing(RunsHere(connections) if hub is None else runs_on_hub(hub)) as live:
+        targets = live.reachable()
     descriptions = _describe_all([(target.route.run, target.route.connect) for target in targets], timeout_s)
     found = [_info(target, description) for target, description in zip(targets, descriptions, strict=True)]
     return sorted(found, key=lambda info: -info.started)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Reachable:
-    """A live run, before it has answered.
+def runs_on_hub(
+    hub: str | os.PathLike[str], *, until: Callable[[discovery.LiveRun], bool] | None = None, all: bool = False
+) -> RunsOnHub:
+    """Return the live runs on a hub, once they have replied, or one that is looked for; errors as of `RunsOnHub`.
 
-    Attributes:
-        target: Finds it again.
-        route: The way to it.
-        entry: Its entry in the registry or on the hub; `None` if it was found by a connection file.
+    With `all`, none is missed that is slow to answer: this takes seconds.
     """
+    from .hub_runs import RunsOnHub
 
-    target: Target
-    route: RunRoute
-    entry: discovery.LiveRun | None
-
-
-def reachable(connections: str | os.PathLike[str] | None = None) -> list[Reachable]:
-    """Return the live runs of this user on this machine, and those of connection files in a folder.
-
-    Raises:
-        TransportError: This process lacks descriptors or memory to look.
-    """
-    found = {
-        entry.id: Reachable(target=RegisteredRun(by_name=True), route=route_to(entry), entry=entry)
-        for entry in discovery.entries()
-    }
-    for path in () if connections is None else sorted(Path(connections).rglob("*.json")):
-        with contextlib.suppress(WireError, OSError):  # other JSON files may be there too
-            route = (file := ConnectionFile(path)).find()
-            found.setdefault(route.id, Reachable(target=file, route=route, entry=None))
-    return list(found.values())
+    live = RunsOnHub(hub)
+    try:
+        if all:
+            live.wait_for_all()
+        else:
+            live.wait(until=until)
+    except BaseException:  # an interrupt
+        live.close()
+        raise
+    return live
 
 
-def _recorded(folder: Path) -> list[RunInfo]:
-    return [recorded_info(entry) for entry in runs_in(folder, alive=discovery.alive)]
+def _recorded(folder: Path, *, deleted: bool = False) -> list[RunInfo]:
+    entries = runs_in(folder, alive=discovery.alive)
+    return [recorded_info(entry) for entry in entries if bool(entry.annotations.deleted) == deleted]
 
 
 def connect(
@@ -183,37 +173,62 @@ def _connect(
     pace_s: float,
 ) -> RemoteRun:
     def session(found: Target, route: RunRoute) -> Session:
-        check_wait(route.id, f"Connecting to run {route.run!r}")
-        made = Session(found, route, client=client_name(), resume=resume, pace_s=pace_s)
-        try:
-            made.wait_welcome(timeout_s)
-        except SightglassError:
-            made.close()
-            raise
-        return made
+        return _session(found, route, timeout_s, resume=resume, pace_s=pace_s)
 
-    ranks = _ranks(target) if hub is None else {}
     run: RemoteRun
-    if ranks:
-        name = next(iter(ranks.values())).group
-        run = RankGroup(
-            name, ranks, lambda entry: RemoteRun(session(RegisteredRun(by_name=True), route_to(entry)))
-        )  # fmt: skip
-    else:
-        found, route = _locate(target) if hub is None else _locate_on(hub, target)
-        thread = target.thread if isinstance(found, OwnRun) else None  # type: ignore[union-attr]
-        run = RemoteRun(session(found, route), thread=thread)
+    with contextlib.ExitStack() as stack:
+        live = _live(hub, target)
+        stack.callback(live.close)
+        ranks = _ranks(target, live)
+        if ranks:
+            run = RankGroup(_group_of(ranks), ranks, lambda one: RemoteRun(session(one.target, one.route)), live)
+            stack.pop_all()  # the group looks for ranks that begin later
+        else:
+            found, route = _locate(target) if hub is None else _locate_on(hub, target, live)
+            thread = target.thread if isinstance(found, OwnRun) else None  # type: ignore[union-attr]
+            run = RemoteRun(session(found, route), thread=thread)
     run._complete_in_ipython()
     return run
 
 
-def _ranks(target: object) -> dict[int, discovery.LiveRun]:
+def connect_to(found: Reachable, *, timeout_s: float = CONNECT_S, pace_s: float = 0.0) -> RemoteRun:
+    """Connect to a run that was found; arguments and errors as of `connect`."""
+    return RemoteRun(_session(found.target, found.route, timeout_s, resume=True, pace_s=pace_s))
+
+
+def _session(target: Target, route: RunRoute, timeout_s: float, *, resume: bool, pace_s: float) -> Session:
+    check_wait(route.id, f"Connecting to run {route.run!r}")
+    made = Session(target, route, client=client_name(), resume=resume, pace_s=pace_s)
+    try:
+        made.wait_welcome(timeout_s)
+    except SightglassError:
+        made.close()
+        raise
+    return made
+
+
+def _live(hub: str | os.PathLike[str] | None, target: object) -> LiveRuns:
+    """Return the live runs that a target is looked for in."""
+    if hub is None:
+        return RunsHere()
+    if target is not None and not isinstance(target, str):
+        raise RunNotFoundError(f"Expected the name or id of a run on a hub, got {type(target).__name__}")
+    return runs_on_hub(
+        hub, until=None if target is None else lambda entry: target == entry.group or _means(target, entry)
+    )  # fmt: skip
+
+
+def _ranks(target: object, live: LiveRuns) -> dict[int, Reachable]:
     """Return the ranks of the group that is asked for by its name, or without a name if it is all that lives."""
-    entries = discovery.entries() if target is None or isinstance(target, str) else []
-    groups = {(entry.group, entry.job) for entry in entries}
+    runs = live.reachable() if target is None or isinstance(target, str) else []
     if target is not None:
-        return members(str(target), entries)
-    return members(entries[0].group, entries) if len(groups) == 1 and len(entries) > 1 else {}
+        return members(str(target), runs)
+    groups = {(run.entry.group, run.entry.job) for run in runs if run.entry}
+    return members(groups.pop()[0], runs) if len(groups) == 1 and len(runs) > 1 else {}
+
+
+def _group_of(ranks: Mapping[int, Reachable]) -> str:
+    return next(run.entry.group for run in ranks.values() if run.entry)
 
 
 def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRoute]:
@@ -242,20 +257,17 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
         raise RunNotFoundError(str(error)) from None
 
 
-def _locate_on(hub: str | os.PathLike[str], target: object) -> tuple[Target, RunRoute]:
+def _locate_on(hub: str | os.PathLike[str], target: object, live: LiveRuns) -> tuple[Target, RunRoute]:
     """Return a run on a hub, and the way to it."""
-    from .hub_runs import on_hub
-
-    if target is not None and not isinstance(target, str):
-        raise RunNotFoundError(f"Expected the name or id of a run on a hub, got {type(target).__name__}")
-    runs = on_hub(hub, until=None if target is None else lambda entry: _means(target, entry))
-    entries = [run.entry for run in runs]
+    runs = live.reachable()
+    entries = [run.entry for run in runs if run.entry]
     if target is None:
         entry = _only(entries, f"No run is live on the hub {os.fspath(hub)!r}")
     else:
-        entry = _find(target, entries, "on this hub")
+        entry = _find(str(target), entries, "on this hub")
     found = runs[entries.index(entry)]
-    return found, found.find()
+    found.target.by_name = target in (None, entry.name)  # type: ignore[attr-defined]  # it is a `RunOnHub`
+    return found.target, found.route
 
 
 def _only(entries: Sequence[discovery.LiveRun], otherwise: str) -> discovery.LiveRun:

@@ -6,6 +6,7 @@ The thread holds its owner weakly. Once the owner is garbage collected, it leave
 from __future__ import annotations
 
 import weakref
+from collections.abc import Callable
 from typing import Final, Protocol
 
 from .run import RemoteRun
@@ -27,8 +28,10 @@ class OwnedRounds:
     A client of a single run that somebody still holds keeps its connection, and the thread, until it is dropped, too.
     """
 
-    def __init__(self, owner: Owner) -> None:
+    def __init__(self, owner: Owner, *, leave: Callable[[], None]) -> None:
+        """Prepare the rounds; `leave` is called when the owner is gone, and must not hold it."""
         self._owner = weakref.ref(owner)
+        self._leave = leave
         self._runs: list[tuple[weakref.ref[RemoteRun], Session]] = []
 
     def add(self, run: RemoteRun) -> None:
@@ -40,6 +43,7 @@ class OwnedRounds:
         owner = self._owner()
         if owner is not None:
             return owner.round(now_s)
+        self._leave()
         for run, session in self._runs:
             if run() is None:
                 session.close(0.0)

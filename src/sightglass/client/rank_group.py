@@ -10,13 +10,13 @@ from typing import Final, Literal
 from sightglass.core.errors import QueryError, RunLostError, SightglassError
 from sightglass.core.guarded import message
 from sightglass.core.threads import Worker
-from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
 from sightglass.query.pieces import over_pieces
 from sightglass.query.query import Query
 from sightglass.query.stages import Reduce
 
 from .arrivals import arrivals
+from .live_runs import LiveRuns, Reachable
 from .owned_rounds import OwnedRounds
 from .rank_streams import RecordsOfRanks, WindowsOfRanks
 from .record_buffer import RecordBuffer
@@ -27,24 +27,24 @@ from .window_merger import HOLD_S
 CLOSE_S: Final = 2.0  # a round takes milliseconds, and on a busy machine connecting to a rank that begins takes longer
 LOOK_S: Final = 1.0  # how late a rank that starts may be noticed; reading the registry takes less than a millisecond
 
-Connect = Callable[[discovery.LiveRun], RemoteRun]
+Connect = Callable[[Reachable], RemoteRun]
 
 
-def members(group: str, entries: Sequence[discovery.LiveRun]) -> dict[int, discovery.LiveRun]:
+def members(group: str, runs: Sequence[Reachable]) -> dict[int, Reachable]:
     """Return the live ranks of the newest program of a group, by their number; none if there is no group.
 
     A single rank is a group only if its program says so: the environment may name ranks that never begin a run.
 
     Args:
         group: The name of the group.
-        entries: The live runs, the newest first.
+        runs: The live runs, the newest first.
     """
-    named = [entry for entry in entries if entry.group == group and entry.n_ranks > 1]
-    found: dict[int, discovery.LiveRun] = {}
-    for entry in named:
-        if entry.job == named[0].job:
-            found.setdefault(entry.rank, entry)
-    if len(found) < 2 and not any(entry.declared for entry in found.values()):
+    named = [(run.entry, run) for run in runs if run.entry and run.entry.group == group and run.entry.n_ranks > 1]
+    found: dict[int, Reachable] = {}
+    for entry, run in named:
+        if entry.job == named[0][0].job:
+            found.setdefault(entry.rank, run)
+    if len(found) < 2 and not any(entry.declared for entry, run in named if run in found.values()):
         return {}
     n_others = len(named) - len(found)
     if n_others:
@@ -66,10 +66,10 @@ class RankGroup(RemoteRun):
         ranks: The ranks that are connected, by their number: each is a run of its own.
     """
 
-    def __init__(self, group: str, found: dict[int, discovery.LiveRun], connect: Connect) -> None:
-        """Connect to the ranks that are live."""
-        self._group, self._connect = group, connect
-        first = next(iter(found.values()))
+    def __init__(self, group: str, found: dict[int, Reachable], connect: Connect, live: LiveRuns) -> None:
+        """Connect to the ranks that were found; `live` has those that begin later, and is closed with the group."""
+        self._group, self._connect, self._live = group, connect, live
+        first = next(run.entry for run in found.values() if run.entry)
         self.n_ranks, self._job = first.n_ranks, first.job
         self.ranks: dict[int, RemoteRun] = {}
         self._ids: dict[int, str] = {}
@@ -77,9 +77,9 @@ class RankGroup(RemoteRun):
         self._producers: list[RecordsOfRanks | WindowsOfRanks] = []
         self._guard = threading.Lock()
         self._closing = False
-        self._rounds = OwnedRounds(self)
-        for rank, entry in found.items():
-            self._join(rank, entry)
+        self._rounds = OwnedRounds(self, leave=live.close)
+        for rank, run in found.items():
+            self._join(rank, run)
         if not self.ranks:
             raise RunLostError(f"No rank of {group!r} could be reached: {'; '.join(self._problems.values())}")
         super().__init__(self.ranks[min(self.ranks)]._session)
@@ -168,6 +168,7 @@ class RankGroup(RemoteRun):
         self._watch.close(CLOSE_S)  # first, so that no rank joins any more
         for run in list(self.ranks.values()):
             run.close()
+        self._live.close()
 
     def __repr__(self) -> str:
         state = ", ended" if self.ended else ""
@@ -178,19 +179,20 @@ class RankGroup(RemoteRun):
         if self._closing:
             return None
         try:
-            entries = discovery.entries()
+            found = self._live.reachable()
         except SightglassError:  # this process lacks descriptors now
             return LOOK_S
-        for entry in entries:
-            mine = (entry.group, entry.job, entry.n_ranks) == (self._group, self._job, self.n_ranks)
-            known = self.ranks.get(entry.rank)
-            if mine and (known is None or (known.ended and entry.id != self._ids[entry.rank])):
-                self._join(entry.rank, entry)
+        for one in found:
+            entry = one.entry
+            if entry and (entry.group, entry.job, entry.n_ranks) == (self._group, self._job, self.n_ranks):
+                known = self.ranks.get(entry.rank)
+                if known is None or (known.ended and entry.id != self._ids[entry.rank]):
+                    self._join(entry.rank, one)
         return LOOK_S
 
-    def _join(self, rank: int, entry: discovery.LiveRun) -> None:
+    def _join(self, rank: int, found: Reachable) -> None:
         try:
-            run = self._connect(entry)
+            run = self._connect(found)
         except SightglassError as error:
             self._problems[rank] = f"rank {rank}: {message(error)}"
             return
@@ -199,7 +201,7 @@ class RankGroup(RemoteRun):
             return
         with self._guard:
             self._rounds.add(run)
-            self.ranks[rank], self._ids[rank] = run, entry.id
+            self.ranks[rank], self._ids[rank] = run, found.route.id
             self._producers = [producer for producer in self._producers if not producer.closed]
             for producer in self._producers:
                 try:

@@ -8,7 +8,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import UnknownNameError
-from sightglass.storage import run_file
+from sightglass.storage import annotation_file, run_file
+from sightglass.storage.annotation_file import Annotations
 from sightglass.storage.run_file import RunEntry
 
 from .describe import Description
@@ -79,6 +80,11 @@ class RunInfo:
     def live(self) -> bool:
         """Whether the run is live, and not only recorded."""
         return self.changed == 0.0
+
+    @property
+    def annotations(self) -> Annotations:
+        """What people wrote down about it: another name, labels, notes."""
+        return annotation_file.read(self.directory) if self.directory else Annotations()
 
     @property
     def config(self) -> Config:

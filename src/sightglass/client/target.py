@@ -25,6 +25,7 @@ class RunRoute:
         id: The run's id.
         beside: The ids of the runs of its name that lived when it began.
         rank: Its rank, in a program of several processes.
+        owner: On a hub, the user whose run it is.
         connect: Opens a channel; raises `TransportError` if that is not possible.
         alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
         closed: Returns whether the run was closed, once its process does not live.
@@ -35,6 +36,7 @@ class RunRoute:
     connect: Callable[[], Channel]
     beside: Collection[str] = ()
     rank: int = 0
+    owner: str = ""
     alive: Callable[[], bool] | None = None
     closed: Callable[[], bool] = lambda: False
 

@@ -14,6 +14,7 @@ import contextlib
 import math
 import os
 import random
+import selectors
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
@@ -35,6 +36,7 @@ REST_S: Final = 0.2  # before the second attempt; it doubles each time
 MAX_REST_S: Final = 5.0  # a hub that is back is found within this time
 BEAT_S: Final = 1.0  # also how late the end of a connection is seen if nats-py does not tell of it
 MAX_PIECE_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
+MAX_STEPS: Final = 8  # what waits is sent in three; messages that arrive wait no longer than that
 
 
 spread: Final = random.Random()  # of our own: the program's random numbers stay as they are without a hub
@@ -93,7 +95,7 @@ class HubLink:
         self._changed = threading.Condition(self._lock)
         self._closing = self._hurries = False
         self._n_failed = 0
-        self._loop = asyncio.new_event_loop()
+        self._loop = asyncio.SelectorEventLoop(RareSelector())
         self._work = asyncio.Event()
         self._main: asyncio.Task[None] | None = None
         self._listening: dict[HubUser, list[Any]] = {}
@@ -277,6 +279,26 @@ class HubLink:
             if self._connected or self._hurries:
                 self._hurries = False
                 return
+
+
+class RareSelector(selectors.DefaultSelector):
+    """Looks at the sockets once for several steps of the loop that are ready.
+
+    Each look releases the interpreter lock. A program that is busy in Python gives it back after 5 ms, so to send a
+    message, for which asyncio takes three steps, would take 15.
+    """
+
+    def __init__(self) -> None:
+        super().__init__()
+        self._n_steps = 0
+
+    def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
+        """Return which sockets are ready; none at all, without a look, while the loop has other work."""
+        self._n_steps += 1
+        if timeout == 0 and self._n_steps < MAX_STEPS:
+            return []
+        self._n_steps = 0
+        return super().select(timeout)
 
 
 def _passes_to(user: HubUser) -> Callable[[Msg], Awaitable[None]]:

@@ -3,10 +3,14 @@
 A run says so every `BEAT_EVERY_S`, to all who listen, and at once to a client that asks. What it says is its entry, as
 in the registry of a machine (`discovery.LiveRun`), without addresses; the subject names its owner. A run that is closed
 says nothing, in an empty message. One that has been silent for `GONE_S` is gone.
+
+It also says how long ago it began: clients tell by that a run which was started again from one that lived beside the
+first. Clocks of different machines are never compared.
 """
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
 import time
@@ -31,6 +35,12 @@ QUIET_S: Final = 0.3  # runs answer within milliseconds: after this long without
 MAX_RUNS: Final = 20_000  # twice the runs that a hub is meant for; the rest is counted
 
 
+class Announced(LiveRun, frozen=True, kw_only=True):
+    """What a run says of itself: its entry, and the time since it began."""
+
+    age_s: float = 0.0
+
+
 class HubAnnouncement:
     """What a run says of itself on a hub.
 
@@ -42,7 +52,7 @@ class HubAnnouncement:
     def __init__(self, address: HubAddress, entry: LiveRun) -> None:
         """Begin to announce a run. Errors as of `HubLink`."""
         self._subject = f"{ROOT}.live.{checked_token(address.user)}.{checked_token(entry.id)}"
-        self._message = msgspec.json.encode(entry)
+        self._entry, self._began_s = entry, time.monotonic()
         self.subjects: Sequence[str] = (f"{ROOT}.who.*.*",)
         self.failures = Failures("The hub")
         self._what = f"run {entry.name!r} continues without it, and connects when it can"
@@ -65,7 +75,7 @@ class HubAnnouncement:
     def received(self, subject: str, data: bytes) -> None:
         """Answer a client that asks which runs live."""
         *_, user, client = subject.split(".")
-        self._link.send(f"{ROOT}.here.{user}.{client}.{self._subject.removeprefix(f'{ROOT}.live.')}", [self._message])
+        self._link.send(f"{ROOT}.here.{user}.{client}.{self._subject.removeprefix(f'{ROOT}.live.')}", [self._message()])
 
     def broken(self, reason: str) -> None:
         """Count that the connection was lost."""
@@ -79,7 +89,11 @@ class HubAnnouncement:
         now_s = time.monotonic()
         if now_s - self._beat_s >= BEAT_EVERY_S:
             self._beat_s = now_s
-            self._link.send(self._subject, [self._message])
+            self._link.send(self._subject, [self._message()])
+
+    def _message(self) -> bytes:
+        said = Announced(**msgspec.structs.asdict(self._entry), age_s=time.monotonic() - self._began_s)
+        return msgspec.json.encode(said)
 
     def _fail(self, reason: str) -> None:
         self._beat_s = -BEAT_EVERY_S  # the next connection begins with a beat
@@ -93,10 +107,14 @@ class HubRun:
     Attributes:
         owner: The user whose run it is.
         entry: What it says of itself.
+        began_s: When it began, on this machine's clock, or a moment later.
+        heard_s: When it was last heard of.
     """
 
     owner: str
     entry: LiveRun
+    began_s: float
+    heard_s: float
 
 
 class HubDirectory:
@@ -119,10 +137,11 @@ class HubDirectory:
         self.subjects: Sequence[str] = (f"{ROOT}.live.*.*", f"{ROOT}.here.{asker}.*.*")
         self.n_refused = 0
         self._asks = f"{ROOT}.who.{asker}"
-        self._runs: dict[str, tuple[HubRun, float]] = {}
+        self._runs: dict[str, HubRun] = {}
         self._changed = threading.Condition()
         self._heard_s = time.monotonic()
         self._closed = False
+        self._connected_s = -math.inf  # since when, after it was lost
         self._link = use_link(address)
         if not self._link.wait_connected(CONNECT_S):
             drop_link(self._link)
@@ -130,12 +149,18 @@ class HubDirectory:
         self._link.join(self)
         self._link.send(self._asks, [b""])
 
+    @property
+    def problem(self) -> str:
+        """Why the hub cannot be reached now; empty while it can."""
+        return "" if self._link.connected else self._link.reason or "the connection to the hub was lost"
+
     def runs(self) -> list[HubRun]:
-        """Return the runs that live, the newest first."""
+        """Return the runs that live, the newest first; while the hub is away, those that lived before."""
         with self._changed:
             old_s = self._clock() - GONE_S
-            self._runs = {key: (run, heard_s) for key, (run, heard_s) in self._runs.items() if heard_s > old_s}
-            return sorted((run for run, _ in self._runs.values()), key=lambda run: -run.entry.started)
+            if self._connected_s < old_s:
+                self._runs = {key: run for key, run in self._runs.items() if run.heard_s > old_s}
+            return sorted(self._runs.values(), key=lambda run: -run.entry.started)
 
     def wait(self, timeout_s: float, *, until: Callable[[HubRun], bool] | None = None) -> list[HubRun]:
         """Wait until all runs have answered, or one that is looked for; return those that live."""
@@ -143,7 +168,7 @@ class HubDirectory:
         with self._changed:
             while (now_s := time.monotonic()) < end_s:
                 quiet_s = now_s - self._heard_s
-                is_there = any(until is None or until(run) for run, _ in self._runs.values())
+                is_there = any(until is None or until(run) for run in self._runs.values())
                 if is_there and quiet_s >= QUIET_S:
                     break
                 self._changed.wait(min(end_s - now_s, max(0.01, QUIET_S - quiet_s) if is_there else timeout_s))
@@ -171,21 +196,26 @@ class HubDirectory:
             else:
                 if key not in self._runs:
                     self._heard_s = time.monotonic()
-                self._runs[key] = (HubRun(owner, entry), self._clock())
+                known, now_s = self._runs.get(key), self._clock()
+                began_s = min(now_s - entry.age_s, math.inf if known is None else known.began_s)
+                self._runs[key] = HubRun(owner, entry, began_s, now_s)
             self._changed.notify_all()
 
     def broken(self, reason: str) -> None:
-        """Do nothing: runs that are not heard again are gone."""
+        """Note that nothing can be heard: runs are gone only if they stay silent once the hub is back."""
+        self._connected_s = math.inf
 
     def beat(self) -> None:
-        """Do nothing."""
+        """Note that the hub is back."""
+        if self._link.connected:
+            self._connected_s = min(self._connected_s, self._clock())
 
 
-def _entry(data: bytes, id: str) -> LiveRun | None:
+def _entry(data: bytes, id: str) -> Announced | None:
     if len(data) > MAX_ENTRY_BYTES:
         return None
     try:
-        entry = msgspec.json.decode(data, type=LiveRun)
+        entry = msgspec.json.decode(data, type=Announced)
     except (msgspec.MsgspecError, ValueError):
         return None
     return entry if entry.id == id else None  # nobody speaks for another run

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import math
 import secrets
 import threading
+import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
@@ -42,6 +44,7 @@ class NatsChannel:
     Attributes:
         link: The connection to the hub.
         subjects: What it listens to.
+        heard_s: When the run was last heard of.
     """
 
     def __init__(self, address: HubAddress, *, owner: str, id: str) -> None:
@@ -65,6 +68,7 @@ class NatsChannel:
         self._inbox: deque[tuple[WholeMessage, bool]] = deque()  # each with whether it was published
         self._published: dict[int, PublishedStream] = {}
         self._n_came = self._n_taken = self._came_bytes = self._taken_bytes = 0  # of published messages
+        self.heard_s = -math.inf
         self._event = threading.Event()
         self._over: Sent = "sent"
         self._closed = False
@@ -104,6 +108,11 @@ class NatsChannel:
             return "full"
         return "sent" if self.link.send(self._subject, pieces) else "lost"
 
+    @property
+    def over(self) -> bool:
+        """Whether the run has left, or messages were lost, as they are with the connection to the hub."""
+        return self._over != "sent"
+
     def wake(self) -> None:
         """End a wait."""
         self._event.set()
@@ -125,6 +134,7 @@ class NatsChannel:
         """Take a piece in."""
         if self._over != "sent":
             return
+        self.heard_s = time.monotonic()
         try:
             kind = kind_of(data)
             if kind == LEFT:

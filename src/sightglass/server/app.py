@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
 
 import uvicorn
@@ -29,8 +29,11 @@ from sightglass.core.errors import TransportError
 from sightglass.protocol import discovery
 from sightglass.views import encoding
 
+if TYPE_CHECKING:
+    from sightglass.client.hub_runs import RunsOnHub
+
 from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
-from .api import columns, commands, histograms, media, metrics, overview, scalars, schema, tensors
+from .api import annotate, columns, commands, histograms, media, metrics, overview, scalars, schema, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
 from .certificate import Certificate
@@ -50,6 +53,7 @@ ROUTES: Final = (
     *overview.ROUTES,
     *media.ROUTES,
     *commands.ROUTES,
+    *annotate.ROUTES,
 )
 MAX_MESSAGE_BYTES: Final = 2**16  # the longest query as JSON with every character escaped, and the rest
 BODY_S: Final = 30.0  # for a body of `MAX_BODY_BYTES` over a slow link
@@ -127,6 +131,7 @@ def make_server(
     tls: bool | tuple[Path, Path] = False,
     proxies: Sequence[str] = (),
     token_file: Path | None = None,
+    hub: RunsOnHub | None = None,
 ) -> Server:
     """Open the port, and return a server of the runs in some directories and of this user's live runs.
 
@@ -140,6 +145,7 @@ def make_server(
         tls: Encrypt, with the files of a certificate and its key, or, if `True`, with a certificate that is made here.
         proxies: The addresses of proxies, whose headers X-Forwarded-For, -Proto and -Host are believed.
         token_file: The file that keeps the tokens, in place of the port's.
+        hub: The live runs of a hub, to be served as well, and closed with the server.
 
     Raises:
         MissingExtraError: A certificate is to be made, and `cryptography` is not installed.
@@ -156,7 +162,7 @@ def make_server(
     token_file = token_file or (_file_of_port(port, "tokens") if port else None)
     tokens = Tokens() if token_file is None else Tokens.stored(token_file, renew=new_links)
     port = listening.getsockname()[1]
-    app = make_app(Runs(directories), tokens=tokens, names=names, connections=connections)
+    app = make_app(Runs(directories, hub=hub), tokens=tokens, names=names, connections=connections)
     protocol = connections.protocol(certificate.context if certificate else None)
     # No log_config: uvicorn would replace the handlers of the whole process, and close the streams they write to.
     config = uvicorn.Config(

@@ -12,6 +12,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.client.describe import description_of
+from sightglass.client.discover import runs_on_hub
+from sightglass.client.live_runs import LiveRuns, RunsHere
 from sightglass.client.recorded.partial import merged
 from sightglass.client.recorded.table import RunRow, RunsTable, row_of, texts_of
 from sightglass.client.run import COMMAND_S, Acknowledgement, CommandReply, RemoteRun, acknowledged
@@ -348,6 +350,7 @@ def fleet(
     *,
     where: Callable[[RunInfo], object] | None = None,
     connections: str | os.PathLike[str] | None = None,
+    hub: str | os.PathLike[str] | None = None,
     follow: bool = True,
     timeout_s: float = SETTLE_S,
 ) -> Fleet:
@@ -357,17 +360,23 @@ def fleet(
         runs: A run's name or id, or a pattern such as "sweep-*"; or several of them. By default all runs.
         where: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`: only the runs for which it holds.
         connections: A folder of connection files, for runs on other machines.
-        follow: Whether runs that begin later join.
+        hub: A hub, as for `sightglass.init`. If given, only the runs that live there are chosen from.
+        follow: Whether runs that begin later join. If not, and on a hub, this takes 4 seconds, so that no run is missed
+            that answers late.
         timeout_s: How long to wait for the replies of the runs that live now. One that replies later joins then.
 
     Returns:
         The fleet.
+
+    Raises:
+        TransportError: The hub cannot be reached.
     """
     patterns = [runs] if isinstance(runs, str) else list(runs)
     if not all(isinstance(one, str) for one in patterns):
         kinds = ", ".join(type(one).__name__ for one in patterns)
         raise TypeError(f"Expected names or patterns of runs, got {kinds}")
-    members = Members(patterns, condition=where or (lambda run: True), connections=connections, follows=follow)
+    live: LiveRuns = RunsHere(connections) if hub is None else runs_on_hub(hub, all=not follow)
+    members = Members(patterns, live=live, condition=where or (lambda run: True), follows=follow)
     try:
         members.settle(timeout_s)
         return Fleet(members)

@@ -8,22 +8,22 @@ is closed, or dropped with its streams.
 
 from __future__ import annotations
 
-import os
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from sightglass.client.arrivals import arrivals
 from sightglass.client.describe import description_of
-from sightglass.client.discover import Reachable, client_name, reachable
+from sightglass.client.discover import client_name
+from sightglass.client.live_runs import LiveRuns, Reachable
 from sightglass.client.owned_rounds import OwnedRounds
 from sightglass.client.pending_reply import PendingReply
 from sightglass.client.run import RemoteRun
 from sightglass.client.run_info import Condition, RunInfo, holds, live_info
 from sightglass.client.session import Session
-from sightglass.client.target import RunRoute, replaces
+from sightglass.client.target import RunRoute
 from sightglass.core.errors import RunLostError, SightglassError, TransportError
 from sightglass.core.guarded import message
 from sightglass.core.threads import Worker
@@ -142,8 +142,8 @@ class Members:
         self,
         patterns: Sequence[str],
         *,
+        live: LiveRuns,
         condition: Condition = lambda run: True,
-        connections: str | os.PathLike[str] | None = None,
         follows: bool = True,
         worker: type[Worker] = Worker,
     ) -> None:
@@ -151,20 +151,20 @@ class Members:
 
         Args:
             patterns: Names, ids or patterns of names; one of them must match.
+            live: Where runs are found; it is closed with the fleet.
             condition: Holds for the runs that are chosen.
-            connections: A folder of connection files, for runs on other machines.
             follows: Whether runs that begin later join.
             worker: Runs the rounds.
         """
         self.all: tuple[Member, ...] = ()
         self.follows = follows
-        self._patterns, self._condition, self._connections = patterns, condition, connections
+        self._patterns, self._condition, self._live = patterns, condition, live
         self._followers: tuple[Follower, ...] = ()
         self._known: set[str] = set()
         self._n_rounds = 0
         self._found_s = -FIND_S
         self.closed = False
-        self._rounds = OwnedRounds(self)
+        self._rounds = OwnedRounds(self, leave=live.close)
         self._worker = worker("fleet", self._rounds.round)
         self.lock = self._worker.lock
         self._worker.wake()
@@ -212,6 +212,7 @@ class Members:
         for wait_s in (0.0, timeout_s):  # first tell all threads to end: each needs a moment
             for member in self.all:
                 member.session.close(wait_s)
+        self._live.close()
         arrivals.notify()
 
     def round(self, now_s: float) -> float | None:
@@ -238,10 +239,8 @@ class Members:
         return SOON_S if young else FIND_S
 
     def _find(self) -> None:
-        found = reachable(self._connections)
-        living = {one.route.id for one in found}
-        for one in sorted(found, key=lambda one: one.entry.started if one.entry else 0.0):
-            if one.route.id in self._known or not self._matches(one.route) or self._comes_back(one, living):
+        for one in sorted(self._live.reachable(), key=lambda one: one.entry.started if one.entry else 0.0):
+            if one.route.id in self._known or not self._matches(one.route) or self._comes_back(one):
                 continue
             try:
                 session = Session(one.target, one.route, client=client_name())
@@ -257,14 +256,12 @@ class Members:
     def _matches(self, route: RunRoute) -> bool:
         return any(one in (route.run, route.id) or fnmatchcase(route.run, one) for one in self._patterns)
 
-    def _comes_back(self, found: Reachable, living: Collection[str]) -> bool:
+    def _comes_back(self, found: Reachable) -> bool:
         """Return whether a run replaces one that died, whose session goes on with it by itself, or does so just now."""
         for member in self.all:
             route = member.session.route  # read once: the session's own thread changes it
             if member.refused or member.session.ended:
                 continue
-            if route.id == found.route.id:
-                return True
-            if found.entry is not None and route.id not in living and replaces(found.entry, route):
+            if route.id == found.route.id or found.replaces(route):
                 return True
         return False

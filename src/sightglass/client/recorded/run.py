@@ -25,6 +25,8 @@ from sightglass.core.errors import (
 )
 from sightglass.protocol import discovery
 from sightglass.query.query import Query
+from sightglass.storage import annotation_file
+from sightglass.storage.annotation_file import Annotations
 from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import Report, check
@@ -68,9 +70,55 @@ class RecordedRun(EventAttributes):
         return self._recording.info.config
 
     @property
+    def facts(self) -> Mapping[str, Any]:
+        """What the run tells about its program, see `sightglass.Facts`; empty if its files do not say."""
+        return self._recording.info.facts
+
+    @property
     def directory(self) -> Path:
         """The folder or file that was opened."""
         return self._recording.path
+
+    @property
+    def annotations(self) -> Annotations:
+        """What people wrote down about the run: another name, labels, notes."""
+        return annotation_file.read(self.directory)
+
+    def annotate(
+        self,
+        *,
+        name: str | None = None,
+        labels: Sequence[str] | None = None,
+        add_labels: Sequence[str] = (),
+        remove_labels: Sequence[str] = (),
+        notes: str | None = None,
+        archived: bool | None = None,
+        baseline: bool | None = None,
+        deleted: bool | None = None,
+    ) -> Annotations:
+        """Change what is written down about the run, in `annotations.json` beside its files, and return all of it.
+
+        What is not given stays as it is. The records are not touched; a live run goes on, and keeps its own name.
+
+        Args:
+            name: What to call it; "" for the name that its program gave it.
+            labels: Its labels, in place of those that it has.
+            add_labels: Labels to add.
+            remove_labels: Labels to remove.
+            notes: A text in Markdown.
+            archived: Whether the page leaves it out unless it is asked for archived runs.
+            baseline: Whether others are compared with it.
+            deleted: Whether it is in the trash: lists of runs and `open(folder)` leave it out. Its files stay.
+
+        Raises:
+            StorageError: The file cannot be written, or is not JSON.
+            ValueError: A text is too long, or a label is empty.
+        """
+        change = annotation_file.edit_of(
+            name=name, labels=labels if labels is None else list(labels), add_labels=list(add_labels),
+            remove_labels=list(remove_labels), notes=notes, archived=archived, baseline=baseline, deleted=deleted,
+        )  # fmt: skip
+        return annotation_file.edit(self.directory, change)
 
     @property
     def ranks(self) -> Sequence[int]:

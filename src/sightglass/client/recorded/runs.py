@@ -268,8 +268,8 @@ def _runs(entries: Mapping[str, RunEntry], folders: Sequence[Path], *, rank: int
 
 
 def found(folder: Path) -> list[RunEntry]:
-    """List the recorded runs in a folder, newest first."""
-    return runs_in(folder, alive=discovery.alive)
+    """List the recorded runs in a folder, newest first, without those in the trash."""
+    return [entry for entry in runs_in(folder, alive=discovery.alive) if not entry.annotations.deleted]
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:

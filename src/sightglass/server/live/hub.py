@@ -24,7 +24,7 @@ from sightglass.server.runs.run_table import Runs, summary_of
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 
 from .messages import GOING, TOO_MANY, UNAUTHORIZED
-from .page_socket import PageSocket, runs_frame
+from .page_socket import PageSocket, changed_frame, list_frame
 from .shared_stream import SharedStreams
 
 WATCH_S: Final = 1.0
@@ -49,6 +49,7 @@ class Hub:
         self._tokens = tokens
         self._requested_s = -WATCHED_S
         self._listed: dict[str, RunSummary] = {}
+        self._problem = ""
         self._growth = Growth(runs)
         self._works: dict[str, asyncio.Task[None]] = {}
 
@@ -113,7 +114,7 @@ class Hub:
             first, client.unlooked = client.unlooked & watched, client.unlooked - watched
             if first:
                 runs = filter(None, map(self._runs.known, first))
-                client.queue.put(runs_frame("changed", [self._summary(run) for run in runs]))
+                client.queue.put(changed_frame([self._summary(run) for run in runs]))
         return self._growth.rest_s
 
     async def _send_details(self, run: ServedRun, sent: RunSummary) -> None:
@@ -129,7 +130,7 @@ class Hub:
     def _send_changed(self, run: ServedRun) -> RunSummary:
         """Send a run to the clients that show it, and return its summary."""
         summary = self._summary(run)
-        frame = runs_frame("changed", [summary])
+        frame = changed_frame([summary])
         for client in self.sockets:
             if run.key in client.watched:
                 client.queue.put(frame)
@@ -171,10 +172,11 @@ class Hub:
     def _news(self) -> str:
         """Return the message with what changed in the list of runs, or an empty text."""
         known, self._listed = self._listed, {run.key: run for run in self._runs.summaries()}
-        if list(known) != list(self._listed):
-            return runs_frame("runs", list(self._listed.values()))
+        problem, self._problem = self._problem, self._runs.problem
+        if list(known) != list(self._listed) or problem != self._problem:
+            return list_frame(list(self._listed.values()), self._problem)
         changed = [run for key, run in self._listed.items() if run != known[key]]
-        return runs_frame("changed", changed) if changed else ""
+        return changed_frame(changed) if changed else ""
 
     async def _describe(self, run: ServedRun) -> None:
         with contextlib.suppress(Exception):  # the run notes that it is silent

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable, Coroutine, Sequence
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
@@ -152,7 +152,7 @@ class PageSocket:
             case WatchRuns(runs=runs):
                 self.unlooked = (self.unlooked & frozenset(runs)) | (frozenset(runs) - self.watched)
                 self.watched = frozenset(runs)
-                self.queue.put(runs_frame("changed", []))
+                self.queue.put(changed_frame([]))
             case PageHello():
                 self.queue.refuse(None, bad_request("Expected one hello, got another"))
 
@@ -201,12 +201,17 @@ class PageSocket:
 
 
 def _list_frame(runs: Runs) -> str:
-    return runs_frame("runs", runs.summaries())
+    return list_frame(runs.summaries(), runs.problem)
 
 
-def runs_frame(type: Literal["runs", "changed"], runs: Sequence[RunSummary]) -> str:
-    """Return the message with all runs, or with those that changed."""
-    return encoding.encode_json({"type": type, "runs": runs}).decode()
+def list_frame(runs: Sequence[RunSummary], problem: str) -> str:
+    """Return the message with all runs, and why they may be out of date."""
+    return encoding.encode_json({"type": "runs", "runs": runs, "problem": problem}).decode()
+
+
+def changed_frame(runs: Sequence[RunSummary]) -> str:
+    """Return the message with the runs that changed."""
+    return encoding.encode_json({"type": "changed", "runs": runs}).decode()
 
 
 def check_viewer(run: ServedRun, message: OpenStream) -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -16,14 +17,20 @@ import msgspec
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
 from sightglass.storage.foreign.event_scan import file_dialect
+from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunEntry
+from sightglass.storage.run_file import OWN_NAME, SUFFIX, SYSTEM, RunEntry, is_record_file
 
 from .hyperparameters import read_settings
 from .open_files import listing
 from .series_index import series_infos
 
 Origin = Literal["sightglass", "mindspore", "tensorboard", "wandb"]
+
+HOST: Final = re.compile(
+    r"(?:summary\.\d+\.(?:\d+\.)?(.+)_MS|tfevents\.\d+\.(.+?)(?:\.\d+\.\d+(?:\.v2)?|\.profile-empty)?)$"
+)
+"""The host in the name of a file of MindSpore or TensorBoard; behind it stand a process and a number."""
 
 MAX_SHOWN: Final = 3  # more would not fit a line of the list
 
@@ -76,7 +83,7 @@ def read_outside(entry: RunEntry, known: Details) -> Details:
     file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
     origin = known.origin or _origin(entry.path, found.names)
     return msgspec.structs.replace(
-        known, version=entry.version, origin=origin, host=file.host, looked=False,
+        known, version=entry.version, origin=origin, host=file.host or _host(found.names), looked=False,
         config=file.config or read_settings(entry.path, origin or "sightglass"),
         faults="; ".join(_faults(found.unreadable, [name for name, one in own.items() if one is None])[:MAX_SHOWN]),
         empty="; ".join(f"{name}: The file is empty" for name in found.empty[:MAX_SHOWN]),
@@ -88,7 +95,7 @@ def read_inside(details: Details, recording: Recording) -> Details:
     with recording.lock:
         if recording.changed():
             recording.refresh()
-        steps = (info.last_step for info in series_infos(recording).values())
+        steps = (info.last_step for key, info in series_infos(recording).items() if not _is_of_machine(key))
         last_step = max((step for step in steps if step is not None), default=None)
         faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_SHOWN]
         faults += [str(damage) for damage in recording.damages[:1]]
@@ -101,10 +108,20 @@ def read_inside(details: Details, recording: Recording) -> Details:
     )
 
 
+def _is_of_machine(key: Key) -> bool:
+    return key.kind == "stream" and key.tag.startswith(f"{SYSTEM}.")
+
+
 def _faults(faults: Sequence[str], unreadable_files: list[str]) -> list[str]:
     refused = {fault.partition(":")[0] for fault in faults}
     problem = "Expected a run file, got something else"
     return [*faults, *(f"{name}: {problem}" for name in unreadable_files if name not in refused)]
+
+
+def _host(names: Sequence[str]) -> str:
+    """Return the host in the names of MindSpore's or TensorBoard's files, or an empty text."""
+    found = next((match for name in names if is_record_file(name) and (match := HOST.search(name))), None)
+    return "" if found is None else found[1] or found[2]
 
 
 def _origin(path: Path, names: Sequence[str]) -> Origin | None:
@@ -112,7 +129,7 @@ def _origin(path: Path, names: Sequence[str]) -> Origin | None:
     if any(name.endswith(SUFFIX) or OWN_NAME.fullmatch(name) for name in names):
         return "sightglass"
     for name in names:
-        if run_file.is_record_file(name):
+        if is_record_file(name):
             with contextlib.suppress(OSError, DamagedError):
                 dialect = file_dialect(path / name)
                 if dialect is not None:

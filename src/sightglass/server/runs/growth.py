@@ -13,6 +13,8 @@ from collections.abc import Collection
 from pathlib import Path
 from typing import Final
 
+import msgspec
+
 from sightglass.protocol import discovery
 from sightglass.storage import run_file
 from sightglass.storage.file_system import names_in
@@ -61,7 +63,8 @@ class Growth:
         if found is None or found.id != known.id or found.version == directory.version:
             return False  # the search tells what became of a run that is gone, or that another one replaced
         directory.version = found.version
-        run.recorded, run.recorded_s = found, now_s
+        name = found.file.name or known.name  # only the search knows in which folder the directory is
+        run.recorded, run.recorded_s = msgspec.structs.replace(found, name=name), now_s
         return True
 
 

@@ -8,6 +8,9 @@ Theory of operation
     run's id, or a digest of its path if the files lack an id or two paths have the same one. A renamed run keeps its
     key if it has an id; a run that takes another's place gets a key of its own. A run whose directory is gone stays in
     the table for `GONE_S`, and says so.
+
+    The runs of a hub are live runs, too. Their directories are of other machines: nothing is read there, even if there
+    is a directory of the same name here. One that is found here as well, live or recorded, is the same run by its id.
 """
 
 from __future__ import annotations
@@ -22,17 +25,22 @@ from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Final
+from typing import TYPE_CHECKING, Final
 
 import msgspec
 
+from sightglass.client.live_runs import Reachable
 from sightglass.core.errors import TransportError, UnknownNameError
 from sightglass.core.guarded import message
 from sightglass.core.threads import pool
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import log_error, without_folders
 from sightglass.storage import run_file
+from sightglass.storage.annotation_file import Annotations
 from sightglass.storage.run_file import RunEntry, runs_in
+
+if TYPE_CHECKING:
+    from sightglass.client.hub_runs import RunsOnHub
 
 from .overviews import Overviews
 from .run_columns import RunColumns
@@ -79,7 +87,9 @@ class Runs:
         columns: What series of numbers come to, for the table of runs.
     """
 
-    def __init__(self, directories: Sequence[Path]) -> None:
+    def __init__(self, directories: Sequence[Path], *, hub: RunsOnHub | None = None) -> None:
+        self._hub = hub
+        self._on_hub: dict[str, Reachable] = {}
         self.directories = tuple(Path(os.path.realpath(path)) for path in directories)
         self.file_pool = pool("files", FILE_THREADS)
         self.look_pool = pool("look", LOOK_THREADS)
@@ -92,6 +102,12 @@ class Runs:
         self._next_s = 0.0
         self._n_opened = itertools.count(1)
         self._lock = threading.Lock()
+
+    @property
+    def problem(self) -> str:
+        """Why the list may be out of date; empty if it is not."""
+        problem = "" if self._hub is None else self._hub.problem
+        return problem and f"The runs of the hub are those of before: {problem}"
 
     def summaries(self) -> list[RunSummary]:
         """Search for new runs unless that was done just now, and return all runs, the newest first."""
@@ -123,7 +139,7 @@ class Runs:
         if source is None:
             raise UnknownNameError("run", key, list(self._served))
         entry = source.entry
-        if entry is not None and not discovery.alive(entry.id):
+        if entry is not None and source.on_hub is None and not discovery.alive(entry.id):
             self.refresh(at_once=True)
         return source
 
@@ -142,12 +158,21 @@ class Runs:
             self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))
 
     def _living(self) -> dict[str, discovery.LiveRun]:
-        """Return the live runs by their id; if they cannot be read now, those that are known."""
+        """Return the live runs by their id, those of the hub without their directories."""
+        here = self._living_here()
+        found = self._hub.reachable() if self._hub is not None else ()
+        self._on_hub = {one.route.id: one for one in found if one.route.id not in here and ID.fullmatch(one.route.id)}
+        there = {id: one.entry for id, one in self._on_hub.items() if one.entry is not None}
+        return {id: msgspec.structs.replace(entry, directory="") for id, entry in there.items()} | here
+
+    def _living_here(self) -> dict[str, discovery.LiveRun]:
+        """Return the live runs of this machine; if they cannot be read now, those that are known."""
         try:
             return {entry.id: entry for entry in discovery.entries()}
         except TransportError as error:
             log_error(error)
-            return {source.entry.id: source.entry for source in self._served.values() if source.entry is not None}
+            known = [source.entry for source in self._served.values() if source.on_hub is None]
+            return {entry.id: entry for entry in known if entry is not None}
 
     def _found(self, living: dict[str, discovery.LiveRun]) -> dict[str, RunEntry]:
         """Return the runs in the directories, and in the directories of live runs elsewhere, by path."""
@@ -173,7 +198,9 @@ class Runs:
                 self._served[key] = ServedRun(key, roots=self.directories, on_open=self._opened)
         now_s = time.monotonic()
         for key, source in list(self._served.items()):
-            source.entry = lives.get(key)
+            entry = lives.get(key)
+            source.on_hub = self._on_hub.get(entry.id) if entry is not None else None
+            source.entry = entry
             if key in present:
                 source.gone_s = None
                 if source.recorded is None or source.recorded_s <= began_s:
@@ -252,6 +279,8 @@ class Runs:
         for source in list(self._served.values()):
             source.disconnect(now=True)
             source.close_files()
+        if self._hub is not None:
+            self._hub.close()
 
 
 def summary_of(source: ServedRun) -> RunSummary:
@@ -261,9 +290,10 @@ def summary_of(source: ServedRun) -> RunSummary:
     except Exception as error:  # noqa: BLE001  an odd run must not stop the list of runs
         log_error(error)
         return RunSummary(
-            key=source.key, id="", name=source.key, title=source.key, state="unknown", live=False, source="sightglass",
-            directory="", host="", started=None, ended=None, changed=None, version="", described=0, last_step=None,
-            config={}, problem=without_folders(f"The run cannot be described: {message(error)}"),
+            key=source.key, id="", name=source.key, own_name=source.key, title=source.key, state="unknown", live=False,
+            hub_role="", source="sightglass", directory="", host="", started=None, ended=None, changed=None, version="",
+            described=0, last_step=None, config={}, annotations=Annotations(),
+            problem=without_folders(f"The run cannot be described: {message(error)}"),
         )  # fmt: skip
 
 

@@ -20,13 +20,15 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sightglass.client.describe import Description
-from sightglass.client.discover import connect
+from sightglass.client.discover import connect, connect_to
+from sightglass.client.live_runs import Reachable
 from sightglass.client.run import RemoteRun
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, StorageError
 from sightglass.core.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
-from sightglass.storage import run_file
+from sightglass.storage import annotation_file, run_file
+from sightglass.storage.annotation_file import Annotations, Edit
 from sightglass.storage.run_file import WRITING_S, RunEntry
 
 from .details import Details, Origin, read_inside, read_outside
@@ -53,10 +55,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         key: Its key in URLs and messages.
         id: Its id; empty if its files lack one.
-        name: Its name, which other runs may share.
+        name: What it is called, which other runs may share: what people named it, or its own name.
+        own_name: The name that its program gave it, by which a live run is found.
         title: Its name, with what distinguishes it from other runs of that name.
         state: Its state, or how it ended; "writing" if only its files show that it grows.
-        live: Whether it is running on this machine and can be queried.
+        live: Whether it is running and can be queried.
+        hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
+            Empty for the runs of this machine.
         source: The program that wrote its files.
         directory: Its run directory; empty if it does not record.
         host: Its host.
@@ -68,14 +73,17 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         last_step: The last known step, or `null`.
         config: Its configuration.
         problem: Its faults, or empty.
+        annotations: What people wrote down about it.
     """
 
     key: str
     id: str
     name: str
+    own_name: str
     title: str
     state: State
     live: bool
+    hub_role: Literal["", "viewer", "controller"]
     source: Origin
     directory: str
     host: str
@@ -87,6 +95,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_step: float | None
     config: dict[str, Any]
     problem: str
+    annotations: Annotations
 
 
 class ServedRun:
@@ -96,7 +105,8 @@ class ServedRun:
         key: Its key.
         recorded: The entry of its directory, if it has one.
         recorded_s: When that was read, on the monotonic clock.
-        entry: The entry in the registry of live runs, while it lives.
+        entry: The entry in the registry of live runs, or on the hub, while it lives.
+        on_hub: The way to it over the hub; `None` for a run of this machine.
         description: Its last description while it lived.
         n_described: How many descriptions differed from the one before.
         silent: Whether it did not answer the last request.
@@ -119,6 +129,7 @@ class ServedRun:
         self.recorded: RunEntry | None = None
         self.recorded_s = 0.0
         self.entry: discovery.LiveRun | None = None
+        self.on_hub: Reachable | None = None
         self.description: Description | None = None
         self.n_described = 0
         self.silent = False
@@ -150,17 +161,20 @@ class ServedRun:
 
     def summary(self) -> RunSummary:
         """Return its entry in the list of runs, without reading a file."""
-        entry, recorded, details = self.entry, self.recorded, self._details
+        entry, on_hub, recorded, details = self.entry, self.on_hub, self.recorded, self._details
         directory = str(recorded.path) if recorded is not None else entry.directory if entry is not None else ""
-        name = entry.name if entry is not None else recorded.name if recorded is not None else self.key
+        own_name = entry.name if entry is not None else recorded.name if recorded is not None else self.key
+        annotated = recorded.annotations if recorded is not None else Annotations()
         starts = (recorded.started if recorded is not None else 0.0, entry.started if entry else 0.0, details.started)
         return RunSummary(
             key=self.key,
             id=entry.id if entry is not None else recorded.id if recorded is not None else "",
-            name=name,
-            title=name,
+            name=annotated.name or own_name,
+            own_name=own_name,
+            title=annotated.name or own_name,
             state=self._state(),
             live=self.live,
+            hub_role="" if on_hub is None else "controller" if on_hub.may_command else "viewer",
             source=details.origin or "sightglass",
             directory=directory,
             host=entry.host if entry is not None else details.host,
@@ -176,6 +190,7 @@ class ServedRun:
                 or (recorded.problem if recorded is not None else "")
                 or details.problem(over=self._over)
             ),
+            annotations=annotated,
         )
 
     def config(self) -> dict[str, Any]:
@@ -255,6 +270,23 @@ class ServedRun:
             return ""
         own = [Path(os.path.realpath(self.entry.directory))] if self.entry and self.entry.directory else []
         return links_out(path, [*self._roots, *own])
+
+    def annotate(self, edit: Edit) -> None:
+        """Change its annotations.
+
+        Raises:
+            RunLostError: Its directory is gone, or the run does not record.
+            StorageError: They cannot be written, or a link in its directory leads out of the folders.
+            ValueError: There would be too many labels.
+        """
+        path = self.path
+        if path is None or self.gone_s is not None or not path.is_dir():
+            raise RunLostError(f"Run {self.summary().name!r} has no recording, or its directory is gone")
+        if problem := self._links_out(path):
+            raise StorageError(problem)
+        annotated, now_s = annotation_file.edit(path, edit), time.monotonic()
+        if (recorded := self.recorded) is not None and recorded.path == path:
+            self.recorded, self.recorded_s = msgspec.structs.replace(recorded, annotations=annotated), now_s
 
     def note_gone(self, now_s: float) -> None:
         """Note that its directory is gone. Open files stay open, unless another directory took its place."""
@@ -365,7 +397,10 @@ class ServedRun:
                 self._remote.close()
                 self._remote = None
             try:
-                self._remote = connect(entry.id, timeout_s=CONNECT_S, pace_s=self.pace_s)
+                if (on_hub := self.on_hub) is not None:
+                    self._remote = connect_to(on_hub, timeout_s=CONNECT_S, pace_s=self.pace_s)
+                else:
+                    self._remote = connect(entry.id, timeout_s=CONNECT_S, pace_s=self.pace_s)
             except RunNotFoundError:
                 raise RunLostError(f"Run {entry.name!r} has ended: read its recording instead") from None
             self.set_pace(self.pace_s)  # it may have changed meanwhile
