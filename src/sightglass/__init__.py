@@ -18,6 +18,7 @@ _MODULES = {
     "Limits": "training.options",
     "Ranks": "training.options",
     "Files": "training.options",
+    "Facts": "training.options",
     "adopt": "trackers.wandb",
     "on": "query.query",
     "Query": "query.query",
@@ -33,6 +34,7 @@ _MODULES = {
     "RecordedRun": "client.recorded.run",
     "RecordedRuns": "client.recorded.runs",
     "Series": "storage.read.recording",
+    "Annotations": "storage.annotation_file",
     "RemoteRun": "client.run",
     "RankGroup": "client.rank_group",
     "Stream": "client.stream",
@@ -145,8 +147,10 @@ if TYPE_CHECKING:
     from .query.query import Query as Query
     from .query.query import on as on
     from .query.tracer import fn as fn
+    from .storage.annotation_file import Annotations as Annotations
     from .storage.read.recording import Series as Series
     from .trackers.wandb import adopt as adopt
+    from .training.options import Facts as Facts
     from .training.options import Files as Files
     from .training.options import Limits as Limits
     from .training.options import Ranks as Ranks

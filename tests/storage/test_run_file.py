@@ -105,6 +105,16 @@ def test_any_configuration_can_be_written(tmp_path: Path) -> None:
     assert found.config["n"] == 4
 
 
+def test_runs_that_files_do_not_name_have_the_names_of_their_folders(tmp_path: Path) -> None:
+    for folder in ("", "hp/t0", "hp/t1", "other/t0"):
+        (tmp_path / folder).mkdir(parents=True, exist_ok=True)
+        (tmp_path / folder / "events.out.tfevents.1.h").touch()
+    make(tmp_path / "mine", "named", id="d" * 12, started=1.0)
+    found = {entry.name for entry in runs_in(tmp_path, alive=dead)}
+    assert found == {tmp_path.name, "hp/t0", "hp/t1", "other/t0", "named"}
+    assert {entry.name for entry in runs_in(tmp_path / "hp", alive=dead)} == {"t0", "t1"}
+
+
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"text"', b"[" * 10_000, b'{"name": "x"'])
 def test_what_cannot_be_read_is_not_told(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "run.json").write_bytes(data)

@@ -6,11 +6,11 @@ import contextlib
 import threading
 import time
 import warnings
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from .file_system import LOCAL, File, FileSystem, exists
+from .file_system import LOCAL, File, FileSystem, exists, written_aside
 from .run_file import OWN_NAME, RunFile, create, read, write
 
 LOCK_ATTEMPTS: Final = 100  # another process looks at a new file for some microseconds
@@ -103,6 +103,27 @@ class RunDirectory:
                 self._held = _held(self._file, self._files)  # before the look: of two, one at least sees the other
                 self.warn_of_others()
             return self.path
+
+    def renew(self, beside: Mapping[str, str]) -> None:
+        """Write the contents of `run.json` again, and other files beside it.
+
+        Args:
+            beside: Texts, by the names of their files.
+
+        Raises:
+            OSError: They cannot be written.
+        """
+        with self._lock:
+            self.open()
+            assert self._file is not None
+            for name, text in beside.items():
+                with written_aside(self._files, self.path / name, [text.encode()], sync=False) as aside:
+                    self._files.replace(aside, self.path / name)
+            before = self._held
+            write(self._file, self._about(), self._files)
+            self._held = _held(self._file, self._files)  # it is another file now
+            if before is not None:
+                before.close()
 
     def warn_of_others(self) -> None:
         """Warn, once, if another process is writing records of the same rank into the directory."""

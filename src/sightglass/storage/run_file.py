@@ -24,6 +24,8 @@ import msgspec
 
 from sightglass.core.guarded import FAILURES, LostValue, message
 
+from . import annotation_file
+from .annotation_file import Annotations
 from .file_system import LOCAL, FileSystem, leads_out, names_in, open_regular, written_aside
 from .foreign.wandb_log import WANDB_SUFFIX
 from .foreign.wandb_run import read_told
@@ -33,6 +35,7 @@ Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded
 
 VERSION: Final = 1
 NAME: Final = "run.json"
+SYSTEM: Final = "system"  # the event as which a run records what its machine has to do; its step is a time
 SUFFIX: Final = ".sgr"
 MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_DEPTH: Final = 4
@@ -67,6 +70,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
         state: How it ended.
         events: How many events of each name there were, written at the end.
         described: Its controls, actions and functions, written at the end.
+        facts: About its program: command, versions, commit, folder.
     """
 
     version: int = VERSION
@@ -81,6 +85,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     state: State = "running"
     events: dict[str, int] = {}
     described: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
 
 
 class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +93,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
 
     Attributes:
         path: Its directory.
-        name: Its name, or its directory's.
+        name: Its name, or its directory's, with the folders between it and the one that was searched.
         id: Its id, or empty.
         state: From its file; "died" if it did not end and is not alive, "recorded" without a file.
         started: When it began, in seconds since the Unix epoch, from its file or the names of its files; else 0.
@@ -97,6 +102,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         n_bytes: How large its files are.
         problem: Why nothing else is known of it, or empty.
         file: What its processes say of it, together.
+        annotations: What people wrote down about it.
         plain: Whether all that is in its directory are readable files, with our own run files among them, and no record
             file is empty: then a second look finds nothing.
     """
@@ -111,6 +117,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
     n_bytes: int = 0
     problem: str = ""
     file: RunFile = RunFile()
+    annotations: Annotations = Annotations()
     plain: bool = False
 
     @property
@@ -269,12 +276,20 @@ def runs_in(folder: Path, *, alive: Callable[[str], bool]) -> list[RunEntry]:
 
     A run is a directory that has a `run.json` or record files, ours or other programs', by their names.
 
+    A run whose files do not name it has the name of its path in the folder, such as "sweep/lr=0.1".
+
     Args:
         folder: Searched up to `MAX_DEPTH` directories deep; links to directories are not followed.
         alive: Returns whether the run of an id is alive.
     """
-    found = [entry for listed in walk(folder) if (entry := _entry(listed, alive)) is not None]
+    found = [_named(entry, folder) for listed in walk(folder) if (entry := _entry(listed, alive)) is not None]
     return sorted(found, key=lambda entry: (-(entry.started or entry.changed), str(entry.path)))
+
+
+def _named(entry: RunEntry, folder: Path) -> RunEntry:
+    if entry.file.name or entry.path == folder:
+        return entry
+    return msgspec.structs.replace(entry, name=entry.path.relative_to(folder).as_posix())
 
 
 def run_at(path: Path, *, alive: Callable[[str], bool]) -> RunEntry | None:
@@ -341,10 +356,12 @@ def _entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry | None:
 
 def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
     folder, files, plain = listed
-    n_bytes, changed = 0, 0.0
+    n_bytes, changed, annotated = 0, 0.0, Annotations()
     for file in files:
         plain = plain and _is_plain(file)
-        if file.name.startswith("."):
+        if file.name == annotation_file.NAME:
+            annotated = annotation_file.read(folder)
+        if file.name.startswith(".") or file.name == annotation_file.NAME:
             continue  # such as totals, which are made from the others
         with contextlib.suppress(OSError):
             status = file.stat()
@@ -360,7 +377,7 @@ def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
         started = min((float(match[1]) for file in files if (match := FOREIGN_START.search(file.name))), default=0.0)
     return RunEntry(
         path=path, name=run.name or path.resolve().name, id=run.id, state=state, started=run.started or started,
-        ended=run.ended, changed=changed, n_bytes=n_bytes, file=run,
+        ended=run.ended, changed=changed, n_bytes=n_bytes, file=run, annotations=annotated,
         plain=plain and _is_own(own, [file.name for file in files]),
     )  # fmt: skip
 

@@ -135,10 +135,14 @@ def _is_of_class(owner: object, name: str) -> bool:
     return name not in stored(owner) and any(name in vars(cls) for cls in type(owner).__mro__)
 
 
+def numbers_in(owner: object) -> dict[str, Scalar]:
+    """Return the numbers that an instance stores and a controller can set, by name."""
+    numbers = {name: value for name, value in stored(owner).items() if type(value) in (bool, int, float)}
+    return {name: numbers[name] for name in sorted(numbers) if not name.startswith("_") and _is_stored(owner, name)}
+
+
 def _numbers_of(owner: object) -> str:
-    """Return a sentence that names the numbers which an instance stores and a controller can set."""
-    numbers = [name for name, value in stored(owner).items() if type(value) in (bool, int, float)]
-    names = sorted(name for name in numbers if not name.startswith("_") and _is_stored(owner, name))
+    names = [*numbers_in(owner)]
     if not names:
         return "The instance stores no number that can be set"
     more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""

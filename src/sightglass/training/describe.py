@@ -75,6 +75,7 @@ def _commands(queue: CommandQueue) -> dict[str, Any]:
             for control in list(queue.controls.values())
         },
         "actions": {action.name: {"doc": action.doc, "where": action.where} for action in list(queue.actions.values())},
+        "sets_attributes": queue.sets_attributes,
         "n_pending_commands": len(queue.pending),
     }
 

@@ -26,6 +26,7 @@ from sightglass.protocol.transport import Frames, Listener, Sent, publisher_of
 from sightglass.query.held_memory import SharedBytes
 
 from .agent import Agent
+from .chores import Chores
 from .clients import Outgoing
 
 IDLE_S: Final = 0.25  # the loop is woken for records and messages; this bounds the delay of everything else
@@ -139,6 +140,7 @@ class IoLoop:
         clock: WorkClock,
         worker: type[Worker] = Worker,
         charge: Callable[[float], object] = float,
+        chores: Chores | None = None,
     ) -> None:
         """Start to serve.
 
@@ -148,6 +150,7 @@ class IoLoop:
             clock: The time.
             worker: Runs the rounds.
             charge: Takes the seconds of this thread that it took to send records.
+            chores: What else this thread does from time to time.
         """
         self._listener = listener
         self._agent = agent
@@ -155,6 +158,7 @@ class IoLoop:
         self._publications.publisher = publisher_of(listener)
         self._clock = clock
         self._charge = charge
+        self._chores = chores
         self._outboxes: dict[bytes, SendQueue] = {}
         self._shared = SharedBytes()
         self._ticked_s = self._turned_s = clock.monotonic()
@@ -205,6 +209,8 @@ class IoLoop:
             self._take_in()
         self._tick(now_s)
         self._hand_out(now_s)
+        if self._chores is not None:
+            self._chores.tick(now_s)
         if self._credit_s <= 0 or any(outbox.queue for outbox in self._outboxes.values()):
             return RETRY_S
         return min(max(0.0, self._next_flush_s - self._clock.monotonic()), IDLE_S) if self._follows else IDLE_S
@@ -243,6 +249,10 @@ class IoLoop:
 
     def _end(self, now_s: float) -> float | None:
         """Send the last records and the end of the run, as long as clients read them."""
+        if self._chores is not None:
+            self._chores.close()
+            self._chores = None
+            return 0.0  # they took some time, which the clients get all the same
         if self._ended_s is None:
             self._ended_s = self._moved_s = now_s
             self._queue(self._agent.flush())

@@ -1,9 +1,10 @@
-"""What is rarely set when a run begins, grouped by concern: `Limits`, `Ranks` and `Files`."""
+"""What is rarely set when a run begins, grouped by concern: `Limits`, `Ranks`, `Files` and `Facts`."""
 
 from __future__ import annotations
 
 import math
 import os
+from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
@@ -119,3 +120,40 @@ class Files:
             raise ValueError(f"Expected compat='mindspore' or None, got {self.compat!r:.100}")
         if self.into is not None and not isinstance(self.into, str | os.PathLike):
             raise TypeError(f"Expected a path as into, got {type(self.into).__name__} {self.into!r:.100}")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Facts:
+    """What a run tells about its program and its machine, as `sightglass.init(facts=…)`.
+
+    The environment's `SIGHTGLASS_FACTS=off` switches all of it off, whatever the program says. Texts that look like
+    secrets are replaced by "[redacted]".
+
+    Attributes:
+        program: Whether to tell the command, the working folder, the versions of Python and of the imported packages,
+            and the git commit, its branch and whether tracked files differ from it.
+        diff: Whether to write these differences into the run directory, as `changes.diff`.
+        environment: The names of the environment's variables to tell; no others are.
+        system: Whether to record the use of processors, memory, disk, network and NVIDIA's GPUs, every ten seconds, if
+            anything else is recorded and `sightglass[system]` is installed.
+
+    Raises:
+        TypeError: `environment` is not a list of names.
+
+    >>> Facts(environment=["CUDA_VISIBLE_DEVICES"])
+    Facts(program=True, diff=False, environment=('CUDA_VISIBLE_DEVICES',), system=True)
+    """
+
+    program: bool = True
+    diff: bool = False
+    environment: Sequence[str] = ()
+    system: bool = True
+
+    def __post_init__(self) -> None:
+        names = self.environment
+        if isinstance(names, str) or not all(isinstance(name, str) for name in names):
+            raise TypeError(f"Expected a list of names as environment, got {names!r:.100}")
+        object.__setattr__(self, "environment", tuple(names))
+
+
+OFF: Final = Facts(program=False, system=False)

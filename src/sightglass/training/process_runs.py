@@ -22,7 +22,7 @@ from sightglass.query.query import Query
 from sightglass.storage.run_directory import choose
 
 from .mirror import MirrorTarget, checked
-from .options import Files, Limits, Ranks
+from .options import OFF, Facts, Files, Limits, Ranks
 from .run import Run
 from .termination import Termination
 from .wiring import RunSettings, Wiring
@@ -87,6 +87,7 @@ def init(
     limits: Limits | None = None,
     ranks: Ranks | None = None,
     files: Files | None = None,
+    facts: Facts | None = None,
     controls: Literal["attributes"] | None = None,
     jax_attach: Literal["global"] | None = None,
     mirror: MirrorTarget | Sequence[MirrorTarget] = (),
@@ -107,6 +108,7 @@ def init(
         limits: Limits that are rarely changed, see `Limits`.
         ranks: For a distributed program: which rank this is, and how they agree on commands, see `Ranks`.
         files: Where to write, if not to a new directory under `dir`, see `Files`.
+        facts: What to tell about the program, see `Facts`: by default its command, versions and git commit.
         controls: "attributes" lets controllers set numbers inside the objects that events offer, such as
             `batch.optimizer.lr`, besides the controls that the program declares.
         jax_attach: "global" lets clients query the logs of every jitted JAX function, as the event "jax", without
@@ -121,7 +123,7 @@ def init(
         The run. Close it with `Run.close` or a `with` block; otherwise it closes when the program exits.
 
     Raises:
-        TypeError: `name`, `hub`, `config`, `record`, `limits`, `ranks`, `files` or `mirror` has the wrong type.
+        TypeError: `name`, `hub`, `config`, `record`, `limits`, `ranks`, `files`, `facts`, `mirror` has the wrong type.
         ValueError: `mode`, `budget`, `listen`, `controls`, `jax_attach` or `mirror` has an invalid value.
         QueryError: A query in `record` is invalid.
         MissingExtraError: `mirror` is "wandb", and `wandb` is not installed.
@@ -132,7 +134,7 @@ def init(
     if not isinstance(name, str) or not name:
         raise TypeError(f"Expected the run's name as text, got {name!r}")
     if _folder_of_test:
-        dir, hub, budget = _folder_of_test[-1], None, None
+        dir, hub, budget, facts = _folder_of_test[-1], None, None, facts or OFF
         limits = replace(limits or Limits(), max_event_s=EVENT_OF_TEST_S)
     mode = mode or os.environ.get("SIGHTGLASS_MODE") or "live"  # type: ignore[assignment]
     if mode not in MODES:
@@ -149,7 +151,7 @@ def init(
         raise ValueError(f"Expected controls='attributes' or None, got {controls!r:.100}")
     if isinstance(record, str):
         raise TypeError(f"Expected a list of queries to record, got text: record=[{record!r}]")
-    for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files)):
+    for option, kind in ((limits, Limits), (ranks, Ranks), (files, Files), (facts, Facts)):
         if option is not None and not isinstance(option, kind):
             raise TypeError(f"Expected sg.{kind.__name__}(…) or None, got {class_name(option)} {text(option, 100)}")
     hub = hub or os.environ.get("SIGHTGLASS_HUB") or None
@@ -162,6 +164,7 @@ def init(
         shared=files.into is not None, private=files.private, config=_config(config), record=record, listen=listen,
         hub=hub, budget=budget, limits=limits, ranks=ranks or Ranks(), jax_attach=jax_attach,
         sets_attributes=controls == "attributes", mirror=mirrors, at_mirror=_close_first_at_exit,
+        facts=OFF if os.environ.get("SIGHTGLASS_FACTS") == "off" else facts or Facts(),
         disabled=mode == "disabled",
     )  # fmt: skip
     run = Run(Wiring(settings))

@@ -14,6 +14,7 @@ from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
 from sightglass.core.guarded import rebuild
 from sightglass.core.threads import Supervised, Worker
+from sightglass.query.parser import as_query
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.writer import RecordWriter
@@ -78,9 +79,21 @@ class Recorder:
         """Record that the groups of an event ended before its event number `ordinal`."""
         self._put(Key(kind="groups", tag=event), ordinal, wall_time, True, ordinal)
 
+    def sampled(self, event: str, step: int, wall_time: float, numbers: Mapping[str, float]) -> None:
+        """Record numbers as those of an event that was observed, with a recorded query for each of its observables."""
+        for name, number in numbers.items():
+            query = as_query(f"{event}.{name}")
+            key = Key(kind="stream", tag=query.tag, query=query.key)
+            self._put(key, step, wall_time, number, self._n_rows.get(key, 0))
+
     def command(self, entry: Mapping[str, Any]) -> None:
         """Record an entry of the history."""
         self._put(Key(kind="commands", tag="commands"), entry["step"], entry["wall_time"], dict(entry), entry["index"])
+
+    def aside(self, work: Callable[[], None]) -> None:
+        """Work on the run directory on the writer's thread, if anything is recorded. Errors as for records."""
+        if self._writer.active:
+            self._writer.aside(work)
 
     def start(self) -> bool:
         """Start the writer's thread before the first record; return whether it runs. If not, the caller warns of it."""

@@ -11,15 +11,17 @@ import itertools
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
+from types import FunctionType, ModuleType
 from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 
-from sightglass.core.guarded import FAILURES, class_name, text
-from sightglass.core.values import type_name
+from sightglass.core.guarded import FAILURES, built_in, class_name, is_container, text
+from sightglass.core.values import array_kind, type_name
 from sightglass.query.query import Query
 from sightglass.query.stages import Per
 
+from .attributes import numbers_in
 from .joined_event import JoinedEvent, Snapshot, not_compiled
 from .subscription import Subscription
 from .turns import Turns
@@ -27,6 +29,7 @@ from .turns import Turns
 MAX_OBSERVABLES_SHOWN: Final = 1_000  # a description of more is larger than anybody reads, and slow to send
 MAX_EXAMPLE_CHARS: Final = 60  # fits a column of a terminal
 MAX_DEPTH_SHOWN: Final = 4  # enough for model / layer / parameter / statistic
+NOT_PLAIN: Final = (type, ModuleType, FunctionType)  # queries refuse these
 
 Origin = Literal["observe", "log", "live", "attached", "publish"]
 COMPILED: Final = ("live", "attached")
@@ -40,7 +43,8 @@ class ObservableFacts:
     Attributes:
         type: Its type, with dtype and shape for arrays.
         example: A number or text that was seen, as text; empty for larger values.
-        fields: For a mapping, the types of the values inside, by paths such as "dense.kernel".
+        fields: For a mapping, the types of the values inside, by paths such as "dense.kernel"; for a plain object, of
+            the numbers that it stores.
         step: The step of the event that the example is from; `None` if it is not known on the host.
     """
 
@@ -170,9 +174,16 @@ class EventSource:
 
 def _facts(value: object, step: float | None) -> ObservableFacts:
     """Describe a value. Mappings other than `dict` are not read: they may compute their items."""
-    inside = _leaves(value, "", MAX_DEPTH_SHOWN) if type(value) is dict else iter(())
+    inside = _leaves(value, "", MAX_DEPTH_SHOWN) if type(value) is dict else _numbers(value)
     fields = dict(itertools.islice(inside, MAX_OBSERVABLES_SHOWN))
     return ObservableFacts(type_name(value), _example(_on_host(value)), fields, step)
+
+
+def _numbers(value: object) -> Iterator[tuple[str, str]]:
+    """Yield the names and types of the numbers that a plain object stores."""
+    is_plain = not (built_in(value) or is_container(value) or issubclass(type(value), NOT_PLAIN))
+    if is_plain and array_kind(value) is None:
+        yield from ((name, type_name(number)) for name, number in numbers_in(value).items())
 
 
 def _on_host(value: Any) -> object:

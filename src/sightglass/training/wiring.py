@@ -12,6 +12,7 @@ import socket
 import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
@@ -21,22 +22,28 @@ from sightglass.core.copies import sendable
 from sightglass.core.guarded import message as message_of
 from sightglass.core.guarded import warn
 from sightglass.core.ranks import place_of, rank_and_size, refusal
+from sightglass.core.redact import redact
 from sightglass.core.threads import Worker
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.storage.file_system import LOCAL, FileSystem, LocalFileSystem
 from sightglass.storage.run_directory import RunDirectory
-from sightglass.storage.run_file import RunFile, State
+from sightglass.storage.run_file import SYSTEM, RunFile, State
 
 from .agent import Agent
+from .chores import Chore, Chores
 from .endpoints import Endpoints
+from .facts import ProgramFacts
 from .io_loop import IoLoop
 from .lent import LentFunction
+from .machine_metrics import MachineMetrics
 from .mirror import Mirror, MirrorTarget
-from .options import Limits, Ranks
+from .options import OFF, Facts, Limits, Ranks
 from .recorder import Recorder
 from .telemetry import Telemetry
 
+DIFF_FILE: Final = "changes.diff"
+IO_CLOSE_S: Final = 4.0  # more than the last chores and the last messages take
 CLOSE_S: Final = 10.0  # without progress: a slow network file system may pause this long, a dead one is given up
 
 
@@ -60,6 +67,7 @@ class RunSettings:
         sets_attributes: Whether clients may set numbers inside offered objects.
         mirror: Where rank 0 passes its records on to.
         at_mirror: Called when a mirror opens what it writes to.
+        facts: What to tell about the program.
         disabled: Whether every call is a no-op.
     """
 
@@ -78,6 +86,7 @@ class RunSettings:
     sets_attributes: bool = False
     mirror: Sequence[MirrorTarget] = ()
     at_mirror: Callable[[], None] = lambda: None
+    facts: Facts = OFF
     disabled: bool = False
 
 
@@ -131,6 +140,7 @@ class Wiring:
         self.closed = settings.disabled
         self._started = self.clock.wall()
         self._config = {} if settings.disabled else shown_config(settings.config)
+        self._facts: ProgramFacts | None = None
         ranks = settings.ranks
         place = place_of(settings.name, group=ranks.group, rank=ranks.rank, size=ranks.size)
         agree, self._rank = ranks.agree, place.rank
@@ -157,7 +167,9 @@ class Wiring:
             self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=files,
             mirrors=self._mirrors() if self._rank == 0 else (),
         )  # fmt: skip
-        about = {"started": self._started, "config": self._config, "directory": str(settings.directory)}
+        about = {
+            "started": self._started, "config": self._config, "facts": {}, "directory": str(settings.directory)
+        }  # fmt: skip
         self.agent = Agent(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
             refuse_commands=refusal("Commands", self._rank, n_ranks, agree), recorder=self.recorder,
@@ -169,14 +181,15 @@ class Wiring:
             settings.name, self.id, files=self.files, listen=settings.listen, hub=settings.hub,
             start_writer=self.recorder.start, place=place,
         )  # fmt: skip
+        chores = Chores(self._all_chores(), run=settings.name)
         self.io = IoLoop(
             self.endpoints.listener, self.agent, clock=self.clock, worker=machine.worker,
-            charge=self.telemetry.budget.sent,
+            charge=self.telemetry.budget.sent, chores=chores,
         )  # fmt: skip
         if not self.io.serves:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake
-        self.agent.background += [self.io.supervised.failures, self.recorder.supervised.failures]
+        self.agent.background += [self.io.supervised.failures, self.recorder.supervised.failures, chores.failures]
         if self.endpoints.hub is not None:
             self.agent.background.append(self.endpoints.hub.failures)
 
@@ -216,7 +229,7 @@ class Wiring:
         """
         self.telemetry.close()
         if self.io is not None:
-            self.io.close("the run has ended")
+            self.io.close("the run has ended", timeout_s=IO_CLOSE_S)
         try:
             if self.recorder is not None:
                 self.recorder.close(CLOSE_S)
@@ -246,6 +259,30 @@ class Wiring:
             for target in settings.mirror
         ]
 
+    def _all_chores(self) -> list[Chore]:
+        facts = self.settings.facts
+        chores: list[Chore] = []
+        if facts.program or facts.diff or facts.environment:
+            self._facts = ProgramFacts(facts, changed=self._facts_changed)
+            chores.append(self._facts)
+        if facts.system:
+            assert self.recorder is not None
+            chores.append(MachineMetrics(self._record_metrics, wanted=partial(getattr, self.recorder, "active")))
+        return chores
+
+    def _record_metrics(self, numbers: Mapping[str, float]) -> None:
+        wall_time = self.clock.wall()
+        if self.recorder is not None and SYSTEM not in self.telemetry.subscriptions.sources:  # the program's own event
+            self.recorder.sampled(SYSTEM, round(wall_time - self._started), wall_time, numbers)
+
+    def _facts_changed(self) -> None:
+        """Show the facts to clients, and write them if `run.json` was written without them."""
+        assert self._facts is not None
+        assert self.agent is not None
+        assert self.recorder is not None
+        self.agent.about["facts"] = self._facts.found
+        self.recorder.aside(partial(self.files.renew, {DIFF_FILE: self._facts.diff} if self._facts.diff else {}))
+
     def _moved(self, path: Path) -> None:
         if self.agent is not None:
             self.agent.about["directory"] = str(path)
@@ -254,7 +291,8 @@ class Wiring:
         """Return the content of `run.json`."""
         return RunFile(
             name=self.settings.name, id=self.id, config=self._config, started=self._started,
-            host=socket.gethostname(), pid=os.getpid(), rank=self._rank, **at_end,
+            host=socket.gethostname(), pid=os.getpid(), rank=self._rank,
+            facts={} if self._facts is None else self._facts.found, **at_end,
         )  # fmt: skip
 
     def _run_file_at_end(self) -> RunFile:
@@ -266,9 +304,9 @@ class Wiring:
 
 
 def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a config as clients see it: other objects as their repr. Warns of what cannot be read."""
+    """Return a config as clients see it: other objects as their repr, no secrets. Warns of what cannot be read."""
     kept = sendable(config, "config")
     if kept.first is not None:
         more = f", nor {kept.n_lost - 1} other values" if kept.n_lost > 1 else ""
         warn(f"Cannot show {kept.first.path}{more}: {kept.first.why}", stacklevel=4)
-    return kept.value if type(kept.value) is dict else {"config": kept.value}
+    return redact(kept.value if type(kept.value) is dict else {"config": kept.value})  # type: ignore[no-any-return]

@@ -12,6 +12,7 @@ import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
+from functools import partial
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -39,6 +40,7 @@ from sightglass.storage.write.column_builder import ColumnBuilder
 from sightglass.storage.write.writer import RecordWriter
 
 from ..blocks import entry_of, whole_frames  # noqa: TID252  tests are not a package
+from ..disk_scenario import HandWorker  # noqa: TID252
 
 WAIT_S = 60.0
 
@@ -523,6 +525,23 @@ def test_beyond_a_bound_the_newest_calls_are_dropped(
         "Records are dropped: too many are waiting to be written"
     ]
     check_holes(keeping, key)
+
+
+def test_a_flush_writes_what_waits_behind_records_that_could_not_be_written(
+    tmp_path: Path, told: Told, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    disk = Full(monkeypatch)
+    monkeypatch.setattr(writer, "MAX_WAITING_BYTES", 10_000)
+    keeper = RecordWriter(lambda: tmp_path, clock=SystemClock(), worker=partial(HandWorker, HandClock()))
+    for n in range(1_000):
+        keeper.log(n, n, 1e9, {"a": 0.5}, None)
+    with pytest.raises(StorageError, match="1000 wait in memory"):
+        keeper.flush(WAIT_S)
+    disk.full = False
+    keeper.log(1_000, 1_000, 1e9, {"a": 0.5}, None)
+    keeper.flush(WAIT_S)
+    assert len(values_of(tmp_path, "a")) == 1_001
+    keeper.close(WAIT_S)
 
 
 def test_beyond_a_bound_large_values_are_dropped_and_small_ones_kept(

@@ -15,6 +15,7 @@ takes no longer than `COMPACT_S`.
 
 from __future__ import annotations
 
+import contextlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
@@ -96,6 +97,7 @@ class RecordWriter:
         # woken, `WAKE_ITEMS` while it sleeps for a time, as many as there is room for while it works.
         self._limit = 0
         self._items: deque[Log | GivenRows | Dropped] = deque()
+        self._aside: deque[Callable[[], None]] = deque()
         self._room = MAX_WAITING // 10
         self._rows_per_item = 10.0
         self._given_bytes = self._taken_bytes = self._quiet_bytes = 0
@@ -148,6 +150,11 @@ class RecordWriter:
         """
         size = 0 if FIXED.issuperset(type(row[3]) for row in rows) else sum(n_bytes(row[3]) for row in rows)
         self._give(GivenRows(key, rows, since, n_missed, size), size)
+
+    def aside(self, work: Callable[[], None]) -> None:
+        """Work on other files of the directory on the writer's thread, in its next round. An `OSError` is ignored."""
+        self._aside.append(work)
+        self._worker.wake()
 
     def flush(self, timeout_s: float) -> None:
         """Wait until all records are in the file.
@@ -269,6 +276,8 @@ class RecordWriter:
         self._urgent = False
         self._trying = urgent or now_s >= self._retry_s
         n_left = len(self._items)
+        if self._is_full():  # since a round that could not write: what waits behind it must not wait for the next
+            self._pass_on(all=True)
         while n_left and not self._is_full():
             n_left -= self._collect(n_left)
             self._pass_on(all=self._is_full())
@@ -278,6 +287,9 @@ class RecordWriter:
         if urgent or now_s >= self._due_s:
             self._due_s = None
             self._pass_on(all=True)
+        while self._aside:
+            with contextlib.suppress(OSError):  # a full disk; records, which matter more, are tried again
+                self._aside.popleft()()
         if closing:
             self._end()
             return None
