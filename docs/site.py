@@ -12,12 +12,12 @@ from mkdocs.structure.files import File, Files
 
 ROOT = Path(__file__).parents[1]
 PAGES = ("ARCHITECTURE.md", "CHANGELOG.md", "CONTRIBUTING.md")
-FOLDERS = ("examples", "src/sightglass/storage/format")  # that pages link to
+FOLDERS = ("deploy", "examples", "src/sightglass/storage/format")  # that pages link to
 REFERENCE = {
-    "Offer and record": "init Run Limits Ranks Files adopt",
+    "Offer and record": "init Facts Run Limits Ranks Files adopt",
     "Find and connect": "runs connect RunInfo RemoteRun RankGroup fleet Fleet FleetReport",
     "Ask": "on Query fn parse stream Stream Record Restart",
-    "Recorded runs": "open RecordedRun RecordedRuns Series",
+    "Recorded runs": "open RecordedRun RecordedRuns Annotations Series",
     "Values": "Tensor Histogram Image Images Figure Text",
     "Draw": "plot",
 }

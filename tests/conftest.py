@@ -17,6 +17,7 @@ __all__ = ["profiles"]
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 os.environ.setdefault("SIGHTGLASS_RENDERER_PRIORITY", "low")  # tests keep all cores busy, and wait for figures
+os.environ.setdefault("SIGHTGLASS_FACTS", "off")  # else each run starts git
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras looks for another one by default
 
 BROWSER = ("page", "notebook")

@@ -1,6 +1,6 @@
 // The frame around the pages: header, list of runs, details, notices.
 
-import { runs, shown, socket } from './data/runs'
+import { outOfDate, runs, shown, socket } from './data/runs'
 import { locked, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
 import { MediaPage } from './pages/media/MediaPage'
@@ -94,6 +94,12 @@ function Connection() {
       {role === 'viewer' && (
         <span class="chip chip-still" title="You opened the read-only link: you can query runs but not send commands">
           viewer
+        </span>
+      )}
+      {outOfDate.value && (
+        <span class="connection connection-away" role="status" title={outOfDate.value}>
+          <span class="connection-dot" aria-hidden="true" />
+          <span>hub away</span>
         </span>
       )}
       <span class={`connection connection-${away || locked.value ? 'away' : kind}`} role="status" title={CONNECTION[word]}>

@@ -8,6 +8,10 @@ test.each([
   ['train/loss', 'train'], ['batch.loss', 'batch'], ['loss', 'other'], ['a/b/c', 'a'], ['mean(x.y)', 'other'], ['/x', 'other'], ['train/', 'other'],
 ])('%s belongs to %s', (tag, prefix) => expect(prefixOf(tag)).toBe(prefix))
 
+test('what the run records of its machine comes last', () => {
+  expect(sectionsOf(['system.cpu_percent', 'lr', 'val/a', 'train/a']).map(({ name }) => name)).toEqual(['val', 'train', 'other', 'system'])
+})
+
 test('the grid: own charts, pinned ones, sections; shut ones keep their head', () => {
   const rows = gridRows(ownSpecs([['both', 'train/loss', 'val/loss']]), ['lr'], sectionsOf(['train/a', 'train/b', 'train/c', 'lr']), new Set(['other']), 2)
   expect(rows.map((row) => (row.kind === 'head' ? `${row.name} ${row.n}` : row.charts.map(({ title }) => title).join()))).toEqual([

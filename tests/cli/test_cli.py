@@ -29,7 +29,7 @@ from tests.display import n_blue, virtual_display
 import sightglass as sg
 from sightglass.cli import main, queries
 from sightglass.cli.commands import _history_cells
-from sightglass.cli.complete import completions
+from sightglass.cli.complete import completions, settable
 from sightglass.cli.group import SECTIONS
 from sightglass.cli.hub import user
 from sightglass.cli.links import links
@@ -533,6 +533,26 @@ def test_queries_are_completed_up_to_the_caret(text: str, expected: list[str]) -
         assert found == []
 
 
+@pytest.mark.parametrize("controls", [None, "attributes"])
+def test_controls_and_attributes_that_can_be_set_are_completed(controls: Any) -> None:
+    class Optimizer:
+        def __init__(self) -> None:
+            self.lr, self.name, self._hidden = 0.1, "adam", 1
+
+        @property
+        def slow(self) -> float:
+            raise AssertionError
+
+    with sg.init("completed", controls=controls) as run:
+        run.control("lr", 0.1)
+        run.observe("batch", optimizer=Optimizer(), config={"a": {"rate": 0.5}, "b/c": 1}, re=re, loss=1.0)
+        with sg.connect(run) as client:
+            description = client.describe()
+            found = settable("", description)
+            assert found == (["lr=", "batch.optimizer.lr=", "batch.config.a.rate="] if controls else ["lr="])
+            assert settable("batch.optimizer.", description) == found[1:2]
+
+
 def test_what_a_shell_completes_is_a_query() -> None:
     with sg.init("completed") as run:
         run.observe("batch", loss=1.0)
@@ -704,7 +724,7 @@ def test_record_records_a_query_until_it_is_stopped(trainer: Trainer, tmp_path: 
 
 def test_runs_in_a_folder(recorded: Path) -> None:
     head, line = sightglass("runs", str(recorded.parent)).stdout.splitlines()
-    assert head == "directory\tbegan\tstate\tfor\tsize"
+    assert head == "directory\tbegan\tstate\tfor\tsize\tlabels"
     directory, _, state, *_ = line.split("\t")
     assert (directory, state) == (str(recorded), "ended")
     (row,) = json.loads(sightglass("runs", str(recorded.parent), "--json").stdout)
@@ -712,6 +732,21 @@ def test_runs_in_a_folder(recorded: Path) -> None:
     result = sightglass("runs", str(recorded.parent.parent / "none"))
     assert result.stdout == ""
     assert "none' does not exist" in result.stderr
+
+
+def test_annotate_names_and_labels_runs(recorded: Path) -> None:
+    result = sightglass("annotate", str(recorded), "--label", "best", "--label", "paper", "--name", "other", "--delete")
+    assert result.exit_code == 0, result.stderr
+    assert "labels: best, paper" in result.stdout
+    assert "No" not in sightglass("runs", str(recorded.parent), "--deleted").stderr
+    assert "Nothing was recorded" in sightglass("runs", str(recorded.parent)).stderr
+    (row,) = json.loads(sightglass("annotate", str(recorded), "--restore", "--unlabel", "paper", "--json").stdout)
+    assert (row["name"], row["labels"], row["deleted"]) == ("other", ["best"], 0)
+    assert sightglass("annotate", str(recorded)).stdout.splitlines()[1:] == ["name: other", "labels: best"]
+    assert sightglass("runs", str(recorded.parent)).stdout.splitlines()[1].endswith("\tbest")
+    assert sightglass("annotate", str(recorded.parent), "--archive").exit_code == 3
+    assert sightglass("annotate", str(recorded), "--label", "").exit_code == 2
+    assert sightglass("runs", "--deleted").exit_code == 2
 
 
 @pytest.mark.smoke

@@ -76,5 +76,5 @@ def test_the_table_of_runs_is_scrolled_sorted_and_filtered(page):
     page.get_by_role("columnheader", name="seed").get_by_role("button").click()
     has_url(page, "sort=-seed")
     page.get_by_role("searchbox", name="Filter runs").fill("seed<3")
-    expect(table.get_by_role("checkbox")).to_have_count(3)
+    expect(table.get_by_role("checkbox", name=re.compile("^Show "))).to_have_count(3)
     expect(page.get_by_text(re.compile(f"3 of {N_RUNS}"))).to_be_visible()

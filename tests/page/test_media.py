@@ -17,6 +17,13 @@ from .looks import box_of, until
 
 STEPS = [0, 100, 200]
 HTML = "<img src=x onerror=alert(1)><b>bold</b> <script>alert(2)</script>"
+REPORT = f"""# Done
+
+| loss | where |
+|---|---:|
+| **0.5** | [here](https://example.org/) |
+
+{HTML} [no](javascript:alert(1)) ![picture](https://example.org/x.png)"""
 PDF = b"%PDF-1.4 of the test"
 
 
@@ -45,6 +52,7 @@ def server(place):
                             "curve": sg.Figure(png(600, 400), "image/png"),
                             "paper": sg.Figure(PDF, "application/pdf"),
                             "note": f"note {step} {HTML}",
+                            "report": REPORT,
                         },
                         step=step,
                     )
@@ -66,6 +74,7 @@ def run(page, tag, name):
 
 
 PIXELS = """image => {
+  if (!image.complete || !image.naturalWidth) return null
   const copy = new OffscreenCanvas(image.naturalWidth, image.naturalHeight).getContext('2d')
   copy.drawImage(image, 0, 0)
   const { data } = copy.getImageData(0, 0, image.naturalWidth, image.naturalHeight)
@@ -74,7 +83,7 @@ PIXELS = """image => {
 
 
 def pixels(image):
-    return image.evaluate("image => image.complete && image.naturalWidth > 0") and image.evaluate(PIXELS)
+    return image.evaluate(PIXELS)
 
 
 def test_the_pictures_of_all_runs_stand_side_by_side_and_are_those_that_were_logged(page):
@@ -155,6 +164,24 @@ def test_captions_and_texts_are_texts_whatever_stands_in_them(page):
     for step in STEPS:
         expect(log).to_contain_text(f"note {step} {HTML}")
     assert log.locator("img, b, script").count() == 0
+
+
+def test_texts_are_drawn_as_markdown_of_which_nothing_is_run_or_fetched(page):
+    fetched = []
+    page.on("request", lambda request: fetched.append(request.url))
+    show(page, "report")
+    log = run(page, "report", "first").get_by_role("log")
+    expect(log).to_contain_text("# Done")
+    page.get_by_role("button", name="Markdown").click()
+    expect(log.get_by_role("heading", name="Done")).to_have_count(3)
+    expect(log.get_by_role("table").first.get_by_role("cell").first).to_have_text("0.5")
+    links = log.get_by_role("link").evaluate_all("links => [...new Set(links.map(link => link.href))]")
+    assert links == ["https://example.org/", "https://example.org/x.png"]
+    expect(log).to_contain_text("<b>bold</b> <script>alert(2)</script> [no](javascript:alert(1))")
+    expect(log.locator("img, script, b")).to_have_count(0)
+    assert not [url for url in fetched if "example.org" in url]
+    page.get_by_role("searchbox", name="Search in the texts").fill("# done")
+    expect(log.locator("mark").first).to_have_text("# Done")
 
 
 def test_texts_are_searched_and_downloaded(page):

@@ -48,6 +48,11 @@ def names(page):
     return [label.removeprefix("Show ") for label in labels]
 
 
+def test_what_a_run_s_files_have_beyond_what_is_shown_is_named(page):
+    row(page, "tb").get_by_role("button", name="tb", exact=True).click()
+    expect(page.get_by_role("complementary", name="Run tb")).to_contain_text("Not shownaudio, graph")
+
+
 def search(page, text):
     page.get_by_role("searchbox", name="Filter runs").fill(text)
 
@@ -114,6 +119,56 @@ def test_a_filter_compares_what_series_come_to(page):
     until(page, lambda: set(names(page)) == {"recorded-1", "recorded-2"})
     search(page, "loss.min<0.006 opt.name=adam")
     until(page, lambda: names(page) == ["recorded-1"])
+
+
+def test_selected_runs_are_labelled_and_put_away_and_back(page):
+    search(page, "recorded")
+    page.get_by_role("checkbox", name="Select recorded-0").click()
+    page.get_by_role("checkbox", name="Select recorded-2").click(modifiers=["Shift"])
+    bar = page.get_by_role("toolbar", name="Selected runs")
+    expect(bar).to_contain_text("3 runs selected")
+    bar.get_by_role("combobox", name="Add a label").fill("best")
+    bar.get_by_role("combobox", name="Add a label").press("Enter")
+    expect(row(page, "recorded-1")).to_contain_text("best")
+    expect(page.get_by_role("columnheader", name="Labels", exact=True)).to_be_visible()
+    bar.get_by_role("button", name="Select none").click()
+    expect(bar).to_have_count(0)
+    page.get_by_role("checkbox", name="Select recorded-1").click()
+    bar.get_by_role("button", name="Delete").click()
+    until(page, lambda: set(names(page)) == {"recorded-0", "recorded-2"})
+    search(page, '"best" in labels and deleted = true')
+    until(page, lambda: names(page) == ["recorded-1"])
+    search(page, "recorded")
+    until(page, lambda: set(names(page)) == {"recorded-0", "recorded-2"})
+    notices = page.get_by_role("region", name="Notices")
+    notices.get_by_role("status").filter(has_text="trash").get_by_role("button", name="Undo").click()
+    until(page, lambda: len(names(page)) == 3)
+    notices.get_by_role("status").filter(has_text="Labelled best").get_by_role("button", name="Undo").click()
+    expect(row(page, "recorded-1")).not_to_contain_text("best")
+
+
+def test_a_run_is_renamed_and_has_notes(page, open_page, server):
+    search(page, "recorded")
+    row(page, "recorded-1").get_by_role("button", name="recorded-1", exact=True).click()
+    details = page.get_by_role("complementary", name="Run recorded-1")
+    details.get_by_role("button", name="Rename, or write notes").click()
+    details.get_by_role("textbox", name="Name").fill("the recorded one")
+    details.get_by_role("textbox", name="Notes").fill("The loss\njumps.")
+    details.get_by_role("button", name="Save").click()
+    renamed = page.get_by_role("complementary", name="Run the recorded one")
+    expect(renamed).to_contain_text("The loss")
+    expect(renamed).to_contain_text("Own name")
+    viewer = open_page(server.viewer, "/runs")
+    row(viewer, "the recorded one").get_by_role("button", name="the recorded one", exact=True).click()
+    seen = viewer.get_by_role("complementary", name="Run the recorded one")
+    expect(seen).to_contain_text("jumps.")
+    expect(seen.get_by_role("combobox", name="Add a label")).to_have_count(0)
+    viewer.get_by_role("checkbox", name="Select the recorded one").click()
+    bar = viewer.get_by_role("toolbar", name="Selected runs")
+    expect(bar.get_by_role("button", name="Show only these")).to_be_visible()
+    expect(bar.get_by_role("button", name="Delete")).to_have_count(0)
+    page.get_by_role("status").filter(has_text="Saved").get_by_role("button", name="Undo").click()
+    expect(row(page, "recorded-1")).to_be_visible()
 
 
 def test_a_table_is_sorted_by_several_keys_and_saved(page):
@@ -189,6 +244,7 @@ def test_queries_and_their_costs(page, open_page, server):
     row(page, "live").get_by_role("button", name="live", exact=True).click()
     aside = page.get_by_role("complementary", name="Run live")
     expect(aside).to_contain_text("Queries")
+    expect(aside).to_contain_text(re.compile(r"Command.*training\.py live.*Python *3\."))
     asked = aside.get_by_role("listitem").filter(has_text="mean(every=10)")
     expect(asked).to_contain_text("1 client")
     expect(asked).to_contain_text(re.compile(r"\d\S* s spent"))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import os
 import sys
 import time
 from typing import Any
@@ -24,7 +25,8 @@ def train(name: str, folder: str, *, pace_s: float = 0.01) -> None:
     """Train until stopped."""
     rng = np.random.default_rng(0)
     config = {"lr": 0.1, "seed": 0, "opt": {"name": "adam"}}
-    with sg.init(name, dir=folder, config=config, budget=None) as run:
+    os.environ.pop("SIGHTGLASS_FACTS", None)
+    with sg.init(name, dir=folder, config=config, budget=None, facts=sg.Facts(system=False)) as run:
         controls = {
             "lr": run.control("lr", 0.1, min=0.0, max=1.0),
             "warmup": run.control("warmup", 100, min=0, max=1000),

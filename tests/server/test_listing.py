@@ -67,13 +67,34 @@ def test_the_beginning_and_the_configuration_of_foreign_runs(page):
     write_file(Path("runs/hp/events.out.tfevents.1234.host"), "brain.Event:2",
                hparams(lr=0.5, optimizer="adam", bias=True, layers=3.0))  # fmt: skip
     place_foreign(Path("runs/fixtures"))
+    Path("runs/fixtures/tb/projector_config.pbtxt").touch()
     reply = page.runs()
     assert reply["hp"]["config"] == {"lr": 0.5, "optimizer": "adam", "bias": True, "layers": 3}
     assert (reply["hp"]["source"], reply["hp"]["started"]) == ("tensorboard", 1234.5)
     write_file(Path("runs/hp/events.out.tfevents.1235.host"), "brain.Event:2", hparams(lr=0.25))
     assert page.runs()["hp"]["config"]["lr"] == 0.25
-    assert reply["ms"]["started"] > 1e9
-    assert page.json(f"/runs/{reply['hp']['key']}")["config"]["optimizer"] == "adam"
+    assert reply["fixtures/ms"]["started"] > 1e9
+    detail = page.json(f"/runs/{reply['hp']['key']}")
+    assert (detail["config"]["optimizer"], detail["not_shown"]) == ("adam", {})
+    assert page.json(f"/runs/{reply['fixtures/tb']['key']}")["not_shown"] == {"audio": 1, "embeddings": 1, "graph": 1}
+
+
+@pytest.mark.parametrize(
+    ("name", "host"),
+    [
+        ("train.events.out.events.summary.1700000000.3.gpu-1.lab_MS", "gpu-1.lab"),
+        ("train.events.out.events.summary.1700000000.gpu1_MS", "gpu1"),
+        ("events.out.tfevents.1700000000.gpu1.lab.4321.0", "gpu1.lab"),
+        ("events.out.tfevents.1700000000.gpu1.4321.12.v2", "gpu1"),
+        ("events.out.tfevents.1700000000.gpu1", "gpu1"),
+        ("events.out.tfevents.1700000000", ""),
+        ("events.out.tfevents.1700000000.gpu1.profile-empty", "gpu1"),
+    ],
+)
+def test_the_host_of_a_foreign_run_is_in_its_file_s_name(name, host):
+    write_file(Path("there") / name, "brain.Event:2", hparams(lr=1.0))
+    entry = run_file.RunEntry(path=Path("there"), name="there")
+    assert read_outside(entry, Details()).host == host
 
 
 def test_lineage_is_the_configuration_of_mindspore_s_runs():

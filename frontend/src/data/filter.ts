@@ -3,7 +3,7 @@
 
 import { totalOf } from './columnValues'
 import { keysOf, parse, type Fault, type Node, type Operator } from './expression'
-import type { Run } from './types'
+import type { Annotations, Run } from './types'
 
 export interface Filter {
   matches: (run: Run) => boolean
@@ -13,8 +13,11 @@ export interface Filter {
   keys: { key: string; at: number }[]
 }
 
+/** What people wrote down about a run. */
+const ANNOTATED = ['labels', 'notes', 'archived', 'baseline', 'deleted']
+
 /** What is known of a run beside its config. */
-export const FACTS = ['name', 'id', 'state', 'source', 'host', 'directory', 'started', 'ended', 'duration', 'last_step', 'live', 'problem']
+export const FACTS = [...ANNOTATED, 'name', 'id', 'state', 'source', 'host', 'directory', 'started', 'ended', 'duration', 'last_step', 'live', 'problem']
 
 /** Config as one level of names: {"opt": {"lr": 1}} is {"opt.lr": 1}. */
 export function flatten(config: Record<string, unknown>, prefix = ''): Record<string, unknown> {
@@ -41,6 +44,8 @@ export function valueOf(run: Run, key: string): unknown {
   const config = flatConfig(run)
   if (key in config) return config[key]
   if (key === 'duration') return durationOf(run, Date.now() / 1000) ?? undefined
+  if (key === 'deleted') return run.annotations.deleted > 0
+  if (ANNOTATED.includes(key)) return run.annotations[key as keyof Annotations]
   if (FACTS.includes(key)) return run[key as keyof Run] ?? undefined
   return totalOf(run.key, key) ?? totalOf(run.key, `${key}.last`)
 }
@@ -50,6 +55,9 @@ export function durationOf(run: Run, now_s: number): number | null {
   const end = run.ended ?? (run.live ? now_s : null)
   return end === null ? null : Math.max(0, end - run.started)
 }
+
+/** Whether a list leaves a run out: it is in the archive or in the trash, and the filter does not ask for those. */
+export const isPutAway = ({ annotations: { archived, deleted } }: Run, asked: ReadonlySet<string>): boolean => (deleted > 0 && !asked.has('deleted')) || (archived && !asked.has('archived'))
 
 export function parseFilter(text: string): Filter {
   const { node, fault } = parse(text)
@@ -86,6 +94,7 @@ function read(wanted: string, key: string): number {
 }
 
 function compare(value: unknown, operator: Operator, wanted: string, key: string): boolean {
+  if (key === 'labels' && Array.isArray(value)) return value.some((one) => compare(one, '=', wanted, '')) === (operator !== '!=')
   if (operator === 'contains') {
     if (Array.isArray(value)) return value.some((one) => compare(one, '=', wanted, key))
     return String(value).toLowerCase().includes(wanted.toLowerCase())

@@ -5,7 +5,7 @@ import { at, state, update } from '../state/state'
 import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
 import { visible } from '../views/visible'
 import { get } from './api'
-import { parseFilter, valueOf } from './filter'
+import { isPutAway, parseFilter, valueOf } from './filter'
 import { compareValues, grouped, keysOfGroup, nameOfGroup } from './groups'
 import { reuseEqual } from './reuse'
 import { namesApart } from './names'
@@ -17,24 +17,28 @@ export const N_SHOWN_AT_FIRST = 10
 export const ALL = '*'
 
 export const runs = signal<Run[] | null>(null)
+/** Why the list may be out of date, or empty. */
+export const outOfDate = signal('')
 export const socket = new Socket(takeRuns, takeChanged)
 /** While the socket is lost, this often the list is fetched instead: many proxies let requests through, but no sockets. */
 const FALLBACK_MS = 10_000
 
 export async function loadRuns(): Promise<void> {
-  takeRuns((await get<{ runs: Run[] }>('runs')).runs)
+  const { runs, problem } = await get<{ runs: Run[]; problem?: string }>('runs')
+  takeRuns(runs, problem)
 }
 
-function takeRuns(fresh: Run[]): void {
+function takeRuns(fresh: Run[], problem = ''): void {
+  outOfDate.value = problem
   const [old, now] = [runs.peek(), reuseEqual(runs.peek(), fresh)]
   for (const run of now) seen.set(run.key, run)
   if (now.length !== old?.length || now.some((run, i) => run !== old[i])) runs.value = now
 }
 
-function takeChanged(changed: Run[]): void {
+export function takeChanged(changed: Run[]): void {
   const fresh = new Map(changed.map((run) => [run.key, run]))
   const old = runs.peek()
-  if (old && changed.length) takeRuns(old.map((run) => fresh.get(run.key) ?? run))
+  if (old && changed.length) takeRuns(old.map((run) => fresh.get(run.key) ?? run), outOfDate.peek())
 }
 
 /** Keep the list up to date without the socket, too. */
@@ -75,7 +79,8 @@ export function labelOf(key: string): string {
 export const filtered = computed(() => {
   const pinned = new Set(at.pin.value)
   const sorts = at.sort.value.split('|').filter(Boolean)
-  const left = (runs.value ?? []).filter((run) => pinned.has(run.key) || filter.value.matches(run))
+  const asked = new Set(filter.value.keys.map(({ key }) => key))
+  const left = (runs.value ?? []).filter((run) => !isPutAway(run, asked) && (pinned.has(run.key) || filter.value.matches(run)))
   return left.sort((a, b) => Number(pinned.has(b.key)) - Number(pinned.has(a.key)) || compareBy(sorts, a, b))
 })
 

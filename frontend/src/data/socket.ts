@@ -51,7 +51,7 @@ export class Socket {
   private probed_ms: number | null = null
 
   constructor(
-    private readonly onRuns: (runs: Run[]) => void,
+    private readonly onRuns: (runs: Run[], problem?: string) => void,
     private readonly onChanged: (runs: Run[]) => void,
   ) {
     addEventListener('online', () => this.awake())
@@ -156,9 +156,9 @@ export class Socket {
     this.heard_ms = Date.now()
     this.probed_ms = null
     if (typeof data !== 'string') return this.receiveRecords(data)
-    const message = JSON.parse(data) as { type: string; id?: number; runs?: Run[] }
+    const message = JSON.parse(data) as { type: string; id?: number; runs?: Run[]; problem?: string }
     if (message.type === 'welcome') this.step({ kind: 'welcome' })
-    else if (message.type === 'runs' && message.runs) this.onRuns(message.runs)
+    else if (message.type === 'runs' && message.runs) this.onRuns(message.runs, message.problem)
     else if (message.type === 'changed' && message.runs) this.onChanged(message.runs)
     else if (message.id !== undefined) this.streams.get(message.id)?.listen(message)
   }

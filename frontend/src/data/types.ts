@@ -6,9 +6,14 @@ export type RunState =
 export interface Run {
   key: string
   id: string
+  /** What it is called: what people named it, or its own name. */
   name: string
+  /** The name that its program gave it, by which a live run is found. */
+  own_name: string
   state: RunState
   live: boolean
+  /** The server's role on the hub over which it reaches the run; empty for a run of its machine. */
+  hub_role: '' | 'viewer' | 'controller'
   source: 'sightglass' | 'mindspore' | 'tensorboard'
   directory: string
   host: string
@@ -19,6 +24,19 @@ export interface Run {
   last_step: number | null
   config: Record<string, unknown>
   problem: string | null
+  annotations: Annotations
+}
+
+/** What people wrote down about a run. */
+export interface Annotations {
+  name: string
+  labels: string[]
+  /** In Markdown. */
+  notes: string
+  archived: boolean
+  baseline: boolean
+  /** When it was put into the trash, in seconds since the Unix epoch, or 0. */
+  deleted: number
 }
 
 export interface Observable {
@@ -75,6 +93,19 @@ export interface Description {
   streams: StreamInfo[]
   n_clients: number
   n_pending_commands: number
+  facts: ProgramFacts
+}
+
+/** What a run tells about its program, as far as it is known. */
+export interface ProgramFacts {
+  command?: string[]
+  folder?: string
+  python?: string
+  system?: string
+  n_cpus?: number
+  packages?: Record<string, string>
+  git?: { commit: string; branch: string; dirty: boolean }
+  environment?: Record<string, string>
 }
 
 export interface HistoryEntry {
@@ -94,6 +125,8 @@ export interface RunDetail extends Run {
   description: Description | null
   history: HistoryEntry[]
   streams: StreamInfo[]
+  /** How many values in its files cannot be shown, by what they are. */
+  not_shown: Record<string, number>
 }
 
 export type TagType = 'scalar' | 'tensor' | 'histogram' | 'image' | 'figure' | 'text'

@@ -83,6 +83,8 @@ export const shape = {
   when: maybeNumber(),
   full: text(),
   words: text(),
+  /** Whether texts are drawn as Markdown; by default those of TensorBoard, which does so. */
+  markdown: oneOf('auto', 'on', 'off'),
   // Ask: the run or a pattern of names, and the panels, see `pages/ask/panels.ts`.
   asked: text(),
   ask: texts(),

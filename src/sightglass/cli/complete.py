@@ -27,6 +27,8 @@ else:
 # A run replies within milliseconds. One that is stopped in a debugger must not stop the shell as well.
 ANSWER_S: Final = 1.0
 
+NUMBERS: Final = frozenset(("bool", "int", "float"))
+
 _NAME: Final = r"[A-Za-z_]\w*"
 # The path before the last dot, such as `batch.grads["dense"].`, and the word that is being typed.
 _PATH: Final = re.compile(rf"""((?:{_NAME}(?:\[(?:"[^"]*"|'[^']*')\])*\.)*)({_NAME})?$""")
@@ -65,6 +67,21 @@ def completions(text: str, description: Description) -> list[str]:
     inside = _inside(event.observables[names[0]].fields, names[1:])
     steps = (*map(_step, inside), *(f".{method}" for method in _methods()))
     return _matching(head + path[:-1], "." + word, steps)
+
+
+def settable(text: str, description: Description) -> list[str]:
+    """Return the controls that begin with a text, and the attributes of offered objects that can be set."""
+    names = [*description.controls]
+    if description.sets_attributes:
+        found = [
+            f"{event}.{name}.{path}"
+            for event, of in description.events.items()
+            for name, observable in of.observables.items()
+            for path, kind in observable.fields.items()
+            if kind in NUMBERS
+        ]
+        names += filter(re.compile(rf"{_NAME}(\.{_NAME})+").fullmatch, found)
+    return _matching("", text, map("{}=".format, names))
 
 
 def _matching(head: str, word: str, names: Iterable[str]) -> list[str]:
@@ -188,7 +205,5 @@ class OfRun(TextType):
 
 RUN_NAME: Final = RunName()
 QUERY: Final = OfRun("query", completions)
-CONTROL: Final = OfRun(
-    "control", lambda text, description: _matching("", text, map("{}=".format, description.controls))
-)
+CONTROL: Final = OfRun("control", settable)
 ACTION: Final = OfRun("action", lambda text, description: _matching("", text, description.actions))

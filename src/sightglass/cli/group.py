@@ -24,11 +24,11 @@ SECTIONS: Final = {
     "Get started": ("demo", "ui", "links", "hub"),
     "Watch runs": ("runs", "top", "describe", "watch", "functions"),
     "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
-    "Record, open and export": ("record", "open", "check", "export", "replot"),
+    "Record, open and export": ("record", "open", "annotate", "check", "export", "replot"),
 }
 
 ON_HUB: Final = (
-    *("runs", "top", "describe", "watch"),
+    *("ui", "runs", "top", "describe", "watch"),
     *("set", "call", "pause", "resume", "stop", "history", "record"),
 )  # fmt: skip
 

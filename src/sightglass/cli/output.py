@@ -217,7 +217,7 @@ def recorded_cells(info: RunInfo) -> tuple[str, ...]:
     """Return the cells of a recorded run in a table."""
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started)) if info.started else ""
     age = elapsed(info.changed - info.started) if info.started else ""
-    return info.directory, began, info.state, age, size(info.n_bytes)
+    return info.directory, began, info.state, age, size(info.n_bytes), ", ".join(info.annotations.labels)
 
 
 def size(n: float) -> str:

@@ -54,9 +54,17 @@ COUNTED_S: Final = 1.0
     help="Show a table of the runs in DIR with these columns, such as 'loss.min, val/accuracy.last, config.lr', or "
     "with the last value of a query, as NAME=QUERY; repeat it.",
 )
+@click.option("--deleted", is_flag=True, help="List the runs in DIR that are in the trash.")
 @HEADER
 @JSON
-def runs(directory: str | None, connections: str | None, columns: tuple[str, ...], header: bool, as_json: bool) -> None:
+def runs(  # noqa: PLR0917  click passes them by name
+    directory: str | None,
+    connections: str | None,
+    columns: tuple[str, ...],
+    deleted: bool,
+    header: bool,
+    as_json: bool,
+) -> None:
     """List the live runs, or the runs recorded in DIR, newest first."""
     from sightglass.client import discover
 
@@ -69,14 +77,21 @@ def runs(directory: str | None, connections: str | None, columns: tuple[str, ...
             raise click.UsageError("Expected DIR with --columns: live runs have no table")
         print_table(directory, columns, header=header, as_json=as_json)
         return
-    found = discover.live_runs(connections, hub=hub()) if directory is None else discover.runs(directory)
+    if deleted and directory is None:
+        raise click.UsageError("Expected DIR with --deleted")
+    if directory is None:
+        found = discover.live_runs(connections, hub=hub())
+    else:
+        found = discover.runs(directory, deleted=deleted)
     if as_json:
         print_json([run_row(info) for info in found])
     elif not found and directory is not None:
-        echo(f"Nothing was recorded in {directory}.", err=True)
+        echo(
+            f"No run in {directory} is in the trash." if deleted else f"Nothing was recorded in {directory}.", err=True
+        )
     elif directory is not None:
         rows = [recorded_cells(info) for info in found]
-        print_rows(("directory", "began", "state", "for", "size"), rows, header=header)
+        print_rows(("directory", "began", "state", "for", "size", "labels"), rows, header=header)
     elif not found and hub():
         echo(f"No live runs on {hub()}.", err=True)
     elif not found:

@@ -96,7 +96,7 @@ function Record({ stream }: { stream: Stream }) {
   const [busy, setBusy] = useState(false)
   const tag = stream.opened.value?.tag
   const recorded = Boolean(tag && details.value.get(stream.run)?.streams.some((one) => one.recorded && one.tag === tag))
-  const viewer = session.value?.role === 'viewer'
+  const viewer = session.value?.role === 'viewer' || byKey.value.get(stream.run)?.hub_role === 'viewer'
   const change = async () => {
     setBusy(true)
     try {
@@ -109,7 +109,7 @@ function Record({ stream }: { stream: Stream }) {
     setBusy(false)
   }
   return (
-    <button type="button" class={`text-button record ${recorded ? 'is-recorded' : ''}`} aria-pressed={recorded} disabled={viewer || busy} title={viewer ? 'You opened the read-only link: only controllers can record' : recorded ? "Recorded in the run's directory; click to stop" : "Record it in the run's directory from now on"} onClick={() => void change()}>
+    <button type="button" class={`text-button record ${recorded ? 'is-recorded' : ''}`} aria-pressed={recorded} disabled={viewer || busy} title={viewer ? 'Only controllers can record' : recorded ? "Recorded in the run's directory; click to stop" : "Record it in the run's directory from now on"} onClick={() => void change()}>
       <Icon name="record" size={12} /> {recorded ? 'recorded' : 'record'}
     </button>
   )

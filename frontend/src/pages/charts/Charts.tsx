@@ -166,6 +166,13 @@ export function NoRuns() {
 }
 
 export function NoMatch() {
+  if (!at.filter.value) {
+    return (
+      <Empty title="All runs are put away" mark={false}>
+        <p>They are in the archive or in the trash. The page Runs lists them.</p>
+      </Empty>
+    )
+  }
   return (
     <Empty title="No run matches" mark={false}>
       <p>

@@ -6,6 +6,8 @@ export interface Section {
 }
 
 export const NO_PREFIX = 'other'
+/** What the run itself records of its machine comes behind what its program records. */
+const LAST = [NO_PREFIX, 'system']
 
 export function prefixOf(tag: string): string {
   return /^([^/.(\s]+)[/.]./.exec(tag)?.[1] ?? NO_PREFIX
@@ -20,7 +22,7 @@ export function sectionsOf(tags: Iterable<string>): Section[] {
     else found.set(name, [tag])
   }
   const sections = Array.from(found, ([name, members]) => ({ name, tags: members }))
-  return sections.sort((a, b) => Number(a.name === NO_PREFIX) - Number(b.name === NO_PREFIX))
+  return sections.sort((a, b) => LAST.indexOf(a.name) - LAST.indexOf(b.name))
 }
 
 /** A search for tags: a regular expression, or, while it is none, plain text. */

@@ -13,6 +13,7 @@ import { dateTime, number } from '../../views/format'
 import { askedRun, askIn, RunSelect } from '../ask/AskPage'
 import { commanderOf } from './sending'
 
+const HUB_VIEWER = "This page reaches the run with a viewer's hub file. To send commands, start it with a controller's"
 const READ_ONLY = 'You opened the read-only link. To send commands, open the controller link'
 
 export function CommandsPage() {
@@ -27,8 +28,7 @@ export function CommandsPage() {
       </Empty>
     )
   }
-  const viewer = session.value?.role === 'viewer'
-  const off = viewer ? READ_ONLY : ''
+  const off = session.value?.role === 'viewer' ? READ_ONLY : run.hub_role === 'viewer' ? HUB_VIEWER : ''
   const commander = commanderOf(run.key)
   const description = detail?.description ?? null
   return (
@@ -37,9 +37,9 @@ export function CommandsPage() {
         <RunSelect />
         {run.live && <RunButtons key={run.key} name={run.name} state={run.state} off={off} commander={commander} />}
       </div>
-      {viewer && (
+      {off && (
         <p class="banner banner-still" id="commands-off">
-          {READ_ONLY}.
+          {off}.
         </p>
       )}
       {problem && <p class="banner">{problem}</p>}

@@ -7,7 +7,7 @@ import { useSteps } from '../../data/tensors'
 import type { Run } from '../../data/types'
 import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
-import { Empty, Search } from '../../ui/parts'
+import { Empty, Search, Toggle } from '../../ui/parts'
 import { placeOfStep, StepBar } from '../../ui/StepBar'
 import { pickerOpen, TagPicker } from '../../ui/TagPicker'
 import { NoRuns } from '../charts/Charts'
@@ -69,15 +69,17 @@ function Nothing({ drawn, loading, n }: { drawn: readonly Run[]; loading: boolea
 }
 
 function TextPage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
+  const markdown = at.markdown.value === 'auto' ? runs.every(({ source }) => source === 'tensorboard') : at.markdown.value === 'on'
   return (
     <>
       <header class="tensor-head">
         <h2 title={tag.tag}>{tag.tag}</h2>
+        <Toggle label="Markdown" title="Draw texts as Markdown" on={markdown} onChange={(on) => update({ markdown: on ? 'on' : 'off' })} />
         <Search label="Search in the texts" placeholder="Search in the texts" value={at.words.value} onChange={(words) => update({ words })} />
       </header>
       <div class="media-runs media-runs-texts">
         {runs.map((run) => (
-          <Texts key={run.key} run={run} tag={tag.tag} />
+          <Texts key={run.key} run={run} tag={tag.tag} markdown={markdown} />
         ))}
       </div>
     </>

@@ -1,4 +1,4 @@
-// Texts as a log with a search. A text is only ever shown as text, whatever stands in it.
+// Texts as a log with a search. Drawn as Markdown or as written, a text never becomes HTML. Where it is searched, it is shown as written.
 
 import { useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { useTexts } from '../../data/media'
@@ -8,12 +8,13 @@ import { at } from '../../state/state'
 import { dateTime, number } from '../../views/format'
 import { saveFile } from '../../views/export'
 import { IconButton } from '../../ui/parts'
+import { Markdown } from './Markdown'
 import { RunTitle } from './RunTitle'
 import { splitBy } from './tags'
 
 const NEAR_PX = 40
 
-export function Texts({ run, tag }: { run: Run; tag: string }) {
+export function Texts({ run, tag, markdown }: { run: Run; tag: string; markdown: boolean }) {
   const found = useTexts(run.key, tag)
   const words = at.words.value
   const all = found.value ?? []
@@ -47,7 +48,7 @@ export function Texts({ run, tag }: { run: Run; tag: string }) {
             <span class="muted" title={dateTime(wall_time)}>
               {number(step, 12)}
             </span>
-            <span>{splitBy(text, words).map((part, k) => (k % 2 ? <mark key={k}>{part}</mark> : part))}</span>
+            {markdown && !words ? <Markdown text={text} /> : <span>{splitBy(text, words).map((part, k) => (k % 2 ? <mark key={k}>{part}</mark> : part))}</span>}
           </div>
         ))}
         {!texts.length && <p class="muted media-none">{!found.value ? 'Reading …' : words ? 'No text has these words.' : 'No text yet.'}</p>}

@@ -10,8 +10,10 @@ import { Icon } from '../../ui/Icon'
 import { IconButton } from '../../ui/parts'
 import { dateTime, duration, value } from '../../views/format'
 import { commandText } from '../charts/history'
+import { Annotated } from './Annotated'
 import { Colors } from './Colors'
 import { Name } from './Name'
+import { Facts, Program } from './Program'
 import { StateDot } from '../../run/StateDot'
 import { Streams } from './Streams'
 
@@ -54,9 +56,11 @@ export function Details() {
           )}
         </div>
         <Colors name={run.key} label={labelOf(run.key)} color={styleOfRun(run.key).color} />
-        <Facts facts={factsOf(run)} />
+        <Facts facts={factsOf(run, detail?.not_shown ?? {})} />
+        <Annotated key={run.key} run={run} />
         <h3>Config</h3>
         <Config run={run} />
+        <Program facts={detail?.description?.facts ?? {}} />
         {run.live && (
           <>
             <h3>Queries</h3>
@@ -70,7 +74,7 @@ export function Details() {
   )
 }
 
-function factsOf(run: Run): [string, preact.ComponentChildren][] {
+function factsOf(run: Run, notShown: Record<string, number>): [string, preact.ComponentChildren][] {
   const length = durationOf(run, Date.now() / 1000)
   const facts: [string, preact.ComponentChildren][] = [
     ['Started', run.started === null ? null : dateTime(run.started)],
@@ -78,22 +82,11 @@ function factsOf(run: Run): [string, preact.ComponentChildren][] {
     ['Last step', run.last_step === null ? null : run.last_step.toLocaleString('en')],
     ['Source', run.source],
     ['Host', run.host],
+    ['Own name', run.own_name === run.name ? null : run.own_name],
+    ['Not shown', Object.entries(notShown).map(([what, n]) => (n === 1 ? what : `${what} (${n.toLocaleString('en')})`)).join(', ')],
     ['Directory', run.directory && <code class="path">{run.directory}</code>],
   ]
   return facts.filter(([, fact]) => fact)
-}
-
-function Facts({ facts }: { facts: [string, preact.ComponentChildren][] }) {
-  return (
-    <dl class="facts">
-      {facts.map(([name, fact]) => (
-        <div key={name}>
-          <dt>{name}</dt>
-          <dd>{fact}</dd>
-        </div>
-      ))}
-    </dl>
-  )
 }
 
 function Config({ run }: { run: Run }) {

@@ -21,6 +21,8 @@ import { Name } from './Name'
 import { RunFilter } from './RunFilter'
 import { keyOf, rows as listed } from './rows'
 import { columns, dragged, GAP, MIN_WIDTH, nameWidth, type Column } from './tableColumns'
+import { isSelected, selectAll, selected } from './selection'
+import { SelectBox, SelectionBar } from './SelectionBar'
 import { tableCsv } from './tableCsv'
 
 const ROW_HEIGHT = 36
@@ -39,7 +41,7 @@ function saveTable(): void {
 export function RunTable() {
   const rows = listed.value
   const compare = at.compare.value
-  const shape = `36px ${nameWidth.value ? `${nameWidth.value}px` : 'minmax(200px, 1fr)'} ${columns.value.map(({ width }) => `${width}px`).join(' ')} ${nameWidth.value ? '1fr' : '40px'}`
+  const shape = `58px ${nameWidth.value ? `${nameWidth.value}px` : 'minmax(200px, 1fr)'} ${columns.value.map(({ width }) => `${width}px`).join(' ')} ${nameWidth.value ? '1fr' : '40px'}`
   const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
   const n = filtered.value.length
   const [choosing, setChoosing] = useState(false)
@@ -47,7 +49,7 @@ export function RunTable() {
     tableOpen.value = true
     return () => void (tableOpen.value = false)
   }, [])
-  const width = 80 + (nameWidth.value || 200) + columns.value.reduce((sum, { width }) => sum + width + GAP, 0)
+  const width = 102 + (nameWidth.value || 200) + columns.value.reduce((sum, { width }) => sum + width + GAP, 0)
   return (
     <section class="run-table" aria-label="Runs">
       <div class="toolbar">
@@ -71,10 +73,12 @@ export function RunTable() {
         {!compare && <IconButton icon="download" label="Save the table as CSV" disabled={n === 0} onClick={saveTable} />}
         <span class="muted">
           {n} of {runs.value?.length ?? 0}
+          <PutAway />
           {nPending.value > 0 && ` · ${nPending.value} still to read`}
           {columnsProblem.value && ` · ${columnsProblem.value}`}
         </span>
       </div>
+      {!compare && <SelectionBar />}
       {choosing && <ColumnChoice onClose={() => setChoosing(false)} />}
       {runs.value === null ? (
         <Empty title="Looking for runs …" />
@@ -104,13 +108,37 @@ export function RunTable() {
   )
 }
 
+/** How many runs the list leaves out, and a way to them. */
+function PutAway() {
+  const all = runs.value ?? []
+  const ways = [
+    ['archived', 'archived', all.filter(({ annotations: { archived, deleted } }) => archived && !deleted).length],
+    ['deleted', 'in the trash', all.filter(({ annotations: { deleted } }) => deleted > 0).length],
+  ] as const
+  return (
+    <>
+      {ways.map(
+        ([key, text, n]) =>
+          n > 0 && (
+            <>
+              {' · '}
+              <button key={key} type="button" class="text-button" onClick={() => update({ filter: `${key}=true` })}>
+                {n} {text}
+              </button>
+            </>
+          ),
+      )}
+    </>
+  )
+}
+
 /** A group: what its runs have in common, and the means of their numbers with their standard deviations. */
 function GroupHead({ name, runs: members, shape }: { name: string; runs: Run[]; shape: string }) {
   const keys = members.map((run) => run.key)
   const n = keys.filter((key) => shownKeys.value.has(key)).length
   return (
     <div class="table-row table-group" role="row" style={{ gridTemplateColumns: shape }}>
-      <span role="gridcell">
+      <span role="gridcell" class="table-first">
         <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Show ${name}`} onClick={() => setShown(keys, n < keys.length)}>
           <Ring style={styleOfGroup(name)} on={n > 0} />
         </button>
@@ -144,7 +172,8 @@ const Mean = ({ mean, std }: { mean: number; std: number }) => (
 function Header({ shape }: { shape: string }) {
   return (
     <div class="table-row table-head" role="row" style={{ gridTemplateColumns: shape }}>
-      <span role="columnheader">
+      <span role="columnheader" class="table-first">
+        <input type="checkbox" class="select-box" aria-label="Select all" checked={selected.value.length > 0 && selected.value.length === filtered.value.length} onClick={({ currentTarget }) => selectAll(currentTarget.checked)} />
         <span class="unseen">Shown</span>
       </span>
       <Sorter sort="name" title="Name" />
@@ -213,8 +242,9 @@ function TableRow({ run, shape }: { run: Run; shape: string }) {
   const label = labelOf(run.key)
   useWatched(run.key)
   return (
-    <div class={`table-row ${open ? 'is-open' : ''}`} role="row" style={{ gridTemplateColumns: shape }}>
-      <span role="gridcell">
+    <div class={`table-row ${open ? 'is-open' : ''}`} role="row" aria-selected={isSelected(run.key)} style={{ gridTemplateColumns: shape }}>
+      <span role="gridcell" class="table-first">
+        <SelectBox run={run.key} label={label} on={isSelected(run.key)} />
         <button type="button" class="run-swatch" role="checkbox" aria-checked={on} aria-label={`Show ${label}`} onClick={() => setShown([run.key], !on)}>
           <Ring style={styleOfRun(run.key)} on={on} />
         </button>

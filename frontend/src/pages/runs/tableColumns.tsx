@@ -9,6 +9,7 @@ import type { Run } from '../../data/types'
 import { StateDot } from '../../run/StateDot'
 import { at } from '../../state/state'
 import { count, dateTime, duration, number, value } from '../../views/format'
+import { Labels } from './Labels'
 import { percent } from './Streams'
 
 const N_CONFIG_COLUMNS = 6
@@ -42,6 +43,8 @@ export const FACTS: Column[] = [
 
 const STREAMS: Column = { key: '', title: 'Streams', width: 130, cell: (run) => (run.live ? <StreamCount run={run.key} /> : '') }
 
+const LABELS: Column = { key: 'labels', title: 'Labels', width: 150, cell: (run) => <Labels of={run.annotations} /> }
+
 /** Facts that are worth a column only where they differ. */
 const ORIGINS: Column[] = [
   { key: 'source', title: 'Source', width: 100, cell: (run) => run.source },
@@ -55,7 +58,7 @@ const MORE: Column[] = [
   { key: 'directory', title: 'Directory', width: 200, cell: (run) => run.directory },
 ]
 
-export const FACT_KEYS = [...FACTS, ...ORIGINS, ...MORE].map(({ key }) => key)
+export const FACT_KEYS = [...FACTS, LABELS, ...ORIGINS, ...MORE].map(({ key }) => key)
 
 /** The number of streams of a live run, and their share of its time. */
 function StreamCount({ run }: { run: string }) {
@@ -73,7 +76,7 @@ const Duration = ({ run }: { run: Run }) => {
 
 /** A column of a fact, of a config key, or of what a series comes to. */
 const columnOf = (key: string): Column =>
-  [...FACTS, ...ORIGINS, ...MORE].find((fact) => fact.key === key) ?? { key, title: key, width: Math.min(200, Math.max(110, 24 + 7 * key.length)), cell: (run) => cellOf(valueOf(run, key)) }
+  [...FACTS, LABELS, ...ORIGINS, ...MORE].find((fact) => fact.key === key) ?? { key, title: key, width: Math.min(200, Math.max(110, 24 + 7 * key.length)), cell: (run) => cellOf(valueOf(run, key)) }
 
 /** A number as a person writes it: all digits of an integer, in threes. */
 export const cellOf = (one: unknown): string => {
@@ -87,7 +90,8 @@ const wanted = computed((): Column[] => {
   const config = differing.slice(0, N_CONFIG_COLUMNS).map(({ key }) => ({ ...columnOf(key), width: 110 }))
   const differs = ({ key }: Column) => new Set(filtered.value.map((run) => valueOf(run, key))).size > 1
   const asked = filtered.value.some((run) => run.live) ? [STREAMS] : []
-  return [...FACTS, ...asked, ...config, ...ORIGINS.filter(differs)]
+  const labels = filtered.value.some(({ annotations: { labels, baseline } }) => labels.length > 0 || baseline) ? [LABELS] : []
+  return [...FACTS, ...labels, ...asked, ...config, ...ORIGINS.filter(differs)]
 })
 
 /** The width that is being dragged. */

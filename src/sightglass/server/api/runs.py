@@ -31,6 +31,7 @@ TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "o
 MAX_HISTORY: Final = (
     1_000  # more than a person reads; the page asks every few seconds, and a run holds ten times as many
 )
+Described = tuple[Any, list[HistoryEntry], dict[str, int]]
 TENSOR: Final = re.compile(r"(\w+)\[[\d, ]*\]|complex\d*")
 
 
@@ -44,17 +45,22 @@ class SessionInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class RunList(msgspec.Struct, frozen=True, kw_only=True):
-    """All runs, the newest first."""
+    """All runs, the newest first. `problem` says why the list may be out of date; it is usually empty."""
 
     runs: list[RunSummary]
+    problem: str = ""
 
 
 class RunDetail(RunSummary, frozen=True, kw_only=True):
-    """A run with its description, its history of commands, and the streams that it evaluates."""
+    """A run with its description, its history of commands, and the streams that it evaluates.
+
+    `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
+    """
 
     description: dict[str, Any] | None
     history: list[dict[str, Any]]
     streams: list[dict[str, Any]]
+    not_shown: dict[str, int]
 
 
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
@@ -99,36 +105,38 @@ async def session(call: ApiRequest, query: Nothing) -> SessionInfo:
 
 async def list_runs(call: ApiRequest, query: Nothing) -> RunList:
     """List all runs, live and recorded, the newest first."""
-    return RunList(runs=await call.read(call.runs.summaries))
+    return RunList(runs=await call.read(call.runs.summaries), problem=call.runs.problem)
 
 
 async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
     """Describe a run: events, observables, controls, actions, history, and the streams that it evaluates."""
     source = await call.read(call.runs.find, call.key)
-    found: tuple[Any, list[HistoryEntry]] | None = None
+    found: Described | None = None
     if source.live:
         with contextlib.suppress(SightglassError):
             found = await call.query(_of_live, source)
     if found is None:
         found = await call.read(_of_recorded, source)
-    description, history = found
+    description, history, not_shown = found
     streams = list(description.streams) if description is not None else []
     return RunDetail(
         **{name: getattr(source.summary(), name) for name in RunSummary.__struct_fields__},
-        description=description, history=history, streams=streams,  # type: ignore[arg-type]
+        description=description, history=history, streams=streams, not_shown=not_shown,  # type: ignore[arg-type]
     )  # fmt: skip
 
 
-def _of_live(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
-    return source.describe(), source.remote().last_commands(MAX_HISTORY)
+def _of_live(source: ServedRun) -> Described:
+    return source.describe(), source.remote().last_commands(MAX_HISTORY), {}
 
 
-def _of_recorded(source: ServedRun) -> tuple[Any, list[HistoryEntry]]:
+def _of_recorded(source: ServedRun) -> Described:
     try:
         with source.borrow() as files:
-            return files.run.describe(), files.run.last_commands(MAX_HISTORY)
+            with files.recording.lock:
+                not_shown = files.recording.passed_over
+            return files.run.describe(), files.run.last_commands(MAX_HISTORY), not_shown
     except (SightglassError, OSError):
-        return source.description, []  # the run's `problem` says why
+        return source.description, [], {}  # the run's `problem` says why
 
 
 async def list_tags(call: ApiRequest, query: Nothing) -> TagList:
