@@ -24,7 +24,9 @@ RESOLUTIONS = ("lowest-direct", "highest")
 WHEELS = ("--only-binary", ":all:", "--no-binary", "sightglass")
 FOLDERS = ("core", "protocol", "storage/format", "storage/write", "training")  # what differs between versions is here
 # Private names of JAX's, which differ between versions, and a query compiled into each kind of program.
-JAX_TESTS = ("tests/jax/test_compat.py", "tests/jax/test_tap.py", "tests/jax/test_variant.py")
+# And models of Flax and Equinox, whose newest releases come with it.
+JAX_TESTS = tuple(f"tests/jax/test_{name}.py" for name in ("compat", "libraries", "tap", "variant"))
+LIBRARIES = ("equinox", "flax", "optax")
 TOOLS = ("hypothesis", "protobuf", "pytest", "pytest-asyncio", "pytest-timeout", "pytest-xdist")
 TRAINING = """
 import sys, tempfile
@@ -83,7 +85,7 @@ def check_jax(version: str, base: str) -> bool | None:
     install = [*UV, "pip", "install", "--python", python]
     if not _runs([*UV, "venv", "--clear", "--python", base, str(folder)]):
         return False
-    if not _runs([*install, *WHEELS, "--editable", ".[jax]", *TOOLS]):
+    if not _runs([*install, *WHEELS, "--editable", ".[jax]", *LIBRARIES, *TOOLS]):
         print(f"== Python {version}: JAX cannot be installed")
         return None
     print(f"== Python {version}, the newest JAX", flush=True)

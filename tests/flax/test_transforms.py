@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable
 from typing import Any
 
@@ -84,6 +85,24 @@ def looped(x: Any) -> Any:
 )
 def test_linen(body: Any, expected: Any) -> None:
     assert capture(body) == expected
+
+
+@pytest.mark.parametrize(
+    ("body", "n"), [(scanned(**AXES), 0), (scanned(), 1), (mapped(), 1), (looped, 1), (lifted(nn.jit), 0)]
+)
+def test_what_flax_drops_is_warned_of(body: Any, n: int) -> None:
+    with warnings.catch_warnings(record=True) as seen:
+        warnings.simplefilter("always")
+        capture(body)
+    texts = {str(one.message) for one in seen if "Flax drops" in str(one.message)}
+    assert texts == (
+        {
+            "Flax drops what 'b' sows into 'plots': nn.scan and nn.vmap need an axis for it, such as "
+            "variable_axes={'plots': 0}; nn.while_loop keeps nothing"
+        }
+        if n
+        else set()
+    )
 
 
 def test_a_module_called_twice_makes_one_longer_tuple() -> None:

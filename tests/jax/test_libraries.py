@@ -18,6 +18,7 @@ from sightglass.jax import log, spool, tap
 
 from .queried_run import QueriedRun, until
 
+linen = pytest.importorskip("flax.linen")
 nnx = pytest.importorskip("flax.nnx")
 eqx = pytest.importorskip("equinox")
 X = jnp.ones((8, 3))
@@ -29,6 +30,28 @@ def queried() -> Iterator[QueriedRun]:
     made = QueriedRun()
     with made.run:
         yield made
+
+
+# Linen
+
+
+class Layer(linen.Module):
+    @linen.compact
+    def __call__(self, x: Any, _: None) -> Any:
+        x = linen.Dense(3)(x)
+        log({"h": x.sum()})
+        return x, None
+
+
+def test_a_log_in_a_scan_of_linens_is_collected_or_refused_with_what_to_do() -> None:
+    scanned = linen.scan(Layer, variable_axes={"params": 0}, split_rngs={"params": True}, length=4)()
+    params = scanned.init(jax.random.key(0), X, None)
+    if jax.__version_info__ < (0, 11):
+        assert spool(scanned.apply)(params, X, None)[1]["h"].shape == (4,)
+    else:
+        with pytest.raises(ValueError, match="data dependency") as caught:
+            spool(scanned.apply)(params, X, None)
+        assert caught.value.__notes__[0].startswith("From JAX 0.11 on, Flax Linen's nn.scan accepts no effect")
 
 
 # NNX

@@ -247,3 +247,17 @@ def test_a_plain_call_afterwards_is_untouched():
     jax.effects_barrier()
     assert len(seen) == 4
     assert not jax.make_jaxpr(f)(1.0).effects
+
+
+def test_a_variable_around_the_function_is_read_once_as_under_jit() -> None:
+    around = {"n": 1.0}
+
+    def f(x: jax.Array) -> jax.Array:
+        log({"x": x})
+        return x + around["n"]
+
+    spooled, jitted = spool(f), jax.jit(f)
+    assert spooled(1.0)[0] == jitted(1.0) == 2.0
+    around["n"] = 5.0
+    assert spooled(1.0)[0] == jitted(1.0) == 2.0
+    assert spooled(jnp.ones(2))[0].tolist() == [6.0, 6.0]  # another shape is traced anew

@@ -14,6 +14,8 @@ from typing import Any, Protocol, TypeAlias, TypedDict
 import jax
 from jax.typing import ArrayLike
 
+from sightglass.core.guarded import warn
+
 from .captures import Captured, ordered
 from .compat import INTERMEDIATES, PLOTS, Intermediate, Plots, PyTree, linen, nnx
 
@@ -127,7 +129,8 @@ def through_linen(
         )
     if not capture:
         return apply(variables, *args, **keywords), Meta(plots=Captured(), intermediates=Captured())
-    output, mutated = apply(variables, *args, mutable=[INTERMEDIATES, PLOTS], **keywords)
+    with linen.intercept_methods(_warn_of_dropped):
+        output, mutated = apply(variables, *args, mutable=[INTERMEDIATES, PLOTS], **keywords)
     plots, intermediates = (ordered(mutated.get(name, {})) for name in (PLOTS, INTERMEDIATES))
     return output, Meta(plots=plots, intermediates=intermediates)
 
@@ -155,6 +158,26 @@ def through_nnx(
     output, *captured = result if capture else (result, {}, {})
     plots, intermediates = map(ordered, captured)
     return output, Meta(plots=plots, intermediates=intermediates)
+
+
+def _warn_of_dropped(
+    method: Callable[..., Any],
+    args: Sequence[Any],
+    keywords: Mapping[str, Any],
+    context: linen.module.InterceptorContext,
+) -> Any:
+    """Call a method of a Linen module; warn if it sows values for figures into a collection that a lift leaves out."""
+    function = getattr(context.orig_method, "func", context.orig_method)  # a partial of the module
+    code, scope = getattr(inspect.unwrap(function), "__code__", None), context.module.scope
+    sows = code is not None and "sow" in code.co_names and PLOTS in code.co_consts
+    if sows and scope is not None and not scope.is_mutable_collection(PLOTS):
+        path = "/".join(context.module.path) or type(context.module).__name__
+        warn(
+            f"Flax drops what {path!r} sows into {PLOTS!r}: nn.scan and nn.vmap need an axis for it, such as "
+            f"variable_axes={{{PLOTS!r}: 0}}; nn.while_loop keeps nothing",
+            stacklevel=3,
+        )
+    return method(*args, **keywords)
 
 
 def _copied(state: NNXState, params: PyTree) -> nnx.Module:

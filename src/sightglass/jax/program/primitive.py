@@ -49,6 +49,12 @@ UNNAMED: Final = "log"
 IN_LOG: Final = "sightglass_log"
 """The scope of what only a log computes: a function as a value."""
 
+LINEN_SCAN: Final = "broadcasted variable has a data dependency on the scan body"
+LINEN_SCAN_NOTE: Final = (
+    "From JAX 0.11 on, Flax Linen's nn.scan accepts no effect in its body, so no log either: sow there, with an axis "
+    "for the collection, and log what was sown outside of the scan."
+)
+
 
 class LogListener(Protocol):
     """Is called at each log while JAX traces the program."""
@@ -390,5 +396,10 @@ def _smallest(dtype: Any) -> Any:
 
 def call_wanting(wants: WantedLogs | None, function: Callable[..., T], *args: object) -> T:
     """Call a function while certain logs are wanted; `None` for none."""
-    with wanted(wants):
-        return function(*args)
+    try:
+        with wanted(wants):
+            return function(*args)
+    except ValueError as error:
+        if LINEN_SCAN in str(error):
+            error.add_note(LINEN_SCAN_NOTE)
+        raise
