@@ -139,6 +139,45 @@ NASTY: Final[dict[str, Case]] = {
     + ".where(lambda v: v.median() > -9)" * 20,
     "after collect: 1 MB from each of 5": "on('batch').map(lambda b: b.x[:125000]).collect(5, every=2)"
     ".map(lambda v: v.map(lambda w: w.topk(125000)))",
+    # Sorting, counting, linear algebra
+    "sort of x": "b.x.sort()[0]",
+    "60 x sort of 100,000": several("(b.x[#:][:100000]).sort()[0]", 60),
+    "argsort of argsort of x": "b.x.argsort().argsort()[0]",
+    "values and counts of x": "b.x.unique().counts.max()",
+    "60 x values of 50,000": several("(b.k[#:][:50000]).unique().values.size", 60),
+    "nonzero places of x": "b.mask.nonzero()[0].size",
+    "counts up to a million": "bincount(b.places % 1000000)",
+    "x searched in x": "searchsorted(b.x[:1000000].sort(), b.x).sum()",
+    "x among x": "isin(b.x, b.x).sum()",
+    "products of 2,000 x 2,000": "(b.x[:4000000].reshape(2000, 2000) @ b.x[:4000000].reshape(2000, 2000)).sum()",
+    "products of 300 x 300, 50 deep": nested(
+        "matmul(@, b.x[:90000].reshape(300, 300))", 50, "b.x[:90000].reshape(300, 300)"
+    )
+    + ".sum()",
+    "singular values of 2,000 x 2,000": "svdvals(b.x[:4000000].reshape(2000, 2000))[0]",
+    "60 x singular values of 100 x 100": several("svdvals(b.x[#:][:10000].reshape(100, 100))[0]", 60),
+    "covariance of 2,000 rows": "cov(b.x[:4000000].reshape(2000, 2000)).sum()",
+    "correlation of 2,000 rows": "corr(b.x[:4000000].reshape(2000, 2000)).sum()",
+    "softmax and logsumexp, 40 x": several("softmax(b.x + #).max() + logsumexp(b.x)", 40),
+    "80 x, stacked and joined": f"concat([{', '.join(['stack([b.x, b.x])'] * 40)}]).max()",
+    "as integers and back, 60 x": several("b.x.astype('int64').astype('float32').sum()", 60),
+    # Sliding windows, running values, groups by value, several events
+    "x, sliding": "on('batch').map(lambda b: b.x).rolling(1000).mean()",
+    "x collected, sliding": "on('batch').map(lambda b: b.x).rolling(100000).collect()",
+    "medians of 1 MB, sliding": "on('batch').map(lambda b: b.x[:125000]).rolling('1 h').quantile(0.5)",
+    "10,000 numbers, sliding over 100,000": "on('batch').map(lambda b: b.many).rolling(100000).std()",
+    "running sum with sin, on x": "on('batch').map(lambda b: b.x).scan(lambda a, v: a + sin(v * 1e300).sum(), 0.0)",
+    "running lists": "on('batch').map(lambda b: b.words).scan(lambda a, v: a + v, [])",
+    "ema and diff of x": "on('batch').map(lambda b: b.x).ema(0.1).diff().map(lambda v: norm(v))",
+    "keys of 20 MB": "on('batch').map(lambda b: b.one).mean(by=lambda b: b.text, per='epoch')",
+    "keys of x": "on('batch').map(lambda b: b.x).mean(by=lambda b: b.x[0], per='epoch')",
+    "keys by median": "on('batch').map(lambda b: b.one).count(by=lambda b: [median(b.x), b.step], per='epoch')",
+    "quantiles of x by key": "on('batch').map(lambda b: b.x).quantile([0.1, 0.9], by=lambda b: b.step, per='epoch')",
+    "distinct texts of 20 MB": "on('batch').map(lambda b: b.text).distinct()",
+    "x beside a snapshot's": "on('batch').join('shot').map(lambda b: (b.x - b.shot.x).norm())",
+    "60 x sin(x) beside itself": "on('batch').join('shot').map(lambda b: "
+    + several("sin(b.shot.x * 1e300 + b.x * #).sum()", 60)
+    + ")",
     # A snapshot, which is evaluated when the query is opened
     "of a snapshot: 60 x sin(x * 1e300)": f"on('shot').map(lambda b: {several('sin(b.x * 1e300 + #).sum()', 60)})",
     "of a snapshot: 40 x topk of 100,000": f"on('shot').map(lambda b: {total('b.x.topk(100000 + #).sum()', 40)})",
