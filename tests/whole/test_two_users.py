@@ -56,7 +56,7 @@ sg.open(warm.directory).close()
 os.environ["SIGHTGLASS_RUNTIME_DIR"] = live
 become(int(sys.argv[1]))
 options = eval(sys.argv[3])
-run = sg.init("job", config={"password": sys.argv[4]}, listen="tcp://127.0.0.1:0", **options)
+run = sg.init("job", config={"note": sys.argv[4]}, listen="tcp://127.0.0.1:0", **options)
 run.control(sys.argv[4], 0.1)
 for step in range(5):
     run.log({"loss": 1.0, sys.argv[4]: step, "text": sys.argv[4]}, step=step)

@@ -15,12 +15,13 @@ import importlib.util
 import inspect
 import sys
 import types
+from collections import ChainMap
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from functools import lru_cache
 from importlib.machinery import PathFinder
 from operator import attrgetter
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, ClassVar, Final
 
 from sightglass.core.errors import FigureError, MissingExtraError, UnsendableError
 
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
 Draws = Callable[..., Any]
 
 SCRIPT: Final = "__main__"
+DYNAMIC: Final = "<dynamic-code>"  # cloudpickle's name for all files
 MAX_PICKLED_BYTES: Final = 4 * 2**20  # pickling takes some 20 ms for each MB, on the training's own thread
 
 
@@ -77,7 +79,7 @@ def pack(function: Draws) -> PackedFunction:
     file = _BoundedFile()
     try:
         with _by_value(cloudpickle, function):
-            cloudpickle.Pickler(file, buffer_callback=file.look).dump(function)
+            _pickler()(file, buffer_callback=file.look).dump(function)
     except Exception as error:  # noqa: BLE001  pickling runs the code of whatever the closure holds
         if file.n_bytes <= MAX_PICKLED_BYTES:
             return PackedFunction(name, lack=f"Expected a function that can be pickled, got {name}: {plain(error)}")
@@ -87,6 +89,26 @@ def pack(function: Draws) -> PackedFunction:
             "arrays as arguments instead of using them from the enclosing scope"
         )
     return PackedFunction(name, b"".join(file.parts), source)
+
+
+@lru_cache(maxsize=1)
+def _pickler() -> Any:
+    """Return cloudpickle's pickler that keeps the names of files, which tracebacks need; 3.1.3 leaves them out."""
+    import cloudpickle
+
+    table = cloudpickle.Pickler.dispatch_table
+
+    def reduced(code: types.CodeType) -> tuple[Any, ...]:
+        made, arguments, *rest = table[types.CodeType](code)
+        return made, tuple(code.co_filename if is_dynamic(one) else one for one in arguments), *rest
+
+    def is_dynamic(argument: object) -> bool:
+        return isinstance(argument, str) and argument == DYNAMIC
+
+    class Pickler(cloudpickle.Pickler):  # type: ignore[misc]
+        dispatch_table: ClassVar[Any] = ChainMap({types.CodeType: reduced}, table)
+
+    return Pickler
 
 
 class _BoundedFile:
