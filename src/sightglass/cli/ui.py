@@ -122,10 +122,12 @@ def ui(
 
 def _runs_on_hub() -> RunsOnHub | None:
     """Return the live runs of the hub that the command line names. Errors as of `RunsOnHub`."""
+    address = hub()
+    if not address:
+        return None
     from sightglass.client.hub_runs import RunsOnHub
 
-    address = hub()
-    return RunsOnHub(address, by_name=False) if address else None
+    return RunsOnHub(address, by_name=False)
 
 
 def _print_links(server: Server, *, as_json: bool) -> None:
