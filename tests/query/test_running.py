@@ -436,6 +436,25 @@ def test_a_window_that_takes_too_long_to_reduce_again_is_refused(chain: str, spa
     assert n_answered == 0 or span == "'1 d'"
 
 
+@pytest.mark.parametrize("chain", ["quantile(0.5)", "histogram(64)", "top(3, key=lambda v: v[0])"])
+def test_arrays_in_a_window_are_priced_from_the_first_one_on(chain: str) -> None:
+    """One takes as long as thousands of numbers, so few of them are too many."""
+    times_ns = itertools.count(0, 3_000_000)  # each look at the clock finds 3 ms more
+    meter = Meter(limit_s=20e-3, cpu_s=lambda: next(times_ns) / 1e9)
+    evaluation = Evaluation(parse(f"on('b').map(lambda b: b.x).rolling('1 h').{chain}"), meter=meter)
+    n_answered = 0
+
+    def ask() -> None:
+        nonlocal n_answered
+        for i in range(50):
+            evaluation.across_events(evaluation.per_event({"x": np.ones(9) * i}), ordinal=i, step=i, wall_time=float(i))
+            n_answered += 1
+
+    with pytest.raises(PriceError, match=r"for rolling\(…\)"):
+        ask()
+    assert n_answered <= 20 // 3
+
+
 def test_a_long_window_of_the_first_values_reads_those_alone() -> None:
     meter = Meter(limit_s=1e-3, cpu_s=itertools.count(0.0, 1e-6).__next__)
     evaluation = Evaluation(parse("on('b').map(lambda b: b.x).rolling(100_000).collect(100)"), meter=meter)

@@ -84,7 +84,8 @@ class Sliding:
 
     __slots__ = (
         "_each_s", "_entries", "_finish", "_floats", "_gap", "_is_dated", "_met", "_meter", "_n", "_n_events",
-        "_numbers", "_seconds", "_sorted", "_start", "_states", "_update", "_values", "is_priced", "reducer", "window",
+        "_numbers", "_seconds", "_sorted", "_start", "_states", "_took_s", "_update", "_values", "is_priced", "reducer",
+        "window",
     )  # fmt: skip
 
     def __init__(self, reducer: Reducer, window: Last, meter: Meter | None = None) -> None:
@@ -108,6 +109,7 @@ class Sliding:
         self.is_priced = self._numbers is None or (self._states is None and self._sorted is None)
         self._values: deque[Any] = deque()
         self._each_s = reducer.number_ns / 1e9  # to reduce a value again, until it is known
+        self._took_s = math.inf  # what the last value took that is no number
         self._n_events = 0
         self._gap: tuple[int, float] = -1, math.nan
         self._met = self._is_dated = False  # whether there was an event, and the gap has a time
@@ -129,14 +131,16 @@ class Sliding:
             self._leave_floats()
         if self.reducer.reads_place:
             value = value, place
-        if type(value) not in PLAIN:
+        is_plain = type(value) in PLAIN
+        if not is_plain:
             self._take_any()
             total = Total()
             total.add(value)
             check_bytes(total.n_bytes * self._n_at_most())
         # A value that cannot be reduced raises here, before anything has changed.
         states, entries = self._states, self._entries
-        began_s = self._priced() if self.is_priced else 0.0
+        is_timed = states is None and not is_plain and self._meter is not None
+        began_s = self._priced() if self.is_priced and not is_timed else 0.0
         if states is not None:
             states.push(self._update(self._start(), value, ordinal))
             if began_s:
@@ -145,7 +149,10 @@ class Sliding:
             self._sorted.add(float(value))
             self._values.append(value)
         else:
-            self._update(self._start(), value, ordinal)
+            if is_timed:
+                self._time(value, ordinal)
+            else:
+                self._update(self._start(), value, ordinal)
             self._values.append(stored(value))
         entries.append((ordinal, at, n_events))
         n, seconds, n_gone = self._n, self._seconds, 0
@@ -210,8 +217,11 @@ class Sliding:
         """Return how many values the window holds when it is full; those of a time, how many it will hold now."""
         return self._n if self._seconds == math.inf else min(self._n, len(self._entries) + 1)
 
-    def _priced(self) -> float:
+    def _priced(self, n_done: int = 0) -> float:
         """Check that there is time for a full window, and return the time; 0.0 if there is no limit.
+
+        Args:
+            n_done: How many values this event has reduced already.
 
         Raises:
             PriceError: There is not.
@@ -220,8 +230,24 @@ class Sliding:
             return 0.0
         n, n_first = self._n_at_most(), self.reducer.n_first
         n_steps = self._states.at_once(n) if self._states is not None else n if n_first is None else min(n, n_first)
-        self._meter.repeats(n_steps, self._each_s, f"rolling(…).{self.reducer.name} of {n:,} values")
+        self._meter.repeats(n_steps + n_done, self._each_s, f"rolling(…).{self.reducer.name} of {n:,} values")
         return self._meter.now()
+
+    def _time(self, value: Value, ordinal: int) -> None:
+        """Reduce a value for itself, to know what it takes, and check that there is time for a full window.
+
+        An array may take a hundred thousand times as long as a number. The shorter one of two times counts, as a
+        garbage collection seldom comes twice in a row.
+
+        Raises:
+            PriceError: There is not.
+        """
+        assert self._meter is not None
+        began_s = self._meter.now()
+        self._update(self._start(), value, ordinal)
+        took_s = self._meter.now() - began_s
+        self._each_s, self._took_s = min(took_s, self._took_s), took_s
+        self._priced(1)
 
     def _learn(self, began_s: float, n: int) -> None:
         """Learn what a value takes; what takes very long, such as a garbage collection, counts in part."""
@@ -244,7 +270,7 @@ class Sliding:
         state, n = self._start(), min(len(self._entries), self.reducer.n_first or len(self._entries))
         for (ordinal, *_), value in islice(zip(self._entries, self._values, strict=True), n):
             state = self._update(state, value, ordinal)
-        if began_s and n >= N_TIMED:
+        if began_s and n >= N_TIMED and self._took_s == math.inf:
             self._learn(began_s, n)
         return self._finish(state)
 
