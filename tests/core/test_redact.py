@@ -11,6 +11,7 @@ from sightglass.core.redact import REDACTED, is_secret, redact, redact_code, red
 LONG = "a1B2c3D4e5F6g7H8i9J0k1L2m3N4o5P6q7R8s9T0"
 
 TOKENS = [
+    "https://" + "hooks.slack.com/services/T0AB/B0CD/x1y2z3",
     f"ghp_{LONG[:36]}",
     f"github_pat_{LONG}",
     f"glpat-{LONG[:20]}",
@@ -121,6 +122,23 @@ def test_a_well_known_token_is_replaced_wherever_it_stands(token: str) -> None:
     assert redact({"note": [f"x {token}"]}) == {"note": [f"x {REDACTED}"]}
     assert redact_command(["train.py", token]) == ["train.py", REDACTED]
     assert token not in redact_code(f"+x = '{token}'")
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("https://x.blob.example/c?sv=2020&sig=abc%2Bdef", "https://x.blob.example/c?sv=2020&sig=[redacted]"),
+        (
+            "https://s3.example/o?X-Amz-Date=1&X-Amz-Signature=ab12",
+            "https://s3.example/o?X-Amz-Date=1&X-Amz-Signature=[redacted]",
+        ),
+        ("Server=db;User Id=sa;Password=hunter2;Max=5", "Server=db;User Id=sa;Password=[redacted];Max=5"),
+        ("https://api.example/v1?token=abc&page=2", "https://api.example/v1?token=[redacted]&page=2"),
+        ("x = 1; sizes=2", "x = 1; sizes=2"),
+    ],
+)
+def test_secrets_among_parameters_are_replaced(text: str, shown: str) -> None:
+    assert redact_text(text) == redact({"url": text})["url"] == shown
 
 
 @pytest.mark.parametrize("text", NO_TOKENS)

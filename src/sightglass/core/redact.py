@@ -15,81 +15,20 @@ REDACTED: Final = "[redacted]"
 MAX_DEPTH: Final = 32
 
 _WORDS: Final = re.compile(r"[A-Z]+(?![a-z])|[A-Z]?[a-z]+|\d+")
-_SECRETS: Final = frozenset(
-    [
-        "password",
-        "passwd",
-        "passphrase",
-        "passcode",
-        "pwd",
-        "secret",
-        "secrets",
-        "apikey",
-        "apitoken",
-        "authtoken",
-        "accesstoken",
-        "accesskey",
-        "secretkey",
-        "privatekey",
-        "credential",
-        "credentials",
-        "passwords",
-    ]
-)
-_KEYS: Final = frozenset(
-    [
-        "api",
-        "access",
-        "secret",
-        "private",
-        "auth",
-        "encryption",
-        "signing",
-        "master",
-        "account",
-        "storage",
-        "license",
-        "wandb",
-        "openai",
-        "hf",
-        "service",
-    ]
-)
-_PLAIN_TOKENS: Final = frozenset(
-    [
-        "pad",
-        "eos",
-        "bos",
-        "unk",
-        "mask",
-        "cls",
-        "sep",
-        "image",
-        "audio",
-        "video",
-        "start",
-        "end",
-        "stop",
-        "begin",
-        "prefix",
-        "suffix",
-        "special",
-        "per",
-        "each",
-        "last",
-        "first",
-        "next",
-        "class",
-        "dist",
-        "distillation",
-        "register",
-        "sos",
-        "newline",
-        "prompt",
-        "trigger",
-        "additional",
-    ]
-)
+_SECRETS: Final = frozenset((
+    "password", "passwd", "passphrase", "passcode", "pwd", "secret", "secrets", "apikey", "apitoken", "authtoken",
+    "accesstoken", "accesskey", "secretkey", "privatekey", "credential", "credentials", "passwords", "cookie",
+    "cookies",
+))  # fmt: skip
+_KEYS: Final = frozenset((
+    "api", "access", "secret", "private", "auth", "encryption", "signing", "master", "account", "storage",
+    "license", "wandb", "openai", "hf", "service",
+))  # fmt: skip
+_PLAIN_TOKENS: Final = frozenset((
+    "pad", "eos", "bos", "unk", "mask", "cls", "sep", "image", "audio", "video", "start", "end", "stop", "begin",
+    "prefix", "suffix", "special", "per", "each", "last", "first", "next", "class", "dist", "distillation",
+    "register", "sos", "newline", "prompt", "trigger", "additional",
+))  # fmt: skip
 """What comes before `token` in the names of a tokenizer's tokens, which are texts such as "<pad>"."""
 _PATH: Final = re.compile(r"^(~|\.{1,2})?/\S*$|^[A-Za-z]:\\")
 
@@ -107,12 +46,15 @@ _TOKENS: Final = re.compile(
         | npm_[A-Za-z0-9]{36} | pypi-[\w-]{50,} | dckr_pat_[\w-]{20,}     # npm, PyPI, Docker
         | SG\.[\w-]{16,}\.[\w-]{16,}                                      # SendGrid
         | wandb_v1_[\w-]{20,} | nvapi-[\w-]{20,} | r8_[A-Za-z0-9]{30,}    # W&B, NVIDIA, Replicate
+        | https://(?:hooks\.slack\.com/services|discord(?:app)?\.com/api/webhooks)/[\w/-]+
         | eyJ[\w-]{8,}\.eyJ[\w-]{8,}\.[\w-]+                              # JSON Web Tokens
     )""",
     re.DOTALL,
 )
 _BEARER: Final = re.compile(r"(?i)\b(bearer|basic)(\s+)(?=[^\s'\"]*\d)[\w.~+/-]{16,}=*")
 _IN_URL: Final = re.compile(r"\b([a-z][a-z0-9+.-]{0,20}://[^\s/:@'\"]*):[^\s/@'\"]+@", re.IGNORECASE)
+_PARAMETER: Final = re.compile(r"([?&;]\s*)([A-Za-z][\w.-]*)=([^&;\s\"']+)")
+_SIGNATURES: Final = ("sig", "signature")
 _ASSIGNED: Final = re.compile(r"""([A-Za-z_][\w.-]*)(["']?\s*[:=]\s*)(["'])([^"'\n]+)(\3)""")
 _EXPORTED: Final = re.compile(r"(?m)^([+\- ]?\s*(?:export\s+)?)([A-Z_][A-Z0-9_]*)(=)([^\s\"'(){}\[\],]+)[ \t]*$")
 
@@ -135,14 +77,22 @@ def is_secret(name: str) -> bool:
 
 
 def redact_text(text: str) -> str:
-    """Return a text without tokens of well-known kinds, and without the passwords of URLs.
+    """Return a text without tokens of well-known kinds, and without the passwords in URLs and connection strings.
 
-    >>> redact_text("postgres://ada:lovelace@db/runs")
-    'postgres://ada:[redacted]@db/runs'
+    >>> redact_text("postgres://ada:lovelace@db/runs?sslkey=a&password=b")
+    'postgres://ada:[redacted]@db/runs?sslkey=a&password=[redacted]'
     """
     text = _TOKENS.sub(REDACTED, text)
     text = _BEARER.sub(rf"\1\2{REDACTED}", text)
+    text = _PARAMETER.sub(_without_value, text)
     return _IN_URL.sub(rf"\1:{REDACTED}@", text) if "://" in text else text
+
+
+def _without_value(parameter: re.Match[str]) -> str:
+    """Return a parameter of a URL or a connection string as it is, or without the value of a secret."""
+    before, name, _ = parameter.groups()
+    signs = name.lower().rpartition("-")[2] in _SIGNATURES
+    return f"{before}{name}={REDACTED}" if signs or is_secret(name) else parameter[0]
 
 
 def redact(value: Any, name: str = "", *, depth: int = MAX_DEPTH) -> Any:
