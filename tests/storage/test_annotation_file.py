@@ -105,8 +105,12 @@ def test_a_link_is_not_followed(directory: Path, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    "given", [{"labels": [""]}, {"add_labels": [" a"]}, {"name": "x" * 201}, {"archived": 1}, {"tags": []}]
-)
+    "given",
+    [
+        {"labels": [""]}, {"add_labels": [" a"]}, {"name": "x" * 201}, {"archived": 1}, {"tags": []},
+        {"labels": "best"}, {"remove_labels": "best"}, {"name": "a\nb"}, {"labels": ["a\tb"]}, {"notes": "\ud800"},
+    ],
+)  # fmt: skip
 def test_what_cannot_be_written_down_is_refused(given: dict[str, object]) -> None:
     with pytest.raises(ValueError, match=r"Expected|unknown field"):
         edit_of(**given)
@@ -132,8 +136,12 @@ def test_runs_are_chosen_by_labels_and_lists_leave_out_the_trash(tmp_path: Path)
     assert [Path(name).name[0] for name in sg.open([tmp_path])] == ["b"]  # type: ignore[union-attr]
     assert [info.name for info in sg.runs(tmp_path)] == ["b"]
     assert [info.name for info in sg.runs(tmp_path, deleted=True)] == ["a"]
-    with sg.open(tmp_path / first) as old:
-        old.annotate(deleted=False)
+    runs[next(iter(set(runs) - {first}))].annotate(deleted=True)
+    with pytest.raises(sg.RunNotFoundError, match="all runs there are in the trash"):
+        sg.open(tmp_path)
+    for name in runs:
+        with sg.open(tmp_path / name) as old:
+            old.annotate(deleted=False)
     assert {info.name for info in sg.runs(tmp_path)} == {"a", "b"}
     runs.close()
 

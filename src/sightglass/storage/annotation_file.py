@@ -34,8 +34,8 @@ MAX_LABELS: Final = 100
 LOCK_S: Final = 5.0  # an edit takes milliseconds; on a network file system perhaps a second
 RETRY_S: Final = 0.005
 
-Name = Annotated[str, msgspec.Meta(max_length=200)]
-Label = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
+Name = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00-\x1f\x7f]*\Z")]  # it stands in a line
+Label = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"\A(?!\s)[^\x00-\x1f\x7f]+(?<!\s)\Z")]
 Labels = Annotated[tuple[Label, ...], msgspec.Meta(max_length=MAX_LABELS)]
 Notes = Annotated[str, msgspec.Meta(max_length=20_000)]
 
@@ -104,12 +104,19 @@ def edit_of(**given: Any) -> Edit:
     """Return a change, as `Edit`.
 
     Raises:
-        ValueError: An entry is unknown, too long, or of another type.
+        ValueError: An entry is unknown, too long, of another type, or no text that UTF-8 can encode.
     """
     try:
-        return msgspec.convert(given, Edit)
+        for name in ("labels", "add_labels", "remove_labels"):
+            if isinstance(given.get(name), str):
+                raise ValueError(f"Expected a list of labels as {name}, got text: {name}=[{given[name]!r}]")
+        made = msgspec.convert(given, Edit)
+        msgspec.json.encode(made)
+    except UnicodeEncodeError as error:
+        raise ValueError(f"Expected text that UTF-8 can encode, got {error.object!r:.100}") from None
     except msgspec.ValidationError as error:
         raise ValueError(str(error)) from None
+    return made
 
 
 def edit(directory: Path, change: Edit) -> Annotations:

@@ -115,8 +115,8 @@ class RecordedRun(EventAttributes):
             ValueError: A text is too long, or a label is empty.
         """
         change = annotation_file.edit_of(
-            name=name, labels=labels if labels is None else list(labels), add_labels=list(add_labels),
-            remove_labels=list(remove_labels), notes=notes, archived=archived, baseline=baseline, deleted=deleted,
+            name=name, labels=labels, add_labels=add_labels, remove_labels=remove_labels, notes=notes,
+            archived=archived, baseline=baseline, deleted=deleted,
         )  # fmt: skip
         return annotation_file.edit(self.directory, change)
 

@@ -263,7 +263,9 @@ def open_all(paths: Iterable[str | os.PathLike[str]], *, rank: int | None = None
 def _runs(entries: Mapping[str, RunEntry], folders: Sequence[Path], *, rank: int | None, follow: bool) -> RecordedRuns:
     place = " and ".join(repr(str(folder)) for folder in folders)
     if not entries:
-        raise RunNotFoundError(f"Nothing was recorded in {place}: expected record files, or folders with some")
+        deleted = any(True for folder in folders for _ in runs_in(folder, alive=discovery.alive))
+        why = "all runs there are in the trash" if deleted else "expected record files, or folders with some"
+        raise RunNotFoundError(f"Nothing was recorded in {place}: {why}")
     return RecordedRuns(entries, place=place, rank=rank, follow=follow)
 
 
