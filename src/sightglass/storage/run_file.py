@@ -36,6 +36,7 @@ Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded
 VERSION: Final = 1
 NAME: Final = "run.json"
 SYSTEM: Final = "system"  # the event as which a run records what its machine has to do; its step is a time
+CONSOLE: Final = "console"  # as which it records what its program prints, likewise
 SUFFIX: Final = ".sgr"
 MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_DEPTH: Final = 4

@@ -136,18 +136,21 @@ class Facts:
         environment: The names of the environment's variables to tell; no others are.
         system: Whether to record the use of processors, memory, disk, network and NVIDIA's GPUs, every ten seconds, if
             anything else is recorded and `sightglass[system]` is installed.
+        console: Whether to record the lines that the program prints, as texts `console.out` and `console.err`. Only
+            what goes through Python's `sys.stdout` and `sys.stderr` is seen.
 
     Raises:
         TypeError: `environment` is not a list of names.
 
     >>> Facts(environment=["CUDA_VISIBLE_DEVICES"])
-    Facts(program=True, diff=False, environment=('CUDA_VISIBLE_DEVICES',), system=True)
+    Facts(program=True, diff=False, environment=('CUDA_VISIBLE_DEVICES',), system=True, console=False)
     """
 
     program: bool = True
     diff: bool = False
     environment: Sequence[str] = ()
     system: bool = True
+    console: bool = False
 
     def __post_init__(self) -> None:
         names = self.environment

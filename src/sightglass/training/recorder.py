@@ -79,12 +79,12 @@ class Recorder:
         """Record that the groups of an event ended before its event number `ordinal`."""
         self._put(Key(kind="groups", tag=event), ordinal, wall_time, True, ordinal)
 
-    def sampled(self, event: str, step: int, wall_time: float, numbers: Mapping[str, float]) -> None:
-        """Record numbers as those of an event that was observed, with a recorded query for each of its observables."""
-        for name, number in numbers.items():
+    def sampled(self, event: str, step: int, wall_time: float, values: Mapping[str, float | str]) -> None:
+        """Record values as those of an event that was observed, with a recorded query for each of its observables."""
+        for name, value in values.items():
             query = as_query(f"{event}.{name}")
             key = Key(kind="stream", tag=query.tag, query=query.key)
-            self._put(key, step, wall_time, number, self._n_rows.get(key, 0))
+            self._put(key, step, wall_time, value, self._n_rows.get(key, 0))
 
     def command(self, entry: Mapping[str, Any]) -> None:
         """Record an entry of the history."""

@@ -28,10 +28,11 @@ from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.storage.file_system import LOCAL, FileSystem, LocalFileSystem
 from sightglass.storage.run_directory import RunDirectory
-from sightglass.storage.run_file import SYSTEM, RunFile, State
+from sightglass.storage.run_file import CONSOLE, SYSTEM, RunFile, State
 
 from .agent import Agent
 from .chores import Chore, Chores
+from .console import Console
 from .endpoints import Endpoints
 from .facts import ProgramFacts
 from .io_loop import IoLoop
@@ -268,7 +269,15 @@ class Wiring:
         if facts.system:
             assert self.recorder is not None
             chores.append(MachineMetrics(self._record_metrics, wanted=partial(getattr, self.recorder, "active")))
+        if facts.console:
+            chores.append(Console(self._record_lines))
         return chores
+
+    def _record_lines(self, stream: str, lines: Sequence[str]) -> None:
+        wall_time = self.clock.wall()
+        if self.recorder is not None and CONSOLE not in self.telemetry.subscriptions.sources:  # the program's own event
+            for line in lines:
+                self.recorder.sampled(CONSOLE, round(wall_time - self._started), wall_time, {stream: line})
 
     def _record_metrics(self, numbers: Mapping[str, float]) -> None:
         wall_time = self.clock.wall()

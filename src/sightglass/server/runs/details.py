@@ -19,7 +19,7 @@ from sightglass.storage import run_file
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.run_file import OWN_NAME, SUFFIX, SYSTEM, RunEntry, is_record_file
+from sightglass.storage.run_file import CONSOLE, OWN_NAME, SUFFIX, SYSTEM, RunEntry, is_record_file
 
 from .hyperparameters import read_settings
 from .open_files import listing
@@ -109,7 +109,7 @@ def read_inside(details: Details, recording: Recording) -> Details:
 
 
 def _is_of_machine(key: Key) -> bool:
-    return key.kind == "stream" and key.tag.startswith(f"{SYSTEM}.")
+    return key.kind == "stream" and key.tag.partition(".")[0] in (CONSOLE, SYSTEM)
 
 
 def _faults(faults: Sequence[str], unreadable_files: list[str]) -> list[str]:
