@@ -60,6 +60,7 @@ PAGES = {
     "texts": ("/media?media=note", lambda page: page.get_by_role("log").first),
     "runs": ("/runs", lambda page: page.get_by_role("row").nth(1)),
     "details": ("/runs?run={live}", lambda page: page.get_by_role("complementary")),
+    "views": ("/runs?views=1&tint=opt.name", lambda page: page.get_by_role("application").nth(2)),
     "compare": ("/runs?compare=1", lambda page: page.get_by_role("row").nth(1)),
     "ask": ("{asks}", lambda page: page.get_by_role("article").first.locator("canvas").first),
     "fleet": ("/ask?asked=live-*&ask=live-*||batch.loss", lambda page: page.locator("article canvas")),

@@ -11,7 +11,7 @@ from playwright.sync_api import expect
 import sightglass as sg
 
 from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
-from .looks import chart, color_of, drawn, has_url, ink, until
+from .looks import box_of, chart, color_of, drawn, has_url, ink, until
 
 
 @pytest.fixture(scope="module")
@@ -379,3 +379,48 @@ def test_groups_have_means_in_a_table_whose_columns_are_moved(page, open_page, s
     page.mouse.move(box["x"] + box["width"] + 76, box["y"] + box["height"] / 2)
     page.mouse.up()
     has_url(page, f"widths=loss.min:{round(box['width'] + 80)}")
+
+
+def test_views_over_the_runs_are_linked(page, open_page, server):
+    page = open_page(server.controller, "/runs?filter=recorded&views=1&columns=loss.min&columns=lr&logs=lr&runs=*")
+    scatter = page.get_by_role("application", name="Scatter of loss.min over lr")
+    box = box_of(scatter)
+    expect(page.get_by_role("article", name="Scatter").locator("p")).to_contain_text("Drag to select")
+    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2)  # recorded-0: the highest lr, and the highest loss
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2)
+    page.mouse.up()
+    expect(page.get_by_role("checkbox", name="Select recorded-0")).to_be_checked()
+    expect(page.get_by_role("toolbar", name="Selected runs")).to_contain_text("1 run selected")
+    parallel = page.get_by_role("application", name=re.compile("^Parallel coordinates of lr, opt.name, loss.min"))
+    box = box_of(parallel)  # the upper half of the axis of opt.name: sgd
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + 4)
+    page.mouse.down()
+    page.mouse.move(box["x"] + box["width"] / 2, box["y"] + box["height"] / 2)
+    page.mouse.up()
+    expect(page.get_by_role("checkbox", name="Select recorded-2")).to_be_checked()
+    expect(page.get_by_role("checkbox", name="Select recorded-0")).not_to_be_checked()
+    best = page.get_by_role("application", name="The lowest loss.min so far")
+    best.focus()
+    page.keyboard.press("ArrowRight")
+    said = page.get_by_role("article", name="Best so far").locator("p")
+    expect(said).to_contain_text("recorded-0 loss.min 0.01")
+    page.keyboard.press("Shift+ArrowRight")
+    expect(said).to_contain_text("recorded-1 loss.min 0.005")
+    expect(page.get_by_role("toolbar", name="Selected runs")).to_contain_text("3 runs selected")
+    page.keyboard.press("Space")
+    expect(page.get_by_role("checkbox", name="Select recorded-1")).not_to_be_checked()
+    color = color_of(page, "recorded-1")
+    page.get_by_role("link", name="Charts").click()
+    chip = page.get_by_role("button", name="2 of 3 selected")
+    expect(chip).to_be_visible()
+    until(page, lambda: ink(chart(page, "loss"), color).n < 20)  # it stands back
+    chip.click()
+    drawn(chart(page, "loss"), color)
+    page.get_by_role("link", name="Runs").click()
+    page.get_by_role("button", name="Remove the axis lr").click()
+    page.get_by_role("combobox", name="Colour").select_option("opt.name")
+    page.get_by_role("button", name="Highest").click()
+    has_url(page, "tint=opt.name")
+    has_url(page, "best=max")
+    has_url(page, "axes=opt.name&axes=loss.min")

@@ -28,6 +28,14 @@ export const shape = {
   compare: flag(),
   /** What the comparison shows of series. */
   of: oneOf('last', 'min', 'max', 'mean', 'first'),
+  /** Whether the views over the runs are shown; the columns of the scatter, of the colours and of the parallel axes; which axes are logarithmic. */
+  views: flag(),
+  across: text(),
+  up: text(),
+  tint: text(),
+  axes: maybeTexts(),
+  logs: texts(),
+  best: oneOf('auto', 'min', 'max'),
   // Charts: every chart obeys these.
   tags: text(),
   x: oneOf('step', 'relative', 'wall'),

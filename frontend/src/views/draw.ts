@@ -20,6 +20,8 @@ export interface Line {
   second?: boolean
   /** How strong it is drawn, from 0 to 1. */
   alpha?: number
+  /** Whether it stands back behind others that are selected. */
+  faint?: boolean
   /** The id of the line that this is an earlier part of. */
   earlier?: string
   /** Whether other lines are parts of it. */
@@ -98,19 +100,20 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
   const seen = lines.map((line) => ({ line, from: lowerBound(line.x, scale.xs[0]) - 1, end: lowerBound(line.x, scale.xs[1]) + 1 }))
   const part = (line: Line, column: Float64Array, from: number, end: number) => path(line.x, column, from, end, to(line))
   for (const { line, from, end } of seen) {
-    if (line.low && line.high) pen.area(band(line, from, end, to(line)), line.style.color, highlight === wholeOf(line) ? 0.3 : 0.17)
+    if (line.low && line.high) pen.area(band(line, from, end, to(line)), line.style.color, highlight === wholeOf(line) ? 0.3 : line.faint ? 0.06 : 0.17)
   }
-  const faded = (id: string) => highlight !== null && highlight !== id
+  const faded = (line: Line) => (highlight === null ? line.faint : highlight !== wholeOf(line))
   for (const { line, from, end } of seen) {
-    const alpha = faded(wholeOf(line)) ? 0.12 : 0.25
+    const alpha = faded(line) ? 0.12 : 0.25
     if (line.raw) pen.line(part(line, line.raw, from, end), { color: line.style.color, width: 1, alpha })
   }
-  // The line under the pointer is drawn last, above the others.
-  const order = [...seen].sort((a, b) => Number(wholeOf(a.line) === highlight) - Number(wholeOf(b.line) === highlight))
+  // The selected ones are drawn above the others, and last that under the pointer.
+  const rank = ({ line }: (typeof seen)[number]) => (wholeOf(line) === highlight ? 2 : line.faint ? 0 : 1)
+  const order = [...seen].sort((a, b) => rank(a) - rank(b))
   for (const { line, from, end } of order) {
     const points = part(line, line.y, from, end)
     const { color, dash } = line.style
-    pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : end - from > scale.width ? 1.1 : 1.5, alpha: (faded(wholeOf(line)) ? 0.4 : 1) * (line.alpha ?? 1) })
+    pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : end - from > scale.width ? 1.1 : 1.5, alpha: (faded(line) ? (line.faint ? 0.2 : 0.4) : 1) * (line.alpha ?? 1) })
     if (points.length <= 2) pen.line(dot(points), { color, width: 4, alpha: 1 })
   }
   for (const { line, from, end } of seen) drawOdd(pen, line, from, end, scale, first.x)

@@ -1,4 +1,6 @@
 import { signal } from '@preact/signals'
+import { shown } from '../../data/runs'
+import { selectAll, selectedKeys } from '../../data/selection'
 import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { NumberInput } from '../../ui/NumberInput'
@@ -56,12 +58,24 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
         />
         <NewChart />
       </div>
+      <Selected />
       {zoom && (
         <button type="button" class="chip zoom-chip" onClick={() => update({ zoom: null, yzoom: {} })} title="Show everything again">
           {xText(at.x.value, zoom[0])} – {xText(at.x.value, zoom[1]).replace('step ', '')} <Icon name="close" size={12} />
         </button>
       )}
     </div>
+  )
+}
+
+/** How many of the drawn runs are selected, while the others stand back. */
+function Selected() {
+  const n = shown.value.filter(({ key }) => selectedKeys.value.has(key)).length
+  if (n === 0) return null
+  return (
+    <button type="button" class="chip" onClick={() => selectAll(false)} title="Select none, so that no run stands back">
+      {n} of {shown.value.length} selected <Icon name="close" size={12} />
+    </button>
   )
 }
 

@@ -2,6 +2,7 @@
 
 import { computed } from '@preact/signals'
 import { groupOf, labelOf, shown, styleOfGroup, styleOfRun } from '../../data/runs'
+import { selectedKeys } from '../../data/selection'
 import { at } from '../../state/state'
 import type { Drawn } from './wanted'
 
@@ -9,10 +10,16 @@ let last: Drawn[] = []
 
 /** The same array until something that is drawn changes: runs report themselves every second, charts stay. */
 export const drawn = computed(() => {
-  const now = at.group.value ? byGroup() : byRun()
+  const now = withSelection(at.group.value ? byGroup() : byRun())
   if (JSON.stringify(now) !== JSON.stringify(last)) last = now
   return last
 })
+
+/** Runs that are selected stand out, if any of them is drawn. */
+function withSelection(all: Drawn[]): Drawn[] {
+  const [chosen, has] = [selectedKeys.value, (one: Drawn) => one.runs.some((key) => chosen.has(key))]
+  return chosen.size && all.some(has) ? all.map((one) => (has(one) ? one : { ...one, faint: true })) : all
+}
 
 function byRun(): Drawn[] {
   return shown.value.map((run) => ({

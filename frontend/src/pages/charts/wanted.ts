@@ -13,6 +13,8 @@ export interface Drawn {
   label: string
   style: LineStyle
   runs: string[]
+  /** Whether others are selected. */
+  faint?: boolean
 }
 
 export interface Wanted extends Drawn {
@@ -48,17 +50,17 @@ export interface LineOptions {
 }
 
 /** The line of one entry from the series that have come so far, in parts where its run began again. */
-export function linesOf({ id, label, style }: Drawn, series: readonly Scalars[], { weight, extent, band }: LineOptions): Line[] {
+export function linesOf({ id, label, style, faint }: Drawn, series: readonly Scalars[], { weight, extent, band }: LineOptions): Line[] {
   if (series.length === 0) return []
-  if (series.length === 1) return partsOf({ id, label, style }, series[0]!, weight, extent)
+  if (series.length === 1) return partsOf({ id, label, style, ...(faint && { faint }) }, series[0]!, weight, extent)
   const sorted = series.map(inOrder)
   const mean = meanOf(sorted.map((data) => ({ x: data.x, y: smooth(data.x, data.y, weight, extent, data.mean) })), band)
   const raw = weight > 0 ? meanOf(sorted, 'none').y : undefined
-  return [{ id, label, style, x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }]
+  return [{ id, label, style, ...(faint && { faint }), x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }]
 }
 
 /** The lines of the parts of a series, each pass smoothed by itself. */
-function partsOf(line: Pick<Line, 'id' | 'label' | 'style'>, { x, y, mean, parts }: Scalars, weight: number, extent: number): Line[] {
+function partsOf(line: Pick<Line, 'id' | 'label' | 'style' | 'faint'>, { x, y, mean, parts }: Scalars, weight: number, extent: number): Line[] {
   if (parts.length === 1) return [{ ...line, x, y: smooth(x, y, weight, extent, mean), raw: weight > 0 ? y : undefined }]
   const faint = parts.some(({ alpha }) => alpha < 1)
   return parts.map((part, i) => {

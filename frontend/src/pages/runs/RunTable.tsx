@@ -6,6 +6,7 @@ import { durationOf, valueOf } from '../../data/filter'
 import { together } from '../../data/groups'
 import { useWatched } from '../../data/growth'
 import { filtered, groupKeys, labelOf, runs, setShown, shown, shownKeys, styleOfGroup, styleOfRun } from '../../data/runs'
+import { isSelected, selectAll, selected } from '../../data/selection'
 import type { Run } from '../../data/types'
 import { Ring } from '../../run/StateDot'
 import { at, toggled, update } from '../../state/state'
@@ -17,11 +18,11 @@ import { NoMatch, NoRuns } from '../charts/Charts'
 import { ColumnChoice } from './ColumnChoice'
 import { Compare } from './Compare'
 import { GroupBy } from './GroupBy'
+import { LinkedViews } from './linked/LinkedViews'
 import { Name } from './Name'
 import { RunFilter } from './RunFilter'
 import { keyOf, rows as listed } from './rows'
 import { columns, dragged, GAP, MIN_WIDTH, nameWidth, type Column } from './tableColumns'
-import { isSelected, selectAll, selected } from './selection'
 import { SelectBox, SelectionBar } from './SelectionBar'
 import { tableCsv } from './tableCsv'
 
@@ -41,6 +42,7 @@ function saveTable(): void {
 export function RunTable() {
   const rows = listed.value
   const compare = at.compare.value
+  const views = at.views.value && !compare && rows.length > 0
   const shape = `58px ${nameWidth.value ? `${nameWidth.value}px` : 'minmax(200px, 1fr)'} ${columns.value.map(({ width }) => `${width}px`).join(' ')} ${nameWidth.value ? '1fr' : '40px'}`
   const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
   const n = filtered.value.length
@@ -51,7 +53,7 @@ export function RunTable() {
   }, [])
   const width = 102 + (nameWidth.value || 200) + columns.value.reduce((sum, { width }) => sum + width + GAP, 0)
   return (
-    <section class="run-table" aria-label="Runs">
+    <section class={`run-table ${views ? 'has-views' : ''}`} aria-label="Runs">
       <div class="toolbar">
         <RunFilter />
         <Choice
@@ -65,6 +67,7 @@ export function RunTable() {
         />
         {!compare && <GroupBy />}
         {!compare && groupKeys.value.length > 0 && <Toggle label="Only groups" on={at.fold.value} onChange={(fold) => update({ fold })} />}
+        {!compare && <Toggle label="Views" title="Scatter, best so far and parallel coordinates of these runs" on={at.views.value} onChange={(views) => update({ views })} />}
         {!compare && (
           <button type="button" class="button" aria-haspopup="dialog" onClick={() => setChoosing(true)}>
             Columns
@@ -78,6 +81,7 @@ export function RunTable() {
           {columnsProblem.value && ` · ${columnsProblem.value}`}
         </span>
       </div>
+      {views && <LinkedViews />}
       {!compare && <SelectionBar />}
       {choosing && <ColumnChoice onClose={() => setChoosing(false)} />}
       {runs.value === null ? (

@@ -3,10 +3,10 @@
 import { annotate } from '../../data/annotate'
 import type { Edit } from '../../data/edits'
 import { showOnly } from '../../data/runs'
+import { select, selectAll, selected } from '../../data/selection'
 import { session } from '../../data/session'
 import { IconButton } from '../../ui/parts'
 import { LabelBox, Labels } from './Labels'
-import { select, selectAll, selected } from './selection'
 
 const nRuns = (n: number): string => `${n} ${n === 1 ? 'run' : 'runs'}`
 

@@ -1,10 +1,11 @@
-// The runs that are selected in the table, to do something with all of them.
+// The runs that are selected, in the table or in the views beside it, to do something with all of them.
 
 import { computed, signal } from '@preact/signals'
-import { filtered } from '../../data/runs'
-import type { Run } from '../../data/types'
+import { filtered } from './runs'
+import type { Run } from './types'
 
 const keys = signal<ReadonlySet<string>>(new Set())
+export const selectedKeys = computed(() => keys.value)
 /** The run that was selected last: with the Shift key, all from it on are. */
 let last = ''
 
@@ -20,4 +21,9 @@ export function select(key: string, on: boolean, range: boolean): void {
   last = key
 }
 
-export const selectAll = (on: boolean): void => void (keys.value = new Set(on ? filtered.peek().map((run) => run.key) : []))
+export const selectAll = (on: boolean): void => selectThese(on ? filtered.peek().map((run) => run.key) : [])
+
+/** Select these runs, or these too. */
+export function selectThese(these: readonly string[], too = false): void {
+  keys.value = new Set(too ? [...keys.peek(), ...these] : these)
+}

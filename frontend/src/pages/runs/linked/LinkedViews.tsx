@@ -1,0 +1,111 @@
+// The views over the runs of the table: a scatter, the best so far, parallel coordinates. What is selected in one is selected in
+// all, in the table, and in the charts.
+
+import { useColumn } from '../../../data/columns'
+import { at, toggled, update } from '../../../state/state'
+import { Choice, IconButton, Toggle } from '../../../ui/parts'
+import { Parallel } from './Parallel'
+import { Scatter } from './Scatter'
+import { across, acrossAxis, axes, axisNames, key, lowest, offered, startAxis, up, upAxis } from './state'
+
+export function LinkedViews() {
+  const [x, y, all] = [acrossAxis.value, upAxis.value, axes.value]
+  const best = lowest.value ? 'lowest' : 'highest'
+  return (
+    <section class="linked" aria-label="Views over the runs">
+      {[...new Set([x.name, y.name, at.tint.value, ...axisNames.value])].map((name) => name && <Reads key={name} name={name} />)}
+      <article class="linked-card" aria-label="Scatter">
+        <header>
+          <Column label="Up" value={up.value} onChange={(up) => update({ up })} />
+          <Log name={y.name} numeric={y.numeric} />
+          <span class="muted">over</span>
+          <Column label="Across" value={across.value} onChange={(across) => update({ across })} />
+          <Log name={x.name} numeric={x.numeric} />
+        </header>
+        <Scatter label={`Scatter of ${y.name} over ${x.name}`} x={x} y={y} />
+      </article>
+      <article class="linked-card" aria-label="Best so far">
+        <header>
+          <span class="linked-title" title={up.value}>
+            Best {up.value} so far
+          </span>
+          <Choice
+            label="What is best"
+            value={best}
+            options={[
+              ['lowest', 'Lowest'],
+              ['highest', 'Highest'],
+            ]}
+            onChange={(one) => update({ best: one === 'lowest' ? 'min' : 'max' })}
+          />
+        </header>
+        <Scatter label={`The ${best} ${y.name} so far, by the start of the runs`} x={startAxis.value} y={y} best={best} />
+      </article>
+      <article class="linked-card linked-wide" aria-label="Parallel coordinates">
+        <header>
+          <span class="muted">Colour</span>
+          <Column label="Colour" value={at.tint.value} none="the runs' own" onChange={(tint) => update({ tint })} />
+          {key.value.map(({ color, text }) => (
+            <span key={text} class="linked-key">
+              <i style={{ background: color }} /> {text}
+            </span>
+          ))}
+          <span class="linked-more">
+            <Column label="Add an axis" value="" none="Add an axis …" onChange={(name) => name && update({ axes: [...axisNames.peek().filter((one) => one !== name), name] })} />
+          </span>
+        </header>
+        <div class="linked-scroll">
+          <div class="linked-axes" style={{ minWidth: `${82 * all.length}px` }}>
+            <div class="linked-heads">
+              {all.map(({ name, numeric }) => (
+                <span key={name} class="linked-head">
+                  <span title={name}>{name}</span>
+                  <span>
+                    <Log name={name} numeric={numeric} />
+                    <IconButton icon="close" label={`Remove the axis ${name}`} disabled={all.length < 2} onClick={() => update({ axes: axisNames.peek().filter((one) => one !== name) })} />
+                  </span>
+                </span>
+              ))}
+            </div>
+            <Parallel axes={all} />
+          </div>
+        </div>
+      </article>
+    </section>
+  )
+}
+
+function Reads({ name }: { name: string }) {
+  useColumn(name)
+  return null
+}
+
+const Log = ({ name, numeric }: { name: string; numeric: boolean }) =>
+  numeric && name !== 'started' ? <Toggle label="log" title={`Logarithmic axis of ${name}`} on={at.logs.value.includes(name)} onChange={() => update({ logs: toggled(at.logs.peek(), name) })} /> : null
+
+interface ColumnProps {
+  label: string
+  value: string
+  /** What stands for no column, if that can be chosen. */
+  none?: string
+  onChange: (name: string) => void
+}
+
+function Column({ label, value, none, onChange }: ColumnProps) {
+  const known = none !== undefined || offered.value.some(([, names]) => names.includes(value))
+  return (
+    <select aria-label={label} title={`${label}: ${value || none}`} value={value} onChange={({ currentTarget }) => onChange(currentTarget.value)}>
+      {none !== undefined && <option value="">{none}</option>}
+      {!known && <option value={value}>{value}</option>}
+      {offered.value.map(([kind, names]) => (
+        <optgroup key={kind} label={kind}>
+          {names.map((name) => (
+            <option key={name} value={name}>
+              {name}
+            </option>
+          ))}
+        </optgroup>
+      ))}
+    </select>
+  )
+}
