@@ -73,9 +73,8 @@ def halve(fleet):
             table = going.table(done="epoch.done.last(per='run')", loss="epoch.loss.last(per='run')")
         ranked = sorted(table, key=lambda row: row["loss"] if math.isfinite(row["loss"]) else math.inf)
         names = [row["run"] for row in ranked[: len(ranked) // KEEP]]
-        print(
-            f"after {epochs:2} epochs: {len(table):2} runs, the best {names[0]} with a loss of {ranked[0]['loss']:.3f}"
-        )
+        best = ranked[0]
+        print(f"after {epochs:2} epochs, best of {len(table):2}: {best['run']} with a loss of {best['loss']:.3f}")
         if epochs < RUNGS[-1]:
             going.where(lambda run, names=names: run.name not in names).stop()
     return ranked

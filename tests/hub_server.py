@@ -129,6 +129,34 @@ class Hub:
         return hub_address(self.files[project, name])
 
 
+class Service:
+    """A process of `sightglass hub`."""
+
+    def __init__(self, folder: Path, *, host: str = "127.0.0.1") -> None:
+        self.folder = folder
+        self.port = 0
+        self.output = ""
+        while not self.output:  # until a port is free
+            self.port = random.randint(*PORTS)
+            self.start("--listen", f"{host}:{self.port}")
+
+    def start(self, *options: str) -> None:
+        """Start it, and wait until it says how to reach it, or has ended."""
+        command = [sys.executable, "-m", "sightglass", "hub", "--dir", str(self.folder), *options]
+        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+        assert self.process.stdout is not None
+        self.output = "".join(self.process.stdout.readline() for _ in range(4))
+
+    def end(self) -> int:
+        self.process.send_signal(signal.SIGTERM)
+        assert self.process.stdout is not None
+        self.process.stdout.close()
+        return self.process.wait(PATIENCE_S)
+
+    def file(self, role: str) -> Path:
+        return self.folder / f"{role}.hub"
+
+
 def wait_until(condition: Callable[[], Any], what: object) -> Any:
     deadline_s = time.monotonic() + PATIENCE_S
     while not (found := condition()):

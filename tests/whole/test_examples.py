@@ -19,6 +19,7 @@ NEEDS = {
     "hf_trainer_tiny": ("torch", "transformers", "accelerate"),
     "partial_fit": ("sklearn",),
     "tune_live": ("optuna",),
+    "hub_halving": ("nats", "cryptography"),
 }
 
 
@@ -26,7 +27,7 @@ def test_there_are_examples() -> None:
     assert set(EXAMPLES) >= {
         "vanishing_gradients", "supervise_jobs", "progressive_fit", "jax_digits", "jax_seeds", "jax_rl_loop", "jax_ppo",
         "char_transformer", "torch_digits", "lightning_digits", "hf_trainer_tiny", "http_server", "asyncio_service",
-        "simulation", "data_pipeline", "partial_fit", "halving", "tune_live",
+        "simulation", "data_pipeline", "partial_fit", "halving", "tune_live", "hub_halving",
     }  # fmt: skip
 
 

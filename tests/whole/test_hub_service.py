@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import json
-import random
-import signal
 import socket
 import stat
 import subprocess
@@ -17,41 +15,13 @@ from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.hub_server import PATIENCE_S, PORTS, HubServer, Trained, listed, needs_server, wait_until
+from tests.hub_server import PATIENCE_S, HubServer, Service, Trained, listed, needs_server, wait_until
 
 import sightglass as sg
 from sightglass.core.errors import SightglassError, TransportError
 
 pytestmark = needs_server
 pytest.importorskip("nats")
-
-
-class Service:
-    """A process of `sightglass hub`."""
-
-    def __init__(self, folder: Path) -> None:
-        self.folder = folder
-        self.port = 0
-        self.output = ""
-        while not self.output:  # until a port is free
-            self.port = random.randint(*PORTS)
-            self.start("--listen", f"127.0.0.1:{self.port}")
-
-    def start(self, *options: str) -> None:
-        """Start it, and wait until it says how to reach it, or has ended."""
-        command = [sys.executable, "-m", "sightglass", "hub", "--dir", str(self.folder), *options]
-        self.process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-        assert self.process.stdout is not None
-        self.output = "".join(self.process.stdout.readline() for _ in range(4))
-
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
-        assert self.process.stdout is not None
-        self.process.stdout.close()
-        return self.process.wait(PATIENCE_S)
-
-    def file(self, role: str) -> Path:
-        return self.folder / f"{role}.hub"
 
 
 @pytest.fixture
