@@ -48,6 +48,7 @@ _MODULES = {
     "Images": "core.values",
     "Figure": "core.values",
     "Text": "core.values",
+    "Audio": "core.audio",
     "SightglassError": "core.errors",
     "QueryError": "core.errors",
     "QuerySyntaxError": "core.errors",
@@ -109,6 +110,7 @@ if TYPE_CHECKING:
     from .client.run import RemoteRun as RemoteRun
     from .client.run_info import RunInfo as RunInfo
     from .client.stream import Stream as Stream
+    from .core.audio import Audio as Audio
     from .core.errors import CommandError as CommandError
     from .core.errors import DamagedError as DamagedError
     from .core.errors import DeadlockError as DeadlockError

@@ -1,4 +1,4 @@
-"""Images, figures and texts: at every step, of several runs side by side, in full size, downloaded."""
+"""Images, figures, sounds and texts: at every step, of several runs side by side, in full size, downloaded."""
 
 from __future__ import annotations
 
@@ -12,6 +12,7 @@ import pytest
 from playwright.sync_api import expect
 
 import sightglass as sg
+from sightglass.storage.format.wav import decode_wav
 
 from .looks import box_of, until
 
@@ -24,11 +25,18 @@ REPORT = f"""# Done
 | **0.5** | [here](https://example.org/) |
 
 {HTML} [no](javascript:alert(1)) ![picture](https://example.org/x.png)"""
+RATE = 8_000
 PDF = b"%PDF-1.4 of the test"
 
 
 def digits(seed, step):
     return np.random.default_rng(seed + step).integers(0, 255, (4, 8, 8), dtype=np.uint8)
+
+
+def tone(step):
+    """A second of a sound that fades."""
+    t = np.arange(RATE) / RATE
+    return np.rint(2**14 * np.sin(2 * np.pi * (220 + step) * t) * (1 - t)).astype(np.int16)
 
 
 def png(width, height):
@@ -53,6 +61,8 @@ def server(place):
                             "paper": sg.Figure(PDF, "application/pdf"),
                             "note": f"note {step} {HTML}",
                             "report": REPORT,
+                            "tone": sg.Audio(tone(step), RATE),
+                            "floats": sg.Audio(np.stack([tone(step), -tone(step)], 1) / 2**15, RATE),
                         },
                         step=step,
                     )
@@ -156,6 +166,38 @@ def test_figures_are_shown(page):
     until(page, lambda: image.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [600, 400])
 
 
+@pytest.mark.parametrize("tag", ["tone", "floats"])
+def test_sounds_are_played_from_where_one_clicks(page, tag):
+    show(page, tag)
+    first = run(page, tag, "first")
+    expect(first).to_contain_text("1 s, 8,000 Hz, " + ("mono, int16" if tag == "tone" else "stereo, float64"))
+    position = first.get_by_role("slider")
+    expect(position).to_have_attribute("aria-valuetext", "0:00.0 of 0:01.0")
+    box = box_of(position)
+    position.click(position={"x": box["width"] / 2, "y": box["height"] / 2})
+    expect(position).to_have_attribute("aria-valuetext", "0:00.5 of 0:01.0")
+    position.focus()
+    page.keyboard.press("ArrowLeft")
+    expect(position).to_have_attribute("aria-valuenow", "45")
+    first.get_by_role("button", name=f"Play {tag}, step 200").click()
+    expect(position).to_have_attribute("aria-valuetext", "0:00.0 of 0:01.0")  # it was played to its end
+    expect(first.get_by_role("button", name=f"Play {tag}")).to_be_visible()
+
+
+def test_another_step_shows_another_sound_which_is_downloaded_as_it_was(page):
+    show(page, "tone")
+    first = run(page, "tone", "first")
+    outline = first.get_by_role("slider").locator("path").first
+    latest = outline.get_attribute("d")
+    page.get_by_role("slider", name="Step", exact=True).focus()
+    page.keyboard.press("Home")
+    expect(first.get_by_role("button", name="Play tone, step 0")).to_be_visible()
+    assert outline.get_attribute("d") != latest
+    with page.expect_download() as got:
+        first.get_by_role("button", name="Download tone, step 0 as WAV").click()
+    assert decode_wav(got.value.path().read_bytes()).value.tolist() == tone(0).tolist()
+
+
 def test_captions_and_texts_are_texts_whatever_stands_in_them(page):
     show(page, "one")
     expect(run(page, "one", "first")).to_contain_text(f"caption 200 {HTML}")
@@ -212,7 +254,7 @@ def test_an_empty_state_helps(own_place, open_page):
         run.log({"loss": 1.0})
     server = own_place.serve()
     expect(
-        open_page(server.controller, "/media").get_by_role("heading", name="No images, figures or texts")
+        open_page(server.controller, "/media").get_by_role("heading", name="No images, figures, sounds or texts")
     ).to_be_visible()
     expect(
         open_page(server.controller, "/tensors").get_by_role("heading", name="No tensors in this run")

@@ -50,7 +50,7 @@ def names(page):
 
 def test_what_a_run_s_files_have_beyond_what_is_shown_is_named(page):
     row(page, "tb").get_by_role("button", name="tb", exact=True).click()
-    expect(page.get_by_role("complementary", name="Run tb")).to_contain_text("Not shownaudio, graph")
+    expect(page.get_by_role("complementary", name="Run tb")).to_contain_text("Not showngraph")
 
 
 def search(page, text):

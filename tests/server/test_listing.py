@@ -18,6 +18,7 @@ from sightglass.server.runs.hyperparameters import read_settings
 from sightglass.storage import run_file
 from sightglass.storage.format import framing
 from sightglass.storage.format.summary import bytes_field, double_field, encode_version, varint_field
+from sightglass.storage.format.wav import decode_wav
 
 from .conftest import place_foreign, record
 
@@ -76,7 +77,7 @@ def test_the_beginning_and_the_configuration_of_foreign_runs(page):
     assert reply["fixtures/ms"]["started"] > 1e9
     detail = page.json(f"/runs/{reply['hp']['key']}")
     assert (detail["config"]["optimizer"], detail["not_shown"]) == ("adam", {})
-    assert page.json(f"/runs/{reply['fixtures/tb']['key']}")["not_shown"] == {"audio": 1, "embeddings": 1, "graph": 1}
+    assert page.json(f"/runs/{reply['fixtures/tb']['key']}")["not_shown"] == {"embeddings": 1, "graph": 1}
 
 
 @pytest.mark.parametrize(
@@ -226,6 +227,30 @@ def test_pictures_are_listed(page):
     assert page.get(f"/runs/{key}/pictures", tag="note").status_code == 400
     assert page.get(f"/runs/{key}/pictures", tag="digits", step=5).status_code == 404
     assert page.get(f"/runs/{key}/pictures", tag="digits", step="nan").status_code == 400
+
+
+def test_sounds_are_listed_and_sent_as_wav(page):
+    tone = np.array([0, 2**14, -(2**14), 0], np.int16)
+    with sg.init("heard") as run:
+        run.log({"tone": sg.Audio(tone, 8), "both": (sg.Audio(tone, 8), sg.Audio(tone / 2**15, 4))}, step=3)
+        run.log({"note": "quiet"}, step=3)
+    key = page.key("heard")
+    tags = page.json(f"/runs/{key}/tags")["tags"]
+    assert {tag["tag"]: tag["type"] for tag in tags} == {"both": "audio", "note": "text", "tone": "audio"}
+    reply = page.json(f"/runs/{key}/sounds", tag="tone", step=3)
+    assert reply["sounds"] == [
+        {
+            "about": "0.5 s, 8 Hz, mono, int16, peak 0.5", "seconds": 0.5, "rate": 8, "n_samples": 4, "dtype": "int16",
+            "peak": 0.5, "peaks": [[[0, 0], [0.5, 0.5], [-0.5, -0.5], [0, 0]]],
+        }
+    ]  # fmt: skip
+    assert [one["dtype"] for one in page.json(f"/runs/{key}/sounds", tag="both")["sounds"]] == ["int16", "float64"]
+    sent = page.get(f"/runs/{key}/media", tag="tone")
+    assert sent.headers["content-type"] == "audio/wav"
+    assert decode_wav(sent.content).value.tolist() == tone.tolist()
+    assert decode_wav(page.get(f"/runs/{key}/media", tag="both", index=1).content).rate == 4
+    assert page.get(f"/runs/{key}/media", tag="both", index=2).status_code == 404
+    assert page.get(f"/runs/{key}/sounds", tag="note").status_code == 400
 
 
 def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypatch):

@@ -18,7 +18,6 @@ from sightglass.trackers.tensorboard import SummaryWriter
 SAMPLES = np.random.default_rng(0).normal(size=1000)
 LEFT_OUT = {
     "add_video": ("v", np.zeros((1, 2, 3, 4, 5))),
-    "add_audio": ("a", np.zeros(100)),
     "add_graph": (None,),
     "add_onnx_graph": ("file",),
     "add_custom_scalars": ({},),

@@ -18,6 +18,7 @@ import numpy as np
 from tests.sources import ListSource
 from tests.views import facts
 
+from sightglass.core.audio import Audio
 from sightglass.core.record import Record, Restart
 from sightglass.core.values import Figure, Histogram, Images
 from sightglass.storage.format.png import encode_png
@@ -55,6 +56,11 @@ def pairs():
 
 def holes():
     return Recorded(*[np.nan if 40 < i < 60 else np.inf if i == 80 else 1 + np.sin(i / 9) for i in range(120)])
+
+
+def tone(pitch):
+    t = np.arange(8_000) / 8_000
+    return Audio(np.stack([np.sin(220 * pitch * t) * (1 - t), t**2], axis=1)[:, : 1 + pitch % 2], 8_000)
 
 
 def numbers():
@@ -123,6 +129,7 @@ VIEWS = {
     "heatmap": lambda: ([matrix("confusion")], {}),
     "two heatmaps": lambda: ([matrix("confusion"), matrix("weights", np.nan)], {}),
     "images": lambda: ([digits()], {}),
+    "sounds": lambda: ([Recorded(tone(1), (tone(2), tone(3)), tag="tones")], {}),
     "picture": lambda: ([Recorded(Figure(encode_png(np.full((40, 60, 3), 90, np.uint8))), tag="figure")], {}),
     "text": lambda: ([Recorded("began", "warmed up", "halved the learning rate", tag="log")], {}),
     "table": lambda: ([best()], {"view": "table"}),

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightglass.core.audio import Audio
 from sightglass.core.errors import ViewError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.views.choose import MAX_BARS, VIEWS, VIEWS_OF_KIND, Form, choose, form_of, views_of
@@ -40,6 +41,8 @@ SEEN = [
     (np.zeros((2, 4, 5, 3), np.uint8), "images", "images"),
     (Images(np.zeros((2, 4, 4))), "images", "images"),
     (Figure(b""), "figure", "picture"),
+    (Audio(np.zeros(4), 8_000), "audio", "sounds"),
+    ((Audio(np.zeros(4), 8_000), Audio(np.zeros((4, 2)), 8_000)), "audio", "sounds"),
     ("hello", "text", "log"),
     (Text("hello"), "text", "log"),
     (None, "other", "table"),

@@ -1,9 +1,10 @@
-// Pictures and texts of a step, and their bytes.
+// Pictures, sounds and texts of a step, and their bytes.
 
 import { useEffect, useState } from 'preact/hooks'
 import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, messageOf, runPath } from './api'
 import { useVersion } from './growth'
+import type { Wave } from '../views/wave'
 
 const MAX_TEXTS = 1_000
 const MAX_KEPT = 200
@@ -21,6 +22,18 @@ export interface Pictures {
   pictures: PictureInfo[]
 }
 
+export interface SoundInfo extends Wave {
+  rate: number
+  n_samples: number
+  dtype: string
+}
+
+export interface SoundsAt {
+  step: number
+  wall_time: number
+  sounds: SoundInfo[]
+}
+
 export interface LoggedText {
   step: number
   wall_time: number
@@ -32,22 +45,28 @@ export function usePictures(run: string, tag: string, step: number | null): Fetc
   return useFetched(key, (abort) => get<Pictures>(runPath(run, '/pictures'), { tag, step: step ?? undefined }, abort))
 }
 
+export function useSounds(run: string, tag: string, step: number | null): Fetched<SoundsAt> {
+  const key = step === null ? null : JSON.stringify([run, tag, step])
+  return useFetched(key, (abort) => get<SoundsAt>(runPath(run, '/sounds'), { tag, step: step ?? undefined }, abort))
+}
+
 /** The last texts of a tag, the newest last. */
 export function useTexts(run: string, tag: string): Fetched<LoggedText[]> {
   return useFetched(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, useVersion(run))
 }
 
-// Requests need a header, so each picture gets an object URL; recent ones are cached.
+// Requests need a header, so each picture and sound gets an object URL; recent ones are cached.
 const kept = new Map<string, Promise<string>>()
 
-export function fetchMedia(run: string, tag: string, step: number, index: number): Promise<Blob> {
-  return getBytes(runPath(run, '/media'), { tag, step, index })
+export function fetchMedia(run: string, tag: string, step: number, index: number, toPlay = false): Promise<Blob> {
+  return getBytes(runPath(run, '/media'), { tag, step, index, ...(toPlay && { to_play: 'true' }) })
 }
 
-function addressOf(run: string, tag: string, step: number, index: number): Promise<string> {
+/** The address of a picture or a sound. */
+export function fetchMediaUrl(run: string, tag: string, step: number, index: number, toPlay = false): Promise<string> {
   const name = JSON.stringify([run, tag, step, index])
   const known = kept.get(name)
-  const made = known ?? fetchMedia(run, tag, step, index).then((blob) => URL.createObjectURL(blob))
+  const made = known ?? fetchMedia(run, tag, step, index, toPlay).then((blob) => URL.createObjectURL(blob))
   kept.delete(name)
   kept.set(name, made)
   made.catch(() => kept.delete(name))
@@ -64,7 +83,7 @@ export function useMedia(run: string, tag: string, step: number, index: number):
   const [found, setFound] = useState<{ src: string; problem: string | null }>({ src: '', problem: null })
   useEffect(() => {
     let gone = false
-    addressOf(run, tag, step, index).then(
+    fetchMediaUrl(run, tag, step, index).then(
       (src) => gone || setFound({ src, problem: null }),
       (error: unknown) => gone || setFound({ src: '', problem: messageOf(error) }),
     )

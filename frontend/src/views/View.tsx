@@ -14,11 +14,12 @@ import { Plane } from './Plane'
 import type { Model } from './plot'
 import { Ridge } from './Ridge'
 import { fading, type Series, type ViewOptions } from './series'
+import { Sounds } from './Sounds'
 import { Space } from './Space'
 import { matrixOf } from './values'
 import { Log, Table } from './Written'
 
-export const VIEWS = ['line', 'annotated', 'xy', 'scatter', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'log', 'table'] as const
+export const VIEWS = ['line', 'annotated', 'xy', 'scatter', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'sounds', 'log', 'table'] as const
 export type ViewName = (typeof VIEWS)[number]
 
 export interface ViewProps {
@@ -76,6 +77,8 @@ function Drawn(props: ViewProps) {
     case 'images':
     case 'picture':
       return <Pictures {...props} large={view === 'picture'} />
+    case 'sounds':
+      return <Sounds {...props} />
     case 'log':
       return <Log {...props} />
     default:

@@ -1,6 +1,7 @@
 // The values of a stream as views need them. Values that cannot be drawn become null or empty.
 
 import { arrayOf, bytesOf, type ArrayValue } from './array'
+import type { Sound, Wave } from './wave'
 
 export interface Bars {
   names: string[]
@@ -64,7 +65,7 @@ export function namedNumbers(value: unknown): [string, number][] {
 
 function isMapping(value: unknown): value is Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value) || ArrayBuffer.isView(value)) return false
-  return !('dtype' in value || 'png' in value || 'images' in value || 'media_type' in value || 'too_large' in value || 'problem' in value || isCounted(value))
+  return !('dtype' in value || 'png' in value || 'images' in value || 'media_type' in value || 'peaks' in value || 'too_large' in value || 'problem' in value || isCounted(value))
 }
 
 const isCounted = (value: object): boolean => 'counts' in value && 'edges' in value
@@ -188,6 +189,13 @@ export function picturesOf(value: unknown): Picture[] {
   return data && /^image\/(png|svg\+xml)$/.test(type) ? [{ bytes: data, type, caption: '' }] : []
 }
 
+/** A sound, or several. */
+export function soundsOf(value: unknown): Sound[] {
+  if (Array.isArray(value)) return value.flatMap(soundsOf)
+  const made = value as { peaks?: unknown; wav?: unknown } | null
+  return Array.isArray(made?.peaks) ? [{ ...(made as unknown as Wave), wav: bytesOf(made.wav) }] : []
+}
+
 /** The width of a picture by its height; 1 where only the browser can tell. */
 export function ratioOf(picture: Picture): number {
   if ('pixels' in picture) return picture.width / picture.height
@@ -230,9 +238,10 @@ function described(value: unknown): string {
   if (typeof value !== 'object') return typeof value === 'number' ? String(+value.toPrecision(8)) : String(value)
   const array = arrayOf(value)
   if (array) return `${array.dtype}[${array.shape.join(', ')}]  ${listed(Array.from(array.data.length > MAX_SHOWN ? Array.prototype.slice.call(array.data, 0, MAX_SHOWN) : array.data), array.data.length, (n) => String(+(n as number).toPrecision(4)))}`
-  const { too_large, problem, media_type, png, images } = value as Record<string, unknown>
+  const { too_large, problem, media_type, png, images, peaks, about } = value as Record<string, unknown>
   if (typeof too_large === 'string') return `${too_large}: too large to be shown; ask for a slice or a statistic of it`
   if (typeof problem === 'string') return problem
+  if (peaks) return String(about)
   if (png) return 'an image'
   if (Array.isArray(images)) return `${images.length} images`
   if (typeof media_type === 'string') return `a figure, ${media_type}`

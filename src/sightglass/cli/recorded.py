@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sightglass.storage.export.export import Form
     from sightglass.storage.read.recording import Recording
 
-FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore")
+FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore", "files")
 
 
 @main.command("open")

@@ -78,6 +78,7 @@ class Holder(OwnValue):
     """An `OwnValue` that holds a value of the program, as `value`."""
 
     __slots__ = ()
+    value: Any
 
 
 class TableMapping(Mapping[str, Any]):

@@ -1,7 +1,7 @@
 """Values: the types that `run.log` takes besides numbers, strings and arrays, and functions of any value.
 
-The types are `Tensor`, `Histogram`, `Image`, `Images`, `Figure` and `Text`; records hold them, too. `array_kind` names
-the library of an array without importing it.
+The types are `Tensor`, `Histogram`, `Image`, `Images`, `Figure` and `Text`, and `audio.Audio`; records hold them, too.
+`array_kind` names the library of an array without importing it.
 """
 
 from __future__ import annotations
@@ -375,7 +375,7 @@ def n_bytes(value: Value) -> int:
         return sum(n_bytes(item) + (0 if type(key) is int else n_bytes(key)) for key, item in found.pairs)
     if isinstance(value, Histogram):
         return 16 * (len(value.counts) + 1) if value._binned is not None else n_bytes(value._samples)
-    if isinstance(value, Image | Images | Tensor | Text):
+    if isinstance(value, Holder | Text):
         return n_bytes(value.value)
     return len(value.data) if isinstance(value, Figure) else OBJECT_BYTES
 

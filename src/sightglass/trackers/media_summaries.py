@@ -7,6 +7,9 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
+import numpy as np
+
+from sightglass.core.audio import Audio
 from sightglass.core.values import Image, Images, Tensor, Text, Value, to_host
 
 from .pictures import by_rows, enlarged, with_boxes
@@ -123,8 +126,18 @@ class MediaSummaries(Summaries):
         sample_rate: int = 44100,
         walltime: float | None = None,
     ) -> None:
-        """Record nothing: a run has no value type for sounds. The call is counted."""
-        self._leave_out("add_audio", "a run has no value type for sounds; log its samples with add_tensor")
+        """Log a sound.
+
+        Args:
+            tag: Its name.
+            snd_tensor: Shape (1, n): floats from -1 to 1.
+            global_step: The step; by default a counter.
+            sample_rate: Samples in a second.
+            walltime: As in `add_scalar`.
+        """
+        samples = np.atleast_1d(np.squeeze(np.asarray(to_host(snd_tensor))))
+        floats = samples if samples.dtype.kind == "f" else samples.astype(np.float32)
+        self._log({tag: Audio(floats, sample_rate)}, global_step, walltime)
 
     def add_mesh(
         self,

@@ -20,6 +20,7 @@ Theory of operation
     uint8 array (h, w, 1|3|4)  image (images with a 4th)     grid of images
     list of matrices or images images                        grid of images; tuples add captions
     `Figure`                   figure                        picture
+    `Audio`, several           audio                         sounds
     text, `Text`               text                          log
     anything else              other                         table
     ========================== ============================= =======================================
@@ -40,6 +41,7 @@ from typing import Any, Literal, get_args
 
 import numpy as np
 
+from sightglass.core.audio import Audio
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.values import DeviceHistogram, Figure, Histogram, Image, Images, Tensor, Text, Value, array_kind
 
@@ -60,11 +62,24 @@ Kind = Literal[
     "image",
     "images",
     "figure",
+    "audio",
     "text",
     "other",
 ]
 ViewName = Literal[
-    "line", "annotated", "xy", "scatter", "line3d", "bars", "histogram", "heatmap", "images", "picture", "log", "table"
+    "line",
+    "annotated",
+    "xy",
+    "scatter",
+    "line3d",
+    "bars",
+    "histogram",
+    "heatmap",
+    "images",
+    "picture",
+    "sounds",
+    "log",
+    "table",
 ]
 VIEWS: tuple[ViewName, ...] = get_args(ViewName)
 
@@ -81,10 +96,12 @@ VIEWS_OF_KIND: Mapping[Kind, tuple[ViewName, ...]] = {
     "image": ("images", "log", "table"),
     "images": ("images", "log", "table"),
     "figure": ("picture", "log", "table"),
+    "audio": ("sounds", "log", "table"),
     "text": ("log", "table"),
     "other": ("table", "log"),
 }
 TEXT_VIEWS: frozenset[ViewName] = frozenset({"log", "table"})
+ROW_VIEWS: frozenset[ViewName] = TEXT_VIEWS | {"sounds"}  # where nothing plays, a sound is a row of its facts
 
 KIND_NAMES: Mapping[Kind, str] = {
     "number": "a number",
@@ -98,6 +115,7 @@ KIND_NAMES: Mapping[Kind, str] = {
     "image": "an image",
     "images": "several images",
     "figure": "a figure",
+    "audio": "a sound",
     "text": "text",
     "other": "a value that cannot be drawn",
 }
@@ -181,6 +199,8 @@ def form_of(value: object) -> Form:
             return Form(kind="images", length=len(value.value))
         case Figure():
             return Form(kind="figure")
+        case Audio():
+            return Form(kind="audio")
         case Text() | str():
             return Form(kind="text")
         case Tensor():
@@ -189,6 +209,8 @@ def form_of(value: object) -> Form:
             names = list(flatten(value))
             numeric = bool(names) and all(is_number(item) for _, item in names)
             return Form(kind="numbers", length=len(names)) if numeric else Form(kind="other")
+        case tuple() | list() if value and all(isinstance(item, Audio) for item in value):
+            return Form(kind="audio", length=len(value))
         case tuple():
             return _tuple_form(value)
         case list() if is_grid(value):

@@ -16,6 +16,7 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.audio import Audio
 from sightglass.core.values import (
     DeviceHistogram,
     Figure,
@@ -31,7 +32,9 @@ from sightglass.core.values import (
     to_host,
     type_name,
 )
-from sightglass.storage.format import png
+from sightglass.storage.format import png, wav
+
+from .sounds import wave_of
 
 MAX_VALUE_BYTES: Final = 4 * 2**20
 """The largest array that is sent to the page as one value of a stream: about what a browser draws at once."""
@@ -138,8 +141,9 @@ def pack(value: object, depth: int = 0) -> Any:
     """Convert a stream's value to msgpack types that the page can draw.
 
     Arrays are `{dtype, shape, data}`, histograms `{counts, edges, n_nan, n_posinf, n_neginf}`, an image
-    `{png, caption}`, several `{images: [{png, caption}]}`, figures `{media_type, data}`; an array larger than
-    `MAX_VALUE_BYTES` is `{too_large: "float32[4096, 4096]"}`.
+    `{png, caption}`, several `{images: [{png, caption}]}`, figures `{media_type, data}`, a sound
+    `{wav, about, seconds, peak, peaks}`. An array larger than `MAX_VALUE_BYTES` is
+    `{too_large: "float32[4096, 4096]"}`, and such a sound has no `wav`.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -164,6 +168,8 @@ def pack(value: object, depth: int = 0) -> Any:
         return {"images": [{"png": png.encode_png(one), "caption": captions[i]} for i, one in enumerate(value.value)]}
     if isinstance(value, Figure):
         return {"media_type": value.media_type, "data": bytes(value.data)}
+    if isinstance(value, Audio):
+        return _pack_sound(value)
     if isinstance(value, Histogram | DeviceHistogram):
         parts = histogram(value)
         return {**parts, "counts": _pack_array(parts["counts"]), "edges": _pack_array(parts["edges"])}
@@ -174,6 +180,13 @@ def pack(value: object, depth: int = 0) -> Any:
     if isinstance(value, list | tuple):
         return [pack(item, depth + 1) for item in value]
     return str(value)
+
+
+def _pack_sound(value: Audio) -> dict[str, Any]:
+    wave = wave_of(value)
+    played = {"wav": wav.encode_wav(value, to_play=True)} if array_bytes(value.value) <= MAX_VALUE_BYTES else {}
+    peaks = wave.peaks.round(4).tolist()
+    return {**played, "about": str(wave), "seconds": wave.seconds, "peak": wave.peak, "peaks": peaks}
 
 
 def _pack_array(value: Value) -> dict[str, Any]:

@@ -17,7 +17,7 @@ from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Histogram
 
-from .choose import Choice, ViewName, flatten
+from .choose import ROW_VIEWS, Choice, ViewName, flatten
 from .labels import axis_labels, label_streams, styles_of, subtitle_of
 from .notices import notices_of, shown_in_all
 from .options import Options, Span
@@ -175,7 +175,7 @@ def scene_of(
             color=line_color(i),
             record=buffer.latest,
             values=tuple(buffer.values),
-            rows=tuple(buffer.rows) if view in ("log", "table") else (),
+            rows=tuple(buffer.rows) if view in ROW_VIEWS else (),
             points=_points_by_name(buffer) if view in ("bars", "histogram") else {},
         )
         for i, (buffer, label) in enumerate(zip(buffers, labels, strict=True))

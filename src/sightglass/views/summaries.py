@@ -9,12 +9,14 @@ from typing import Final
 
 import numpy as np
 
+from sightglass.core.audio import Audio
 from sightglass.core.guarded import message
 from sightglass.core.record import Record
 from sightglass.core.values import Histogram, Image, Images, Tensor, Text, type_name
 
 from .choose import flatten
 from .scales import number
+from .sounds import wave_of
 
 MAX_TEXT: Final = 400  # a few lines of a terminal
 MAX_COLUMNS: Final = 24  # as many as a wide screen shows
@@ -89,6 +91,8 @@ def summary(value: object) -> str:
             return str(value)
         case int() | float() | np.integer() | np.floating():
             return number(value)
+        case Audio():
+            return str(wave_of(value))
         case Tensor() | Image() | Images():
             return f"{type(value).__name__} {type_name(value.value)}"
         case tuple() | list() if len(value) <= 8:

@@ -113,7 +113,7 @@ def test_parquet_is_read_back_as_it_was(record: Callable[..., Recording], tmp_pa
     folder = Path("mnist-parquet")
     assert {file.path for file in exported.files} == set(folder.iterdir())
     assert losses(exported) == {
-        "nothing": "NoneType is not a number, array, histogram, picture or text",
+        "nothing": "NoneType is not a number, array, histogram, picture, sound or text",
         "batch": "ends of groups are not exported",
     }
     table = pl.read_parquet(folder / "scalars.parquet")
@@ -326,8 +326,8 @@ def test_tensorboard_reads_what_was_written(record: Callable[..., Recording], tm
         "h": (1, "TensorBoard's histograms do not count the samples that were not finite"),
     }
     assert losses(exported) == {
-        "z": "Expected a number, array, histogram, image, figure or text, got complex128",
-        "nothing": "Expected a number, array, histogram, image, figure or text, got NoneType",
+        "z": "Expected a number, array, histogram, image, sound, figure or text, got complex128",
+        "nothing": "Expected a number, array, histogram, image, sound, figure or text, got NoneType",
         "batch": "ends of groups are not exported",
     }
 

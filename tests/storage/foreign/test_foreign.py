@@ -444,18 +444,22 @@ def test_values_that_cannot_be_shown_are_counted(tmp_path: Path) -> None:
     with Recording(tmp_path) as recording:
         (part,) = recording.parts
         assert isinstance(part, EventFile)
-        assert part.passed_over == {"audio": 1, "graph": 1}
+        assert part.passed_over == {"graph": 1}
     (tmp_path / "projector_config.pbtxt").write_text("embeddings {}")
     report = str(check(tmp_path))
-    assert "not shown: 1 x audio, 1 x graph" in report
+    assert "not shown: 1 x graph" in report
     assert report.endswith("\n  projector_config.pbtxt: embeddings, not shown")
 
 
 def test_what_pytorch_writes_is_shown_or_named(tmp_path: Path) -> None:
     fixture(tmp_path, "torch.out.events", "tensorboard")
     with Recording(tmp_path) as recording:
-        assert set(recording.tags()) == {"note/text_summary", "pr"}
-        named = {"audio": 3, "custom scalar layout": 1, "graph": 1, "mesh": 1, "run metadata": 1}
+        assert set(recording.tags()) == {"note/text_summary", "pr", "tone"}
+        tone = recording.series("tone")[1].value
+        assert (tone.rate, tone.value.dtype, len(tone.value)) == (8_000, np.int16, 400)
+        sine = np.sin(2 * np.pi * 880 * np.arange(400) / 8_000)  # as in make_torch.py
+        np.testing.assert_allclose(tone.value / 32_767, 0.5 * sine, atol=1 / 32_767)
+        named = {"custom scalar layout": 1, "graph": 1, "mesh": 1, "run metadata": 1}
         assert (recording.passed_over, recording.damages) == (named, [])
     assert check(tmp_path).intact
 

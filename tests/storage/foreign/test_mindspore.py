@@ -288,10 +288,10 @@ def test_unsupported_values_are_left_out_with_the_reason():
         "text": "MindSpore summary files do not support Text",
         "note": "MindSpore summary files do not support Text",
         "complex": "MindSpore summary files do not support arrays of complex128",
-        "number": "Expected a number, array, histogram, image, figure or text, got complex",
+        "number": "Expected a number, array, histogram, image, sound, figure or text, got complex",
         "jpeg": "MindSpore summary files support PNG images only, got another format",
-        "strings": "Expected a number, array, histogram, image, figure or text, got ndarray",
-        "none": "Expected a number, array, histogram, image, figure or text, got NoneType",
+        "strings": "Expected a number, array, histogram, image, sound, figure or text, got ndarray",
+        "none": "Expected a number, array, histogram, image, sound, figure or text, got NoneType",
         "line": "Expected a picture of shape (height, width[, 1, 3 or 4 channels]), got (3,)",
     }
 

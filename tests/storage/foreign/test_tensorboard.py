@@ -9,10 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
+from sightglass.core.audio import Audio
 from sightglass.core.errors import WireError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, type_name
 from sightglass.storage.foreign import tensorboard
 from sightglass.storage.foreign.tensorboard import decode_event, encode_event
+from sightglass.storage.format import wav
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.format.summary import (
@@ -97,7 +99,7 @@ def test_the_version_is_the_first_record(name):
 
 
 def test_types_are_those_of_the_values(x, tf):
-    known = [item for item in [*x, *tf] if item.kind != "unknown"]
+    known = [item for item in [*x, *tf] if item.kind not in ("unknown", "audio")]
 
     assert [item.type for item in known] == [type_name(item.value) for item in known]
 
@@ -171,7 +173,7 @@ def test_the_metadata_of_the_first_value_hold_for_a_later_one():
 
     kinds = [only(event_of(*tensor, *m), plugins).kind for m in (audio_metadata, text_metadata, ())]
 
-    assert kinds == ["unknown"] * 3
+    assert kinds == ["audio"] * 3
     assert only(event_of(*tensor, *text_metadata)).kind == "text"
 
 
@@ -215,11 +217,48 @@ def test_a_single_number_stands_for_all_without_taking_memory(tf):
     assert repeated.strides == (0,)
 
 
-def test_audio_and_graphs_are_skipped(tf):
-    assert [(item.tag, item.type, item.value) for item in tf if item.kind == "unknown"] == [
-        ("sound", "audio", None),
-        ("", "graph", None),
+def test_graphs_are_skipped(tf):
+    assert [(item.tag, item.type, item.value) for item in tf if item.kind == "unknown"] == [("", "graph", None)]
+
+
+def test_what_is_no_sound_is_refused_when_it_is_read(tf):
+    logged = next(item for item in tf if item.tag == "sound")
+    assert (logged.kind, logged.type) == ("audio", "Audio")
+    with pytest.raises(WireError, match="Expected a WAV file, got b'RIFF'"):
+        logged.read()
+
+
+def test_sounds_of_another_format_are_named():
+    sound = bytes_field(6, *bytes_field(4, b"ID3"), *bytes_field(5, b"audio/mpeg"))
+    logged = only(event_of(*bytes_field(1, b"song"), *sound))
+    assert (logged.kind, logged.type) == ("unknown", "audio/mpeg")
+
+
+@pytest.mark.parametrize("columns", [1, 2])
+def test_sounds_in_a_tensor_are_all_read(columns):
+    sounds = [Audio(np.arange(n, dtype=np.int16), 8_000) for n in (3, 5)]
+    strings = [part for one in sounds for part in (wav.encode_wav(one), b"label")[:columns]]
+    tensor = [
+        *tensorboard._encode_tensor(7, (2, 2) if columns == 2 else (2,)),
+        *(f for s in strings for f in bytes_field(8, s)),
     ]
+    metadata = bytes_field(9, *bytes_field(1, *bytes_field(1, b"audio")))
+    logged = only(event_of(*bytes_field(1, b"a"), *bytes_field(8, *tensor), *metadata))
+    assert logged.type == "tuple of 2"
+    assert [one.value.tolist() for one in logged.value] == [[0, 1, 2], [0, 1, 2, 3, 4]]
+
+
+def test_tensorboard_reads_the_sounds_that_are_written():
+    from tensorboard.compat.proto.event_pb2 import Event
+
+    samples = np.array([[1, -2], [3, 4]], np.int16)
+    parts, left_out = tensorboard.encode_event({"tone": Audio(samples, 8_000)}, step=1, wall_time=1.0)
+    (value,) = Event.FromString(b"".join(parts)).summary.value
+    assert (value.tag, left_out) == ("tone", {})
+    audio = value.audio
+    assert (audio.sample_rate, audio.num_channels, audio.length_frames) == (8_000, 2, 2)
+    assert audio.content_type == "audio/wav"
+    np.testing.assert_array_equal(wav.decode_wav(audio.encoded_audio_string).value, samples)
 
 
 @given(
@@ -349,9 +388,9 @@ def test_unsupported_values_are_left_out_with_the_reason():
 
     assert [item.tag for item in decode_event(payload)] == ["loss"]
     assert left_out == {
-        "none": "Expected a number, array, histogram, image, figure or text, got NoneType",
+        "none": "Expected a number, array, histogram, image, sound, figure or text, got NoneType",
         "webp": "TensorBoard event files support PNG, JPEG and GIF images only",
-        "dates": "Expected a number, array, histogram, image, figure or text, got ndarray",
+        "dates": "Expected a number, array, histogram, image, sound, figure or text, got ndarray",
     }
 
 

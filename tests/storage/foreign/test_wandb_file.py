@@ -20,12 +20,14 @@ import pytest
 from tests.storage import wandb_files
 
 import sightglass as sg
+from sightglass.core.audio import Audio
 from sightglass.core.errors import DamagedError
 from sightglass.core.values import Figure, Histogram, Text
 from sightglass.storage import run_file
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.foreign.wandb_log import BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE
 from sightglass.storage.format.summary import bytes_field, varint_field
+from sightglass.storage.format.wav import encode_wav
 from sightglass.storage.read.recording import Recording
 
 PROGRAM = Path(__file__).with_name("wandb_run.py")
@@ -385,8 +387,20 @@ def test_an_image_that_was_replaced_is_damage(tmp_path: Path) -> None:
     (tmp_path / "files" / "a.png").write_bytes(b"other")
     file = placed(tmp_path, log([row(4, {"one": {"_type": "image-file", "path": "a.png", "sha256": "0" * 64}})]))
     [[entry]] = file.entries().values()
-    with pytest.raises(DamagedError, match=r"of 'one', step 4: The image file 'a\.png' is not the one that was logged"):
+    with pytest.raises(DamagedError, match=r"of 'one', step 4: The file 'a\.png' is not the one that was logged"):
         file.load(entry)
+
+
+def test_sounds_are_read_from_wav_files_and_others_are_named(tmp_path: Path) -> None:
+    sound = Audio(np.array([[1, -2], [3, 4]], np.int16), 8_000)
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.wav").write_bytes(encode_wav(sound))
+    rows = {"a": {"_type": "audio-file", "path": "a.wav"}, "b": {"_type": "audio-file", "path": "b.mp3"}}
+    file = placed(tmp_path, log([row(4, rows)]))
+    [[entry]] = file.entries().values()
+    [read] = file.load(entry).values
+    assert (entry.type, read.rate, read.value.tolist()) == ("Audio", 8_000, [[1, -2], [3, 4]])
+    assert file.passed_over["audio-file"] == 1
 
 
 def test_large_files_are_read_as_small_ones(tmp_path: Path) -> None:

@@ -1,4 +1,4 @@
-// Images, figures and texts, of the runs that are drawn, side by side.
+// Images, figures, sounds and texts, of the runs that are drawn, side by side.
 
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
 import { useRunTags } from '../../data/runTags'
@@ -13,6 +13,7 @@ import { pickerOpen, TagPicker } from '../../ui/TagPicker'
 import { NoRuns } from '../charts/Charts'
 import { Full } from './Full'
 import { openPicture, Pictures } from './Pictures'
+import { SoundsOf } from './SoundsOf'
 import { mergedSteps, mergedTags, type MediaTag } from './tags'
 import { Texts } from './Texts'
 
@@ -30,8 +31,8 @@ function Media({ drawn }: { drawn: readonly Run[] }) {
   const tag = at.media.value ? tags.find((one) => one.tag === at.media.value) : tags[0]
   const having = tag ? tag.runs.flatMap((key) => byKey.value.get(key) ?? []) : []
   return (
-    <section class="media with-picker" aria-label="Images, figures and texts">
-      <TagPicker label="Image, figure or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
+    <section class="media with-picker" aria-label="Images, figures, sounds and texts">
+      <TagPicker label="Image, figure, sound or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
       <div class="picked">
         <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
           <Icon name="list" /> {tag?.tag ?? 'Choose'}
@@ -61,9 +62,9 @@ function Nothing({ drawn, loading, n }: { drawn: readonly Run[]; loading: boolea
     )
   }
   return (
-    <Empty title="No images, figures or texts">
+    <Empty title="No images, figures, sounds or texts">
       <p>The visible runs have none. Record some in the training:</p>
-      <pre>{'run.log({"digits": sg.Images(pictures)}, step=step)\nrun.log({"curve": sg.Figure(png_bytes)}, step=step)\nrun.log({"note": "a text"}, step=step)'}</pre>
+      <pre>{'run.log({"digits": sg.Images(pictures)}, step=step)\nrun.log({"curve": sg.Figure(png_bytes)}, step=step)\nrun.log({"speech": sg.Audio(samples, 16_000)}, step=step)\nrun.log({"note": "a text"}, step=step)'}</pre>
     </Empty>
   )
 }
@@ -102,7 +103,7 @@ function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
       <StepBar label="Step" steps={steps} step={at.when.value} onStep={onStep} />
       <div class="media-runs">
         {runs.map((run) => (
-          <OfRun key={run.key} run={run} tag={tag.tag} step={step} learn={learn} />
+          <OfRun key={run.key} run={run} tag={tag.tag} sound={tag.type === 'audio'} step={step} learn={learn} />
         ))}
       </div>
       {open && openRun && step !== undefined && known.get(openRun.key) && <Full run={openRun} tag={tag.tag} index={open.index} steps={known.get(openRun.key)!} step={step} onStep={onStep} />}
@@ -113,17 +114,19 @@ function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
 interface OfRunProps {
   run: Run
   tag: string
+  sound: boolean
   step: number | undefined
   /** Called with the steps of the run, for the slider. */
   learn: (key: string, steps: number[]) => void
 }
 
-function OfRun({ run, tag, step, learn }: OfRunProps) {
+function OfRun({ run, tag, sound, step, learn }: OfRunProps) {
   const found = useSteps(run.key, tag)
   const steps = found.value?.steps
   useEffect(() => {
     if (steps) learn(run.key, steps)
   }, [steps])
   if (found.problem) return <p class="banner">{found.problem}</p>
-  return steps && step !== undefined ? <Pictures run={run} tag={tag} steps={steps} step={step} /> : null
+  if (!steps || step === undefined) return null
+  return sound ? <SoundsOf run={run} tag={tag} steps={steps} step={step} /> : <Pictures run={run} tag={tag} steps={steps} step={step} />
 }

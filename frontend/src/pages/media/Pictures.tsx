@@ -8,10 +8,9 @@ import { at, update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
 import { tellError } from '../../ui/toasts'
 import { saveFile } from '../../views/export'
-import { number } from '../../views/format'
 import { Icon } from '../../ui/Icon'
 import { RunTitle } from './RunTitle'
-import { stepUntil } from './tags'
+import { noteOfStep, stepUntil } from './tags'
 
 /** Up to this many pixels wide, a picture is made of pixels that one wants to see. */
 const SMALL = 128
@@ -31,10 +30,9 @@ export function Pictures({ run, tag, steps, step }: PicturesProps) {
   const mine = stepUntil(steps, step)
   const found = usePictures(run.key, tag, mine)
   const pictures = mine === null ? [] : (found.value?.pictures ?? [])
-  const note = mine === null ? (steps.length ? `begins at step ${number(steps[0]!, 12)}` : '') : `step ${number(mine, 12)}${mine !== step ? ', the last until then' : ''}`
   return (
     <article class="media-run" aria-label={`${tag} of ${labelOf(run.key)}`}>
-      <RunTitle run={run} note={note} />
+      <RunTitle run={run} note={noteOfStep(steps, step)} />
       {found.problem && <p class="field-problem media-problem">{found.problem}</p>}
       <div class={`media-grid ${pictures.length > 1 ? 'has-many' : ''} ${found.fresh || mine === null ? '' : 'is-stale'}`}>
         {mine !== null && found.value && pictures.map((info, i) => <Tile key={i} run={run} tag={tag} step={found.value!.step} index={i} info={info} />)}

@@ -1,8 +1,9 @@
 // The tags of several runs, together.
 
 import type { Tag, TagType } from '../../data/types'
+import { number } from '../../views/format'
 
-export const KINDS: readonly TagType[] = ['image', 'figure', 'text']
+export const KINDS: readonly TagType[] = ['image', 'figure', 'audio', 'text']
 
 export interface MediaTag extends Tag {
   /** The keys of the runs that have it. */
@@ -33,6 +34,13 @@ export function stepUntil(steps: readonly number[], step: number): number | null
   let found: number | null = null
   for (const one of steps) if (one <= step) found = one
   return found
+}
+
+/** What a run shows at a step of the slider. */
+export function noteOfStep(steps: readonly number[], step: number): string {
+  const mine = stepUntil(steps, step)
+  if (mine === null) return steps.length ? `begins at step ${number(steps[0]!, 12)}` : ''
+  return `step ${number(mine, 12)}${mine !== step ? ', the last until then' : ''}`
 }
 
 /** The parts of a text that are as searched for, and those between; what was searched for stands at odd places. */

@@ -1,4 +1,4 @@
-"""Endpoints for pictures and texts."""
+"""Endpoints for pictures, sounds and texts."""
 
 from __future__ import annotations
 
@@ -8,12 +8,15 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from sightglass.core.audio import Audio
 from sightglass.core.errors import DamagedError, UnknownNameError
+from sightglass.core.record import Record
 from sightglass.core.values import Figure, Image, Images, Text, type_name
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.run_table import Runs
-from sightglass.storage.format import png
+from sightglass.storage.format import png, wav
 from sightglass.storage.read.recording import Series
+from sightglass.views.sounds import wave_of
 
 from .request import ApiRequest, Raw, series_of
 from .schema import Request, Route
@@ -22,23 +25,27 @@ MAX_TEXTS: Final = 1_000  # a reader pages through fewer
 MAX_TEXT_BYTES: Final = 8 * 2**20  # of one reply; later texts come with the next one
 MAX_TAG: Final = 4_096  # leaves room for escapes within `MAX_URL_BYTES`
 
-KNOWN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", "application/pdf")
+KNOWN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", "application/pdf", "audio/wav")
 """The media types that a browser may learn; any other data is sent as plain bytes."""
 
 Tag = Annotated[str, msgspec.Meta(max_length=MAX_TAG)]
 
 
 class MediaQuery(Request, frozen=True, kw_only=True):
-    """A picture: its step (by default the last), its number among several, and the format it must have."""
+    """A picture or sound: its step (by default the last), its number among several, and the format it must have.
+
+    `to_play` asks for a sound that browsers play: its samples of 64 bits become float32.
+    """
 
     tag: Tag
     step: float | None = None
     index: Annotated[int, msgspec.Meta(ge=0)] = 0
-    format: Literal["png", "pdf", "svg"] | None = None
+    format: Literal["png", "pdf", "svg", "wav"] | None = None
+    to_play: bool = False
 
 
-class PicturesQuery(Request, frozen=True, kw_only=True):
-    """The pictures of a tag at a step, by default the last."""
+class AtStep(Request, frozen=True, kw_only=True):
+    """A tag at a step, by default the last."""
 
     tag: Tag
     step: float | None = None
@@ -59,6 +66,30 @@ class PictureList(msgspec.Struct, frozen=True, kw_only=True):
     step: float
     wall_time: float
     pictures: list[PictureInfo]
+
+
+class SoundInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A sound: what it is in words, its length in seconds, and its largest sample as a part of full scale.
+
+    `rate` is the number of samples in a second of each channel, `n_samples` the number of all of one channel. `peaks`
+    has a list for each channel: the lowest and the highest sample at up to 400 places.
+    """
+
+    about: str
+    seconds: float
+    rate: int
+    n_samples: int
+    dtype: str
+    peak: float
+    peaks: list[list[list[float]]]
+
+
+class SoundList(msgspec.Struct, frozen=True, kw_only=True):
+    """The sounds of a step; `media` returns each as a WAV file by its number in the list."""
+
+    step: float
+    wall_time: float
+    sounds: list[SoundInfo]
 
 
 class TextsQuery(Request, frozen=True, kw_only=True):
@@ -84,7 +115,7 @@ class TextList(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_media(call: ApiRequest, query: MediaQuery) -> Raw:
-    """Return a picture: the recorded bytes of a figure, or an image as PNG."""
+    """Return a picture or a sound: the recorded bytes of a figure, an image as PNG, a sound as WAV."""
     return await call.read(_media, call.runs, call.key, query)
 
 
@@ -93,14 +124,15 @@ def _media(runs: Runs, key: str, query: MediaQuery) -> Raw:
         raise bad_request(f"Expected a step, got {query.step}")
     with series_of(runs.find(key), query.tag) as (_, series):
         value = series[-1].value if query.step is None else series.at(query.step)
-    data, media_type = _picture(query.tag, value, query.index)
+    data, media_type = _file(query, value)
     format = media_type.partition("/")[2].partition("+")[0]
     if query.format is not None and format != query.format:
         raise UnknownNameError("format", query.format, [format], where=f"of {query.tag!r}")
     return Raw(data=data, media_type=media_type if media_type in KNOWN else "application/octet-stream")
 
 
-def _picture(tag: str, value: object, index: int) -> tuple[bytes, str]:
+def _file(query: MediaQuery, value: object) -> tuple[bytes, str]:
+    tag, index = query.tag, query.index
     pictures = value if isinstance(value, tuple | list) else [value]
     n = len(value.value) if isinstance(value, Images) else len(pictures)
     if index >= n:
@@ -112,20 +144,48 @@ def _picture(tag: str, value: object, index: int) -> tuple[bytes, str]:
             return bytes(data), media_type
         case Image(value=pixels):
             return png.encode_png(pixels), "image/png"
-    raise Problem(400, "QueryError", f"Expected a picture under {tag!r}, got {type_name(value)}")
+        case Audio() as sound:
+            return wav.encode_wav(sound, to_play=query.to_play), wav.MEDIA_TYPE
+    raise Problem(400, "QueryError", f"Expected a picture or a sound under {tag!r}, got {type_name(value)}")
 
 
-async def list_pictures(call: ApiRequest, query: PicturesQuery) -> PictureList:
+async def list_pictures(call: ApiRequest, query: AtStep) -> PictureList:
     """List the pictures of a tag at a step, with their captions and sizes."""
     return await call.read(_pictures, call.runs, call.key, query)
 
 
-def _pictures(runs: Runs, key: str, query: PicturesQuery) -> PictureList:
+def _pictures(runs: Runs, key: str, query: AtStep) -> PictureList:
+    record = _record(runs, key, query)
+    return PictureList(step=record.step, wall_time=record.wall_time, pictures=_infos(query.tag, record.value))
+
+
+async def list_sounds(call: ApiRequest, query: AtStep) -> SoundList:
+    """List the sounds of a tag at a step, with the outlines of their waves."""
+    return await call.read(_sounds, call.runs, call.key, query)
+
+
+def _sounds(runs: Runs, key: str, query: AtStep) -> SoundList:
+    record = _record(runs, key, query)
+    sounds = record.value if isinstance(record.value, tuple | list) else [record.value]
+    if not all(isinstance(one, Audio) for one in sounds):
+        raise Problem(400, "QueryError", f"Expected a sound under {query.tag!r}, got {type_name(record.value)}")
+    return SoundList(step=record.step, wall_time=record.wall_time, sounds=[_sound(one) for one in sounds])
+
+
+def _sound(sound: Audio) -> SoundInfo:
+    wave = wave_of(sound)
+    peaks = wave.peaks.astype(np.float64).round(4).tolist()
+    return SoundInfo(
+        about=str(wave), seconds=wave.seconds, rate=wave.rate, n_samples=wave.n_samples, dtype=wave.dtype,
+        peak=wave.peak, peaks=peaks,
+    )  # fmt: skip
+
+
+def _record(runs: Runs, key: str, query: AtStep) -> Record:
     if query.step is not None and not math.isfinite(query.step):
         raise bad_request(f"Expected a step, got {query.step}")
     with series_of(runs.find(key), query.tag) as (_, series):
-        record = series[-1] if query.step is None else series[_place(series, query.step)]
-    return PictureList(step=record.step, wall_time=record.wall_time, pictures=_infos(query.tag, record.value))
+        return series[-1] if query.step is None else series[_place(series, query.step)]
 
 
 def _place(series: Series, step: float) -> int:
@@ -191,8 +251,11 @@ ROUTES: Final = (
         method="GET", path="/runs/{key}/media", handler=get_media, query=MediaQuery, response=KNOWN, cached=True,
     ),
     Route(
-        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=PicturesQuery, response=PictureList,
+        method="GET", path="/runs/{key}/pictures", handler=list_pictures, query=AtStep, response=PictureList,
         cached=True,
+    ),
+    Route(
+        method="GET", path="/runs/{key}/sounds", handler=list_sounds, query=AtStep, response=SoundList, cached=True,
     ),
     Route(method="GET", path="/runs/{key}/texts", handler=list_texts, query=TextsQuery, response=TextList, cached=True),
 )  # fmt: skip

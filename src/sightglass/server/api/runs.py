@@ -12,6 +12,7 @@ import msgspec
 
 from sightglass import __version__
 from sightglass.client.describe import HistoryEntry
+from sightglass.core.audio import Audio
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Figure, Image, Images
 from sightglass.query.functions import FUNCTIONS
@@ -26,12 +27,13 @@ from sightglass.storage.format.block import Key
 from .request import ApiRequest
 from .schema import Nothing, Route
 
-TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "text", "other"]
+TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "audio", "text", "other"]
 
 MAX_HISTORY: Final = (
     1_000  # more than a person reads; the page asks every few seconds, and a run holds ten times as many
 )
 Described = tuple[Any, list[HistoryEntry], dict[str, int]]
+SEVERAL: Final[dict[TagType, tuple[type, ...]]] = {"image": (Figure, Image, Images), "audio": (Audio,)}
 TENSOR: Final = re.compile(r"(\w+)\[[\d, ]*\]|complex\d*")
 
 
@@ -162,8 +164,8 @@ def _tags(source: ServedRun) -> TagList:
 def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
     query = f"log[{json.dumps(key.tag, ensure_ascii=False)}]" if key.kind == "logged" else key.query
     kind = tag_type(info.type, origin)
-    if kind == "other" and info.type.startswith(("tuple of", "list of")) and _are_pictures(files, key):
-        kind = "image"
+    if kind == "other" and info.type.startswith(("tuple of", "list of")):
+        kind = _kind_of_several(files, key)
     array = TENSOR.fullmatch(info.type)
     return Tag(
         tag=key.tag, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step, query=query,
@@ -172,11 +174,13 @@ def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
     )  # fmt: skip
 
 
-def _are_pictures(files: OpenFiles, key: Key) -> bool:
+def _kind_of_several(files: OpenFiles, key: Key) -> TagType:
     with contextlib.suppress(DamagedError, IndexError, UnknownNameError):
         value = files.recording.series(key)[-1].value
-        return bool(value) and all(isinstance(item, Figure | Image | Images) for item in value)
-    return False
+        for kind, types in SEVERAL.items():
+            if value and all(isinstance(item, types) for item in value):
+                return kind
+    return "other"
 
 
 def tag_type(type: str, origin: Origin) -> TagType:
@@ -188,6 +192,8 @@ def tag_type(type: str, origin: Origin) -> TagType:
             return "image"
         case "str" | "Text":
             return "text"
+        case "Audio":
+            return "audio"
         case "Figure":
             return "figure" if origin == "sightglass" else "image"
         case _ if is_scalar(type):

@@ -15,12 +15,13 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.audio import Audio
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_extended, to_host, type_name
 from sightglass.storage.foreign.event_encoding import leaves
-from sightglass.storage.format import png
+from sightglass.storage.format import png, wav
 
-Kind = Literal["numbers", "arrays", "histograms", "pictures", "texts"]
+Kind = Literal["numbers", "arrays", "histograms", "pictures", "sounds", "texts"]
 
 EXACT: Final = 2**53  # float64 holds every integer up to this
 INT64: Final = range(-(2**63), 2**63)
@@ -32,8 +33,8 @@ Refuse = Callable[[str, str], None]
 
 
 @dataclass(frozen=True, slots=True)
-class PictureFiles:
-    """The picture files of one record.
+class MediaFiles:
+    """The files of the pictures or the sounds of one record.
 
     Attributes:
         files: The bytes of each file.
@@ -59,7 +60,7 @@ class TagCells:
         tracks: The further step tracks of each record, or `None`.
         n_events: Shape (n,), int64: how many events each record was made from.
         flags: Shape (n,), uint8; see `Columns`.
-        values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `PictureFiles` or str.
+        values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `MediaFiles` or str.
     """
 
     tag: str
@@ -181,17 +182,21 @@ def _cell(value: object) -> tuple[Kind, Any] | tuple[None, str]:
                 return "pictures", _pictures([value])
             case list() | tuple() if value and all(isinstance(item, Figure | Image) for item in value):
                 return "pictures", _pictures(value)
+            case Audio():
+                return "sounds", _sounds([value])
+            case list() | tuple() if value and all(isinstance(item, Audio) for item in value):
+                return "sounds", _sounds(value)
             case list() | tuple():
                 value = np.asarray(value)
-    except ValueError as error:
+    except (ValueError, TypeError) as error:
         return None, str(error)
     if isinstance(value, np.ndarray | np.generic) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
         array = np.asarray(value)
         return ("arrays", widened(array)) if array.ndim else ("numbers", array[()])
-    return None, f"{type_name(value)} is not a number, array, histogram, picture or text"
+    return None, f"{type_name(value)} is not a number, array, histogram, picture, sound or text"
 
 
-def _pictures(values: Sequence[Figure | Image | Images]) -> PictureFiles:
+def _pictures(values: Sequence[Figure | Image | Images]) -> MediaFiles:
     """Return pictures as files; pixels become PNG.
 
     Raises:
@@ -207,4 +212,8 @@ def _pictures(values: Sequence[Figure | Image | Images]) -> PictureFiles:
         files += [Figure(png.encode_png(one)) for one in several]
         captions += [value.caption] if isinstance(value, Image) else value.captions
     captions = captions if any(captions) and len(captions) == len(files) else []
-    return PictureFiles([file.data for file in files], [file.media_type for file in files], captions)
+    return MediaFiles([file.data for file in files], [file.media_type for file in files], captions)
+
+
+def _sounds(values: Sequence[Audio]) -> MediaFiles:
+    return MediaFiles([wav.encode_wav(value) for value in values], [wav.MEDIA_TYPE] * len(values), ())

@@ -6,10 +6,11 @@
 * Logged values and the records of queries are exported, under their tags. If several series have one tag, the others
   get the text of their query.
 
-Parquet and CSV: see `tables`; NumPy: see `npz`. TensorBoard and MindSpore: numbers become float32, and larger ones
-infinite; steps are integers, so others are cut; mappings become tags with slashes. TensorBoard's files hold arrays of
-every dtype, texts and pictures, but no counts of the values of a histogram that were not finite. MindSpore's files hold
-arrays as float32, PNG pictures and histograms, but no texts and no complex numbers.
+Parquet and CSV: see `tables`; NumPy: see `npz`; pictures and sounds as files: see `media_files`. TensorBoard and
+MindSpore: numbers become float32, and larger ones infinite; steps are integers, so others are cut; mappings become tags
+with slashes. TensorBoard's files hold arrays of every dtype, texts, pictures and sounds, but no counts of the values of
+a histogram that were not finite. MindSpore's files hold arrays as float32, PNG pictures and histograms, but no texts,
+sounds and complex numbers.
 """
 
 from __future__ import annotations
@@ -29,10 +30,11 @@ from .atomic_file import AtomicFiles, WrittenFile, atomic_files
 from .cells import TagCells, cells
 from .event_files import write_events
 from .losses import Loss, Losses, blocks
+from .media_files import MediaFolder
 from .npz import NpzFile
 from .tables import ParquetFolder, Rows, TableLayout, with_all_columns, write_csv
 
-Form = Literal["parquet", "csv", "npz", "tensorboard", "mindspore"]
+Form = Literal["parquet", "csv", "npz", "tensorboard", "mindspore", "files"]
 _Chosen = Mapping[str, Mapping[str, Series]]
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
@@ -92,6 +94,8 @@ def export(
                     _write_csv(files, chosen, losses)
                 case "npz":
                     _write_npz(files, chosen, losses)
+                case "files":
+                    _write_files(files, chosen, losses)
                 case _:
                     write_events(files, runs, chosen, losses, to=to)
     except OSError as error:
@@ -173,3 +177,12 @@ def _write_npz(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
                     file.add(some)
                 file.finish()
         files.put(path, file.n, alone=len(chosen) == 1)
+
+
+def _write_files(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
+    for run, found in chosen.items():
+        folder = MediaFolder(files.folder / run if len(chosen) > 1 else files.folder, run)
+        for some in _all_cells(found, run, losses):
+            folder.add(some, losses.add)
+        for path, n in folder.written.items():
+            files.put(path, n)

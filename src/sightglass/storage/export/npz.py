@@ -6,7 +6,7 @@ Each tag has `{tag}/index`, `{tag}/steps` and `{tag}/wall_times`, and
       `{tag}/values/1` and so on. NumPy lacks bfloat16, which becomes float32.
     * histograms: `{tag}/counts` and `{tag}/edges` in the same way; `{tag}/outside` counts NaN, +Inf and -Inf in each.
     * texts: `{tag}/values/0` and so on, as strings without a dimension.
-    * pictures: `{tag}/values/0` and so on, the bytes of the file; of several in a record `{tag}/values/0/0` and so on.
+    * pictures and sounds: `{tag}/values/0` and so on, the bytes of the file; of several in a record `{tag}/values/0/0`.
 A tag with several kinds of values has the others under the tag and the kind, such as "loss (texts)".
 
 Columns wait in temporary files until their tag is complete, because an array's shape comes before its numbers.
@@ -95,7 +95,7 @@ class _Waiting:
 
     def __init__(self, kind: Kind) -> None:
         self.kind = kind
-        ragged = kind in ("texts", "pictures")
+        ragged = kind in ("texts", "pictures", "sounds")
         values = ("counts", "edges", "outside") if kind == "histograms" else ("values",)
         self.columns = {
             **{name: _Column() for name in ("index", "steps", "wall_times")},
@@ -119,7 +119,7 @@ class _Waiting:
             case "texts":
                 for value in cells.values:
                     self.columns["values"].add_rows(np.array([value]))
-            case "pictures":
+            case "pictures" | "sounds":
                 for value in cells.values:
                     self.columns["values"].add_several([np.frombuffer(file, np.uint8) for file in value.files])
 

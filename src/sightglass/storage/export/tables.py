@@ -33,7 +33,7 @@ from sightglass.core.columns import CLOSED, COMPLETE
 from sightglass.core.errors import MissingExtraError
 from sightglass.core.values import Histogram
 
-from .cells import Array, PictureFiles, TagCells, exact
+from .cells import Array, MediaFiles, TagCells, exact
 
 ROW_GROUP_ROWS: Final = 2**17  # what Parquet readers prefer: large enough to compress, small enough to skip
 ROW_GROUP_BYTES: Final = 32 * 2**20  # bounds the memory, where rows are arrays
@@ -201,18 +201,9 @@ class ParquetFolder:
     def _file(self, tag: str, form: str) -> _Parquet:
         if (tag, form) not in self._files:
             first = tag not in {known for known, _ in self._files}
-            name = "scalars" if not tag else self._name(tag if first else f"{tag}.{form}")
+            name = "scalars" if not tag else safe_name(tag if first else f"{tag}.{form}", self._taken)
             self._files[tag, form] = _Parquet(self._folder / f"{name}.parquet")
         return self._files[tag, form]
-
-    def _name(self, tag: str) -> str:
-        safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in tag)[:MAX_NAME].lstrip(".") or "_"
-        name, n = safe, 1
-        while name.lower() in self._taken:
-            n += 1
-            name = f"{safe}-{n}"
-        self._taken.add(name.lower())
-        return name
 
     def _track(self, cells: TagCells, name: str) -> Any:
         tracks = cells.tracks or [{}] * len(cells)
@@ -229,8 +220,8 @@ class ParquetFolder:
                 yield cells, "text", {"text": pa.array(values, pa.large_string())}
             case "histograms":
                 yield cells, "histogram", self._histograms(values)
-            case "pictures":
-                yield cells, "picture", self._pictures(values)
+            case "pictures" | "sounds":
+                yield cells, cells.kind[:-1], self._media(values)
             case "arrays":
                 for dtype in dict.fromkeys(value.dtype for value in values):
                     rows = np.array([i for i, value in enumerate(values) if value.dtype == dtype])
@@ -259,13 +250,24 @@ class ParquetFolder:
         counts, edges = [value.counts for value in values], [value.edges for value in values]
         return {"counts": self._lists(counts), "edges": self._lists(edges), **outside}
 
-    def _pictures(self, values: Sequence[PictureFiles]) -> dict[str, Any]:
+    def _media(self, values: Sequence[MediaFiles]) -> dict[str, Any]:
         pa = self._arrow
         return {
             "files": pa.array([value.files for value in values], pa.list_(pa.large_binary())),
             "media_types": pa.array([value.media_types for value in values], pa.list_(pa.string())),
             "captions": pa.array([value.captions for value in values], pa.list_(pa.string())),
         }
+
+
+def safe_name(tag: str, taken: set[str]) -> str:
+    """Return a file name for a tag, and add it to those `taken`, which are in lower case."""
+    safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in tag)[:MAX_NAME].lstrip(".") or "_"
+    name, n = safe, 1
+    while name.lower() in taken:
+        n += 1
+        name = f"{safe}-{n}"
+    taken.add(name.lower())
+    return name
 
 
 def _some(cells: TagCells, rows: Array, values: list[Array]) -> TagCells:

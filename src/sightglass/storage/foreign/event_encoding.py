@@ -9,13 +9,14 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.audio import Audio
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_real, to_host
 from sightglass.storage.format import png
 from sightglass.storage.format.summary import bytes_field, double_field, varint_field
 
-Encodable = float | npt.NDArray[Any] | Histogram | Image | Figure | Text
+Encodable = float | npt.NDArray[Any] | Histogram | Image | Figure | Text | Audio
 Encode = Callable[[Encodable], list[Buffer]]
 Encoded = tuple[list[Buffer], dict[str, str]]
 
@@ -73,7 +74,7 @@ def encodable(value: object) -> Encodable:
     match value:
         case str():
             return Text(value)
-        case Histogram() | Figure() | Text():
+        case Histogram() | Figure() | Text() | Audio():
             return value
         case Image():
             return Image(png.canvas(value.value))
@@ -85,4 +86,6 @@ def encodable(value: object) -> Encodable:
             return float(value)
         case np.ndarray() if is_real(value.dtype) or value.dtype.kind == "c":
             return value if value.ndim else encodable(value[()])
-    raise UnsendableError(f"Expected a number, array, histogram, image, figure or text, got {type(value).__name__}")
+    raise UnsendableError(
+        f"Expected a number, array, histogram, image, sound, figure or text, got {type(value).__name__}"
+    )

@@ -4,7 +4,7 @@
 * The scan checks every frame's checksum before anything in it is used. A damaged frame costs only itself; it is noted
   with the tag and step that its bytes show, if the file has that tag elsewhere.
 * A value that stays in the file has a checksum of its own, which is compared when it is loaded.
-* Values that no view can show, such as audio, are counted and passed over.
+* Values that no view can show, such as graphs, are counted and passed over.
 """
 
 from __future__ import annotations

@@ -18,10 +18,11 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.audio import Audio
 from sightglass.core.codec import MAX_DIMS, Buffer
 from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Figure, Histogram, Image, Text
-from sightglass.storage.format import png, tensor_proto
+from sightglass.storage.format import png, tensor_proto, wav
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
 from sightglass.storage.format.summary import (
     bytes_field,
@@ -42,9 +43,9 @@ EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
     4: "graph", 6: "log message", 7: "session log", 8: "run metadata", 9: "graph", 10: "", 1001: "block",
 }  # fmt: skip
-SIMPLE_VALUE, IMAGE, HISTO, TENSOR, METADATA = 2, 4, 5, 8, 9
-VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, 6, TENSOR)
-UNREAD: Final = {3: "old histogram", 6: "audio"}
+SIMPLE_VALUE, IMAGE, HISTO, AUDIO, TENSOR, METADATA = 2, 4, 5, 6, 8, 9
+VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, AUDIO, TENSOR)
+UNREAD: Final = {3: "old histogram"}
 UNREAD_PLUGINS: Final = {
     "custom_scalars": "custom scalar layout",
     "graph_keras_model": "graph",
@@ -162,6 +163,11 @@ def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, 
             return logged(kind="image", type="Figure", read=partial(_decode_image, content))
         case 5:
             return logged(kind="histogram", type="Histogram", read=partial(_decode_histogram, content))
+        case 6:
+            media_type = b"".join(messages(content, 5)).decode("utf-8", "replace")
+            if media_type in wav.MEDIA_TYPES:
+                return logged(kind="audio", type="Audio", read=partial(_decode_audio, content))
+            return logged(kind="unknown", type=media_type)
         case 8:
             if plugin not in ("", SCALARS):
                 plugin = plugins.setdefault(tag, plugin)
@@ -215,6 +221,9 @@ def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str
                 return logged(
                     kind="image", type="Figure" if n == 1 else f"tuple of {n}", read=partial(_figures, tensor)
                 )
+            case "audio":
+                n = len(_sounds_in(tensor))
+                return logged(kind="audio", type="Audio" if n == 1 else f"tuple of {n}", read=partial(_sounds, tensor))
         return logged(kind="unknown", type=UNREAD_PLUGINS.get(plugin, plugin))
     if not tensor.dtype:
         return logged(kind="unknown", type=f"tensor of type {tensor.data_type}")
@@ -279,6 +288,20 @@ def _decode_image(buffer: memoryview) -> Figure:
     return figure(next(iter(messages(buffer, 4)), memoryview(b"")))
 
 
+def _decode_audio(buffer: memoryview) -> Audio:
+    return wav.decode_wav(next(iter(messages(buffer, 4)), memoryview(b"")))
+
+
+def _sounds_in(tensor: TensorView) -> list[memoryview]:
+    """Return the files of a tensor of sounds, which has a column of labels, too, where TensorBoard wrote it."""
+    return tensor.strings[::2] if tensor.shape[1:] == (2,) else tensor.strings
+
+
+def _sounds(tensor: TensorView) -> Audio | tuple[Audio, ...]:
+    sounds = tuple(map(wav.decode_wav, _sounds_in(tensor)))
+    return sounds[0] if len(sounds) == 1 else sounds
+
+
 def _histogram_of_rows(tensor: TensorView) -> Histogram:
     rows = tensor.array()
     if rows.ndim != 2 or rows.shape[1] != 3 or rows.dtype.kind not in "iuf":
@@ -339,6 +362,8 @@ def _encode_value(value: Encodable) -> list[Buffer]:
             return _encode_image(png.encode_png(value.value))
         case Figure():
             return _encode_image(value.data)
+        case Audio():
+            return _encode_audio(value)
         case Text():
             tensor = (*_encode_tensor(STRING, ()), *bytes_field(STRINGS, value.value.encode()))
             return [*bytes_field(TENSOR, *tensor), *bytes_field(METADATA, *TEXT_METADATA)]
@@ -356,6 +381,12 @@ def _encode_image(data: bytes) -> list[Buffer]:
         raise UnsendableError("TensorBoard event files support PNG, JPEG and GIF images only")
     sizes = (varint_field(1, picture.height), varint_field(2, picture.width), varint_field(3, picture.n_channels))
     return bytes_field(IMAGE, *sizes, *bytes_field(4, data))
+
+
+def _encode_audio(value: Audio) -> list[Buffer]:
+    n, n_channels = wav.samples_of(value).shape
+    sizes = (float_field(1, value.rate), varint_field(2, n_channels), varint_field(3, n))
+    return bytes_field(AUDIO, *sizes, *bytes_field(4, wav.encode_wav(value)), *bytes_field(5, wav.MEDIA_TYPE.encode()))
 
 
 def _encode_histogram(value: Histogram) -> list[Buffer]:

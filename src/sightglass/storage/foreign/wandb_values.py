@@ -1,4 +1,4 @@
-"""Values in Weights & Biases' rows as ours: numbers, texts, arrays, histograms, and images in the run's `files`."""
+"""Values in Weights & Biases' rows as ours: numbers, texts, arrays, histograms, and media in the run's `files`."""
 
 from __future__ import annotations
 
@@ -14,10 +14,11 @@ import numpy as np
 from sightglass.core.errors import WireError
 from sightglass.core.values import Figure, Histogram
 from sightglass.storage.file_system import open_regular
+from sightglass.storage.format.wav import decode_wav
 
 from .event_format import Kind, figure
 
-MAX_IMAGE_BYTES: Final = 64 * 2**20  # W&B's own limit for a picture is far below
+MAX_FILE_BYTES: Final = 64 * 2**20  # W&B's own limit for a picture is far below
 MAX_EXACT: Final = 2**53
 MAX_NAMED: Final = 40  # characters of a type that W&B names
 
@@ -32,7 +33,7 @@ class RowValue:
         kind: What it is; "unknown" cannot be shown.
         type: The type as `core.values.type_name` writes it; for "unknown", what it is, such as "table-file".
         value: The value of a scalar or text; others are read on demand.
-        load: Reads the value of others; raises WireError, or OSError for an image file.
+        load: Reads the value of others; raises WireError, or OSError for a file.
     """
 
     kind: Kind
@@ -91,6 +92,8 @@ def _own(value: dict[str, Any], files: Path) -> RowValue:
         case {"_type": "images/separated", "filenames": list(paths)} if paths:
             type_ = "Figure" if len(paths) == 1 else f"tuple of {len(paths)}"
             return RowValue("image", type_, load=lambda: _images(files, paths))
+        case {"_type": "audio-file", "path": str(path)} if path.lower().endswith(".wav"):
+            return RowValue("audio", "Audio", load=lambda: decode_wav(_file(files, path, value.get("sha256"))))
     return RowValue("unknown", str(value.get("_type") or "mapping")[:MAX_NAMED])
 
 
@@ -126,7 +129,11 @@ def _images(files: Path, paths: list[Any]) -> Figure | tuple[Figure, ...]:
 
 
 def _image(files: Path, path: Any, sha256: Any) -> Figure:
-    """Read an image file of the run.
+    return figure(memoryview(_file(files, path, sha256)))
+
+
+def _file(files: Path, path: Any, sha256: Any) -> bytes:
+    """Read a file of the run.
 
     Raises:
         WireError: The path leads out of the run's files, or the file is not what was logged.
@@ -134,15 +141,15 @@ def _image(files: Path, path: Any, sha256: Any) -> Figure:
     """
     place = PurePosixPath(path) if isinstance(path, str) else PurePosixPath("/")
     if place.is_absolute() or ".." in place.parts or "\\" in str(place) or "\0" in str(place) or ":" in str(place):
-        raise WireError(f"Expected an image file among the run's files, got {path!r:.100}")
+        raise WireError(f"Expected a file among the run's files, got {path!r:.100}")
     home = os.path.realpath(files)
     target = os.path.realpath(files / place)
     if os.path.commonpath([home, target]) != home:
-        raise WireError(f"Expected an image file among the run's files, got {path!r:.100}, a link that leads out")
+        raise WireError(f"Expected a file among the run's files, got {path!r:.100}, a link that leads out")
     with open(target, "rb", opener=open_regular) as file:
-        data = file.read(min(MAX_IMAGE_BYTES, os.fstat(file.fileno()).st_size) + 1)
-    if len(data) > MAX_IMAGE_BYTES:
-        raise WireError(f"Expected an image file of at most {MAX_IMAGE_BYTES >> 20} MiB: {path!r:.100}")
+        data = file.read(min(MAX_FILE_BYTES, os.fstat(file.fileno()).st_size) + 1)
+    if len(data) > MAX_FILE_BYTES:
+        raise WireError(f"Expected a file of at most {MAX_FILE_BYTES >> 20} MiB: {path!r:.100}")
     if isinstance(sha256, str) and hashlib.sha256(data).hexdigest() != sha256:
-        raise WireError(f"The image file {path!r:.100} is not the one that was logged")
-    return figure(memoryview(data))
+        raise WireError(f"The file {path!r:.100} is not the one that was logged")
+    return data

@@ -6,7 +6,6 @@ pages. So buffers are reused: a weak reference to each copy returns its buffer w
 
 from __future__ import annotations
 
-import dataclasses
 import weakref
 from collections import deque
 from collections.abc import Callable, Mapping
@@ -16,8 +15,8 @@ import numpy as np
 
 from sightglass.core.array_data import check_data
 from sightglass.core.copies import snapshot
-from sightglass.core.guarded import FAILURES, LostValue, is_container, message
-from sightglass.core.values import Histogram, Image, Images, Tensor, array_kind, n_bytes
+from sightglass.core.guarded import FAILURES, Holder, LostValue, is_container, message, rebuild
+from sightglass.core.values import Histogram, array_kind, n_bytes
 
 STAGED_BYTES: Final = 2**16  # smaller arrays come from the warm memory of the allocator anyway
 MAX_FREE_BYTES: Final = 128 * 2**20
@@ -88,8 +87,8 @@ class CopyPool:
             case None if isinstance(value, Histogram):
                 samples = value._samples
                 return value if value._binned is not None else Histogram(self.take(samples), bins=value._bins)
-            case None if isinstance(value, Image | Images | Tensor):
-                return dataclasses.replace(value, value=self.take(value.value))
+            case None if isinstance(value, Holder):
+                return rebuild(value, self.take)
         return snapshot(value)
 
     def _copy(self, array: np.ndarray[Any, Any]) -> Any:

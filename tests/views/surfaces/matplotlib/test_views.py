@@ -20,6 +20,7 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from tests.profiles import examples
 
+from sightglass.core.audio import Audio
 from sightglass.core.columns import of_records
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.values import Figure, Histogram, Images
@@ -366,6 +367,7 @@ def test_every_view_is_drawn(stub):
     values = {
         "xy": (1.0, 2.0), "scatter": (1.0, 2.0), "annotated": (1.0, 2.0, "n"), "line3d": (1.0, 2.0, 3.0),
         "heatmap": np.eye(3), "images": Images(np.zeros((2, 3, 3))), "picture": Figure(b""), "log": "x",
+        "sounds": Audio(np.zeros(4), 8_000),
     }  # fmt: skip
     for view in VIEWS:
         shown = drawn(stub(values.get(view, 1.0), values.get(view, 2.0)), view=view)

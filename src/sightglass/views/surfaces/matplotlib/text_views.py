@@ -8,6 +8,7 @@ from typing import Any, Final
 from matplotlib import rcParams as settings
 from matplotlib.artist import Artist
 
+from sightglass.views.choose import ROW_VIEWS
 from sightglass.views.latest_values import latest_histogram
 from sightglass.views.palette import AXIS
 from sightglass.views.scales import Axis, axis_of, number
@@ -152,7 +153,7 @@ def has_content(scene: Scene) -> bool:
         columns = [part for one in scene.series for part in (one.y, one.raw, one.low) if part is not None]
         xs: Axis | None = axis_of((one.x for one in scene.series), log=options.log_x)
         return xs is not None and axis_of(columns, log=options.log_y) is not None
-    if scene.view in ("log", "table"):
+    if scene.view in ROW_VIEWS:
         return any(item.rows for item in scene.items)
     if scene.view == "histogram":
         return any(one is not None and one.total > 0 for one in map(latest_histogram, scene.items))

@@ -37,6 +37,7 @@ PAINTERS: Final[Mapping[ViewName, Callable[[Scene, PlotlyStyle], FigureData]]] =
     "heatmap": draw_heatmap,
     "images": draw_images,
     "picture": draw_picture,
+    "sounds": draw_records,
     "log": draw_records,
     "table": draw_records,
 }

@@ -48,6 +48,7 @@ PAINTERS = {
     "heatmap": paint_heatmap,
     "images": paint_images,
     "picture": paint_picture,
+    "sounds": paint_log,
     "log": paint_log,
     "table": paint_table,
 }
