@@ -80,7 +80,10 @@ class Recorder:
         self._put(Key(kind="groups", tag=event), ordinal, wall_time, True, ordinal)
 
     def sampled(self, event: str, step: int, wall_time: float, values: Mapping[str, float | str]) -> None:
-        """Record values as those of an event that was observed, with a recorded query for each of its observables."""
+        """Record values as those of an event that was observed, with a recorded query for each of its observables.
+
+        Not as logged values: those are found beside others of the same call, and nobody called.
+        """
         for name, value in values.items():
             query = as_query(f"{event}.{name}")
             key = Key(kind="stream", tag=query.tag, query=query.key)
