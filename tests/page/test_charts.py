@@ -40,6 +40,7 @@ def server(place):
                 run.log(
                     {"train/loss": float(i), "val/loss": 2.0 * i, "plain": 1.0, "train/power": 10.0 ** (i / 50)}, step=i
                 )
+        sg.open(run.directory).annotate(baseline=True)
         with begin(folder, "down", lr=0.01, seed=1) as run:
             for i in range(N):
                 run.log({"train/loss": float(N - 1 - i), "val/loss": 0.5 * i}, step=i)
@@ -224,6 +225,25 @@ def test_groups_are_drawn_as_a_mean_with_a_band(page):
     until(page, lambda: not band())
     around.select_option("range")
     assert until(page, band) == (ys_of(0), ys_of(2 / 12))
+
+
+def test_lines_are_drawn_minus_the_baseline(page):
+    show(page, "^train/loss$|^group/y$")
+    up, down = color_of(page, "up"), color_of(page, "down")
+    assert drawn(chart(page, "train/loss"), up).span(0.9)[0] > 0.8
+    page.get_by_role("button", name="− baseline").click()
+    expect(chart(page, "train/loss")).to_contain_text("minus up")
+    until(page, lambda: (now := ink(chart(page, "train/loss"), up)).n and now.height < 0.05)
+    assert ink(chart(page, "train/loss"), up).span(0.2)[0] == ys_of(0.5)
+    assert ink(chart(page, "train/loss"), down).span(0.25)[0] == ys_of(0.75)
+    expect(chart(page, "group/y")).to_contain_text("not in up")
+    assert ink(chart(page, "group/y"), color_of(page, "seed-0")).n == 0
+    page.get_by_role("checkbox", name="Show up").click()
+    expect(chart(page, "train/loss").get_by_role("img", name="1 line")).to_be_visible()
+    assert drawn(chart(page, "train/loss"), down).span(0.25)[0] == ys_of(0.75)
+    has_url(page, "less=1")
+    page.get_by_role("group", name="Horizontal axis").get_by_role("button", name="Wall").click()
+    expect(page.get_by_role("button", name="− baseline")).to_have_count(0)
 
 
 # What is done with them

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import expect
 
@@ -25,7 +26,7 @@ def server(place, training):
         for i, (lr, name) in enumerate([(0.1, "adam"), (0.01, "adam"), (0.001, "sgd")]):
             with sg.init(f"recorded-{i}", dir=folder, config={"lr": lr, "opt": {"name": name}, "same": 1}) as run:
                 for step in range(100 * (i + 1)):
-                    run.log({"loss": 1 / (step + 1)}, step=step)
+                    run.log({"loss": 1 / (step + 1), "double": 2 * step}, step=step)
         place_foreign(folder)
     return place.serve()
 
@@ -114,6 +115,19 @@ def test_columns_of_series_are_chosen_sorted_and_remembered(page, open_page, ser
     expect(page.get_by_role("columnheader", name="opt.name", exact=True)).to_be_visible()
 
 
+def test_a_series_is_shown_where_another_is_best(page):
+    search(page, "recorded")
+    page.get_by_role("button", name="Columns", exact=True).click()
+    page.get_by_role("searchbox", name="Search columns").fill("s")
+    page.get_by_role("button", name="loss min", exact=True).click()
+    page.get_by_role("button", name="double at loss.min", exact=True).click()
+    page.get_by_role("button", name="Close", exact=True).click()
+    expect(page.get_by_role("columnheader", name="double@loss.min", exact=True)).to_be_visible()
+    expect(row(page, "recorded-1")).to_contain_text("398")
+    search(page, "recorded double@loss.min > 300")
+    until(page, lambda: names(page) == ["recorded-2", "recorded-1"])
+
+
 def test_a_filter_compares_what_series_come_to(page):
     search(page, "loss.min<0.006 lr<1")
     until(page, lambda: set(names(page)) == {"recorded-1", "recorded-2"})
@@ -179,12 +193,19 @@ def test_a_table_is_sorted_by_several_keys_and_saved(page):
     until(page, lambda: names(page) == ["recorded-2", "recorded-1", "recorded-0"])
     has_url(page, "sort=-opt.name|lr")
     with page.expect_download() as saved:
-        page.get_by_role("button", name="Save the table as CSV").click()
+        page.get_by_role("button", name="Save the table").click()
+        page.get_by_role("menuitem", name="CSV").click()
     head, *lines = Path(saved.value.path()).read_text().splitlines()
     names_of = head.replace('"', "").split(",")
     assert names_of[:5] == ["name", "id", "key", "state", "started"]
     assert [line.split(",")[names_of.index("lr")] for line in lines] == ["0.001", "0.01", "0.1"]
     assert lines[0].startswith('"recorded-2"')
+    with page.expect_download() as saved:
+        page.get_by_role("button", name="Save the table").click()
+        page.get_by_role("menuitem", name="Parquet").click()
+    table = pq.read_table(saved.value.path())
+    assert table.column_names == names_of
+    assert table.column("lr").to_pylist() == [0.001, 0.01, 0.1]
 
 
 @pytest.mark.parametrize(

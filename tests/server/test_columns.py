@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import io
 import json
 import shutil
+import sys
 
+import pyarrow.parquet as pq
 import pytest
 
 import sightglass as sg
@@ -101,3 +104,56 @@ def test_a_column_needs_a_statistic(page, name):
 
 def test_too_many_columns_are_refused(page):
     assert page.post("/columns", {"columns": ["a.min"] * 101}).status_code == 400
+
+
+def test_a_column_is_read_where_another_is_best(columns):
+    with sg.init("a", budget=None) as run:
+        for i, accuracy in enumerate([0.1, 0.9, 0.9, 0.4]):
+            run.log({"val/acc": accuracy}, step=10 * i)
+        for i, loss in enumerate([4.0, 3.0, 2.0, 1.0]):
+            run.log({"loss": loss, "text": "words"}, step=8 * i)
+    record_values("b", [1.0, 2.0])
+    names = ["loss@val/acc.max", "loss@val/acc.min", "val/acc@loss.min", "text@loss.min", "loss@none.max"]
+    rows, _ = columns(*names)
+    assert rows["a"] == [3.0, 4.0, 0.9, None, None]  # at steps 10, 0 and 24: what was there, or last before
+    assert rows["b"] == [None] * 5
+    with sg.init("odd", budget=None) as run:
+        run.log({"loss@val/acc": 7.0})
+    assert wait_until(lambda: columns("loss@val/acc.max")[0].get("odd")) == [7.0]  # a tag of that name comes first
+
+
+def test_a_value_at_the_best_follows_a_growing_run(columns, begin):
+    live = begin("grows")
+    for step, (accuracy, loss) in enumerate([(0.5, 3.0), (0.7, 2.0)]):
+        live.log({"acc": accuracy, "loss": loss}, step=step)
+        live.flush()
+        assert wait_until(lambda loss=loss: columns("loss@acc.max")[0].get("grows") == [loss])
+
+
+def test_the_table_of_runs_as_parquet(page):
+    record_values("a", [0.5, 0.25], opt={"lr": 0.1}, size=1, betas=[0.9, 0.99], state="x")
+    run = record_values("b", [1.0], opt={"lr": 1}, size="large", betas=None)
+    sg.open(run.directory).annotate(add_labels=["best"])
+    keys = {name: found["key"] for name, found in page.runs().items()}
+    names = ["run.name", "config.state", "run.started", "run.duration", "run.labels", "config.opt.lr", "config.size"]
+    names += ["config.betas", "val/acc.min", "n@val/acc.min", "config.none", "run.state"]
+    reply = page.post("/runs.parquet", {"columns": names, "runs": [keys["b"], keys["a"], "gone"]})
+    assert reply.headers["content-type"] == "application/vnd.apache.parquet"
+    table = pq.read_table(io.BytesIO(reply.content))
+    assert table.column_names[:3] == ["name", "state", "started"]
+    assert str(table.schema.field("started").type) == "timestamp[us, tz=UTC]"
+    rows = table.drop_columns(["started", "duration"]).to_pylist()
+    assert rows == [
+        {"name": "b", "state": None, "labels": ["best"], "opt.lr": 1.0, "size": "large", "betas": None,
+         "val/acc.min": 1.0, "n@val/acc.min": 0.0, "none": None, "run.state": "ended"},
+        {"name": "a", "state": "x", "labels": [], "opt.lr": 0.1, "size": "1", "betas": "[0.9, 0.99]",
+         "val/acc.min": 0.25, "n@val/acc.min": 1.0, "none": None, "run.state": "ended"},
+    ]  # fmt: skip
+    assert pq.read_table(io.BytesIO(page.post("/runs.parquet", {"columns": ["run.id"]}).content)).num_rows == 2
+
+
+def test_parquet_without_pyarrow_says_what_to_install(page, monkeypatch):
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    reply = page.post("/runs.parquet", {"columns": ["run.name"]})
+    assert reply.status_code == 422
+    assert "pip install 'sightglass[export]'" in reply.json()["error"]["message"]

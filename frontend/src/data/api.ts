@@ -35,6 +35,10 @@ export async function getBytes(path: string, query: Query = {}): Promise<Blob> {
   return (await ask(apiUrl(path, query), {})).blob()
 }
 
+export async function postForBytes(path: string, body: unknown): Promise<Blob> {
+  return (await ask(apiUrl(path), posted(body))).blob()
+}
+
 export async function post<T>(path: string, body: unknown): Promise<T> {
   return (await (await ask(apiUrl(path), posted(body))).json()) as T
 }

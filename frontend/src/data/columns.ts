@@ -49,7 +49,13 @@ export const sortKeys = (sort: string): string[] => sort.split('|').filter(Boole
 export function parsed(column: string): [string, string] | null {
   const dot = column.lastIndexOf('.')
   const [tag, statistic] = [column.slice(0, dot), column.slice(dot + 1)]
-  return dot > 0 && statistics.value.includes(statistic) && tags.value.includes(tag) ? [tag, statistic] : null
+  return dot > 0 && statistics.value.includes(statistic) && (tags.value.includes(tag) || isAtBest(tag, statistic)) ? [tag, statistic] : null
+}
+
+/** Whether it is a series where another is best: `loss@val/accuracy.max`. */
+function isAtBest(tag: string, statistic: string): boolean {
+  const both = tag.split('@')
+  return ['min', 'max'].includes(statistic) && both.length === 2 && both.every((one) => tags.value.includes(one))
 }
 
 /** Whether the table is open. */
@@ -83,6 +89,9 @@ const configNames = computed(() => new Set((runs.value ?? []).flatMap((run) => O
 
 /** Names in filters: config keys, tags, facts. */
 export const filterNames = computed(() => [...configNames.value, ...tags.value, ...FACTS])
+
+/** What the server calls a column: a config key, what a series comes to, or a fact. */
+export const serverColumn = (name: string): string => (configNames.value.has(name) ? `config.${name}` : parsed(name) ? name : `run.${name}`)
 
 /** What is wrong with the filter, and where: it cannot be read, or compares a name that no run has. */
 export const filterFault = computed((): Fault | null => {

@@ -26,7 +26,7 @@ export interface Expression {
 }
 
 const SPACE = /\s*/y
-const KEY = /[\w./-]+/y
+const KEY = /[\w./@-]+/y
 const QUOTED = /"([^"]*)"|'([^']*)'/y
 const OPERATOR = /\s*(<=|>=|!=|==|=|<|>|~)|\s+(not\s+in|in|contains)(?![\w./-])/y
 const KEYWORD = /(and|or|not)(?![\w./-])/iy

@@ -125,6 +125,9 @@ export const showOnly = (keys: string[]): void => update({ runs: keys, hide: [] 
 export const showAll = (): void => update({ runs: [ALL], hide: [] })
 export const showNone = (): void => update({ runs: [], hide: [] })
 
+/** The run that others are compared with: of several, the newest. */
+export const baseline = computed(() => (runs.value ?? []).filter(({ annotations: one }) => one.baseline && !one.deleted).sort((a, b) => (b.started ?? 0) - (a.started ?? 0))[0] ?? null)
+
 /** The keys by which runs are grouped; none if they are not. */
 export const groupKeys = computed(() => keysOfGroup(at.group.value, runs.value ?? []))
 

@@ -44,6 +44,8 @@ export const shape = {
   xlog: flag(),
   clip: flag(),
   band: oneOf('std', 'range', 'none'),
+  /** Whether lines are drawn minus that of the baseline. */
+  less: flag(),
   zoom: span(),
   // Charts: single panels.
   yzoom: spans(),

@@ -1,5 +1,5 @@
 import { signal } from '@preact/signals'
-import { shown } from '../../data/runs'
+import { baseline, labelOf, shown } from '../../data/runs'
 import { selectAll, selectedKeys } from '../../data/selection'
 import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
@@ -38,6 +38,7 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
           <Toggle label="log x" title="Logarithmic horizontal axis" on={at.xlog.value} onChange={(xlog) => update({ xlog })} />
           <Toggle label="log y" title="Logarithmic vertical axis" on={at.ylog.value} onChange={(ylog) => update({ ylog })} />
           <Toggle label="clip" title="Hide the most extreme 1 % at each end" on={at.clip.value} onChange={(clip) => update({ clip })} />
+          {baseline.value && at.x.value !== 'wall' && <Toggle label="− baseline" title={`Draw all lines minus that of ${labelOf(baseline.value.key)}`} on={at.less.value} onChange={(less) => update({ less, yzoom: {} })} />}
         </span>
         {at.group.value && (
           <select aria-label="Band around the mean of a group" title="Band around the mean of a group" value={at.band.value} onChange={({ currentTarget }) => update({ band: currentTarget.value as BandKind })}>

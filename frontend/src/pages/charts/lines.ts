@@ -2,15 +2,18 @@
 
 import { useMemo, useRef } from 'preact/hooks'
 import type { Entry } from '../../data/scalars'
+import { baseline, labelOf } from '../../data/runs'
 import { scalarTags } from '../../data/tags'
 import type { Scalars, ScalarsRequest } from '../../data/types'
 import { at } from '../../state/state'
 import { extentOf } from '../../views/bounds'
 import type { Line, Mark } from '../../views/draw'
 import { count } from '../../views/format'
+import { styleOf } from '../../views/palette'
 import { FAINT } from '../../views/passes'
 import type { Span } from '../../views/span'
 import { drawn } from './drawn'
+import { minus } from './minus'
 import { pointsFor, useSeries } from './series'
 import { linesOf as linesOfOne, restartsOf, wantedOf, type Wanted } from './wanted'
 
@@ -36,9 +39,12 @@ export function useLines(tags: readonly string[], large: boolean): Lines {
   const x = at.x.value
   const zoom = at.zoom.value
   const wanted = wantedOf(tags, drawn.value, (tag) => scalarTags.value.get(tag))
+  // Runs are at the same place of their trainings at a step, not at a time of day.
+  const less = at.less.value && x !== 'wall' ? baseline.value : null
+  const bases = less ? tags.map((tag): Wanted => ({ id: less.key, label: '', style: styleOf(0), runs: [less.key], tag })) : []
   const n = wanted.reduce((sum, one) => sum + one.runs.length, 0)
   const points = pointsFor(n, large)
-  const requests = wanted.flatMap(({ tag, runs }) =>
+  const requests = [...wanted, ...bases].flatMap(({ tag, runs }) =>
     runs.map((run): ScalarsRequest => ({ run, tag, x, points: zoom ? Math.ceil(points * (1 + 2 * MARGIN)) : points, ...(zoom && widened(zoom)) })),
   )
   const entries = useSeries(requests)
@@ -56,25 +62,27 @@ export function useLines(tags: readonly string[], large: boolean): Lines {
   })
   const [low, high] = zoom ?? extentOf(data.flatMap((series) => (series ? series.parts.map(({ start, end }) => series.x.subarray(start, end)) : [])), false) ?? [0, 0]
   const options = { weight: at.smooth.value, extent: high - low, band: at.band.value }
-  const lines = useMemo(() => linesOf(wanted, entries, data, options), [...data, drawn.value, ...Object.values(options), entries])
+  const lines = useMemo(() => linesOf(wanted, less && bases, entries, data, options), [...data, drawn.value, less?.key, ...Object.values(options), entries])
   const restarts = useMemo(() => restartsOf(data.filter((series) => series !== null)), [...data])
   return {
     lines,
     restarts,
-    notes: notesOf(data),
-    error: entries.map((entry) => entry.error.value).find(Boolean) ?? null,
+    notes: [less && (entries.slice(n).some((entry) => entry.error.value) ? `not in ${labelOf(less.key)}` : `minus ${labelOf(less.key)}`), notesOf(data)].filter(Boolean).join(' · '),
+    error: entries.slice(0, n).map((entry) => entry.error.value).find(Boolean) ?? null,
     loading: entries.some((entry) => !entry.data.value && !entry.error.value),
-    requests: entries.map(({ request }) => request),
+    requests: entries.slice(0, n).map(({ request }) => request),
     runs: new Set(wanted.flatMap((one) => one.runs)),
   }
 }
 
-function linesOf(wanted: Wanted[], entries: Entry[], data: (Scalars | null)[], options: Parameters<typeof linesOfOne>[2]): Line[] {
+/** The lines; minus those of `bases`, if there are any. */
+function linesOf(wanted: Wanted[], bases: Wanted[] | null, entries: Entry[], data: (Scalars | null)[], options: Parameters<typeof linesOfOne>[2]): Line[] {
   const found = new Map(entries.map((entry, i) => [keyOf(entry.request), data[i]]))
-  return wanted.flatMap((one) => {
-    const series = one.runs.flatMap((run) => found.get(JSON.stringify([run, one.tag])) ?? [])
-    return linesOfOne(one, series, options)
-  })
+  const of = (one: Wanted) => linesOfOne(one, one.runs.flatMap((run) => found.get(JSON.stringify([run, one.tag])) ?? []), options)
+  if (!bases) return wanted.flatMap(of)
+  // Of a baseline that began again, the newest pass.
+  const baseOf = new Map(bases.flatMap((one) => of(one).filter(({ earlier }) => !earlier).map((line) => [one.tag, line])))
+  return wanted.flatMap((one) => (baseOf.has(one.tag) ? of(one).map((line) => minus(line, baseOf.get(one.tag)!)) : []))
 }
 
 /** Notes on a chart: how many points were left out, and how many are not numbers. */

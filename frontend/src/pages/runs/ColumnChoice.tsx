@@ -1,7 +1,7 @@
 // The choice of the table's columns: config keys, and what series come to.
 
 import { useMemo, useState } from 'preact/hooks'
-import { choose, chosen, statistics, tags } from '../../data/columns'
+import { choose, chosen, parsed, statistics, tags } from '../../data/columns'
 import { configKeys } from '../../data/filter'
 import { runs } from '../../data/runs'
 import { at, toggled, update } from '../../state/state'
@@ -12,6 +12,9 @@ import { FACT_KEYS, FACTS } from './tableColumns'
 const ROW = 34
 /** The statistics with a button in each row; the others follow once their name is searched. */
 const COMMON = ['last', 'min', 'max']
+
+/** Chosen columns at whose step the other series are offered. */
+const MAX_BESTS = 2
 
 type Row = { kind: 'config' | 'tag' | 'fact'; name: string }
 
@@ -29,6 +32,7 @@ export function ColumnChoice({ onClose }: { onClose: () => void }) {
   const found = all.filter(({ kind, name }) => words.every((word) => `${name} ${KINDS[kind]}`.toLowerCase().includes(word)))
   const heights = useMemo(() => found.map(() => ROW), [found.length])
   const offered = [...COMMON, ...statistics.value.filter((one) => !COMMON.includes(one) && text.toLowerCase().split(/\s+/).includes(one))]
+  const bests = now.filter((column) => ['min', 'max'].includes(parsed(column)?.[1] ?? '') && !column.includes('@')).slice(0, MAX_BESTS)
   const toggle = (column: string) => choose(toggled(now, column))
   return (
     <Dialog label="Columns" onClose={onClose}>
@@ -58,7 +62,7 @@ export function ColumnChoice({ onClose }: { onClose: () => void }) {
             class="columns-rows"
             heights={heights}
             keyOf={(i) => `${found[i]!.kind} ${found[i]!.name}`}
-            row={(i) => <RowView row={found[i]!} now={now} offered={offered} onToggle={toggle} />}
+            row={(i) => <RowView row={found[i]!} now={now} offered={offered} bests={bests} onToggle={toggle} />}
           />
         ) : (
           <p class="muted">{all.length ? `None of ${all.length} matches.` : 'No run has a series of numbers or a config yet.'}</p>
@@ -78,18 +82,21 @@ interface RowProps {
   row: Row
   now: string[]
   offered: string[]
+  /** Columns of the lowest or the highest value of a series: others can be shown at their steps. */
+  bests: string[]
   onToggle: (column: string) => void
 }
 
-function RowView({ row: { kind, name }, now, offered, onToggle }: RowProps) {
-  const options = kind !== 'tag' ? [{ column: name, text: kind === 'fact' ? 'shown' : 'value' }] : offered.map((one) => ({ column: `${name}.${one}`, text: one }))
+function RowView({ row: { kind, name }, now, offered, bests, onToggle }: RowProps) {
+  const atBests = bests.filter((best) => parsed(best)![0] !== name).map((best) => ({ column: `${name}@${best}`, text: `at ${best}` }))
+  const options = kind !== 'tag' ? [{ column: name, text: kind === 'fact' ? 'shown' : 'value' }] : [...offered.map((one) => ({ column: `${name}.${one}`, text: one })), ...atBests]
   return (
     <div class="columns-row">
       <span class="columns-name" title={name}>
         {name}
       </span>
       {options.map(({ column, text }) => (
-        <button key={column} type="button" class="chip" aria-pressed={now.includes(column)} aria-label={`${name} ${text}`} onClick={() => onToggle(column)}>
+        <button key={column} type="button" class="chip" title={column} aria-pressed={now.includes(column)} aria-label={`${name} ${text}`} onClick={() => onToggle(column)}>
           {text}
         </button>
       ))}

@@ -1,7 +1,8 @@
 // All runs with their facts, and the columns that the reader chose, or the config values in which they differ.
 
 import { useEffect, useMemo, useState } from 'preact/hooks'
-import { columnsProblem, nPending, parsed, sortKeys, tableOpen } from '../../data/columns'
+import { postForBytes } from '../../data/api'
+import { columnsProblem, nPending, parsed, serverColumn, sortKeys, tableOpen } from '../../data/columns'
 import { durationOf, valueOf } from '../../data/filter'
 import { together } from '../../data/groups'
 import { useWatched } from '../../data/growth'
@@ -10,8 +11,9 @@ import { isSelected, selectAll, selected } from '../../data/selection'
 import type { Run } from '../../data/types'
 import { Ring } from '../../run/StateDot'
 import { at, toggled, update } from '../../state/state'
-import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
+import { Choice, Empty, IconButton, Menu, Toggle } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
+import { tellError } from '../../ui/toasts'
 import { saveFile } from '../../views/export'
 import { duration, number } from '../../views/format'
 import { NoMatch, NoRuns } from '../charts/Charts'
@@ -28,9 +30,12 @@ import { tableCsv } from './tableCsv'
 
 const ROW_HEIGHT = 36
 
-/** Save the runs of the filter in their order, with the columns that are shown. */
-function saveTable(): void {
-  const names = ['name', 'id', 'key', ...columns.value.flatMap(({ key }) => key || [])]
+/** What a file of the table has: who a run is, and the columns that are shown. */
+const fileColumns = (): string[] => [...new Set(['name', 'id', 'key', ...columns.value.flatMap(({ key }) => key || [])])]
+
+/** Save the runs of the filter in their order. */
+function saveCsv(): void {
+  const names = fileColumns()
   const cellOfRun = (run: Run, name: string): unknown => {
     if (name === 'key') return run.key
     if (name === 'started') return run.started === null ? undefined : new Date(run.started * 1000).toISOString()
@@ -38,6 +43,16 @@ function saveTable(): void {
   }
   saveFile('runs.csv', tableCsv(names, filtered.value.map((run) => names.map((name) => cellOfRun(run, name)))), 'text/csv')
 }
+
+async function saveParquet(): Promise<void> {
+  const body = { columns: fileColumns().map(serverColumn), runs: filtered.value.map(({ key }) => key) }
+  await postForBytes('runs.parquet', body).then((file) => saveFile('runs.parquet', file), tellError)
+}
+
+const FILES = [
+  { text: 'CSV', onClick: saveCsv },
+  { text: 'Parquet', onClick: () => void saveParquet() },
+]
 
 export function RunTable() {
   const rows = listed.value
@@ -73,7 +88,7 @@ export function RunTable() {
             Columns
           </button>
         )}
-        {!compare && <IconButton icon="download" label="Save the table as CSV" disabled={n === 0} onClick={saveTable} />}
+        {!compare && n > 0 && <Menu icon="download" label="Save the table" items={FILES} />}
         <span class="muted">
           {n} of {runs.value?.length ?? 0}
           <PutAway />

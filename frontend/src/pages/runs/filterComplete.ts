@@ -22,8 +22,8 @@ interface Known {
 
 const MAX_ITEMS = 40
 const MAX_VALUES = 200
-const WORD = /[\w./-]*$/
-const BEFORE_VALUE = /(?:([\w./-]+)|"([^"]*)")(?:\s*(?:<=|>=|!=|==|=|<|>)|\s+(?:not\s+)?in\s*[([]?(?:[^)\]]*,)?|\s+contains)\s*"?$/
+const WORD = /[\w./@-]*$/
+const BEFORE_VALUE = /(?:([\w./@-]+)|"([^"]*)")(?:\s*(?:<=|>=|!=|==|=|<|>)|\s+(?:not\s+)?in\s*[([]?(?:[^)\]]*,)?|\s+contains)\s*"?$/
 
 /** The completions at the end of a text; unless they were asked for, only of a word that was begun. */
 export function completionsOf(before: string, known: Known, asked: boolean): FilterCompletions {
@@ -46,7 +46,7 @@ export function completionsOf(before: string, known: Known, asked: boolean): Fil
   return { from, items: matching([...(after ? words : []), ...names, ...(after ? [] : words)], word) }
 }
 
-const written = (name: string): string => (/^[\w./-]+$/.test(name) ? name : `"${name}"`)
+const written = (name: string): string => (/^[\w./@-]+$/.test(name) ? name : `"${name}"`)
 
 function valuesOf(runs: readonly Run[], key: string): FilterCompletion[] {
   const found = new Set<string>()

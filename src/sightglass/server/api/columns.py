@@ -1,29 +1,53 @@
-"""The endpoint for columns of the table of runs: what series of numbers come to, for all runs at once."""
+"""The endpoints for columns of the table of runs, for all runs at once: as JSON, and as a Parquet file."""
 
 from __future__ import annotations
 
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from sightglass.server.http_errors import bad_request
+from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.run_columns import STATISTICS
-from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.run_table import Runs, summary_of
+from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.storage.annotation_file import Annotations
+from sightglass.storage.export.column_file import parquet_of
 
-from .request import ApiRequest
+from .request import ApiRequest, Raw
 from .schema import Request, Route
 
 MAX_COLUMNS: Final = 100
 MAX_TAGS: Final = 2_000  # as many as a person searches
+MAX_RUNS: Final = 100_000
 LIMIT_S: Final = 0.5  # the page shows what there is, and asks again
+FILE_LIMIT_S: Final = 60.0  # a file is complete
+PARQUET: Final = "application/vnd.apache.parquet"
+TIMES: Final = ("started", "ended", "changed")
+FACTS: Final = (
+    *(name for name in RunSummary.__struct_fields__ if name not in ("config", "annotations")),
+    *(name for name in Annotations.__struct_fields__ if name != "name"), "duration",
+)  # fmt: skip
 
 Column = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
 class ColumnsRequest(Request, frozen=True, kw_only=True):
-    """The names of columns: a tag and a statistic, such as `val/accuracy.max`, or `config.` and a key."""
+    """The names of columns.
+
+    A tag and a statistic, such as `val/accuracy.max`; a tag and where another is best, `loss@val/accuracy.max`;
+    `config.` and a key; `run.` and a fact of the list of runs.
+    """
 
     columns: Annotated[list[Column], msgspec.Meta(max_length=MAX_COLUMNS)]
+
+
+class RunFileRequest(ColumnsRequest, frozen=True, kw_only=True):
+    """The columns of a file, named as for `/columns`, and the keys of its runs in their order; by default all runs."""
+
+    runs: Annotated[list[str], msgspec.Meta(max_length=MAX_RUNS)] | None = None
 
 
 class ColumnsReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -40,40 +64,115 @@ class ColumnsReply(msgspec.Struct, frozen=True, kw_only=True):
     n_pending: int
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Name:
+    """What a column is of: a series if it has a statistic, else `config` or `run`; `at` is what follows an `@`."""
+
+    kind: str
+    name: str
+    statistic: str = ""
+    at: str = ""
+
+
 async def read_columns(call: ApiRequest, query: Request, body: ColumnsRequest) -> ColumnsReply:
-    """Return columns of the table of all runs: what series of numbers come to, and entries of configurations.
+    """Return columns of the table of all runs: what series of numbers come to, configurations and facts.
 
     A column of a series is named by its tag and one of `last`, `min`, `max`, `mean`, `std`, `first`, `count`, `argmin`
-    and `argmax`, the step of the highest value.
+    and `argmax`, the step of the highest value. `loss@val/accuracy.max` is the last `loss` up to that step.
     """
-    names = [_parsed(column) for column in body.columns]
-    return await call.read(_read, call.runs, names)
+    return await call.read(_read, call.runs, [_parsed(column) for column in body.columns])
 
 
-def _parsed(column: str) -> tuple[str, str]:
-    """Return a column's tag and statistic; of an entry of the configuration, its key and an empty text."""
-    if column.startswith("config."):
-        return column.removeprefix("config."), ""
+async def read_run_file(call: ApiRequest, query: Request, body: RunFileRequest) -> Raw:
+    """Return the table of runs as a Parquet file, with a row for each run; it needs `sightglass[export]`."""
+    return await call.read(_read_file, call.runs, [_parsed(column) for column in body.columns], body)
+
+
+def _parsed(column: str) -> _Name:
+    kind, _, name = column.partition(".")
+    if kind == "config" or (kind == "run" and name in FACTS):
+        return _Name(kind=kind, name=name)
     tag, _, statistic = column.rpartition(".")
     if not tag or statistic not in STATISTICS:
-        raise bad_request(f"Expected config.KEY, or a tag with one of {', '.join(STATISTICS)}; got {column!r:.200}")
-    return tag, statistic
+        raise bad_request(
+            f"Expected config.KEY, run.FACT, or a tag with one of {', '.join(STATISTICS)}; got {column!r:.200}"
+        )
+    first, _, at = tag.partition("@")
+    is_at = bool(first and at) and statistic in ("min", "max")
+    return _Name(kind="series", name=tag, statistic=statistic, at=at if is_at else "")
 
 
-def _read(runs: Runs, names: list[tuple[str, str]]) -> ColumnsReply:
+def _read(runs: Runs, names: list[_Name]) -> ColumnsReply:
     runs.refresh()
     sources = runs.all()
     n_pending = runs.columns.read(sources, limit_s=LIMIT_S)
-    keys = [source.key for source in sources]
-    values: list[list[Any]] = []
-    for name, statistic in names:
-        if statistic:
-            values.append(list(runs.columns.column(keys, name, statistic)))
-        else:
-            values.append([_entry(source.config(), name) for source in sources])
+    values, n_left = _columns(runs, sources, names, limit_s=LIMIT_S)
     return ColumnsReply(
-        keys=keys, values=values, tags=runs.columns.tags()[:MAX_TAGS], statistics=list(STATISTICS), n_pending=n_pending
+        keys=[source.key for source in sources],
+        values=values,
+        tags=runs.columns.tags()[:MAX_TAGS],
+        statistics=list(STATISTICS),
+        n_pending=max(n_pending, n_left),
     )
+
+
+def _columns(
+    runs: Runs, sources: Sequence[ServedRun], names: Sequence[_Name], *, limit_s: float
+) -> tuple[list[list[Any]], int]:
+    """Return the values of columns, and how many runs are still to be read for them."""
+    keys = [source.key for source in sources]
+    tags = set(runs.columns.tags()) if any(name.at for name in names) else ()
+    summaries = [summary_of(source) for source in sources] if any(name.kind == "run" for name in names) else []
+    until_s = time.monotonic() + limit_s
+    values: list[list[Any]] = []
+    n_left = 0
+    for one in names:
+        if one.kind == "config":
+            values.append([_entry(source.config(), one.name) for source in sources])
+        elif one.kind == "run":
+            values.append([_fact(summary, one.name) for summary in summaries])
+        elif one.at and one.name not in tags:
+            tag, best = one.name.partition("@")[0], (one.at, one.statistic)
+            found, n = runs.columns.at_best(sources, tag, best, limit_s=until_s - time.monotonic())
+            values.append(list(found))
+            n_left = max(n_left, n)
+        else:
+            values.append(list(runs.columns.column(keys, one.name, one.statistic)))
+    return values, n_left
+
+
+def _read_file(runs: Runs, names: list[_Name], body: RunFileRequest) -> Raw:
+    """Write the table as Parquet.
+
+    Raises:
+        MissingExtraError: pyarrow is not installed.
+        Problem: Not all runs could be read in time.
+    """
+    runs.refresh()
+    sources = runs.all()
+    if body.runs is not None:
+        by_key = {source.key: source for source in sources}
+        sources = [by_key[key] for key in dict.fromkeys(body.runs) if key in by_key]
+    n_pending = runs.columns.read(runs.all(), limit_s=FILE_LIMIT_S)
+    values, n_left = _columns(runs, sources, names, limit_s=FILE_LIMIT_S)
+    if n_pending or n_left:
+        raise Problem(409, "UnreadError", f"{max(n_pending, n_left)} runs are still to be read: try again")
+    columns: dict[str, list[Any]] = {}
+    times = []
+    for column, one, cells in zip(body.columns, names, values, strict=True):
+        # A key of the configuration may be called as a fact.
+        title = column if one.kind == "series" or one.name in columns else one.name
+        columns[title] = cells
+        if one.kind == "run" and one.name in TIMES:
+            times.append(title)
+    return Raw(data=parquet_of(columns, times=times), media_type=PARQUET, name="runs.parquet")
+
+
+def _fact(run: RunSummary, name: str) -> Any:
+    if name == "duration":
+        end = run.ended if run.ended is not None else time.time() if run.live else None
+        return None if run.started is None or end is None else max(0.0, end - run.started)
+    return getattr(run.annotations if name in Annotations.__struct_fields__ and name != "name" else run, name)
 
 
 def _entry(config: dict[str, Any], key: str) -> Any:
@@ -88,4 +187,5 @@ def _entry(config: dict[str, Any], key: str) -> Any:
 
 ROUTES: Final = (
     Route(method="POST", path="/columns", handler=read_columns, body=ColumnsRequest, response=ColumnsReply),
+    Route(method="POST", path="/runs.parquet", handler=read_run_file, body=RunFileRequest, response=(PARQUET,)),
 )

@@ -3,6 +3,7 @@
 Rule 1: a run is read again when its files have changed, and a run that grows at most every `REST` times as long as it
 took, so that many growing runs cost a fraction of the time.
 Rule 2: a request reads for a limited time; what is not read by then is counted, and read by later requests.
+Rule 3: totals know the step of a best value, but no other series there: that is read from the series, once a version.
 """
 
 from __future__ import annotations
@@ -28,6 +29,7 @@ STATISTICS: Final = ("last", "min", "max", "mean", "std", "first", "count", "arg
 """The names of columns after a tag; `argmin` and `argmax` are the steps of the lowest and the highest value."""
 
 MAX_TAGS: Final = 2_000  # of a run: more are no columns of a table
+MAX_AT: Final = 1_000_000  # values at bests that are kept
 FRESH_S: Final = 1.0
 REST: Final = 20
 
@@ -48,6 +50,7 @@ class RunColumns:
     def __init__(self) -> None:
         self._known: dict[str, _RunValues] = {}
         self._places: dict[tuple[str, ...], dict[str, int]] = {}  # the runs of a sweep have the same tags
+        self._at: dict[tuple[str, ...], tuple[str, float | None]] = {}
         self._lock = threading.Lock()
 
     def read(self, sources: Sequence[ServedRun], *, limit_s: float) -> int:
@@ -81,6 +84,38 @@ class RunColumns:
             i = known.places.get(tag) if known is not None else None
             values.append(float(known.values[i, j]) if known is not None and i is not None else None)
         return values
+
+    def at_best(
+        self, sources: Sequence[ServedRun], tag: str, best: tuple[str, str], *, limit_s: float
+    ) -> tuple[list[float | None], int]:
+        """Return a series' value where another series was best, for each run, and how many runs are still to be read.
+
+        Args:
+            sources: The runs.
+            tag: The tag of the series.
+            best: The tag of the other, and `min` or `max`.
+            limit_s: For how long to read.
+        """
+        until_s = time.monotonic() + limit_s
+        values: list[float | None] = []
+        n_pending = 0
+        with self._lock:
+            if len(self._at) > MAX_AT:
+                self._at.clear()
+            for source, step in zip(
+                sources, self.column([s.key for s in sources], best[0], f"arg{best[1]}"), strict=True
+            ):
+                if step is None:
+                    values.append(None)
+                    continue
+                version, place = self._known[source.key].version, (source.key, tag, *best)
+                if self._at.get(place, ("",))[0] != version:
+                    if time.monotonic() < until_s:
+                        self._at[place] = version, _value_at(source, tag, step)
+                    else:
+                        n_pending += 1
+                values.append(self._at[place][1] if place in self._at else None)
+        return values, n_pending
 
     def tags(self) -> list[str]:
         """Return the tags of all series of numbers; those that most runs have come first."""
@@ -127,6 +162,18 @@ def _totals(source: ServedRun) -> RunTotals | None:
         if opened.recording.changed():
             opened.recording.refresh()
         return run_totals.make(opened.recording, files, rank=None)
+
+
+def _value_at(source: ServedRun, tag: str, step: float) -> float | None:
+    """Return a series' last value up to a step; `None` if it has none there, or no number."""
+    try:
+        with source.borrow() as opened, opened.recording.lock:
+            series = opened.recording.series(tag)
+            steps = np.asarray(series.steps)
+            before = np.flatnonzero(steps <= step)
+            return float(series[int(before[steps[before] == steps[before].max()][-1])].value) if len(before) else None
+    except (SightglassError, OSError, TypeError, ValueError):
+        return None
 
 
 def _values(totals: RunTotals) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
