@@ -20,7 +20,7 @@ import pytest
 from tests.hub_server import PATIENCE_S, Hub, Trained, listed, needs_server, wait_until
 
 import sightglass as sg
-from sightglass.core.errors import SightglassError, TransportError
+from sightglass.core.errors import RunLostError, SightglassError, TransportError
 from sightglass.protocol.hub_pace import MAX_RATE
 from sightglass.protocol.hub_presence import BEAT_EVERY_S, GONE_S, HubDirectory
 from sightglass.protocol.nats_client import tls
@@ -384,6 +384,11 @@ def test_arrays_of_20_mb_reach_two_viewers_or_are_counted(hub: Hub, train: Any) 
         assert two.stop().applied
         made = int(child.hears("made")[0])
         for stream, first in zip(streams, firsts, strict=True):
-            list(stream)  # until it ends
+            cut = ""
+            try:
+                list(stream)  # until it ends
+            except RunLostError as error:  # the run does not wait for a client to which nothing comes for half a second
+                cut = str(error)
             counts = stream.statistics()
-            assert counts.n_records + counts.n_lost == made - first
+            n_uncounted = made - first - counts.n_records - counts.n_lost
+            assert n_uncounted == 0 or "has ended before all its records arrived" in cut
