@@ -147,8 +147,8 @@ class Service:
         assert self.process.stdout is not None
         self.output = "".join(self.process.stdout.readline() for _ in range(4))
 
-    def end(self) -> int:
-        self.process.send_signal(signal.SIGTERM)
+    def end(self, number: int = signal.SIGTERM) -> int:
+        self.process.send_signal(number)
         assert self.process.stdout is not None
         self.process.stdout.close()
         return self.process.wait(PATIENCE_S)

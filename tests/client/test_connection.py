@@ -267,6 +267,16 @@ def test_what_a_run_sent_before_it_left_is_read():
     assert (buffer.n, buffer.error, link.connection.ended) == (10, None, "Run 'job' has ended")
 
 
+def test_a_run_that_leaves_before_all_was_sent_does_not_end_a_stream_as_if_it_were_whole(link):
+    """The run waits only shortly for a client that takes nothing."""
+    buffer = link.open(1)
+    link.tell(block(1, 0))
+    link.listener.close()
+    link.connection.send(messages.encode(messages.Ping()))
+    link.turn()
+    assert str(buffer.error) == "Run 'job' has ended before all its records arrived: the rest is lost"
+
+
 @pytest.mark.parametrize("closed", [True, False])
 def test_an_end_without_goodbye_is_told_as_what_it_was(closed):
     alive = [True]

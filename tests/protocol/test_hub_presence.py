@@ -41,7 +41,7 @@ def says(directory, n, *, id=None, name="", age_s=0.0):
 def test_ten_thousand_runs_come_live_and_go(table):
     directory, clock = table
     for n in range(N_RUNS):
-        says(directory, n)
+        says(directory, n, age_s=float(N_RUNS - n))
     runs = directory.runs()
     assert [run.entry.pid for run in runs] == list(range(N_RUNS - 1, -1, -1))  # the newest first
     clock.now_s = GONE_S / 2
@@ -51,6 +51,13 @@ def test_ten_thousand_runs_come_live_and_go(table):
     assert {run.entry.pid for run in directory.runs()} == set(range(0, N_RUNS, 2))
     directory.received(f"sightglass.live.node.{2:012x}", b"")  # it says that it ends
     assert len(directory.runs()) == N_RUNS // 2 - 1
+
+
+def test_the_newest_run_is_the_one_that_began_last_whatever_its_clock_says(table):
+    directory, _ = table
+    says(directory, 300, name="the same", age_s=60.0)  # on a machine whose clock is 5 minutes ahead
+    says(directory, 1, name="the same", age_s=1.0)
+    assert [run.entry.pid for run in directory.runs()] == [1, 300]
 
 
 def test_what_is_no_entry_or_too_much_is_refused_and_counted(table, monkeypatch):
@@ -72,7 +79,7 @@ def test_a_run_replaces_one_of_its_name_that_was_not_heard_of_since_it_began(tab
     says(directory, 1, name="again", age_s=50.0)
     first_heard_s, clock.now_s = clock.now_s, 120.0
     says(directory, 2, name="again", age_s=5.0)
-    says(directory, 3, name="other", age_s=5.0)
+    says(directory, 3, name="other", age_s=4.0)
     clock.now_s += 3.0
     says(directory, 2, name="again", age_s=6.0)  # this message took 2 s; the earliest time is the best
     route = RunRoute(run="again", id=f"{1:012x}", owner="node", connect=pytest.fail)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import json
+import signal
 import socket
 import stat
 import subprocess
@@ -18,7 +19,7 @@ from click.testing import CliRunner
 from tests.hub_server import PATIENCE_S, HubServer, Service, Trained, listed, needs_server, wait_until
 
 import sightglass as sg
-from sightglass.core.errors import SightglassError, TransportError
+from sightglass.core.errors import RunLostError, SightglassError, TransportError
 
 pytestmark = needs_server
 pytest.importorskip("nats")
@@ -70,6 +71,8 @@ def test_a_hub_from_its_first_start_to_its_second(service: Service) -> None:
         service.start()  # as it was started before
         assert service.file("run").read_text() == before
         wait_until(lambda: reached("trained", service.file("viewer")), "it is back").close()
+        assert service.end(signal.SIGHUP) == 0  # its terminal was closed
+        socket.create_server(("127.0.0.1", service.port)).close()  # so has the server
 
 
 def test_users_come_and_go_while_the_hub_runs(service: Service, tmp_path: Path) -> None:
@@ -93,8 +96,10 @@ def test_users_come_and_go_while_the_hub_runs(service: Service, tmp_path: Path) 
     ]
     assert not any("key" in row for row in rows)
     with sg.init("seen", hub=node), wait_until(lambda: reached("seen", ann), "the hub knows both") as client:
+        stream = client.stream("batch.loss")
         call("hub", "user", "revoke", "ann", "--project", "vision", *folder)
-        wait_until(lambda: client.lost, "the connection of the user ends")
+        with pytest.raises(RunLostError, match=r"was lost\. Cannot connect to the hub: .* refuses user 'ann'"):
+            list(stream)
         wait_until(lambda: "refuses user 'ann': it does not know them" in str(listed(ann)), "it is refused")
         assert "Unknown user 'anne'" in call("hub", "user", "revoke", "anne", *folder, code=1)
 

@@ -56,7 +56,8 @@ def hub(ctx: click.Context, *, listen: str | None, address: str | None, config_o
         click.echo("Another user:    sightglass hub user add NAME --project PROJECT --role viewer")
         sys.stdout.flush()
 
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # as Ctrl-C
+    for number in (signal.SIGTERM, getattr(signal, "SIGHUP", signal.SIGTERM)):  # as Ctrl-C; its terminal was closed
+        signal.signal(number, signal.default_int_handler)
     try:
         serve(found, ready=ready)
     except KeyboardInterrupt:

@@ -41,8 +41,9 @@ LEAVE_S: Final = 1.0
 # The run's `io` loop replies within milliseconds, unless one long call of native code holds the interpreter.
 REPLY_S: Final = 10.0
 
-End = Literal["clean", "lost", "invalid"]
-"""How a connection ended: closed by the run or this client; lost, and may be made again; by an invalid message."""
+End = Literal["clean", "early", "lost", "invalid"]
+"""How a connection ended: closed by the run or this client; by the run before all its records arrived; lost, and may be
+made again; by an invalid message."""
 
 
 class Connection:
@@ -309,8 +310,9 @@ class Connection:
         while self._send_queue and not self.ended:
             sent = self._channel.send(self._send_queue.first())
             if sent == "gone":
-                self._take_in()  # what the run sent before it left
-                self._end(f"Run {self.run!r} has ended", "clean")
+                self._take_in()  # what the run sent before it left: its goodbye comes last
+                early = f"Run {self.run!r} has ended before all its records arrived: the rest is lost"
+                self._end(*((early, "early") if self._streams else (f"Run {self.run!r} has ended", "clean")))
             elif sent == "lost":
                 self._take_in()
                 self._end(f"The connection to run {self.run!r} was lost", "lost")

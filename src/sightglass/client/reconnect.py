@@ -1,16 +1,15 @@
 """The loop that connects a client again: it looks for the run, greets it, and rests longer after each attempt.
 
 If the process of the run died, it waits for a run that begins under its name. It gives up when the run was closed or
-refuses the client, and when it is not found in time.
+refuses the client, when its hub does, and when it is not found in time.
 """
 
 from __future__ import annotations
 
-import contextlib
 import math
 from typing import Final, Protocol
 
-from sightglass.core.errors import TransportError
+from sightglass.core.errors import RefusedError, TransportError
 from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
 
 from .connection import Connection, End
@@ -36,7 +35,12 @@ class Reconnecting(Protocol):
         """Return why there is no connection; empty if there is one, or if it shall not be made again."""
 
     def connect(self, route: RunRoute) -> Connection:
-        """Make a connection, and wake the loop when the run has answered; may raise `TransportError`."""
+        """Make a connection, and wake the loop when the run has answered.
+
+        Raises:
+            TransportError: It cannot be made now.
+            RefusedError: The hub refuses this user.
+        """
 
     def resume(self, connection: Connection) -> None:
         """Go on with a connection that the run has accepted."""
@@ -139,9 +143,17 @@ class Reconnector:
             self._session.finish(f"{lost}, and was not found again within {AWAY_S:.0f} s", "lost")
         else:
             self._rest_s = min(2 * self._rest_s, MAX_REST_S)
-            with contextlib.suppress(TransportError):  # threads or descriptors are lacking: later there may be some
-                self._candidate = self._session.connect(found)
-                self.route, self._next_s = found, now_s + GREET_S
+            self._greet(found, lost, now_s)
+
+    def _greet(self, found: RunRoute, lost: str, now_s: float) -> None:
+        """Greet the run; give up if its hub refuses this user."""
+        try:
+            self._candidate = self._session.connect(found)
+            self.route, self._next_s = found, now_s + GREET_S
+        except TransportError:  # threads or descriptors are lacking, or the hub is away: later there may be some
+            pass
+        except RefusedError as error:
+            self._session.finish(f"{lost}. {error}", "lost")
 
     def _take(self, candidate: Connection, lost: str, now_s: float) -> None:
         """Go on with a connection that the run has accepted; give up if it refused."""

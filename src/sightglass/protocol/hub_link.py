@@ -25,7 +25,8 @@ from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Background
 
 from .hub_address import HubAddress
-from .nats_client import LINGER_S, check_installed, close, connect, why
+from .hub_pace import Pace
+from .nats_client import LINGER_S, REFUSED, check_installed, close, connect, why
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
@@ -70,8 +71,10 @@ class HubLink:
 
     Attributes:
         reason: Why there is no connection; empty while there is one, and before the first attempt has failed.
+        refused: Whether the hub refused the user at the last attempt, as one who was revoked.
         n_dropped: How many messages were given up, since the connection was lost or the server refused them.
         max_piece_bytes: The size of a message that the server takes.
+        pace: How many messages of clients are taken in a second. Who serves clients counts them.
     """
 
     def __init__(self, address: HubAddress) -> None:
@@ -84,8 +87,10 @@ class HubLink:
         check_installed()
         self.address = address
         self.reason = ""
+        self.refused = False
         self.n_dropped = 0
         self.max_piece_bytes = MAX_PIECE_BYTES
+        self.pace = Pace()
         self._pid = os.getpid()
         self._lock = threading.Lock()
         self._users: list[HubUser] = []
@@ -192,13 +197,14 @@ class HubLink:
             try:
                 client = await connect(self.address, noticed=self._noticed)
             except Exception as error:  # noqa: BLE001  whatever a server answers, the next attempt may succeed
+                self.refused = REFUSED in message_of(error)
                 self._tell(why(error, self.address))
                 self._beat()
                 # Not all at the same moment: a hub that is back meets a thousand runs.
                 await self._rest(rest_s * spread.uniform(0.5, 1.0))
                 rest_s = min(2 * rest_s, MAX_REST_S)
                 continue
-            rest_s = REST_S
+            rest_s, self.refused = REST_S, False
             try:
                 await self._serve(client)
             finally:
@@ -234,7 +240,7 @@ class HubLink:
         match task:
             case ("listen", user) if not isinstance(user, bytes):
                 self._listening[user] = [
-                    await client.subscribe(subject, cb=_passes_to(user)) for subject in user.subjects
+                    await client.subscribe(subject, cb=self._passes_to(user)) for subject in user.subjects
                 ]
             case ("ignore", user) if not isinstance(user, bytes):
                 for subscription in self._listening.pop(user, ()):
@@ -242,6 +248,16 @@ class HubLink:
             case (subject, data) if isinstance(data, bytes):
                 await client.publish(subject, data)
                 self._sent_bytes += len(data)
+
+    def _passes_to(self, user: HubUser) -> Callable[[Msg], Awaitable[None]]:
+        """Return what nats-py calls for each message, and waits for before it reads the next one."""
+
+        async def received(message: Msg) -> None:
+            user.received(message.subject, message.data)
+            if rest_s := self.pace.rest_s():
+                await asyncio.sleep(rest_s)
+
+        return received
 
     def _tell(self, reason: str) -> None:
         """Note that there is no connection, and tell the users if there was one."""
@@ -299,15 +315,6 @@ class RareSelector(selectors.DefaultSelector):
             return []
         self._n_steps = 0
         return super().select(timeout)
-
-
-def _passes_to(user: HubUser) -> Callable[[Msg], Awaitable[None]]:
-    """Return what nats-py calls for each message."""
-
-    async def received(message: Msg) -> None:
-        user.received(message.subject, message.data)
-
-    return received
 
 
 _links: dict[tuple[int, HubAddress], tuple[HubLink, int]] = {}

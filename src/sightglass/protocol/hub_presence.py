@@ -26,6 +26,7 @@ from sightglass.core.failures import Failures
 from .discovery import MAX_ENTRY_BYTES, LiveRun
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_link
+from .hub_pace import MAX_RATE
 from .nats import ROOT
 from .nats_client import CONNECT_S
 
@@ -46,7 +47,7 @@ class HubAnnouncement:
 
     Attributes:
         subjects: What it listens to.
-        failures: How often the hub was not reached, or was lost; the first time is a warning.
+        failures: How often the hub was not reached or was lost, the first time with a warning, or a user sent too much.
     """
 
     def __init__(self, address: HubAddress, entry: LiveRun) -> None:
@@ -56,7 +57,9 @@ class HubAnnouncement:
         self.subjects: Sequence[str] = (f"{ROOT}.who.*.*",)
         self.failures = Failures("The hub")
         self._what = f"run {entry.name!r} continues without it, and connects when it can"
+        self._at_most = f"the runs of this process take {MAX_RATE:,} messages a second, and leave the rest at the hub"
         self._beat_s = -BEAT_EVERY_S
+        self._n_full = 0
         self._closed = False
         self._link = use_link(address)
         self._link.join(self)
@@ -75,10 +78,12 @@ class HubAnnouncement:
     def received(self, subject: str, data: bytes) -> None:
         """Answer a client that asks which runs live."""
         *_, user, client = subject.split(".")
+        self._link.pace.count(user)
         self._link.send(f"{ROOT}.here.{user}.{client}.{self._subject.removeprefix(f'{ROOT}.live.')}", [self._message()])
 
     def broken(self, reason: str) -> None:
         """Count that the connection was lost."""
+        self._beat_s = -BEAT_EVERY_S  # the next one begins with a beat
         self._fail(f"{reason}; {self._link.n_dropped} messages were dropped so far")
 
     def beat(self) -> None:
@@ -90,13 +95,16 @@ class HubAnnouncement:
         if now_s - self._beat_s >= BEAT_EVERY_S:
             self._beat_s = now_s
             self._link.send(self._subject, [self._message()])
+        pace = self._link.pace
+        if pace.n_full > self._n_full:
+            self._n_full = pace.n_full
+            self.failures.add(TransportError(f"user {pace.sender!r} sends more"), self._at_most)
 
     def _message(self) -> bytes:
         said = Announced(**msgspec.structs.asdict(self._entry), age_s=time.monotonic() - self._began_s)
         return msgspec.json.encode(said)
 
     def _fail(self, reason: str) -> None:
-        self._beat_s = -BEAT_EVERY_S  # the next connection begins with a beat
         self.failures.add(TransportError(reason), self._what, warn=not self.failures.n)
 
 
@@ -155,12 +163,15 @@ class HubDirectory:
         return "" if self._link.connected else self._link.reason or "the connection to the hub was lost"
 
     def runs(self) -> list[HubRun]:
-        """Return the runs that live, the newest first; while the hub is away, those that lived before."""
+        """Return the runs that live, the newest first; while the hub is away, those that lived before.
+
+        The newest is the one that began last by this machine's clock: those of the runs' machines may differ.
+        """
         with self._changed:
             old_s = self._clock() - GONE_S
             if self._connected_s < old_s:
                 self._runs = {key: run for key, run in self._runs.items() if run.heard_s > old_s}
-            return sorted(self._runs.values(), key=lambda run: -run.entry.started)
+            return sorted(self._runs.values(), key=lambda run: -run.began_s)
 
     def wait(self, timeout_s: float, *, until: Callable[[HubRun], bool] | None = None) -> list[HubRun]:
         """Wait until all runs have answered, or one that is looked for; return those that live."""

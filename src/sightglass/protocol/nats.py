@@ -198,6 +198,7 @@ class NatsListener:
         if len(tokens) != 6 or self._closed:
             return
         _, kind, user, _, _, client = tokens
+        self.link.pace.count(user)
         name = PEER + f"{kind}.{user}.{client}".encode()
         peer = self._peers.get(name)
         try:

@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from sightglass.core.errors import TransportError, WireError
+from sightglass.core.errors import RefusedError, TransportError, WireError
 
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_link
@@ -58,6 +58,7 @@ class NatsChannel:
         Raises:
             MissingExtraError: nats-py is not installed.
             TransportError: The hub does not answer, or no thread can be started.
+            RefusedError: The hub does not know the user, or they were revoked.
         """
         client = secrets.token_hex(12)  # nobody else can guess it
         self._run = f"{ROOT}.stream.{checked_token(owner)}.{checked_token(id)}"
@@ -75,7 +76,8 @@ class NatsChannel:
         self.link = use_link(address)
         if not self.link.wait_connected(CONNECT_S):
             drop_link(self.link)
-            raise TransportError(f"Cannot connect to the hub: {self.link.reason or f'no answer from {address.url}'}")
+            refused = RefusedError if self.link.refused else TransportError
+            raise refused(f"Cannot connect to the hub: {self.link.reason or f'no answer from {address.url}'}")
         self.link.join(self)
 
     def wait(self, timeout_s: float) -> None:

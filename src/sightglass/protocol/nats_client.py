@@ -23,13 +23,16 @@ CONNECT_S: Final = 5.0  # a server on the same network answers within millisecon
 PING_S: Final = 5  # two pings without an answer, and the connection counts as lost: after 15 s at the latest
 N_PINGS: Final = 2
 LINGER_S: Final = 1.0  # for the last messages of a process that leaves
+REFUSED: Final = "Authorization Violation"
 FAULTS: Final = {
     "no servers available": "no hub answers at {url}",
     "TimeoutError": "what listens at {url} does not answer as a hub does within " + f"{CONNECT_S:.0f} s",
     "expecting INFO": "what listens at {url} is not a hub",
+    "certificate has expired": "the certificate of the hub at {url} has expired by this machine's clock",
+    "certificate is not yet valid": "the certificate of the hub at {url} is not yet valid by this machine's clock",
     "CERTIFICATE_VERIFY_FAILED": "what listens at {url} has another certificate than the hub file names",
     "SSL": "what listens at {url} does not speak TLS as a hub does",
-    "Authorization Violation": "the hub at {url} refuses user {user!r}: it does not know them, or they were revoked",
+    REFUSED: "the hub at {url} refuses user {user!r}: it does not know them, or they were revoked",
     "maximum": "the hub at {url} is full: it takes no more connections",
     "Connection": "the hub at {url} ended the connection at once, as one does that is full",
 }
