@@ -46,15 +46,18 @@ def test_they_are_those_of_the_evaluator(body, values):
     tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]
     found = the_statistic(body)
     assert found.takes(tensors)
-    assert [found.of(x).item() for x in tensors] == pytest.approx(evaluated(body, tensors), nan_ok=True)
-    assert [found.number(x) for x in tensors] == pytest.approx(evaluated(body, tensors), nan_ok=True)
+    assert [one.item() for one in found.of_each(tensors)] == pytest.approx(
+        [found.of(x).item() for x in tensors], rel=0, abs=0, nan_ok=True
+    )
+    assert [one.item() for one in found.of_each(tensors)] == pytest.approx(evaluated(body, tensors), nan_ok=True)
+    assert found.numbers(tensors) == pytest.approx(evaluated(body, tensors), nan_ok=True)
 
 
 @pytest.mark.parametrize("body", STATISTICS)
 def test_no_device_is_waited_for(body):
     elsewhere = torch.ones(3, device="meta")  # whose numbers cannot be had, as waiting would require
-    found = the_statistic(body).number(elsewhere)
-    assert (found.device.type, found.shape) == ("meta", ())
+    for found in the_statistic(body).numbers([elsewhere, elsewhere]):
+        assert (found.device.type, found.shape) == ("meta", ())
 
 
 @pytest.mark.parametrize("body", STATISTICS)
@@ -63,7 +66,7 @@ def test_those_of_large_tensors_are_as_exact(body, n):
     tensors = [torch.randn(n) + 1]
     found = the_statistic(body)
     if found.takes(tensors):
-        assert [found.number(x) for x in tensors] == pytest.approx(evaluated(body, tensors), rel=1e-6)
+        assert found.numbers(tensors) == pytest.approx(evaluated(body, tensors), rel=1e-6)
     else:
         assert n >= MIN_ITEMS
 
@@ -88,10 +91,27 @@ def test_what_they_do_not_take_is_left_to_the_evaluator(x):
 
 def test_histograms_of_small_tensors():
     found, x = the_statistic("g.histogram(5)"), torch.randn(100)
-    assert [found.of(x), found.number(x), *evaluated("g.histogram(5)", [x])] == [histogram(x, 5)] * 3
+    assert [found.of(x), *found.numbers([x]), *evaluated("g.histogram(5)", [x])] == [histogram(x, 5)] * 3
     assert the_statistic("g.histogram()").of(x) == histogram(x)
     assert the_statistic("g.histogram(len(name))", "name, g") is None
     assert not found.takes([torch.zeros(COUNTED + 1)])
+
+
+@given(
+    st.integers(1, 300),
+    st.lists(
+        st.tuples(
+            st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([torch.float32, torch.float64])
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+)
+def test_histograms_of_small_tensors_are_counted_together(bins, values):
+    tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]
+    tensors += [torch.randn(5), torch.randn(2, 7, dtype=torch.float64).T, torch.randn(5_000)]
+    found = the_statistic(f"g.histogram({bins})").numbers(tensors)
+    assert found == [histogram(x, bins) for x in tensors]
 
 
 @pytest.mark.parametrize("body", ["g.mean(axis=0)", "norm(g) / 2", "g.std()", "norm(g).mean()", "abs(g)"])
