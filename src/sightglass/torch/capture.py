@@ -93,16 +93,24 @@ class Work:
             tensors = tensors[1:]  # the tensors of a module that returns several come by their own names
         try:
             values = [local(value) if isinstance(value, torch.Tensor) else bare(value) for _, value in tensors]
-            if self.statistic is not None and self.statistic.takes(values):
-                self.meter.look(self.part.kind)
-                found = self.statistic.numbers(values) if self.is_answer else self.statistic.of_each(values)
-                self.found.update(zip([name for name, _ in tensors], found, strict=True))
-                return
-            with torch.no_grad():
-                for (name, _), value in zip(tensors, values, strict=True):
-                    self._evaluate(observables, name, value)
+            start = 0
+            while start < len(values):
+                n = 0 if self.statistic is None else self.statistic.n_taken(values, start)
+                names = [name for name, _ in tensors[start : start + max(1, n)]]
+                if n:
+                    self._compute(names, values[start : start + n], is_first=not start)
+                else:
+                    with torch.no_grad():
+                        self._evaluate(observables, *names, values[start])
+                start += len(names)
         except FAILURES as error:
             self.error = as_error(error)
+
+    def _compute(self, names: Iterable[str], values: Sequence[torch.Tensor], *, is_first: bool) -> None:
+        (self.meter.look if is_first else self.meter.check)(self.part.kind)
+        assert self.statistic is not None
+        found = self.statistic.numbers(values) if self.is_answer else self.statistic.of_each(values)
+        self.found.update(zip(names, found, strict=True))
 
     def _evaluate(self, observables: Mapping[str, Any], name: str, value: object) -> None:
         if isinstance(value, Exception):

@@ -1,7 +1,8 @@
 """Statistics of tensors without the evaluator: most queries about a module ask for one number for each tensor.
 
-The evaluator prices and checks each operation, which takes longer than the statistic of a small tensor. Tensors whose
-statistics take half a millisecond together need neither. The results are those of the evaluator.
+The evaluator prices and checks each operation, which takes longer than the statistic of a small tensor. So statistics
+that take half a millisecond together are computed between two looks at the clock. The results are those of the
+evaluator.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from sightglass.query.functions.histograms import histogram_of_tensor, histogram
 from sightglass.query.limits import MAX_BINS
 
 READ: Final = 2**21  # items that are read in half a millisecond, and the same for those that are counted
-COUNTED: Final = 2**17
+COUNTED: Final = 2**19
 DTYPES: Final = (torch.float32, torch.float64)
 NUMBERS: Final[dict[str, Callable[[torch.Tensor], torch.Tensor]]] = {
     "norm": torch.linalg.vector_norm, "sum": torch.sum, "min": torch.min, "max": torch.max, "mean": torch.mean,
@@ -35,7 +36,7 @@ class Statistic(NamedTuple):
     Attributes:
         of: Computes it of one tensor, on its device.
         largest: Of a tensor of more items, the evaluator computes it in blocks.
-        most: How many items all tensors may have together.
+        most: How many items may be read between two looks at the clock.
         skips_zeros: Whether it is the same without the items that are zero.
         of_many: Computes it of several tensors in one call, if PyTorch can.
     """
@@ -46,16 +47,18 @@ class Statistic(NamedTuple):
     skips_zeros: bool = False
     of_many: Callable[[Sequence[torch.Tensor]], Sequence[Any]] | None = None
 
-    def takes(self, values: Sequence[Any]) -> bool:
-        """Return whether all values are dense tensors of numbers, small, and not empty."""
+    def n_taken(self, values: Sequence[Any], start: int = 0) -> int:
+        """Return how many values from `start` on it takes at once: dense tensors of numbers, small, and not empty."""
         n_items = 0
-        for x in values:
+        for i in range(start, len(values)):
+            x = values[i]
             if type(x) is not torch.Tensor or x.dtype not in DTYPES or x.layout is not torch.strided:
-                return False
-            if not 0 < (n := x.numel()) <= self.largest:
-                return False
+                return i - start
+            n = x.numel()
             n_items += n
-        return n_items <= self.most
+            if not 0 < n <= self.largest or n_items > self.most:
+                return i - start
+        return len(values) - start
 
     def of_each(self, values: Sequence[torch.Tensor]) -> Sequence[Any]:
         """Return the statistic of each tensor, on its device."""
