@@ -56,6 +56,11 @@ def noted(loop, stream):
         ),
         ("activations['unused'].mean()", "nothing of 'unused': it was not called."),
         ("inputs['unused'].mean()", "nothing of 'unused': it was not called."),
+        (
+            "inputs['lstm[hx]'].mean()",
+            "nothing of 'lstm[hx]': its module was not called, or has none of this name; "
+            "b.inputs.map(lambda name, x: x.shape) lists them.",
+        ),
         ("eval_activations['a'].mean()", "nothing of 'a': it was not called in evaluation mode."),
         (
             "eval_inputs.map(lambda n, x: x.mean())",

@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import time
+
 import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
 from torch import nn
 
+from sightglass.core.errors import PriceError
 from sightglass.query.blocks import MIN_ITEMS
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.functions import FUNCTIONS
@@ -45,16 +48,19 @@ def evaluated(body, tensors):
 def test_they_are_those_of_the_evaluator(body, values):
     tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]
     found = the_statistic(body)
-    assert found.takes(tensors)
-    assert [found.of(x).item() for x in tensors] == pytest.approx(evaluated(body, tensors), nan_ok=True)
-    assert [found.number(x) for x in tensors] == pytest.approx(evaluated(body, tensors), nan_ok=True)
+    assert found.n_taken(tensors) == len(tensors)
+    assert [one.item() for one in found.of_each(tensors)] == pytest.approx(
+        [found.of(x).item() for x in tensors], rel=0, abs=0, nan_ok=True
+    )
+    assert [one.item() for one in found.of_each(tensors)] == pytest.approx(evaluated(body, tensors), nan_ok=True)
+    assert found.numbers(tensors) == pytest.approx(evaluated(body, tensors), nan_ok=True)
 
 
 @pytest.mark.parametrize("body", STATISTICS)
 def test_no_device_is_waited_for(body):
     elsewhere = torch.ones(3, device="meta")  # whose numbers cannot be had, as waiting would require
-    found = the_statistic(body).number(elsewhere)
-    assert (found.device.type, found.shape) == ("meta", ())
+    for found in the_statistic(body).numbers([elsewhere, elsewhere]):
+        assert (found.device.type, found.shape) == ("meta", ())
 
 
 @pytest.mark.parametrize("body", STATISTICS)
@@ -62,8 +68,8 @@ def test_no_device_is_waited_for(body):
 def test_those_of_large_tensors_are_as_exact(body, n):
     tensors = [torch.randn(n) + 1]
     found = the_statistic(body)
-    if found.takes(tensors):
-        assert [found.number(x) for x in tensors] == pytest.approx(evaluated(body, tensors), rel=1e-6)
+    if found.n_taken(tensors):
+        assert found.numbers(tensors) == pytest.approx(evaluated(body, tensors), rel=1e-6)
     else:
         assert n >= MIN_ITEMS
 
@@ -83,15 +89,33 @@ def test_those_of_large_tensors_are_as_exact(body, n):
     ],
 )
 def test_what_they_do_not_take_is_left_to_the_evaluator(x):
-    assert not the_statistic("g.mean()").takes([torch.ones(2), x])
+    found, some = the_statistic("g.mean()"), [torch.ones(2), x, torch.ones(3)]
+    assert [found.n_taken(some), found.n_taken(some, 1), found.n_taken(some, 2)] == [1, 0, 1]
 
 
 def test_histograms_of_small_tensors():
     found, x = the_statistic("g.histogram(5)"), torch.randn(100)
-    assert [found.of(x), found.number(x), *evaluated("g.histogram(5)", [x])] == [histogram(x, 5)] * 3
+    assert [found.of(x), *found.numbers([x]), *evaluated("g.histogram(5)", [x])] == [histogram(x, 5)] * 3
     assert the_statistic("g.histogram()").of(x) == histogram(x)
     assert the_statistic("g.histogram(len(name))", "name, g") is None
-    assert not found.takes([torch.zeros(COUNTED + 1)])
+    assert not found.n_taken([torch.zeros(COUNTED + 1)])
+
+
+@given(
+    st.integers(1, 300),
+    st.lists(
+        st.tuples(
+            st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([torch.float32, torch.float64])
+        ),
+        min_size=2,
+        max_size=5,
+    ),
+)
+def test_histograms_of_small_tensors_are_counted_together(bins, values):
+    tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]
+    tensors += [torch.randn(5), torch.randn(2, 7, dtype=torch.float64).T, torch.randn(5_000)]
+    found = the_statistic(f"g.histogram({bins})").numbers(tensors)
+    assert found == [histogram(x, bins) for x in tensors]
 
 
 @pytest.mark.parametrize("body", ["g.mean(axis=0)", "norm(g) / 2", "g.std()", "norm(g).mean()", "abs(g)"])
@@ -111,3 +135,31 @@ def test_tensors_of_a_module_that_returns_several_need_no_evaluator():
     work = Work(part, compute=None, meter=PartMeter(), statistic=statistic(part.tree), names=("a",), is_answer=True)
     work.take({}, [("a", (x, None)), ("a[0]", x)])
     assert work.hand_over() == {"a[0]": 2.5}
+
+
+def test_tensors_that_need_the_evaluator_leave_the_others_to_their_statistic():
+    tensors = [torch.ones(2), torch.full((3,), 2.0).half(), torch.ones(5), torch.ones(2**17), torch.ones(2**20)] * 3
+    named = [(str(i), x) for i, x in enumerate(tensors)]
+    for body in ("norm(g)", "g.sum()", "g.histogram(4)"):
+        _, (part,) = split(parse(f"batch.grads.map(lambda g: {body})"), OFFERS)
+        meter = PartMeter()
+        meter.resume(time.thread_time())
+        work = Work(part, part.compiled({}, "batch", meter), meter, statistic(part.tree), is_answer=True)
+        work.names = tuple(name for name, _ in named)
+        work.take({}, named)
+        found = work.hand_over()
+        assert list(found) == list(work.names)
+        assert found == {name: pytest.approx(evaluated(body, [x])[0]) for name, x in named}
+
+
+def test_the_clock_is_read_between_statistics_that_take_long_together():
+    _, (part,) = split(parse("batch.grads.map(lambda g: g.histogram(4))"), OFFERS)
+    meter = PartMeter()
+    work = Work(part, part.compiled({}, "batch", meter), meter, statistic(part.tree), is_answer=True)
+    work.names = tuple(map(str, range(40)))
+    meter.limit_s = 0.001
+    meter.restart()
+    meter.resume(time.thread_time())
+    work.take({}, [(name, torch.randn(2**18)) for name in work.names])
+    assert len(work.found) < len(work.names)
+    assert isinstance(work.hand_over(), PriceError)

@@ -315,6 +315,24 @@ def test_unsent_rows_are_bounded_and_counted(bench, clock, monkeypatch):
     assert n <= 102
 
 
+def test_a_mapping_of_numbers_that_a_query_makes_is_a_row_and_that_of_the_program_is_copied(bench, monkeypatch):
+    b = bench()
+    made, own = b.ask("on('batch').map(lambda e: e.stats.map(lambda v: v + 1))"), b.ask("batch.stats")
+    stats = {"a": 1.0, "b": 2}
+    b.observe("batch", stats=stats)
+    stats["a"] = 9.0
+    assert [row[3] for row in made.rows] == [{"a": 2.0, "b": 3}]
+    assert [row[3] for row in own.rows] == [{"a": 1.0, "b": 2}]
+    assert made.rows.n_bytes == 2 * 8
+
+    monkeypatch.setattr("sightglass.training.unsent_rows.MAX_UNSENT_BYTES", 1_000)
+    many = {str(i): float(i) for i in range(100)}
+    for _ in range(10):
+        b.observe("batch", stats=many)
+        made.rows.look_for_room()
+    assert made.rows.n_dropped == 10 - 2
+
+
 def test_the_backlog_is_bounded_in_rows_and_bytes(bench):
     b = bench()
     numbers, arrays, few = (StreamBacklog() for _ in range(3))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 from sightglass.core.copies import data_of, held, snapshot
 from sightglass.core.device_copy import start_copy
@@ -20,7 +20,7 @@ from sightglass.core.values import CONTAINERS, SCALARS, Value, array_kind, on_de
 from . import expressions as e
 from .arrays import truth
 from .compiled_stages import Functions, compiled, computes_index, conditions, key_function, maps_to_new
-from .limits import Total
+from .limits import PLAIN, Total
 from .meter import Meter, parts_ns
 from .pipeline import Pipeline, is_quick
 from .places import Check, confirm
@@ -28,6 +28,9 @@ from .query import Query
 from .running import Sliding
 from .stages import COUNTING, Map, Reduce, Stage, Where, event_functions
 from .windows import PipelineItem, Place
+
+MAX_ROW: Final = 1_000  # numbers of a mapping whose memory is not worth pricing
+TEXT: Final = frozenset((str,))
 
 
 @dataclass(slots=True)
@@ -257,6 +260,12 @@ class Evaluation:
         self.meter.copies(total.n_bytes, parts_ns=parts_ns(total))
         self.meter.holds(total.n_bytes, before=before)
         return held(value, self._name), total.n_bytes
+
+    def is_row(self, value: Value) -> bool:
+        """Return whether a value of `only` is what the query returns as it is: a new mapping of a few numbers."""
+        if type(value) is not dict or not self._is_new or self.has_reducer or len(value) > MAX_ROW:
+            return False
+        return TEXT.issuperset(map(type, value)) and PLAIN.issuperset(map(type, value.values()))
 
     def finish_per_event(self, value: object) -> PerEventResult:
         """Return the result of `per_event` from the value of `only`."""

@@ -43,6 +43,7 @@ EVALUATED: Final = {ACTIVATIONS: "eval_activations", INPUTS: "eval_inputs"}
 """The observables that take passes in evaluation mode only, by those that take all passes."""
 OF_MODULES: Final = frozenset({ACTIVATIONS, ACTIVATION_GRADS, INPUTS, *EVALUATED.values()})
 OUTPUTS: Final = frozenset({ACTIVATIONS, EVALUATED[ACTIVATIONS]})
+TAKEN: Final = frozenset({INPUTS, EVALUATED[INPUTS]})
 
 
 class Take(Protocol):
@@ -72,19 +73,20 @@ class WatchedCall:
         self,
         module: torch.nn.Module,
         *,
-        called: Callable[[tuple[Any, ...], dict[str, Any]], None],
+        called: Callable[[tuple[Any, ...], dict[str, Any]], None] | None,
         returned: Callable[[Any, bool], None],
     ) -> None:
         """Take the place of the module's call.
 
         Args:
             module: The module; it is not kept alive.
-            called: Takes the arguments of a call before the module does, which may overwrite them.
+            called: Takes the arguments of a call before the module does, which may overwrite them; `None` if no query
+                reads them.
             returned: Takes what the module returns, and whether `torch.compile` compiles the code that the module runs.
         """
         self._module = weakref.ref(module)
         self._passes_on = called, returned
-        self._untraced = untraced(called), untraced(returned)
+        self._untraced = called and untraced(called), untraced(returned)
         self.compiled = module.__dict__.get(CALL)  # of `module.compile()`
         module.__dict__[CALL] = self
 
@@ -101,14 +103,15 @@ class WatchedCall:
                 return caller._call_impl(*args, **kwargs)
         compiles = bool(_compiles())
         called, returned = self._untraced if compiles else self._passes_on
-        called(args, kwargs)
+        if called is not None:
+            called(args, kwargs)
         output = (self.compiled or module._call_impl)(*args, **kwargs)
         returned(output, compiles)
         return output
 
-    def is_of(self, module: torch.nn.Module | None) -> bool:
-        """Return whether it stands in this module."""
-        return module is not None and self._module() is module
+    def does(self, module: torch.nn.Module | None, *, inputs: bool) -> bool:
+        """Return whether it stands in this module, and passes on inputs or not."""
+        return module is not None and self._module() is module and (self._passes_on[0] is not None) == inputs
 
     def remove(self) -> None:
         """Give the module its own call back."""
@@ -175,7 +178,8 @@ class ModuleCalls:
         self._take = take
         self._saw = saw
         self._calls: dict[str, WatchedCall] = {}
-        self._wanted: dict[str, frozenset[str]] = {}
+        self._outputs: set[str] = set()
+        self._grads: set[str] = set()
         self._leaves: dict[str, list[Any]] = {}
         self.several: dict[str, str] = {}
 
@@ -190,31 +194,30 @@ class ModuleCalls:
         Args:
             wanted: What to take of which module: observables and names.
         """
-        kinds: dict[str, set[str]] = {}
-        for kind, name in wanted:
-            kinds.setdefault(name, set()).add(kind)
-        self._wanted = {name: frozenset(of) for name, of in kinds.items()}
+        names = {name for _, name in wanted}
+        inputs = {name for kind, name in wanted if kind in TAKEN}
+        self._outputs = {name for kind, name in wanted if kind in OUTPUTS}
+        self._grads = {name for kind, name in wanted if kind == ACTIVATION_GRADS}
         named = modules(self._module)
         for name in [
-            name for name, call in self._calls.items() if name not in kinds or not call.is_of(named.get(name))
+            name
+            for name, call in self._calls.items()
+            if name not in names or not call.does(named.get(name), inputs=name in inputs)
         ]:
             self._calls.pop(name).remove()
             self._drop_leaves(name)
-        for name in kinds.keys() - self._calls.keys():
-            self._calls[name] = WatchedCall(
-                named[name], called=partial(self._called, name), returned=partial(self._returned, name)
-            )
+        for name in names - self._calls.keys():
+            called = partial(self._called, name) if name in inputs else None
+            self._calls[name] = WatchedCall(named[name], called=called, returned=partial(self._returned, name))
 
     def _called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        if not self._wanted.get(name, frozenset()).isdisjoint((INPUTS, EVALUATED[INPUTS])):
-            pass_on(self._take, self._module, INPUTS, name, arguments(args, kwargs))
+        pass_on(self._take, self._module, INPUTS, name, arguments(args, kwargs))
 
     def _returned(self, name: str, output: Any, compiles: bool) -> None:
         self._saw(name, compiles)
-        kinds = self._wanted.get(name, frozenset())
-        if not kinds.isdisjoint(OUTPUTS):
+        if name in self._outputs:
             pass_on(self._take, self._module, ACTIVATIONS, name, output)
-        if ACTIVATION_GRADS in kinds and torch.is_grad_enabled():
+        if name in self._grads and torch.is_grad_enabled():
             try:
                 self._drop_leaves(name)
                 for path, tensor in tensors_of(name, output):

@@ -31,6 +31,8 @@ SPARSE: Final = (torch.sparse_coo, torch.sparse_csr, torch.sparse_csc, torch.spa
 READ: Final = (torch.Tensor, Exception)
 """What a part for each tensor reads; an error is raised."""
 
+HAS_GRAPHS: Final = torch.version.cuda is not None or torch.version.hip is not None
+
 Place = tuple[str, str]
 """An observable and the name of one of its tensors."""
 
@@ -85,28 +87,34 @@ class Work:
 
     def take(self, observables: Mapping[str, Any], tensors: Sequence[tuple[str, Any]]) -> None:
         """Compute the part for some of its tensors; an error takes the place of a tensor that cannot be read."""
-        if self.error is not None:
+        if self.error is not None or tensors[0][1] is None:
             return
-        if self.part.name is None:  # the tensors of a module that returns several come by their own names
-            tensors = [one for one in tensors if isinstance(one[1], READ)]
+        if self.part.name is None and not isinstance(tensors[0][1], READ):
+            tensors = tensors[1:]  # the tensors of a module that returns several come by their own names
         try:
-            if self.statistic is not None and self.statistic.takes([value for _, value in tensors]):
-                self.meter.look(self.part.kind)
-                compute = self.statistic.number if self.is_answer else self.statistic.of
-                for name, value in tensors:
-                    self.found[name] = compute(value)
-                return
-            with torch.no_grad():
-                for name, value in tensors:
-                    self._evaluate(observables, name, value)
+            values = [local(value) if isinstance(value, torch.Tensor) else bare(value) for _, value in tensors]
+            start = 0
+            while start < len(values):
+                n = 0 if self.statistic is None else self.statistic.n_taken(values, start)
+                names = [name for name, _ in tensors[start : start + max(1, n)]]
+                if n:
+                    self._compute(names, values[start : start + n], is_first=not start)
+                else:
+                    with torch.no_grad():
+                        self._evaluate(observables, *names, values[start])
+                start += len(names)
         except FAILURES as error:
             self.error = as_error(error)
+
+    def _compute(self, names: Iterable[str], values: Sequence[torch.Tensor], *, is_first: bool) -> None:
+        (self.meter.look if is_first else self.meter.check)(self.part.kind)
+        assert self.statistic is not None
+        found = self.statistic.numbers(values) if self.is_answer else self.statistic.of_each(values)
+        self.found.update(zip(names, found, strict=True))
 
     def _evaluate(self, observables: Mapping[str, Any], name: str, value: object) -> None:
         if isinstance(value, Exception):
             raise value
-        if value is None:
-            return
         self.meter.check(self.part.kind)
         if isinstance(value, torch.Tensor) and value.layout in SPARSE:
             skips_zeros = self.statistic is not None and self.statistic.skips_zeros
@@ -128,6 +136,10 @@ class Work:
         """
         found, error = self.found, self.error
         self.found, self.priorities, self.total, self.error = {}, {}, Total(), None
+        if self.meter.wall_s:
+            part = len(self.subscriptions)
+            for subscription in self.subscriptions:
+                subscription.cost.ahead(self.meter.spent_s / part, self.meter.wall_s / part)
         self.meter.restart()
         self.n_silent = self.n_silent if self.skipped else 0 if found or error else self.n_silent + 1
         if self.waits:
@@ -138,6 +150,8 @@ class Work:
             return AbsentError(f"No {self.part.kind} before this event")
         if self.part.name is not None:
             return found[self.names[0]]
+        if (*found,) == self.names:
+            return found
         order = {name: i for i, name in enumerate(self.names)}
         for name in found.keys() - order.keys():
             order[name] = order.get(module_name(name), 0)
@@ -189,16 +203,9 @@ def _stored(value: torch.Tensor) -> torch.Tensor:
 
 def is_recorded() -> bool:
     """Return whether what PyTorch computes now becomes part of a program: of `torch.jit.trace`, or of a CUDA graph."""
-    is_captured = torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
-    return bool(torch.jit.is_tracing()) or is_captured
-
-
-def readable(value: Value) -> Any:
-    """Return what `bare` does, or the error that it raises."""
-    try:
-        return bare(value)
-    except FAILURES as error:
-        return as_error(error)
+    if torch.jit.is_tracing():
+        return True
+    return HAS_GRAPHS and torch.cuda.is_initialized() and torch.cuda.is_current_stream_capturing()
 
 
 def as_error(failure: BaseException) -> Exception:

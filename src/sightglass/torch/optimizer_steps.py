@@ -65,6 +65,7 @@ class OptimizerSteps:
         self._handles: list[Any] = []
         self._before: dict[torch.nn.Parameter, tuple[list[str], Any]] = {}
         self._buffers: dict[torch.nn.Parameter, torch.Tensor] = {}
+        self._last_due: dict[tuple[torch.optim.Optimizer, str], tuple[dict[str, Any], Any, list[Any]]] = {}
 
     @property
     def n_hooks(self) -> int:
@@ -120,7 +121,7 @@ class OptimizerSteps:
         """Set the hooks that these gradients and updates need, on the optimizers that hold them; remove all others."""
         for handle in self._handles:
             handle.remove()
-        self._handles, self._before = [], {}
+        self._handles, self._before, self._last_due = [], {}, {}
         asked = {id(p) for name, p in self.held().items() if name in updates}
         self._buffers = {p: buffer for p, buffer in self._buffers.items() if id(p) in asked}
         if not grads and not updates:
@@ -149,9 +150,10 @@ class OptimizerSteps:
     def _grads(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, torch.Tensor]]:
         """Yield gradients; the time is charged to the queries of the names that it yields."""
         for parameter, names in self._due_of(optimizer, GRADS):
-            if parameter.grad is not None:
+            grad = parameter.grad
+            if grad is not None:
                 for name in names:
-                    yield name, parameter.grad
+                    yield name, grad
 
     def _copies(self, optimizer: torch.optim.Optimizer) -> Iterator[tuple[str, None]]:
         """Copy parameters; the time is charged to the queries of the names that it yields."""
@@ -185,15 +187,21 @@ class OptimizerSteps:
 
     def _due_of(self, optimizer: torch.optim.Optimizer, kind: str) -> Iterable[tuple[torch.nn.Parameter, list[str]]]:
         """Return the parameters of an optimizer that a query of the next event reads, each with its names."""
-        found: dict[torch.nn.Parameter, list[str]] = {}
         names = self._due(kind)
-        if names:
-            named = self._parameters.named()
-            held = {id(p) for group in optimizer.param_groups for p in group["params"]}
-            for name in names:
-                parameter = named.get(name)
-                if parameter is not None and id(parameter) in held:
-                    found.setdefault(parameter, []).append(name)
+        if not names:
+            return ()
+        named = self._parameters.named()
+        asked = names, [len(group["params"]) for group in optimizer.param_groups]
+        last = self._last_due.get((optimizer, kind))
+        if last is not None and last[0] is named and last[1] == asked:
+            return last[2]
+        found: dict[torch.nn.Parameter, list[str]] = {}
+        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        for name in names:
+            parameter = named.get(name)
+            if parameter is not None and id(parameter) in held:
+                found.setdefault(parameter, []).append(name)
+        self._last_due[optimizer, kind] = named, asked, [*found.items()]
         return found.items()
 
 

@@ -21,16 +21,17 @@ class PartMeter(Meter):
 
     Attributes:
         spent_s: The seconds of the program's threads that it took since the last event.
+        wall_s: The seconds that passed meanwhile.
         copy_s: The price of what is done before it is computed.
         cost_s: What it usually takes: the smaller of the last two figures, since the first one may load a library.
         n_waited: How many events in a row it was not computed because others took the time.
     """
 
-    __slots__ = ("_last_s", "_resumed_s", "copy_s", "cost_s", "n_waited", "spent_s")
+    __slots__ = ("_last_s", "_resumed_s", "copy_s", "cost_s", "n_waited", "spent_s", "wall_s")
 
     def __init__(self) -> None:
         super().__init__(max_bytes=MAX_BYTES, cpu_s=self._elapsed_s)
-        self.spent_s = self.cost_s = self.copy_s = self._last_s = 0.0
+        self.spent_s = self.wall_s = self.cost_s = self.copy_s = self._last_s = 0.0
         self.n_waited = 0
         self._resumed_s = NEVER
 
@@ -43,9 +44,10 @@ class PartMeter(Meter):
         """Count the work of this thread, which has run for `cpu_s`."""
         self._resumed_s = cpu_s
 
-    def pause(self, cpu_s: float) -> None:
-        """Stop to count."""
+    def pause(self, cpu_s: float, passed_s: float) -> None:
+        """Stop to count; `passed_s` have passed since `resume`."""
         self.spent_s += cpu_s - self._resumed_s
+        self.wall_s += passed_s
         self._resumed_s = NEVER
 
     def look(self, what: str) -> None:
@@ -61,7 +63,7 @@ class PartMeter(Meter):
         """Count for the next event."""
         if self.spent_s:
             self.cost_s, self._last_s = min(self.spent_s, self._last_s), self.spent_s
-        self.spent_s = 0.0
+        self.spent_s = self.wall_s = 0.0
         self.begin()
         self.clock()
 

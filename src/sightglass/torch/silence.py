@@ -9,12 +9,16 @@ import torch
 
 from .calls import ACTIVATION_GRADS, EVALUATED
 from .capture import Work
-from .observables import parameters
+from .observables import modules, parameters
 from .optimizer_steps import GRADS, UPDATES
+from .passes import module_name
 
 N_SILENT: Final = 8  # more batches than most programs accumulate; a note is no error, so it may be early
 
 NOT_CALLED: Final = "it was not called"
+NO_TENSOR: Final = (
+    "its module was not called, or has none of this name; b.{kind}.map(lambda name, x: x.shape) lists them"
+)
 NOT_EVALUATED: Final = "it was not called in evaluation mode"
 NO_GRAD: Final = "the loss does not depend on what it returns, or nothing was differentiated"
 NO_STEP: Final = "the optimizer made no step"
@@ -58,4 +62,6 @@ def _why(kind: str, name: str, module: torch.nn.Module) -> str:
         return UNUSED if parameter is None or parameter.grad is None else NO_STEP
     if kind == ACTIVATION_GRADS:
         return NO_GRAD
+    if module_name(name, modules(module)) != name:
+        return NO_TENSOR.format(kind=kind)
     return NOT_EVALUATED if kind in EVALUATED.values() else NOT_CALLED

@@ -31,7 +31,7 @@ from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import ObservableFacts
 
 from .calls import ACTIVATIONS, EVALUATED, OF_MODULES, OUTPUTS
-from .capture import CapturedObservables, is_recorded, readable, with_works
+from .capture import CapturedObservables, is_recorded, with_works
 from .compiled import Compiled
 from .hooks import Hooks
 from .module_queries import ModuleQueries, Prepared, part_names
@@ -258,26 +258,28 @@ class Watched(CompiledStep):
         clock, of_modules = self._telemetry.clock, kind in OF_MODULES
         cpu_s, now_s = clock.cpu(), clock.monotonic()
         for found, tensors in with_works(queries.by_place, kind, named):
+            several = None
             for work in found:
                 work.reached = True
-            works = [work for work in found if not work.skipped]
-            several = [(name, readable(value)) for name, value in tensors] if works else []
-            for work in works:
+                if work.skipped:
+                    continue
+                if several is None:
+                    several = [*tensors]
                 if of_modules and not work.wants(*several[0], priority):
                     continue
                 work.meter.resume(cpu_s)
                 work.take(self._observables, several)
-                began_cpu_s, began_s = cpu_s, now_s
+                began_s = now_s
                 cpu_s, now_s = clock.cpu(), clock.monotonic()
-                work.meter.pause(cpu_s)
-                for subscription in work.subscriptions:
-                    part = len(work.subscriptions)
-                    subscription.cost.ahead((cpu_s - began_cpu_s) / part, (now_s - began_s) / part)
+                work.meter.pause(cpu_s, now_s - began_s)
 
     def due(self, kind: str) -> list[str]:
         """Return the names of a kind's tensors that a query of the next event reads; called by the hooks."""
-        works = () if self._queries is None else [work for work in self._queries.works if work.part.kind == kind]
-        return [*dict.fromkeys(name for work in works if not work.skipped for name in work.names)]
+        names: dict[str, None] = {}
+        for work in () if self._queries is None else self._queries.works:
+            if work.part.kind == kind and not work.skipped:
+                names.update(dict.fromkeys(work.names))
+        return [*names]
 
     def _settled(self) -> dict[str, Any]:
         """Return the observables that can be read at any time; each computes its values at most once."""

@@ -141,8 +141,10 @@ class Subscription:
                     return
             else:
                 value, rows = only(observables), self.rows
-                is_quick_value = type(value) in QUICK or (self._has_tail and is_quick(value))
-                if is_quick_value and (type(step) is int or type(step) in QUICK) and not rows.full:
+                is_row = type(value) in QUICK or (
+                    is_quick(value) if self._has_tail else self.tail.evaluation.is_row(value)
+                )
+                if is_row and (type(step) is int or type(step) in QUICK) and not rows.full:
                     if self._has_tail:
                         items = self.tail.evaluation.number(value, index, (step, wall_time, steps))  # type: ignore[arg-type]
                         if items:
@@ -152,6 +154,8 @@ class Subscription:
                         rows.n_made = n_made + 1
                         extra = None if steps is None else (1, True, True, steps)
                         rows.append((n_made, step, wall_time, value, extra, index))
+                        if type(value) is dict:
+                            rows.n_bytes += 8 * len(value)
                 else:
                     self._take(self.tail.evaluation.finish_per_event(value), index, step, wall_time, steps)
             if self.errors.n_in_row and not self.tail.deferred:
