@@ -84,6 +84,22 @@ def test_times_with_a_zone_are_in_utc() -> None:
     assert sg.Table({"at": [datetime.datetime(2026, 1, 1, 2, tzinfo=zone)]})["at"].tolist() == [DAYS[0]]
 
 
+@pytest.mark.parametrize(
+    ("items", "type_"),
+    [
+        ([1, 2.5], "float64"), ([2**53 + 1, 0.5], "mixed"), ([1, None], "float64"), ([True, 2], "mixed"),
+        ([True, None], "bool"), ([1.5, "a"], "mixed"), ([2**70], "mixed"), ([2**53 + 1, None], "mixed"),
+        ([np.float32(0.1), np.float32(2)], "float32"),
+    ],
+)  # fmt: skip
+def test_items_of_several_types_stay_what_they_are(items: list[Any], type_: str) -> None:
+    column = sg.Table({"a": items})["a"]
+    assert column_type(column) == type_
+    back = [None if item != item else item for item in (column if isinstance(column, list) else column.tolist())]
+    assert back == [float(item) if type_ == "float32" else item for item in items]
+    assert type_ == "float64" or [type(item) for item in column] == [type(item) for item in items]
+
+
 def test_what_the_training_overwrites_is_kept_as_it_was(tmp_path: Path) -> None:
     loss, names = np.ones(20_000), ["a"] * 20_000
     with sg.init("reused", dir=tmp_path) as run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -10,7 +11,7 @@ from typing import Any, Final
 import numpy as np
 
 from .audio import Audio
-from .data_values import NOT_DATA, as_data
+from .data_values import MAX_EXACT, NOT_DATA, as_data
 from .guarded import Holder, LostValue, class_name
 from .values import Figure, Image, Images, PendingCopy, Value, array_kind, is_extended, type_name
 
@@ -71,7 +72,7 @@ def column_type(column: Value) -> str:
     if not isinstance(column, list):
         return str(column.dtype).removeprefix("torch.")
     types = {type(item) for item in column} - {type(None)}
-    names = {str: "text", Image: "image", Figure: "figure", Audio: "audio"}
+    names = {str: "text", bool: "bool", Image: "image", Figure: "figure", Audio: "audio"}
     return names.get(types.pop(), "mixed") if len(types) == 1 else "mixed" if types else "text"
 
 
@@ -95,9 +96,7 @@ def _column(name: str, column: Value) -> Value:
     if isinstance(column, list | tuple) and _are_times(column):
         column = np.array([None if item is None else _in_utc(item) for item in column], "M8[us]")
     elif isinstance(column, list | tuple):
-        objects = np.empty(len(column), object)
-        objects[:] = column
-        column = as_data(objects)
+        column = _listed(column)
     elif array_kind(column) is None and as_data(column) is not NOT_DATA:
         column = as_data(column)
     elif isinstance(column, np.ndarray) and column.dtype.kind in "OUS":
@@ -112,6 +111,19 @@ def _column(name: str, column: Value) -> Value:
     if array_kind(column) is None or len(column.shape) != 1 or not _is_numeric(column):
         raise TypeError(f"Expected an array of one dimension or a list as column {name!r}, got {type_name(column)}")
     return column
+
+
+def _listed(items: Sequence[Any]) -> Any:
+    """Return items as an array if that holds all of them as they are, with NaN for what is missing; else as a list."""
+    types = {type(item) for item in items}
+    some = types - {type(None)}
+    if some <= {int, float} and len(types) > 1:
+        whole = all(abs(item) <= MAX_EXACT for item in items if type(item) is int)
+        return np.array([math.nan if item is None else item for item in items]) if some and whole else list(items)
+    if len(types) == 1 and (types <= {int, float, bool} or issubclass(next(iter(types)), np.generic)):
+        array = np.asarray(items)
+        return array if array.dtype.kind != "O" else list(items)  # integers may exceed 64 bits
+    return list(items)
 
 
 def _are_times(items: Sequence[object]) -> bool:
