@@ -18,7 +18,7 @@ REFERENCE = {
     "Find and connect": "runs connect RunInfo RemoteRun RankGroup fleet Fleet FleetReport",
     "Ask": "on Query fn parse stream Stream Record Restart",
     "Recorded runs": "open RecordedRun RecordedRuns Annotations Series",
-    "Values": "Tensor Histogram Image Images Audio Figure Text",
+    "Values": "Tensor Histogram Image Images Audio Table Figure Text",
     "Draw": "plot",
 }
 MODULES = ("testing", "figures", "jax", "torch", "flax", "callbacks", "trackers")

@@ -49,6 +49,7 @@ _MODULES = {
     "Figure": "core.values",
     "Text": "core.values",
     "Audio": "core.audio",
+    "Table": "core.table",
     "SightglassError": "core.errors",
     "QueryError": "core.errors",
     "QuerySyntaxError": "core.errors",
@@ -139,6 +140,7 @@ if TYPE_CHECKING:
     from .core.errors import WorkerLostError as WorkerLostError
     from .core.record import Record as Record
     from .core.record import Restart as Restart
+    from .core.table import Table as Table
     from .core.values import Figure as Figure
     from .core.values import Histogram as Histogram
     from .core.values import Image as Image

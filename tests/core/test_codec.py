@@ -20,6 +20,7 @@ from sightglass.core import codec
 from sightglass.core.audio import Audio
 from sightglass.core.codec import INLINE_BYTES, MAX_DEPTH, decode, encode
 from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", ">i4", ">f8", "S3", "U2"]
@@ -62,6 +63,7 @@ kinds = (
     | st.builds(Image, arrays(), texts)
     | st.builds(Images, arrays(), st.lists(texts, max_size=2).map(tuple))
     | st.builds(Figure, st.binary(max_size=20), texts)
+    | st.lists(texts, max_size=3).map(lambda names: Table({"name": names, "n": np.arange(len(names))}))
     | st.builds(Audio, st.integers(0, 5).map(lambda n: np.full((n, 2), 0.5, np.float32)), st.integers(1, 96_000))
     | st.builds(Histogram, st.lists(st.floats(), max_size=9), bins=st.integers(1, 5))
 )
@@ -84,7 +86,7 @@ def same(a: Any, b: Any) -> bool:
         return list(a) == list(b) and all(same(a[key], b[key]) for key in a)
     if isinstance(a, list | tuple):
         return len(a) == len(b) and all(map(same, a, b))
-    if isinstance(a, Tensor | Text | Image | Images | Figure | Audio):
+    if isinstance(a, Tensor | Text | Image | Images | Figure | Audio | Table):
         return all(same(getattr(a, name), getattr(b, name)) for name in type(a).__slots__)
     if isinstance(a, float):
         return math.copysign(1, a) == math.copysign(1, b) and (a == b or (math.isnan(a) and math.isnan(b)))
@@ -275,7 +277,7 @@ def packed(code: int, *content: Any) -> bytes:
         (packed(9, 1), "Expected an extension from 1 to 6, got 9 with 1 items"),
         (
             packed(6, "Path", []),
-            "Expected a Histogram, Tensor, Text, Image, Images, Figure, Audio, got 'Path' with 0 fields",
+            "Expected a Histogram, Tensor, Text, Image, Images, Figure, Audio, Table, got 'Path' with 0 fields",
         ),
         (packed(5, b"\0" * 2000), "Expected an extension from 1 to 6, got 5 with 1 items"),
     ],

@@ -1,4 +1,4 @@
-"""Images, figures, sounds and texts: at every step, of several runs side by side, in full size, downloaded."""
+"""Images, figures, sounds, tables and texts: at every step, of several runs side by side, in full size, downloaded."""
 
 from __future__ import annotations
 
@@ -39,6 +39,13 @@ def tone(step):
     return np.rint(2**14 * np.sin(2 * np.pi * (220 + step) * t) * (1 - t)).astype(np.int16)
 
 
+def worst(seed):
+    """A table of 120 predictions."""
+    rng = np.random.default_rng(seed)
+    labels = [("cat", "dog", HTML)[i % 3] for i in range(120)]
+    return {"label": labels, "loss": rng.random(120), "seen": sg.Images(digits(seed, 1).repeat(30, axis=0))}
+
+
 def png(width, height):
     """A picture as a file, of one colour."""
     chunk = lambda name, data: struct.pack(">I", len(data)) + name + data + struct.pack(">I", zlib.crc32(name + data))  # noqa: E731
@@ -61,6 +68,7 @@ def server(place):
                             "paper": sg.Figure(PDF, "application/pdf"),
                             "note": f"note {step} {HTML}",
                             "report": REPORT,
+                            "worst": sg.Table(worst(seed)),
                             "tone": sg.Audio(tone(step), RATE),
                             "floats": sg.Audio(np.stack([tone(step), -tone(step)], 1) / 2**15, RATE),
                         },
@@ -198,6 +206,37 @@ def test_another_step_shows_another_sound_which_is_downloaded_as_it_was(page):
     assert decode_wav(got.value.path().read_bytes()).value.tolist() == tone(0).tolist()
 
 
+def cells(table, column):
+    return table.locator("tbody tr").evaluate_all("(rows, i) => rows.map(row => row.cells[i].innerText)", column)
+
+
+def test_a_table_is_found_sorted_and_paged(open_page, server):
+    page = open_page(server.controller, "/media", expects=["status of 404"])
+    show(page, "worst")
+    first = run(page, "worst", "first")
+    table = first.get_by_role("region", name="Table worst")
+    expect(table.locator("tbody tr")).to_have_count(50)
+    expect(first).to_contain_text("120 rows")
+    assert cells(table, 0)[:3] == ["cat", "dog", HTML]
+    first.get_by_role("button", name="Next").click()
+    expect(first).to_contain_text("51 to 100")
+    table.get_by_role("button", name="loss").click()
+    expect(first).to_contain_text("1 to 50")
+    expect(table.get_by_role("columnheader", name="loss")).to_have_attribute("aria-sort", "ascending")
+    smallest = np.sort(worst(0)["loss"])[:50]
+    until(page, lambda: np.allclose([float(text) for text in cells(table, 1)], smallest, rtol=1e-4))
+    table.get_by_role("button", name="loss").click()
+    until(page, lambda: np.allclose(float(cells(table, 1)[0]), worst(0)["loss"].max(), rtol=1e-4))
+    page.get_by_role("searchbox", name="Find rows").fill("label = dog and loss < 0.5")
+    n = sum(loss < 0.5 for loss in worst(0)["loss"][1::3])
+    expect(first).to_contain_text(f"{n} of 120 rows")
+    assert set(cells(table, 0)) == {"dog"}
+    image = table.locator("img").first
+    until(page, lambda: image.evaluate("image => image.naturalWidth") == 8)
+    page.get_by_role("searchbox", name="Find rows").fill("los < 1")
+    expect(first.get_by_role("alert")).to_contain_text("Unknown column 'los'. Did you mean 'loss'?")
+
+
 def test_captions_and_texts_are_texts_whatever_stands_in_them(page):
     show(page, "one")
     expect(run(page, "one", "first")).to_contain_text(f"caption 200 {HTML}")
@@ -254,7 +293,9 @@ def test_an_empty_state_helps(own_place, open_page):
         run.log({"loss": 1.0})
     server = own_place.serve()
     expect(
-        open_page(server.controller, "/media").get_by_role("heading", name="No images, figures, sounds or texts")
+        open_page(server.controller, "/media").get_by_role(
+            "heading", name="No images, figures, sounds, tables or texts"
+        )
     ).to_be_visible()
     expect(
         open_page(server.controller, "/tensors").get_by_role("heading", name="No tensors in this run")

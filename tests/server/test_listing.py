@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import base64
 import io
 import threading
 from pathlib import Path
@@ -17,6 +18,7 @@ from sightglass.server.runs.details import Details, read_outside
 from sightglass.server.runs.hyperparameters import read_settings
 from sightglass.storage import run_file
 from sightglass.storage.format import framing
+from sightglass.storage.format.png import encode_png
 from sightglass.storage.format.summary import bytes_field, double_field, encode_version, varint_field
 from sightglass.storage.format.wav import decode_wav
 
@@ -251,6 +253,38 @@ def test_sounds_are_listed_and_sent_as_wav(page):
     assert decode_wav(page.get(f"/runs/{key}/media", tag="both", index=1).content).rate == 4
     assert page.get(f"/runs/{key}/media", tag="both", index=2).status_code == 404
     assert page.get(f"/runs/{key}/sounds", tag="note").status_code == 400
+
+
+def test_a_table_is_found_sorted_and_paged(page):
+    rng = np.random.default_rng(0)
+    loss = rng.random(1_000).round(3)
+    labels = [("cat", "dog", "bird")[i % 3] for i in range(1_000)]
+    pixels = rng.integers(0, 255, (1_000, 2, 2), dtype=np.uint8)
+    with sg.init("sheets") as run:
+        run.log({"worst": sg.Table({"loss": loss, "label": labels, "seen": sg.Images(pixels)}), "note": "x"}, step=4)
+    key = page.key("sheets")
+    assert {tag["tag"]: tag["type"] for tag in page.json(f"/runs/{key}/tags")["tags"]} == {
+        "note": "text", "worst": "table",
+    }  # fmt: skip
+    rows = lambda **query: page.json(f"/runs/{key}/rows", tag="worst", **query)  # noqa: E731
+    reply = rows(step=4)
+    assert (reply["step"], reply["n_rows"], reply["n_found"], len(reply["rows"])) == (4, 1_000, 1_000, 100)
+    assert reply["columns"] == [
+        {"name": "loss", "type": "float64"}, {"name": "label", "type": "text"}, {"name": "seen", "type": "image"},
+    ]  # fmt: skip
+    assert [row[0] for row in reply["rows"]] == loss[:100].tolist()
+    assert reply["rows"][7][2] == {"png": base64.b64encode(encode_png(pixels[7])).decode(), "caption": ""}
+    reply = rows(find="loss > 0.5 and label = dog", sort="loss", descending=True, offset=10, limit=5)
+    dogs = sorted((x for x, label in zip(loss, labels, strict=True) if label == "dog" and x > 0.5), reverse=True)
+    assert (reply["n_found"], [row[0] for row in reply["rows"]]) == (len(dogs), dogs[10:15])
+    for query, status in (
+        ({"sort": "los"}, 404),
+        ({"find": "loss > x"}, 400),
+        ({"step": 5}, 404),
+        ({"limit": 501}, 400),
+    ):
+        assert page.get(f"/runs/{key}/rows", tag="worst", **query).status_code == status
+    assert page.get(f"/runs/{key}/rows", tag="note").status_code == 400
 
 
 def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypatch):

@@ -20,6 +20,7 @@ from tests.views import facts
 
 from sightglass.core.audio import Audio
 from sightglass.core.record import Record, Restart
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Images
 from sightglass.storage.format.png import encode_png
 from sightglass.views.surfaces.terminal import TerminalView
@@ -61,6 +62,11 @@ def holes():
 def tone(pitch):
     t = np.arange(8_000) / 8_000
     return Audio(np.stack([np.sin(220 * pitch * t) * (1 - t), t**2], axis=1)[:, : 1 + pitch % 2], 8_000)
+
+
+def predictions(step):
+    labels = ["cat", "dog", None, "bird", "horse"]
+    return Table({"label": labels, "loss": np.arange(5) / 7 + step, "seen": Images(np.full((5, 4, 4), 90, np.uint8))})
 
 
 def numbers():
@@ -130,6 +136,7 @@ VIEWS = {
     "two heatmaps": lambda: ([matrix("confusion"), matrix("weights", np.nan)], {}),
     "images": lambda: ([digits()], {}),
     "sounds": lambda: ([Recorded(tone(1), (tone(2), tone(3)), tag="tones")], {}),
+    "sheet": lambda: ([Recorded(predictions(0), predictions(1), tag="worst")], {}),
     "picture": lambda: ([Recorded(Figure(encode_png(np.full((40, 60, 3), 90, np.uint8))), tag="figure")], {}),
     "text": lambda: ([Recorded("began", "warmed up", "halved the learning rate", tag="log")], {}),
     "table": lambda: ([best()], {"view": "table"}),

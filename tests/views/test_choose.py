@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.audio import Audio
 from sightglass.core.errors import ViewError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.views.choose import MAX_BARS, VIEWS, VIEWS_OF_KIND, Form, choose, form_of, views_of
 
@@ -42,6 +43,7 @@ SEEN = [
     (Images(np.zeros((2, 4, 4))), "images", "images"),
     (Figure(b""), "figure", "picture"),
     (Audio(np.zeros(4), 8_000), "audio", "sounds"),
+    (Table({"a": [1, 2]}), "rows", "sheet"),
     ((Audio(np.zeros(4), 8_000), Audio(np.zeros((4, 2)), 8_000)), "audio", "sounds"),
     ("hello", "text", "log"),
     (Text("hello"), "text", "log"),

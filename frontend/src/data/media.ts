@@ -4,6 +4,7 @@ import { useEffect, useState } from 'preact/hooks'
 import { useFetched, type Fetched } from './fetched'
 import { get, getBytes, messageOf, runPath } from './api'
 import { useVersion } from './growth'
+import type { Sheet } from '../views/values'
 import type { Wave } from '../views/wave'
 
 const MAX_TEXTS = 1_000
@@ -48,6 +49,17 @@ export function usePictures(run: string, tag: string, step: number | null): Fetc
 export function useSounds(run: string, tag: string, step: number | null): Fetched<SoundsAt> {
   const key = step === null ? null : JSON.stringify([run, tag, step])
   return useFetched(key, (abort) => get<SoundsAt>(runPath(run, '/sounds'), { tag, step: step ?? undefined }, abort))
+}
+
+export interface Rows extends Sheet {
+  step: number
+  n_found: number
+  offset: number
+}
+
+export function useRows(run: string, tag: string, step: number | null, chosen: Record<string, string | number>): Fetched<Rows> {
+  const key = step === null ? null : JSON.stringify([run, tag, step, chosen])
+  return useFetched(key, (abort) => get<Rows>(runPath(run, '/rows'), { tag, step: step ?? undefined, ...chosen }, abort))
 }
 
 /** The last texts of a tag, the newest last. */

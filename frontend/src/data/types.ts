@@ -129,7 +129,7 @@ export interface RunDetail extends Run {
   not_shown: Record<string, number>
 }
 
-export type TagType = 'scalar' | 'tensor' | 'histogram' | 'image' | 'figure' | 'audio' | 'text'
+export type TagType = 'scalar' | 'tensor' | 'histogram' | 'image' | 'figure' | 'audio' | 'table' | 'text'
 
 export interface Tag {
   tag: string

@@ -14,12 +14,13 @@ import { Plane } from './Plane'
 import type { Model } from './plot'
 import { Ridge } from './Ridge'
 import { fading, type Series, type ViewOptions } from './series'
+import { Sheets } from './Sheets'
 import { Sounds } from './Sounds'
 import { Space } from './Space'
 import { matrixOf } from './values'
 import { Log, Table } from './Written'
 
-export const VIEWS = ['line', 'annotated', 'xy', 'scatter', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'sounds', 'log', 'table'] as const
+export const VIEWS = ['line', 'annotated', 'xy', 'scatter', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'sounds', 'sheet', 'log', 'table'] as const
 export type ViewName = (typeof VIEWS)[number]
 
 export interface ViewProps {
@@ -77,6 +78,8 @@ function Drawn(props: ViewProps) {
     case 'images':
     case 'picture':
       return <Pictures {...props} large={view === 'picture'} />
+    case 'sheet':
+      return <Sheets {...props} />
     case 'sounds':
       return <Sounds {...props} />
     case 'log':

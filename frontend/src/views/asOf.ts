@@ -14,7 +14,7 @@ const NO_STEPS: Steps = { steps: [], walls: [] }
 /** Whether a view shows only the latest of the records that it holds. */
 export function showsLatest(view: string, n_series: number, { frames, over }: ViewOptions): boolean {
   if (view === 'histogram') return n_series > 1 || frames || over === 'latest'
-  return ['images', 'picture', 'sounds', 'heatmap', 'bars', 'table'].includes(view) || (view === 'line' && frames)
+  return ['images', 'picture', 'sounds', 'sheet', 'heatmap', 'bars', 'table'].includes(view) || (view === 'line' && frames)
 }
 
 export function stepsOf(view: string, series: readonly Series[], options: ViewOptions): Steps {

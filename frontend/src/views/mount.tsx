@@ -107,7 +107,7 @@ interface Stream {
 }
 
 /** Views that name each stream where they show it. */
-const NAMED = ['images', 'picture', 'sounds', 'heatmap', 'table']
+const NAMED = ['images', 'picture', 'sounds', 'sheet', 'heatmap', 'table']
 
 export function mountWith(css: string, element: HTMLElement, given: MountOptions = {}): Mounted {
   forgetOldTrees()

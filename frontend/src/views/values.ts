@@ -65,7 +65,7 @@ export function namedNumbers(value: unknown): [string, number][] {
 
 function isMapping(value: unknown): value is Record<string, unknown> {
   if (typeof value !== 'object' || value === null || Array.isArray(value) || ArrayBuffer.isView(value)) return false
-  return !('dtype' in value || 'png' in value || 'images' in value || 'media_type' in value || 'peaks' in value || 'too_large' in value || 'problem' in value || isCounted(value))
+  return !('dtype' in value || 'png' in value || 'images' in value || 'media_type' in value || 'peaks' in value || sheetOf(value) || 'too_large' in value || 'problem' in value || isCounted(value))
 }
 
 const isCounted = (value: object): boolean => 'counts' in value && 'edges' in value
@@ -189,6 +189,25 @@ export function picturesOf(value: unknown): Picture[] {
   return data && /^image\/(png|svg\+xml)$/.test(type) ? [{ bytes: data, type, caption: '' }] : []
 }
 
+/** A table: its columns, how many rows it has, and the first of them, or some that were found. */
+export interface Sheet {
+  columns: { name: string; type: string }[]
+  n_rows: number
+  rows: unknown[][]
+}
+
+export function sheetOf(value: unknown): Sheet | null {
+  const made = value as Partial<Sheet> | null
+  return Array.isArray(made?.columns) && Array.isArray(made.rows) && typeof made.n_rows === 'number' ? (made as Sheet) : null
+}
+
+/** The picture in a cell of a table. */
+export function pictureIn(cell: unknown): { data: unknown; type: string; caption: string } | null {
+  const made = cell as { png?: unknown; caption?: string; media_type?: string; data?: unknown } | null
+  if (made?.png) return { data: made.png, type: 'image/png', caption: made.caption ?? '' }
+  return made?.media_type?.startsWith('image/') ? { data: made.data, type: made.media_type, caption: '' } : null
+}
+
 /** A sound, or several. */
 export function soundsOf(value: unknown): Sound[] {
   if (Array.isArray(value)) return value.flatMap(soundsOf)
@@ -242,6 +261,8 @@ function described(value: unknown): string {
   if (typeof too_large === 'string') return `${too_large}: too large to be shown; ask for a slice or a statistic of it`
   if (typeof problem === 'string') return problem
   if (peaks) return String(about)
+  const sheet = sheetOf(value)
+  if (sheet) return `${sheet.n_rows.toLocaleString('en')} rows of ${sheet.columns.map(({ name }) => name).join(', ')}`
   if (png) return 'an image'
   if (Array.isArray(images)) return `${images.length} images`
   if (typeof media_type === 'string') return `a figure, ${media_type}`

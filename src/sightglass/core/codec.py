@@ -21,6 +21,7 @@ from .audio import Audio
 from .data_values import as_data, is_masked
 from .errors import UnsendableError, WireError
 from .guarded import FAILURES, LostValue, message, parts
+from .table import Table
 from .values import (
     Figure,
     Histogram,
@@ -43,7 +44,7 @@ NUMPY_DTYPE = re.compile(r"[<>|=]([biufcSU]\d{1,10}|[mM]8(\[\d{0,9}[a-zA-Z]{1,2}
 EXTENDED_DTYPE = re.compile(r"bfloat16|u?int\d|float\d_e\d+m\d+\w*")
 
 ARRAY, SCALAR, TUPLE, COMPLEX, BIGINT, KIND = range(1, 7)
-KINDS: dict[str, type] = {kind.__name__: kind for kind in (Tensor, Text, Image, Images, Figure, Audio)}
+KINDS: dict[str, type] = {kind.__name__: kind for kind in (Tensor, Text, Image, Images, Figure, Audio, Table)}
 
 Buffer = bytes | bytearray | memoryview
 
@@ -285,4 +286,6 @@ def _unpack_kind(name: str, fields: list[Any]) -> Any:
             return Figure(picture, media_type)
         case "Audio", [np.ndarray() as samples, int(rate)]:
             return Audio(samples, rate)
+        case "Table", [dict(columns)]:
+            return Table(columns)
     raise WireError(f"Expected a Histogram, {', '.join(KINDS)}, got {name!r:.100} with {len(fields)} fields")

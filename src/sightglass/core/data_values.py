@@ -295,7 +295,11 @@ class TableColumns(TableMapping):
             raise UnreadableError("Expected a table whose columns have different names, got one with a name twice")
 
     def __getitem__(self, name: str) -> Any:
-        return as_data(self._column(self._names[name]))
+        return as_data(self.raw(name))
+
+    def raw(self, name: str) -> Any:
+        """Return a column as the table has it."""
+        return self._column(self._names[name])
 
     def __contains__(self, name: object) -> bool:
         return name in self._names

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
 
 from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
-from .api import annotate, columns, commands, histograms, media, metrics, overview, scalars, schema, tensors
+from .api import annotate, columns, commands, histograms, media, metrics, overview, scalars, schema, sheets, tensors
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
 from .certificate import Certificate
@@ -52,6 +52,7 @@ ROUTES: Final = (
     *histograms.ROUTES,
     *overview.ROUTES,
     *media.ROUTES,
+    *sheets.ROUTES,
     *commands.ROUTES,
     *annotate.ROUTES,
 )

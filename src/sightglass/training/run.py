@@ -100,8 +100,8 @@ class Run(NamesElsewhere):
         """Record values. They are written to the run directory, and can be queried as the event `log`.
 
         Args:
-            data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Audio`, `Figure`,
-                `Text`, Matplotlib figures, which are drawn here; nested mappings become names with slashes.
+            data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Audio`, `Table`,
+                `Figure`, `Text`, Matplotlib figures, which are drawn here; nested mappings become names with slashes.
             *rest: Nothing: for those who write `log("loss", 3.0)`, which raises and says what to write.
             step: The primary step; by default a counter.
             **steps: Further step tracks by name.

@@ -21,6 +21,7 @@ Theory of operation
     list of matrices or images images                        grid of images; tuples add captions
     `Figure`                   figure                        picture
     `Audio`, several           audio                         sounds
+    `Table`                    rows                          sheet
     text, `Text`               text                          log
     anything else              other                         table
     ========================== ============================= =======================================
@@ -43,6 +44,7 @@ import numpy as np
 
 from sightglass.core.audio import Audio
 from sightglass.core.errors import ViewError, unknown
+from sightglass.core.table import Table
 from sightglass.core.values import DeviceHistogram, Figure, Histogram, Image, Images, Tensor, Text, Value, array_kind
 
 from .grid import is_grid
@@ -63,6 +65,7 @@ Kind = Literal[
     "images",
     "figure",
     "audio",
+    "rows",
     "text",
     "other",
 ]
@@ -78,6 +81,7 @@ ViewName = Literal[
     "images",
     "picture",
     "sounds",
+    "sheet",
     "log",
     "table",
 ]
@@ -97,6 +101,7 @@ VIEWS_OF_KIND: Mapping[Kind, tuple[ViewName, ...]] = {
     "images": ("images", "log", "table"),
     "figure": ("picture", "log", "table"),
     "audio": ("sounds", "log", "table"),
+    "rows": ("sheet", "log", "table"),
     "text": ("log", "table"),
     "other": ("table", "log"),
 }
@@ -116,6 +121,7 @@ KIND_NAMES: Mapping[Kind, str] = {
     "images": "several images",
     "figure": "a figure",
     "audio": "a sound",
+    "rows": "a table",
     "text": "text",
     "other": "a value that cannot be drawn",
 }
@@ -201,6 +207,8 @@ def form_of(value: object) -> Form:
             return Form(kind="figure")
         case Audio():
             return Form(kind="audio")
+        case Table():
+            return Form(kind="rows", length=len(value))
         case Text() | str():
             return Form(kind="text")
         case Tensor():

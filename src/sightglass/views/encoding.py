@@ -17,6 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.audio import Audio
+from sightglass.core.table import Table, column_type
 from sightglass.core.values import (
     DeviceHistogram,
     Figure,
@@ -34,11 +35,13 @@ from sightglass.core.values import (
 )
 from sightglass.storage.format import png, wav
 
+from .sheets import drawn_cell, python_cells
 from .sounds import wave_of
 
 MAX_VALUE_BYTES: Final = 4 * 2**20
 """The largest array that is sent to the page as one value of a stream: about what a browser draws at once."""
 
+MAX_TABLE_ROWS: Final = 100  # of a table in a stream; the page Media pages through all
 MAX_DEPTH: Final = 64
 LITTLE: Final = "<"
 SAFE_INTEGER: Final = 2**53  # JavaScript rounds larger integers
@@ -142,8 +145,8 @@ def pack(value: object, depth: int = 0) -> Any:
 
     Arrays are `{dtype, shape, data}`, histograms `{counts, edges, n_nan, n_posinf, n_neginf}`, an image
     `{png, caption}`, several `{images: [{png, caption}]}`, figures `{media_type, data}`, a sound
-    `{wav, about, seconds, peak, peaks}`. An array larger than `MAX_VALUE_BYTES` is
-    `{too_large: "float32[4096, 4096]"}`, and such a sound has no `wav`.
+    `{wav, about, seconds, peak, peaks}`, a table `{columns, n_rows, rows}` with its first
+    rows. An array larger than `MAX_VALUE_BYTES` is `{too_large: "float32[4096, 4096]"}`, and such a sound has no `wav`.
     """
     if value is None or isinstance(value, bool):
         return value
@@ -170,6 +173,8 @@ def pack(value: object, depth: int = 0) -> Any:
         return {"media_type": value.media_type, "data": bytes(value.data)}
     if isinstance(value, Audio):
         return _pack_sound(value)
+    if isinstance(value, Table):
+        return _pack_table(value)
     if isinstance(value, Histogram | DeviceHistogram):
         parts = histogram(value)
         return {**parts, "counts": _pack_array(parts["counts"]), "edges": _pack_array(parts["edges"])}
@@ -187,6 +192,14 @@ def _pack_sound(value: Audio) -> dict[str, Any]:
     played = {"wav": wav.encode_wav(value, to_play=True)} if array_bytes(value.value) <= MAX_VALUE_BYTES else {}
     peaks = wave.peaks.round(4).tolist()
     return {**played, "about": str(wave), "seconds": wave.seconds, "peak": wave.peak, "peaks": peaks}
+
+
+def _pack_table(value: Table) -> dict[str, Any]:
+    columns = [python_cells(column, slice(0, MAX_TABLE_ROWS)) for column in value.value.values()]
+    drawn = [[drawn_cell(cell) for cell in row] for row in zip(*columns, strict=True)]
+    rows = [[cell if isinstance(cell, dict) else pack(cell) for cell in row] for row in drawn]
+    about = [{"name": name, "type": column_type(column)} for name, column in value.value.items()]
+    return {"columns": about, "n_rows": len(value), "rows": rows}
 
 
 def _pack_array(value: Value) -> dict[str, Any]:

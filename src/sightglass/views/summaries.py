@@ -12,6 +12,7 @@ import numpy as np
 from sightglass.core.audio import Audio
 from sightglass.core.guarded import message
 from sightglass.core.record import Record
+from sightglass.core.table import Table
 from sightglass.core.values import Histogram, Image, Images, Tensor, Text, type_name
 
 from .choose import flatten
@@ -93,6 +94,10 @@ def summary(value: object) -> str:
             return number(value)
         case Audio():
             return str(wave_of(value))
+        case Table():
+            return one_line(f"{len(value):,} rows of {', '.join(value.value)}")
+        case np.datetime64() | np.timedelta64():
+            return str(value)
         case Tensor() | Image() | Images():
             return f"{type(value).__name__} {type_name(value.value)}"
         case tuple() | list() if len(value) <= 8:

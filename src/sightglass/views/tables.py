@@ -11,11 +11,12 @@ from datetime import datetime
 
 from .scales import number
 from .scene import LatestRecord, Scene
-from .summaries import MAX_COLUMNS, Row, TableCell
+from .sheets import text_rows
+from .summaries import MAX_COLUMNS, Row, TableCell, one_line
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class TextTable:
     """Rows of texts.
 
     Attributes:
@@ -39,8 +40,10 @@ def rows_of(scene: Scene, n_max: int) -> list[tuple[LatestRecord, Row]]:
     return sorted(found, key=lambda pair: (pair[1].wall_time, pair[1].step))[-max(n_max, 1) :]
 
 
-def table_of(scene: Scene, n_max: int) -> Table:
-    """Return the table of the last `n_max` records."""
+def table_of(scene: Scene, n_max: int) -> TextTable:
+    """Return the table of the last `n_max` records, or the latest table of each stream."""
+    if scene.view == "sheet":
+        return _sheet_of(scene, n_max)
     found = rows_of(scene, n_max)
     # A value that is no mapping is in a column without a name, the last one.
     cells: list[dict[str | None, TableCell]] = [
@@ -55,7 +58,7 @@ def table_of(scene: Scene, n_max: int) -> Table:
     columns = columns or [None]
     n_more = max((len(row.cells) + row.n_more for _, row in found), default=0) - len(named)
     several = len(scene.items) > 1
-    return Table(
+    return TextTable(
         names=("step", "time", *(["stream"] if several else []), *(name or "value" for name in columns)),
         numeric=(True, False, *([False] if several else []), *numeric),
         rows=tuple(
@@ -66,6 +69,26 @@ def table_of(scene: Scene, n_max: int) -> Table:
         colors=tuple(item.color for item, _ in found),
         n_more=max(n_more, 0),
     )  # fmt: skip
+
+
+def _sheet_of(scene: Scene, n_max: int) -> TextTable:
+    shown = [(item, item.record.value) for item in scene.items if item.record is not None]
+    names: dict[str, bool] = {}
+    rows: list[dict[str, str]] = []
+    for item, value in shown:
+        numeric, texts = text_rows(value, max(n_max // max(len(shown), 1), 1))
+        labels = [one_line(name) for name in value.value]
+        names |= {name: names.get(name, True) and is_number for name, is_number in zip(labels, numeric, strict=True)}
+        stream = {"stream": item.label} if len(scene.items) > 1 else {}
+        rows += [stream | dict(zip(labels, row, strict=True)) for row in texts]
+    columns = [*(["stream"] if len(scene.items) > 1 else []), *list(names)[:MAX_COLUMNS]]
+    return TextTable(
+        names=tuple(columns),
+        numeric=tuple(names.get(name, False) for name in columns),
+        rows=tuple(tuple(row.get(name, "") for name in columns) for row in rows),
+        colors=tuple(item.color for item, value in shown for _ in text_rows(value, n_max)[1])[: len(rows)],
+        n_more=max(len(names) - MAX_COLUMNS, 0),
+    )
 
 
 def _clock(seconds: float) -> str:

@@ -113,7 +113,7 @@ def test_parquet_is_read_back_as_it_was(record: Callable[..., Recording], tmp_pa
     folder = Path("mnist-parquet")
     assert {file.path for file in exported.files} == set(folder.iterdir())
     assert losses(exported) == {
-        "nothing": "NoneType is not a number, array, histogram, picture, sound or text",
+        "nothing": "NoneType is not a number, array, histogram, picture, sound, table or text",
         "batch": "ends of groups are not exported",
     }
     table = pl.read_parquet(folder / "scalars.parquet")

@@ -23,7 +23,8 @@ def main(folder: str, n_rows: int, *, wait: bool) -> None:
     run.log({"weights": wandb.Histogram(np.arange(100.0)), "long": "x" * 40_000, "matrix": np.eye(2)})
     picture = np.arange(192, dtype=np.uint8).reshape(8, 8, 3)
     run.log({"one": wandb.Image(picture), "several": [wandb.Image(picture), wandb.Image(picture + 9)]})
-    run.log({"table": wandb.Table(columns=["a"], data=[[1]]), "page": wandb.Html("<b>x</b>")})
+    rows = [[1, "x", 0.5, [1, 2]], [2, None, 1.5, [3]]]
+    run.log({"table": wandb.Table(columns=["a", "b", "c", "d"], data=rows), "page": wandb.Html("<b>x</b>")})
     run.log({"loss": 5.0}, step=1000)
     run.log({"loss": 6.0}, step=1001)
     run.summary["best"] = 0.9

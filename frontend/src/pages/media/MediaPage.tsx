@@ -1,10 +1,10 @@
-// Images, figures, sounds and texts, of the runs that are drawn, side by side.
+// Images, figures, sounds, tables and texts, of the runs that are drawn, side by side.
 
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
 import { useRunTags } from '../../data/runTags'
 import { byKey, runs, shown } from '../../data/runs'
 import { useSteps } from '../../data/tensors'
-import type { Run } from '../../data/types'
+import type { Run, TagType } from '../../data/types'
 import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Empty, Search, Toggle } from '../../ui/parts'
@@ -13,6 +13,7 @@ import { pickerOpen, TagPicker } from '../../ui/TagPicker'
 import { NoRuns } from '../charts/Charts'
 import { Full } from './Full'
 import { openPicture, Pictures } from './Pictures'
+import { SheetOf } from './SheetOf'
 import { SoundsOf } from './SoundsOf'
 import { mergedSteps, mergedTags, type MediaTag } from './tags'
 import { Texts } from './Texts'
@@ -31,8 +32,8 @@ function Media({ drawn }: { drawn: readonly Run[] }) {
   const tag = at.media.value ? tags.find((one) => one.tag === at.media.value) : tags[0]
   const having = tag ? tag.runs.flatMap((key) => byKey.value.get(key) ?? []) : []
   return (
-    <section class="media with-picker" aria-label="Images, figures, sounds and texts">
-      <TagPicker label="Image, figure, sound or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
+    <section class="media with-picker" aria-label="Images, figures, sounds, tables and texts">
+      <TagPicker label="Image, figure, sound, table or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
       <div class="picked">
         <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
           <Icon name="list" /> {tag?.tag ?? 'Choose'}
@@ -62,9 +63,9 @@ function Nothing({ drawn, loading, n }: { drawn: readonly Run[]; loading: boolea
     )
   }
   return (
-    <Empty title="No images, figures, sounds or texts">
+    <Empty title="No images, figures, sounds, tables or texts">
       <p>The visible runs have none. Record some in the training:</p>
-      <pre>{'run.log({"digits": sg.Images(pictures)}, step=step)\nrun.log({"curve": sg.Figure(png_bytes)}, step=step)\nrun.log({"speech": sg.Audio(samples, 16_000)}, step=step)\nrun.log({"note": "a text"}, step=step)'}</pre>
+      <pre>{'run.log({"digits": sg.Images(pictures)}, step=step)\nrun.log({"curve": sg.Figure(png_bytes)}, step=step)\nrun.log({"speech": sg.Audio(samples, 16_000)}, step=step)\nrun.log({"worst": sg.Table(frame)}, step=step)\nrun.log({"note": "a text"}, step=step)'}</pre>
     </Empty>
   )
 }
@@ -99,11 +100,12 @@ function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
     <>
       <header class="tensor-head">
         <h2 title={tag.tag}>{tag.tag}</h2>
+        {tag.type === 'table' && <Search label="Find rows" placeholder="loss > 0.5 and label = cat, or any words" value={at.words.value} onChange={(words) => update({ words })} />}
       </header>
       <StepBar label="Step" steps={steps} step={at.when.value} onStep={onStep} />
-      <div class="media-runs">
+      <div class={`media-runs ${tag.type === 'table' ? 'media-runs-texts' : ''}`}>
         {runs.map((run) => (
-          <OfRun key={run.key} run={run} tag={tag.tag} sound={tag.type === 'audio'} step={step} learn={learn} />
+          <OfRun key={run.key} run={run} tag={tag.tag} kind={tag.type} step={step} learn={learn} />
         ))}
       </div>
       {open && openRun && step !== undefined && known.get(openRun.key) && <Full run={openRun} tag={tag.tag} index={open.index} steps={known.get(openRun.key)!} step={step} onStep={onStep} />}
@@ -114,13 +116,13 @@ function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
 interface OfRunProps {
   run: Run
   tag: string
-  sound: boolean
+  kind: TagType
   step: number | undefined
   /** Called with the steps of the run, for the slider. */
   learn: (key: string, steps: number[]) => void
 }
 
-function OfRun({ run, tag, sound, step, learn }: OfRunProps) {
+function OfRun({ run, tag, kind, step, learn }: OfRunProps) {
   const found = useSteps(run.key, tag)
   const steps = found.value?.steps
   useEffect(() => {
@@ -128,5 +130,6 @@ function OfRun({ run, tag, sound, step, learn }: OfRunProps) {
   }, [steps])
   if (found.problem) return <p class="banner">{found.problem}</p>
   if (!steps || step === undefined) return null
-  return sound ? <SoundsOf run={run} tag={tag} steps={steps} step={step} /> : <Pictures run={run} tag={tag} steps={steps} step={step} />
+  const Shown = kind === 'audio' ? SoundsOf : kind === 'table' ? SheetOf : Pictures
+  return <Shown run={run} tag={tag} steps={steps} step={step} />
 }

@@ -3,7 +3,7 @@
 import type { Tag, TagType } from '../../data/types'
 import { number } from '../../views/format'
 
-export const KINDS: readonly TagType[] = ['image', 'figure', 'audio', 'text']
+export const KINDS: readonly TagType[] = ['image', 'figure', 'audio', 'table', 'text']
 
 export interface MediaTag extends Tag {
   /** The keys of the runs that have it. */

@@ -155,7 +155,7 @@ async def list_pictures(call: ApiRequest, query: AtStep) -> PictureList:
 
 
 def _pictures(runs: Runs, key: str, query: AtStep) -> PictureList:
-    record = _record(runs, key, query)
+    record = record_at(runs, key, query)
     return PictureList(step=record.step, wall_time=record.wall_time, pictures=_infos(query.tag, record.value))
 
 
@@ -165,7 +165,7 @@ async def list_sounds(call: ApiRequest, query: AtStep) -> SoundList:
 
 
 def _sounds(runs: Runs, key: str, query: AtStep) -> SoundList:
-    record = _record(runs, key, query)
+    record = record_at(runs, key, query)
     sounds = record.value if isinstance(record.value, tuple | list) else [record.value]
     if not all(isinstance(one, Audio) for one in sounds):
         raise Problem(400, "QueryError", f"Expected a sound under {query.tag!r}, got {type_name(record.value)}")
@@ -181,7 +181,8 @@ def _sound(sound: Audio) -> SoundInfo:
     )  # fmt: skip
 
 
-def _record(runs: Runs, key: str, query: AtStep) -> Record:
+def record_at(runs: Runs, key: str, query: AtStep) -> Record:
+    """Return the record of a tag at a step, by default the last."""
     if query.step is not None and not math.isfinite(query.step):
         raise bad_request(f"Expected a step, got {query.step}")
     with series_of(runs.find(key), query.tag) as (_, series):

@@ -27,7 +27,7 @@ from sightglass.storage.format.block import Key
 from .request import ApiRequest
 from .schema import Nothing, Route
 
-TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "audio", "text", "other"]
+TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "audio", "table", "text", "other"]
 
 MAX_HISTORY: Final = (
     1_000  # more than a person reads; the page asks every few seconds, and a run holds ten times as many
@@ -194,6 +194,8 @@ def tag_type(type: str, origin: Origin) -> TagType:
             return "text"
         case "Audio":
             return "audio"
+        case "Table":
+            return "table"
         case "Figure":
             return "figure" if origin == "sightglass" else "image"
         case _ if is_scalar(type):

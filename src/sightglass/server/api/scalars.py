@@ -139,7 +139,7 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int]:
 
 def _may_be_numbers(type: str) -> bool:
     """Return whether a series whose latest value has this type may hold numbers."""
-    return "[" not in type and type not in ("Histogram", "Image", "Images", "Audio", "Figure", "str", "Text")
+    return "[" not in type and type not in ("Histogram", "Image", "Images", "Audio", "Table", "Figure", "str", "Text")
 
 
 ROUTES: Final = (

@@ -17,11 +17,12 @@ import numpy.typing as npt
 
 from sightglass.core.audio import Audio
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_extended, to_host, type_name
 from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.format import png, wav
 
-Kind = Literal["numbers", "arrays", "histograms", "pictures", "sounds", "texts"]
+Kind = Literal["numbers", "arrays", "histograms", "pictures", "sounds", "tables", "texts"]
 
 EXACT: Final = 2**53  # float64 holds every integer up to this
 INT64: Final = range(-(2**63), 2**63)
@@ -60,7 +61,7 @@ class TagCells:
         tracks: The further step tracks of each record, or `None`.
         n_events: Shape (n,), int64: how many events each record was made from.
         flags: Shape (n,), uint8; see `Columns`.
-        values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `MediaFiles` or str.
+        values: Numbers: an array. Arrays: a list of them. Else a list of `Histogram`, `MediaFiles`, `Table` or str.
     """
 
     tag: str
@@ -184,6 +185,8 @@ def _cell(value: object) -> tuple[Kind, Any] | tuple[None, str]:
                 return "pictures", _pictures(value)
             case Audio():
                 return "sounds", _sounds([value])
+            case Table():
+                return "tables", value
             case list() | tuple() if value and all(isinstance(item, Audio) for item in value):
                 return "sounds", _sounds(value)
             case list() | tuple():
@@ -193,7 +196,7 @@ def _cell(value: object) -> tuple[Kind, Any] | tuple[None, str]:
     if isinstance(value, np.ndarray | np.generic) and (value.dtype.kind in "biufc" or is_extended(value.dtype)):
         array = np.asarray(value)
         return ("arrays", widened(array)) if array.ndim else ("numbers", array[()])
-    return None, f"{type_name(value)} is not a number, array, histogram, picture, sound or text"
+    return None, f"{type_name(value)} is not a number, array, histogram, picture, sound, table or text"
 
 
 def _pictures(values: Sequence[Figure | Image | Images]) -> MediaFiles:

@@ -6,7 +6,7 @@
 * Logged values and the records of queries are exported, under their tags. If several series have one tag, the others
   get the text of their query.
 
-Parquet and CSV: see `tables`; NumPy: see `npz`; pictures and sounds as files: see `media_files`. TensorBoard and
+Parquet and CSV: see `tables`; NumPy: see `npz`; pictures, sounds, tables as files: see `media_files`. TensorBoard and
 MindSpore: numbers become float32, and larger ones infinite; steps are integers, so others are cut; mappings become tags
 with slashes. TensorBoard's files hold arrays of every dtype, texts, pictures and sounds, but no counts of the values of
 a histogram that were not finite. MindSpore's files hold arrays as float32, PNG pictures and histograms, but no texts,
@@ -145,11 +145,17 @@ def _write_parquet(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
 
     def write(layout: TableLayout) -> Sequence[tuple[Path, int]]:
         losses.restore(before)
+        written: list[tuple[Path, int]] = []
         with ParquetFolder(files.folder, layout) as folder:
             for run, found in chosen.items():
+                sheets = MediaFolder(files.folder / "tables" / run if len(chosen) > 1 else files.folder / "tables", run)
                 for some in _all_cells(found, run, losses):
-                    folder.add(run, some)
-            return folder.close()
+                    if some.kind == "tables":
+                        sheets.add_parquet(some)
+                    else:
+                        folder.add(run, some)
+                written += sheets.written.items()
+            return [*folder.close(), *written]
 
     for path, n in with_all_columns(write):
         files.put(path, n)
@@ -174,7 +180,10 @@ def _write_npz(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
         with NpzFile(path) as file:
             for name, series in found.items():
                 for some in _all_cells({name: series}, run, losses):
-                    file.add(some)
+                    if some.kind == "tables":
+                        losses.add(run, some.tag, "NumPy does not support tables", len(some))
+                    else:
+                        file.add(some)
                 file.finish()
         files.put(path, file.n, alone=len(chosen) == 1)
 

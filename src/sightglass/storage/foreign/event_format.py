@@ -17,7 +17,7 @@ from sightglass.storage.format.protobuf import spans
 
 from .event_encoding import Encoded
 
-Kind = Literal["scalar", "tensor", "histogram", "image", "audio", "text", "unknown"]
+Kind = Literal["scalar", "tensor", "histogram", "image", "audio", "table", "text", "unknown"]
 
 LARGEST: Final = float(np.finfo(np.float64).max)
 MAX_COUNT: Final = 2.0**62  # the sum of all counts still fits int64

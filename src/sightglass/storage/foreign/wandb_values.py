@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -11,7 +12,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import WireError
+from sightglass.core.errors import SightglassError, WireError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram
 from sightglass.storage.file_system import open_regular
 from sightglass.storage.format.wav import decode_wav
@@ -94,6 +96,8 @@ def _own(value: dict[str, Any], files: Path) -> RowValue:
             return RowValue("image", type_, load=lambda: _images(files, paths))
         case {"_type": "audio-file", "path": str(path)} if path.lower().endswith(".wav"):
             return RowValue("audio", "Audio", load=lambda: decode_wav(_file(files, path, value.get("sha256"))))
+        case {"_type": "table-file", "path": str(path)}:
+            return RowValue("table", "Table", load=lambda: _table(files, path, value.get("sha256")))
     return RowValue("unknown", str(value.get("_type") or "mapping")[:MAX_NAMED])
 
 
@@ -121,6 +125,24 @@ def _histogram(value: dict[str, Any]) -> Histogram:
         return Histogram.from_counts(exact, limits)
     except (TypeError, ValueError, OverflowError) as error:
         raise WireError(f"Expected counts and edges that are numbers: {error}") from None
+
+
+def _table(files: Path, path: str, sha256: Any) -> Table:
+    """Read a table. Of media in its cells, W&B's file has the names of their types only; lists become JSON texts.
+
+    Raises:
+        WireError: The file is not a table, or not what was logged.
+        OSError: It cannot be read.
+    """
+    try:
+        match json.loads(_file(files, path, sha256)):
+            case {"columns": list(names), "data": list(rows)} if len({*map(str, names)}) == len(names):
+                cells = [[json.dumps(cell) if isinstance(cell, dict | list) else cell for cell in row] for row in rows]
+                columns = zip(*cells, strict=True) if cells else [()] * len(names)
+                return Table(dict(zip(map(str, names), map(list, columns), strict=True)))
+    except (ValueError, TypeError, RecursionError, SightglassError) as error:
+        raise WireError(f"Expected a table in {path!r:.100}: {error}") from None
+    raise WireError(f"Expected a table with columns of different names in {path!r:.100}")
 
 
 def _images(files: Path, paths: list[Any]) -> Figure | tuple[Figure, ...]:

@@ -16,6 +16,7 @@ import numpy as np
 from sightglass.core.array_data import check_data
 from sightglass.core.copies import snapshot
 from sightglass.core.guarded import FAILURES, Holder, LostValue, is_container, message, rebuild
+from sightglass.core.table import Table
 from sightglass.core.values import Histogram, array_kind, n_bytes
 
 STAGED_BYTES: Final = 2**16  # smaller arrays come from the warm memory of the allocator anyway
@@ -87,6 +88,8 @@ class CopyPool:
             case None if isinstance(value, Histogram):
                 samples = value._samples
                 return value if value._binned is not None else Histogram(self.take(samples), bins=value._bins)
+            case None if isinstance(value, Table) and isinstance(value.value, dict):
+                return Table({name: self.take(column) for name, column in value.value.items()})
             case None if isinstance(value, Holder):
                 return rebuild(value, self.take)
         return snapshot(value)

@@ -23,6 +23,7 @@ from tests.profiles import examples
 from sightglass.core.audio import Audio
 from sightglass.core.columns import of_records
 from sightglass.core.errors import MissingExtraError, ViewError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Images
 from sightglass.views.choose import VIEWS
 from sightglass.views.palette import ALARM, LINES, color_map
@@ -367,7 +368,7 @@ def test_every_view_is_drawn(stub):
     values = {
         "xy": (1.0, 2.0), "scatter": (1.0, 2.0), "annotated": (1.0, 2.0, "n"), "line3d": (1.0, 2.0, 3.0),
         "heatmap": np.eye(3), "images": Images(np.zeros((2, 3, 3))), "picture": Figure(b""), "log": "x",
-        "sounds": Audio(np.zeros(4), 8_000),
+        "sounds": Audio(np.zeros(4), 8_000), "sheet": Table({"a": [1, 2]}),
     }  # fmt: skip
     for view in VIEWS:
         shown = drawn(stub(values.get(view, 1.0), values.get(view, 2.0)), view=view)

@@ -16,8 +16,10 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.sources import ListSource
 
+from sightglass.core.audio import Audio
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.record import Record
+from sightglass.core.table import Table
 from sightglass.core.threads import UNTIL_WOKEN
 from sightglass.core.values import Figure, Histogram, Image, Images, Text
 from sightglass.storage.format.png import encode_png, picture
@@ -369,6 +371,7 @@ def test_every_view_escapes_names(view):
              "bars": {name: 1.0}, "histogram": Histogram([1.0]), "heatmap": np.eye(3),
              "images": Image(np.zeros((4, 4), np.uint8), name),
              "picture": Figure(encode_png(np.zeros((2, 2), np.uint8))),
+             "sounds": Audio(np.zeros(4), 8_000), "sheet": Table({name: [name]}),
              "log": name, "table": name}[view]  # fmt: skip
     figure = PlotlyView([Stub(value, tag=name), Stub(value, tag="b")], view=view, second=()).figure
     assert view in PAINTERS

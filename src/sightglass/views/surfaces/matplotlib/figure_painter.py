@@ -112,7 +112,7 @@ def painter_of(scene: Scene) -> Callable[[Layout, Scene], Painter]:
             return HeatmapPlot
         case "images" | "picture":
             return ImageGrid
-        case "log" | "table" | "sounds":
+        case "log" | "table" | "sounds" | "sheet":
             return RecordTable
         case "line3d":
             return LinePlot3D

@@ -45,7 +45,7 @@ class RecordTable:
         self._artists = []
         room = self._layout.room_in(self.axes)
         n_max = max(int(room[1] / ROW_IN), 1)
-        if scene.view == "table":
+        if scene.view in ("table", "sheet"):
             self._write_table(scene, n_max - 1, room)
         else:
             self._write_log(scene, n_max, room[0])
@@ -73,7 +73,8 @@ class RecordTable:
 
     def _write_table(self, scene: Scene, n_max: int, room: tuple[float, float]) -> None:
         table, char = table_of(scene, n_max), _char_in()
-        at, (width, height), several = 0.0, room, len(scene.items) > 1
+        at, (width, height), n_quiet = 0.0, room, 2 if scene.view == "table" else 0
+        at_stream = table.names.index("stream") if len(scene.items) > 1 else -1
         for k, (name, numeric) in enumerate(zip(table.names, table.numeric, strict=True)):
             last = k == len(table.names) - 1
             n_left = max(int((width - at) / char), 4)
@@ -86,7 +87,7 @@ class RecordTable:
             x, side = (at + n_chars * char, "right") if numeric else (at, "left")
             self._put(x, 0, plain(title), ha=side, color=AXIS)
             for i, (text, color) in enumerate(zip(texts, table.colors, strict=True), 1):
-                shade = AXIS if k < 2 else color if several and k == 2 else settings["text.color"]
+                shade = AXIS if k < n_quiet else color if k == at_stream else settings["text.color"]
                 self._put(x, i, plain(text), ha=side, color=shade)
             at += (n_chars + 2) * char
         rule = 1 - ROW_IN / height

@@ -38,6 +38,7 @@ PAINTERS: Final[Mapping[ViewName, Callable[[Scene, PlotlyStyle], FigureData]]] =
     "images": draw_images,
     "picture": draw_picture,
     "sounds": draw_records,
+    "sheet": draw_records,
     "log": draw_records,
     "table": draw_records,
 }

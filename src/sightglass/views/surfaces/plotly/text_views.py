@@ -6,7 +6,7 @@ from typing import Final
 
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
-from sightglass.views.tables import Table, rows_of, table_of
+from sightglass.views.tables import TextTable, rows_of, table_of
 
 from .figure_data import FigureData
 from .style import MONO, PlotlyStyle, mixed, plain
@@ -19,16 +19,17 @@ MAX_WIDTH: Final = 60  # characters of a column; longer texts wrap
 
 def draw_records(scene: Scene, style: PlotlyStyle) -> FigureData:
     """Draw the last records of all streams as text, the newest at the top."""
-    if not any(item.rows for item in scene.items):
+    table = table_of(scene, MAX_ROWS) if scene.view in ("table", "sheet") else _log_of(scene)
+    if not table.rows:
         return FigureData()
-    table = table_of(scene, MAX_ROWS) if scene.view == "table" else _log_of(scene)
-    rows = table.rows[::-1]
+    newest_first = 1 if scene.view == "sheet" else -1
+    rows = table.rows[::newest_first]
     columns = [[plain(row[k], n_max=MAX_TEXT) for row in rows] for k in range(len(table.names))]
     inks: list[str | list[str]] = [
         style.muted if name in ("step", "time") else style.text_color for name in table.names
     ]
     if len(scene.items) > 1:
-        inks[table.names.index("stream")] = list(table.colors[::-1])
+        inks[table.names.index("stream")] = list(table.colors[::newest_first])
     quiet = {"fill": {"color": style.background}, "line": {"color": style.grid, "width": 1}, "height": ROW}
     align = ["right" if numeric else "left" for numeric in table.numeric]
     trace = {
@@ -45,10 +46,10 @@ def draw_records(scene: Scene, style: PlotlyStyle) -> FigureData:
     return FigureData(traces=[trace], notices=more)
 
 
-def _log_of(scene: Scene) -> Table:
+def _log_of(scene: Scene) -> TextTable:
     found = rows_of(scene, MAX_ROWS)
     several = ["stream"] if len(scene.items) > 1 else []
-    return Table(
+    return TextTable(
         names=("step", *several, "text"),
         numeric=(True, *(False for _ in several), False),
         rows=tuple((number(row.step), *(item.label for _ in several), row.value.text) for item, row in found),

@@ -45,7 +45,9 @@ def paint_table(scene: Scene, width: int, height: int, caps: Capabilities) -> li
         for k, (text, wide, numeric) in enumerate(zip(row, widths, table.numeric, strict=True)):
             cell = set_cell_size(text, min(cell_len(text), wide if k < len(row) - 1 else MAX_TEXT))
             room = " " * (wide - cell_len(cell))
-            style = AXIS if i == 0 or k < 2 else table.colors[i - 1] if k == at_stream else ""
+            style = (
+                AXIS if i == 0 or (k < 2 and scene.view == "table") else table.colors[i - 1] if k == at_stream else ""
+            )
             line.append("  " if k else "").append(f"{room}{cell}" if numeric else f"{cell}{room}", style)
         rows.append(_cut(line, width, caps))
     if table.n_more:

@@ -49,6 +49,7 @@ PAINTERS = {
     "images": paint_images,
     "picture": paint_picture,
     "sounds": paint_log,
+    "sheet": paint_table,
     "log": paint_log,
     "table": paint_table,
 }

@@ -1,0 +1,61 @@
+// The table of a run at a step: found, sorted and paged by the server.
+
+import { useEffect, useState } from 'preact/hooks'
+import { useRows } from '../../data/media'
+import { labelOf } from '../../data/runs'
+import type { Run } from '../../data/types'
+import { at } from '../../state/state'
+import { SheetTable, type Sorting } from '../../views/SheetTable'
+import { RunTitle } from './RunTitle'
+import { noteOfStep, stepUntil } from './tags'
+
+const N_ROWS = 50
+
+interface SheetOfProps {
+  run: Run
+  tag: string
+  steps: readonly number[]
+  /** The step of the slider: shown is the last one until then. */
+  step: number
+}
+
+export function SheetOf({ run, tag, steps, step }: SheetOfProps) {
+  const mine = stepUntil(steps, step)
+  const [sorting, setSorting] = useState<Sorting | null>(null)
+  const [offset, setOffset] = useState(0)
+  const find = at.words.value
+  useEffect(() => setOffset(0), [find, sorting, mine])
+  const found = useRows(run.key, tag, mine, { find, sort: sorting?.column ?? '', descending: String(sorting?.descending ?? false), offset, limit: N_ROWS })
+  const sheet = mine === null ? null : found.value
+  const [n, all] = [sheet?.n_found ?? 0, sheet?.n_rows ?? 0]
+  const told = n < all ? `${n.toLocaleString('en')} of ${all.toLocaleString('en')} rows` : `${all.toLocaleString('en')} ${all === 1 ? 'row' : 'rows'}`
+  return (
+    <article class="media-run media-sheet" aria-label={`${tag} of ${labelOf(run.key)}`}>
+      <RunTitle run={run} note={[noteOfStep(steps, step), sheet && told].filter(Boolean).join(' · ')} />
+      {found.problem && (
+        <p class="field-problem media-problem" role="alert">
+          {found.problem}
+        </p>
+      )}
+      {sheet && (
+        <div class={`media-sheet-body ${found.fresh ? '' : 'is-stale'}`}>
+          <SheetTable name={tag} {...sheet} sorting={sorting} onSort={setSorting} />
+        </div>
+      )}
+      {n > N_ROWS && (
+        <footer class="media-pager">
+          <button type="button" class="button" disabled={offset === 0} onClick={() => setOffset(Math.max(0, offset - N_ROWS))}>
+            Previous
+          </button>
+          <span>
+            {(offset + 1).toLocaleString('en')} to {Math.min(offset + N_ROWS, n).toLocaleString('en')}
+          </span>
+          <button type="button" class="button" disabled={offset + N_ROWS >= n} onClick={() => setOffset(offset + N_ROWS)}>
+            Next
+          </button>
+        </footer>
+      )}
+      {mine === null && <p class="muted media-none">Nothing up to this step.</p>}
+    </article>
+  )
+}
