@@ -407,6 +407,13 @@ def test_targets_that_are_not_runs(begin):
     )
 
 
+def test_a_list_of_runs_can_be_read(begin):
+    begin("mnist").observe("batch", loss=1.0)
+    shown = repr(sg.runs())
+    assert "name='mnist'" in shown
+    assert "batch" not in shown
+
+
 def test_a_run_that_has_ended_is_found_by_what_it_recorded(begin, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     for name in ("mnist", "mnist", "mnist-large"):
