@@ -197,6 +197,8 @@ class TestMembers:
     def test_it_wants_names(self):
         with pytest.raises(TypeError, match="Expected names or patterns of runs, got int"):
             sg.fleet([3])
+        with pytest.raises(TypeError, match=r"Expected a function such as .*, got 'lr < 0[.]1'"):
+            sg.fleet(where="lr < 0.1")
 
 
 class TestStream:

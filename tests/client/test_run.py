@@ -6,6 +6,7 @@ import os
 import sys
 import threading
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -404,6 +405,24 @@ def test_targets_that_are_not_runs(begin):
     assert (
         str(caught.value) == "Unknown run 'mnits' among the live runs of this user. Did you mean 'mnist'? Known: mnist."
     )
+
+
+def test_a_list_of_runs_can_be_read(begin):
+    begin("mnist").observe("batch", loss=1.0)
+    shown = repr(sg.runs())
+    assert "name='mnist'" in shown
+    assert "batch" not in shown
+
+
+def test_a_run_that_has_ended_is_found_by_what_it_recorded(begin, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for name in ("mnist", "mnist", "mnist-large"):
+        run = begin(name)
+        run.log({"loss": 1.0})
+        run.close()
+    newest = max(map(str, Path("runs").glob("mnist-2*")))
+    with pytest.raises(sg.RunNotFoundError, match=f"A run of this name is recorded in '{newest}'[.]$"):
+        sg.connect("mnist")
 
 
 def test_a_query_of_the_log_skips_events_without_its_tag(begin, ask):

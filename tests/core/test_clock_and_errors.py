@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from sightglass.core import errors
 from sightglass.core.clock import UNITS_S, SystemClock, duration, elapsed
-from sightglass.core.errors import QuerySyntaxError, UnknownNameError, caret, unknown
+from sightglass.core.errors import QuerySyntaxError, UnknownNameError, caret, unknown, unknown_event
 
 
 @given(st.integers(1, 10**6), st.sampled_from(sorted(UNITS_S)), st.sampled_from(["", " ", "  "]))
@@ -76,6 +76,9 @@ def test_an_unknown_name_comes_with_the_closest_name() -> None:
         assert "Did you mean" not in unknown("function", name, ["sin", "std", "tanh", "clip", "sum", "last", "prod"])
     assert "Did you mean 'lr'?" in unknown("control", "rl", ["lr", "mode"])
     assert "Did you mean" not in unknown("control", "nope", ["lr", "mode"])
+    assert "Did you mean 'batch'?" in unknown("event", "b", ["epoch", "batch", "batch_update"])
+    assert "Did you mean" not in unknown_event("validation", {"batch": ["eval_activations", "loss"]})
+    assert "Did you mean 'accuracy'?" in unknown("observable", "acc", ["loss", "accuracy"])
     assert "Did you mean 'where'?" in unknown("stage", "filter", ["where", "first"])
     assert "Did you mean 'filters'?" in unknown("observable", "filter", ["filters", "loss"])
     assert unknown("run", "zzz", []) == "Unknown run 'zzz'. Known: none."

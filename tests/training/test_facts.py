@@ -137,9 +137,18 @@ def test_only_versions_that_are_texts_are_told(monkeypatch: pytest.MonkeyPatch) 
     class Odd:
         __version__ = property(lambda self: 1 / 0)
 
+    class Version(str):  # as in PyTorch
+        __slots__ = ()
+
+    class Package:
+        def __init__(self) -> None:
+            self.__version__ = Version("2.13.0+cpu")
+
     monkeypatch.setitem(sys.modules, "odd_package", Odd())
     monkeypatch.setitem(sys.modules, "gone_package", None)
+    monkeypatch.setitem(sys.modules, "some_package", Package())  # type: ignore[arg-type]
     assert "numpy" in packages()
+    assert type(packages()["some_package"]) is str
     assert "odd_package" not in packages()
 
 

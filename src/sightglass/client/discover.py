@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import getpass
+import glob
 import os
 import socket
 import sys
@@ -41,6 +42,7 @@ RETRY_S: Final = 0.05
 # `sightglass runs` must feel immediate even when one of the runs hangs.
 PROBE_S: Final = 1.0
 RUNS: Final = Path("runs")
+DATE: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]-*"  # behind the name of a run in that of its directory
 NO_RUN: Final = "No run is live. Start one with sightglass.init(…), or open a recorded run with open(…)"
 
 OnLost = Literal["resume", "raise"]
@@ -295,6 +297,8 @@ def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discov
         return meant[0]
     message = unknown("run", text, [entry.name for entry in entries], where=where)
     hint = "" if entries else " Start one with sightglass.init(…), or open a recorded run by its directory."
+    if recorded := max(glob.glob(f"{RUNS}/{glob.escape(text)}-{DATE}"), default=""):
+        hint = f" A run of this name is recorded in {recorded!r}."
     raise RunNotFoundError(message + hint)
 
 

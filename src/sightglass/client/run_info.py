@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -71,7 +71,7 @@ class RunInfo:
     host: str
     started: float
     directory: str
-    description: Description | None = None
+    description: Description | None = field(default=None, repr=False)  # it is long: `print(info.description)`
     changed: float = 0.0
     n_bytes: int = 0
     rank: int | None = None
@@ -114,6 +114,16 @@ def recorded_info(entry: RunEntry, *, rank: int | None = None) -> RunInfo:
 Condition = Callable[[RunInfo], object]
 LACKS_ENTRY: Final = (UnknownNameError, KeyError)
 """What a function of a `RunInfo` raises that reads an entry which the run's configuration lacks."""
+
+
+def check_condition(condition: object) -> None:
+    """Raise if runs cannot be chosen by this.
+
+    Raises:
+        TypeError: It is not a function, such as the text that other tools take here.
+    """
+    if not callable(condition):
+        raise TypeError(f"Expected a function such as lambda run: run.config.lr < 0.1, got {condition!r}")
 
 
 def holds(condition: Condition, info: RunInfo) -> bool:

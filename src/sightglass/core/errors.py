@@ -255,11 +255,12 @@ INSTEAD: Final = {
 CALLED: Final = ("function", "stage")
 MIN_LIKENESS: Final = 0.65  # "evry" and "every" have 0.89, "nope" and "mode" 0.5
 MIN_WORD: Final = 4  # letters; shorter words, such as "of", say little
+PATH_LIKENESS: Final = 0.8  # of an event to an observable: "validation" and "eval_activations" have 0.69
 OTHER_LIKENESS: Final = 0.9  # to the name of another function: "sinh" and "sin" have 0.86
 
 
 def closest(name: object, names: Iterable[str], *, likeness: float = MIN_LIKENESS) -> str | None:
-    """Return which of some names is meant by one that people use elsewhere, is misspelled, or has it as a word.
+    """Return which of some names is meant by one that people use elsewhere, misspell, cut short, or have as a word.
 
     >>> closest("avg", ["max", "mean"]), closest("evry", ["every", "per"]), closest("grad_norm", ["grads", "loss"])
     ('mean', 'every', 'grads')
@@ -271,7 +272,8 @@ def closest(name: object, names: Iterable[str], *, likeness: float = MIN_LIKENES
     swapped = next((known for known in names if sorted(known) == sorted(text)), None)
     alike = swapped or next(iter(difflib.get_close_matches(text, names, n=1, cutoff=likeness)), None)
     words = {word.rstrip("s") for word in text.split("_") if len(word) >= MIN_WORD}
-    return alike or next((known for known in names if known.rstrip("s") in words), None)
+    longer = [known for known in names if text and known.startswith(text) and likeness < OTHER_LIKENESS]
+    return alike or next((known for known in names if known.rstrip("s") in words), min(longer, key=len, default=None))
 
 
 def _is_spelled_right(name: str) -> bool:
@@ -318,7 +320,7 @@ def unknown_event(name: str, offered: Mapping[str, Iterable[str]]) -> str:
     "Unknown event 'loss' so far. Did you mean 'batch.loss'? Known: batch."
     """
     paths = {observable: event for event in offered if event.isidentifier() for observable in offered[event]}
-    meant = name if name in paths else None if closest(name, offered) else closest(name, paths)
+    meant = name if name in paths else None if closest(name, offered) else closest(name, paths, likeness=PATH_LIKENESS)
     if meant is None:
         return unknown("event", name, offered, where="so far")
     known = _known(sorted(offered), len(offered))

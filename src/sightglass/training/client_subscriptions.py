@@ -243,7 +243,7 @@ class ClientSubscriptions:
             return ", when you asked; since='start' begins with what is recorded"
         if not client.may_command:
             return ", when you asked"
-        return f", when you asked; record it from now on with client.record({query.short or str(query)!r})"
+        return ", when you asked; record it to keep what comes"
 
     def flush(self, subscription: Subscription) -> None:
         """Record the rows since the last call, and send them to the clients."""

@@ -165,7 +165,7 @@ def packages() -> dict[str, str]:
         if "." in name or name.startswith("_") or name in sys.stdlib_module_names:
             continue
         version = getattr(module, "__dict__", {}).get("__version__")
-        if type(version) is str and version:
+        if isinstance(version, str) and version:  # `torch.__version__` is a subclass of `str`
             found[name] = version[:MAX_ARGUMENT]
     return dict(sorted(found.items())[:MAX_PACKAGES])
 

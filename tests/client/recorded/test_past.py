@@ -80,7 +80,7 @@ def test_a_stream_whose_past_is_not_recorded_begins_now(begin, ask, tmp_path):
     run.observe("batch", step=4119, loss=1.0, lr=0.1)
     run.flush()
     stream = client.stream("batch.lr", since="start")
-    hint = "when you asked; record it from now on with client.record('batch.lr')"
+    hint = "when you asked; record it to keep what comes"
     assert stream.note == f"from the next event, {hint}"
     run.observe("batch", step=4120, loss=1.0, lr=0.2)
     assert [r.value for r in stream.wait(1, timeout_s=30)] == [0.2]
@@ -111,7 +111,7 @@ def test_a_stream_says_where_it_begins_and_how_to_have_more(begin, ask, tmp_path
     for stream in (late, recorded, logged, only, early):
         stream.wait(1, timeout_s=30)
     asked = "from step 4,120, when you asked"
-    assert late.note == f"{asked}; record it from now on with client.record('batch.lr * 2')"
+    assert late.note == f"{asked}; record it to keep what comes"
     assert late.map(abs).note == late.note
     assert logged.note == f"{asked}; since='start' begins with what is recorded"
     assert (early.note, only.note, recorded.note, recorded.latest.index) == ("", "", "", 4)

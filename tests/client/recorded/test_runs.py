@@ -459,6 +459,8 @@ def test_runs_without_what_others_are_grouped_by_are_named(copy, losses):
 
 def test_runs_are_chosen_by_what_they_say(runs):
     assert list(runs.where(lambda run: run.config.lr < 0.15)) == ["r1", "r0"]
+    with pytest.raises(TypeError, match=r"^Expected a function such as lambda run: .*, got 'lr < 0[.]15'$"):
+        runs.where("lr < 0.15")
     assert list(runs.where(lambda run: run.config["opt"]["name"] == "sgd" and run.name != "r0")) == ["r2"]
     assert list(runs.where(lambda run: run.config.wd > 0)) == [], "no run has it"
     assert list(runs.where(lambda run: run.config.get("wd") is None and run.state == "ended")) == list(runs)

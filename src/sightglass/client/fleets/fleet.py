@@ -17,7 +17,7 @@ from sightglass.client.live_runs import LiveRuns, RunsHere
 from sightglass.client.recorded.partial import merged
 from sightglass.client.recorded.table import RunRow, RunsTable, row_of, texts_of
 from sightglass.client.run import COMMAND_S, Acknowledgement, CommandReply, RemoteRun, acknowledged
-from sightglass.client.run_info import LACKS_ENTRY, Condition, RunInfo, holds
+from sightglass.client.run_info import LACKS_ENTRY, Condition, RunInfo, check_condition, holds
 from sightglass.client.stream import Stream
 from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError
 from sightglass.core.guarded import message
@@ -110,6 +110,7 @@ class Fleet(Mapping[str, RemoteRun]):
             condition: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`. It is called once for each
                 run. A run whose configuration lacks an entry that it reads is not chosen.
         """
+        check_condition(condition)
         mine = self._condition
         return Fleet(self._members, condition=lambda run: (mine is None or holds(mine, run)) and holds(condition, run))
 
@@ -375,6 +376,8 @@ def fleet(
     if not all(isinstance(one, str) for one in patterns):
         kinds = ", ".join(type(one).__name__ for one in patterns)
         raise TypeError(f"Expected names or patterns of runs, got {kinds}")
+    if where is not None:
+        check_condition(where)
     live: LiveRuns = RunsHere(connections) if hub is None else runs_on_hub(hub, all=not follow)
     members = Members(patterns, live=live, condition=where or (lambda run: True), follows=follow)
     try:

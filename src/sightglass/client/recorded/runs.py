@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sightglass.client.run_info import LACKS_ENTRY, RunInfo, holds, recorded_info
+from sightglass.client.run_info import LACKS_ENTRY, RunInfo, check_condition, holds, recorded_info
 from sightglass.client.stream import Stream, union_of_runs
 from sightglass.core.errors import DamagedError, QueryError, RunNotFoundError, UnknownNameError
 from sightglass.core.guarded import message
@@ -56,6 +56,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
             condition: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`. A run whose
                 configuration lacks an entry that it reads is not chosen.
         """
+        check_condition(condition)
         chosen = {
             name: entry
             for name, entry in self._entries.items()
