@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
 from sightglass.storage.run_file import runs_in
@@ -40,7 +41,6 @@ CONNECT_S: Final = 5.0
 RETRY_S: Final = 0.05
 # `sightglass runs` must feel immediate even when one of the runs hangs.
 PROBE_S: Final = 1.0
-RUNS: Final = Path("runs")
 NO_RUN: Final = "No run is live. Start one with sightglass.init(…), or open a recorded run with open(…)"
 
 OnLost = Literal["resume", "raise"]
@@ -58,8 +58,8 @@ def runs(
     """Return the live runs of this user on this machine and the recorded runs in a folder, newest first.
 
     Args:
-        dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default "runs",
-            if it exists.
+        dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default that
+            of the environment's `SIGHTGLASS_RUNS`, else "runs", if it exists.
         connections: A folder of connection files, for live runs on other machines.
         hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned.
         timeout_s: How long to wait for the replies of all live runs together.
@@ -71,11 +71,11 @@ def runs(
     if hub is not None:
         return live_runs(hub=hub, timeout_s=timeout_s)
     if dir is not None or deleted:
-        return _recorded(RUNS if dir is None else Path(dir), deleted=deleted)
+        return _recorded(runs_folder() if dir is None else Path(dir), deleted=deleted)
     found = live_runs(connections, timeout_s=timeout_s)
     ids = {info.id for info in found}
-    if RUNS.is_dir():
-        found += [info for info in _recorded(RUNS) if info.id not in ids]
+    if (folder := runs_folder()).is_dir():
+        found += [info for info in _recorded(folder) if info.id not in ids]
     return sorted(found, key=lambda info: -info.started)
 
 
