@@ -14,6 +14,7 @@ import { shortcuts } from './shortcuts'
 import { at, hrefOf, page, PAGES, update, writeAddress, type Page } from './state/state'
 import { nextTheme, theme } from './state/theme'
 import { Empty, Glass, IconButton } from './ui/parts'
+import { SavedViews, viewsOpen } from './ui/SavedViews'
 import { helpOpen, HelpSheet } from './ui/shortcuts'
 import { tell, Toasts } from './ui/toasts'
 
@@ -30,6 +31,7 @@ export function App() {
       </a>
       <Header />
       {locked.value ? <Locked /> : <Body />}
+      {viewsOpen.value && <SavedViews />}
       {helpOpen.value && <HelpSheet shortcuts={shortcuts} />}
       <Toasts />
     </>
@@ -53,6 +55,7 @@ function Header() {
       </nav>
       <span class="top-end">
         <Connection />
+        {!locked.value && <IconButton icon="bookmark" label="Saved views (v)" onClick={() => (viewsOpen.value = true)} />}
         <IconButton icon="link" label="Copy a link to what you see (the token stays out of it)" onClick={() => void copyLink()} />
         <IconButton icon={theme.value === 'system' ? 'system' : theme.value === 'dark' ? 'moon' : 'sun'} label={`Theme: ${theme.value}`} onClick={nextTheme} />
         <IconButton icon="help" label="Keys and gestures (?)" onClick={() => (helpOpen.value = true)} />

@@ -5,6 +5,7 @@ import { showAll, showNone } from './data/runs'
 import { sidebarOpen } from './pages/runs/RunList'
 import { at, page, state, update } from './state/state'
 import { nextTheme } from './state/theme'
+import { viewsOpen } from './ui/SavedViews'
 import { focusHotkey, helpOpen, type Shortcut } from './ui/shortcuts'
 
 const axes = ['step', 'relative', 'wall'] as const
@@ -30,9 +31,11 @@ export const shortcuts: Shortcut[] = [
   { keys: '[', does: 'Smooth less', run: () => smoothBy(-0.1) },
   { keys: ']', does: 'Smooth more', run: () => smoothBy(0.1) },
   { keys: '0', does: 'Show everything again after zooming', run: () => update({ zoom: null, yzoom: {} }) },
+  { keys: 'v', does: 'Saved views: go to one, or save what the page shows', run: () => (viewsOpen.value = true) },
   { keys: 'd', does: 'Next theme: system, light, dark', run: nextTheme },
   { keys: 'Escape', does: 'Close what is open', run: () => update({ run: '', focus: '' }) },
   { keys: 'drag', does: 'Zoom: sideways into steps, in a box into steps and values; double click shows everything' },
+  { keys: '← → ↑ ↓', does: 'On a view over the runs: go from run to run; Space selects, with Shift those on the way' },
   { keys: '← →', does: 'On a chart: read its values; with Shift in larger steps' },
 ]
 

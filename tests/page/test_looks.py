@@ -67,6 +67,7 @@ PAGES = {
     "commands": ("/commands?asked={live}", lambda page: page.get_by_role("form", name="lr", exact=True)),
     "help": ("/charts", None),
     "new chart": ("/charts", None),
+    "saved views": ("/charts", None),
 }
 
 
@@ -80,7 +81,7 @@ def visit(page, keys, name):
     page.evaluate("place => { location.hash = place }", fragment.format(**keys, asks=asks(keys["live"])))
     if sign is None:
         expect(chart(page, "train/loss").locator("canvas")).to_be_visible()
-        page.keyboard.press("?" if name == "help" else "c")
+        page.keyboard.press({"help": "?", "new chart": "c", "saved views": "v"}[name])
         sign = lambda page: page.get_by_role("dialog")  # noqa: E731
     expect(sign(page).first).to_be_visible()
     if name == "ask":
@@ -178,7 +179,7 @@ def test_a_phone_shows_one_thing_at_a_time(open_page, server):
     expect(runs).to_be_visible()
     page.get_by_role("button", name="Close the list of runs").tap(position={"x": 370, "y": 400})
     expect(runs).to_be_hidden()
-    page.get_by_role("button", name="View").tap()
+    page.get_by_role("button", name="View", exact=True).tap()
     page.get_by_role("button", name="log y").tap()
     expect(page.get_by_role("button", name="log y")).to_have_attribute("aria-pressed", "true")
     box = box_of(chart(page, "train/loss").locator(".u-over"))

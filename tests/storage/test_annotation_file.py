@@ -11,7 +11,7 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.errors import StorageError
-from sightglass.storage import annotation_file
+from sightglass.storage import object_file
 from sightglass.storage.annotation_file import NAME, Annotations, Edit, edit, edit_of, read
 from sightglass.storage.run_file import run_at
 
@@ -24,9 +24,8 @@ def directory(tmp_path: Path) -> Path:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    return {
-        path.name: path.read_bytes() for path in directory.iterdir() if path.name not in (NAME, annotation_file.LOCK)
-    }
+    ours = (NAME, object_file.lock_of(directory / NAME).name)
+    return {path.name: path.read_bytes() for path in directory.iterdir() if path.name not in ours}
 
 
 def test_an_edit_changes_what_it_names_and_touches_nothing_of_the_run(directory: Path) -> None:
@@ -66,11 +65,10 @@ def test_two_writers_at_once_lose_nothing(directory: Path) -> None:
 
 def test_a_writer_waits_for_another_process(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     edit(directory, Edit(add_labels=("first",)))
-    held = annotation_file.LOCAL.lock(
-        directory / annotation_file.LOCK
-    )  # an open file of its own, as another process has
+    # An open file of its own, as another process has.
+    held = object_file.LOCAL.lock(object_file.lock_of(directory / NAME))
     assert held is not None
-    monkeypatch.setattr(annotation_file, "LOCK_S", 0.0)
+    monkeypatch.setattr(object_file, "LOCK_S", 0.0)
     with pytest.raises(StorageError, match="Another process has held"):
         edit(directory, Edit(add_labels=("second",)))
     held.close()

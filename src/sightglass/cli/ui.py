@@ -15,6 +15,7 @@ import click
 
 from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.private_file import write_private
+from sightglass.core.runs_folder import runs_folder
 from sightglass.server.heap import share_heap
 
 from .find_run import JSON, hub
@@ -25,7 +26,6 @@ if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
     from sightglass.server.app import Server
 
-DIRECTORIES: Final = ("runs",)
 PORT: Final = 7117
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
 REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>sightglass</title>
@@ -81,16 +81,16 @@ def ui(
 ) -> None:
     """Serve the page: your live runs, and the runs recorded in DIR.
 
-    DIR defaults to "runs". With `sightglass --hub HUB ui`, the live runs of the hub are shown as well. The command
-    prints two links and opens the first: the controller's link can send commands to runs, the viewer's link is
-    read-only.
+    DIR defaults to the folder that SIGHTGLASS_RUNS in the environment names, else "runs". With
+    `sightglass --hub HUB ui`, the live runs of the hub are shown as well. The command prints two links and opens the
+    first: the controller's link can send commands to runs, the viewer's link is read-only.
     """
     share_heap()  # before any thread starts
     if base_url and not base_url.startswith(("http://", "https://")):
         raise click.UsageError(f"Expected --base-url http://… or https://…, got {base_url!r}")
     if tls_key and not tls_cert:
         raise click.UsageError("Expected --tls-cert FILE with --tls-key")
-    names = directories or DIRECTORIES
+    names = directories or (str(runs_folder()),)
     tls = (tls_cert, tls_key or tls_cert) if tls_cert else makes_tls
     is_exposed = _reaches_others(host)
     if is_exposed:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
 from sightglass.storage.run_file import runs_in
@@ -41,7 +42,6 @@ CONNECT_S: Final = 5.0
 RETRY_S: Final = 0.05
 # `sightglass runs` must feel immediate even when one of the runs hangs.
 PROBE_S: Final = 1.0
-RUNS: Final = Path("runs")
 DATE: Final = "[0-9][0-9][0-9][0-9]-[0-9][0-9]-[0-9][0-9]-*"  # behind the name of a run in that of its directory
 NO_RUN: Final = "No run is live. Start one with sightglass.init(…), or open a recorded run with open(…)"
 
@@ -60,8 +60,8 @@ def runs(
     """Return the live runs of this user on this machine and the recorded runs in a folder, newest first.
 
     Args:
-        dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default "runs",
-            if it exists.
+        dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default that
+            of the environment's `SIGHTGLASS_RUNS`, else "runs", if it exists.
         connections: A folder of connection files, for live runs on other machines.
         hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned.
         timeout_s: How long to wait for the replies of all live runs together.
@@ -73,11 +73,11 @@ def runs(
     if hub is not None:
         return live_runs(hub=hub, timeout_s=timeout_s)
     if dir is not None or deleted:
-        return _recorded(RUNS if dir is None else Path(dir), deleted=deleted)
+        return _recorded(runs_folder() if dir is None else Path(dir), deleted=deleted)
     found = live_runs(connections, timeout_s=timeout_s)
     ids = {info.id for info in found}
-    if RUNS.is_dir():
-        found += [info for info in _recorded(RUNS) if info.id not in ids]
+    if (folder := runs_folder()).is_dir():
+        found += [info for info in _recorded(folder) if info.id not in ids]
     return sorted(found, key=lambda info: -info.started)
 
 
@@ -297,7 +297,7 @@ def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discov
         return meant[0]
     message = unknown("run", text, [entry.name for entry in entries], where=where)
     hint = "" if entries else " Start one with sightglass.init(…), or open a recorded run by its directory."
-    if recorded := max(glob.glob(f"{RUNS}/{glob.escape(text)}-{DATE}"), default=""):
+    if recorded := max(glob.glob(f"{runs_folder()}/{glob.escape(text)}-{DATE}"), default=""):
         hint = f" A run of this name is recorded in {recorded!r}."
     raise RunNotFoundError(message + hint)
 

@@ -33,7 +33,20 @@ if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
 
 from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
-from .api import annotate, columns, commands, histograms, media, metrics, overview, scalars, schema, sheets, tensors
+from .api import (
+    annotate,
+    columns,
+    commands,
+    histograms,
+    media,
+    metrics,
+    overview,
+    saved,
+    scalars,
+    schema,
+    sheets,
+    tensors,
+)
 from .api import runs as api_runs
 from .api.request import ApiRequest, Raw
 from .certificate import Certificate
@@ -55,6 +68,7 @@ ROUTES: Final = (
     *sheets.ROUTES,
     *commands.ROUTES,
     *annotate.ROUTES,
+    *saved.ROUTES,
 )
 MAX_MESSAGE_BYTES: Final = 2**16  # the longest query as JSON with every character escaped, and the rest
 BODY_S: Final = 30.0  # for a body of `MAX_BODY_BYTES` over a slow link

@@ -2,11 +2,8 @@
 
 Rule 1: the file is the people's. No training writes it, and nothing here touches `run.json`, a record, or the time at
 which a run last changed. A run that is renamed keeps its directory, its id, and the name by which a live one is found.
-Rule 2: the file is replaced as a whole, so a reader never sees half of one. An `Edit` names what it changes and nothing
-else, and is applied to what the file says then, under a lock: of two writers, the later one wins where both change the
-same, and nothing else is lost. Where a file system has no locks, the threads of a process still take turns.
-Rule 3: an entry that cannot be read has its default, and entries of newer versions are kept. A file that is not JSON,
-because somebody edited it by hand, is not replaced.
+Rule 2: an `Edit` names what it changes and nothing else, and is applied to what the file says then (`object_file`).
+Rule 3: an entry that cannot be read has its default, and entries of newer versions are kept.
 """
 
 from __future__ import annotations
@@ -14,25 +11,17 @@ from __future__ import annotations
 import contextlib
 import functools
 import os
-import threading
 import time
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Annotated, Any, Final
 
 import msgspec
 
-from sightglass.core.errors import StorageError
-
-from .file_system import LOCAL, File, open_regular, written_aside
+from .object_file import change_object, read_object
 
 NAME: Final = "annotations.json"
-LOCK: Final = ".sightglass-annotations.lock"
-MAX_FILE_BYTES: Final = 2**20
 MAX_CACHED: Final = 100_000
 MAX_LABELS: Final = 100
-LOCK_S: Final = 5.0  # an edit takes milliseconds; on a network file system perhaps a second
-RETRY_S: Final = 0.005
 
 Name = Annotated[str, msgspec.Meta(max_length=200, pattern=r"\A[^\x00-\x1f\x7f]*\Z")]  # it stands in a line
 Label = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"\A(?!\s)[^\x00-\x1f\x7f]+(?<!\s)\Z")]
@@ -97,9 +86,6 @@ class Edit(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=True
         )
 
 
-_turns = threading.Lock()
-
-
 def edit_of(**given: Any) -> Edit:
     """Return a change, as `Edit`.
 
@@ -126,22 +112,18 @@ def edit(directory: Path, change: Edit) -> Annotations:
         StorageError: They cannot be written, or the file there is not JSON.
         ValueError: There would be too many labels.
     """
-    path = directory / NAME
-    try:
-        with _turns, _locked(directory):
-            found = _decoded(path)
-            annotated = change.applied(_of(found))
-            if len(annotated.labels) > MAX_LABELS:
-                raise ValueError(f"Expected at most {MAX_LABELS} labels, got {len(annotated.labels)}")
-            others = {key: value for key, value in found.items() if key not in Annotations.__struct_fields__}
-            data = msgspec.json.format(msgspec.json.encode(msgspec.to_builtins(annotated) | others), indent=2)
-            like = path if path.is_file() else None
-            with written_aside(LOCAL, path, [data, b"\n"], sync=True, like=like) as aside:
-                LOCAL.replace(aside, path)
-    except StorageError:
-        raise
-    except OSError as error:
-        raise StorageError(f"Cannot write {str(path)!r}: {error.strerror or error}") from error
+    annotated = Annotations()
+
+    def changed(found: dict[str, Any]) -> dict[str, Any]:
+        nonlocal annotated
+        annotated = change.applied(_of(found))
+        if len(annotated.labels) > MAX_LABELS:
+            raise ValueError(f"Expected at most {MAX_LABELS} labels, got {len(annotated.labels)}")
+        others = {key: value for key, value in found.items() if key not in Annotations.__struct_fields__}
+        entries: dict[str, Any] = msgspec.to_builtins(annotated)
+        return entries | others
+
+    change_object(directory / NAME, changed)
     return annotated
 
 
@@ -158,34 +140,9 @@ def read(directory: str | os.PathLike[str]) -> Annotations:
 @functools.lru_cache(MAX_CACHED)
 def _read(path: str, _mtime_ns: int, _n_bytes: int, _inode: int) -> Annotations:
     try:
-        return _of(_decoded(Path(path)))
+        return _of(read_object(Path(path)))
     except OSError:
         return Annotations()
-
-
-def _decoded(path: Path) -> dict[str, Any]:
-    """Return the object in a file; an empty one without a file.
-
-    Raises:
-        OSError: It cannot be read, is too large, or something else than an object.
-    """
-    try:
-        with open(path, "rb", opener=_open_own) as file:
-            data = file.read(MAX_FILE_BYTES + 1)
-    except FileNotFoundError:
-        return {}
-    try:
-        found = msgspec.json.decode(data[:MAX_FILE_BYTES])
-    except (msgspec.MsgspecError, UnicodeDecodeError, RecursionError) as error:
-        raise StorageError(f"Expected an object of JSON in {str(path)!r}: {error}. Mend or remove the file") from error
-    if not isinstance(found, dict):
-        raise StorageError(f"Expected an object of JSON in {str(path)!r}, got {found!r:.50}. Mend or remove the file")
-    return found
-
-
-def _open_own(path: str, flags: int) -> int:
-    """Open a regular file that is not a link: one could lead to what only this user can read."""
-    return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _of(found: dict[str, Any]) -> Annotations:
@@ -197,31 +154,3 @@ def _of(found: dict[str, Any]) -> Annotations:
         with contextlib.suppress(msgspec.ValidationError, KeyError):
             known[field.name] = msgspec.convert(found[field.name], field.type)
     return Annotations(**known)
-
-
-@contextlib.contextmanager
-def _locked(directory: Path) -> Iterator[None]:
-    """Hold the lock of a directory's annotations; do without where there are no locks.
-
-    Raises:
-        OSError: The directory cannot be written to, or another process holds the lock for `LOCK_S`.
-    """
-    path = directory / LOCK
-    with contextlib.suppress(FileExistsError):
-        LOCAL.create(path).close()
-    held: File | None = None
-    until_s = time.monotonic() + LOCK_S
-    try:
-        while (held := LOCAL.lock(path)) is None:
-            if time.monotonic() > until_s:
-                raise StorageError(f"Another process has held {str(path)!r} for {LOCK_S:g} s")
-            time.sleep(RETRY_S)
-    except StorageError:
-        raise
-    except OSError:
-        held = None  # a file system without locks, or another user's file
-    try:
-        yield
-    finally:
-        if held is not None:
-            held.close()

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sightglass.core import current_run
 from sightglass.core.errors import StorageError
 from sightglass.core.guarded import FAILURES, LostValue, class_name, message, rebuild, text
+from sightglass.core.runs_folder import runs_folder
 from sightglass.query.query import Query
 from sightglass.storage.run_directory import choose
 
@@ -78,7 +79,7 @@ def under_test(folder: Path, begun: Callable[[Run], object]) -> Iterator[None]:
 def init(
     name: str,
     *,
-    dir: str | os.PathLike[str] = "runs",
+    dir: str | os.PathLike[str] | None = None,
     config: Mapping[str, Any] | None = None,
     record: Sequence[Query | str] = (),
     listen: str | None = None,
@@ -97,7 +98,8 @@ def init(
 
     Args:
         name: The run's name for people; several live runs may share it.
-        dir: The folder of run directories; this run's is `{dir}/{name}-{date}-{time}`.
+        dir: The folder of run directories; this run's is `{dir}/{name}-{date}-{time}`. By default that of the
+            environment's `SIGHTGLASS_RUNS`, else "runs".
         config: The run's configuration, shown to clients.
         record: Queries whose records are written to the run directory from the start, such as "batch.loss".
         listen: A TCP endpoint to open, encrypted, such as "tcp://0.0.0.0:0". Two connection files with its keys are
@@ -159,8 +161,9 @@ def init(
     mirrors = checked(mirror) if mode != "disabled" else ()
     if mode != "disabled" and files.compat is not None and files.compat not in mirrors:
         mirrors += (files.compat,)
+    folder = runs_folder() if dir is None else Path(dir)
     settings = RunSettings(
-        name=name, directory=choose(Path(dir), name) if files.into is None else Path(files.into),
+        name=name, directory=choose(folder, name) if files.into is None else Path(files.into),
         shared=files.into is not None, private=files.private, config=_config(config), record=record, listen=listen,
         hub=hub, budget=budget, limits=limits, ranks=ranks or Ranks(), jax_attach=jax_attach,
         sets_attributes=controls == "attributes", mirror=mirrors, at_mirror=_close_first_at_exit,

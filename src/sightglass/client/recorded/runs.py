@@ -18,6 +18,7 @@ from sightglass.client.run_info import LACKS_ENTRY, RunInfo, check_condition, ho
 from sightglass.client.stream import Stream, union_of_runs
 from sightglass.core.errors import DamagedError, QueryError, RunNotFoundError, UnknownNameError
 from sightglass.core.guarded import message
+from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.parser import as_query
@@ -225,14 +226,18 @@ class RecordedRuns(Mapping[str, RecordedRun]):
 
 
 def open(
-    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]], *, rank: int | None = None, follow: bool = False
+    path: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    rank: int | None = None,
+    follow: bool = False,
 ) -> RecordedRun | RecordedRuns:
     """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs, or several folders.
 
     Summary directories of MindSpore and log directories of TensorBoard open in the same way.
 
     Args:
-        path: The directory, file or folder; or several of them.
+        path: The directory, file or folder; or several of them. By default the folder of the environment's
+            `SIGHTGLASS_RUNS`, else "runs".
         rank: The rank whose files to read, where several ranks recorded; by default the lowest.
         follow: Whether streams continue while another process is still writing. Other programs do not say when they
             end: streams of their files end when these have not changed for 150 s.
@@ -245,6 +250,8 @@ def open(
         DamagedError: The file is not a record file, or a newer version wrote it.
         UnknownNameError: The rank recorded nothing here.
     """
+    if path is None:
+        path = runs_folder()
     if not isinstance(path, str | os.PathLike):
         return open_all(path, rank=rank, follow=follow)
     folder = _existing(path)

@@ -3,7 +3,7 @@
 import type { JSX } from 'preact'
 import { useRef, useState } from 'preact/hooks'
 import { filtered, labelOf } from '../../../data/runs'
-import { select, selectedKeys, selectThese } from '../../../data/selection'
+import { select, selected, selectedKeys, selectThese } from '../../../data/selection'
 import { dark } from '../../../state/theme'
 import { usePainted, type Sheet } from '../../../views/paint'
 import { pointed } from './state'
@@ -42,7 +42,7 @@ export function Field({ label, paint, changes, near, brush, walk, tell, hint, ma
   const runs = filtered.value
   const [drag, setDrag] = useState<{ from: Point; to: Point } | null>(null)
   const box = useRef<HTMLDivElement>(null)
-  const canvas = usePainted(paint, [...changes, selectedKeys.value, dark.value])
+  const canvas = usePainted(paint, [...changes, selected.value, dark.value])
   const size = { width: canvas.current?.clientWidth ?? 0, height: canvas.current?.clientHeight ?? 0 }
   const at = runs.findIndex(({ key }) => key === pointed.value)
   const placeOf = ({ clientX, clientY }: MouseEvent): Point => {

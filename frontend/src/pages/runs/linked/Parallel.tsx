@@ -2,7 +2,7 @@
 
 import { useState } from 'preact/hooks'
 import { filtered } from '../../../data/runs'
-import { selectedKeys, selectThese } from '../../../data/selection'
+import { selected, selectedKeys, selectThese } from '../../../data/selection'
 import type { Sheet } from '../../../views/paint'
 import type { Span } from '../../../views/span'
 import { nextAlong, within, type Axis } from './axis'
@@ -66,7 +66,7 @@ export function Parallel({ axes }: { axes: readonly Axis[] }) {
       })
       sheet.ctx.globalAlpha = 1
     }
-    lines(false, chosen.size ? 0.13 : Math.max(0.25, Math.min(0.8, 60 / runs.length)))
+    lines(false, selected.value.length ? 0.13 : Math.max(0.25, Math.min(0.8, 60 / runs.length)))
     lines(true, 0.95)
     axes.forEach((axis, k) => paintAxis(sheet, axis, xOf(k, sheet), k === axes.length - 1))
   }

@@ -1,7 +1,8 @@
 // The runs by two of their columns: a point each, and, where the first is time, the best so far as a line.
 
+import { useMemo } from 'preact/hooks'
 import { filtered } from '../../../data/runs'
-import { selectedKeys, selectThese } from '../../../data/selection'
+import { selected, selectedKeys, selectThese } from '../../../data/selection'
 import type { Sheet } from '../../../views/paint'
 import { bestSoFar, nextAlong, type Axis } from './axis'
 import { Field, type Point, type Size } from './Field'
@@ -27,8 +28,8 @@ export function Scatter({ label, x, y, best }: ScatterProps) {
   const runs = filtered.value
   const radius = runs.length > MANY ? SMALL : DOT
   const place = (i: number, { width, height }: Size): Point => [LEFT + x.places[i]! * (width - LEFT - RIGHT), TOP + (1 - y.places[i]!) * (height - TOP - BOTTOM)]
-  const n = runs.filter((_, i) => !Number.isNaN(x.places[i]! + y.places[i]!)).length
-  const improvements = best ? bestSoFar(x.places, y.places, best === 'lowest') : []
+  const n = useMemo(() => runs.filter((_, i) => !Number.isNaN(x.places[i]! + y.places[i]!)).length, [x, y])
+  const improvements = useMemo(() => (best ? bestSoFar(x.places, y.places, best === 'lowest') : []), [x, y, best])
   const near = ([px, py]: Point, size: Size): number => {
     let [found, nearest] = [-1, REACH]
     for (let i = 0; i < runs.length; i++) {
@@ -59,7 +60,7 @@ export function Scatter({ label, x, y, best }: ScatterProps) {
       })
       sheet.ctx.globalAlpha = 1
     }
-    dots(false, chosen.size ? 0.22 : 0.85)
+    dots(false, selected.value.length ? 0.22 : 0.85)
     dots(true, 1)
     if (improvements.length) paintBest(sheet, improvements.map((i) => place(i, sheet)))
   }

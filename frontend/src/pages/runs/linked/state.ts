@@ -30,7 +30,8 @@ export const axisNames = computed(() => at.axes.value ?? [...differing.value.sli
 /** Whether the best is the lowest: as the reader says, else as the column's name does. */
 export const lowest = computed(() => {
   if (at.best.value !== 'auto') return at.best.value === 'min'
-  return /\.(max|argmax)$/.test(up.value) ? false : /\.(min|argmin)$|loss|err|perplexity|duration/i.test(up.value)
+  const series = up.value.replace(/@.*/, '') // where another series is best, its name says nothing of this one
+  return /\.(max|argmax)$/.test(series) ? false : /\.(min|argmin)$|loss|err|perplexity|duration/i.test(series)
 })
 
 /** The names of columns to choose from, by what they are. */

@@ -1,0 +1,58 @@
+// The saved views, to go to one, save what the page shows as another, or remove one.
+
+import { signal } from '@preact/signals'
+import { useEffect, useState } from 'preact/hooks'
+import { addressNow, loadViews, savedViews, saveView } from '../data/savedViews'
+import { session } from '../data/session'
+import { Dialog, IconButton } from './parts'
+
+export const viewsOpen = signal(false)
+
+export function SavedViews() {
+  const [name, setName] = useState('')
+  const may = session.value?.role === 'controller'
+  const [now] = useState(addressNow)
+  useEffect(() => void loadViews(), [])
+  const all = Object.entries(savedViews.value ?? {})
+  const close = () => (viewsOpen.value = false)
+  const known = all.some(([one]) => one === name.trim())
+  return (
+    <Dialog label="Saved views" onClose={close}>
+      <div class="saved">
+        <header class="columns-head">
+          <h2>Saved views</h2>
+          <IconButton icon="close" label="Close" onClick={close} />
+        </header>
+        {may && (
+          <form
+            class="saved-form"
+            onSubmit={(event) => {
+              event.preventDefault()
+              if (name.trim()) void saveView(name.trim(), now).then(() => setName(''))
+            }}
+          >
+            <input aria-label="Name of what the page shows" placeholder="A name for what the page shows now" maxLength={100} value={name} onInput={({ currentTarget }) => setName(currentTarget.value)} />
+            <button type="submit" class="button button-main" disabled={!name.trim()}>
+              {known ? 'Replace' : 'Save'}
+            </button>
+          </form>
+        )}
+        {all.length > 0 ? (
+          <ul class="saved-list">
+            {all.map(([one, address]) => (
+              <li key={one}>
+                <a href={address} aria-current={address === now ? 'true' : undefined} onClick={close}>
+                  <bdi>{one}</bdi>
+                </a>
+                <span class="muted">{/^#\/(\w*)/.exec(address)?.[1]}</span>
+                {may && <IconButton icon="close" label={`Remove ${one}`} onClick={() => void saveView(one, null)} />}
+              </li>
+            ))}
+          </ul>
+        ) : (
+          savedViews.value && <p class="muted">None yet. A view holds all of what the page shows: the filter, columns, charts, zoom and colours. It stands in views.json beside the runs, for everyone who opens them.</p>
+        )}
+      </div>
+    </Dialog>
+  )
+}

@@ -1,0 +1,50 @@
+"""The endpoints for saved views: names for addresses of the page, in a file beside the runs."""
+
+from __future__ import annotations
+
+from typing import Annotated, Final
+
+import msgspec
+
+from sightglass.server.http_errors import bad_request
+from sightglass.storage.saved_views import read_views, save_view
+
+from .request import ApiRequest
+from .schema import Request, Route
+
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
+Address = Annotated[str, msgspec.Meta(max_length=16_384, pattern="^#/")]
+
+
+class SavedView(Request, frozen=True, kw_only=True):
+    """A name, and the fragment of an address such as `#/charts?smooth=0.5`; `null` removes the view."""
+
+    name: Name
+    address: Address | None
+
+
+class SavedViews(msgspec.Struct, frozen=True, kw_only=True):
+    """The addresses of the saved views by their names."""
+
+    views: dict[str, str]
+
+
+async def get_saved_views(call: ApiRequest, query: Request) -> SavedViews:
+    """Return the views that people saved beside the runs."""
+    return SavedViews(views=await call.read(read_views, call.runs.directories))
+
+
+async def post_saved_view(call: ApiRequest, query: Request, body: SavedView) -> SavedViews:
+    """Save a view under a name, replace the one of that name, or remove it."""
+    try:
+        await call.read(save_view, call.runs.directories, body.name, body.address)
+    except ValueError as error:
+        raise bad_request(str(error)) from None
+    return await get_saved_views(call, query)
+
+
+ROUTES: Final = (
+    Route(method="GET", path="/saved-views", handler=get_saved_views, response=SavedViews),
+    Route(method="POST", path="/saved-views", handler=post_saved_view, body=SavedView, response=SavedViews,
+          controllers_only=True),
+)  # fmt: skip
