@@ -297,7 +297,7 @@ def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discov
         return meant[0]
     message = unknown("run", text, [entry.name for entry in entries], where=where)
     hint = "" if entries else " Start one with sightglass.init(…), or open a recorded run by its directory."
-    if recorded := max(glob.glob(f"{runs_folder()}/{glob.escape(text)}-{DATE}"), default=""):
+    if recorded := max(glob.glob(f"{glob.escape(str(runs_folder() / text))}-{DATE}"), default=""):
         hint = f" A run of this name is recorded in {recorded!r}."
     raise RunNotFoundError(message + hint)
 
