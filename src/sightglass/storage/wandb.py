@@ -27,7 +27,6 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.audio import Audio
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import MissingExtraError, StorageError, UnsendableError
 from sightglass.core.record import Record
@@ -376,8 +375,6 @@ def encode(value: object) -> Any:
             return _histogram(Histogram(value))
         case np.ndarray():
             raise UnsendableError(f"W&B does not support arrays of {value.dtype}")
-        case Audio():
-            raise UnsendableError("sounds are not passed on to W&B")
         case None:
             return None
     return number(value)
