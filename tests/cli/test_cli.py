@@ -410,6 +410,20 @@ def test_a_command_says_that_it_waits_for_an_event_that_never_happened() -> None
             assert process.stdout.read().startswith("lr: 0.1 → 0.2  (at event 'epoch'")
 
 
+def test_a_run_that_has_not_begun_is_waited_for() -> None:
+    command = [sys.executable, "-m", "sightglass", "watch", "late", "batch.loss", "--wait", "-n", "1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline() == "Waiting for run 'late' to begin.\n"
+        with sg.init("late") as run:
+            while process.poll() is None:
+                run.observe("batch", loss=0.5)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+        assert json.loads(process.stdout.read())["value"] == 0.5
+
+
 def test_a_hub_names_the_extra_that_has_all_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setitem(sys.modules, "cryptography", None)
     refused = sightglass("hub", "--dir", str(tmp_path / "hub"))
