@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import getpass
 import importlib
 import itertools
@@ -390,6 +391,43 @@ def test_values_are_read_as_people_write_them(text: str, value: object) -> None:
 
 def test_a_control_is_set_to_a_number_without_a_leading_zero(trainer: Trainer) -> None:
     assert sightglass("set", "clirun", "lr=.2").stdout.startswith("lr: 0.1 → 0.2  (")
+
+
+def test_a_command_says_that_it_waits_for_an_event_that_never_happened() -> None:
+    with sg.init("waits") as run:
+        run.control("lr", 0.1)
+        run.observe("batch")
+        command = [sys.executable, "-m", "sightglass", "set", "waits", "lr=0.2", "--at", "epoch"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stdout is not None
+            said = process.stderr.readline()
+            assert said == "Unknown event 'epoch' so far. Known: batch. Waiting for the first.\n"
+            while process.poll() is None:
+                run.observe("epoch")
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+            assert process.stdout.read().startswith("lr: 0.1 → 0.2  (at event 'epoch'")
+
+
+def test_a_run_that_has_not_begun_is_waited_for() -> None:
+    command = [sys.executable, "-m", "sightglass", "watch", "late", "batch.loss", "--wait", "-n", "1", "--json"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+        assert process.stderr is not None
+        assert process.stdout is not None
+        assert process.stderr.readline() == "Waiting for run 'late' to begin.\n"
+        with sg.init("late") as run:
+            while process.poll() is None:
+                run.observe("batch", loss=0.5)
+                with contextlib.suppress(subprocess.TimeoutExpired):
+                    process.wait(0.05)
+        assert json.loads(process.stdout.read())["value"] == 0.5
+
+
+def test_a_hub_names_the_extra_that_has_all_it_needs(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "cryptography", None)
+    refused = sightglass("hub", "--dir", str(tmp_path / "hub"))
+    assert refused.stderr == "Error: A hub needs 'cryptography': pip install 'sightglass[hub]'\n"
 
 
 @pytest.mark.parametrize("text", ["10ms", "10 ms", ".01s", ".01", "0.01 s", "0.00017 min"])

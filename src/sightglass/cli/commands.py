@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from sightglass.core.errors import RunNotFoundError
+from sightglass.core.errors import RunNotFoundError, unknown_event
 
 from .complete import ACTION, CONTROL, QUERY
 from .find_run import AT, HEADER, JSON, RUN, connect, hub, is_pattern
@@ -29,10 +29,19 @@ if TYPE_CHECKING:
     from sightglass.client.run import Acknowledgement
 
 
-def _command(run: str, send: Callable[[Any], Any], as_json: bool, text: Callable[[Acknowledgement], str]) -> None:
+def _command(
+    run: str,
+    send: Callable[[Any], Any],
+    as_json: bool,
+    text: Callable[[Acknowledgement], str],
+    *,
+    at: str | None = None,
+) -> None:
     """Send a command to a run, or to all that match a pattern; `text` describes its effect."""
     if not is_pattern(run):
         with connect(run) as remote:
+            if at is not None and at not in (events := remote.describe().events):
+                echo(f"{unknown_event(at, dict.fromkeys(events, ()))} Waiting for the first.", err=True)
             print_acknowledgement(send(remote), as_json, text)
         return
     from sightglass.client.connection import REPLY_S
@@ -64,7 +73,7 @@ def set_(run: str, assignment: str, at: str | None, as_json: bool) -> None:
     value = parse_value(text)
     _command(
         run, lambda to: to.set(name, value, at=at), as_json,
-        lambda done: f"{name}: {_shown(done.old)} → {_shown(done.result)}",
+        lambda done: f"{name}: {_shown(done.old)} → {_shown(done.result)}", at=at,
     )  # fmt: skip
 
 
@@ -82,7 +91,7 @@ def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_j
     values = [parse_value(text) for text in arguments]
     _command(
         run, lambda to: to.call(action, *values, at=at), as_json,
-        lambda done: f"{action} returned {_shown(done.result)}",
+        lambda done: f"{action} returned {_shown(done.result)}", at=at,
     )  # fmt: skip
 
 
@@ -92,7 +101,7 @@ def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_j
 @JSON
 def pause(run: str, at: str | None, as_json: bool) -> None:
     """Pause a run at its next event, until `resume` or `stop`."""
-    _command(run, lambda to: to.pause(at=at, hold=True), as_json, lambda done: "paused")
+    _command(run, lambda to: to.pause(at=at, hold=True), as_json, lambda done: "paused", at=at)
 
 
 @main.command()
@@ -112,7 +121,7 @@ def stop(run: str, at: str | None, as_json: bool) -> None:
 
     The training checks `run.stopping` and ends by itself; it may first save a checkpoint.
     """
-    _command(run, lambda to: to.stop(at=at), as_json, lambda done: "stopping")
+    _command(run, lambda to: to.stop(at=at), as_json, lambda done: "stopping", at=at)
 
 
 @main.command()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -13,6 +14,7 @@ from sightglass.core.clock import duration
 from sightglass.core.errors import RunNotFoundError
 
 from .complete import RUN_NAME, is_live, is_path
+from .output import echo
 
 if TYPE_CHECKING:
     ParamType = click.ParamType[float]
@@ -61,8 +63,8 @@ def is_pattern(run: str) -> bool:
     return any(char in run for char in "*?[") and (bool(hub()) or not (is_live(run) or Path(run).exists()))
 
 
-def connect(run: str) -> RemoteRun:
-    """Connect to a live run."""
+def connect(run: str, *, wait: bool = False) -> RemoteRun:
+    """Connect to a live run, or wait until it begins."""
     from sightglass.client import discover
 
     try:
@@ -71,7 +73,10 @@ def connect(run: str) -> RemoteRun:
         if is_path(run):
             message = f"Expected a live run or a connection file, got a recorded run: {run!r}"
             raise RunNotFoundError(message) from None
-        raise
+        if not wait:
+            raise
+    echo(f"Waiting for run {run!r} to begin.", err=True)
+    return discover.connect(run, hub=hub(), wait_s=math.inf)
 
 
 def open_run(run: str) -> RemoteRun | RecordedRun:
@@ -87,17 +92,18 @@ def open_run(run: str) -> RemoteRun | RecordedRun:
         raise RunNotFoundError(f"Expected one run, got a folder of {len(found)}: {', '.join(found)}")
 
 
-def open_source(run: str) -> Source:
+def open_source(run: str, *, wait: bool = False) -> Source:
     """Connect to a live run or to those that match a pattern, or open a recorded run or a folder of runs.
 
-    A live run takes precedence over a folder of its name. Recordings that still grow are followed.
+    A live run takes precedence over a folder of its name. Recordings that still grow are followed. With `wait`, a
+    single run that is not live is waited for.
     """
     if is_pattern(run):
         from sightglass.client.fleets.fleet import fleet
 
         return fleet(run, hub=hub())
     if hub() or not is_path(run) or is_live(run):
-        return connect(run)
+        return connect(run, wait=wait)
     from sightglass.client.recorded.runs import open
 
     return open(run, follow=True)

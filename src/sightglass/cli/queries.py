@@ -147,7 +147,9 @@ def describe(run: str, follow: bool, as_json: bool) -> None:
 )
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Draw into a file: .png, .svg or .pdf.")
 @click.option("--yes", is_flag=True, help="Accept the query's cost to the run without asking.")
-@click.option("--wait", is_flag=True, help="Wait for an event that has not happened so far; else that is an error.")
+@click.option(
+    "--wait", is_flag=True, help="Wait for a run, or an event, that is not there so far; else that is an error."
+)
 @HEADER
 @JSON
 def watch(  # noqa: PLR0917  click passes them by name
@@ -180,7 +182,7 @@ def watch(  # noqa: PLR0917  click passes them by name
     `sightglass describe RUN` shows what you can query, `sightglass functions` what queries can compute.
     """  # noqa: D301  click reads the escape: keep these lines as they are
     drawn = _surface(surface, out, text="--json" if as_json else "--plain" if plain else None)
-    with open_source(run) as source:
+    with open_source(run, wait=wait) as source:
         firsts = [0] * len(queries) if records is None else _n_made(source, queries)
         streams = [_open_stream(source, query, yes=yes) for query in queries]
         if not wait:

@@ -18,7 +18,7 @@ from typing import Final
 
 import msgspec
 
-from sightglass.core.errors import TransportError, UnknownNameError
+from sightglass.core.errors import MissingExtraError, TransportError, UnknownNameError
 from sightglass.core.private_file import write_private
 from sightglass.protocol.hub_address import ROLES, Role, checked_token, checked_url
 from sightglass.server.certificate import made
@@ -82,7 +82,11 @@ class HubFolder:
             settings = self._chosen(listen, address)
             write_private(self._settings, msgspec.json.encode(settings))
             if not self._certificate.exists():
-                write_private(self._certificate, made(["sightglass-hub"], valid=VALID))
+                try:
+                    pem = made(["sightglass-hub"], valid=VALID)
+                except MissingExtraError as error:  # whose extra lacks the rest of what a hub needs
+                    raise MissingExtraError(error.package, extra="hub", purpose="A hub") from None
+                write_private(self._certificate, pem)
             if not self.users():
                 for role in ROLES:
                     self.add(role, PROJECT, role)

@@ -146,5 +146,5 @@ def _x509() -> Any:
     try:
         from cryptography import x509
     except ImportError:
-        raise MissingExtraError("cryptography", extra="tls", purpose="a certificate made at the start") from None
+        raise MissingExtraError("cryptography", extra="tls", purpose="A certificate made at the start") from None
     return x509
