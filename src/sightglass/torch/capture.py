@@ -101,7 +101,7 @@ class Work:
                     self._compute(names, values[start : start + n], is_first=not start)
                 else:
                     with torch.no_grad():
-                        self._evaluate(observables, *names, values[start])
+                        self._evaluate(observables, names[0], values[start])
                 start += len(names)
         except FAILURES as error:
             self.error = as_error(error)
