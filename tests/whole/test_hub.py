@@ -345,7 +345,11 @@ def test_a_hub_file_that_is_none_is_refused(tmp_path: Path, content: str | None,
 
 
 @pytest.mark.parametrize(
-    "url", ["http://a:1", "nats://", "nats://a:x", "nats://a/path", "nats://ann:secret@a:4222", "nats://a:99999"]
+    "url",
+    [
+        *("http://a:1", "nats://", "nats://a:x", "nats://a/path", "nats://ann:secret@a:4222", "nats://a:99999"),
+        *("nats://a:1,", "nats://a:1,tls://b:1", "nats://a:1,nats://ann:secret@b:1"),
+    ],
 )
 def test_a_url_that_is_no_hubs_is_refused(url: str) -> None:
     from sightglass.protocol.hub_address import hub_address
@@ -358,3 +362,14 @@ def test_a_url_that_is_no_hubs_is_refused(url: str) -> None:
 def test_a_hub_of_another_type_is_refused_at_the_call() -> None:
     with pytest.raises(TypeError, match=r"^Expected the URL of a hub or a hub file, got int 4222$"):
         sg.init("x", hub=4222)  # type: ignore[arg-type]
+
+
+def test_the_url_of_a_cluster_names_several_servers() -> None:
+    from sightglass.protocol.hub_address import hub_address
+
+    assert hub_address("nats://a,nats://b:1").url == "nats://a:4222,nats://b:1"
+
+
+def test_another_server_of_a_cluster_answers(server: HubServer, run: Any) -> None:
+    for url in (f"nats://127.0.0.1:9,{server.url}", f"{server.url},nats://127.0.0.1:9"):
+        assert [info.id for info in sg.runs(hub=url)] == [run.id]

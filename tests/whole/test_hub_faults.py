@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.hub_server import PATIENCE_S, Hub, Trained, listed, needs_server, wait_until
+from tests.hub_server import PATIENCE_S, TRAINING, Hub, Trained, all_counted, listed, needs_server, wait_until
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError, SightglassError, TransportError
@@ -28,27 +28,6 @@ from sightglass.server import certificate
 
 pytestmark = [needs_server, pytest.mark.slow]
 nats = pytest.importorskip("nats")
-
-TRAINING = """
-warnings.filterwarnings("ignore", "The hub", RuntimeWarning)
-real, ahead_s = time.time, float(os.environ.get("AHEAD_S", "0"))
-time.time = lambda: real() + ahead_s  # this machine's clock
-from sightglass.protocol import nats_client
-nats_client.PING_S = float(os.environ.get("PING_S", nats_client.PING_S))
-run = sg.init(sys.argv[1], budget=None, limits=sg.Limits(max_event_s=10.0))
-x = np.zeros(int(os.environ.get("SIZE", "10")))
-say("ready", run.id)
-step = 0
-while not run.stopping:
-    x[:] = step
-    run.observe("batch", step=step, n=step, x=x)
-    step += 1
-    if step % int(os.environ.get("EVERY", "50")) == 0:
-        say("step", step, time.process_time() - time.thread_time())
-    time.sleep(float(os.environ.get("PACE_S", "0.002")))
-run.close()
-say("made", step)
-"""
 
 
 @pytest.fixture
@@ -78,14 +57,6 @@ def reached(hub: Hub, name: str = "job", user: str = "bob", **options: Any) -> A
             return sg.connect(name, hub=hub.files["P", user], **options)
 
     return wait_until(connect, f"{name} answers")
-
-
-def all_counted(stream: Any, child: Any) -> None:
-    """Check that each record up to the end of the run came once, or is counted as lost."""
-    values = [int(record.value) for record in stream]
-    assert values == sorted(set(values))
-    made = int(child.hears("made")[0])
-    assert len(values) + stream.statistics().n_lost == made - values[0]
 
 
 class Between:
@@ -186,6 +157,7 @@ def test_connections_that_are_cut_or_stall_for_long_leave_counted_gaps(hub: Hub,
             child.goes_on()
             between.go_on()
             between.cut()  # what is still in between is gone with its connections
+            child.goes_on()
             n = int(child.hears("step")[0])
             wait_until(lambda n=n: stream.latest.step > n, "the stream goes on")
         assert re.search(
@@ -215,6 +187,7 @@ def test_a_server_that_is_killed_comes_back_whatever_is_in_its_store(hub: Hub, t
         if store == "empty":
             shutil.rmtree(folder / "jetstream")
         hub.server.start()
+        child.goes_on()
         n = int(child.hears("step")[0])
         wait_until(lambda: stream.latest.step > n, "the stream goes on")
         assert remote.stop().applied
@@ -275,6 +248,7 @@ def test_a_run_that_stands_still_is_gone_within_ten_seconds_and_comes_back(hub: 
         assert GONE_S - BEAT_EVERY_S - 1.0 < time.monotonic() - stopped_s < 10.0
         child.send(signal.SIGCONT)
         wait_until(directory.runs, "it is back")
+        child.goes_on()
         n = int(child.hears("step")[0])
         wait_until(lambda: stream.latest.step > n, "the stream goes on")
         assert remote.stop().applied
@@ -303,6 +277,7 @@ def test_a_user_who_floods_costs_the_training_little_and_is_named(hub: Hub, trai
             )
             flooded = others_share()
             assert n_sent[0] > 20 * MAX_RATE
+        child.goes_on()
         n = int(child.hears("step")[0])
         wait_until(lambda: stream.latest.step > n, "the stream goes on")
         assert remote.stop(timeout_s=PATIENCE_S).applied

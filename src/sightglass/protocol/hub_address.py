@@ -27,7 +27,7 @@ class HubAddress:
     """Where a hub is, and who connects to it.
 
     Attributes:
-        url: Such as "nats://127.0.0.1:4222", or "tls://…" with a certificate.
+        url: Such as "nats://127.0.0.1:4222", or "tls://…" with a certificate. Commas join those of a cluster.
         user: The user's name, a part of the subjects that they may use; "anyone" where the server asks for none.
         project: The user's project.
         key: What the user proves their name with.
@@ -95,11 +95,13 @@ def checked_token(text: str) -> str:
 
 
 def checked_url(url: str, *, scheme: str = "tls") -> str:
-    """Return a URL, with its port, if it is one of a hub.
+    """Return a URL, with its port, if it is one of a hub, or several with commas between.
 
     Raises:
         TransportError: It is not one, or has a password.
     """
+    if "," in url:
+        return ",".join(checked_url(one, scheme=scheme) for one in url.split(","))
     parts = urlsplit(url)
     try:
         port = parts.port or 4222

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import random
 from collections.abc import Awaitable, Callable
 from typing import TYPE_CHECKING, Final
 
@@ -23,6 +24,7 @@ CONNECT_S: Final = 5.0  # a server on the same network answers within millisecon
 PING_S: Final = 5  # two pings without an answer, and the connection counts as lost: after 15 s at the latest
 N_PINGS: Final = 2
 LINGER_S: Final = 1.0  # for the last messages of a process that leaves
+_spread: Final = random.Random()  # of our own: the program's random numbers stay as they are without a hub
 REFUSED: Final = "Authorization Violation"
 FAULTS: Final = {
     "no servers available": "no hub answers at {url}",
@@ -52,20 +54,31 @@ def check_installed() -> None:
 
 
 async def connect(address: HubAddress, *, noticed: Callable[[Exception], Awaitable[None]]) -> NatsClient:
-    """Connect.
+    """Connect; of the servers of a cluster to any, in turn, until one answers.
 
     Args:
-        address: The server.
+        address: The server, or servers.
         noticed: Called with what it refuses, and with what nats-py drops.
 
     Raises:
-        Exception: Whatever the server answers, see `why`.
+        Exception: Whatever the last server answers, see `why`.
     """
+    urls = address.url.split(",")
+    _spread.shuffle(urls)  # so that each server has its share
+    for url in urls[:-1]:
+        with contextlib.suppress(Exception):
+            return await _connect(url, address, noticed, CONNECT_S / len(urls))
+    return await _connect(urls[-1], address, noticed, CONNECT_S / len(urls))
+
+
+async def _connect(
+    url: str, address: HubAddress, noticed: Callable[[Exception], Awaitable[None]], timeout_s: float
+) -> NatsClient:
     client = _in_order()
     try:
-        async with asyncio.timeout(2 * CONNECT_S):
+        async with asyncio.timeout(2 * timeout_s):
             await client.connect(
-                servers=[address.url],
+                servers=[url],
                 dont_randomize=True,  # it would draw from the program's own random numbers
                 name=f"sightglass {os.getpid()}",
                 user=login(address.project, address.user) if address.key else None,
@@ -75,7 +88,7 @@ async def connect(address: HubAddress, *, noticed: Callable[[Exception], Awaitab
                 allow_reconnect=False,  # what it would send again may arrive twice, or with gaps
                 max_reconnect_attempts=1,
                 reconnect_time_wait=0,
-                connect_timeout=CONNECT_S,
+                connect_timeout=timeout_s,
                 ping_interval=PING_S,
                 max_outstanding_pings=N_PINGS,
                 error_cb=noticed,
