@@ -83,7 +83,9 @@ def _hint(query: Query, sources: Mapping[str, EventSource]) -> str:
         known = {*source.observables, *RESERVED}
         for name in query.names:
             if name not in known:
-                return unknown("observable", name, known, where=f"at event {query.event!r} so far")
+                message = unknown("observable", name, known, where=f"at event {query.event!r} so far")
+                is_logged = LOG in sources and name in sources[LOG].observables
+                return f"{message} It is logged: ask {LOG}.{name}." if is_logged else message
     for joined in query.joins:
         if joined not in sources:
             return unknown("event", joined, sources, where="so far") + " Pairs begin when it happens."

@@ -739,6 +739,18 @@ def test_a_viewers_key_may_not_publish(agent_bench):
     assert "best" not in d.telemetry.subscriptions.sources
 
 
+def test_a_name_that_is_only_logged_is_named_where_it_is(agent_bench):
+    d = agent_bench()
+    d.hello(A)
+    d.observe("epoch", n=1)
+    d.telemetry.events.log({"accuracy": 0.5}, None, {})
+    d.say(A, messages.Open(request=2, query="epoch.accuracy"))
+    (opened,) = (m for m in d.sent[A] if isinstance(m, messages.Opened))
+    assert opened.note == (
+        "Unknown observable 'accuracy' at event 'epoch' so far. Known: event, n, step. It is logged: ask log.accuracy."
+    )
+
+
 def test_a_query_that_waits_or_means_something_else_says_so_at_once(agent_bench):
     d = agent_bench()
     d.hello(A)
