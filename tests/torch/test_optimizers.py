@@ -85,6 +85,21 @@ def test_each_parameter_is_read_around_the_step_of_its_optimizer(desk, pair):
     assert list(desk.values(updates)[-1]) == ["0.weight", "0.bias", "1.weight", "1.bias"]
 
 
+def test_parameters_may_change_places_between_optimizers(desk):
+    model = two_layers()
+    pair = [torch.optim.SGD(layer.parameters(), rate) for layer, rate in zip(model, (0.1, 0.2), strict=True)]
+    training = Training(desk, model, *pair)
+    updates, grads = desk.ask(UPDATES), desk.ask(GRADS)
+    training.step()
+    training.step()
+    first, second = (optimizer.param_groups[0] for optimizer in pair)
+    first["params"], second["params"] = second["params"], first["params"]
+    for _ in range(2):
+        training.step()
+        assert desk.values(updates)[-1] == pytest.approx(numbers(training.updates), rel=1e-6)
+        assert desk.values(grads)[-1] == pytest.approx(numbers(training.grads), rel=1e-6)
+
+
 def test_an_update_is_never_told_of_a_parameter_that_no_given_optimizer_holds(desk):
     model = two_layers()
     first, second = PAIRS["sgd and adam"](model)

@@ -65,7 +65,7 @@ class OptimizerSteps:
         self._handles: list[Any] = []
         self._before: dict[torch.nn.Parameter, tuple[list[str], Any]] = {}
         self._buffers: dict[torch.nn.Parameter, torch.Tensor] = {}
-        self._last_due: dict[tuple[torch.optim.Optimizer, str], tuple[dict[str, Any], Any, list[Any]]] = {}
+        self._last_due: dict[tuple[int, str], tuple[dict[str, Any], Any, list[Any]]] = {}  # by `id`: not kept alive
 
     @property
     def n_hooks(self) -> int:
@@ -191,17 +191,17 @@ class OptimizerSteps:
         if not names:
             return ()
         named = self._parameters.named()
-        asked = names, [len(group["params"]) for group in optimizer.param_groups]
-        last = self._last_due.get((optimizer, kind))
-        if last is not None and last[0] is named and last[1] == asked:
+        ids = [id(p) for group in optimizer.param_groups for p in group["params"]]
+        last = self._last_due.get((id(optimizer), kind))
+        if last is not None and last[0] is named and last[1] == (names, ids):
             return last[2]
         found: dict[torch.nn.Parameter, list[str]] = {}
-        held = {id(p) for group in optimizer.param_groups for p in group["params"]}
+        held = set(ids)
         for name in names:
             parameter = named.get(name)
             if parameter is not None and id(parameter) in held:
                 found.setdefault(parameter, []).append(name)
-        self._last_due[optimizer, kind] = named, asked, [*found.items()]
+        self._last_due[id(optimizer), kind] = named, (names, ids), [*found.items()]
         return found.items()
 
 
