@@ -31,7 +31,7 @@ PROGRAM = """
             assert opened.series("kernel").at(3, "[1, :]").tolist() == [3.0, 3.0, 3.0], path
     for path in theirs.iterdir():
         with sg.open(path) as opened:
-            for tag in opened.tags():
+            for tag in set(opened.tags()) - {"sound"}:  # four bytes, which are no sound
                 assert len(opened.series(tag).columns()) == len(opened.series(tag)) > 0
 """
 
