@@ -174,12 +174,18 @@ def test_a_cluster_whose_servers_runs_and_machines_fail(
             """Wait until exactly these runs are told to live."""
             wait_until(lambda: {run.entry.name for run in directory.runs()} == set(names), directory.runs())
 
+        def is_running(name: str) -> bool:
+            try:
+                return not fleet[name].lost and fleet[name].describe().state == "running"
+            except sg.RunLostError:  # just now
+                return False
+
         def all_go_on(names: list[str]) -> None:
             for name in names:
                 children[name].goes_on()
                 n = int(children[name].hears("step")[0])
                 wait_until(lambda name=name, n=n: streams[name].latest.step > n, name)
-                wait_until(lambda name=name: not fleet[name].lost and fleet[name].describe().state == "running", name)
+                wait_until(lambda name=name: is_running(name), name)
 
         for stream in streams.values():
             stream.wait(5, timeout_s=PATIENCE_S)
