@@ -152,7 +152,7 @@ def entry(n: int) -> LiveRun:
     """Return what a run says of itself."""
     return LiveRun(
         name=f"sweep-{n:05}-lr-0.001", id=f"{n:012x}", pid=n, host=f"node-{n % 500:03}", started=1.7e9 + n, endpoint="",
-        directory=f"/home/someone/projects/vision/runs/sweep-{n:05}-2026-11-24",
+        directory=f"/data/projects/vision/runs/sweep-{n:05}-2026-11-24",
     )  # fmt: skip
 
 

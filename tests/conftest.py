@@ -8,9 +8,13 @@ import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
 from tests import profiles
+
+if TYPE_CHECKING:
+    from tests.hub_server import Hub
 
 __all__ = ["profiles"]
 
@@ -58,6 +62,16 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     monkeypatch.chdir(tmp_path)
     yield path
     shutil.rmtree(path, ignore_errors=True)
+
+
+@pytest.fixture
+def hub(tmp_path: Path) -> Iterator[Hub]:
+    """Run a hub with two projects and their users."""
+    from tests.hub_server import Hub  # needs what most tests do not
+
+    hub = Hub(tmp_path)
+    yield hub
+    hub.server.close()
 
 
 @pytest.fixture

@@ -3,7 +3,7 @@ import { named, pictureIn, sheetOf, textOf } from '../src/views/values'
 
 const sheet = { columns: [{ name: 'loss', type: 'float64' }, { name: 'label', type: 'text' }], n_rows: 1200, rows: [[0.5, 'cat']] }
 
-test('a table is no mapping of columns and rows', () => {
+test('a table is told from a mapping with columns and rows', () => {
   expect(sheetOf(sheet)).toBe(sheet)
   expect(named(sheet)).toEqual([])
   expect(textOf(sheet)).toBe('1,200 rows of loss, label')

@@ -80,13 +80,6 @@ def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.setattr(module, "CONNECT_S", PATIENCE_S)
 
 
-@pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    hub = Hub(tmp_path)
-    yield hub
-    hub.server.close()
-
-
 async def client_of(address: HubAddress) -> Any:
     return await nats.connect(
         address.url, user=f"{address.project}.{address.user}", password=address.key, tls=tls(address.certificate),

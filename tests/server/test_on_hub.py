@@ -46,13 +46,6 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    hub = Hub(tmp_path)
-    yield hub
-    hub.server.close()
-
-
-@pytest.fixture
 def far(hub: Hub, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
     """A training on another machine: it shares nothing but the hub, and a disk."""
     there = {"SIGHTGLASS_RUNTIME_DIR": str(tmp_path / "n1"), "SIGHTGLASS_HUB": str(hub.files["P", "node"])}

@@ -1,4 +1,4 @@
-"""What people write down about runs: in a file beside theirs, whoever else writes."""
+"""What people write down about runs: in a file of its own, beside theirs, while others write."""
 
 from __future__ import annotations
 

@@ -22,6 +22,9 @@ from sightglass.torch.statistics import COUNTED, READ, statistic
 
 STATISTICS = ["norm(g)", "g.mean()", "g.sum()", "g.min()", "g.max()", "abs(g).max()", "abs(g).mean()", "norm(abs(g))"]
 histogram = FUNCTIONS["histogram"].call
+NUMBERS = st.tuples(
+    st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([torch.float32, torch.float64])
+)
 OFFERS = Offers(timed=frozenset(("grads",)), settled=frozenset())
 
 
@@ -37,13 +40,7 @@ def evaluated(body, tensors):
 
 @given(
     st.sampled_from(STATISTICS),
-    st.lists(
-        st.tuples(
-            st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([torch.float32, torch.float64])
-        ),
-        min_size=1,
-        max_size=4,
-    ),
+    st.lists(NUMBERS, min_size=1, max_size=4),
 )
 def test_they_are_those_of_the_evaluator(body, values):
     tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]
@@ -103,13 +100,7 @@ def test_histograms_of_small_tensors():
 
 @given(
     st.integers(1, 300),
-    st.lists(
-        st.tuples(
-            st.lists(st.floats(width=32), min_size=1, max_size=12), st.sampled_from([torch.float32, torch.float64])
-        ),
-        min_size=2,
-        max_size=5,
-    ),
+    st.lists(NUMBERS, min_size=2, max_size=5),
 )
 def test_histograms_of_small_tensors_are_counted_together(bins, values):
     tensors = [torch.tensor(some, dtype=dtype) for some, dtype in values]

@@ -109,6 +109,19 @@ def test_a_stream_that_cannot_be_followed_is_left_alone(monkeypatch: pytest.Monk
     console.close()
 
 
+def test_where_lines_cannot_be_recorded_the_streams_are_left_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    out, err = streams(monkeypatch)
+
+    def fail(name: str, lines: Sequence[str]) -> None:
+        raise OSError("no room")
+
+    console = Console(fail)
+    print("a")
+    with pytest.raises(OSError, match="no room"):
+        console.tick(0.0)
+    assert "write" not in vars(out) | vars(err)
+
+
 def test_somebody_who_follows_later_is_not_cut_off(monkeypatch: pytest.MonkeyPatch) -> None:
     (out, _), (console, _) = streams(monkeypatch), following()
     seen: list[str] = []

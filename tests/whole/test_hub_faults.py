@@ -31,13 +31,6 @@ nats = pytest.importorskip("nats")
 
 
 @pytest.fixture
-def hub(tmp_path: Path) -> Iterator[Hub]:
-    hub = Hub(tmp_path)
-    yield hub
-    hub.server.close()
-
-
-@pytest.fixture
 def train(start: Any, hub: Hub) -> Callable[..., Any]:
     """Return a function that starts a training on the hub and waits until it has begun."""
 

@@ -38,14 +38,21 @@ class Console:
         self._followed = {name: Followed(getattr(sys, stream)) for name, stream in STREAMS.items()}
 
     def tick(self, now_s: float) -> None:
-        """Hand on the lines that were finished."""
-        self._hand_on(at_end=False)
+        """Hand on the lines that were finished. If that fails, follow no more: nobody will call again."""
+        try:
+            self._hand_on(at_end=False)
+        except BaseException:
+            self._leave()
+            raise
 
     def close(self) -> None:
         """Follow no more, and hand on the rest."""
+        self._leave()
+        self._hand_on(at_end=True)
+
+    def _leave(self) -> None:
         for followed in self._followed.values():
             followed.leave()
-        self._hand_on(at_end=True)
 
     def _hand_on(self, *, at_end: bool) -> None:
         for name, followed in self._followed.items():

@@ -2,15 +2,14 @@
 
 import { useState } from 'preact/hooks'
 import { fetchMedia, useMedia, usePictures, type PictureInfo } from '../../data/media'
-import { labelOf } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { at, update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
 import { tellError } from '../../ui/toasts'
 import { saveFile } from '../../views/export'
 import { Icon } from '../../ui/Icon'
-import { RunTitle } from './RunTitle'
-import { noteOfStep, stepUntil } from './tags'
+import { AtStep, type AtStepProps } from './AtStep'
+import { stepUntil } from './tags'
 
 /** Up to this many pixels wide, a picture is made of pixels that one wants to see. */
 const SMALL = 128
@@ -18,27 +17,17 @@ const SHOWN_MIN = 88
 /** Up to this many, they are squares in full size too. */
 const MAX_SQUARES = 512
 
-interface PicturesProps {
-  run: Run
-  tag: string
-  steps: readonly number[]
-  /** The step of the slider: shown is the last one until then. */
-  step: number
-}
-
-export function Pictures({ run, tag, steps, step }: PicturesProps) {
+export function Pictures(props: AtStepProps) {
+  const { run, tag, steps, step } = props
   const mine = stepUntil(steps, step)
   const found = usePictures(run.key, tag, mine)
   const pictures = mine === null ? [] : (found.value?.pictures ?? [])
   return (
-    <article class="media-run" aria-label={`${tag} of ${labelOf(run.key)}`}>
-      <RunTitle run={run} note={noteOfStep(steps, step)} />
-      {found.problem && <p class="field-problem media-problem">{found.problem}</p>}
+    <AtStep {...props} problem={found.problem}>
       <div class={`media-grid ${pictures.length > 1 ? 'has-many' : ''} ${found.fresh || mine === null ? '' : 'is-stale'}`}>
         {mine !== null && found.value && pictures.map((info, i) => <Tile key={i} run={run} tag={tag} step={found.value!.step} index={i} info={info} />)}
-        {mine === null && <p class="muted media-none">Nothing up to this step.</p>}
       </div>
-    </article>
+    </AtStep>
   )
 }
 

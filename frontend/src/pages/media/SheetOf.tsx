@@ -2,24 +2,15 @@
 
 import { useEffect, useState } from 'preact/hooks'
 import { useRows } from '../../data/media'
-import { labelOf } from '../../data/runs'
-import type { Run } from '../../data/types'
 import { at } from '../../state/state'
 import { SheetTable, type Sorting } from '../../views/SheetTable'
-import { RunTitle } from './RunTitle'
-import { noteOfStep, stepUntil } from './tags'
+import { AtStep, type AtStepProps } from './AtStep'
+import { stepUntil } from './tags'
 
 const N_ROWS = 50
 
-interface SheetOfProps {
-  run: Run
-  tag: string
-  steps: readonly number[]
-  /** The step of the slider: shown is the last one until then. */
-  step: number
-}
-
-export function SheetOf({ run, tag, steps, step }: SheetOfProps) {
+export function SheetOf(props: AtStepProps) {
+  const { run, tag, steps, step } = props
   const mine = stepUntil(steps, step)
   const [sorting, setSorting] = useState<Sorting | null>(null)
   const [offset, setOffset] = useState(0)
@@ -30,13 +21,7 @@ export function SheetOf({ run, tag, steps, step }: SheetOfProps) {
   const [n, all] = [sheet?.n_found ?? 0, sheet?.n_rows ?? 0]
   const told = n < all ? `${n.toLocaleString('en')} of ${all.toLocaleString('en')} rows` : `${all.toLocaleString('en')} ${all === 1 ? 'row' : 'rows'}`
   return (
-    <article class="media-run media-sheet" aria-label={`${tag} of ${labelOf(run.key)}`}>
-      <RunTitle run={run} note={[noteOfStep(steps, step), sheet && told].filter(Boolean).join(' · ')} />
-      {found.problem && (
-        <p class="field-problem media-problem" role="alert">
-          {found.problem}
-        </p>
-      )}
+    <AtStep {...props} problem={found.problem} more={sheet ? told : ''} class="media-sheet">
       {sheet && (
         <div class={`media-sheet-body ${found.fresh ? '' : 'is-stale'}`}>
           <SheetTable name={tag} {...sheet} sorting={sorting} onSort={setSorting} />
@@ -55,7 +40,6 @@ export function SheetOf({ run, tag, steps, step }: SheetOfProps) {
           </button>
         </footer>
       )}
-      {mine === null && <p class="muted media-none">Nothing up to this step.</p>}
-    </article>
+    </AtStep>
   )
 }

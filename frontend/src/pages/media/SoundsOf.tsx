@@ -1,33 +1,22 @@
 // The sounds of a run at a step, to play and to download.
 
 import { fetchMedia, fetchMediaUrl, useSounds } from '../../data/media'
-import { labelOf } from '../../data/runs'
-import type { Run } from '../../data/types'
 import { IconButton } from '../../ui/parts'
 import { tellError } from '../../ui/toasts'
 import { saveFile } from '../../views/export'
 import { SoundPlayer } from '../../views/SoundPlayer'
-import { RunTitle } from './RunTitle'
-import { noteOfStep, stepUntil } from './tags'
+import { AtStep, type AtStepProps } from './AtStep'
+import { stepUntil } from './tags'
 
-interface SoundsProps {
-  run: Run
-  tag: string
-  steps: readonly number[]
-  /** The step of the slider: shown is the last one until then. */
-  step: number
-}
-
-export function SoundsOf({ run, tag, steps, step }: SoundsProps) {
+export function SoundsOf(props: AtStepProps) {
+  const { run, tag, steps, step } = props
   const mine = stepUntil(steps, step)
   const found = useSounds(run.key, tag, mine)
   const at = found.value?.step
   const sounds = mine === null || at === undefined ? [] : found.value!.sounds
   const save = (i: number) => void fetchMedia(run.key, tag, at!, i).then((blob) => saveFile(`${run.name}-${tag}-${at}-${i}.wav`, blob), tellError)
   return (
-    <article class="media-run" aria-label={`${tag} of ${labelOf(run.key)}`}>
-      <RunTitle run={run} note={noteOfStep(steps, step)} />
-      {found.problem && <p class="field-problem media-problem">{found.problem}</p>}
+    <AtStep {...props} problem={found.problem}>
       <div class={`media-sounds ${found.fresh || mine === null ? '' : 'is-stale'}`}>
         {sounds.map((wave, i) => {
           const name = `${tag}${sounds.length > 1 ? `, sound ${i + 1}` : ''}, step ${at}`
@@ -37,8 +26,7 @@ export function SoundsOf({ run, tag, steps, step }: SoundsProps) {
             </SoundPlayer>
           )
         })}
-        {mine === null && <p class="muted media-none">Nothing up to this step.</p>}
       </div>
-    </article>
+    </AtStep>
   )
 }

@@ -16,7 +16,7 @@ def parquet_of(columns: Mapping[str, Sequence[Any]], *, times: Collection[str] =
     A column of one type keeps it; values of several types, or of none that Parquet has, are written as JSON.
 
     Args:
-        columns: The values of each column, by its name; `None` where there is none.
+        columns: The values of each column, by its name; `None` for a missing one.
         times: The columns that are seconds since the Unix epoch.
 
     Raises:
