@@ -16,7 +16,7 @@ from sightglass.client.resumable_stream import ResumableStream
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 
 pytestmark = pytest.mark.smoke
@@ -94,7 +94,7 @@ class Link:
 
 
 def block(stream: int, index: int, value: object = 1.0) -> list[bytes]:
-    return list(messages.encode_block(stream, of_rows([(index, index, 0.0, value, None, index)])))
+    return list(block_codec.encode_block(stream, of_rows([(index, index, 0.0, value, None, index)])))
 
 
 @pytest.fixture
@@ -250,7 +250,7 @@ def test_what_a_run_sent_before_it_left_is_read():
     """The run closes between the client's look at its messages and its next message to the run."""
     link = Link()
     buffer = link.open(1)
-    last = [messages.encode_block(1, of_rows([(n, n, 0.0, 1.0, None, n)])) for n in range(10)]
+    last = [block_codec.encode_block(1, of_rows([(n, n, 0.0, 1.0, None, n)])) for n in range(10)]
     real = link.channel.channel.receive
 
     def leave() -> Any:

@@ -18,7 +18,7 @@ from sightglass.core import codec
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import RefusedError, RunLostError, TransportError
 from sightglass.core.record import Restart
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.protocol.transport import MemoryListener
 
 pytestmark = pytest.mark.smoke
@@ -116,7 +116,7 @@ class Client:
 
 
 def block(number: int, *indexes: int) -> list[Any]:
-    return list(messages.encode_block(number, of_rows([(i, i, 0.0, float(i), None, i) for i in indexes])))
+    return list(block_codec.encode_block(number, of_rows([(i, i, 0.0, float(i), None, i) for i in indexes])))
 
 
 def steps(stream: ResumableStream) -> list[float]:

@@ -10,7 +10,7 @@ import numpy as np
 from sightglass.core import codec
 from sightglass.core.columns import Columns
 from sightglass.core.values import Histogram
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.protocol.transport import Delivery
 from sightglass.training.agent import Agent
 from sightglass.training.controls import Action, Control
@@ -90,7 +90,7 @@ class Run:
         """Decode what the agent sends, to all clients."""
         for peer, frames in outgoing:
             message, buffers = messages.decode_from_agent(frames)
-            columns = messages.decode_block(message, buffers) if isinstance(message, messages.Block) else None
+            columns = block_codec.decode_block(message, buffers) if isinstance(message, messages.Block) else None
             if peer == GOOD:
                 self.received.append(message if columns is None else columns)
 

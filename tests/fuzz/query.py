@@ -11,7 +11,7 @@ from sightglass.core.clock import SystemClock
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import QueryError, UnsendableError
 from sightglass.core.values import Histogram
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 from sightglass.query.query import Query
@@ -68,10 +68,10 @@ def evaluate(asked: Query) -> None:
     rows = subscription.rows.take()
     if rows:
         with contextlib.suppress(UnsendableError):
-            for frames in messages.encode_blocks(1, of_rows(rows)):
+            for frames in block_codec.encode_blocks(1, of_rows(rows)):
                 block, buffers = messages.decode_from_agent(frames)
                 assert isinstance(block, messages.Block)
-                messages.decode_block(block, buffers)
+                block_codec.decode_block(block, buffers)
 
 
 def check_error(subscription: Subscription) -> None:

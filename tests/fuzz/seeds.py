@@ -15,7 +15,7 @@ import numpy as np
 from sightglass.core import codec
 from sightglass.core.columns import Columns, of_rows
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.stages import REDUCERS, STAGES, WINDOWS
 from sightglass.storage.foreign import mindspore, tensorboard
@@ -108,7 +108,7 @@ def _block(values: list[Any]) -> list[bytes]:
     """Return the frames of a block, as a client publishes it under the number 6."""
     extra = None if len(values) % 2 else (3, True, False, {"epoch": 1.5})
     rows = [(i, i if i % 2 else 0.5, float(i), value, extra, i) for i, value in enumerate(values)]
-    return [bytes(frame) for frame in messages.encode_block(6, of_rows(rows))]
+    return [bytes(frame) for frame in block_codec.encode_block(6, of_rows(rows))]
 
 
 def _blocks() -> list[list[bytes]]:

@@ -9,7 +9,7 @@ import msgspec
 
 from sightglass.core import codec
 from sightglass.core.errors import QueryError, UnsendableError, WireError
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.query.parser import as_query
 from sightglass.server.live import messages as page_messages
 
@@ -45,7 +45,7 @@ def wire(data: bytes) -> None:
 def _read(message: Any, buffers: Any) -> None:
     match message:
         case messages.Block():
-            columns = messages.decode_block(message, buffers)
+            columns = block_codec.decode_block(message, buffers)
             assert len(columns) == message.n
             for i in range(message.n):
                 columns.record(i, tag="t", run="r")

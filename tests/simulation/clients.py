@@ -17,7 +17,7 @@ from sightglass.core import codec
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import SightglassError
 from sightglass.core.record import Record
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 
 from .network import Network, SimChannel
 from .questions import PUBLISHED, QUESTIONS, Question, loss
@@ -265,7 +265,7 @@ class Client:
             seed, first = self._network.world.seed, self._n_published
             self._n_published += self._network.world.random.randint(1, 5)
             rows = [(i, i, 0.0, loss(seed, i), None, i) for i in range(first, self._n_published)]
-            connection.send(messages.encode_block(session.publication, of_rows(rows)))
+            connection.send(block_codec.encode_block(session.publication, of_rows(rows)))
 
     def _freeze(self, session: Visit) -> None:
         session.frozen = True

@@ -78,7 +78,7 @@ USERS_PAGE = (
 import sightglass.cli.ui, sightglass.server.app, sightglass.server.live.page_socket, webbrowser
 import uvicorn.protocols.http.h11_impl, uvicorn.protocols.websockets.websockets_sansio_impl
 import uvicorn.lifespan.on, uvicorn.loops.auto, asyncio.unix_events, encodings.idna
-sightglass.server.app._page()
+sightglass.server.page_files.page()
 become(int(sys.argv[1]))
 sys.argv[1:] = ["ui", sys.argv[2], "--port", sys.argv[3]]
 sightglass.cli.main()

@@ -16,19 +16,19 @@ from .output import echo, print_json
 
 @main.command()
 @click.argument("paths", nargs=-1, required=True, metavar="DIR...", type=click.Path())
-@click.option("--name", help='Call it so; "" for the name that its program gave it.')
+@click.option("--name", help='The name to show; "" for the name that its program gave it.')
 @click.option("--label", "add_labels", multiple=True, metavar="LABEL", help="Add this label; repeat it.")
 @click.option("--unlabel", "remove_labels", multiple=True, metavar="LABEL", help="Remove this label; repeat it.")
 @click.option("--notes", metavar="TEXT", help="Replace the notes, in Markdown.")
-@click.option("--archive/--unarchive", "archived", default=None, help="Leave it out of the page's list, or no longer.")
-@click.option("--baseline/--no-baseline", default=None, help="Compare others with it, or no longer.")
+@click.option("--archive/--unarchive", "archived", default=None, help="Hide it from the page's list, or show it again.")
+@click.option("--baseline/--no-baseline", default=None, help="Compare other runs with it, or no longer.")
 @click.option("--delete/--restore", "deleted", default=None, help="Put it into the trash, or take it out again.")
 @JSON
 def annotate(paths: tuple[str, ...], as_json: bool, **given: Any) -> None:
     """Name and label recorded runs, or write notes about them.
 
-    Without an option, show what is written down. It stands in annotations.json in each DIR. Records are not touched,
-    and a run in the trash keeps its files: sightglass runs FOLDER --deleted lists those.
+    Without an option, show the annotations, which are in annotations.json in each DIR. Records are not touched, and a
+    run in the trash keeps its files: `sightglass runs FOLDER --deleted` lists them.
     """
     from sightglass.storage import annotation_file
     from sightglass.storage.run_file import is_run

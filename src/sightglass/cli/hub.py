@@ -23,7 +23,7 @@ PROJECT: Final = click.option("--project", default="default", show_default=True,
 
 
 @main.group(invoke_without_command=True)
-@click.option("--listen", metavar="HOST:PORT", help="Where to listen. By default as the last time, or 127.0.0.1:4222.")
+@click.option("--listen", metavar="HOST:PORT", help="Where to listen (default: as before, or 127.0.0.1:4222).")
 @click.option("--address", metavar="HOST", help="The name under which runs and clients reach this machine.")
 @click.option("--config-only", is_flag=True, help="Write the server's configuration, and do not start it.")
 @FOLDER
@@ -31,8 +31,8 @@ PROJECT: Final = click.option("--project", default="default", show_default=True,
 def hub(ctx: click.Context, *, listen: str | None, address: str | None, config_only: bool, folder: Path | None) -> None:
     """Run a hub, on which runs and clients of many machines meet.
 
-    It is a NATS server with TLS that knows its users. It makes its keys at the first start, and keeps them. Ctrl-C ends
-    it; the runs go on, and come back to it when it is started again.
+    It is a NATS server with TLS and a key for each user. It makes its keys at the first start. Ctrl-C ends it; the runs
+    go on, and connect again when it is back.
     """
     from sightglass.hub.folder import HubFolder
 

@@ -19,7 +19,7 @@ ROLES: Final = ("viewer", "controller")
 def links() -> None:
     """Give people personal links to the page, and revoke them.
 
-    Commands that somebody sends through a link of their own stand with their name in the run's history.
+    The run's history names the owner of the link that sent a command.
     """
 
 

@@ -147,9 +147,7 @@ def describe(run: str, follow: bool, as_json: bool) -> None:
 )
 @click.option("--out", type=click.Path(dir_okay=False), metavar="FILE", help="Draw into a file: .png, .svg or .pdf.")
 @click.option("--yes", is_flag=True, help="Accept the query's cost to the run without asking.")
-@click.option(
-    "--wait", is_flag=True, help="Wait for a run, or an event, that is not there so far; else that is an error."
-)
+@click.option("--wait", is_flag=True, help="Wait for a run or an event that does not exist yet, instead of failing.")
 @HEADER
 @JSON
 def watch(  # noqa: PLR0917  click passes them by name
@@ -170,7 +168,7 @@ def watch(  # noqa: PLR0917  click passes them by name
 ) -> None:
     """Watch queries: live charts in a terminal, lines in a pipe.
 
-    RUN may be a pattern such as 'sweep-*': all live runs of such names, and those that begin later, until Ctrl-C.
+    With a pattern such as 'sweep-*', watch all live runs whose names match, and those that begin later, until Ctrl-C.
 
     \b
     Examples of QUERY:

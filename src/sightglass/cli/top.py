@@ -41,8 +41,8 @@ Rates = dict[str, float]
 def top(queries: tuple[str, ...], every_s: float, header: bool, as_json: bool) -> None:
     """Show the live runs with rates, costs and latest values.
 
-    The rate is that of the fastest event, the cost the part of the time that queries take, the values those of each
-    QUERY. It goes on until Ctrl-C in a terminal; in a pipe, it prints one table after the time of --every (2s).
+    Show the rate of the fastest event, the share of the time that queries take, and the latest value of each QUERY. In
+    a terminal this goes on until Ctrl-C; in a pipe, it prints one table after the time of --every (2s).
     """
     from sightglass.query.parser import as_query
 

@@ -56,7 +56,7 @@ REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title
     "proxies",
     metavar="ADDRESS",
     multiple=True,
-    help="The address of a proxy, whose X-Forwarded headers are believed.",
+    help="The address of a proxy, whose X-Forwarded headers are trusted.",
 )
 @click.option("--token-file", metavar="FILE", type=FILE, help="Keep the links' tokens in this file.")
 @click.option("--base-url", metavar="URL", default="", help="The address of the page behind a proxy, for the links.")

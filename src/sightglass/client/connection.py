@@ -21,7 +21,7 @@ from sightglass.core.errors import RunLostError, SightglassError, TransportError
 from sightglass.core.failures import Failures
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Worker
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.protocol.transport import Channel, Frames
 
 from .arrivals import arrivals
@@ -394,7 +394,7 @@ class Connection:
         self._resolve(answer.request, answer)
 
     def _add_records(self, block: messages.Block, arrays: Frames) -> None:
-        columns = messages.decode_block(block, arrays)
+        columns = block_codec.decode_block(block, arrays)
         for stream in self._streams.get(block.stream, ()):
             stream.add(columns)
         arrivals.notify()

@@ -19,7 +19,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunLostError
 from sightglass.core.threads import Worker
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 
 from .arrivals import arrivals
 from .connection import REPLY_S, Connection, End
@@ -253,7 +253,7 @@ class Offer:
         """Send records, as soon as there is a connection and room. Errors as in `Connection.request`."""
         self._session.current()
         connection = self._accepted()
-        connection.send_bounded(messages.encode_block(self._number, columns), timeout_s=REPLY_S)
+        connection.send_bounded(block_codec.encode_block(self._number, columns), timeout_s=REPLY_S)
 
     def _accepted(self) -> Connection:
         """Wait until the run has accepted the offer, and return the connection."""

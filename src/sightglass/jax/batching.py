@@ -23,7 +23,7 @@ from sightglass.jax.pytree import PyTree
 
 from .program import compat
 from .program.collected import CollectedLogs
-from .program.primitive import LogEvent
+from .program.log_event import LogEvent
 from .program.walk import Collector, Values, Walk
 from .tap import tap_p
 

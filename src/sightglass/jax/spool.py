@@ -30,7 +30,8 @@ from .logs.lanes import Lanes, check_lanes, divided
 from .logs.logdict import logdict
 from .logs.reduction import float_type, is_number
 from .program.collected import CollectedLog, CollectedLogs, joined
-from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
+from .program.log_event import LogEvent
+from .program.primitive import Site, WantedLogs, wanted, wanted_logs
 from .program.survey import ExpectedLog, Survey, survey
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import Collector, Walk

@@ -34,7 +34,8 @@ from .logs.columns import EventColumns
 from .logs.lanes import Lanes, axis_names, check_lanes, divided
 from .logs.logdict import logdict
 from .program.collected import CollectedLogs
-from .program.primitive import LogEvent, Site, WantedLogs, lanes_first, name_of, wanted, wanted_logs
+from .program.log_event import LogEvent
+from .program.primitive import Site, WantedLogs, lanes_first, name_of, wanted, wanted_logs
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import Collector, Walk
 

@@ -9,7 +9,6 @@ import hashlib
 import socket
 from collections.abc import AsyncIterator, Callable, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlsplit
@@ -21,7 +20,6 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, WebSocketRoute
 from starlette.routing import Route as Path_
-from starlette.staticfiles import StaticFiles
 from starlette.types import Message, Receive, Scope, Send
 
 from sightglass import __version__
@@ -32,6 +30,7 @@ from sightglass.views import encoding
 if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
 
+from . import page_files
 from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
 from .api import (
     annotate,
@@ -76,14 +75,6 @@ MAX_HEAD_BYTES: Final = 2**16  # four times the longest URL
 JSON: Final = "application/json"
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 MEDIA_CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
-CACHE: Final = "public, max-age=31536000, immutable"
-REVALIDATE: Final = "private, no-cache"
-
-NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>sightglass</title>
-<h1>The front end is not built</h1>
-<p>The server works: its API is below <code>/api/v1/</code>. To build the page: <code>cd frontend</code>,
-<code>npm ci</code>, <code>npm run build</code>.</p></html>
-"""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -237,7 +228,7 @@ def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Co
     routes.append(WebSocketRoute(schema.PREFIX + "/live", hub.serve))
     routes.append(Mount("/api", _Missing(tokens)))
     routes.append(Path_("/metrics", _metrics(runs, tokens, hub), methods=["GET"]))
-    routes.append(_page())
+    routes.append(page_files.page())
     app = Starlette(
         routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unexpected}
     )
@@ -269,7 +260,7 @@ def _endpoint(methods: dict[str, schema.Route], runs: Runs, tokens: Tokens, hub:
 async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> Response:
     query = schema.read_query(request.query_params.multi_items(), route.query)
     given = [] if route.body is None else [schema.read_body(await _body(request), route.body)]
-    headers = {"cache-control": REVALIDATE}
+    headers = {"cache-control": page_files.REVALIDATE}
     if route.cached:
         stamp = await call.read(_stamp, call.runs, (call.key, getattr(query, "other_run", None)))
         text = f"{__version__}\0{request.url.path}\0{request.url.query}\0{stamp}"
@@ -400,25 +391,3 @@ class _Caught:
                 await failed(error)(scope, receive, send)
             else:
                 log_error(error)
-
-
-class _Static(StaticFiles):
-    """The built page. Browsers cache files named by their content for good, and revalidate the others."""
-
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
-        """Return a file."""
-        response = super().file_response(*args, **kwargs)
-        hashed = "assets" in Path(str(args[0])).parts
-        response.headers["cache-control"] = CACHE if hashed else REVALIDATE
-        return response
-
-
-def _page() -> Any:
-    folder = Path(str(files("sightglass.server") / "static"))
-    if (folder / "index.html").is_file():
-        return Mount("/", _Static(directory=folder, html=True))
-
-    async def not_built(request: Request) -> Response:
-        return Response(NOT_BUILT, media_type="text/html; charset=utf-8", headers={"cache-control": "no-store"})
-
-    return Path_("/", not_built, methods=["GET"])

@@ -11,7 +11,7 @@ from sightglass.core import codec
 from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Columns, Row, of_rows
 from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
@@ -326,7 +326,7 @@ class ClientSubscriptions:
             return n_bytes
         try:
             for part in columns:
-                for frames in messages.encode_blocks(subscription.id, part):
+                for frames in block_codec.encode_blocks(subscription.id, part):
                     if peer is not None:
                         self._outbox.put(peer, frames)
                         continue

@@ -10,7 +10,7 @@ import itertools
 from typing import Final
 
 from sightglass.core.errors import WireError
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.protocol.transport import Frames
 
 from .clients import Client, Outbox, Publication
@@ -61,7 +61,7 @@ class PublishedStreams:
         """
         if block.stream not in client.published:
             raise WireError(f"Expected records of a published stream, got number {block.stream}")
-        columns = messages.decode_block(block, buffers)
+        columns = block_codec.decode_block(block, buffers)
         published = client.published[block.stream]
         expected = block.index if published.next_index is None else published.next_index
         event, n_repeated = published.event, min(block.n, max(0, expected - block.index))

@@ -7,7 +7,8 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.buffer import SHARE, line_means, merged_areas, thinned
+from sightglass.core.buckets import line_means, merged_areas, thinned
+from sightglass.core.buffer import SHARE
 
 MAX_POINTS: Final = 1 << 20  # 32 MiB per line
 

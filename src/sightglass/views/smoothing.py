@@ -12,7 +12,7 @@ with a record every 20 steps is smoothed as one with a record each step. The uni
 average: each thousandth of the visible x axis weighs the past by the square root of `weight`.
 
 A thinned line has its extremes left, whose average is not that of the line. Where points were thinned, the mean of the
-line between two points is given (`core.buffer.line_means`), and the line counts as that mean there.
+line between two points is given (`core.buckets.line_means`), and the line counts as that mean there.
 """
 
 from __future__ import annotations

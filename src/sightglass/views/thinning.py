@@ -13,7 +13,7 @@ Theory of operation
 
     It is O(n), without a Python loop over points: two passes if all points are finite.
 
-    `core.buffer.retained` is another rule, for what is held and thinned again and again. Its buckets are fixed by the
+    `core.buckets.retained` is another rule, for what is held and thinned again and again. Its buckets are fixed by the
     numbers of records, and need a first and a last record so that thinning in parts is thinning at once. For pixels
     that would be twice the points, and a bucket holds only its first NaN, where a drawing needs one in each gap.
 """

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from sightglass.core import codec
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.protocol.transport import Delivery
 from sightglass.training.agent import Agent
 from sightglass.training.telemetry import Telemetry
@@ -79,7 +79,7 @@ class AgentBench:
         for peer, frames in outgoing:
             message, buffers = messages.decode_from_agent(frames)
             if isinstance(message, messages.Block):
-                message = Records(message, messages.decode_block(message, buffers))
+                message = Records(message, block_codec.decode_block(message, buffers))
             self.sent.setdefault(peer, []).append(message)
 
 

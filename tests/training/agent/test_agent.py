@@ -7,7 +7,7 @@ import pytest
 
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.training import client_subscriptions, describe
 from sightglass.training.client_subscriptions import MAX_STREAMS, consecutive
 from sightglass.training.clients import LEASE_S
@@ -269,13 +269,13 @@ def test_a_value_too_large_for_any_message_ends_the_stream(agent_bench):
 
 
 def test_a_stream_is_charged_for_encoding_and_for_the_bytes_of_each_client(agent_bench, clock, monkeypatch):
-    encode = messages.encode_blocks
+    encode = block_codec.encode_blocks
 
     def encode_slowly(stream, columns):
         clock.work(0.03)
         return encode(stream, columns)
 
-    monkeypatch.setattr(messages, "encode_blocks", encode_slowly)
+    monkeypatch.setattr(block_codec, "encode_blocks", encode_slowly)
     d = agent_bench()
     d.hello(A, B)
     text, loss = d.open(A, "batch.text"), d.open(A, "batch.loss", 2)
@@ -528,7 +528,7 @@ def test_a_lease_that_ends_lifts_the_pause_of_its_client(agent_bench, clock):
 
 def block(number, value, n=1, index=0):
     rows = [(i, i, 5.0, value, None, i) for i in range(index, index + n)]
-    frames = messages.encode_block(number, of_rows(rows))
+    frames = block_codec.encode_block(number, of_rows(rows))
     message, buffers = messages.decode_from_client(frames)
     return message, buffers
 

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import of_rows
-from sightglass.protocol import messages, transport
+from sightglass.protocol import block_codec, messages, transport
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 from sightglass.training import client_subscriptions, io_loop
 from sightglass.training.agent import Agent
@@ -24,14 +24,14 @@ from sightglass.training.telemetry import Telemetry
 from .test_isolation import Still
 
 ROW = (0, 0, 0.0, 1.0, None, 0)
-BLOCK = messages.encode_block(7, of_rows([ROW]))
+BLOCK = block_codec.encode_block(7, of_rows([ROW]))
 REPLY = messages.encode(messages.Reply(request=1, value=b"\xa5block"))
 
 
 def test_blocks_differ_from_all_other_messages():
     assert is_block(BLOCK)
     assert is_block(
-        messages.encode_block(2**40, of_rows([(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
+        block_codec.encode_block(2**40, of_rows([(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
     )
     for message in (
         messages.Reply(request=1, value=b"\xa5block"),
@@ -264,7 +264,7 @@ def announced(clock, gaps_s):
             next_s += loop.round(clock.now_s)
             for message, arrays in map(messages.decode_from_agent, channel.receive()):
                 if isinstance(message, messages.Block):
-                    delays_s.extend(clock.wall() - messages.decode_block(message, arrays).wall_times)
+                    delays_s.extend(clock.wall() - block_codec.decode_block(message, arrays).wall_times)
         clock.now_s = time_s
 
     pass_until(clock.now_s + 1.0)

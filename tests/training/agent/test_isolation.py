@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sightglass.protocol import messages
+from sightglass.protocol import block_codec, messages
 from sightglass.protocol.transport import MemoryListener
 from sightglass.query.parser import parse
 from sightglass.storage.read.recording import Recording
@@ -63,8 +63,8 @@ def test_a_stream_that_cannot_be_sent_ends_alone(agent_bench, monkeypatch):
     d = agent_bench()
     d.hello(A, B)
     bad, good = d.open(A, "batch.x", 1), d.open(A, "batch.loss", 2)
-    encode = messages.encode_blocks
-    monkeypatch.setattr(messages, "encode_blocks", lambda n, rows: fail() if n == bad else encode(n, rows))
+    encode = block_codec.encode_blocks
+    monkeypatch.setattr(block_codec, "encode_blocks", lambda n, rows: fail() if n == bad else encode(n, rows))
     d.observe("batch", x=1.0, loss=2.0)
     assert d.values(A, good) == [2.0]
     (ended,) = [message for message in d.sent[A] if isinstance(message, messages.Ended)]

@@ -18,7 +18,8 @@ from typing import Any, NamedTuple
 
 from . import compat
 from .collected import CollectedLogs
-from .primitive import LogEvent, log_p
+from .log_event import LogEvent
+from .primitive import log_p
 from .structure import sites
 from .walk import Values, Walk
 

@@ -31,7 +31,8 @@ from sightglass.training.controls import Control
 from . import compat
 from .collected import CollectedLogs
 from .control import controls_in
-from .primitive import EVERYTHING, LogEvent, call_wanting, wanted
+from .log_event import LogEvent
+from .primitive import EVERYTHING, call_wanting, wanted
 from .stacked_logs import StackedLogs, stacked_logs
 from .structure import kind_of, sites, within
 from .walk import Collector, Walk

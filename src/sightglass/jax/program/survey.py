@@ -20,7 +20,8 @@ from sightglass.jax.logs.reduction import is_number
 from sightglass.jax.pytree import PyTree
 
 from . import compat
-from .primitive import LogEvent, Site, log_p
+from .log_event import LogEvent
+from .primitive import Site, log_p
 from .structure import kind_of, within
 
 CollectedAs = Callable[[str, Site], str | None]

@@ -33,7 +33,8 @@ from sightglass.jax.pytree import Array, PyTree
 
 from . import compat
 from .collected import CollectedLogs, joined, padded, stacked
-from .primitive import LogEvent, Site, log_p
+from .log_event import LogEvent
+from .primitive import Site, log_p
 from .survey import Survey, branches, survey
 
 Values = list[jax.Array]

@@ -29,7 +29,7 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.buffer import line_means, merged_areas
+from sightglass.core.buckets import line_means, merged_areas
 from sightglass.core.columns import Columns
 from sightglass.core.values import is_real
 from sightglass.server.http_errors import Problem
