@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 import sys
+import tomllib
 from pathlib import Path
 from typing import Any
 
@@ -43,6 +44,12 @@ def reference() -> str:
     for name in MODULES:
         lines += ["", f"## sightglass.{name}", f"\n::: sightglass.{name}\n    options:\n      show_root_heading: false"]
     return "\n".join(lines)
+
+
+def on_config(config: Any) -> Any:
+    """Let pages link to the repository, if `pyproject.toml` has its address."""
+    config.repo_url = tomllib.loads((ROOT / "pyproject.toml").read_text())["project"].get("urls", {}).get("Repository")
+    return config
 
 
 def on_files(files: Files, *, config: Any) -> Files:

@@ -47,6 +47,10 @@ def check_tree(version: str) -> None:
         heading and re.fullmatch(rf"{re.escape(version)} \(\d{{4}}-\d\d-\d\d\)", heading[1]),
         f"Write the date into the first heading of CHANGELOG.md: ## {version} (YYYY-MM-DD)",
     )
+    stored = Path("tests/compatibility/stored", version)
+    require(
+        (ROOT / stored).is_dir(), f"Store what this version writes, as {stored}: python -m tests.compatibility.make"
+    )
     require(f"v{version}" not in output("git", "tag").split(), f"{version} is tagged already: set another __version__")
 
 
@@ -101,6 +105,8 @@ def main(extras: list[str]) -> int:
             try_extra(wheel, extra, program)
             print(f"The README's program runs and is asked with sightglass[{extra}]", flush=True)
         check_tree(version)
+        if not project.get("urls"):
+            print("No package index will link to the repository: fill in [project.urls] in pyproject.toml")
     except UnreadyError as error:
         print(error)
         return 1

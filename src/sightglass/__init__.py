@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from .core import current_run
 
-__version__ = "0.1.0"
+__version__ = "0.2.0"
 
 _MODULES = {
     "init": "training.process_runs",
