@@ -21,7 +21,6 @@ import { matrixOf } from './values'
 import { Log, Table } from './Written'
 
 export const VIEWS = ['line', 'annotated', 'xy', 'scatter', 'line3d', 'bars', 'histogram', 'heatmap', 'images', 'picture', 'sounds', 'sheet', 'log', 'table'] as const
-export type ViewName = (typeof VIEWS)[number]
 
 export interface ViewProps {
   id: string

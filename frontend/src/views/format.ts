@@ -39,13 +39,6 @@ export function duration(seconds: number): string {
 }
 
 /** The short form for a narrow column: 12s, 3m, 2h, 3d. */
-export function shortDuration(seconds: number): string {
-  for (const [unit, name] of [[86400, 'd'], [3600, 'h'], [60, 'm']] as const) {
-    if (seconds >= unit) return `${number(seconds / unit, seconds >= 10 * unit ? 2 : 2)}${name}`
-  }
-  return `${Math.floor(seconds)}s`
-}
-
 export function dateTime(seconds: number): string {
   const date = new Date(seconds * 1000)
   const two = (n: number) => String(n).padStart(2, '0')

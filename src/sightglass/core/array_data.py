@@ -102,9 +102,9 @@ def _check_tensor(tensor: Array) -> None:
     try:
         n_bytes = tensor.untyped_storage().nbytes()
         if tensor.is_quantized:
-            raise _not_dense(tensor, "a quantized one", "x.dequantize()")
+            raise _not_dense("a quantized one", "x.dequantize()")
         if tensor.is_nested:
-            raise _not_dense(tensor, "a nested one", "its parts")
+            raise _not_dense("a nested one", "its parts")
         if n_bytes != tensor.nbytes and n_bytes < _n_bytes_needed(tensor):
             raise _freed(f"a tensor {_dtype_and_shape(tensor)}", "its storage was freed, as FSDP does between uses")
         if tensor.is_meta:
@@ -139,9 +139,9 @@ def _without_storage(tensor: Array, error: BaseException) -> UnreadableError:
     """Return the error for a tensor that has no storage."""
     layout = str(tensor.layout).removeprefix("torch.")
     if "sparse" in layout:
-        return _not_dense(tensor, f"a sparse one ({layout})", "x.to_dense()")
+        return _not_dense(f"a sparse one ({layout})", "x.to_dense()")
     if layout != "strided":
-        return _not_dense(tensor, f"one of layout {layout}", "x.to_dense()")
+        return _not_dense(f"one of layout {layout}", "x.to_dense()")
     reason = message(error).partition("\n")[0]
     if any(name in reason for name in STAND_INS):
         return UnreadableError(
@@ -174,5 +174,5 @@ def _freed(what: str, why: str) -> UnreadableError:
     return UnreadableError(f"Expected an array with data, got {what} whose memory is gone: {why}")
 
 
-def _not_dense(tensor: Array, what: str, instead: str) -> UnreadableError:
+def _not_dense(what: str, instead: str) -> UnreadableError:
     return UnreadableError(f"Expected a dense tensor, got {what}. Offer {instead}")

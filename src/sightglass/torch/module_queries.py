@@ -54,9 +54,6 @@ PATIENCE: Final = 2
 """The number of events without a call from Python after which a module is taken to run in compiled programs. At the
 first one, hooks may have been set after the call."""
 
-Split = Callable[[Query], tuple[Query, tuple[PrecomputedPart, ...]]]
-"""Takes the parts that are computed before the event out of a query."""
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Prepared:

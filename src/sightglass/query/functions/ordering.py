@@ -22,7 +22,6 @@ from .shapes import ravel
 from .table import function
 
 SORT: Final = OperationCost(ns=5.0, result="same", copies=1.0, places=True, sorts=True)
-ARGSORT: Final = OperationCost(ns=9.0, result="same", copies=2.0, places=True, sorts=True)
 
 
 def _search_cost(args: Sequence[Any], **kwargs: object) -> tuple[tuple[int, ...], float]:
