@@ -62,10 +62,12 @@ def test_a_late_client_gets_what_is_kept_of_a_run_that_has_ended(service: Servic
         assert (stream.n_lost, stream.statistics().n_records) == (0, len(seen))
         description = gone.describe()
         assert (description.state, description.name) == ("ended", "far")
-        assert [(one.query, one.n_records) for one in description.streams] == [("on('batch').map(lambda e: e.n)", len(seen))]
-        with pytest.raises(QueryError, match=r"^Run 'far' has ended at .* Its hub keeps on\('batch'\).*, and not on\("):
+        assert [(one.query, one.n_records) for one in description.streams] == [
+            ("on('batch').map(lambda batch: batch.n)", len(seen))
+        ]
+        with pytest.raises(QueryError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n, and not batch\.x$"):
             gone.stream("batch.x")
-        with pytest.raises(RunLostError, match=r"^Run 'far' has ended at .* Its hub keeps on\('batch'\)"):
+        with pytest.raises(RunLostError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n$"):
             gone.stop()
 
 
@@ -77,4 +79,57 @@ def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training
         stream = gone.stream("batch.n")
         values = [int(record.value) for record in stream.wait(len(seen), timeout_s=PATIENCE_S)]
         assert values[: len(seen)] == seen
-        print(stream.note, gone.describe())
+        with pytest.raises(RunLostError, match=r"^Run 'far' is gone; it was last heard of at .*\. Its hub keeps batch\.n$"):
+            list(stream)
+        assert values == list(range(values[0], values[0] + len(values)))
+        assert stream.n_lost == 0
+        assert str(gone.describe()).startswith(f"run far ({gone.id})  gone after ")
+
+
+def test_kept_streams_survive_the_hub(service: Service, training: Any) -> None:
+    seen = watched(service, 100)
+    training.send(signal.SIGKILL)
+    service.end()
+    service.start()
+    with wait_until(lambda: gone_run(service), "it is found") as gone:
+        assert [int(record.value) for record in gone.stream("batch.n").wait(100, timeout_s=PATIENCE_S)][:100] == seen[:100]
+
+
+def gone_run(service: Service) -> Any:
+    with contextlib.suppress(RunNotFoundError, RunLostError):
+        run = sg.connect("far", hub=service.file("viewer"))
+        if not run.may_command and run.describe().state in ("gone", "ended"):
+            return run
+        run.close()
+    return None
+
+
+def test_a_client_that_is_away_when_its_run_ends_gets_the_rest(
+    service: Service, training: Any, start: Any, tmp_path: Path
+) -> None:
+    """The client stands still, so that it misses the run's goodbye, and its connection is lost."""
+    client = start(
+        """
+run = sg.connect("far", hub=sys.argv[1], wait_s=60)
+stream = run.stream("batch.n")
+stream.wait(20, timeout_s=60)
+say("watches")
+values = [int(record.value) for record in stream]
+say("got", values[0], values[-1], len(values), stream.n_lost, stream.statistics().n_records, run.n_reconnects)
+""",
+        str(service.file("viewer")), SIGHTGLASS_RUNTIME_DIR=str(tmp_path / "elsewhere"),
+    )  # fmt: skip
+    client.hears("watches")
+    client.send(signal.SIGSTOP)
+    with sg.connect("far", hub=service.file("controller")) as run:
+        stream = run.stream("batch.n")
+        stream.wait(20, timeout_s=PATIENCE_S)
+        run.stop()
+    made = int(training.hears("made")[0])
+    wait_until(lambda: kept_state(service) == "ended", "it has ended")
+    service.end()  # what it sent to the client is lost
+    client.send(signal.SIGCONT)
+    service.start()
+    first, last, n, n_lost, n_records, _ = map(int, client.hears("got"))
+    assert (last, n, n_lost) == (made - 1, made - first, 0)
+    assert n_records == n

@@ -143,7 +143,7 @@ class RunOnHub:
 
         if discovery.was_closed(route.id):  # it is on this machine
             return "ended"
-        if self._channel is None or self._channel.over:
+        if self._channel is None or (self._channel.over and not self._channel.left):
             return route
         heard_s = max(self._heard_s, self._channel.heard_s)
 
@@ -171,7 +171,8 @@ class RunOnHub:
     def _route_to(self, run: HubRun) -> RunRoute:
         entry = run.entry
         return RunRoute(
-            run=entry.name, id=entry.id, rank=entry.rank, owner=run.owner, connect=lambda: self._connect(run)
+            run=entry.name, id=entry.id, rank=entry.rank, owner=run.owner, kept=self._address.keeps,
+            connect=lambda: self._connect(run),
         )  # fmt: skip
 
     def kept_route(self, *, goes_on: bool = False) -> RunRoute:

@@ -13,7 +13,7 @@ from sightglass.protocol.discovery import LiveRun
 from sightglass.protocol.kept_reader import Stored
 from sightglass.protocol.pieces import Salvager
 from sightglass.protocol.transport import Frames
-from sightglass.query.parser import parse
+from sightglass.query.parser import as_query, parse
 from sightglass.query.query import in_states
 from sightglass.query.states import Numbering
 
@@ -71,7 +71,7 @@ class GoneRun:
         """What became of it, and what is kept, as a sentence."""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.heard_s))
         became = f"has ended at {when}" if self.ended else f"is gone; it was last heard of at {when}"
-        queries = sorted({head.query for head in self.streams.values()})
+        queries = sorted({as_query(head.query).short or head.query for head in self.streams.values()})
         named = ", ".join(queries[:MAX_NAMED]) + (f" and {len(queries) - MAX_NAMED} more" * (len(queries) > MAX_NAMED))
         return f"Run {self.entry.name!r} {became}. Its hub keeps {named or 'no stream'}"
 
@@ -86,7 +86,7 @@ class GoneRun:
             query = in_states(query, Numbering(*message.states))
         found = [head for head in self.streams.values() if head.query == query.key]
         if not found:
-            raise QueryError(f"{self.what}, and not {query.key}")
+            raise QueryError(f"{self.what}, and not {query.short or query.key}")
         return max(found, key=lambda head: (head.stream == message.stream, head.stream))
 
     def answer(self, message: messages.FromClient) -> Iterator[Frames]:

@@ -17,6 +17,7 @@ from sightglass.protocol.transport import Frames, Sent
 
 from .kept import GoneRun, KeptStreamReading, refusal
 
+N_IDLE: Final = 3  # pings without a stream to read; the first ones come before a client has opened its streams again
 FIND_S: Final = 5.0  # for what all runs said of themselves: a thousand times some kilobytes
 
 
@@ -45,6 +46,7 @@ class KeptChannel:
         self._stream = f"{ROOT}.stream.{owner}.{id}"
         self._id = id
         self._goes_on = goes_on
+        self._n_idle = 0
         self._asked: deque[Frames] = deque()
         self._event = threading.Event()
         self._heads: dict[str, Stored] = {}
@@ -58,6 +60,11 @@ class KeptChannel:
     def over(self) -> bool:
         """Whether the connection to the hub is lost."""
         return bool(self._reader.lost)
+
+    @property
+    def left(self) -> bool:
+        """Whether the run has left: it is not looked for any more."""
+        return False
 
     def wait(self, timeout_s: float) -> None:
         """Wait for messages."""
@@ -126,7 +133,9 @@ class KeptChannel:
                     self._reading = None
                     self._reader.stop()
             case messages.Ping(pace_s=None) if self._goes_on and not (self._reading or self._readings):
-                return [messages.encode(messages.Bye(reason=run.ended or "gone"))]
+                self._n_idle += 1
+                if self._n_idle >= N_IDLE:
+                    return [messages.encode(messages.Bye(reason=run.ended or "gone"))]
         return list(run.answer(message))
 
 

@@ -119,6 +119,7 @@ class Agent:
                 self._hello(peer, message, may_command=delivery.may_command)
             elif peer in self.clients:
                 self._dispatch(peer, self.clients.renew(peer), message, buffers)
+                self._tell_hub()
             else:
                 reason = "Expected a hello first; the lease may have ended"
                 self._outbox.refuse(peer, 0, "RefusedError", reason)
