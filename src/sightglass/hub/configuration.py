@@ -28,7 +28,7 @@ PROJECT_LIMITS: Final = {
     "max_payload": MAX_PIECE_BYTES,
 }
 KEEPER: Final = "$hub"  # no user's name: these have no dollar
-MAX_FILE_BYTES: Final = 2**50  # of JetStream, which reserves what each store may take; the stores have limits
+MAX_FILE_BYTES: Final = 2**50  # of JetStream; each store has a limit of its own, which it reserves
 TLS_S: Final = 10  # for a handshake: the first ones of a thousand runs come together
 MAX_LOG_BYTES: Final = 10 * 2**20  # somebody who guesses passwords writes a line for each
 N_LOGS: Final = 3
@@ -114,7 +114,7 @@ def configuration(
             key = keeper_key(secret, project)
             keeper = {"user": login(project, KEEPER), "password": key, "permissions": keeper_rights()}
             accounts[project]["users"].append(keeper)
-            accounts[project]["jetstream"] = {"max_file": MAX_FILE_BYTES, "max_memory": 0, "max_streams": 1}
+            accounts[project]["jetstream"] = {"max_file": -1, "max_memory": 0, "max_streams": 1}
     content = {
         "listen": listen,
         "max_payload": MAX_PIECE_BYTES,

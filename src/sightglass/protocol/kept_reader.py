@@ -166,7 +166,7 @@ class KeptReader:
         assert self._request is not None
         self._asked_s = self._heard_s = time.monotonic()
         status = STATUS.match(headers)
-        if status is None:
+        if status is None or b"\r\nNats-Stream:" in headers:  # which may be such an answer itself that was stored
             number = _number(headers, b"Nats-Sequence")
             if number >= self._next:  # it may come twice, after a page was asked for again
                 self._next = number + 1
@@ -190,10 +190,10 @@ class KeptReader:
 def stored_of(data: bytes, headers: bytes) -> Stored | None:
     """Return a message, or `None` if it was not published by a run: then it was stored with headers.
 
-    The server's own headers come behind those with which a message was stored. The first answers of a viewer's making
-    stand under the subject of a stream, and look like its records (see `kept`).
+    The server's own headers come behind those with which a message was stored. Of an answer that says only that
+    nothing was found, no header is stored, but it has no content either.
     """
-    if headers.count(b"\r\nNats-Stream:") != 1 or not headers.startswith(b"NATS/1.0\r\nNats-Stream:"):
+    if not data or headers.count(b"\r\nNats-Stream:") != 1 or not headers.startswith(b"NATS/1.0\r\nNats-Stream:"):
         return None
     found = dict(line.partition(b": ")[::2] for line in headers.split(b"\r\n")[1:])
     try:
