@@ -21,6 +21,7 @@ import pytest
 import sightglass as sg
 from sightglass.core.errors import TransportError
 from sightglass.hub.folder import HubFolder
+from sightglass.hub.store import make_stores
 from sightglass.protocol.hub_address import HubAddress, hub_address
 
 PATIENCE_S = 60.0
@@ -145,6 +146,7 @@ class Hub:
         self.files = files
         for file in files.values():
             file.write_text(file.read_text().replace("tls://127.0.0.1:1", f"tls://127.0.0.1:{self.server.port}"))
+        make_stores(self.folder, url=f"tls://127.0.0.1:{self.server.port}")
 
     def address(self, name: str, project: str = "P") -> HubAddress:
         return hub_address(self.files[project, name])

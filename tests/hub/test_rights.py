@@ -32,6 +32,13 @@ SUBJECTS = [
     *(f"sightglass.live.{owner}.{ID}" for owner in USERS),
     *(f"sightglass.stream.{owner}.{ID}.7" for owner in USERS),
     *(f"sightglass.here.{user}.{CLIENT}.{owner}.{ID}" for user in USERS for owner in USERS),
+    *(f"sightglass.kept.{owner}.{ID}.{name}" for owner in USERS for name in ("run", "7")),
+    *(f"$JS.API.STREAM.{verb}.KEPT" for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "INFO", "SNAPSHOT", "RESTORE")),
+    *(f"$JS.API.STREAM.MSG.{verb}.KEPT" for verb in ("GET", "DELETE")),
+    *("$JS.API.CONSUMER.CREATE.KEPT", "$JS.API.CONSUMER.CREATE.KEPT.x.y", "$JS.API.CONSUMER.DURABLE.CREATE.KEPT.x"),
+    *("$JS.API.CONSUMER.MSG.NEXT.KEPT.x", "$JS.API.CONSUMER.LIST.KEPT", "$JS.API.CONSUMER.DELETE.KEPT.x"),
+    *("$JS.API.DIRECT.GET.KEPT", "$JS.API.DIRECT.GET.KEPT.x", "$JS.API.DIRECT.GET.x", "$JS.API.ACCOUNT.INFO"),
+    *("$JS.ACK.KEPT.x", "$JS.API.SERVER.REMOVE", "$JS.API.META.LEADER.STEPDOWN", "$JS.EVENT.x"),
     *("sightglass", "sightglass.other", f"sightglass.ask.ann.{CLIENT}", f"sightglass.answer.ann.{CLIENT}.more"),
     *("$JS.API.INFO", "$JS.API.STREAM.NAMES", "$JS.API.STREAM.CREATE.x", "$JS.API.STREAM.DELETE.x", "$KV.x.y"),
     *("$JS.API.CONSUMER.CREATE.x", "$SYS.REQ.SERVER.PING", "$SYS.REQ.USER.INFO", "$SRV.PING", "_INBOX.x", "anything"),
@@ -39,7 +46,7 @@ SUBJECTS = [
 WIDE = [
     *(">", "*.>", "sightglass.>", "sightglass.*.>", "sightglass.answer.>", "sightglass.answer.*.*", "$JS.>", "$SYS.>"),
     *("sightglass.ask.>", "sightglass.command.*.*.*.*", "sightglass.live.>", "sightglass.here.>", "_INBOX.>"),
-    "sightglass.stream.>",
+    *("sightglass.stream.>", "sightglass.kept.>", "sightglass.kept.*.*.*", "$JS.API.>", "$JS.EVENT.>"),
 ]
 
 
@@ -53,10 +60,12 @@ def may_publish(name: str, role: str, subject: str) -> bool:
             return role == "run"
         case (
             ["sightglass", "live", owner, _]
-            | ["sightglass", "stream", owner, _, _]
+            | ["sightglass", "stream" | "kept", owner, _, _]
             | ["sightglass", "here", _, _, owner, _]
         ):
             return role == "run" and owner == name
+        case ["$JS", "API", "DIRECT", "GET", "KEPT"]:
+            return role in ("viewer", "controller")
     return False
 
 

@@ -80,7 +80,7 @@ def runs(  # noqa: PLR0917  click passes them by name
     if deleted and directory is None:
         raise click.UsageError("Expected DIR with --deleted")
     if directory is None:
-        found = discover.live_runs(connections, hub=hub())
+        found = discover.live_runs(connections) if hub() is None else discover.runs(hub=hub())
     else:
         found = discover.runs(directory, deleted=deleted)
     if as_json:

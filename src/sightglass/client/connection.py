@@ -68,6 +68,7 @@ class Connection:
         worker: type[Worker] = Worker,
         pace_s: float = 0.0,
         on_change: Callable[[], None] | None = None,
+        early: End = "early",
     ) -> None:
         """Greet the run.
 
@@ -81,6 +82,7 @@ class Connection:
             pace_s: How long the run may hold records back, to send them together.
             on_change: Called when the run has accepted or refused this client, and when the connection has ended. With
                 it, the streams of a lost connection do not end here: the caller decides what becomes of them.
+            early: How it ends if the run ends before all its records have arrived: "lost" where the rest is kept.
 
         Raises:
             TransportError: No thread can be started for it.
@@ -91,6 +93,7 @@ class Connection:
         self.ended = ""
         self.end: End = "clean"
         self._on_change = on_change
+        self._early: End = early
         self._channel = channel
         self._presence = PresenceCheck(alive, closed)
         self._request_numbers = itertools.count(1)
@@ -311,8 +314,10 @@ class Connection:
             sent = self._channel.send(self._send_queue.first())
             if sent == "gone":
                 self._take_in()  # what the run sent before it left: its goodbye comes last
-                early = f"Run {self.run!r} has ended before all its records arrived: the rest is lost"
-                self._end(*((early, "early") if self._streams else (f"Run {self.run!r} has ended", "clean")))
+                if self._streams:
+                    self._end(f"Run {self.run!r} has ended before all its records arrived: the rest is lost", self._early)
+                else:
+                    self._end(f"Run {self.run!r} has ended", "clean")
             elif sent == "lost":
                 self._take_in()
                 self._end(f"The connection to run {self.run!r} was lost", "lost")

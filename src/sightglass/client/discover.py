@@ -27,7 +27,7 @@ from .live_runs import LiveRuns, Reachable, RunsHere
 from .pending_reply import PendingReply
 from .rank_group import RankGroup, members
 from .run import RemoteRun
-from .run_info import RunInfo, live_info, recorded_info
+from .run_info import RunInfo, gone_info, live_info, recorded_info
 from .session import Session
 from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, route_to
 
@@ -63,7 +63,8 @@ def runs(
         dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default that
             of the environment's `SIGHTGLASS_RUNS`, else "runs", if it exists.
         connections: A folder of connection files, for live runs on other machines.
-        hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned.
+        hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned, and behind them
+            those that are gone, but of which the hub keeps streams.
         timeout_s: How long to wait for the replies of all live runs together.
         deleted: Return only the runs of the folder that are in the trash: other lists leave them out.
 
@@ -71,7 +72,7 @@ def runs(
         TransportError: The hub cannot be reached.
     """
     if hub is not None:
-        return live_runs(hub=hub, timeout_s=timeout_s)
+        return live_runs(hub=hub, timeout_s=timeout_s) + gone_runs(hub)
     if dir is not None or deleted:
         return _recorded(runs_folder() if dir is None else Path(dir), deleted=deleted)
     found = live_runs(connections, timeout_s=timeout_s)
@@ -93,6 +94,12 @@ def live_runs(
     descriptions = _describe_all([(target.route.run, target.route.connect) for target in targets], timeout_s)
     found = [_info(target, description) for target, description in zip(targets, descriptions, strict=True)]
     return sorted(found, key=lambda info: -info.started) if hub is None else found  # on a hub, clocks may differ
+
+
+def gone_runs(hub: str | os.PathLike[str]) -> list[RunInfo]:
+    """Return the runs that are gone, and of which a hub keeps streams; those heard of last come first."""
+    with contextlib.closing(runs_on_hub(hub)) as found:
+        return [gone_info(description_of(run.description)) for run in found.gone()]
 
 
 def runs_on_hub(
@@ -186,7 +193,7 @@ def _connect(
             run = RankGroup(_group_of(ranks), ranks, lambda one: RemoteRun(session(one.target, one.route)), live)
             stack.pop_all()  # the group looks for ranks that begin later
         else:
-            found, route = _locate(target) if hub is None else _locate_on(hub, target, live)
+            found, route = _locate(target) if hub is None else _locate_on(hub, target, live)  # type: ignore[arg-type]
             thread = target.thread if isinstance(found, OwnRun) else None  # type: ignore[union-attr]
             run = RemoteRun(session(found, route), thread=thread)
     run._complete_in_ipython()
@@ -259,16 +266,19 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
         raise RunNotFoundError(str(error)) from None
 
 
-def _locate_on(hub: str | os.PathLike[str], target: object, live: LiveRuns) -> tuple[Target, RunRoute]:
-    """Return a run on a hub, and the way to it."""
+def _locate_on(hub: str | os.PathLike[str], target: object, live: RunsOnHub) -> tuple[Target, RunRoute]:
+    """Return a run on a hub, and the way to it; without a live one, the way to what the hub keeps of it."""
     runs = live.reachable()
+    if target is not None and not any(_means(str(target), run.entry) for run in runs if run.entry):
+        runs += live.gone_reachable()
     entries = [run.entry for run in runs if run.entry]
     if target is None:
         entry = _only(entries, f"No run is live on the hub {os.fspath(hub)!r}")
     else:
         entry = _find(str(target), entries, "on this hub")
     found = runs[entries.index(entry)]
-    found.target.by_name = target in (None, entry.name)  # type: ignore[attr-defined]  # it is a `RunOnHub`
+    by_name = target in (None, entry.name)
+    found.target.by_name = found.target.by_name and by_name  # type: ignore[attr-defined]  # it is a `RunOnHub`
     return found.target, found.route
 
 
@@ -288,7 +298,7 @@ def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discov
     if named:
         if len(named) > 1:
             warnings.warn(
-                f"{len(named)} live runs are named {text!r}: connected to the newest, {named[0].id}. "
+                f"{len(named)} runs {where} are named {text!r}: connected to the newest, {named[0].id}. "
                 f"The others: {', '.join(entry.id for entry in named[1:])}",
                 stacklevel=4,
             )

@@ -188,7 +188,7 @@ class Session:
         """Make a connection."""
         return Connection(
             route.connect(), run=route.run, client=self._client, alive=route.alive, closed=route.closed,
-            pace_s=self._pace_s, worker=self._worker, on_change=self._changed,
+            pace_s=self._pace_s, worker=self._worker, on_change=self._changed, early="lost" if route.kept else "early",
         )  # fmt: skip
 
     def resume(self, connection: Connection) -> None:

@@ -106,8 +106,13 @@ class SubscriptionProducer:
         session, buffer = self._session, self._stream.buffer
         if not (session.ended or session.why_lost() or buffer.ended):
             connection = session.connection
-            entries: Sequence[Mapping[str, Any]] = connection.wait_reply(connection.start_query("statistics"))
             number = connection.stream_number(self._stream)
+            try:
+                entries: Sequence[Mapping[str, Any]] = connection.wait_reply(connection.start_query("statistics"))
+            except RunLostError:
+                if not connection.ended:
+                    raise
+                entries = ()  # it has ended meanwhile: what it said at its end counts
             buffer.counts = next((entry for entry in entries if entry["stream"] == number), buffer.counts)
         counts = statistics_of(buffer.counts)
         past = self._past_counts if self._past is None else self._past.statistics()

@@ -26,6 +26,7 @@ class RunRoute:
         beside: The ids of the runs of its name that lived when it began.
         rank: Its rank, in a program of several processes.
         owner: On a hub, the user whose run it is.
+        kept: Whether the hub keeps what a client misses when the run ends.
         connect: Opens a channel; raises `TransportError` if that is not possible.
         alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
         closed: Returns whether the run was closed, once its process does not live.
@@ -37,6 +38,7 @@ class RunRoute:
     beside: Collection[str] = ()
     rank: int = 0
     owner: str = ""
+    kept: bool = False
     alive: Callable[[], bool] | None = None
     closed: Callable[[], bool] = lambda: False
 

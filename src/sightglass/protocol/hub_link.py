@@ -18,7 +18,7 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
 from sightglass.core.errors import TransportError
 from sightglass.core.guarded import message as message_of
@@ -30,13 +30,13 @@ from .nats_client import LINGER_S, REFUSED, check_installed, close, connect, why
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
-    from nats.aio.msg import Msg
 
 MAX_QUEUED_BYTES: Final = 64 * 2**20  # what waits for the server; as much as a run holds for all of its clients
 REST_S: Final = 0.2  # before the second attempt; it doubles each time
 MAX_REST_S: Final = 5.0  # a hub that is back is found within this time
 BEAT_S: Final = 1.0  # also how late the end of a connection is seen if nats-py does not tell of it
 MAX_PIECE_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
+ASTRAY: Final = "unknown, by answers of the hub"  # which do not say who has asked for them
 MAX_STEPS: Final = 8  # what waits is sent in three; messages that arrive wait no longer than that
 
 
@@ -62,8 +62,21 @@ class HubUser(Protocol):
         """Called once a second while there is a connection, and after each attempt to make one that failed."""
 
 
-Task = tuple[Literal["listen", "ignore"], HubUser] | tuple[str, bytes]
-"""What the loop does next: listen for a user, or no more; or send data under a subject."""
+@runtime_checkable
+class HubReader(HubUser, Protocol):
+    """What reads the server's own answers, which have headers.
+
+    The server sends an answer wherever its request says, with rights of its own: also to the subject under which a run
+    is commanded, and with content that somebody has stored for that. Runs and clients send no headers, and a message
+    that has some reaches nothing but this.
+    """
+
+    def answered(self, data: bytes, headers: bytes) -> None:
+        """Take an answer of the server."""
+
+
+Task = tuple[Literal["listen", "ignore"], HubUser] | tuple[str, bytes, str]
+"""What the loop does next: listen for a user, or no more; or send data under a subject, with where to reply."""
 
 
 class HubLink:
@@ -128,14 +141,14 @@ class HubLink:
                 self._tasks.append(("ignore", user))
         self._wake()
 
-    def send(self, subject: str, pieces: Sequence[bytes]) -> bool:
-        """Send data in order; return whether there is a connection."""
+    def send(self, subject: str, pieces: Sequence[bytes], *, reply: str = "") -> bool:
+        """Send data in order; return whether there is a connection. The server's own answer goes to `reply`."""
         with self._lock:
             if not self._connected:
                 return False
             self._queued_bytes += sum(map(len, pieces))
             is_busy = bool(self._tasks)  # then it comes to these, too
-            self._tasks.extend((subject, piece) for piece in pieces)
+            self._tasks.extend((subject, piece, reply) for piece in pieces)
         if not is_busy:
             self._wake()
         return True
@@ -245,15 +258,21 @@ class HubLink:
             case ("ignore", user) if not isinstance(user, bytes):
                 for subscription in self._listening.pop(user, ()):
                     await subscription.unsubscribe()
-            case (subject, data) if isinstance(data, bytes):
-                await client.publish(subject, data)
+            case (subject, data, reply):
+                await client.publish(subject, data, reply=reply)
                 self._sent_bytes += len(data)
 
-    def _passes_to(self, user: HubUser) -> Callable[[Msg], Awaitable[None]]:
-        """Return what nats-py calls for each message, and waits for before it reads the next one."""
+    def _passes_to(self, user: HubUser) -> Callable[[str, bytes, bytes | None], Awaitable[None]]:
+        """Return what is called for each message, and waited for before the next one is read."""
+        reader = user if isinstance(user, HubReader) else None
 
-        async def received(message: Msg) -> None:
-            user.received(message.subject, message.data)
+        async def received(subject: str, data: bytes, headers: bytes | None) -> None:
+            if not headers:
+                user.received(subject, data)
+            elif reader is not None:
+                reader.answered(data, headers)
+            else:
+                self.pace.count(ASTRAY)
             if rest_s := self.pace.rest_s():
                 await asyncio.sleep(rest_s)
 
@@ -264,7 +283,7 @@ class HubLink:
         with self._changed:
             was_connected, self._connected, self.reason = self._connected, False, reason
             self._n_failed += not was_connected
-            self.n_dropped += sum(isinstance(data, bytes) for _, data in self._tasks)
+            self.n_dropped += sum(isinstance(task[1], bytes) for task in self._tasks)
             self._tasks.clear()
             users = list(self._users)
             self._changed.notify_all()

@@ -83,6 +83,8 @@ class NatsListener:
         link: The connection to the hub.
         subjects: What it listens to.
         n_broken: How many clients it gave up, since pieces were lost, or since they sent what they may not.
+        keeps: Whether the hub keeps what is published. See `Keeper`.
+        n_losses: How often the connection was lost, and what was on its way.
     """
 
     def __init__(self, address: HubAddress, id: str, *, notify: Callable[[], None] | None = None) -> None:
@@ -99,11 +101,12 @@ class NatsListener:
         """
         run = f"{checked_token(address.user)}.{checked_token(id)}"
         self.subjects: Sequence[str] = (f"{ROOT}.ask.*.{run}.*", f"{ROOT}.command.*.{run}.*")
-        self.n_broken = 0
+        self.n_broken = self.n_losses = 0
+        self.keeps = address.keeps
         self._peers: dict[bytes, HubPeer] = {}
         self._inbox: deque[tuple[bytes, HubPeer, WholeMessage]] = deque()
         self._published: defaultdict[int, Cutter] = defaultdict(Cutter)
-        self._publishes = f"{ROOT}.stream.{run}"
+        self._publishes, self._keeps = f"{ROOT}.stream.{run}", f"{ROOT}.kept.{run}"
         self._event = threading.Event()
         self._notify = notify or self._event.set
         self._closed = False
@@ -176,6 +179,17 @@ class NatsListener:
         pieces = self._published[stream].cut(frames, self.link.max_piece_bytes)
         return "sent" if self.link.send(f"{self._publishes}.{stream}", pieces) else "gone"
 
+    def keep(self, name: str, content: bytes) -> Sent:
+        """Have the hub keep something under a name. See `Keeper`."""
+        if len(content) > self.link.max_piece_bytes:
+            return "gone"
+        return "sent" if self.link.send(f"{self._keeps}.{name}", [content]) else "gone"
+
+    @property
+    def reached(self) -> bool:
+        """Whether there is a connection to the hub. See `Keeper`."""
+        return self.link.connected
+
     def wake(self) -> None:
         """End a wait."""
         self._event.set()
@@ -221,6 +235,7 @@ class NatsListener:
 
     def broken(self, reason: str) -> None:
         """Forget all clients: pieces of any of them may be lost."""
+        self.n_losses += 1
         for name in list(self._peers):
             self._forget(name)
 

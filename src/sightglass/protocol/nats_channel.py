@@ -115,6 +115,11 @@ class NatsChannel:
         """Whether the run has left, or messages were lost, as they are with the connection to the hub."""
         return self._over != "sent"
 
+    @property
+    def left(self) -> bool:
+        """Whether the run has left."""
+        return self._over == "gone"
+
     def wake(self) -> None:
         """End a wait."""
         self._event.set()

@@ -142,12 +142,12 @@ def why(error: Exception, address: HubAddress) -> str:
 
 
 def _in_order() -> NatsClient:
-    """Return a client that passes messages on in the order in which they come.
+    """Return a client that passes messages on in the order in which they come, each as subject, data and headers.
 
-    nats-py's own has a queue and a task for each subscription, and so changes the order between subjects.
+    nats-py's own has a queue and a task for each subscription, and so changes the order between subjects. Its headers
+    are a mapping, in which the last one of a name hides the others.
     """
     from nats.aio.client import Client as NatsClient
-    from nats.aio.msg import Msg
 
     class InOrder(NatsClient):  # type: ignore[misc]  # nats-py is not typed here
         async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
@@ -155,7 +155,7 @@ def _in_order() -> NatsClient:
             if subscription is None:
                 return
             try:
-                await subscription._cb(Msg(self, subject.decode(), reply.decode(), data))
+                await subscription._cb(subject.decode(), data, headers)
             except Exception as error:  # noqa: BLE001  a message costs at most itself
                 await self._error_cb(error)
 

@@ -102,6 +102,26 @@ class Publisher(Protocol):
         """Send to all who have entered, without waiting."""
 
 
+@runtime_checkable
+class Keeper(Publisher, Protocol):
+    """What a publisher may be able to do, too: have what is published kept, for those who ask when the run is gone.
+
+    Attributes:
+        keeps: Whether it does.
+        n_losses: How often what was on its way may have been lost.
+    """
+
+    keeps: bool
+    n_losses: int
+
+    @property
+    def reached(self) -> bool:
+        """Whether what is published now arrives."""
+
+    def keep(self, name: str, content: bytes) -> Sent:
+        """Have something kept under a name, in place of what was kept under it before; without waiting."""
+
+
 class MemoryListener:
     """The agent's end for clients in the same process.
 

@@ -21,6 +21,7 @@ from sightglass.query.states import Numbering
 
 from . import describe, waiting
 from .clients import Client, Clients, Outbox
+from .keeping import Keeping
 from .lent import check_functions
 from .options import Limits
 from .parked import ParkedStream, ParkedStreams, n_missing
@@ -49,8 +50,10 @@ class ClientSubscriptions:
         functions: Mapping[str, Callable[..., Any]],
         clock: WorkClock,
         limits: Limits | None,
+        keeping: Keeping,
     ) -> None:
         self._telemetry = telemetry
+        self._keeping = keeping
         self._clients = clients
         self._outbox = outbox
         self._recorded = recorded
@@ -109,6 +112,8 @@ class ClientSubscriptions:
         if source is not None and (source.origin == "live" or source.providers) and not subscription.rows.n_made:
             self._notes[peer, subscription.id] = request, opened.note
         self._send(subscription, backlog.parts(past), peer)
+        if self._keeping.may_begin(peer) and self.find(query) is subscription:
+            self._keep(subscription)
 
     def close(self, peer: bytes, stream: int, *, lost: bool = False) -> None:
         """Close a stream of a client; the subscription ends when nobody else needs it.
@@ -257,6 +262,16 @@ class ClientSubscriptions:
         if subscription not in self._recorded:  # or who looks at it would end the recording
             subscription.cost.sent(self._clock.cpu() - began_s, n_bytes)
 
+    def keep_on(self) -> None:
+        """Send the hub what it may lack of the streams that it keeps."""
+        for subscription in self._kept():
+            self._keep(subscription)
+
+    def tell_hub(self, *, ended: bool) -> None:
+        """Tell the hub what the streams are that it keeps, and whether they end with the run."""
+        for subscription in self._kept():
+            self._keeping.tell(subscription, counts=self._counts(subscription), over=ended)
+
     def bound_backlogs(self) -> None:
         """Shorten the backlogs that take most, until all of them together are within their limit."""
         backlogs = self._backlogs.values()
@@ -278,6 +293,7 @@ class ClientSubscriptions:
         with self._telemetry.lock.turn():
             self._drop(subscription)
             self.flush(subscription)  # the last rows go into the backlog
+            self._keeping.tell(subscription, counts=self._counts(subscription), over=not park)
             backlog = self._backlogs.pop(subscription.id)
             if park:
                 self._parked.park(subscription, backlog, n_events=self._n_events(subscription.query))
@@ -286,6 +302,7 @@ class ClientSubscriptions:
         """End a subscription that failed, and send the error to its clients."""
         self._recorded.discard(subscription, str(error))
         counts = self._counts(subscription)
+        self._keeping.tell(subscription, counts=counts, over=True, error=error)
         for peer in self._peers.pop(subscription.id, {}):
             self._clients[peer].streams.discard(subscription.id)
             kind = type(error).__name__
@@ -322,7 +339,7 @@ class ClientSubscriptions:
             peer: The client to send them to; `None` for all that have opened the stream.
         """
         n_bytes, peers = 0, self._peers.get(subscription.id, {})
-        if not peers:
+        if not peers and subscription not in self._keeping:
             return n_bytes
         try:
             for part in columns:
@@ -334,6 +351,25 @@ class ClientSubscriptions:
         except UnsendableError as error:
             self.fail(subscription, error)
         return n_bytes
+
+    def _keep(self, subscription: Subscription) -> None:
+        """Have the hub keep a stream from now on, with the records that it may lack."""
+        if not self._keeping.lacks(subscription):
+            return
+        backlog = self._backlogs[subscription.id]
+        try:
+            blocks = [
+                frames
+                for part in backlog.parts(backlog.since(0))
+                for frames in messages.encode_blocks(subscription.id, part)
+            ]
+        except UnsendableError as error:
+            self.fail(subscription, error)
+            return
+        self._keeping.begin(subscription, blocks)
+
+    def _kept(self) -> list[Subscription]:
+        return [one for one in self._telemetry.subscriptions.active.values() if one in self._keeping]
 
     def _n_events(self, query: Query) -> int:
         """Return how many events of a query's kind there were."""

@@ -28,6 +28,7 @@ from sightglass.query.held_memory import SharedBytes
 from .agent import Agent
 from .chores import Chores
 from .clients import Outgoing
+from .publications import KEPT
 
 IDLE_S: Final = 0.25  # the loop is woken for records and messages; this bounds the delay of everything else
 RETRY_S: Final = 0.005  # a full queue has room again after some milliseconds
@@ -312,7 +313,7 @@ class IoLoop:
         """Send as many queued messages as the peers take; return how many."""
         n_sent = 0
         # Published streams first: the end of a stream follows its last records.
-        published = [(name, self._outboxes[name]) for name in self._publications.names if name in self._outboxes]
+        published = [(name, one) for name, one in self._outboxes.items() if name in self._publications.names]
         for peer, outbox in [*published, *self._outboxes.items()]:
             while outbox.queue:
                 sent = self._pass_on(peer, outbox.queue[0][0])
@@ -333,6 +334,9 @@ class IoLoop:
 
     def _pass_on(self, peer: bytes, frames: Frames) -> Sent:
         """Send to one peer, or publish under the name of a stream."""
+        if peer == KEPT:
+            keeper, (name, content) = self._publications.keeper, frames
+            return "gone" if keeper is None else keeper.keep(bytes(name).decode(), bytes(content))
         stream, publisher = self._publications.names.get(peer), self._publications.publisher
         if stream is None or publisher is None:
             return self._listener.send(peer, frames)

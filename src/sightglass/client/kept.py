@@ -1,0 +1,187 @@
+"""A run that is gone, as its hub keeps it: it answers what a client asks from what is kept. Pure: messages in and out."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Iterable, Iterator
+from typing import Any, Final
+
+from sightglass.core import codec
+from sightglass.core.errors import QueryError, UnsendableError, WireError
+from sightglass.protocol import kept, messages
+from sightglass.protocol.discovery import LiveRun
+from sightglass.protocol.kept_reader import Stored
+from sightglass.protocol.pieces import Salvager
+from sightglass.protocol.transport import Frames
+from sightglass.query.parser import as_query, parse
+from sightglass.query.query import in_states
+from sightglass.query.states import Numbering
+
+LEASE_S: Final = 12.0  # a client then pings as it pings a run; nothing becomes of it
+MAX_NAMED: Final = 10  # queries in a message
+UNKNOWN: Final[dict[str, Any]] = {"n_skipped": 0, "n_dropped": 0, "n_errors": 0, "n_records": 0, "n_events": 0, "stride": 1,
+                  "spent_s": 0.0, "last_error": "", "clients": ()}  # fmt: skip
+
+
+class GoneRun:
+    """A run that is gone.
+
+    Attributes:
+        owner: The user whose run it was.
+        entry: Its entry, without an address.
+        heard_s: When the hub last heard what the run is, in seconds since the Unix epoch.
+        ended: Why it ended; empty if it was not closed, as far as the hub knows.
+        streams: The heads of the streams that are kept, by their numbers.
+    """
+
+    def __init__(self, stored: Stored, streams: Iterable[Stored] = ()) -> None:
+        """Read what the run said of itself, and the heads of its streams.
+
+        Raises:
+            WireError: It is something else.
+        """
+        *_, self.owner, id, _ = stored.subject.split(".")
+        run = kept.decode(stored.data, kept.KeptRun)
+        told = codec.decode(run.description, run.buffers)
+        if not isinstance(told, dict) or told.get("id") != id:
+            raise WireError("Expected the description of the run")
+        self._told = told
+        self.ended = run.ended
+        self.heard_s = stored.wall_time
+        self.streams: dict[int, kept.KeptStream] = {}
+        for one in streams:
+            head = kept.decode(one.data, kept.KeptStream)
+            self.streams[head.stream] = head
+            self.heard_s = max(self.heard_s, one.wall_time)
+        known = {"name": str, "id": str, "pid": int, "host": str, "started": float, "directory": str}
+        self.entry = LiveRun(endpoint="", **{key: as_type(told.get(key, as_type())) for key, as_type in known.items()})
+
+    @property
+    def description(self) -> dict[str, Any]:
+        """What the run said of itself last, its state, and what is kept of it."""
+        state = "ended" if self.ended else "gone"
+        streams = [
+            UNKNOWN | {"stream": head.stream, "query": head.query, "tag": head.tag} | _counts(head)
+            for head in self.streams.values()
+        ]
+        return {**self._told, "state": state, "wall_time": self.heard_s, "streams": streams, "n_clients": 0}
+
+    @property
+    def what(self) -> str:
+        """What became of it, and what is kept, as a sentence."""
+        when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.heard_s))
+        became = f"has ended at {when}" if self.ended else f"is gone; it was last heard of at {when}"
+        queries = sorted({as_query(head.query).short or head.query for head in self.streams.values()})
+        named = ", ".join(queries[:MAX_NAMED]) + (f" and {len(queries) - MAX_NAMED} more" * (len(queries) > MAX_NAMED))
+        return f"Run {self.entry.name!r} {became}. Its hub keeps {named or 'no stream'}"
+
+    def find(self, message: messages.Open) -> kept.KeptStream:
+        """Return the stream that a client opens or goes on with; of several with its query, the last.
+
+        Raises:
+            QueryError: The query is not valid, or its stream was not kept.
+        """
+        query = parse(message.query)
+        if message.states is not None:
+            query = in_states(query, Numbering(*message.states))
+        found = [head for head in self.streams.values() if head.query == query.key]
+        if not found:
+            raise QueryError(f"{self.what}, and not {query.short or query.key}")
+        return max(found, key=lambda head: (head.stream == message.stream, head.stream))
+
+    def answer(self, message: messages.FromClient) -> Iterator[Frames]:
+        """Answer a message that opens no stream."""
+        match message:
+            case messages.Hello():
+                yield messages.encode(
+                    messages.Welcome(
+                        version=messages.VERSION, run=self.entry.name, id=self.entry.id, may_command=False,
+                        lease_s=LEASE_S,
+                    )  # fmt: skip
+                )
+            case messages.Ping():
+                yield messages.encode(messages.Ping())
+            case messages.Ask(request=request, what="describe"):
+                yield _reply(request, self.description)
+            case messages.Ask(request=request, what="statistics"):
+                yield _reply(request, self.description["streams"])
+            case messages.Bye() | messages.Close() | messages.Block():
+                pass
+            case _:
+                yield refusal(message.request, "RunLostError", self.what)
+
+    def ended_as(self, head: kept.KeptStream) -> messages.Ended:
+        """Return how a stream has ended; that of a run which was not closed may lack its last records."""
+        if head.over or self.ended:
+            return messages.Ended(stream=head.stream, error=head.error, reason=head.reason, counts=head.counts)
+        return messages.Ended(stream=head.stream, error="RunLostError", reason=self.what)
+
+
+class KeptStreamReading:
+    """A stream that a client reads: from what is stored to messages.
+
+    Attributes:
+        head: Its head.
+    """
+
+    def __init__(self, head: kept.KeptStream, message: messages.Open, ended: Callable[[], messages.Ended]) -> None:
+        """Begin with the record that the client expects, or with the first one that is kept."""
+        self.head = head
+        self._request = message.request
+        self._since = message.since if message.stream == head.stream else None
+        self._ended = ended
+        self._salvager = Salvager(messages.MAX_MESSAGE_BYTES)
+        self._opened = False
+
+    def take(self, stored: Iterable[Stored]) -> Iterator[Frames]:
+        """Return the messages that follow from what was read."""
+        for one in stored:
+            frames = self._salvager.add(one.data)
+            try:
+                block = None if frames is None else messages.decode_from_agent(frames)[0]
+            except WireError:
+                continue
+            if frames is None or not isinstance(block, messages.Block) or block.stream != self.head.stream:
+                continue
+            if not self._opened:
+                if self._since is not None and _end(block) <= self._since:
+                    continue
+                yield self._open(block.index)
+            yield frames
+
+    def finish(self) -> Iterator[Frames]:
+        """Return the messages that follow when all was read."""
+        if not self._opened:
+            yield self._open(0)
+        yield messages.encode(self._ended())
+
+    def _open(self, index: int) -> Frames:
+        self._opened = True
+        opened = messages.Opened(
+            request=self._request, stream=self.head.stream, tag=self.head.tag, index=max(index, self._since or 0),
+            late=", from which on the hub keeps it" if index else "",
+        )  # fmt: skip
+        return messages.encode(opened)
+
+
+def refusal(request: int, error: str, reason: str) -> Frames:
+    """Return the refusal of a request."""
+    return messages.encode(messages.Refused(request=request, error=error, reason=reason))
+
+
+def _reply(request: int, value: object) -> Frames:
+    try:
+        blob, buffers = codec.encode(value)
+    except UnsendableError as error:
+        return refusal(request, type(error).__name__, str(error))
+    return messages.encode(messages.Reply(request=request, value=blob), buffers)
+
+
+def _counts(head: kept.KeptStream) -> dict[str, Any]:
+    counts = codec.decode(head.counts) if head.counts else {}
+    return counts if isinstance(counts, dict) else {}
+
+
+def _end(block: messages.Block) -> int:
+    """Return the number behind the last record of a block."""
+    return int.from_bytes(block.indexes[-8:], "little") + 1 if block.indexes else block.index + block.n

@@ -1,0 +1,97 @@
+"""What the hub of a run keeps, for those who ask when the run is gone: streams, and what the run says of itself.
+
+A stream is kept from the first client of the hub that opens it, with the latest records before. Its blocks are those
+that are published, encoded once and sent once, however many clients read them. Nothing waits for the hub: what does not
+arrive is missing there, which shows by its index. After a lost connection, the latest records are sent again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import Any, Final
+
+from sightglass.core import codec
+from sightglass.core.clock import Clock
+from sightglass.core.copies import sendable
+from sightglass.core.errors import UnsendableError
+from sightglass.protocol import kept
+from sightglass.protocol.transport import Frames
+
+from .clients import Outbox
+from .publications import KEPT
+from .subscription import Subscription
+
+AGAIN_S: Final = 60.0  # so seldom that it costs nothing, so often that it outlasts the records, of which the oldest go
+MAX_RUN_BYTES: Final = 2**19  # half of the largest message of a hub
+PARTS: Final = (("streams",), ("events",), ("facts", "functions", "lent"), ("config",))  # of a description too large
+
+
+class Keeping:
+    """What the hub keeps of a run; nothing without a hub that keeps."""
+
+    def __init__(self, outbox: Outbox, *, clock: Clock) -> None:
+        self._outbox = outbox
+        self._clock = clock
+        self._n_losses: dict[int, int] = {}  # of the connection, when the records of a stream were sent
+        self._told_s = -AGAIN_S
+        self._is_new = False
+
+    def may_begin(self, peer: bytes) -> bool:
+        """Return whether a stream is to be kept that this client opens."""
+        keeper = self._outbox.publications.keeper
+        return keeper is not None and keeper.reaches(peer)
+
+    def lacks(self, subscription: Subscription) -> bool:
+        """Return whether the hub may lack records of a stream that the run still has."""
+        keeper = self._outbox.publications.keeper
+        return keeper is not None and keeper.reached and self._n_losses.get(subscription.id) != keeper.n_losses
+
+    def begin(self, subscription: Subscription, blocks: Iterable[Frames]) -> None:
+        """Keep a stream from now on, with these blocks; or send them again."""
+        publications = self._outbox.publications
+        assert publications.keeper is not None
+        self._n_losses[subscription.id] = publications.keeper.n_losses
+        self._is_new = True
+        self.tell(subscription)
+        name = publications.keep(subscription.id)
+        for frames in blocks:
+            self._outbox.put(name, frames)
+
+    def __contains__(self, subscription: Subscription) -> bool:
+        return subscription.id in self._n_losses
+
+    def tell(
+        self, subscription: Subscription, *, counts: bytes = b"", over: bool = False, error: Exception | None = None
+    ) -> None:
+        """Say what a stream is, and what became of it; nothing if it is not kept."""
+        if subscription in self:
+            query, failed = subscription.query, "" if error is None else type(error).__name__
+            head = kept.KeptStream(
+                query=query.key, stream=subscription.id, tag=query.tag, over=over, error=failed,
+                reason=str(error or ""), counts=counts,
+            )  # fmt: skip
+            self._put(str(subscription.id), kept.encode(head))
+
+    def is_due(self, ended: str) -> bool:
+        """Return whether to say what the run and its streams are: it ends, something is new, or it was long ago."""
+        if not self._n_losses:
+            return False
+        return bool(ended) or self._is_new or self._clock.monotonic() - self._told_s >= AGAIN_S
+
+    def tell_run(self, description: Mapping[str, Any], *, ended: str = "") -> None:
+        """Say what the run is, without what is too large for a message."""
+        self._told_s, self._is_new = self._clock.monotonic(), False
+        description = dict(description)
+        for part in ((), *PARTS):
+            description |= {key: type(description[key])() for key in part if key in description}
+            try:
+                blob, buffers = codec.encode(description)
+            except UnsendableError:
+                blob, buffers = codec.encode(sendable(description).value)
+            if len(blob) + sum(map(len, buffers)) <= MAX_RUN_BYTES:
+                break
+        run = kept.KeptRun(version=kept.VERSION, description=blob, buffers=list(map(bytes, buffers)), ended=ended)
+        self._put(kept.RUN, kept.encode(run))
+
+    def _put(self, name: str, content: bytes) -> None:
+        self._outbox.put(KEPT, [name.encode(), content])

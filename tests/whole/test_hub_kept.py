@@ -1,0 +1,135 @@
+"""What a hub keeps: the streams of runs that are gone, for clients that come late or come back."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from tests.hub_server import PATIENCE_S, TRAINING, Service, needs_server, wait_until
+
+import sightglass as sg
+from sightglass.core.errors import QueryError, RunLostError, RunNotFoundError
+
+pytestmark = needs_server
+pytest.importorskip("nats")
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path / "hub")
+    yield service
+    if service.process.poll() is None:
+        service.end()
+
+
+@pytest.fixture
+def training(service: Service, start: Any, tmp_path: Path) -> Any:
+    """A run in another process, out of reach on this machine."""
+    child = start(
+        TRAINING, "far", SIGHTGLASS_HUB=str(service.file("run")), SIGHTGLASS_RUNTIME_DIR=str(tmp_path / "there")
+    )
+    child.hears("ready")
+    return child
+
+
+def watched(service: Service, n: int, *, role: str = "viewer") -> list[int]:
+    """Watch the run for some records, and return their values."""
+    with sg.connect("far", hub=service.file(role), wait_s=PATIENCE_S) as run:
+        return [int(one.value) for one in run.stream("batch.n").wait(n, timeout_s=PATIENCE_S)]
+
+
+def kept_state(service: Service, name: str = "far") -> str:
+    return next((run.state for run in sg.runs(hub=service.file("viewer")) if run.name == name and not run.live), "")
+
+
+def test_a_late_client_gets_what_is_kept_of_a_run_that_has_ended(service: Service, training: Any) -> None:
+    with sg.connect("far", hub=service.file("controller"), wait_s=PATIENCE_S) as run:
+        stream = run.stream("batch.n")
+        stream.wait(50, timeout_s=PATIENCE_S)
+        run.stop()
+        seen = [int(record.value) for record in stream]
+    made = int(training.hears("made")[0])
+    wait_until(lambda: kept_state(service) == "ended", "it is told to have ended")
+    with sg.connect("far", hub=service.file("viewer")) as gone:
+        stream = gone.stream("batch.n")
+        assert [int(record.value) for record in stream] == list(range(seen[0], made)) == seen
+        assert (stream.n_lost, stream.statistics().n_records) == (0, len(seen))
+        description = gone.describe()
+        assert (description.state, description.name) == ("ended", "far")
+        assert [(one.query, one.n_records) for one in description.streams] == [
+            ("on('batch').map(lambda batch: batch.n)", len(seen))
+        ]
+        with pytest.raises(QueryError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n, and not batch\.x$"):
+            gone.stream("batch.x")
+        with pytest.raises(RunLostError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n$"):
+            gone.stop()
+
+
+def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training: Any) -> None:
+    seen = watched(service, 200)
+    training.send(signal.SIGKILL)
+    wait_until(lambda: kept_state(service) == "gone", "it is gone")
+    with sg.connect("far", hub=service.file("viewer")) as gone:
+        stream = gone.stream("batch.n")
+        values = [int(record.value) for record in stream.wait(len(seen), timeout_s=PATIENCE_S)]
+        assert values[: len(seen)] == seen
+        with pytest.raises(RunLostError, match=r"^Run 'far' is gone; it was last heard of at .*\. Its hub keeps batch\.n$"):
+            list(stream)
+        assert values == list(range(values[0], values[0] + len(values)))
+        assert stream.n_lost == 0
+        assert str(gone.describe()).startswith(f"run far ({gone.id})  gone after ")
+
+
+def test_kept_streams_survive_the_hub(service: Service, training: Any) -> None:
+    seen = watched(service, 100)
+    training.send(signal.SIGKILL)
+    service.end()
+    service.start()
+    with wait_until(lambda: gone_run(service), "it is found") as gone:
+        assert [int(record.value) for record in gone.stream("batch.n").wait(100, timeout_s=PATIENCE_S)][:100] == seen[:100]
+
+
+def gone_run(service: Service) -> Any:
+    with contextlib.suppress(RunNotFoundError, RunLostError):
+        run = sg.connect("far", hub=service.file("viewer"))
+        if not run.may_command and run.describe().state in ("gone", "ended"):
+            return run
+        run.close()
+    return None
+
+
+def test_a_client_that_is_away_when_its_run_ends_gets_the_rest(
+    service: Service, training: Any, start: Any, tmp_path: Path
+) -> None:
+    """The client stands still, so that it misses the run's goodbye, and its connection is lost."""
+    client = start(
+        """
+run = sg.connect("far", hub=sys.argv[1], wait_s=60)
+stream = run.stream("batch.n")
+stream.wait(20, timeout_s=60)
+say("watches")
+values = [int(record.value) for record in stream]
+say("got", values[0], values[-1], len(values), stream.n_lost, stream.statistics().n_records, run.n_reconnects)
+""",
+        str(service.file("viewer")), SIGHTGLASS_RUNTIME_DIR=str(tmp_path / "elsewhere"),
+    )  # fmt: skip
+    client.hears("watches")
+    client.send(signal.SIGSTOP)
+    with sg.connect("far", hub=service.file("controller")) as run:
+        stream = run.stream("batch.n")
+        stream.wait(20, timeout_s=PATIENCE_S)
+        run.stop()
+    made = int(training.hears("made")[0])
+    wait_until(lambda: kept_state(service) == "ended", "it has ended")
+    service.end()  # what it sent to the client is lost
+    client.send(signal.SIGCONT)
+    service.start()
+    first, last, n, n_lost, n_records, _ = map(int, client.hears("got"))
+    assert (last, n, n_lost) == (made - 1, made - first, 0)
+    assert n_records == n
