@@ -1,14 +1,14 @@
 // Every key of the page, in the order of the help sheet.
 
+import { kindOfX } from './pages/charts/cards'
 import { newChart } from './pages/charts/OwnChart'
 import { showAll, showNone } from './data/runs'
+import { X_KINDS } from './data/types'
 import { sidebarOpen } from './pages/runs/RunList'
 import { at, page, state, update } from './state/state'
 import { nextTheme } from './state/theme'
 import { viewsOpen } from './ui/SavedViews'
 import { focusHotkey, helpOpen, type Shortcut } from './ui/shortcuts'
-
-const axes = ['step', 'relative', 'wall'] as const
 
 export const shortcuts: Shortcut[] = [
   { keys: '?', does: 'Show or hide this sheet', run: () => (helpOpen.value = !helpOpen.value) },
@@ -24,7 +24,7 @@ export const shortcuts: Shortcut[] = [
   { keys: 'a', does: 'Show all runs of the list', run: showAll },
   { keys: 'n', does: 'Hide all runs', run: showNone },
   { keys: 'c', does: 'New chart of several tags', run: () => page.peek() === 'charts' && newChart() },
-  { keys: 'x', does: 'Next horizontal axis', run: () => update({ x: axes[(axes.indexOf(at.x.peek()) + 1) % 3]!, zoom: null }) },
+  { keys: 'x', does: 'Next horizontal axis', run: () => update({ x: X_KINDS[(X_KINDS.indexOf(kindOfX(at.x.peek()) ?? 'wall') + 1) % 3]!, zoom: null }) },
   { keys: 'y', does: 'Logarithmic vertical axis', run: () => update({ ylog: !state.peek().ylog }) },
   { keys: 'l', does: 'Logarithmic horizontal axis', run: () => update({ xlog: !state.peek().xlog }) },
   { keys: 'o', does: 'Clip outliers', run: () => update({ clip: !state.peek().clip }) },
@@ -35,6 +35,7 @@ export const shortcuts: Shortcut[] = [
   { keys: 'd', does: 'Next theme: system, light, dark', run: nextTheme },
   { keys: 'Escape', does: 'Close what is open', run: () => update({ run: '', focus: '' }) },
   { keys: 'drag', does: 'Zoom: sideways into steps, in a box into steps and values; double click shows everything' },
+  { keys: 'Alt ← → ↑ ↓', does: 'On a chart: move it before or behind the next one; on the name of a section: move the section' },
   { keys: '← → ↑ ↓', does: 'On a view over the runs: go from run to run; Space selects, with Shift those on the way' },
   { keys: '← →', does: 'On a chart: read its values; with Shift in larger steps' },
 ]

@@ -1,7 +1,9 @@
 import { expect, test } from 'vitest'
 import { commandText, placeOf } from '../src/pages/charts/history'
 import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
-import { counterparts, FOUND, gridRows, ownSpecs, prefixOf, sectionsOf, tagSearch, withChart } from '../src/pages/charts/sections'
+import { cardOf, withCard } from '../src/pages/charts/cards'
+import { movedTo, ordered } from '../src/pages/charts/ordered'
+import { counterparts, FOUND, gridRows, ownSpecs, prefixOf, sectionsOf, shownSections, tagSearch, widest, withChart } from '../src/pages/charts/sections'
 import { readings } from '../src/views/Legend'
 
 test.each([
@@ -12,13 +14,49 @@ test('what the run records of its machine comes last', () => {
   expect(sectionsOf(['system.cpu_percent', 'lr', 'val/a', 'train/a']).map(({ name }) => name)).toEqual(['val', 'train', 'other', 'system'])
 })
 
+const grid = (own: string[][], pinned: string[], tags: string[], shut: string[], columns: number, order: string[][] = [], sizes: Record<string, { wide?: number; tall?: number }> = {}) =>
+  gridRows(shownSections(ownSpecs(own), pinned, sectionsOf(tags), new Set(shut), order), columns, (id) => sizes[id] ?? {}).map((row) =>
+    row.kind === 'heads' ? row.heads.map(({ name, n, column }) => `${name} ${n}@${column}`).join(' ') : row.cells.map(({ spec, column, row: top, wide, tall }) => `${spec.title}@${column},${top}${wide * tall > 1 ? ` ${wide}x${tall}` : ''}`).join(' '),
+  )
+
 test('the grid: own charts, pinned ones, sections; shut ones keep their head', () => {
-  const rows = gridRows(ownSpecs([['both', 'train/loss', 'val/loss']]), ['lr'], sectionsOf(['train/a', 'train/b', 'train/c', 'lr']), new Set(['other']), 2)
-  expect(rows.map((row) => (row.kind === 'head' ? `${row.name} ${row.n}` : row.charts.map(({ title }) => title).join()))).toEqual([
-    'Own charts 1', 'both', 'Pinned 1', 'lr', 'train 3', 'a,b', 'c', 'other 1',
+  expect(grid([['both', 'train/loss', 'val/loss']], ['lr'], ['train/a', 'train/b', 'train/c', 'lr'], ['other'], 2)).toEqual([
+    'Own charts 1@0', 'both@0,0', 'Pinned 1@0', 'lr@0,0', 'train 3@0', 'a@0,0 b@1,0', 'c@0,0', 'other 1@0',
   ])
-  const [, found] = gridRows([], [], [{ name: FOUND, tags: ['train/a'] }], new Set(), 2)
-  expect(found).toMatchObject({ charts: [{ title: 'train/a' }] })
+  const [, found] = gridRows(shownSections([], [], [{ name: FOUND, tags: ['train/a'] }], new Set(), []), 2)
+  expect(found).toMatchObject({ cells: [{ spec: { title: 'train/a' } }] })
+})
+
+test('sections that fit side by side share a row', () => {
+  expect(grid([], [], ['a/x', 'b/x', 'b/y', 'c/x', 'd/x'], [], 4)).toEqual(['a 1@0 b 2@1 c 1@3', 'x@0,0 x@1,0 y@2,0 x@3,0', 'd 1@0', 'x@0,0'])
+  const many = grid([], [], Array.from({ length: 500 }, (_, i) => `s${i}/x`), [], 7)
+  expect(many.length).toBe(2 * Math.ceil(500 / 7))
+  expect(widest(gridRows(shownSections([], [], sectionsOf(['a/x', 'b/x']), new Set(), []), 7))).toBe(2)
+})
+
+test('wide and tall charts: others fill the row beside them', () => {
+  const tags = ['s/a', 's/b', 's/c', 's/d', 's/e']
+  expect(grid([], [], tags, [], 3, [], { 's/a': { wide: 2 } })).toEqual(['s 5@0', 'a@0,0 2x1 b@2,0', 'c@0,0 d@1,0 e@2,0'])
+  expect(grid([], [], tags, [], 3, [], { 's/b': { tall: 2 } })).toEqual(['s 5@0', 'a@0,0 b@1,0 1x2 c@2,0 d@0,1 e@2,1'])
+  expect(grid([], [], tags, [], 3, [], { 's/b': { wide: 0 } })).toEqual(['s 5@0', 'a@0,0', 'b@0,0 3x1', 'c@0,0 d@1,0 e@2,0'])
+  expect(grid([], [], tags, [], 1, [], { 's/a': { wide: 2, tall: 2 } })[1]).toBe('a@0,0 1x2')
+})
+
+test('charts and sections in the reader\'s order; new ones come behind', () => {
+  expect(grid([], [], ['s/a', 's/b', 's/c'], [], 3, [['s', 's/c', 's/gone', 's/a']])[1]).toBe('c@0,0 a@1,0 b@2,0')
+  expect(ordered(['a', 'b', 'c', 'd'], ['c', 'a'], (one) => one)).toEqual(['c', 'a', 'b', 'd'])
+  expect(movedTo(['a', 'b', 'c'], 'a', 1)).toEqual(['b', 'a', 'c'])
+  expect(movedTo(['a', 'b', 'c'], 'b', -1)).toEqual(['b', 'a', 'c'])
+  expect(movedTo(['a', 'b', 'c'], 'b', 9)).toEqual(['a', 'c', 'b'])
+})
+
+test('what a chart has of its own, in the address and back', () => {
+  const card = { x: 'val/accuracy=1', points: true, smooth: 0.25, ylog: false, wide: 0 }
+  const lists = withCard([['other', 'ylog=1']], 'a|b', card)
+  expect(lists).toEqual([['other', 'ylog=1'], ['a|b', 'x=val/accuracy=1', 'points=1', 'smooth=0.25', 'ylog=0', 'wide=0']])
+  expect(cardOf(lists, 'a|b')).toEqual(card)
+  expect(cardOf([['a', 'smooth=7', 'wide=1.5', 'tall=-1', 'x=', 'nonsense']], 'a')).toEqual({})
+  expect(withCard(lists, 'a|b', { x: undefined })).toEqual([['other', 'ylog=1']])
 })
 
 test('a search is a regular expression, or plain text while it is none', () => {
@@ -53,7 +91,7 @@ test('tags that share a chart differ in their dash, or in colour where one run i
   expect(wantedOf(['a'], runs, () => new Set(['q'])).map(({ id }) => id)).toEqual(['q'])
 })
 
-const data = (y: number[]) => ({ n: y.length, thinned: false, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y), wall: new Float64Array(y.length), step: new Float64Array(y.length), parts: [{ start: 0, end: y.length, alpha: 1, pass: 0 }], restarts: [] as number[], cursor: '', continued: false })
+const data = (y: number[]) => ({ n: y.length, thinned: false, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y), wall: new Float64Array(y.length), step: new Float64Array(y.length), parts: [{ start: 0, end: y.length, alpha: 1, pass: 0 }], restarts: [] as number[], tracks: [] as string[], cursor: '', continued: false })
 
 test('the line before smoothing stays behind it, of a run and of a group', () => {
   const options = { weight: 0.5, extent: 1, band: 'std' as const }
@@ -79,6 +117,34 @@ test('a line whose run began again is in parts; what was done again is faint, ea
   expect(restartsOf([series, series])).toEqual([{ x: 1, label: 'restarted', written: true }])
   // Of several runs the mean is over x, whatever the order.
   expect([...linesOf(runs[0]!, [series, series], options)[0]!.x]).toEqual([0, 1, 2, 3])
+})
+
+test('a mean is dashed where not all of its runs are, and does not go from one to the other', () => {
+  const options = { weight: 0, extent: 1, band: 'std' as const }
+  const long = data([10, 10, 10, 10, 10])
+  const short = data([0, 0, 0])
+  const [rest, all] = linesOf(runs[0]!, [long, short], options)
+  expect(all).toMatchObject({ id: 'p', of: 2, inParts: true, style: { dash: [] } })
+  expect([[...all!.x], [...all!.y], [...Array.from(all!.n!)]]).toEqual([[0, 1, 2], [5, 5, 5], [2, 2, 2]])
+  expect(rest).toMatchObject({ earlier: 'p', of: 2, style: { dash: [2, 3] } })
+  expect([[...rest!.x], [...rest!.y], [...Array.from(rest!.n!)]]).toEqual([[3, 4], [10, 10], [1, 1]])
+  // Gaps within a run are no end of it.
+  expect(linesOf(runs[0]!, [long, data([1, NaN, 1, NaN, 1])], options)).toHaveLength(1)
+})
+
+test('points are drawn of each run, under one name', () => {
+  const lines = linesOf(runs[0]!, [data([1, 2]), data([3, 4])], { weight: 0.5, extent: 1, band: 'std' as const, points: true })
+  expect(lines.map(({ id, earlier, points, y }) => [id, earlier, points, [...y]])).toEqual([['p', undefined, true, [1, 2]], ['p 1', 'p', true, [3, 4]]])
+})
+
+test('what no run has as a tag is an expression, which is asked of all', () => {
+  expect(wantedOf(['a - b'], runs, () => undefined).map(({ id }) => id)).toEqual(['p', 'q'])
+})
+
+test('lines that ended before the cursor come last, with their end', () => {
+  const line = (id: string, y: number, end: number) => ({ ...runs[0]!, id, x: Float64Array.of(0, end), y: Float64Array.of(y, y) })
+  const found = readings([line('a', 9, 10), line('b', 1, 20), line('c', 2, 18)], 19, 2)
+  expect(found.map(({ line: { id }, until }) => [id, until])).toEqual([['c', null], ['b', null], ['a', 10]])
 })
 
 test('values at the cursor, the largest first, NaN last', () => {

@@ -7,7 +7,7 @@ import type { Run, Scalars } from '../src/data/types'
 const series = (x: number[], n = x.length, thinned = false): Scalars => {
   const column = Float64Array.from(x)
   const parts = [{ start: 0, end: x.length, alpha: 1, pass: 0 }]
-  return { n, thinned, x: column, y: column.map((v) => v * 2), wall: column, step: column, parts, restarts: [], cursor: 'then', continued: false }
+  return { n, thinned, x: column, y: column.map((v) => v * 2), wall: column, step: column, parts, restarts: [], tracks: [], cursor: 'then', continued: false }
 }
 
 const tail = (x: number[]): Scalars => ({ ...series(x), cursor: 'now', continued: true })

@@ -27,6 +27,14 @@ test('durations stand at whole minutes and hours', () => {
   expect(said('relative', 0, 3600, 4)).toEqual(['0 s', '15 min', '30 min', '45 min', '1 h 00 min'])
 })
 
+test('under a second, neighbours differ', () => {
+  expect(said('relative', 12.34, 12.37, 3)).toEqual(['12.34 s', '12.35 s', '12.36 s', '12.37 s'])
+  expect(said('relative', 0, 0.0004, 4)).toEqual(['0 s', '0.0001 s', '0.0002 s', '0.0003 s', '0.0004 s'])
+  expect(said('relative', 65.2, 65.6, 2)).toEqual(['1 min 5.2 s', '1 min 5.4 s', '1 min 5.6 s'])
+  const at = new Date(2026, 4, 6, 21, 30, 5).getTime() / 1000
+  expect(said('wall', at, at + 0.39, 2)).toEqual(['21:30:05.0', '21:30:05.2'])
+})
+
 test('wall time stands at whole hours of the reader, with the day at midnight', () => {
   const from = new Date(2026, 4, 6, 21, 30).getTime() / 1000
   expect(said('wall', from, from + 4 * 3600, 4)).toEqual(['22:00', '23:00', '05-07', '01:00'])

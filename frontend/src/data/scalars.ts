@@ -24,6 +24,9 @@ export interface Entry {
   version: string
 }
 
+/** The step tracks of all series that came so far. */
+export const tracks = signal<readonly string[]>([])
+
 const entries = new Map<string, Entry>()
 const waiting: Entry[] = []
 let n_in_flight = 0
@@ -86,7 +89,11 @@ async function fetchAll(batch: Entry[]): Promise<void> {
 function settle(entry: Entry, answer: Scalars | string): void {
   entry.state = 'there'
   if (typeof answer === 'string') entry.error.value = answer
-  else [entry.data.value, entry.error.value] = [answer, null]
+  else {
+    ;[entry.data.value, entry.error.value] = [answer, null]
+    const known = tracks.peek()
+    if (answer.tracks.some((track) => !known.includes(track))) tracks.value = [...new Set([...known, ...answer.tracks])].sort()
+  }
 }
 
 /** Ask for series at once; a failure as a whole is every series' failure. */

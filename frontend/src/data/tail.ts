@@ -18,5 +18,5 @@ export function extended(old: Scalars, tail: Scalars): Scalars {
   ) as Pick<Scalars, (typeof COLUMNS)[number]>
   // The newest part is the last one: it goes on.
   const parts = old.parts.map((part, i) => (i === old.parts.length - 1 ? { ...part, end: joined.x.length } : part))
-  return { ...joined, n: old.n + tail.n, thinned: old.thinned || tail.thinned, parts, restarts: tail.restarts, cursor: tail.cursor, continued: old.continued }
+  return { ...joined, n: old.n + tail.n, thinned: old.thinned || tail.thinned, parts, restarts: tail.restarts, tracks: tail.tracks, cursor: tail.cursor, continued: old.continued }
 }

@@ -160,12 +160,15 @@ export interface FunctionInfo {
   kind: 'function' | 'reducer'
 }
 
-export type XKind = 'step' | 'relative' | 'wall'
+export const X_KINDS = ['step', 'relative', 'wall'] as const
+export type XKind = (typeof X_KINDS)[number]
 
 export interface ScalarsRequest {
   run: string
+  /** A tag, or an expression over tags. */
   tag: string
-  x: XKind
+  /** An `XKind`, or the name of a step track or a series. */
+  x: string
   from?: number
   to?: number
   points: number
@@ -196,6 +199,8 @@ export interface Scalars {
   parts: ScalarsPart[]
   /** Where on x the run began again. */
   restarts: number[]
+  /** The names of the further step tracks of its records. */
+  tracks: string[]
   cursor: string
   /** Whether these are only the points that came after the cursor of the request. */
   continued: boolean

@@ -34,8 +34,8 @@ export function scalarsOf(entry: unknown): Scalars | string {
   if ([y, wall, step].some(({ length }) => length !== x.length) || (mean.length && mean.length !== x.length)) {
     throw new WireError('The columns of a series have different lengths')
   }
-  if (!Array.isArray(columns.parts) || !Array.isArray(columns.restarts)) throw new WireError('Expected the parts of a series, and its restarts')
+  if (![columns.parts, columns.restarts, columns.tracks].every(Array.isArray)) throw new WireError('Expected the parts of a series, its restarts and its step tracks')
   const parts = (columns.parts as number[][]).map(([start, end, alpha, pass]) => ({ start: start!, end: end!, alpha: alpha!, pass: pass! }))
-  const about = { n: Number(columns.n), thinned: Boolean(columns.thinned), parts, restarts: columns.restarts as number[], cursor: String(columns.cursor), continued: Boolean(columns.continued) }
+  const about = { n: Number(columns.n), thinned: Boolean(columns.thinned), parts, restarts: columns.restarts as number[], tracks: columns.tracks as string[], cursor: String(columns.cursor), continued: Boolean(columns.continued) }
   return { ...about, x, y, wall, step, ...(mean.length && { mean }) }
 }

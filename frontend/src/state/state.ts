@@ -38,7 +38,8 @@ export const shape = {
   best: oneOf('auto', 'min', 'max'),
   // Charts: every chart obeys these.
   tags: text(),
-  x: oneOf('step', 'relative', 'wall'),
+  /** `step`, `relative`, `wall`, or the name of a step track or a series. */
+  x: text('step'),
   smooth: number(0, 0, 0.999),
   ylog: flag(),
   xlog: flag(),
@@ -49,6 +50,13 @@ export const shape = {
   zoom: span(),
   // Charts: single panels.
   yzoom: spans(),
+  /** Of charts over another x than that of the page. */
+  xzoom: spans(),
+  /** What single charts have of their own: see `pages/charts/cards.ts`. */
+  cards: lists(),
+  /** The order of sections, and of charts in a section: its name, then theirs. */
+  sections: texts(),
+  order: lists(),
   panel: texts(),
   /** Charts of the reader's own: a name, and the tags that share it. */
   own: lists(),

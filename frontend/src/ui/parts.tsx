@@ -1,8 +1,9 @@
 // Small parts that every page uses.
 
-import type { ComponentChildren, JSX } from 'preact'
-import { useEffect, useLayoutEffect, useRef, useState } from 'preact/hooks'
+import type { ComponentChildren } from 'preact'
+import { useLayoutEffect, useRef } from 'preact/hooks'
 import { Icon, type IconName } from './Icon'
+import { Popover } from './Popover'
 
 interface IconButtonProps {
   icon: IconName
@@ -105,42 +106,16 @@ interface MenuProps {
 
 /** A button that opens a list of things to do. */
 export function Menu({ icon, label, items }: MenuProps) {
-  const [open, setOpen] = useState(false)
-  const root = useRef<HTMLDivElement>(null)
-  useEffect(() => {
-    if (!open) return
-    root.current!.querySelector<HTMLElement>('[role=menuitem]')?.focus()
-    const away = ({ target }: Event) => !root.current?.contains(target as Node) && setOpen(false)
-    document.addEventListener('pointerdown', away)
-    return () => document.removeEventListener('pointerdown', away)
-  }, [open])
-  const onKeyDown = (event: JSX.TargetedKeyboardEvent<HTMLElement>) => {
-    const all = [...root.current!.querySelectorAll<HTMLElement>('[role=menuitem]')]
-    const at = all.indexOf(document.activeElement as HTMLElement)
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
-    if (event.key === 'Escape' && open) {
-      setOpen(false)
-      root.current!.querySelector('button')!.focus()
-    } else if (step && open) all[(at + step + all.length) % all.length]!.focus()
-    else return
-    event.preventDefault()
-    event.stopPropagation()
-  }
   return (
-    <div class="menu" ref={root} onKeyDown={onKeyDown}>
-      <button type="button" class="icon-button" title={label} aria-label={label} aria-haspopup="menu" aria-expanded={open} onClick={() => setOpen(!open)}>
-        <Icon name={icon} />
-      </button>
-      {open && (
-        <div class="menu-items" role="menu" aria-label={label}>
-          {items.map(({ text, onClick }) => (
-            <button key={text} type="button" role="menuitem" tabIndex={-1} onClick={() => (setOpen(false), onClick())}>
-              {text}
-            </button>
-          ))}
-        </div>
-      )}
-    </div>
+    <Popover icon={icon} label={label} menu>
+      {(close) =>
+        items.map(({ text, onClick }) => (
+          <button key={text} type="button" role="menuitem" tabIndex={-1} onClick={() => (close(), onClick())}>
+            {text}
+          </button>
+        ))
+      }
+    </Popover>
   )
 }
 

@@ -44,6 +44,8 @@ export interface ChartProps {
 const NO_MARKS: Mark[] = []
 /** Around names, which are written in the middle below their place. */
 const AIR = 0.35
+/** Beside points, as a share of the axis. */
+const EDGE = 0.02
 /** Keys that move or zoom the visible range. */
 const MOVES: Record<string, [by: number, factor: number, around: number]> = {
   PageUp: [-0.25, 1, 0.5],
@@ -60,6 +62,8 @@ export function modelOf(props: ChartProps, ink: Ink): Model | string {
   if (!xs || (xlog && xs[1] <= 0)) return xlog && lines.some((line) => line.x.length) ? 'No point has x > 0: a log axis cannot show the others' : 'No points yet'
   if (xlog && xs[0] <= 0) xs = [Math.min(extent?.[0] ?? xs[1] / 1e3, xs[1] / 10), xs[1]]
   if (xs[0] === xs[1]) xs = xlog ? [xs[0] / 2, xs[1] * 2] : [xs[0] - 0.5, xs[1] + 0.5]
+  // Points at the edge are seen whole.
+  if (!zoom && !xlog && lines.some(({ points }) => points)) xs = [xs[0] - EDGE * (xs[1] - xs[0]), xs[1] + EDGE * (xs[1] - xs[0])]
   const columnsOf = (some: Line[]) => some.flatMap(({ x, y, raw, low, high }) => [y, raw, low, high].flatMap((c) => (c ? [{ x, y: c }] : [])))
   const columns = columnsOf(lines.filter(({ second }) => !second))
   const right = lines.filter(({ second }) => second)
@@ -119,6 +123,7 @@ export function Chart(props: ChartProps) {
   }, [model])
 
   const onKeyDown = (event: KeyboardEvent) => {
+    if (event.altKey) return
     const step = { ArrowLeft: -1, ArrowRight: 1 }[event.key]
     if (step) {
       share.current = Math.min(1, Math.max(0, share.current + step * (event.shiftKey ? 0.1 : 0.01)))
@@ -138,7 +143,7 @@ export function Chart(props: ChartProps) {
         ref={host}
         tabIndex={0}
         role="img"
-        aria-label={`Line chart of ${props.title}, ${n_lines} ${n_lines === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus, Page Up and Page Down zoom and move; 0 shows everything' : ''}.`}
+        aria-label={`${lines[0]?.points ? 'Scatter' : 'Line chart'} of ${props.title}, ${n_lines} ${n_lines === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus, Page Up and Page Down zoom and move; 0 shows everything' : ''}.`}
         onKeyDown={onKeyDown}
         onBlur={() => plot.current?.leave()}
       />

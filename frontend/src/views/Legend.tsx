@@ -31,17 +31,21 @@ export interface Reading {
   spread: [number, number] | null
   /** How many lines a mean is of. */
   n: number | null
+  /** Where the line ends, if that is before the cursor. */
+  until: number | null
 }
 
-/** The value of each line at x, largest first, NaN last. */
-export function readings(lines: readonly Line[], x: number): Reading[] {
+/** The value of each line at x, largest first, NaN last, and behind these the lines that ended before, give or take some x. */
+export function readings(lines: readonly Line[], x: number, slack = 0): Reading[] {
   const found = lines.flatMap((line) => {
     const i = pointAt(line, x)
     if (i < 0) return []
     const spread = line.low && line.high && line.low[i] !== line.high[i] ? ([line.low[i]!, line.high[i]!] as [number, number]) : null
-    return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, spread, n: line.n ? line.n[i]! : null }]
+    const end = line.x[line.x.length - 1]!
+    return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, spread, n: line.n ? line.n[i]! : null, until: x - slack > end && lines.length > 1 ? end : null }]
   })
-  return found.sort((a, b) => (Number.isNaN(a.y) ? 1 : Number.isNaN(b.y) ? -1 : b.y - a.y))
+  const over = ({ until }: Reading) => Number(until !== null)
+  return found.sort((a, b) => over(a) - over(b) || (Number.isNaN(a.y) ? 1 : Number.isNaN(b.y) ? -1 : b.y - a.y))
 }
 
 /** Of many lines the first, and the one that the reader points at. */
@@ -57,7 +61,7 @@ export function xText(kind: LegendProps['kind'], x: number): string {
 }
 
 export function Legend({ tip, lines, marks, kind, xname, places, linked = false }: LegendProps) {
-  const all = readings(lines, tip.x)
+  const all = readings(lines, tip.x, (tip.reach[1] - tip.reach[0]) / 2)
   const rows = inSight(all, tip.line).slice(0, linked ? MAX_LINKED_ROWS : MAX_ROWS)
   const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
@@ -69,14 +73,15 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
   return (
     <div class={linked ? 'legend legend-linked' : 'legend'} style={linked ? { ...style, maxWidth: undefined } : style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
       {!linked && <div class="legend-x">{places?.[Math.round(first)] ?? (xname ? `${xname} ${number(first, 6)}` : xText(kind, first))}</div>}
-      {rows.map(({ line, y, raw, spread, n }) => (
-        <div class={`legend-row ${wholeOf(line) === tip.line ? 'is-near' : ''}`} key={line.id}>
+      {rows.map(({ line, y, raw, spread, n, until }) => (
+        <div class={`legend-row ${wholeOf(line) === tip.line ? 'is-near' : ''} ${until === null ? '' : 'is-over'}`} key={line.id}>
           <Swatch style={line.style} />
           <span class="legend-name">{line.label}</span>
           <span class="legend-value">{number(y, 5)}</span>
-          {raw !== null && <span class="legend-raw">{number(raw, 4)}</span>}
-          {n !== null && <span class="legend-raw">n = {n}</span>}
-          {spread && <span class="legend-raw">{`${number(spread[0], 3)} … ${number(spread[1], 3)}`}</span>}
+          {raw !== null && !linked && <span class="legend-raw">{number(raw, 4)}</span>}
+          {n !== null && (!linked || n < (line.of ?? n)) && <span class="legend-raw">{line.of && n < line.of ? `${n} of ${line.of} runs` : `n = ${n}`}</span>}
+          {until !== null && <span class="legend-raw">until {xname ? number(until, 6) : xText(kind, until)}</span>}
+          {spread && !linked && <span class="legend-raw">{`${number(spread[0], 3)} … ${number(spread[1], 3)}`}</span>}
         </div>
       ))}
       {all.length > rows.length && <div class="legend-more">and {all.length - rows.length} more</div>}

@@ -1,8 +1,8 @@
 // The tools of a view that stands by itself, as in a notebook: there when it is pointed at or has the focus.
 
-import type { ComponentChildren } from 'preact'
-import { useEffect, useRef, useState } from 'preact/hooks'
-import { Icon, type IconName } from '../ui/Icon'
+import { useEffect, useState } from 'preact/hooks'
+import { Icon } from '../ui/Icon'
+import { Popover } from '../ui/Popover'
 import type { ViewOptions } from './series'
 
 export interface ToolbarProps {
@@ -82,56 +82,5 @@ function Switch({ label, title, on, onChange }: { label: string; title?: string;
     <button type="button" class="toggle" title={title} aria-pressed={on} onClick={() => onChange(!on)}>
       {label}
     </button>
-  )
-}
-
-interface PopoverProps {
-  icon: IconName
-  label: string
-  /** Whether it is a list of things to do. */
-  menu?: boolean
-  children: (close: () => void) => ComponentChildren
-}
-
-/** A button that opens a box below it; Escape and a click beside it close it. Works within a shadow root too. */
-function Popover({ icon, label, menu = false, children }: PopoverProps) {
-  const [open, setOpen] = useState(false)
-  const root = useRef<HTMLDivElement>(null)
-  const within = () => [...root.current!.querySelectorAll<HTMLElement>('.menu-items button, .menu-items input')]
-  const button = () => root.current!.querySelector('button')!
-  useEffect(() => {
-    if (!open) return
-    within()[0]?.focus()
-    const away = (event: Event) => !event.composedPath().includes(root.current!) && setOpen(false)
-    document.addEventListener('pointerdown', away, true)
-    return () => document.removeEventListener('pointerdown', away, true)
-  }, [open])
-  const onKeyDown = (event: KeyboardEvent) => {
-    if (!open) return
-    const all = within()
-    const step = menu ? { ArrowDown: 1, ArrowUp: -1 }[event.key] : undefined
-    if (event.key === 'Escape') {
-      setOpen(false)
-      button().focus()
-    } else if (step) all[(all.indexOf(event.target as HTMLElement) + step + all.length) % all.length]!.focus()
-    else return
-    event.preventDefault()
-    event.stopPropagation()
-  }
-  const close = () => {
-    setOpen(false)
-    button().focus()
-  }
-  return (
-    <div class="menu" ref={root} onKeyDown={onKeyDown}>
-      <button type="button" class="icon-button" title={label} aria-label={label} aria-haspopup={menu ? 'menu' : 'dialog'} aria-expanded={open} onClick={() => setOpen(!open)}>
-        <Icon name={icon} />
-      </button>
-      {open && (
-        <div class="menu-items" role={menu ? 'menu' : 'dialog'} aria-label={label}>
-          {children(close)}
-        </div>
-      )}
-    </div>
   )
 }

@@ -16,6 +16,10 @@ export interface Line {
   high?: Float64Array
   /** How many lines a mean is of, at each x. */
   n?: ArrayLike<number>
+  /** How many there are at all. */
+  of?: number
+  /** Points instead of a line. */
+  points?: boolean
   /** On the right axis. */
   second?: boolean
   /** How strong it is drawn, from 0 to 1. */
@@ -111,8 +115,13 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
   const rank = ({ line }: (typeof seen)[number]) => (wholeOf(line) === highlight ? 2 : line.faint ? 0 : 1)
   const order = [...seen].sort((a, b) => rank(a) - rank(b))
   for (const { line, from, end } of order) {
-    const points = part(line, line.y, from, end)
+    const points = line.points ? spotsOf(line, from, end, to(line)) : part(line, line.y, from, end)
     const { color, dash } = line.style
+    if (line.points) {
+      const r = (highlight === wholeOf(line) ? 2.5 : 1.75) * scale.ratio
+      pen.line(points.flatMap((value, i) => (i % 2 ? [] : [value - r, points[i + 1]!, value + r, points[i + 1]!, NaN, NaN])), { color, width: (2 * r) / scale.ratio, alpha: (faded(line) ? 0.2 : 0.65) * (line.alpha ?? 1) })
+      continue
+    }
     pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : end - from > scale.width ? 1.1 : 1.5, alpha: (faded(line) ? (line.faint ? 0.2 : 0.4) : 1) * (line.alpha ?? 1) })
     if (points.length <= 2) pen.line(dot(points), { color, width: 4, alpha: 1 })
   }
@@ -177,6 +186,13 @@ export function path(x: Float64Array, y: Float64Array, from: number, end: number
     }
   }
   emit()
+  return points
+}
+
+/** The places of all points. */
+function spotsOf({ x, y }: Line, from: number, end: number, to: Project): number[] {
+  const points: number[] = []
+  for (let i = Math.max(0, from); i < Math.min(x.length, end); i++) points.push(to.x(x[i]!), to.y(y[i]!))
   return points
 }
 

@@ -86,11 +86,11 @@ export interface Table {
   y: Float64Array
 }
 
-/** One row a point: the run, where it stands, its value, with all digits. */
-export function csvOf(tag: string, tables: readonly Table[]): string {
+/** One row a point: the run, where it stands, its value, with all digits; `x` is what the column of steps holds. */
+export function csvOf(tag: string, tables: readonly Table[], x = 'step'): string {
   // A name that a spreadsheet would run as a formula is made a text.
   const quoted = (text: string) => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
-  const rows = ['run,tag,step,wall_time,value']
+  const rows = [`run,tag,${x === 'step' ? x : quoted(x)},wall_time,value`]
   for (const { label, tag: own = tag, step, wall, y } of tables) {
     for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(own)},${step[i]},${wall[i]},${y[i]}`)
   }

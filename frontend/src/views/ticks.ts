@@ -17,7 +17,7 @@ export function ticksOf(kind: AxisKind, [low, high]: Span, n: number): Ticks {
     case 'log':
       return logarithmic(low, high, n)
     case 'relative':
-      return stepped(low, high, stepOf(SECONDS, (high - low) / n), 0, duration)
+      return relative(low, high, n)
     case 'wall':
       return wall(low, high, n)
   }
@@ -81,24 +81,42 @@ function logarithmic(low: number, high: number, n: number): Ticks {
   return { at, label: (v) => number(v, 3) }
 }
 
-const SECONDS = [1e-3, 2e-3, 5e-3, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1, 2, 5, 10, 15, 30]
+const SECONDS = [-6, -5, -4, -3, -2, -1]
+  .flatMap((e) => [1, 2, 5].map((m) => Number(`${m}e${e}`)))
+  .concat([1, 2, 5, 10, 15, 30])
   .concat([1, 2, 5, 10, 15, 30].map((m) => m * 60))
   .concat([1, 2, 3, 6, 12].map((h) => h * 3600))
   .concat([1, 2, 5, 10, 20, 50, 100, 200, 500, 1000].map((d) => d * 86400))
 
 const stepOf = (steps: number[], rough: number): number => steps.find((s) => s >= rough) ?? steps[steps.length - 1]!
 
+/** The decimals that tell neighbours apart. */
+const decimals = (step: number): number => (step >= 1 ? 0 : Math.min(6, Math.ceil(-Math.log10(step) - 1e-9)))
+
+function relative(low: number, high: number, n: number): Ticks {
+  const step = stepOf(SECONDS, (high - low) / n)
+  const digits = decimals(step)
+  return stepped(low, high, step, 0, (v) => {
+    if (!digits || Math.abs(v) < step / 2) return duration(v)
+    const [sign, size] = [v < 0 ? '−' : '', Number(Math.abs(v).toFixed(digits))]
+    const minutes = Math.floor(size / 60)
+    return `${sign}${minutes ? `${duration(60 * minutes)} ` : ''}${(size - 60 * minutes).toFixed(digits)} s`
+  })
+}
+
 function wall(low: number, high: number, n: number): Ticks {
   const step = stepOf(SECONDS, (high - low) / n)
   // Ticks stand at whole hours and days of the reader's own clock.
   const origin = new Date(low * 1000).getTimezoneOffset() * 60
   return stepped(low, high, step, origin, (v) => {
-    const date = new Date(Math.round(v * 1000))
+    const date = new Date(Math.floor(v * 1000 + 1e-3))
     const two = (x: number) => String(x).padStart(2, '0')
     const day = `${two(date.getMonth() + 1)}-${two(date.getDate())}`
     const clock = `${two(date.getHours())}:${two(date.getMinutes())}`
     if (step >= 86400) return day
-    if (date.getHours() + date.getMinutes() + date.getSeconds() === 0) return day
-    return step >= 60 ? clock : `${clock}:${two(date.getSeconds())}`
+    if (step >= 1 && date.getHours() + date.getMinutes() + date.getSeconds() === 0) return day
+    if (step >= 60) return clock
+    const digits = decimals(step)
+    return `${clock}:${digits ? (((v % 60) + 60) % 60).toFixed(digits).padStart(3 + digits, '0') : two(date.getSeconds())}`
   })
 }

@@ -10,7 +10,10 @@ import { Dialog, Empty, IconButton } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
 import { Panel } from './Panel'
 import { OwnChart } from './OwnChart'
-import { FOUND, gridRows, ownSpecs, sectionsOf, specOf, tagSearch, type GridRow } from './sections'
+import { cardOf } from './cards'
+import { drag, inSight, movesBy, moveSection, said } from './order'
+import { ordered } from './ordered'
+import { FOUND, gridRows, ownSpecs, sectionsOf, shownSections, specOf, tagSearch, widest, type GridRow, type Head, type Shown } from './sections'
 import { Toolbar } from './Toolbar'
 
 const GAP = 12
@@ -23,15 +26,19 @@ const found = computed(() => {
 })
 
 export function Charts() {
-  const [box, columns] = useColumns(SIZES[at.size.value].width)
+  const [box, most] = useColumns(SIZES[at.size.value].width)
   const tags = found.value
-  const shut = at.shut.value
   const pinned = at.panel.value.filter((tag) => scalarTags.value.has(tag))
-  const own = at.own.value
   const searching = at.tags.value !== ''
-  const rows = useMemo(() => gridRows(ownSpecs(own), pinned, searching ? [{ name: FOUND, tags }] : sectionsOf(tags), new Set(shut), columns), [own, pinned.join('\n'), tags, searching, shut, columns])
+  const { rows, columns } = useMemo(() => {
+    const sections = searching ? [{ name: FOUND, tags }] : ordered(sectionsOf(tags), at.sections.value, ({ name }) => name)
+    const shown = shownSections(ownSpecs(at.own.value), pinned, sections, new Set(at.shut.value), at.order.value)
+    inSight.charts = new Map(shown.map(({ name, charts }) => [name, charts.map(({ id }) => id)]))
+    inSight.sections = sections.map(({ name }) => name)
+    return grid(shown, most)
+  }, [at.own.value, pinned.join('\n'), tags, searching, at.shut.value, at.order.value, at.sections.value, at.cards.value, most])
   const height = SIZES[at.size.value].height
-  const heights = useMemo(() => rows.map((row) => (row.kind === 'head' ? HEAD_HEIGHT : height + GAP)), [rows, height])
+  const heights = useMemo(() => rows.map((row) => (row.kind === 'heads' ? HEAD_HEIGHT : row.tall * (height + GAP))), [rows, height])
   const why = whyEmpty(tags.length)
   const focus = focused()
   return (
@@ -48,6 +55,9 @@ export function Charts() {
           row={(i) => <GridRowView row={rows[i]!} columns={columns} height={height} />}
         />
       )}
+      <p class="unseen" role="status">
+        {said.value}
+      </p>
       <OwnChart />
       {focus && (
         <Dialog label={focus.title} wide onClose={() => update({ focus: '' })}>
@@ -61,33 +71,51 @@ export function Charts() {
   )
 }
 
+/** The grid; where few charts are, they grow to at most twice their width, so that the page is filled. */
+function grid(shown: Shown[], most: number): { rows: GridRow[]; columns: number } {
+  const sizeOf = (id: string) => cardOf(at.cards.value, id)
+  const rows = gridRows(shown, most, sizeOf)
+  const columns = Math.max(Math.ceil(most / 2), widest(rows))
+  return { rows: columns === most ? rows : gridRows(shown, columns, sizeOf), columns }
+}
+
 /** The chart that is enlarged. */
 function focused() {
   const id = at.focus.value
   return ownSpecs(at.own.value).find((own) => own.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
 }
 
-const keyOf = (row: GridRow): string => (row.kind === 'head' ? `head ${row.name}` : `${row.section} ${row.charts[0]!.id}`)
+const keyOf = (row: GridRow): string => (row.kind === 'heads' ? `head ${row.heads[0]!.name}` : `${row.cells[0]!.section} ${row.cells[0]!.spec.id}`)
 
 function GridRowView({ row, columns, height }: { row: GridRow; columns: number; height: number }) {
-  if (row.kind === 'head') return <Head row={row} />
+  const gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`
+  if (row.kind === 'heads') {
+    return (
+      <div class="charts-heads" style={{ gridTemplateColumns }}>
+        {row.heads.map((head) => (
+          <HeadView key={head.name} head={head} />
+        ))}
+      </div>
+    )
+  }
   return (
-    <div class="charts-row" style={{ gridTemplateColumns: `repeat(${columns}, minmax(0, 1fr))`, height: `${height}px` }}>
-      {row.charts.map((spec) => (
-        <Panel key={spec.id} spec={spec} />
+    <div class="charts-row" style={{ gridTemplateColumns, gridTemplateRows: `repeat(${row.tall}, ${height}px)` }}>
+      {row.cells.map(({ spec, section, column, row: top, wide, tall }) => (
+        <Panel key={`${section} ${spec.id}`} spec={spec} section={section} place={`${top + 1} / ${column + 1} / span ${tall} / span ${wide}`} />
       ))}
     </div>
   )
 }
 
-function Head({ row }: { row: GridRow & { kind: 'head' } }) {
-  const open = !at.shut.value.includes(row.name)
+function HeadView({ head: { name, n, pinned, column, span } }: { head: Head }) {
+  const open = !at.shut.value.includes(name)
+  const fixed = pinned || name === FOUND
   return (
-    <h2 class="section-head">
-      <button type="button" aria-expanded={open} onClick={() => update({ shut: toggled(at.shut.peek(), row.name) })}>
-        <Icon name={row.pinned ? 'pin' : 'down'} size={14} />
-        {row.name}
-        <span class="muted">{row.n}</span>
+    <h2 class="section-head" data-section={name} style={{ gridColumn: `${column + 1} / span ${span}` }} onPointerDown={fixed ? undefined : drag} onKeyDown={fixed ? undefined : (event) => movesBy(event, (by) => moveSection(name, by))}>
+      <button type="button" class="section-name" aria-expanded={open} title={fixed ? undefined : 'Drag to move this section, or Alt with an arrow key'} onClick={() => update({ shut: toggled(at.shut.peek(), name) })}>
+        <Icon name={pinned ? 'pin' : 'down'} size={14} />
+        <span class="section-title">{name}</span>
+        <span class="muted">{n}</span>
       </button>
     </h2>
   )

@@ -1,19 +1,24 @@
-// A user's own chart: several tags under one name, created, edited and removed here, stored in the URL.
+// A user's own chart: several tags, or expressions over them, under one name, created, edited and removed here, stored in the URL.
 
 import { signal } from '@preact/signals'
 import { useMemo, useState } from 'preact/hooks'
 import { scalarTags } from '../../data/tags'
-import { state, update } from '../../state/state'
+import { at, state, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
-import { Dialog, IconButton, Search } from '../../ui/parts'
+import { Dialog, IconButton, Search, Toggle } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
+import { cardOf, withCard, type Card } from './cards'
+import { ExpressionInput } from './ExpressionInput'
 import { counterparts, tagSearch, withChart, type Spec } from './sections'
+import { XChoice } from './XChoice'
 
 interface Draft {
   /** The name of the chart that is changed; null for a new one. */
   was: string | null
   name: string
+  /** Tags, and expressions over tags. */
   tags: string[]
+  card: Card
 }
 
 const draft = signal<Draft | null>(null)
@@ -21,19 +26,23 @@ const draft = signal<Draft | null>(null)
 const ROW_HEIGHT = 30
 const MAX_OFFERS = 6
 
-export const newChart = (): void => void (draft.value = { was: null, name: '', tags: [] })
+export const newChart = (): void => void (draft.value = { was: null, name: '', tags: [], card: {} })
 
 /** Change a chart of one's own; another's tag begins a new one, with its counterparts. */
-export function editChart({ own, title, tags }: Spec): void {
-  if (own) draft.value = { was: title, name: title, tags: [...tags] }
+export function editChart({ id, own, title, tags }: Spec): void {
+  if (own) draft.value = { was: title, name: title, tags: [...tags], card: cardOf(state.peek().cards, id) }
   else {
     const [rest, same] = [...counterparts(scalarTags.peek().keys())].find(([, all]) => all.includes(tags[0]!)) ?? ['', [...tags]]
-    draft.value = { was: null, name: rest, tags: same }
+    draft.value = { was: null, name: rest, tags: same, card: {} }
   }
 }
 
-function save(was: string | null, now: { name: string; tags: string[] } | null): void {
-  update({ own: withChart(state.peek().own, was, now) })
+function save(was: string | null, now: Draft | null): void {
+  const { own, cards } = state.peek()
+  const lists = withChart(own, was, now)
+  const place = was === null ? lists.length - 1 : own.findIndex(([name]) => name === was)
+  const others = was === null ? cards : withCard(cards, `own ${was}`, {})
+  update({ own: lists, cards: now ? withCard(others, `own ${lists[place]![0]}`, now.card) : others })
   draft.value = null
 }
 
@@ -57,7 +66,7 @@ function Editor({ draft: now }: { draft: Draft }) {
         class="own"
         onSubmit={(event) => {
           event.preventDefault()
-          if (now.tags.length) save(now.was, { name: now.name.trim() || now.tags.join(', '), tags: now.tags })
+          if (now.tags.length) save(now.was, { ...now, name: now.name.trim() || now.tags.join(', ') })
         }}
       >
         <h2>{now.was === null ? 'New chart' : 'Edit chart'}</h2>
@@ -66,7 +75,7 @@ function Editor({ draft: now }: { draft: Draft }) {
           <input value={now.name} maxLength={80} placeholder={now.tags.join(', ') || 'loss'} onInput={({ currentTarget }) => change({ name: currentTarget.value })} />
         </label>
         <ul class="own-tags" aria-label="Tags of this chart">
-          {now.tags.length === 0 && <li class="muted">No tag yet: choose some below.</li>}
+          {now.tags.length === 0 && <li class="muted">No tag yet: choose some below, or write an expression.</li>}
           {now.tags.map((tag) => (
             <li key={tag} class="chip">
               <span>{tag}</span>
@@ -97,6 +106,15 @@ function Editor({ draft: now }: { draft: Draft }) {
             </button>
           )}
         />
+        <div class="own-row">
+          <span>Expression</span>
+          <ExpressionInput onAdd={(text) => change({ tags: [...now.tags.filter((one) => one !== text), text] })} />
+        </div>
+        <div class="own-row">
+          <span>Over</span>
+          <XChoice x={now.card.x ?? at.x.value} onChange={(x) => change({ card: { ...now.card, x } })} />
+          <Toggle label="points" title="Points instead of lines" on={now.card.points ?? false} onChange={(points) => change({ card: { ...now.card, points } })} />
+        </div>
         <div class="own-end">
           {now.was !== null && (
             <button type="button" class="button button-bad" onClick={() => save(now.was, null)}>
@@ -118,7 +136,7 @@ function Editor({ draft: now }: { draft: Draft }) {
 /** The button that begins a new chart. */
 export function NewChart() {
   return (
-    <button type="button" class="button" title="Draw several tags in one chart (c)" onClick={newChart} disabled={scalarTags.value.size === 0}>
+    <button type="button" class="button" title="Draw several tags, or an expression over them, in one chart (c)" onClick={newChart} disabled={scalarTags.value.size === 0}>
       <Icon name="plus" size={14} /> Chart
     </button>
   )

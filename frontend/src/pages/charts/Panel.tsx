@@ -10,11 +10,14 @@ import type { Line } from '../../views/draw'
 import type { Model } from '../../views/plot'
 import { neat, type Span } from '../../views/span'
 import { Swatch } from '../../views/Swatch'
+import { CardMenu } from './CardMenu'
+import { drawingOf, kindOfX, without } from './cards'
 import { downloadsOf } from './downloads'
 import { drawn } from './drawn'
 import { useLines } from './lines'
-import { marks as allMarks } from './marks'
+import { marks as allMarks, type CommandMark } from './marks'
 import { editChart } from './OwnChart'
+import { drag, moveCard, movesBy } from './order'
 import type { Spec } from './sections'
 import { useTurn } from './turns'
 import { styleOfTag } from './wanted'
@@ -22,35 +25,52 @@ import { styleOfTag } from './wanted'
 /** One cursor for all charts. */
 export const cursor = signal<Cursor | null>(null)
 
+const NO_MARKS: CommandMark[] = []
+
 /** With more names than this a legend is unreadable: the cursor shows them instead. */
 const MAX_NAMES = 40
 
-export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) {
+interface PanelProps {
+  spec: Spec
+  large?: boolean
+  /** The section that it stands in, and its place in the grid there. */
+  section?: string
+  place?: string
+}
+
+export function Panel({ spec, large = false, section = '', place }: PanelProps) {
   const mine = useTurn()
   const { id, title, tags, own } = spec
   const name = own ? title : tags[0]!
+  const drawing = drawingOf(id)
+  const { x, apart, zoom } = drawing
+  const kind = kindOfX(x)
   const yzoom = at.yzoom.value[id] ?? null
   const model = useRef<Model | null>(null)
-  const { lines, restarts, notes, error, requests, runs, loading } = useLines(tags, large)
-  const all = allMarks[at.x.value].value
+  const alone = useMemo(() => signal<Cursor | null>(null), [])
+  const { lines, restarts, notes, error, requests, runs, loading } = useLines(tags, large, drawing)
+  const all = kind ? allMarks[kind].value : NO_MARKS
   const marks = useMemo(() => [...all.filter((mark) => runs.has(mark.run)), ...restarts], [all, [...runs].join(), restarts])
 
-  const onZoom = (xs: Span | null, ys: Span | null) =>
-    update({ ...(xs && { zoom: neat(xs) }), ...(ys && { yzoom: { ...state.peek().yzoom, [id]: neat(ys) } }) })
+  const onZoom = (xs: Span | null, ys: Span | null) => {
+    const { xzoom, yzoom } = state.peek()
+    update({ ...(xs && (apart ? { xzoom: { ...xzoom, [id]: neat(xs) } } : { zoom: neat(xs) })), ...(ys && { yzoom: { ...yzoom, [id]: neat(ys) } }) })
+  }
   const reset = () => {
-    const { [id]: _, ...rest } = state.peek().yzoom
-    update({ zoom: null, yzoom: rest })
+    const { xzoom, yzoom } = state.peek()
+    update({ ...(apart ? { xzoom: without(xzoom, id) } : { zoom: null }), yzoom: without(yzoom, id) })
   }
 
   return (
-    <article class="panel" aria-label={name}>
-      <header class="panel-head">
+    <article class="panel" aria-label={name} style={place && { gridArea: place }} data-card={large ? undefined : id} data-section={large ? undefined : section} onKeyDown={(event) => section && movesBy(event, (by) => moveCard(section, id, by))}>
+      <header class="panel-head" onPointerDown={section ? drag : undefined}>
         <h3 title={own ? `${title}: ${tags.join(', ')}` : name}>{title}</h3>
         <span class="panel-notes" title={notes}>
           {notes}
         </span>
         <div class="panel-tools">
-          {(yzoom || at.zoom.value) && <IconButton icon="reset" label="Reset zoom (double click)" onClick={reset} />}
+          {(yzoom || zoom) && <IconButton icon="reset" label="Reset zoom (double click)" onClick={reset} />}
+          <CardMenu id={id} name={name} section={section} drawing={drawing} />
           <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
           {!own && <PinButton tag={name} />}
           <Menu icon="download" label={`Download ${name}`} items={downloadsOf(name, requests, () => model.current)} />
@@ -58,9 +78,7 @@ export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) 
         </div>
       </header>
       {error && !lines.length ? (
-        <p class="panel-problem" role="alert">
-          {error}
-        </p>
+        <Problem text={error} />
       ) : !mine || (loading && !lines.length) ? (
         <div class="panel-wait" role="status" aria-label="Loading" />
       ) : (
@@ -69,14 +87,15 @@ export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) 
           title={name}
           lines={lines}
           marks={marks}
-          kind={at.x.value}
-          xlog={at.xlog.value && at.x.value !== 'wall'}
-          ylog={at.ylog.value}
-          clip={at.clip.value}
-          zoom={at.zoom.value}
+          kind={kind ?? 'number'}
+          {...(!kind && { xname: x })}
+          xlog={drawing.xlog}
+          ylog={drawing.ylog}
+          clip={drawing.clip}
+          zoom={zoom}
           yzoom={yzoom}
           dark={dark.value}
-          cursor={cursor}
+          cursor={apart ? alone : cursor}
           onZoom={onZoom}
           onReset={reset}
           onModel={(now) => (model.current = now)}
@@ -84,6 +103,17 @@ export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) 
       )}
       {large ? <Names lines={lines} /> : tags.length > 1 && <TagNames tags={tags} />}
     </article>
+  )
+}
+
+/** Why nothing is drawn; of an expression, with the place below it. */
+function Problem({ text }: { text: string }) {
+  const [said, ...place] = text.split('\n')
+  return (
+    <div class="panel-problem" role="alert">
+      <p>{said}</p>
+      {place.length > 0 && <pre>{place.join('\n')}</pre>}
+    </div>
   )
 }
 

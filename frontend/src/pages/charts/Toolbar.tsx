@@ -7,8 +7,10 @@ import { NumberInput } from '../../ui/NumberInput'
 import { Choice, Search, Toggle } from '../../ui/parts'
 import type { BandKind } from '../../views/group'
 import { xText } from '../../views/Legend'
+import { kindOfX } from './cards'
 import { NewChart } from './OwnChart'
 import { tagSearch } from './sections'
+import { XChoice } from './XChoice'
 
 const open = signal(false)
 
@@ -23,16 +25,7 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
         View <Icon name="down" size={14} />
       </button>
       <div class={`toolbar-settings ${open.value ? 'is-open' : ''}`}>
-        <Choice
-          label="Horizontal axis"
-          value={at.x.value}
-          options={[
-            ['step', 'Step'],
-            ['relative', 'Relative'],
-            ['wall', 'Wall'],
-          ]}
-          onChange={(x) => update({ x, zoom: null })}
-        />
+        <XChoice x={at.x.value} onChange={(x) => update({ x, zoom: null })} />
         <Smoothing />
         <span class="toggles">
           <Toggle label="log x" title="Logarithmic horizontal axis" on={at.xlog.value} onChange={(xlog) => update({ xlog })} />
@@ -62,7 +55,7 @@ export function Toolbar({ n_tags, n_found }: { n_tags: number; n_found: number }
       <Selected />
       {zoom && (
         <button type="button" class="chip zoom-chip" onClick={() => update({ zoom: null, yzoom: {} })} title="Show everything again">
-          {xText(at.x.value, zoom[0])} – {xText(at.x.value, zoom[1]).replace('step ', '')} <Icon name="close" size={12} />
+          {xText(kindOfX(at.x.value) ?? 'number', zoom[0])} – {xText(kindOfX(at.x.value) ?? 'number', zoom[1]).replace('step ', '')} <Icon name="close" size={12} />
         </button>
       )}
     </div>

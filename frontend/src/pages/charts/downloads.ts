@@ -1,6 +1,7 @@
 import { ask } from '../../data/scalars'
 import type { Scalars, ScalarsRequest } from '../../data/types'
 import { labelOf } from '../../data/runs'
+import { kindOfX } from './cards'
 import { tell, tellError } from '../../ui/toasts'
 import { extentOf } from '../../views/bounds'
 import { csvOf, pngOf, saveFile, svgOf, type Table } from '../../views/export'
@@ -16,7 +17,7 @@ export function downloadsOf(title: string, wanted: readonly ScalarsRequest[], mo
   const svg = (): string => {
     const now = model()
     if (!now) throw new Error('Nothing to draw yet')
-    return svgOf(title, X_LABELS[now.kind as keyof typeof X_LABELS], now, now.lines.filter(({ earlier }) => !earlier))
+    return svgOf(title, now.xname ?? X_LABELS[now.kind as keyof typeof X_LABELS], now, now.lines.filter(({ earlier }) => !earlier))
   }
   const safely = (save: () => Promise<void> | void) => () => void Promise.resolve().then(save).catch(tellError)
   return [
@@ -35,7 +36,8 @@ async function saveCsv(title: string, wanted: readonly ScalarsRequest[]): Promis
       thinned ||= part.thinned
     }
   }
-  saveFile(`${title}.csv`, csvOf(title, tables), 'text/csv')
+  const [{ x }] = wanted as [ScalarsRequest]
+  saveFile(`${title}.csv`, csvOf(title, tables, kindOfX(x) ? 'step' : x), 'text/csv')
   if (thinned) tell('done', `Runs with more than ${MAX_CSV_POINTS.toLocaleString('en')} points were thinned in the file.`)
 }
 

@@ -12,6 +12,7 @@ import { count } from '../../views/format'
 import { styleOf } from '../../views/palette'
 import { FAINT } from '../../views/passes'
 import type { Span } from '../../views/span'
+import type { Drawing } from './cards'
 import { drawn } from './drawn'
 import { minus } from './minus'
 import { pointsFor, useSeries } from './series'
@@ -28,6 +29,9 @@ export interface Lines {
   runs: ReadonlySet<string>
 }
 
+/** Points of a scatter, for each run. */
+const POINTS = 2_000
+
 /** The margin to fetch on both sides of the visible range, so that lines reach the edges and smoothing can start. */
 const MARGIN = 0.2
 
@@ -35,15 +39,13 @@ const widened = ([low, high]: Span): { from: number; to: number } => ({ from: lo
 
 const keyOf = ({ run, tag }: ScalarsRequest): string => JSON.stringify([run, tag])
 
-export function useLines(tags: readonly string[], large: boolean): Lines {
-  const x = at.x.value
-  const zoom = at.zoom.value
+export function useLines(tags: readonly string[], large: boolean, { x, zoom, smooth, points: asPoints }: Drawing): Lines {
   const wanted = wantedOf(tags, drawn.value, (tag) => scalarTags.value.get(tag))
   // Runs are at the same place of their trainings at a step, not at a time of day.
-  const less = at.less.value && x !== 'wall' ? baseline.value : null
+  const less = at.less.value && x !== 'wall' && !asPoints ? baseline.value : null
   const bases = less ? tags.map((tag): Wanted => ({ id: less.key, label: '', style: styleOf(0), runs: [less.key], tag })) : []
   const n = wanted.reduce((sum, one) => sum + one.runs.length, 0)
-  const points = pointsFor(n, large)
+  const points = asPoints ? POINTS : pointsFor(n, large)
   const requests = [...wanted, ...bases].flatMap(({ tag, runs }) =>
     runs.map((run): ScalarsRequest => ({ run, tag, x, points: zoom ? Math.ceil(points * (1 + 2 * MARGIN)) : points, ...(zoom && widened(zoom)) })),
   )
@@ -61,13 +63,14 @@ export function useLines(tags: readonly string[], large: boolean): Lines {
     return now
   })
   const [low, high] = zoom ?? extentOf(data.flatMap((series) => (series ? series.parts.map(({ start, end }) => series.x.subarray(start, end)) : [])), false) ?? [0, 0]
-  const options = { weight: at.smooth.value, extent: high - low, band: at.band.value }
+  const options = { weight: smooth, extent: high - low, band: at.band.value, points: asPoints }
   const lines = useMemo(() => linesOf(wanted, less && bases, entries, data, options), [...data, drawn.value, less?.key, ...Object.values(options), entries])
   const restarts = useMemo(() => restartsOf(data.filter((series) => series !== null)), [...data])
+  const missing = lines.length ? entries.slice(0, n).filter((entry) => entry.error.value).length : 0
   return {
     lines,
     restarts,
-    notes: [less && (entries.slice(n).some((entry) => entry.error.value) ? `not in ${labelOf(less.key)}` : `minus ${labelOf(less.key)}`), notesOf(data)].filter(Boolean).join(' · '),
+    notes: [less && (entries.slice(n).some((entry) => entry.error.value) ? `not in ${labelOf(less.key)}` : `minus ${labelOf(less.key)}`), missing > 0 && `not in ${missing} of ${n} runs`, notesOf(data)].filter(Boolean).join(' · '),
     error: entries.slice(0, n).map((entry) => entry.error.value).find(Boolean) ?? null,
     loading: entries.some((entry) => !entry.data.value && !entry.error.value),
     requests: entries.slice(0, n).map(({ request }) => request),

@@ -1,5 +1,7 @@
 // Tags by their prefix: "train/loss" and "train.loss" belong to "train". And the grid of charts that comes of them.
 
+import { ordered } from './ordered'
+
 export interface Section {
   name: string
   tags: string[]
@@ -51,21 +53,110 @@ export const specOf = (tag: string, title = tag): Spec => ({ id: tag, title, tag
 /** The reader's own charts, from the lists in the address: a name, then its tags. */
 export const ownSpecs = (lists: readonly string[][]): Spec[] => lists.map(([name = '', ...tags]) => ({ id: `own ${name}`, title: name, tags, own: true }))
 
-export type GridRow = { kind: 'head'; name: string; n: number; pinned: boolean } | { kind: 'charts'; section: string; charts: Spec[] }
+/** A chart at its place in a row of the grid. */
+export interface Cell {
+  spec: Spec
+  section: string
+  column: number
+  row: number
+  wide: number
+  tall: number
+}
 
-/** The grid as rows of at most `columns` charts, each section under its head; shut sections keep only that. */
-export function gridRows(own: Spec[], pinned: string[], sections: Section[], shut: ReadonlySet<string>, columns: number): GridRow[] {
+export interface Head {
+  name: string
+  n: number
+  pinned: boolean
+  column: number
+  /** Columns that it takes. */
+  span: number
+}
+
+export type GridRow = { kind: 'heads'; heads: Head[] } | { kind: 'charts'; tall: number; cells: Cell[] }
+
+/** A section as it is drawn: its charts in order, and whether they are shut away. */
+export interface Shown {
+  name: string
+  charts: readonly Spec[]
+  pinned: boolean
+  shut: boolean
+}
+
+/** The sections of the page in the reader's order: own charts, pinned ones, then the tags by prefix. */
+export function shownSections(own: readonly Spec[], pinned: readonly string[], sections: readonly Section[], shut: ReadonlySet<string>, order: readonly string[][]): Shown[] {
+  const orderOf = new Map(order.map(([name, ...ids]) => [name, ids]))
+  const all = [
+    { name: OWN, charts: [...own], pinned: true },
+    { name: PINNED, charts: pinned.map((tag) => specOf(tag)), pinned: true },
+    ...sections.map(({ name, tags }) => ({ name, charts: ordered(tags.map((tag) => specOf(tag, titleOf(tag, name))), orderOf.get(name) ?? [], ({ id }) => id), pinned: false })),
+  ]
+  return all.filter(({ charts }) => charts.length).map((one) => ({ ...one, shut: shut.has(one.name) }))
+}
+
+type Size = (id: string) => { wide?: number; tall?: number }
+
+/** The rows of the grid. Sections that fit beside the one before share its row, so that many small ones fill a wide page. */
+export function gridRows(sections: readonly Shown[], columns: number, sizeOf: Size = () => ({})): GridRow[] {
   const rows: GridRow[] = []
-  const add = (name: string, charts: Spec[], isPinned: boolean) => {
-    if (charts.length === 0) return
-    rows.push({ kind: 'head', name, n: charts.length, pinned: isPinned })
-    if (shut.has(name)) return
-    for (let i = 0; i < charts.length; i += columns) rows.push({ kind: 'charts', section: name, charts: charts.slice(i, i + columns) })
+  let open: { heads: Head[]; cells: Cell[]; used: number; shut: boolean } | null = null
+  for (const { name, charts, pinned, shut } of sections) {
+    const strips = shut ? [] : stripsOf(charts, name, columns, sizeOf)
+    const [first] = strips
+    const small = !pinned && strips.length <= 1 && (first?.tall ?? 1) === 1
+    const span = small ? Math.max(1, ...(first?.cells ?? []).map(({ column, wide }) => column + wide)) : columns
+    if (small && open && open.shut === shut && open.used + span <= columns) {
+      open.heads.push({ name, n: charts.length, pinned, column: open.used, span })
+      for (const cell of first?.cells ?? []) open.cells.push({ ...cell, column: cell.column + open.used })
+      open.used += span
+      continue
+    }
+    const heads = [{ name, n: charts.length, pinned, column: 0, span }]
+    rows.push({ kind: 'heads', heads }, ...strips)
+    open = small ? { heads, cells: first?.cells ?? [], used: span, shut } : null
   }
-  add(OWN, own, true)
-  add(PINNED, pinned.map((tag) => specOf(tag)), true)
-  for (const { name, tags } of sections) add(name, tags.map((tag) => specOf(tag, titleOf(tag, name))), false)
   return rows
+}
+
+/** How many columns the widest row fills. */
+export const widest = (rows: readonly GridRow[]): number => Math.max(1, ...rows.flatMap((row) => (row.kind === 'charts' ? row.cells.map(({ column, wide }) => column + wide) : [])))
+
+/** Charts in rows of columns; a chart of double height makes its row one of two, which others fill beside it. */
+function stripsOf(charts: readonly Spec[], section: string, columns: number, sizeOf: Size): (GridRow & { kind: 'charts' })[] {
+  const items = charts.map((spec) => {
+    const { wide = 1, tall = 1 } = sizeOf(spec.id)
+    return { spec, section, wide: wide === 0 ? columns : Math.min(columns, wide), tall: Math.max(1, tall) }
+  })
+  const strips: (GridRow & { kind: 'charts' })[] = []
+  for (let i = 0; i < items.length; ) {
+    let cells = placed(items.slice(i, i + 2 * columns), columns, 1)
+    let tall = 1
+    const next = items[i + cells.length]
+    if (next && next.tall > 1 && cells.reduce((sum, { wide }) => sum + wide, next.wide) <= columns) [cells, tall] = [placed(items.slice(i, i + 2 * columns), columns, 2), 2]
+    strips.push({ kind: 'charts', tall, cells })
+    i += cells.length
+  }
+  return strips
+}
+
+/** As many charts as fit into some rows, each at the first place that is free. */
+function placed(items: readonly Omit<Cell, 'column' | 'row'>[], columns: number, n_rows: number): Cell[] {
+  const taken = new Set<number>()
+  const cells: Cell[] = []
+  const spots = ({ wide, tall }: Omit<Cell, 'column' | 'row'>, column: number, row: number) => Array.from({ length: wide * tall }, (_, k) => (row + Math.floor(k / wide)) * columns + column + (k % wide))
+  for (const item of items) {
+    let found = false
+    for (let row = 0; row + item.tall <= n_rows && !found; row++) {
+      for (let column = 0; column + item.wide <= columns && !found; column++) {
+        const wanted = spots(item, column, row)
+        if (wanted.some((spot) => taken.has(spot))) continue
+        wanted.forEach((spot) => taken.add(spot))
+        cells.push({ ...item, column, row })
+        found = true
+      }
+    }
+    if (!found) break
+  }
+  return cells
 }
 
 const titleOf = (tag: string, section: string): string => (section !== NO_PREFIX && tag.startsWith(section) && tag.length > section.length + 1 && prefixOf(tag) === section ? tag.slice(section.length + 1) : tag)

@@ -29,7 +29,11 @@ export function styleOfTag(place: number, alone: boolean): LineStyle {
 
 /** The lines of a chart with these tags, out of all lines. */
 export function wantedOf(tags: readonly string[], all: readonly Drawn[], having: (tag: string) => ReadonlySet<string> | undefined): Wanted[] {
-  const of = (tag: string) => all.map((one) => ({ ...one, tag, runs: one.runs.filter((key) => having(tag)?.has(key)) })).filter(({ runs }) => runs.length)
+  const of = (tag: string) => {
+    const known = having(tag)
+    // What no run has as a tag is an expression, which each may answer.
+    return all.map((one) => ({ ...one, tag, runs: known ? one.runs.filter((key) => known.has(key)) : one.runs })).filter(({ runs }) => runs.length)
+  }
   if (tags.length === 1) return of(tags[0]!)
   const alone = all.length === 1
   return tags.flatMap((tag, i) =>
@@ -47,16 +51,51 @@ export interface LineOptions {
   weight: number
   extent: number
   band: BandKind
+  points?: boolean
 }
 
 /** The line of one entry from the series that have come so far, in parts where its run began again. */
-export function linesOf({ id, label, style, faint }: Drawn, series: readonly Scalars[], { weight, extent, band }: LineOptions): Line[] {
+export function linesOf({ id, label, style, faint }: Drawn, series: readonly Scalars[], { weight, extent, band, points = false }: LineOptions): Line[] {
   if (series.length === 0) return []
-  if (series.length === 1) return partsOf({ id, label, style, ...(faint && { faint }) }, series[0]!, weight, extent)
+  const line = { id, label, style, ...(faint && { faint }) }
+  if (points) return series.map(inOrder).map(({ x, y }, i) => ({ ...line, points, x, y, ...(i > 0 && { id: `${id} ${i}`, earlier: id }) }))
+  if (series.length === 1) return partsOf(line, series[0]!, weight, extent)
   const sorted = series.map(inOrder)
   const mean = meanOf(sorted.map((data) => ({ x: data.x, y: smooth(data.x, data.y, weight, extent, data.mean) })), band)
   const raw = weight > 0 ? meanOf(sorted, 'none').y : undefined
-  return [{ id, label, style, ...(faint && { faint }), x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }]
+  const whole = { ...line, x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }
+  return meanParts(whole, sorted.map(({ x }) => x))
+}
+
+/** How a mean is drawn where some of its runs have begun later or ended. */
+const OF_SOME = [2, 3]
+
+/**
+ * The parts of a mean: where all runs are, and, dashed, where only some are. Between them nothing is drawn: the mean does
+ * not go from one to the other, other runs are in it.
+ */
+function meanParts(line: Line, columns: readonly Float64Array[]): Line[] {
+  const spans = columns.flatMap((x) => (x.length ? [[x[0]!, x[x.length - 1]!] as const] : []))
+  const of = spans.length
+  const parts: { start: number; end: number; n: number }[] = []
+  let before = ''
+  for (let i = 0; i < line.x.length; i++) {
+    const at = line.x[i]!
+    const [begun, ended] = [spans.filter(([low]) => low <= at).length, spans.filter(([, high]) => high < at).length]
+    const now = `${begun} ${ended}`
+    if (now === before) parts[parts.length - 1]!.end = i + 1
+    else parts.push({ start: i, end: i + 1, n: begun - ended })
+    before = now
+  }
+  if (parts.length <= 1) return [{ ...line, of }]
+  const main = parts.reduce((best, part) => (part.n > best.n || (part.n === best.n && part.end - part.start > best.end - best.start) ? part : best))
+  return parts.map((part): Line => {
+    const cut = (column: Float64Array) => column.subarray(part.start, part.end)
+    const { x, y, raw, low, high, n } = line
+    const here = { ...line, of, x: cut(x), y: cut(y), ...(raw && { raw: cut(raw) }), ...(low && high && { low: cut(low), high: cut(high) }), n: Array.from(n!).slice(part.start, part.end) }
+    const some = part.n < of && { style: { ...line.style, dash: OF_SOME } }
+    return part === main ? { ...here, ...some, inParts: true } : { ...here, ...some, id: `${line.id} ${part.start}`, earlier: line.id }
+  }).sort((a, b) => Number(!a.earlier) - Number(!b.earlier))
 }
 
 /** The lines of the parts of a series, each pass smoothed by itself. */

@@ -8,11 +8,14 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from sightglass.server.http_errors import Problem, bad_request, error_reply
+from sightglass.server.runs.derived import AXES, axis_of
+from sightglass.server.runs.number_series import NumberSeries
+from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine, X
+from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine
 from sightglass.views import encoding
 
-from .request import ApiRequest, Raw, series_of
+from .request import ApiRequest, Raw
 from .schema import Request, Route
 
 MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
@@ -26,10 +29,14 @@ Text = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
 class ScalarsQuery(Request, frozen=True, kw_only=True):
-    """A series of numbers: its tag, the axis, the range on it, the number of pixels, and the cursor of a reply."""
+    """A series of numbers: its tag, the axis, the range on it, the number of pixels, and the cursor of a reply.
+
+    `tag` may be an expression over tags, or a query. `x` is "step", "wall" or "relative", the name of a step track, or
+    a series like `tag`; pairs are of one step.
+    """
 
     tag: Text
-    x: X = "step"
+    x: Text = "step"
     low: float | None = msgspec.field(default=None, name="from")
     high: float | None = msgspec.field(default=None, name="to")
     points: Points = POINTS
@@ -54,7 +61,8 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     `mean` is the mean of all points between each point and the one before, NaN where they are joined straight; it is
     empty if no points are left out. Each of `parts` is a part of the line that is drawn by itself, the newest last: its
     first point, the one after its last, its opacity, and the number of its pass. `restarts` are the places on x where
-    the run continued after a restart. A request with `cursor` as `since` gets only what came later, if `continued`.
+    the run continued after a restart. `tracks` names the further step tracks of its records. A request with `cursor` as
+    `since` gets only what came later, if `continued`.
     """
 
     tag: str
@@ -67,6 +75,7 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     mean: list[float]
     parts: list[list[float]]
     restarts: list[float]
+    tracks: list[str]
     cursor: str
     continued: bool
 
@@ -81,8 +90,8 @@ async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
 async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
     """Return several series at once, as msgpack.
 
-    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, cursor, continued}`, whose columns x
-    to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
+    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, tracks, cursor, continued}`, whose
+    columns x to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
     """
     packed = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
     return Raw(data=encoding.encode_msgpack(packed), media_type=MSGPACK)
@@ -110,6 +119,7 @@ def _about(line: ScalarLine, generation: int) -> dict[str, Any]:
         "thinned": line.thinned,
         "parts": parts,
         "restarts": line.restarts,
+        "tracks": line.tracks,
         "cursor": cursor,
         "continued": line.since > 0,
     }
@@ -122,19 +132,32 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int]:
     if low != low or high != high:  # noqa: PLR0124  NaN
         raise bad_request("Expected numbers as 'from' and 'to', got NaN")
     source = runs.find(key)
-    with series_of(source, query.tag) as (files, series), files.recording.lock:
-        type = series.type
-        if type and not _may_be_numbers(type):
-            raise Problem(400, "QueryError", f"Expected a series of numbers, got {type} under {query.tag!r}")
+    with source.borrow() as files, files.recording.lock:
+        series = _series(files, query)
         generation = files.generation
-        overview = runs.overviews.get(source.key, series, generation)
+        overview = runs.overviews.get(source.key, series, getattr(series, "generation", generation))
         origin = files.recording.info.started or overview.first_wall
         known, _, row = query.since.partition(":")
-        since = int(row) if known == str(generation) and row.isdecimal() else 0
+        since = int(row) if known == str(overview.generation) and row.isdecimal() else 0
         line = overview.line(
-            series, x=query.x, low=low, high=high, points=query.points, origin=origin, since=since
+            series, x=axis_of(query.x), low=low, high=high, points=query.points, origin=origin, since=since
         )  # fmt: skip
-        return line, generation
+        return line, overview.generation
+
+
+def _series(files: OpenFiles, query: ScalarsQuery) -> NumberSeries:
+    """Return the recorded series of a tag, or one that is computed."""
+    recording = files.recording
+    if recording.changed():
+        recording.refresh()
+    known = {key.tag for key in list(recording.keys()) if key.kind in ("logged", "stream")}
+    if query.x not in AXES or query.tag not in known:
+        return files.derived.get(query.tag, query.x)
+    series = recording.series(query.tag)
+    type = series.type
+    if type and not _may_be_numbers(type):
+        raise Problem(400, "QueryError", f"Expected a series of numbers, got {type} under {query.tag!r}")
+    return series
 
 
 def _may_be_numbers(type: str) -> bool:

@@ -21,8 +21,9 @@ from sightglass.core.columns import Columns, of_records
 from sightglass.core.errors import DamagedError, QueryError, RunLostError
 from sightglass.core.source import restarts_of
 from sightglass.query.parser import as_query
+from sightglass.server.runs.number_series import numbers
 from sightglass.server.runs.open_files import OpenFiles
-from sightglass.server.runs.scalar_lines import CHUNK_ROWS, numbers
+from sightglass.server.runs.scalar_lines import CHUNK_ROWS
 from sightglass.server.runs.series_index import is_scalar
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.read.series import Series

@@ -15,6 +15,8 @@ from sightglass.storage.file_system import leads_out
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import is_record_file
 
+from .derived import DerivedSeriesOfRun
+
 LEADS_OUT: Final = "A link that leads out of the folder is not followed"
 
 
@@ -28,6 +30,7 @@ class OpenFiles:
         path: The path at which they were opened.
         recording: The recorded data.
         run: The same, for queries.
+        derived: What charts compute from its series.
         n_borrowed: How many requests and streams use them.
         retired: Whether to close them after the last use.
         used_s: When they were last borrowed, on the monotonic clock.
@@ -39,6 +42,7 @@ class OpenFiles:
         self._place = place_of(path)
         self.recording = Recording(path)
         self.run = RecordedRun(self.recording, follow=True)
+        self.derived = DerivedSeriesOfRun(self.run, self.recording)
         self._n_damages = len(self.recording.damages)
         self.n_borrowed = 0
         self.retired = False

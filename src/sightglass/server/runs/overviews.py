@@ -7,8 +7,8 @@ from collections import OrderedDict
 from typing import Final
 
 from sightglass.storage.format.block import Key
-from sightglass.storage.read.recording import Series
 
+from .number_series import NumberSeries
 from .scalar_lines import Overview
 
 MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of the 100 longest series on a page
@@ -22,7 +22,7 @@ class Overviews:
         self._n_bytes = 0
         self._lock = threading.Lock()
 
-    def get(self, run: str, series: Series, generation: int) -> Overview:
+    def get(self, run: str, series: NumberSeries, generation: int) -> Overview:
         """Return the current overview of a series. The caller holds the lock of its recording.
 
         Args:

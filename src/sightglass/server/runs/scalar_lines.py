@@ -21,21 +21,20 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.buckets import line_means, merged_areas
 from sightglass.core.columns import Columns
-from sightglass.core.values import is_real
-from sightglass.server.http_errors import Problem
-from sightglass.storage.read.recording import Series
 from sightglass.views.passes import MAX_PARTS, Part, Setbacks, ordered, parts_of, starts_of
 from sightglass.views.thinning import thin_indices
+
+from .number_series import NumberSeries, count_numbers, no_numbers
 
 X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
@@ -69,6 +68,7 @@ class ScalarLine:
         restarts: Where on the chosen axis the run continued after a restart.
         n_rows: The row after the last of the series.
         since: The row from which on these are all rows in the range.
+        tracks: The names of the further step tracks that records have.
     """
 
     n: int
@@ -82,6 +82,7 @@ class ScalarLine:
     restarts: list[float]
     n_rows: int
     since: int
+    tracks: list[str]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -101,6 +102,7 @@ class Overview:
     Attributes:
         generation: The generation of the recording that was read.
         run_rows: How long the runs of rows are whose extremes it has; 1 while it has all rows.
+        tracks: The names of the further step tracks of the last record of each block.
     """
 
     def __init__(self, generation: int) -> None:
@@ -108,6 +110,7 @@ class Overview:
         self._chunks: list[_Chunk] = []
         self._tail: _Chunk | None = None
         self.run_rows = 1
+        self.tracks: dict[str, None] = {}
         self._back = {STEP: Setbacks(), WALL: Setbacks()}
         self._restarts: tuple[int, ...] = ()
         self._restarted = np.empty((N_COLUMNS, 0))  # the rows at the restarts
@@ -129,7 +132,7 @@ class Overview:
         found = min((chunk.low[1] for chunk in self._all()), default=0.0)
         return found if np.isfinite(found) else 0.0
 
-    def extend(self, series: Series) -> None:
+    def extend(self, series: NumberSeries) -> None:
         """Read the new rows.
 
         Raises:
@@ -140,7 +143,7 @@ class Overview:
             self.run_rows = min(CHUNK_ROWS, max(RUN_ROWS, 1 << ((2 * n - 1) // MAX_ROWS).bit_length()))
         while start < n:
             stop = min(n, start - start % CHUNK_ROWS + CHUNK_ROWS)
-            chunk = _read(series, start, stop, self.run_rows, self._back)
+            chunk = _read(series, start, stop, self.run_rows, self._back, tracks=self.tracks)
             self._tail = chunk if self._tail is None else _joined(self._tail, chunk)
             if stop - self._tail.start >= max(TAIL_ROWS, self.run_rows) or stop % CHUNK_ROWS == 0:
                 self._take(_thinned(self._tail, self.run_rows))
@@ -164,7 +167,7 @@ class Overview:
         return self._chunks if self._tail is None else [*self._chunks, self._tail]
 
     def line(
-        self, series: Series, *, x: X, low: float, high: float, points: int, origin: float, since: int = 0
+        self, series: NumberSeries, *, x: X, low: float, high: float, points: int, origin: float, since: int = 0
     ) -> ScalarLine:
         """Return the points in a range, thinned.
 
@@ -199,10 +202,12 @@ class Overview:
         restarts = self._places(self._restarted, x) - shift
         return ScalarLine(
             n=n, thinned=thinned, x=places, y=shown[VALUE], wall=shown[WALL], step=shown[STEP], mean=means,
-            parts=parts, restarts=restarts.tolist(), n_rows=self._n_rows, since=since,
+            parts=parts, restarts=restarts.tolist(), n_rows=self._n_rows, since=since, tracks=sorted(self.tracks),
         )  # fmt: skip
 
-    def _rows(self, series: Series, x: X, bounds: tuple[float, float], points: int, since: int) -> tuple[Floats, int]:
+    def _rows(
+        self, series: NumberSeries, x: X, bounds: tuple[float, float], points: int, since: int
+    ) -> tuple[Floats, int]:
         """Return the rows in a range, as fine as runs of points need them, and how many there are if not thinned."""
         spans = [(chunk, self._span(chunk, x)) for chunk in self._all() if chunk.stop > since]
         chunks = [(chunk, span) for chunk, span in spans if span[0] <= bounds[1] and span[1] >= bounds[0]]
@@ -282,9 +287,15 @@ def _share(chunk: _Chunk, span: tuple[float, float], bounds: tuple[float, float]
 
 
 def _read(
-    series: Series, start: int, stop: int, run_rows: int = 1, setbacks: Mapping[int, Setbacks] = NO_SETBACKS
+    series: NumberSeries,
+    start: int,
+    stop: int,
+    run_rows: int = 1,
+    setbacks: Mapping[int, Setbacks] = NO_SETBACKS,
+    *,
+    tracks: dict[str, None] | None = None,
 ) -> _Chunk:
-    """Read rows as float64, without damaged ones, and note where steps and wall times go back.
+    """Read rows as float64, without damaged ones, and note their step tracks and where steps and wall times go back.
 
     Blocks are read one after the other, and of a block that has several runs only what an overview keeps of them: the
     columns stay in the processor's cache, and no memory is allocated for all of them.
@@ -296,8 +307,10 @@ def _read(
     n_numbers, last = 0, None
     for row, columns in _blocks(series, start, stop):
         steps, walls = columns.steps, columns.wall_times
-        values, n_found = _numbers(columns.values)
+        values, n_found = count_numbers(columns.values)
         n_numbers, last = n_numbers + n_found, columns.values
+        if tracks is not None and columns.tracks:
+            tracks.update(dict.fromkeys(columns.tracks[-1]))
         lows.append((np.fmin.reduce(steps), np.fmin.reduce(walls)))
         highs.append((np.fmax.reduce(steps), np.fmax.reduce(walls)))
         for axis, found in setbacks.items():
@@ -311,12 +324,12 @@ def _read(
             areas[0] = np.nan  # straight to the last row of the block before, which was kept
         parts.append(np.array([steps[chosen], walls[chosen], values[chosen], places[chosen], areas], np.float64))
     if last is not None and not n_numbers:
-        raise _no_numbers(series.tag, last)
+        raise no_numbers(series.tag, last)
     low, high = np.fmin.reduce(lows).tolist(), np.fmax.reduce(highs).tolist()
     return _Chunk(start, stop, np.concatenate(parts, axis=1), (low[0], low[1]), (high[0], high[1]))
 
 
-def _blocks(series: Series, start: int, stop: int) -> Iterator[tuple[int, Columns]]:
+def _blocks(series: NumberSeries, start: int, stop: int) -> Iterator[tuple[int, Columns]]:
     """Yield blocks with the number of their first row; a damaged block does not move rows across a restart."""
     for begin, end in pairwise([start, *(row for row in series.restarts if start < row < stop), stop]):
         row = begin
@@ -345,35 +358,3 @@ def _joined(one: _Chunk, other: _Chunk) -> _Chunk:
     low = (min(one.low[0], other.low[0]), min(one.low[1], other.low[1]))
     high = (max(one.high[0], other.high[0]), max(one.high[1], other.high[1]))
     return _Chunk(one.start, other.stop, np.concatenate([one.kept, other.kept], axis=1), low, high)
-
-
-def numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> npt.NDArray[Any]:
-    """Return values as a column of numbers, with NaN for values that are not numbers.
-
-    Raises:
-        Problem: None of them is a number.
-    """
-    found, n_numbers = _numbers(values)
-    if len(found) and not n_numbers:
-        raise _no_numbers(tag, values)
-    return found
-
-
-def _numbers(values: npt.NDArray[Any] | Sequence[object]) -> tuple[npt.NDArray[Any], int]:
-    """Return the same, and how many of the values are numbers or `None`."""
-    if isinstance(values, np.ndarray) and values.ndim == 1 and is_real(values.dtype):
-        return values, len(values)
-    found = np.full(len(values), np.nan)
-    n_numbers = 0
-    for i, value in enumerate(values):
-        array = np.asarray(value)
-        if array.ndim == 0 and is_real(array.dtype):
-            found[i] = array
-            n_numbers += 1
-        elif value is None:
-            n_numbers += 1
-    return found, n_numbers
-
-
-def _no_numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> Problem:
-    return Problem(422, "QueryError", f"Expected numbers under {tag!r}, got {type(values[0]).__name__}")
