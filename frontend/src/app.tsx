@@ -1,6 +1,7 @@
 // The frame around the pages: header, list of runs, details, notices.
 
-import { outOfDate, runs, shown, socket } from './data/runs'
+import { allRuns, outOfDate, projects, runs, setProject, shown, socket } from './data/runs'
+import type { JSX } from 'preact'
 import { locked, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
 import { MediaPage } from './pages/media/MediaPage'
@@ -16,7 +17,7 @@ import { nextTheme, theme } from './state/theme'
 import { Empty, Glass, IconButton } from './ui/parts'
 import { SavedViews, viewsOpen } from './ui/SavedViews'
 import { helpOpen, HelpSheet } from './ui/shortcuts'
-import { tell, Toasts } from './ui/toasts'
+import { tell } from './ui/toasts'
 
 const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', ask: 'Ask', commands: 'Commands' }
 
@@ -33,7 +34,6 @@ export function App() {
       {locked.value ? <Locked /> : <Body />}
       {viewsOpen.value && <SavedViews />}
       {helpOpen.value && <HelpSheet shortcuts={shortcuts} />}
-      <Toasts />
     </>
   )
 }
@@ -46,6 +46,7 @@ function Header() {
         <Glass size={22} />
         <span>sightglass</span>
       </span>
+      <Projects />
       <nav aria-label="Pages">
         {PAGES.map((one) => (
           <a key={one} href={hrefOf(one)} aria-current={one === page.value ? 'page' : undefined} onClick={(event) => goTo(event, one)}>
@@ -61,6 +62,21 @@ function Header() {
         <IconButton icon="help" label="Keys and gestures (?)" onClick={() => (helpOpen.value = true)} />
       </span>
     </header>
+  )
+}
+
+/** The switch between projects, where there are several. */
+function Projects() {
+  if (projects.value.length < 2 && !at.project.value) return null
+  return (
+    <select class="project" aria-label="Project" title="The runs of one project, or of all" value={at.project.value} onChange={({ currentTarget }) => setProject(currentTarget.value)}>
+      <option value="">All projects</option>
+      {projects.value.map((project) => (
+        <option key={project} value={project}>
+          {project}
+        </option>
+      ))}
+    </select>
   )
 }
 
@@ -134,15 +150,30 @@ function Body() {
       )}
       <main id="main" tabIndex={-1}>
         <h1 class="unseen">{TITLES[page.value]}</h1>
-        {page.value === 'charts' && <Charts />}
-        {page.value === 'tensors' && <TensorsPage />}
-        {page.value === 'media' && <MediaPage />}
-        {page.value === 'runs' && <RunTable />}
-        {page.value === 'ask' && <AskPage />}
-        {page.value === 'commands' && <CommandsPage />}
+        {runs.value?.length === 0 && allRuns.value?.length ? <NoProject /> : <Shown page={page.value} />}
       </main>
       {(LISTING.includes(page.value) || page.value === 'runs') && at.run.value && <Details />}
     </div>
+  )
+}
+
+const SHOWN: Record<Page, () => JSX.Element> = { charts: Charts, tensors: TensorsPage, media: MediaPage, runs: RunTable, ask: AskPage, commands: CommandsPage }
+
+function Shown({ page }: { page: Page }) {
+  const One = SHOWN[page]
+  return <One />
+}
+
+function NoProject() {
+  return (
+    <Empty title="No runs in this project" mark={false}>
+      <p>
+        No run is in <code>{at.project.value}</code> now.
+      </p>
+      <button type="button" class="button" onClick={() => setProject('')}>
+        Show all projects
+      </button>
+    </Empty>
   )
 }
 

@@ -26,7 +26,7 @@ import { shortcuts } from './shortcuts'
 import { followLocation } from './state/state'
 import { followTheme } from './state/theme'
 import { followKeys } from './ui/shortcuts'
-import { tellError } from './ui/toasts'
+import { showToasts, tellError } from './ui/toasts'
 import { forgetOldTrees } from './views/forget'
 import { showInvisible } from './views/visible'
 
@@ -52,6 +52,7 @@ followHistories()
 if (token) start()
 else get<Session>('session').then(start, (error) => (error instanceof ApiError && error.status === 401 ? (locked.value = 'missing') : tellError(error)))
 render(<App />, document.getElementById('app')!)
+showToasts()
 
 // A link with a token may be opened in a tab that already shows the page.
 addEventListener('hashchange', () => {

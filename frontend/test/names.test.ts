@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { namesApart } from '../src/data/names'
 
-const run = (key: string, name: string, config: Record<string, unknown> = {}, started: number | null = 0) => ({ key, id: key, name, config, started })
+const run = (key: string, name: string, config: Record<string, unknown> = {}, started: number | null = 0, project = '') => ({ key, id: key, name, config, started, project })
 const said = (...runs: ReturnType<typeof run>[]) => [...namesApart(runs).values()]
 
 test('a name that stands alone needs nothing', () => {
@@ -15,6 +15,12 @@ test('the config value that differs, not those that are the same', () => {
 test('no more keys than are needed, the first of the config among equals', () => {
   const grid = [0.1, 0.2].flatMap((lr) => [1, 2].map((seed) => run(`${lr}${seed}`, 'x', { lr, seed, both: `${lr}-${seed % 1}` })))
   expect(said(...grid)).toEqual(['lr=0.1 seed=1', 'lr=0.1 seed=2', 'lr=0.2 seed=1', 'lr=0.2 seed=2'])
+})
+
+test('the project where it differs, and what differs in it', () => {
+  const [a, b, c] = [run('a', 'x', { lr: 1 }, 0, 'one'), run('b', 'x', { lr: 2 }, 0, 'one'), run('c', 'x', { lr: 3 }, 0, 'two')]
+  expect(said(a!, b!, c!)).toEqual(['one lr=1', 'one lr=2', 'two'])
+  expect(said(a!, b!)).toEqual(['lr=1', 'lr=2'])
 })
 
 test('a key that one of them lacks', () => {

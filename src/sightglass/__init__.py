@@ -33,6 +33,8 @@ _MODULES = {
     "open": "client.recorded.runs",
     "RecordedRun": "client.recorded.run",
     "RecordedRuns": "client.recorded.runs",
+    "saved_views": "client.saved_views",
+    "SavedViews": "client.saved_views",
     "Series": "storage.read.recording",
     "Annotations": "storage.annotation_file",
     "RemoteRun": "client.run",
@@ -110,6 +112,8 @@ if TYPE_CHECKING:
     from .client.recorded.runs import open as open
     from .client.run import RemoteRun as RemoteRun
     from .client.run_info import RunInfo as RunInfo
+    from .client.saved_views import SavedViews as SavedViews
+    from .client.saved_views import saved_views as saved_views
     from .client.stream import Stream as Stream
     from .core.audio import Audio as Audio
     from .core.errors import CommandError as CommandError

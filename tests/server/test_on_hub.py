@@ -78,7 +78,9 @@ def test_the_runs_of_a_hub_are_shown_asked_and_commanded_with_those_of_this_mach
     begin("near")
     both = begin("both", hub=hub.files["P", "node"])
     page = serve(hub=looking(hub, "bob"))
-    run = shown(page, "far", live=True, hub_role="controller", directory="", state="running", config={"lr": 0.5})
+    run = shown(
+        page, "far", live=True, hub_role="controller", directory="", state="running", project="P", config={"lr": 0.5}
+    )
     assert page.json(f"/runs/{run['key']}/tags") == {"tags": []}  # its folder is not read here
     assert shown(page, "near")["hub_role"] == ""
     assert [one["id"] for one in page.json("/runs")["runs"] if one["name"] == "both"] == [both.id]

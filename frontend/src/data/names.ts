@@ -1,11 +1,11 @@
-// Runs of one name, distinguished by as little as possible: config values that differ, or else the start time, or else
-// the id.
+// Runs of one name, distinguished by as little as possible: their projects, config values that differ, or else the start
+// time, or else the id.
 
 import { value } from '../views/format'
 import { flatten } from './filter'
 import type { Run } from './types'
 
-type Named = Pick<Run, 'key' | 'id' | 'name' | 'started' | 'config'>
+type Named = Pick<Run, 'key' | 'id' | 'name' | 'project' | 'started' | 'config'>
 
 const MAX_KEYS = 3
 const MAX_VALUE_LENGTH = 20
@@ -14,8 +14,11 @@ const MAX_VALUE_LENGTH = 20
 export function namesApart(runs: readonly Named[]): Map<string, string> {
   const said = new Map<string, string>()
   for (const same of grouped(runs, (run) => run.name)) {
-    if (same.length === 1) said.set(same[0]!.key, '')
-    else for (const [key, parts] of partsOf(same)) said.set(key, parts.join(' '))
+    const folders = grouped(same, (run) => run.project)
+    for (const mine of folders) {
+      const parts = mine.length > 1 ? partsOf(mine) : new Map([[mine[0]!.key, []]])
+      for (const [key, more] of parts) said.set(key, (folders.length > 1 ? [mine[0]!.project, ...more] : more).filter(Boolean).join(' '))
+    }
   }
   return said
 }

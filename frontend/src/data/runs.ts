@@ -16,7 +16,13 @@ import type { Run } from './types'
 export const N_SHOWN_AT_FIRST = 10
 export const ALL = '*'
 
-export const runs = signal<Run[] | null>(null)
+/** All runs that the server knows. */
+export const allRuns = signal<Run[] | null>(null)
+/** The runs of the project that the reader chose, or all. */
+export const runs = computed(() => (at.project.value ? (allRuns.value?.filter((run) => run.project === at.project.value) ?? null) : allRuns.value))
+/** The projects that have runs, and the chosen one. */
+export const projects = computed(() => [...new Set([...(allRuns.value ?? []).map((run) => run.project), at.project.value])].filter(Boolean).sort((a, b) => a.localeCompare(b, undefined, { numeric: true })))
+export const setProject = (project: string): void => update({ project, runs: null, hide: [], run: '' })
 /** Why the list may be out of date, or empty. */
 export const outOfDate = signal('')
 export const socket = new Socket(takeRuns, takeChanged)
@@ -30,14 +36,14 @@ export async function loadRuns(): Promise<void> {
 
 function takeRuns(fresh: Run[], problem = ''): void {
   outOfDate.value = problem
-  const [old, now] = [runs.peek(), reuseEqual(runs.peek(), fresh)]
+  const [old, now] = [allRuns.peek(), reuseEqual(allRuns.peek(), fresh)]
   for (const run of now) seen.set(run.key, run)
-  if (now.length !== old?.length || now.some((run, i) => run !== old[i])) runs.value = now
+  if (now.length !== old?.length || now.some((run, i) => run !== old[i])) allRuns.value = now
 }
 
 export function takeChanged(changed: Run[]): void {
   const fresh = new Map(changed.map((run) => [run.key, run]))
-  const old = runs.peek()
+  const old = allRuns.peek()
   if (old && changed.length) takeRuns(old.map((run) => fresh.get(run.key) ?? run), outOfDate.peek())
 }
 
@@ -55,11 +61,11 @@ const seen = new Map<string, Run>()
 /** What was last known of a run. */
 export const knownRun = (key: string): Run | undefined => byKey.value.get(key) ?? seen.get(key)
 
-export const byKey = computed(() => new Map((runs.value ?? []).map((run) => [run.key, run])))
+export const byKey = computed(() => new Map((allRuns.value ?? []).map((run) => [run.key, run])))
 export const live = computed(() => (runs.value ?? []).filter((run) => run.live))
 export const filter = computed(() => parseFilter(at.filter.value))
 
-const what = computed(() => (runs.value ?? []).flatMap((run) => [run.name, run.started, run.config]))
+const what = computed(() => (runs.value ?? []).flatMap((run) => [run.name, run.project, run.started, run.config]))
 let [named, apart] = [[] as unknown[], new Map<string, string>()]
 const aparts = computed(() => {
   const now = what.value

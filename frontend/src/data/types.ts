@@ -15,6 +15,8 @@ export interface Run {
   /** The server's role on the hub over which it reaches the run; empty for a run of its machine. */
   hub_role: '' | 'viewer' | 'controller'
   source: 'sightglass' | 'mindspore' | 'tensorboard'
+  /** Its folder of those that are served, or its project on the hub; else empty. */
+  project: string
   directory: string
   host: string
   started: number | null

@@ -7,6 +7,8 @@ export const PAGES = ['charts', 'tensors', 'media', 'runs', 'ask', 'commands'] a
 export type Page = (typeof PAGES)[number]
 
 export const shape = {
+  /** The project whose runs are shown; empty for all. */
+  project: text(),
   // Runs: the filter, the visible ones, and the open one.
   filter: text(),
   /** Keys with a bar between them; each with a `!` before it: all that differ but those. */

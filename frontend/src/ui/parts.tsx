@@ -1,5 +1,6 @@
 // Small parts that every page uses.
 
+import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useLayoutEffect, useRef } from 'preact/hooks'
 import { Icon, type IconName } from './Icon'
@@ -119,6 +120,9 @@ export function Menu({ icon, label, items }: MenuProps) {
   )
 }
 
+/** The open dialogs, the topmost last: nothing beside that one can be seen or clicked. */
+export const dialogs = signal<readonly HTMLElement[]>([])
+
 /** A window over the page; Escape and a click beside it close it, and focus goes back to where it was. */
 export function Dialog({ label, onClose, wide, children }: { label: string; onClose: () => void; wide?: boolean; children: ComponentChildren }) {
   const ref = useRef<HTMLDialogElement>(null)
@@ -126,7 +130,9 @@ export function Dialog({ label, onClose, wide, children }: { label: string; onCl
     const dialog = ref.current!
     const before = document.activeElement as HTMLElement | null
     dialog.showModal()
+    dialogs.value = [...dialogs.peek(), dialog]
     return () => {
+      dialogs.value = dialogs.peek().filter((one) => one !== dialog)
       dialog.close()
       before?.focus()
     }

@@ -1,8 +1,9 @@
 // Short news at the edge: what failed, and what was done.
 
-import { signal } from '@preact/signals'
+import { effect, signal } from '@preact/signals'
+import { render } from 'preact'
 import { messageOf } from '../data/api'
-import { IconButton } from './parts'
+import { dialogs, IconButton } from './parts'
 
 interface Toast {
   id: number
@@ -27,7 +28,14 @@ export const tellError = (error: unknown): void => tell('error', messageOf(error
 
 const dismiss = (id: number): void => void (toasts.value = toasts.peek().filter((toast) => toast.id !== id))
 
-export function Toasts() {
+/** Show notices, in the topmost dialog while one is open. */
+export function showToasts(): void {
+  const box = document.createElement('div')
+  render(<Toasts />, box)
+  effect(() => (dialogs.value.at(-1) ?? document.body).append(box))
+}
+
+function Toasts() {
   return (
     <div class="toasts" role="region" aria-label="Notices">
       {toasts.value.map(({ id, kind, text, undo }) => (

@@ -7,7 +7,7 @@ import functools
 import html
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -42,6 +42,7 @@ REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title
     help=f"The port to listen on (default: {PORT}, or any if it is taken; 0: any). Links stay valid for a port.",
 )
 @click.option("--new-links", is_flag=True, help="Make new links, and revoke the old ones.")
+@click.option("--view", metavar="NAME", default="", help="Open the page at this saved view.")
 @click.option("--no-browser", is_flag=True, help="Do not open a browser; only print the links.")
 @click.option("--tls", "makes_tls", is_flag=True, help="Encrypt, with a certificate made at the start.")
 @click.option("--tls-cert", metavar="FILE", type=FILE, help="Encrypt, with the certificate in a PEM file.")
@@ -67,6 +68,7 @@ def ui(
     host: str,
     port: int | None,
     new_links: bool,
+    view: str,
     no_browser: bool,
     makes_tls: bool,
     tls_cert: Path | None,
@@ -95,6 +97,7 @@ def ui(
     is_exposed = _reaches_others(host)
     if is_exposed:
         _check_exposed(host, expose=expose, encrypted=bool(tls), unencrypted=unencrypted)
+    place = _place_of(view, names)
     live = _runs_on_hub()
     try:
         paths = [Path(name) for name in names]
@@ -106,7 +109,7 @@ def ui(
     except OSError as error:
         fail(f"Cannot listen on {host}:{PORT if port is None else port}: {error.strerror or error}", EXIT_FAILED)
     with _ended_by_signals(server):
-        _print_links(server, as_json=as_json)
+        _print_links(server, place, as_json=as_json)
         if is_exposed:
             how = "encrypted" if tls else "not encrypted"
             click.echo(
@@ -116,7 +119,7 @@ def ui(
             )
         sys.stdout.flush()
         # The port is open already: the browser's request waits until the server runs.
-        with contextlib.nullcontext() if no_browser else _opened(server):
+        with contextlib.nullcontext() if no_browser else _opened(server.link(place=place), server.port):
             server.run()
 
 
@@ -130,13 +133,21 @@ def _runs_on_hub() -> RunsOnHub | None:
     return RunsOnHub(address, by_name=False)
 
 
-def _print_links(server: Server, *, as_json: bool) -> None:
+def _place_of(view: str, names: Sequence[str]) -> str:
+    """Return the address of a saved view, or an empty text where none is named."""
+    from sightglass.client.saved_views import saved_views
+
+    return saved_views(names)[view] if view else ""
+
+
+def _print_links(server: Server, place: str, *, as_json: bool) -> None:
     made = server.certificate.fingerprint if server.certificate and server.certificate.self_made else ""
+    controller, viewer = server.link(place=place), server.link("viewer", place=place)
     if as_json:
-        print_json({"controller": server.link(), "viewer": server.link("viewer"), "certificate": made or None})
+        print_json({"controller": controller, "viewer": viewer, "certificate": made or None})
         return
-    click.echo(f"controller: {server.link()}")
-    click.echo(f"viewer:     {server.link('viewer')}")
+    click.echo(f"controller: {controller}")
+    click.echo(f"viewer:     {viewer}")
     if made:
         click.echo(f"certificate: made here, SHA-256 {made}")
 
@@ -190,7 +201,7 @@ def _bound(paths: list[Path], *, port: int | None, new_links: bool, **options: A
 
 
 @contextlib.contextmanager
-def _opened(server: Server) -> Iterator[None]:
+def _opened(link: str, port: int) -> Iterator[None]:
     """Open the controller's link in a browser, through a file that redirects to it.
 
     All users of a machine can read the command lines of its processes, and so the links that browsers are given.
@@ -200,8 +211,8 @@ def _opened(server: Server) -> Iterator[None]:
     from sightglass.protocol import discovery
 
     try:
-        page = discovery.folder() / f"page-{server.port}.html"
-        write_private(page, REDIRECT.format(link=html.escape(server.link())).encode())
+        page = discovery.folder() / f"page-{port}.html"
+        write_private(page, REDIRECT.format(link=html.escape(link)).encode())
     except (OSError, TransportError) as error:
         click.echo(f"No browser is opened, because its first page cannot be written: {error}", err=True)
         yield

@@ -111,6 +111,7 @@ class RunsOnHub:
         target = RunOnHub(self._address, run, by_name=self._by_name)
         return Reachable(
             target=target, route=target.find(), entry=run.entry, may_command=self._address.may_command,
+            project=self._address.project,
             replaces=lambda route: replaces(run, route, heard_s.get(route.id, -math.inf)),
         )  # fmt: skip
 

@@ -24,6 +24,7 @@ class Reachable:
         route: The way to it.
         entry: Its entry in the registry or on the hub; `None` if it was found by a connection file.
         may_command: Whether it may accept commands; `False` where the hub refuses them.
+        project: Its project on the hub, or empty.
         replaces: Returns whether it replaces a run that died, or may turn out to.
     """
 
@@ -31,6 +32,7 @@ class Reachable:
     route: RunRoute
     entry: discovery.LiveRun | None
     may_command: bool = True
+    project: str = ""
     replaces: Callable[[RunRoute], bool] = lambda route: False
 
 

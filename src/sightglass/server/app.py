@@ -97,10 +97,14 @@ class Server:
     _socket: socket.socket
     _server: uvicorn.Server
 
-    def link(self, role: Role = "controller") -> str:
-        """Return the link for a browser. The token is in the fragment, which browsers do not send."""
+    def link(self, role: Role = "controller", *, place: str = "") -> str:
+        """Return the link for a browser, to a place such as "#/charts?smooth=0.5".
+
+        The token is in the fragment, which browsers do not send.
+        """
         token = self.tokens.controller if role == "controller" else self.tokens.viewer
-        return f"{self.address}/#token={token}"
+        begin = f"{place}{'&' if '?' in place else '?'}" if place else "#"
+        return f"{self.address}/{begin}token={token}"
 
     @property
     def address(self) -> str:

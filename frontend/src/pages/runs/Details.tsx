@@ -81,6 +81,7 @@ function factsOf(run: Run, notShown: Record<string, number>): [string, preact.Co
     ['Duration', length === null ? null : duration(Math.round(length))],
     ['Last step', run.last_step === null ? null : run.last_step.toLocaleString('en')],
     ['Source', run.source],
+    ['Project', run.project],
     ['Host', run.host],
     ['Own name', run.own_name === run.name ? null : run.own_name],
     ['Not shown', Object.entries(notShown).map(([what, n]) => (n === 1 ? what : `${what} (${n.toLocaleString('en')})`)).join(', ')],

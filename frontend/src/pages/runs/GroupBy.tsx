@@ -5,7 +5,7 @@ import { configKeys } from '../../data/filter'
 import { runs } from '../../data/runs'
 import { at, update } from '../../state/state'
 
-const FACTS = ['name', 'state', 'host', 'source']
+const FACTS = ['name', 'project', 'state', 'host', 'source']
 const MAX_PARTS = 4
 /** What is usually left out: these come first. */
 const SEED = /seed|fold|trial|repeat/i

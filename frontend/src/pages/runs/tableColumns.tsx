@@ -47,6 +47,7 @@ const LABELS: Column = { key: 'labels', title: 'Labels', width: 150, cell: (run)
 
 /** Facts that are worth a column only where they differ. */
 const ORIGINS: Column[] = [
+  { key: 'project', title: 'Project', width: 110, cell: (run) => run.project },
   { key: 'source', title: 'Source', width: 100, cell: (run) => run.source },
   { key: 'host', title: 'Host', width: 100, cell: (run) => run.host },
 ]

@@ -7,13 +7,13 @@ from typing import Annotated, Final
 import msgspec
 
 from sightglass.server.http_errors import bad_request
-from sightglass.storage.saved_views import read_views, save_view
+from sightglass.storage.saved_views import MAX_ADDRESS, MAX_NAME, VIEW_NAME, read_views, save_view
 
 from .request import ApiRequest
 from .schema import Request, Route
 
-Name = Annotated[str, msgspec.Meta(min_length=1, max_length=100, pattern=r"^\S(.*\S)?$")]
-Address = Annotated[str, msgspec.Meta(max_length=16_384, pattern="^#/")]
+Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME, pattern=VIEW_NAME)]
+Address = Annotated[str, msgspec.Meta(max_length=MAX_ADDRESS, pattern="^#/")]
 
 
 class SavedView(Request, frozen=True, kw_only=True):

@@ -33,6 +33,7 @@ from sightglass.storage.run_file import WRITING_S, RunEntry
 
 from .details import Details, Origin, read_inside, read_outside
 from .open_files import OpenFiles, links_out
+from .projects import project_of
 
 State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"]
 
@@ -63,6 +64,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
             Empty for the runs of this machine.
         source: The program that wrote its files.
+        project: Its folder of those that are served, or its project on the hub; else empty.
         directory: Its run directory; empty if it does not record.
         host: Its host.
         started: In seconds since the Unix epoch, or `null` if it is unknown.
@@ -85,6 +87,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     live: bool
     hub_role: Literal["", "viewer", "controller"]
     source: Origin
+    project: str
     directory: str
     host: str
     started: float | None
@@ -124,7 +127,7 @@ class ServedRun:
             on_open: Called after files were opened.
         """
         self.key = key
-        self._roots = roots
+        self._roots = tuple(roots)
         self._on_open = on_open
         self.recorded: RunEntry | None = None
         self.recorded_s = 0.0
@@ -176,6 +179,7 @@ class ServedRun:
             live=self.live,
             hub_role="" if on_hub is None else "controller" if on_hub.may_command else "viewer",
             source=details.origin or "sightglass",
+            project=project_of(directory, self._roots) or ("" if on_hub is None else on_hub.project),
             directory=directory,
             host=entry.host if entry is not None else details.host,
             started=next((start for start in starts if start), None),
