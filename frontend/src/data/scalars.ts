@@ -87,6 +87,7 @@ function settle(entry: Entry, answer: Scalars | string): void {
   entry.state = 'there'
   if (typeof answer === 'string') entry.error.value = answer
   else [entry.data.value, entry.error.value] = [answer, null]
+  if (pending(entry)) tails.tell()
 }
 
 /** Ask for series at once; a failure as a whole is every series' failure. */
@@ -101,7 +102,8 @@ export async function ask(requests: ScalarsRequest[]): Promise<(Scalars | string
 }
 
 const currentOf = (entry: Entry): string => versionOf(byKey.peek().get(entry.request.run))
-const stale = (entry: Entry): boolean => entry.n_users > 0 && entry.state === 'there' && entry.version !== currentOf(entry)
+const pending = (entry: Entry): boolean => (entry.data.peek()?.n_pending ?? 0) > 0
+const stale = (entry: Entry): boolean => entry.n_users > 0 && entry.state === 'there' && (entry.version !== currentOf(entry) || pending(entry))
 
 const tails = repeated(fetchTails)
 
@@ -123,9 +125,11 @@ async function fetchTails(): Promise<void> {
     const answers = await ask(requests)
     part.forEach((entry, j) => {
       const answer = answers[j]!
-      if (typeof answer !== 'string' && entry.data.peek() === last[j]) entry.data.value = extended(last[j]!, answer)
+      if (typeof answer === 'string') entry.error.value = answer
+      else if (entry.data.peek() === last[j]) entry.data.value = extended(last[j]!, answer)
     })
   }
+  if (growing.some((entry) => stale(entry) && pending(entry))) tails.tell()
 }
 
 /** Extend the series of runs that grow. */

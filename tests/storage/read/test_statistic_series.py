@@ -28,7 +28,9 @@ def directory(tmp_path: Path) -> Path:
     """Return a run with large and small tensors, with histograms, and with a recorded query of arrays."""
     with sg.init("r", dir=tmp_path, record=["batch.w"]) as run:
         for step in range(N):
-            run.log({"layer/w": sg.Tensor(weights(step)), "b": sg.Tensor(np.arange(3) + step), "x": step}, step=10 * step)
+            run.log(
+                {"layer/w": sg.Tensor(weights(step)), "b": sg.Tensor(np.arange(3) + step), "x": step}, step=10 * step
+            )
             run.log({"h": sg.Histogram(np.arange(step + 1))}, step=10 * step)
             run.observe("batch", step=step, w=np.full(4, step, np.float32))
             run.flush()

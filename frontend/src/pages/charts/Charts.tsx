@@ -32,7 +32,7 @@ export function Charts() {
   const rows = useMemo(() => gridRows(ownSpecs(own), pinned, searching ? [{ name: FOUND, tags }] : sectionsOf(tags), new Set(shut), columns), [own, pinned.join('\n'), tags, searching, shut, columns])
   const height = SIZES[at.size.value].height
   const heights = useMemo(() => rows.map((row) => (row.kind === 'head' ? HEAD_HEIGHT : height + GAP)), [rows, height])
-  const why = whyEmpty(tags.length)
+  const why = whyEmpty(tags.length + own.length)
   const focus = focused()
   return (
     <section class="charts" aria-label="Charts" ref={box}>

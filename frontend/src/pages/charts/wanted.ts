@@ -29,7 +29,10 @@ export function styleOfTag(place: number, alone: boolean): LineStyle {
 
 /** The lines of a chart with these tags, out of all lines. */
 export function wantedOf(tags: readonly string[], all: readonly Drawn[], having: (tag: string) => ReadonlySet<string> | undefined): Wanted[] {
-  const of = (tag: string) => all.map((one) => ({ ...one, tag, runs: one.runs.filter((key) => having(tag)?.has(key)) })).filter(({ runs }) => runs.length)
+  const of = (tag: string) => {
+    const known = having(tag)
+    return all.map((one) => ({ ...one, tag, runs: one.runs.filter((key) => known?.has(key)) })).filter(({ runs }) => runs.length)
+  }
   if (tags.length === 1) return of(tags[0]!)
   const alone = all.length === 1
   return tags.flatMap((tag, i) =>

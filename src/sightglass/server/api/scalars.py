@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated, Any, Final
 
 import msgspec
 
 from sightglass.server.http_errors import Problem, bad_request, error_reply
+from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine, X
+from sightglass.storage.read.series import Series
+from sightglass.storage.read.statistic_series import StatisticSeries
 from sightglass.views import encoding
 
 from .request import ApiRequest, Raw, series_of
@@ -18,6 +22,7 @@ from .schema import Request, Route
 MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
 POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
 COLUMNS: Final = ("x", "y", "wall", "step", "mean")
+LIMIT_S: Final = 0.4  # of computing a statistic of tensors; the page draws what there is, and asks again
 MSGPACK: Final = "application/msgpack"
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=MAX_POINTS)]
@@ -55,6 +60,7 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     empty if no points are left out. Each of `parts` is a part of the line that is drawn by itself, the newest last: its
     first point, the one after its last, its opacity, and the number of its pass. `restarts` are the places on x where
     the run continued after a restart. A request with `cursor` as `since` gets only what came later, if `continued`.
+    `n_pending` records of a statistic of tensors are not read yet: ask again for them.
     """
 
     tag: str
@@ -69,19 +75,20 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     restarts: list[float]
     cursor: str
     continued: bool
+    n_pending: int
 
 
 async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
     """Return a series of numbers, thinned so that each pixel column keeps its extremes."""
-    line, generation = await call.read(_line, call.runs, call.key, query)
+    line, *cursor = await call.read(_line, call.runs, call.key, query)
     columns: dict[str, Any] = {name: getattr(line, name) for name in COLUMNS}
-    return ScalarPoints(tag=query.tag, **columns, **_about(line, generation))
+    return ScalarPoints(tag=query.tag, **columns, **_about(line, *cursor))
 
 
 async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
     """Return several series at once, as msgpack.
 
-    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, cursor, continued}`, whose columns x
+    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, cursor, continued, n_pending}`, whose columns x
     to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
     """
     packed = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
@@ -91,17 +98,17 @@ async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) 
 def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
     named = {"run": request.run, "tag": request.tag}
     try:
-        line, generation = _line(runs, request.run, request)
+        line, *cursor = _line(runs, request.run, request)
     except Exception as error:  # noqa: BLE001  one failure must not affect the others
         return {**named, "error": error_reply(error)[1]}
     return {
         **named,
         **{name: encoding.floats(getattr(line, name)) for name in COLUMNS},
-        **_about(line, generation),
+        **_about(line, *cursor),
     }
 
 
-def _about(line: ScalarLine, generation: int) -> dict[str, Any]:
+def _about(line: ScalarLine, generation: int, n_pending: int) -> dict[str, Any]:
     """Return what a reply has beside the columns."""
     parts = [[part.rows.start, part.rows.stop, part.alpha, part.number] for part in line.parts]
     cursor = f"{generation}:{line.n_rows}"
@@ -112,22 +119,33 @@ def _about(line: ScalarLine, generation: int) -> dict[str, Any]:
         "restarts": line.restarts,
         "cursor": cursor,
         "continued": line.since > 0,
+        "n_pending": n_pending,
     }
 
 
-def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int]:
-    """Return the points of a series, and the generation of its files."""
+def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int, int]:
+    """Return the points of a series, the generation of its files, and how many records are to be read yet."""
+    if query.low != query.low or query.high != query.high:  # noqa: PLR0124  NaN
+        raise bad_request("Expected numbers as 'from' and 'to', got NaN")
+    source, until_s = runs.find(key), time.monotonic() + LIMIT_S
+    with series_of(source, query.tag) as (files, series):
+        n_pending = len(series)
+        if isinstance(series, StatisticSeries):
+            series = series.ready(until_s=until_s)
+        n_pending -= len(series)
+        line, generation = _line_of(runs, source.key, files, series, query)
+        return line, generation, n_pending
+
+
+def _line_of(runs: Runs, key: str, files: OpenFiles, series: Series, query: ScalarsQuery) -> tuple[ScalarLine, int]:
     low = -float("inf") if query.low is None else query.low
     high = float("inf") if query.high is None else query.high
-    if low != low or high != high:  # noqa: PLR0124  NaN
-        raise bad_request("Expected numbers as 'from' and 'to', got NaN")
-    source = runs.find(key)
-    with series_of(source, query.tag) as (files, series), files.recording.lock:
+    with files.recording.lock:
         type = series.type
         if type and not _may_be_numbers(type):
             raise Problem(400, "QueryError", f"Expected a series of numbers, got {type} under {query.tag!r}")
         generation = files.generation
-        overview = runs.overviews.get(source.key, series, generation)
+        overview = runs.overviews.get(key, series, generation)
         origin = files.recording.info.started or overview.first_wall
         known, _, row = query.since.partition(":")
         since = int(row) if known == str(generation) and row.isdecimal() else 0
