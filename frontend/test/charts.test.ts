@@ -91,7 +91,7 @@ test('tags that share a chart differ in their dash, or in colour where one run i
   expect(wantedOf(['a'], runs, () => new Set(['q'])).map(({ id }) => id)).toEqual(['q'])
 })
 
-const data = (y: number[]) => ({ n: y.length, thinned: false, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y), wall: new Float64Array(y.length), step: new Float64Array(y.length), parts: [{ start: 0, end: y.length, alpha: 1, pass: 0 }], restarts: [] as number[], tracks: [] as string[], cursor: '', continued: false })
+const data = (y: number[]) => ({ n: y.length, thinned: false, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y), wall: new Float64Array(y.length), step: new Float64Array(y.length), parts: [{ start: 0, end: y.length, alpha: 1, pass: 0 }], restarts: [] as number[], tracks: [] as string[], cursor: '', continued: false, n_pending: 0 })
 
 test('the line before smoothing stays behind it, of a run and of a group', () => {
   const options = { weight: 0.5, extent: 1, band: 'std' as const }

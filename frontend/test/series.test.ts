@@ -7,7 +7,7 @@ import type { Run, Scalars } from '../src/data/types'
 const series = (x: number[], n = x.length, thinned = false): Scalars => {
   const column = Float64Array.from(x)
   const parts = [{ start: 0, end: x.length, alpha: 1, pass: 0 }]
-  return { n, thinned, x: column, y: column.map((v) => v * 2), wall: column, step: column, parts, restarts: [], tracks: [], cursor: 'then', continued: false }
+  return { n, thinned, x: column, y: column.map((v) => v * 2), wall: column, step: column, parts, restarts: [], tracks: [], cursor: 'then', continued: false, n_pending: 0 }
 }
 
 const tail = (x: number[]): Scalars => ({ ...series(x), cursor: 'now', continued: true })
@@ -19,6 +19,11 @@ test('a tail is joined on, where the newest part goes on', () => {
   expect([...y]).toEqual([2, 4, 6, 2, 4, 8, 10])
   expect([n, thinned, cursor]).toEqual([32, true, 'now'])
   expect(parts.map(({ start, end }) => [start, end])).toEqual([[0, 3], [3, 7]])
+})
+
+test('what is still to be read is told by the last reply', () => {
+  expect(extended({ ...series([1]), n_pending: 5 }, { ...tail([]), n_pending: 3 }).n_pending).toBe(3)
+  expect(extended({ ...series([1]), n_pending: 5 }, { ...tail([2]), n_pending: 0 }).n_pending).toBe(0)
 })
 
 test('a reply that has all points takes the place of the series', () => {

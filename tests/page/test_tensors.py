@@ -512,3 +512,17 @@ def test_all_tensors_are_shown_at_a_glance(page):
     kernel.get_by_role("button").click()
     expect(page.get_by_role("heading", name="kernel", exact=True)).to_be_visible()
     expect(grid(page)).to_be_visible()
+
+
+def test_a_statistic_over_the_steps_is_a_chart_of_ones_own(page):
+    show(page, "kernel").get_by_role("button", name="Statistics", exact=True).click()
+    page.get_by_role("button", name="Chart", exact=True).click()
+    has_url(page, "own=norm+of+kernel|norm%28kernel%29")
+    chart = page.get_by_role("article", name="norm of kernel")
+    expect(chart.locator("canvas").first).to_be_visible()
+    chart.get_by_role("button", name="Edit norm of kernel").click()
+    editor = page.get_by_role("dialog")
+    editor.get_by_role("searchbox").fill("n_nan(kernel)")
+    editor.get_by_role("checkbox", name="n_nan(kernel)").click()
+    editor.get_by_role("button", name="Save").click()
+    has_url(page, "norm%28kernel%29|n_nan%28kernel%29")

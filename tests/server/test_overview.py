@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.server.api import overview
+from sightglass.server.api import overview, scalars
 from sightglass.storage.tensors.digests import N_BARS
 
 from .conftest import place_foreign, wait_until
@@ -43,6 +43,17 @@ def test_statistics_of_all_steps_come_in_one_reply(page, run):
     acts = complete(page, f"/runs/{run}/statistics", tag="layer/acts")["statistics"]
     assert (acts["std"], acts["n_zero"], acts["n_nan"]) == (["NaN"] * 4, [-1] * 4, [0] * 4)
     assert page.get(f"/runs/{run}/statistics", tag="nope").status_code == 404
+
+
+def test_a_statistic_over_the_steps_is_a_line_of_a_chart(page, run, monkeypatch):
+    found = complete(page, f"/runs/{run}/scalars", tag="max(layer/kernel)")
+    assert (found["x"], found["y"]) == ([*range(0, 400, 10)],) * 2
+    more = complete(page, f"/runs/{run}/scalars", tag="max(layer/kernel)", since=found["cursor"])
+    assert (more["continued"], more["x"]) == (True, [])
+    monkeypatch.setattr(scalars, "LIMIT_S", -1.0)
+    part = page.get(f"/runs/{run}/scalars", tag="n_zero(layer/acts)").json()
+    assert (part["n_pending"], part["x"], part["y"]) == (3, [50], ["NaN"])
+    assert page.get(f"/runs/{run}/scalars", tag="max(loss)").status_code == 404
 
 
 def test_the_overview_has_every_tensor_at_a_step(page, run):

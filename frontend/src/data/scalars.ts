@@ -94,6 +94,7 @@ function settle(entry: Entry, answer: Scalars | string): void {
     const known = tracks.peek()
     if (answer.tracks.some((track) => !known.includes(track))) tracks.value = [...new Set([...known, ...answer.tracks])].sort()
   }
+  if (pending(entry)) tails.tell()
 }
 
 /** Ask for series at once; a failure as a whole is every series' failure. */
@@ -108,7 +109,8 @@ export async function ask(requests: ScalarsRequest[]): Promise<(Scalars | string
 }
 
 const currentOf = (entry: Entry): string => versionOf(byKey.peek().get(entry.request.run))
-const stale = (entry: Entry): boolean => entry.n_users > 0 && entry.state === 'there' && entry.version !== currentOf(entry)
+const pending = (entry: Entry): boolean => (entry.data.peek()?.n_pending ?? 0) > 0
+const stale = (entry: Entry): boolean => entry.n_users > 0 && entry.state === 'there' && (entry.version !== currentOf(entry) || pending(entry))
 
 const tails = repeated(fetchTails)
 
@@ -130,9 +132,11 @@ async function fetchTails(): Promise<void> {
     const answers = await ask(requests)
     part.forEach((entry, j) => {
       const answer = answers[j]!
-      if (typeof answer !== 'string' && entry.data.peek() === last[j]) entry.data.value = extended(last[j]!, answer)
+      if (typeof answer === 'string') entry.error.value = answer
+      else if (entry.data.peek() === last[j]) entry.data.value = extended(last[j]!, answer)
     })
   }
+  if (growing.some((entry) => stale(entry) && pending(entry))) tails.tell()
 }
 
 /** Extend the series of runs that grow. */

@@ -65,6 +65,26 @@ export const tagsLoading = computed(() =>
 /** The facts about a tag of a run. */
 export const tagOf = (run: string, tag: string): Tag | undefined => known.value.get(run)?.get(tag)
 
+/** Statistics of tensors over their steps, which are series as well: "norm(w)". */
+export const STATISTICS = ['norm', 'mean', 'std', 'min', 'max', 'n_zero', 'n_nan', 'n_posinf', 'n_neginf'] as const
+const STATISTIC = new RegExp(`^(?:${STATISTICS.join('|')})\\((.+)\\)$`, 's')
+
+const isTensor = (tag: Tag | undefined): boolean => tag?.type === 'tensor' || tag?.type === 'histogram'
+
+/** The statistics of all tensors of the visible runs. */
+export const statisticTags = computed(() => {
+  const tensors = new Set([...shownKeys.value].flatMap((key) => [...(known.value.get(key)?.values() ?? [])].filter(isTensor).map(({ tag }) => tag)))
+  return [...tensors].sort(order.compare).flatMap((tag) => STATISTICS.map((name) => `${name}(${tag})`))
+})
+
+/** The visible runs that have a series of numbers: a tag, or a statistic of tensors. */
+export function runsWith(tag: string): ReadonlySet<string> | undefined {
+  const found = scalarTags.value.get(tag)
+  const tensor = STATISTIC.exec(tag)?.[1]
+  if (found || tensor === undefined) return found
+  return new Set([...shownKeys.value].filter((key) => isTensor(known.value.get(key)?.get(tensor))))
+}
+
 const order = new Intl.Collator(undefined, { numeric: true })
 
 /** The scalar tags of the visible runs, each with the runs that have it. */

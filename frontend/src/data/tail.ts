@@ -7,7 +7,7 @@ const COLUMNS = ['x', 'y', 'wall', 'step', 'mean'] as const
 /** Append the points that came after a series; a reply that has all of them takes its place. */
 export function extended(old: Scalars, tail: Scalars): Scalars {
   if (!tail.continued) return tail
-  if (!tail.x.length) return old
+  if (!tail.x.length) return old.n_pending === tail.n_pending ? old : { ...old, n_pending: tail.n_pending }
   const joined = Object.fromEntries(
     COLUMNS.map((name) => {
       const column = new Float64Array(old.x.length + tail.x.length).fill(NaN)
@@ -18,5 +18,5 @@ export function extended(old: Scalars, tail: Scalars): Scalars {
   ) as Pick<Scalars, (typeof COLUMNS)[number]>
   // The newest part is the last one: it goes on.
   const parts = old.parts.map((part, i) => (i === old.parts.length - 1 ? { ...part, end: joined.x.length } : part))
-  return { ...joined, n: old.n + tail.n, thinned: old.thinned || tail.thinned, parts, restarts: tail.restarts, tracks: tail.tracks, cursor: tail.cursor, continued: old.continued }
+  return { ...joined, n: old.n + tail.n, thinned: old.thinned || tail.thinned, parts, restarts: tail.restarts, tracks: tail.tracks, cursor: tail.cursor, continued: old.continued, n_pending: tail.n_pending }
 }

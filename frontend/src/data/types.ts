@@ -206,4 +206,6 @@ export interface Scalars {
   cursor: string
   /** Whether these are only the points that came after the cursor of the request. */
   continued: boolean
+  /** How many records of a statistic of tensors are still to be read: it is asked again for them. */
+  n_pending: number
 }

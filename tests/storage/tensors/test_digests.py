@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 
 import sightglass as sg
-from sightglass.core.record import Record
+from sightglass.core.columns import Columns
 from sightglass.core.values import Histogram
 from sightglass.storage.read import run_digests
 from sightglass.storage.read.recording import Recording
@@ -22,7 +22,7 @@ from sightglass.storage.tensors.statistics import statistics
 
 
 def of(value: Any) -> np.void:
-    return digest(Record(tag="w", run="r", index=0, step=3, wall_time=1e9, value=value))
+    return digest(Columns(index=0, steps=np.array([3]), wall_times=np.array([1e9]), values=[value]), 0, tag="w")
 
 
 arrays = hn.arrays(
@@ -72,9 +72,9 @@ def n_digested(monkeypatch: pytest.MonkeyPatch) -> list[float]:
     """The steps whose values were read to be described."""
     steps: list[float] = []
 
-    def counted(record: Record) -> np.void:
-        steps.append(record.step)
-        return digest(record)
+    def counted(columns: Columns, i: int, *, tag: str) -> np.void:
+        steps.append(columns.steps[i])
+        return digest(columns, i, tag=tag)
 
     monkeypatch.setattr(run_digests, "digest", counted)
     monkeypatch.setattr(run_digests, "WORTH_S", 0.0)

@@ -39,7 +39,7 @@ export function Charts() {
   }, [at.own.value, pinned.join('\n'), tags, searching, at.shut.value, at.order.value, at.sections.value, at.cards.value, most])
   const height = SIZES[at.size.value].height
   const heights = useMemo(() => rows.map((row) => (row.kind === 'heads' ? HEAD_HEIGHT : row.tall * (height + GAP))), [rows, height])
-  const why = whyEmpty(tags.length)
+  const why = whyEmpty(tags.length + at.own.value.length)
   const focus = focused()
   return (
     <section class="charts" aria-label="Charts" ref={box}>

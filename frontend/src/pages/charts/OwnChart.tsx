@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals'
 import { useMemo, useState } from 'preact/hooks'
-import { scalarTags } from '../../data/tags'
+import { scalarTags, statisticTags } from '../../data/tags'
 import { at, state, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Dialog, IconButton, Search, Toggle } from '../../ui/parts'
@@ -23,6 +23,7 @@ interface Draft {
 
 const draft = signal<Draft | null>(null)
 
+const NO_TAGS: string[] = []
 const ROW_HEIGHT = 30
 const MAX_OFFERS = 6
 
@@ -54,7 +55,8 @@ export function OwnChart() {
 function Editor({ draft: now }: { draft: Draft }) {
   const [search, setSearch] = useState('')
   const known = scalarTags.value
-  const found = useMemo(() => [...known.keys()].filter(tagSearch(search).matches), [known, search])
+  const statistics = search ? statisticTags.value : NO_TAGS
+  const found = useMemo(() => [...known.keys(), ...statistics].filter(tagSearch(search).matches), [known, statistics, search])
   const heights = useMemo(() => found.map(() => ROW_HEIGHT), [found])
   const offers = useMemo(() => [...counterparts(known.keys())].slice(0, MAX_OFFERS), [known])
   const change = (patch: Partial<Draft>) => (draft.value = { ...now, ...patch })

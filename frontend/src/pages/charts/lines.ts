@@ -3,7 +3,7 @@
 import { useMemo, useRef } from 'preact/hooks'
 import type { Entry } from '../../data/scalars'
 import { baseline, labelOf } from '../../data/runs'
-import { scalarTags } from '../../data/tags'
+import { runsWith } from '../../data/tags'
 import type { Scalars, ScalarsRequest } from '../../data/types'
 import { at } from '../../state/state'
 import { extentOf } from '../../views/bounds'
@@ -40,7 +40,7 @@ const widened = ([low, high]: Span): { from: number; to: number } => ({ from: lo
 const keyOf = ({ run, tag }: ScalarsRequest): string => JSON.stringify([run, tag])
 
 export function useLines(tags: readonly string[], large: boolean, { x, zoom, smooth, points: asPoints }: Drawing): Lines {
-  const wanted = wantedOf(tags, drawn.value, (tag) => scalarTags.value.get(tag))
+  const wanted = wantedOf(tags, drawn.value, runsWith)
   // Runs are at the same place of their trainings at a step, not at a time of day.
   const less = at.less.value && x !== 'wall' && !asPoints ? baseline.value : null
   const bases = less ? tags.map((tag): Wanted => ({ id: less.key, label: '', style: styleOf(0), runs: [less.key], tag })) : []
@@ -90,15 +90,17 @@ function linesOf(wanted: Wanted[], bases: Wanted[] | null, entries: Entry[], dat
 
 /** Notes on a chart: how many points were left out, and how many are not numbers. */
 function notesOf(data: (Scalars | null)[]): string {
-  let [n, n_kept, n_odd] = [0, 0, 0]
+  let [n, n_kept, n_odd, n_pending] = [0, 0, 0, 0]
   for (const series of data) {
     if (!series) continue
     n += series.n
     n_kept += series.x.length
+    n_pending += series.n_pending
     for (const y of series.y) if (!Number.isFinite(y)) n_odd++
   }
   const thinned = n > n_kept ? `${count(n_kept)} of ${count(n)} points, extremes kept` : ''
   const odd = n_odd ? `${n > n_kept ? '≥ ' : ''}${count(n_odd)} NaN or ∞` : ''
   const faint = data.some((series) => series?.parts.some(({ alpha }) => alpha < 1)) ? FAINT : ''
-  return [odd, thinned, faint].filter(Boolean).join(' · ')
+  const reading = n_pending ? `${count(n_pending)} tensors are still read …` : ''
+  return [reading, odd, thinned, faint].filter(Boolean).join(' · ')
 }

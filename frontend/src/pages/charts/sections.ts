@@ -27,14 +27,14 @@ export function sectionsOf(tags: Iterable<string>): Section[] {
   return sections.sort((a, b) => LAST.indexOf(a.name) - LAST.indexOf(b.name))
 }
 
-/** A search for tags: a regular expression, or, while it is none, plain text. */
+/** A search for tags: a regular expression, or plain text, such as "norm(w)". */
 export function tagSearch(text: string): { matches: (tag: string) => boolean; problem: string | null } {
   if (!text) return { matches: () => true, problem: null }
+  const wanted = text.toLowerCase()
   try {
     const pattern = new RegExp(text, 'i')
-    return { matches: (tag) => pattern.test(tag), problem: null }
+    return { matches: (tag) => pattern.test(tag) || tag.toLowerCase().includes(wanted), problem: null }
   } catch (error) {
-    const wanted = text.toLowerCase()
     const problem = (error as Error).message.replace(/^Invalid regular expression: /, '')
     return { matches: (tag) => tag.toLowerCase().includes(wanted), problem: `Searched as plain text: ${problem}` }
   }

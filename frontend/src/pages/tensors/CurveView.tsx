@@ -5,8 +5,9 @@ import { useMemo, useRef, useState } from 'preact/hooks'
 import { labelOf } from '../../data/runs'
 import { useStatistics, type StepStatistics } from '../../data/tensors'
 import type { Tag } from '../../data/types'
-import { at, update } from '../../state/state'
+import { at, state, update } from '../../state/state'
 import { dark } from '../../state/theme'
+import { Icon } from '../../ui/Icon'
 import { Empty, Menu, Toggle } from '../../ui/parts'
 import { tellError } from '../../ui/toasts'
 import { Chart, type Cursor } from '../../views/Chart'
@@ -16,6 +17,7 @@ import { stylesOf } from '../../views/palette'
 import type { Model } from '../../views/plot'
 import type { Span } from '../../views/span'
 import { Swatch } from '../../views/Swatch'
+import { withChart } from '../charts/sections'
 import { BesideTools, useBeside, type Place } from './Beside'
 import { CURVES } from './Overview'
 
@@ -57,6 +59,9 @@ export function CurveView({ run, tag }: { run: string; tag: Tag }) {
         <span class="tensor-note muted" role="status">
           {pending > 0 && `${pending.toLocaleString('en')} records are still read …`}
         </span>
+        <button type="button" class="button" title="Draw it on the page Charts, for all visible runs, beside other series" onClick={() => update({ own: withChart(state.peek().own, null, { name: title, tags: [`${name}(${tag.tag})`] }) }, { page: 'charts' })}>
+          <Icon name="plus" size={14} /> Chart
+        </button>
         <Menu
           icon="download"
           label="Download the statistics"

@@ -173,14 +173,15 @@ class RecordedRun(EventAttributes):
 
         Args:
             query: A query such as `on("batch").map(lambda b: b.loss)`, its text, a shorthand such as "batch.loss", or
-                the tag of logged values.
+                the tag of logged values. "norm(w)" is a statistic of the tensors under "w" at each step, as
+                `Series.statistics_by_step` has them.
 
         Raises:
             QueryError: The query is not valid, or cannot be answered from the recorded series; the message lists them.
         """
         deadline_s = time.monotonic() + SETTLED_S
         while True:
-            keys, over = self._keys(), self.ended or time.monotonic() > deadline_s
+            keys, over = self._keys(query), self.ended or time.monotonic() > deadline_s
             try:
                 parsed = parse(query, keys)
                 chosen = plan(parsed, keys)
@@ -210,7 +211,7 @@ class RecordedRun(EventAttributes):
         Raises:
             QueryError: The query is not valid, or cannot be answered from the recorded series.
         """
-        keys = self._keys()
+        keys = self._keys(query)
         chosen = plan(parse(query, keys), keys)
         if chosen.how != "records":
             return None
@@ -272,11 +273,12 @@ class RecordedRun(EventAttributes):
         if self._closed:
             raise RunLostError(f"Recorded run {self.name!r} in {str(self.directory)!r} was closed: open it again")
 
-    def _keys(self) -> list[Key]:
+    def _keys(self, query: Query | str = "") -> list[Key]:
+        """Return the keys of all series, and of the statistics of tensors that a query names."""
         self._check_open()
         with self._recording.lock:
             self._recording.refresh()
-            return list(self._recording.keys())
+            return [*self._recording.keys(), *self._recording.statistics_in(str(query))]
 
     def _live(self) -> bool:
         changed = 0.0

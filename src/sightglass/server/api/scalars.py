@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from typing import Annotated, Any, Final
 
 import msgspec
@@ -13,6 +14,7 @@ from sightglass.server.runs.number_series import NumberSeries
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine
+from sightglass.storage.read.statistic_series import StatisticSeries
 from sightglass.views import encoding
 
 from .request import ApiRequest, Raw
@@ -21,6 +23,7 @@ from .schema import Request, Route
 MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
 POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
 COLUMNS: Final = ("x", "y", "wall", "step", "mean")
+LIMIT_S: Final = 0.4  # of computing a statistic of tensors; the page draws what there is, and asks again
 MSGPACK: Final = "application/msgpack"
 
 Points = Annotated[int, msgspec.Meta(ge=1, le=MAX_POINTS)]
@@ -62,7 +65,8 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     empty if no points are left out. Each of `parts` is a part of the line that is drawn by itself, the newest last: its
     first point, the one after its last, its opacity, and the number of its pass. `restarts` are the places on x where
     the run continued after a restart. `tracks` names the further step tracks of its records. A request with `cursor` as
-    `since` gets only what came later, if `continued`.
+    `since` gets only what came later, if `continued`. `n_pending` records of a statistic of tensors are not read yet:
+    ask again for them.
     """
 
     tag: str
@@ -78,20 +82,21 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     tracks: list[str]
     cursor: str
     continued: bool
+    n_pending: int
 
 
 async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
     """Return a series of numbers, thinned so that each pixel column keeps its extremes."""
-    line, generation = await call.read(_line, call.runs, call.key, query)
+    line, *cursor = await call.read(_line, call.runs, call.key, query)
     columns: dict[str, Any] = {name: getattr(line, name) for name in COLUMNS}
-    return ScalarPoints(tag=query.tag, **columns, **_about(line, generation))
+    return ScalarPoints(tag=query.tag, **columns, **_about(line, *cursor))
 
 
 async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
     """Return several series at once, as msgpack.
 
-    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, tracks, cursor, continued}`, whose
-    columns x to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
+    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, tracks, cursor, continued,
+    n_pending}`, whose columns x to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
     """
     packed = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
     return Raw(data=encoding.encode_msgpack(packed), media_type=MSGPACK)
@@ -100,17 +105,17 @@ async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) 
 def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
     named = {"run": request.run, "tag": request.tag}
     try:
-        line, generation = _line(runs, request.run, request)
+        line, *cursor = _line(runs, request.run, request)
     except Exception as error:  # noqa: BLE001  one failure must not affect the others
         return {**named, "error": error_reply(error)[1]}
     return {
         **named,
         **{name: encoding.floats(getattr(line, name)) for name in COLUMNS},
-        **_about(line, generation),
+        **_about(line, *cursor),
     }
 
 
-def _about(line: ScalarLine, generation: int) -> dict[str, Any]:
+def _about(line: ScalarLine, generation: int, n_pending: int) -> dict[str, Any]:
     """Return what a reply has beside the columns."""
     parts = [[part.rows.start, part.rows.stop, part.alpha, part.number] for part in line.parts]
     cursor = f"{generation}:{line.n_rows}"
@@ -122,36 +127,44 @@ def _about(line: ScalarLine, generation: int) -> dict[str, Any]:
         "tracks": line.tracks,
         "cursor": cursor,
         "continued": line.since > 0,
+        "n_pending": n_pending,
     }
 
 
-def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int]:
-    """Return the points of a series, and the generation of its files."""
+def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int, int]:
+    """Return the points of a series, the generation of its files, and how many records are to be read yet."""
     low = -float("inf") if query.low is None else query.low
     high = float("inf") if query.high is None else query.high
     if low != low or high != high:  # noqa: PLR0124  NaN
         raise bad_request("Expected numbers as 'from' and 'to', got NaN")
-    source = runs.find(key)
-    with source.borrow() as files, files.recording.lock:
-        series = _series(files, query)
-        generation = files.generation
-        overview = runs.overviews.get(source.key, series, getattr(series, "generation", generation))
-        origin = files.recording.info.started or overview.first_wall
-        known, _, row = query.since.partition(":")
-        since = int(row) if known == str(overview.generation) and row.isdecimal() else 0
-        line = overview.line(
-            series, x=axis_of(query.x), low=low, high=high, points=query.points, origin=origin, since=since
-        )  # fmt: skip
-        return line, overview.generation
+    source, until_s = runs.find(key), time.monotonic() + LIMIT_S
+    with source.borrow() as files:
+        recording = files.recording
+        with recording.lock:
+            series = _series(files, query)
+        n_pending = 0
+        if isinstance(series, StatisticSeries):  # computed without the lock
+            n_pending = len(series)
+            series = series.ready(until_s=until_s)
+            n_pending -= len(series)
+        with recording.lock:
+            overview = runs.overviews.get(source.key, series, getattr(series, "generation", files.generation))
+            origin = recording.info.started or overview.first_wall
+            known, _, row = query.since.partition(":")
+            since = int(row) if known == str(overview.generation) and row.isdecimal() else 0
+            line = overview.line(
+                series, x=axis_of(query.x), low=low, high=high, points=query.points, origin=origin, since=since
+            )  # fmt: skip
+            return line, overview.generation, n_pending
 
 
 def _series(files: OpenFiles, query: ScalarsQuery) -> NumberSeries:
-    """Return the recorded series of a tag, or one that is computed."""
+    """Return the recorded series of a tag, a statistic of tensors, or a series that is computed."""
     recording = files.recording
     if recording.changed():
         recording.refresh()
     known = {key.tag for key in list(recording.keys()) if key.kind in ("logged", "stream")}
-    if query.x not in AXES or query.tag not in known:
+    if query.x not in AXES or not (query.tag in known or recording.statistics_in(query.tag)):
         return files.derived.get(query.tag, query.x)
     series = recording.series(query.tag)
     type = series.type

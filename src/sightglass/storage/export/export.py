@@ -113,7 +113,8 @@ def _chosen(recording: Recording, tags: Sequence[str]) -> dict[str, Series]:
             name = key.query if key.tag in found else key.tag
             if not tags or key.tag in tags or name in tags:
                 found[name] = recording.series(key)
-    return found
+    statistics = (key for tag in tags if tag not in found for key in recording.statistics_in(tag) if key.tag == tag)
+    return found | {key.tag: recording.series(key) for key in statistics}
 
 
 def _check_tags(tags: Sequence[str], runs: Mapping[str, Recording], chosen: _Chosen) -> None:

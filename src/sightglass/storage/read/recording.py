@@ -41,6 +41,7 @@ from .run_digests import RunDigests
 from .run_series import RunSeries
 from .segment_reader import SegmentReader
 from .series import Series
+from .statistic_series import StatisticSeries, has_statistics, named_in, split
 from .visible_rows import VisibleRows
 
 __all__ = ["Recording", "RunEntry", "Series", "is_run", "open_part", "runs_in"]
@@ -177,7 +178,8 @@ class Recording:
         """Return a series.
 
         Args:
-            tag: Its tag, or the text of its query; a logged series comes before a stream of the same tag.
+            tag: Its tag, or the text of its query; a logged series comes before a stream of the same tag. "norm(w)"
+                is a statistic of the tensors under "w", see `statistic_series`.
 
         Raises:
             UnknownNameError: Nothing was recorded under this tag.
@@ -188,12 +190,29 @@ class Recording:
                 streams = [key for key in self.keys() if key.kind == "stream"]
                 named = [key for key in streams if key.tag == tag] or [key for key in streams if key.query == tag]
                 key = named[0] if named else key
+            if key not in self._found and (statistic := self._statistic(key)) is not None:
+                return statistic
             if key not in self._found:
                 name = tag if isinstance(tag, str) else tag.query or tag.tag
                 raise UnknownNameError("tag", name, self.tags(), where=f"in {str(self.path)!r}")
             if key not in self._series:
                 self._series[key] = Series(self, key)
             return self._series[key]
+
+    def statistics_in(self, query: str) -> list[Key]:
+        """Return the keys of the statistics of tensors that the text of a query names; `series` takes them."""
+        found = (Key(kind="logged", tag=name) for name in named_in(query))
+        return [key for key in found if key not in self._found and self._statistic(key) is not None]
+
+    def _statistic(self, key: Key) -> StatisticSeries | None:
+        """Return a statistic of tensors if that is what the tag of a series says."""
+        parts = split(key.tag)
+        if parts is None:
+            return None
+        name, tag = parts
+        kinds = (Key(kind="logged", tag=tag), *(one for one in self.keys() if one.kind == "stream" and one.tag == tag))
+        found = (self.series(one) for one in kinds if one in self._found)
+        return next((StatisticSeries(self, one, name) for one in found if has_statistics(one)), None)
 
     def view(self, key: Key) -> VisibleRows:
         """Return the rows of a series that are visible."""

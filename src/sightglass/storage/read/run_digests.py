@@ -9,23 +9,27 @@ from __future__ import annotations
 import contextlib
 import threading
 import time
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import Final, Protocol
 
 import msgspec
 import numpy as np
+import numpy.typing as npt
 
-from sightglass.core.errors import DamagedError, QueryError
+from sightglass.core.columns import Columns
+from sightglass.core.errors import QueryError
 from sightglass.storage import cache_file
 from sightglass.storage.format.block import Key
 from sightglass.storage.tensors.browse import TensorSource
 from sightglass.storage.tensors.digests import ROW, UNREADABLE, Table, digest
 
 NAME: Final = ".sightglass-statistics"
-VERSION: Final = 1
+VERSION: Final = 2
 MAX_FILE_BYTES: Final = 64 * 2**20  # of 400,000 records
 SETTLED_S: Final = 10.0  # coarser than the times of any file system
+LOST: Final = np.zeros(1, ROW)[0]
+LOST["known"] = UNREADABLE
 WORTH_S: Final = 0.25  # of computing; less is done again sooner than a file is read
 
 
@@ -44,6 +48,9 @@ class KeyedSource(TensorSource, Protocol):
     """A series of a run."""
 
     key: Key
+
+    def blocks_of(self, rows: Sequence[int]) -> Iterator[tuple[range, Columns | None]]:
+        """Read the blocks that hold some rows; see `Series.blocks_of`."""
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -72,12 +79,14 @@ class RunDigests:
         """
         with self._lock:
             table = self._table(series)
+            wanted = np.zeros(len(table), np.bool_)
+            wanted[list(rows)] = True
+            wanted &= table["known"] == 0
             began_s = time.monotonic()
-            for row in rows:
-                if not table[row]["known"]:
-                    table[row] = _digest(series, row)
-                    if time.monotonic() >= until_s:
-                        break
+            for row, found in _digests(series, np.flatnonzero(wanted)):
+                table[row] = found
+                if time.monotonic() >= until_s:
+                    break
             self._unsaved_s += time.monotonic() - began_s
             return table.copy()
 
@@ -128,10 +137,11 @@ class RunDigests:
         return tables if stored.version == VERSION and stored.files == files else {}
 
 
-def _digest(series: KeyedSource, row: int) -> np.void:
-    try:
-        return digest(series[row])
-    except (DamagedError, QueryError):
-        lost: np.void = np.zeros(1, ROW)[0]
-        lost["known"] = UNREADABLE
-        return lost
+def _digests(series: KeyedSource, rows: npt.NDArray[np.intp]) -> Iterator[tuple[int, np.void]]:
+    """Yield the digests of some rows, each with its number."""
+    for of_block, columns in series.blocks_of(rows.tolist()):
+        for row in rows[slice(*np.searchsorted(rows, [of_block.start, of_block.stop]))].tolist():
+            try:
+                yield row, LOST if columns is None else digest(columns, row - of_block.start, tag=series.tag)
+            except QueryError:
+                yield row, LOST

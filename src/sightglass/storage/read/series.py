@@ -6,7 +6,7 @@ import functools
 import itertools
 import math
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from threading import RLock
@@ -271,6 +271,29 @@ class Series:
                 yield from self.blocks(start, stop)
                 return
             start += int(piece["high"] - piece["low"])
+
+    def blocks_of(self, rows: Sequence[int]) -> Iterator[tuple[range, Columns | None]]:
+        """Read the blocks that hold some rows, one block in memory at a time.
+
+        Args:
+            rows: The rows, increasing.
+
+        Yields:
+            The visible rows of a block and their records, or `None` in place of a damaged one.
+        """
+        view = self._view
+        chosen = np.unique(np.searchsorted(view.ends, rows, side="right"))
+        pieces = view.pieces[chosen]
+        stops = view.ends[chosen]
+        starts = stops - (pieces["high"] - pieces["low"])
+        blocks = view.read(pieces)
+        for start, stop in zip(starts.tolist(), stops.tolist(), strict=True):
+            with self._files.lock:
+                columns = next(blocks)
+            if columns is None and self._reopened():
+                yield from self.blocks_of([row for row in rows if row >= start])
+                return
+            yield range(start, stop), columns
 
     @_locked
     def _reopened(self) -> bool:

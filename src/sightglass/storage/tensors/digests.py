@@ -12,7 +12,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.record import Record
+from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.values import Histogram
 
 from .browse import array_of
@@ -29,26 +29,31 @@ STATISTICS: Final = (*NUMBERS, *COUNTS)
 
 ROW: Final = np.dtype(
     [
-        ("known", "<i1"), ("step", "<f8"), ("wall_time", "<f8"),
+        ("known", "<i1"), ("flags", "u1"), ("index", "<i8"), ("ordinal", "<i8"), ("n_events", "<i8"),
+        ("step", "<f8"), ("wall_time", "<f8"),
         *((name, "<i8") for name in COUNTS), *((name, "<f8") for name in NUMBERS), ("bars", "u1", N_BARS),
     ]
 )  # fmt: skip
-"""`known` is 0 for a record that was not read yet, and `UNREADABLE` for one that cannot be. The fields of `NUMBERS` are
-float64, NaN where there is none; counts that a histogram does not tell are -1. `bars` are the numbers of the finite
+"""`known` is 0 for a record that was not read yet, and `UNREADABLE` for one that cannot be; `flags` to `n_events` are
+those of its row, see `core.columns`. The fields of `NUMBERS` are float64, NaN where there is none; counts that a histogram does not tell are -1. `bars` are the numbers of the finite
 values in equal bins from `min` to `max`, relative to the largest, as integers up to 255; above 0 where there is a
 value."""
 
 UNREADABLE: Final = -1
 
 
-def digest(record: Record) -> np.void:
-    """Return the digest of a record.
+def digest(columns: Columns, i: int, *, tag: str) -> np.void:
+    """Return the digest of a record, one of some columns.
 
     Raises:
         QueryError: Its value is neither a histogram nor an array of numbers.
     """
+    record = columns.record(i, tag=tag, run="")
     row: np.void = np.zeros(1, ROW)[0]
-    row["known"], row["step"], row["wall_time"] = 1, record.step, record.wall_time
+    row["known"], row["step"], row["wall_time"], row["index"] = 1, record.step, record.wall_time, record.index
+    row["flags"] = COMPLETE | CLOSED if columns.flags is None else columns.flags[i]
+    row["n_events"] = 1 if columns.n_events is None else columns.n_events[i]
+    row["ordinal"] = record.index if columns.ordinals is None else columns.ordinals[i]
     if isinstance(record.value, Histogram):
         _fill_from_histogram(row, record.value)
     else:

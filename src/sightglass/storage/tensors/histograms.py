@@ -127,8 +127,9 @@ def series(
         edges = _edges(low, high, edges or _n_bins(facts), threshold) if own is None else own
     counts = np.zeros((len(steps), len(edges) - 1), np.int64)
     found = np.full((len(steps), len(wanted)), np.nan)
+    room = _Room()
     for i in range(len(steps)):
-        counts[i], found[i] = _counted(kept[i], edges, wanted)
+        counts[i], found[i] = _counted(kept[i], edges, wanted, room)
     return HistogramSeries(
         counts=counts,
         edges=edges,
@@ -174,7 +175,7 @@ def count(step: Histogram | npt.ArrayLike, edges: npt.ArrayLike) -> Counts:
     """
     checked = _checked_bins(np.asarray(edges))
     assert not isinstance(checked, int)
-    return _counted(_checked(step), checked, np.zeros(0))[0]
+    return _counted(_checked(step), checked, np.zeros(0), _Room())[0]
 
 
 def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
@@ -192,7 +193,7 @@ def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
         ValueError: One of them is out of range.
         TypeError: The step does not hold real numbers.
     """
-    return _counted(_checked(step), np.array([0.0, 1.0]), _checked_percentiles(qs))[1]
+    return _counted(_checked(step), np.array([0.0, 1.0]), _checked_percentiles(qs), _Room())[1]
 
 
 def _checked(step: Histogram | npt.ArrayLike) -> Step:
@@ -317,14 +318,14 @@ def _edges(low: float, high: float, n_bins: int, threshold: float | None) -> Flo
     return edges
 
 
-def _counted(step: Step, edges: Floats, qs: Floats) -> tuple[Counts, Floats]:
+def _counted(step: Step, edges: Floats, qs: Floats, room: _Room) -> tuple[Counts, Floats]:
     """Return the counts between edges, and percentiles; see `series`."""
     if isinstance(step, Histogram):
         return _rebinned(step, edges), _histogram_percentiles(step, qs)
     # Finding the edges among sorted values is faster than finding each value's bin, and leaves the percentiles sorted.
     blocks, below = list[Array](), list[Counts]()
     n_below = np.zeros(len(edges), np.int64)
-    for block in _sorted_blocks(step):
+    for block in _sorted_blocks(step, room, keep=len(qs) > 0):
         places = np.searchsorted(block, _rounded_up(edges, block.dtype))
         places[[0, -1]] = 0, len(block)
         n_below += places
@@ -334,10 +335,27 @@ def _counted(step: Step, edges: Floats, qs: Floats) -> tuple[Counts, Floats]:
     return np.diff(n_below), _ranked(blocks, below, n_below, qs)
 
 
-def _sorted_blocks(array: Array) -> Iterator[Array]:
-    """Yield the finite values of an array in sorted blocks."""
+class _Room:
+    """Memory for sorted values, used for one step after the other: pages that are new cost more than sorting them."""
+
+    def __init__(self) -> None:
+        self._values = np.empty(0)
+
+    def of(self, n: int, dtype: np.dtype[Any]) -> Array:
+        """Return room for `n` values, in place of what was returned before."""
+        if len(self._values) < n or self._values.dtype != dtype:
+            self._values = np.empty(n, dtype)
+        return self._values
+
+
+def _sorted_blocks(array: Array, room: _Room, *, keep: bool) -> Iterator[Array]:
+    """Yield the finite values of an array in sorted blocks, valid until the next one or, if kept, the next array."""
+    start = 0
     for values in _plain_blocks(array):
-        block = np.sort(values)
+        block = room.of(array.size if keep else BLOCK, values.dtype)[start : start + len(values)]
+        block[:] = values
+        block.sort()
+        start += len(values) if keep else 0
         # What is not finite is at the ends.
         yield block if math.isfinite(block[0]) and math.isfinite(block[-1]) else finite_part(block)[0]
 
