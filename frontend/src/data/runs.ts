@@ -14,6 +14,8 @@ import type { Run } from './types'
 
 /** How many of the newest runs are drawn while the reader has not chosen any. */
 export const N_SHOWN_AT_FIRST = 10
+/** In groups they are a line each, and a mean of only some of its runs would mislead. */
+const N_GROUPED_AT_FIRST = 100
 export const ALL = '*'
 
 /** All runs that the server knows. */
@@ -108,7 +110,7 @@ export const shown = computed(() => {
     const newest = [...filtered.value].sort(
       (a, b) => Number(pinned.has(b.key)) - Number(pinned.has(a.key)) || (b.started ?? 0) - (a.started ?? 0),
     )
-    return newest.slice(0, N_SHOWN_AT_FIRST).filter((run) => !hidden.has(run.key))
+    return newest.slice(0, groupKeys.value.length ? N_GROUPED_AT_FIRST : N_SHOWN_AT_FIRST).filter((run) => !hidden.has(run.key))
   }
   if (chosen[0] === ALL) return filtered.value.filter((run) => !hidden.has(run.key))
   const wanted = new Set(chosen)

@@ -6,6 +6,9 @@ import { flag, lists, maybeNumber, maybeTexts, number, numbers, oneOf, readFragm
 export const PAGES = ['charts', 'tensors', 'media', 'runs', 'ask', 'commands'] as const
 export type Page = (typeof PAGES)[number]
 
+/** The order of runs before one is chosen. */
+export const NEWEST = '-started'
+
 export const shape = {
   /** The project whose runs are shown; empty for all. */
   project: text(),
@@ -17,7 +20,7 @@ export const shape = {
   hide: texts(),
   pin: texts(),
   /** Keys with a bar between them, each with a `-` before it if it falls. */
-  sort: text('-started'),
+  sort: text(NEWEST),
   columns: maybeTexts(),
   /** Columns that stay in sight beside the name. */
   stuck: texts(),

@@ -4,10 +4,14 @@ import { nearest } from './bounds'
 import { pointAt, wholeOf, type Line, type Mark } from './draw'
 import type { Pointed, XAxis } from './plot'
 import { dateTime, duration, number } from './format'
+import type { Span } from './span'
 import { Swatch } from './Swatch'
 
 const MAX_ROWS = 12
 const MAX_LINKED_ROWS = 4
+const MAX_ODD = 4
+/** Of groups, whose names are long and have a line of their own. */
+const MAX_GROUP_ROWS = 6
 const MAX_WIDTH = 320
 
 interface LegendProps {
@@ -48,10 +52,22 @@ export function readings(lines: readonly Line[], x: number, slack = 0): Reading[
   return found.sort((a, b) => over(a) - over(b) || (Number.isNaN(a.y) ? 1 : Number.isNaN(b.y) ? -1 : b.y - a.y))
 }
 
+/** NaN and infinities within reach of the cursor: they are the news, and a mark is wider than a step. */
+export function oddities(lines: readonly Line[], [low, high]: Span): { line: Line; x: number; y: number }[] {
+  return lines.flatMap((line) => {
+    const values = line.raw ?? line.y
+    const found = []
+    for (let i = line.x.length ? nearest(line.x, low) : 0; i < line.x.length && line.x[i]! <= high; i++) {
+      if (line.x[i]! >= low && !Number.isFinite(values[i]!)) found.push({ line, x: line.x[i]!, y: values[i]! })
+    }
+    return found
+  })
+}
+
 /** Of many lines the first, and the one that the reader points at. */
-function inSight(rows: Reading[], id: string | null): Reading[] {
+function inSight(rows: Reading[], id: string | null, most: number): Reading[] {
   const near = rows.findIndex(({ line }) => wholeOf(line) === id)
-  return near < MAX_ROWS ? rows.slice(0, MAX_ROWS) : [...rows.slice(0, MAX_ROWS - 1), rows[near]!]
+  return near < most ? rows.slice(0, most) : [...rows.slice(0, most - 1), rows[near]!]
 }
 
 export function xText(kind: LegendProps['kind'], x: number): string {
@@ -62,8 +78,10 @@ export function xText(kind: LegendProps['kind'], x: number): string {
 
 export function Legend({ tip, lines, marks, kind, xname, places, linked = false }: LegendProps) {
   const all = readings(lines, tip.x, (tip.reach[1] - tip.reach[0]) / 2)
-  const rows = inSight(all, tip.line).slice(0, linked ? MAX_LINKED_ROWS : MAX_ROWS)
+  const grouped = !linked && lines.some(({ n }) => n)
+  const rows = inSight(all, tip.line, linked ? MAX_LINKED_ROWS : grouped ? MAX_GROUP_ROWS : MAX_ROWS)
   const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])
+  const odd = linked ? [] : oddities(lines, tip.reach).slice(0, MAX_ODD)
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
   const right = tip.left > 170
   // Long names are cut off within the chart, not by its edge.
@@ -73,8 +91,16 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
   return (
     <div class={linked ? 'legend legend-linked' : 'legend'} style={linked ? { ...style, maxWidth: undefined } : style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
       {!linked && <div class="legend-x">{places?.[Math.round(first)] ?? (xname ? `${xname} ${number(first, 6)}` : xText(kind, first))}</div>}
+      {odd.map(({ line, x, y }) => (
+        <div class="legend-row legend-tall" key={`${line.id} ${x}`}>
+          <Swatch style={line.style} />
+          <span class="legend-name">{line.label}</span>
+          <span class="legend-value">{number(y)}</span>
+          <span class="legend-raw">{places || xname ? '' : xText(kind, x)}</span>
+        </div>
+      ))}
       {rows.map(({ line, y, raw, spread, n, until }) => (
-        <div class={`legend-row ${wholeOf(line) === tip.line ? 'is-near' : ''} ${until === null ? '' : 'is-over'}`} key={line.id}>
+        <div class={`legend-row ${grouped ? 'legend-tall' : ''} ${wholeOf(line) === tip.line ? 'is-near' : ''} ${until === null ? '' : 'is-over'}`} key={line.id}>
           <Swatch style={line.style} />
           <span class="legend-name">{line.label}</span>
           <span class="legend-value">{number(y, 5)}</span>

@@ -6,12 +6,13 @@ export function number(value: number, digits = 4): string {
   if (!Number.isFinite(value)) return value > 0 ? '+∞' : '−∞'
   if (value === 0) return '0'
   const size = Math.abs(value)
-  if (Number.isInteger(value) && size < 1e6) return minus(String(value))
+  if (Number.isInteger(value) && size < Math.max(1e6, 10 ** digits)) return minus(String(value))
   if (size < 1e-3 || size >= 1e6) {
     const [mantissa, exponent] = value.toExponential(digits - 1).split('e') as [string, string]
     return minus(`${trimmed(mantissa)}e${Number(exponent)}`)
   }
-  return minus(trimmed(value.toPrecision(digits)))
+  // Digits before the point are all written: 160, not 1.6e+2.
+  return minus(trimmed(value.toPrecision(Math.max(digits, Math.floor(Math.log10(size)) + 1))))
 }
 
 const trimmed = (text: string): string => (text.includes('.') ? text.replace(/\.?0+$/, '') : text)

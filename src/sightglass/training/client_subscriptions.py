@@ -361,7 +361,7 @@ class ClientSubscriptions:
             blocks = [
                 frames
                 for part in backlog.parts(backlog.since(0))
-                for frames in messages.encode_blocks(subscription.id, part)
+                for frames in block_codec.encode_blocks(subscription.id, part)
             ]
         except UnsendableError as error:
             self.fail(subscription, error)

@@ -4,10 +4,10 @@ import { useMemo, useState } from 'preact/hooks'
 import { choose, chosen, parsed, statistics, tags } from '../../data/columns'
 import { configKeys } from '../../data/filter'
 import { runs } from '../../data/runs'
-import { at, toggled, update } from '../../state/state'
+import { at, NEWEST, toggled, update } from '../../state/state'
 import { Dialog, IconButton, Search } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
-import { FACT_KEYS, FACTS } from './tableColumns'
+import { FACT_KEYS, shownColumns, withColumn } from './tableColumns'
 
 const ROW = 34
 /** The statistics with a button in each row; the others follow once their name is searched. */
@@ -22,7 +22,7 @@ const KINDS = { config: 'config value', tag: 'series', fact: 'fact' }
 
 export function ColumnChoice({ onClose }: { onClose: () => void }) {
   const [text, setText] = useState('')
-  const now = chosen.value ?? FACTS.map(({ key }) => key)
+  const now = shownColumns()
   const stuck = at.stuck.value
   const all = useMemo((): Row[] => {
     const config = configKeys(runs.value ?? []).map(({ key }): Row => ({ kind: 'config', name: key }))
@@ -33,7 +33,11 @@ export function ColumnChoice({ onClose }: { onClose: () => void }) {
   const heights = useMemo(() => found.map(() => ROW), [found.length])
   const offered = [...COMMON, ...statistics.value.filter((one) => !COMMON.includes(one) && text.toLowerCase().split(/\s+/).includes(one))]
   const bests = now.filter((column) => ['min', 'max'].includes(parsed(column)?.[1] ?? '') && !column.includes('@')).slice(0, MAX_BESTS)
-  const toggle = (column: string) => choose(toggled(now, column))
+  const toggle = (column: string) => {
+    choose(now.includes(column) ? toggled(now, column) : withColumn(now, column))
+    // Who asks for the best value wants to know whose it is; an order that was chosen stays.
+    if (at.sort.peek() === NEWEST && !now.includes(column)) update({ sort: { max: `-${column}`, min: column }[parsed(column)?.[1] ?? ''] ?? NEWEST })
+  }
   return (
     <Dialog label="Columns" onClose={onClose}>
       <div class="columns">

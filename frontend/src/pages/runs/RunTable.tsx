@@ -58,7 +58,7 @@ export function RunTable() {
   const rows = listed.value
   const compare = at.compare.value
   const views = at.views.value && !compare && rows.length > 0
-  const shape = `58px ${nameWidth.value ? `${nameWidth.value}px` : 'minmax(200px, 1fr)'} ${columns.value.map(({ width }) => `${width}px`).join(' ')} ${nameWidth.value ? '1fr' : '40px'}`
+  const shape = `58px ${nameWidth.value ? `${nameWidth.value}px` : 'minmax(200px, 420px)'} ${columns.value.map(({ width }) => `${width}px`).join(' ')} minmax(40px, 1fr)`
   const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
   const n = filtered.value.length
   const [choosing, setChoosing] = useState(false)

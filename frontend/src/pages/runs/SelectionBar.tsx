@@ -1,34 +1,47 @@
 // What can be done with the selected runs: label them, put them away, and back.
 
 import { annotate } from '../../data/annotate'
+import { choose, chosen } from '../../data/columns'
 import type { Edit } from '../../data/edits'
 import { showOnly } from '../../data/runs'
 import { select, selectAll, selected } from '../../data/selection'
 import { session } from '../../data/session'
+import { update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
 import { LabelBox, Labels } from './Labels'
+import { withColumn } from './tableColumns'
 
 const nRuns = (n: number): string => `${n} ${n === 1 ? 'run' : 'runs'}`
 
 export function SelectionBar() {
-  const chosen = selected.value
-  if (chosen.length === 0) return null
-  const keys = chosen.map((run) => run.key)
+  const runs = selected.value
+  if (runs.length === 0) return null
+  const keys = runs.map((run) => run.key)
   const act = (edit: Edit, done: string) => void annotate(keys, edit, `${done}: ${nRuns(keys.length)}`)
-  const all = (test: (one: (typeof chosen)[number]['annotations']) => boolean) => chosen.every((run) => test(run.annotations))
+  const all = (test: (one: (typeof runs)[number]['annotations']) => boolean) => runs.every((run) => test(run.annotations))
   const [archived, baseline, deleted] = [all((one) => one.archived), all((one) => one.baseline), all((one) => one.deleted > 0)]
-  const labels = [...new Set(chosen.flatMap((run) => run.annotations.labels))].sort()
+  const addLabel = (label: string) => {
+    act({ add_labels: [label] }, `Labelled ${label}`)
+    // What was just written is in sight.
+    if (chosen.value && !chosen.value.includes('labels')) choose(withColumn(chosen.value, 'labels'))
+  }
+  const labels = [...new Set(runs.flatMap((run) => run.annotations.labels))].sort()
   return (
     <div class="selection" role="toolbar" aria-label="Selected runs">
-      <b>{nRuns(chosen.length)} selected</b>
+      <b>{nRuns(runs.length)} selected</b>
       <button type="button" class="button" onClick={() => showOnly(keys)}>
         Show only these
       </button>
+      {runs.length > 1 && (
+        <button type="button" class="button" title="Where their configurations and numbers differ" onClick={() => (showOnly(keys), update({ compare: true }))}>
+          Compare
+        </button>
+      )}
       {session.value?.role === 'controller' && (
         <>
-          <LabelBox onLabel={(label) => act({ add_labels: [label] }, `Labelled ${label}`)} />
+          <LabelBox onLabel={addLabel} />
           <Labels of={{ labels, baseline: false }} onRemove={(label) => act({ remove_labels: [label] }, `No longer ${label}`)} />
-          {chosen.length === 1 && (
+          {runs.length === 1 && (
             <button type="button" class="button" aria-pressed={baseline} onClick={() => act({ baseline: !baseline }, baseline ? 'No baseline any more' : 'Baseline')}>
               {baseline ? 'No baseline' : 'Baseline'}
             </button>

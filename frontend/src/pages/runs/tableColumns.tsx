@@ -95,6 +95,16 @@ const wanted = computed((): Column[] => {
   return [...FACTS, ...labels, ...asked, ...config, ...ORIGINS.filter(differs)]
 })
 
+/** The keys of the columns that are shown, from which a choice begins. */
+export const shownColumns = (): string[] => wanted.value.flatMap(({ key }) => key || [])
+
+/** The columns with one more: facts and series stand before the configuration, which is often wider than the window. */
+export function withColumn(now: string[], column: string): string[] {
+  const config = now.findIndex((key) => !FACT_KEYS.includes(key) && !parsed(key))
+  const isFirst = FACT_KEYS.includes(column) || parsed(column) !== null
+  return config >= 0 && isFirst ? [...now.slice(0, config), column, ...now.slice(config)] : [...now, column]
+}
+
 /** The width that is being dragged. */
 export const dragged = signal<{ key: string; width: number } | null>(null)
 
