@@ -18,7 +18,8 @@ CLAIMS = (
     "watched", "strangers", "notebook", "code", "jax_log", "jax_trace", "jax_run", "jax_live", "jax_compile",
     "jax_one_call", "torch_watch", "figures",
 )  # fmt: skip
-NAMED_ONLY = ("suite", "soak", "harm")  # all tests, for many minutes; half an hour; nasty queries, for many minutes
+NAMED_ONLY = ("suite", "soak", "harm", "hub_cluster")
+# All tests, for many minutes; half an hour; nasty queries, for many minutes; and 64 processes, for some minutes, as root.
 
 
 def main(names: list[str]) -> int:

@@ -154,6 +154,11 @@ class Child:
             self._complaints.extend(lines)
 
 
+def command(script: str, *arguments: str) -> list[str]:
+    """Return what runs a script of a test."""
+    return [sys.executable, "-c", PREAMBLE + script, *arguments]
+
+
 Start = Callable[..., Child]
 
 
@@ -175,8 +180,7 @@ def start() -> Iterator[Start]:
     children: list[Child] = []
 
     def start(script: str, *arguments: str, prefix: tuple[str, ...] = (), **environment: str) -> Child:
-        command = [*prefix, sys.executable, "-c", PREAMBLE + script, *arguments]
-        children.append(Child(command, environment))
+        children.append(Child([*prefix, *command(script, *arguments)], environment))
         return children[-1]
 
     yield start
