@@ -36,6 +36,27 @@ def scanned(c):
     return lax.scan(logged, c, jnp.arange(5))[0]
 
 
+def nested(length):
+    """Return a function of an outer loop, and an inner one of three rounds in each of its rounds."""
+
+    def inner(c, j):
+        log({"d": c}, event="inner")
+        return c + 1, None
+
+    def outer(c, i):
+        c, _ = lax.scan(inner, c, None, length=3)
+        log({"c": c}, event="outer")
+        return c, None
+
+    @jax.jit
+    def f(x):
+        c, _ = lax.scan(outer, x, None, length=length)
+        log({"loss": c})
+        return c
+
+    return f
+
+
 @jax.jit
 def forever(c):
     return lax.fori_loop(0, c, lambda i, c: logged(c, i)[0], 0)
@@ -275,22 +296,7 @@ def test_events_that_did_not_happen_are_skipped_for_any_number_of_logs(queried, 
 
 
 def test_events_of_nested_loops_have_numbers_of_their_own(queried):
-    def inner(c, j):
-        log({"d": c}, event="inner")
-        return c + 1, None
-
-    def outer(c, i):
-        c, _ = lax.scan(inner, c, None, length=3)
-        log({"c": c}, event="outer")
-        return c, None
-
-    @jax.jit
-    def f(x):
-        c, _ = lax.scan(outer, x, None, length=2)
-        log({"loss": c})
-        return c
-
-    step = queried.live(f, 0)
+    step = queried.live(nested(2), 0)
     events = queried.client.describe().events
     assert {name: (e.n_events, set(e.observables)) for name, e in events.items()} == {
         "batch": (1, {"loss"}),
@@ -311,22 +317,7 @@ def test_events_of_nested_loops_have_numbers_of_their_own(queried):
 
 
 def test_the_passes_of_an_outer_loop_delimit_groups_of_an_inner_one(queried):
-    def inner(c, j):
-        log({"d": c}, event="inner")
-        return c + 1, None
-
-    def outer(c, i):
-        c, _ = lax.scan(inner, c, None, length=3)
-        log({"c": c}, event="outer")
-        return c, None
-
-    @jax.jit
-    def f(x):
-        c, _ = lax.scan(outer, x, None, length=4)
-        log({"loss": c})
-        return c
-
-    step = queried.live(f, 0)
+    step = queried.live(nested(4), 0)
     per_outer, per_call = queried.query(
         lambda: step(0),
         "on('inner').map(lambda b: b.d).sum(per='outer')",

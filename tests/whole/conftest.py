@@ -19,7 +19,7 @@ import pytest
 
 PREAMBLE = """
 import os, signal, sys, threading, time, warnings
-warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)  # what Python 3.12 says to whoever forks with threads
+warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)  # of Python 3.12, in programs that fork with threads
 import numpy as np
 import sightglass as sg
 
@@ -31,6 +31,17 @@ def until(condition, timeout_s=60.0):
     while not condition():
         assert time.monotonic() < deadline_s, "the condition did not come true in time"
         time.sleep(0.005)
+
+def train(run, offered=lambda step: {}):
+    step = 0
+    while not run.stopping:
+        run.observe("batch", step=step, n=step, **offered(step))
+        step += 1
+        if step % 50 == 0:
+            say("step", step)
+        time.sleep(0.002)
+    run.close()
+    say("made", step)
 """
 
 TRAINING = """

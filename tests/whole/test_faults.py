@@ -17,15 +17,7 @@ from sightglass.training import clients
 clients.LEASE_S = float(sys.argv[3])
 run = sg.init("job", dir=sys.argv[2], budget=None, listen=sys.argv[1])
 say("ready", run.connection_file)
-step = 0
-while not run.stopping:
-    run.observe("batch", step=step, n=step)
-    step += 1
-    if step % 50 == 0:
-        say("step", step)
-    time.sleep(0.002)
-run.close()
-say("made", step)
+train(run)
 """
 
 
@@ -116,16 +108,7 @@ run = sg.init("job", budget=None, limits=sg.Limits(max_backlog_bytes=2**22))
 x = np.zeros(int(sys.argv[1]))
 say("ready")
 until(lambda: len(run._telemetry.subscriptions.active) == 2)
-step = 0
-while not run.stopping:
-    x[:] = step
-    run.observe("batch", step=step, n=step, x=x)
-    step += 1
-    if step % 50 == 0:
-        say("step", step)
-    time.sleep(0.002)
-run.close()
-say("made", step)
+train(run, lambda step: x.fill(step) or {"x": x})
 """
 
 SLOW = """
@@ -198,15 +181,7 @@ clients.LEASE_S = 60.0
 run = sg.init("job", dir=sys.argv[2], budget=None, record=["batch.n"])
 run.action("set_clock", lambda by_s: shift.__setitem__(0, by_s))
 say("ready")
-step = 0
-while not run.stopping:
-    run.observe("batch", step=step, n=step, twice=2 * step)
-    step += 1
-    if step % 50 == 0:
-        say("step", step)
-    time.sleep(0.002)
-run.close()
-say("made", step)
+train(run, lambda step: {"twice": 2 * step})
 """
 )
 

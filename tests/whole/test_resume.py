@@ -23,15 +23,7 @@ clients.LEASE_S = 3.0  # a shorter one ends by itself on a busy machine
 listen = {"listen": "tcp://127.0.0.1:0"} if sys.argv[1:2] == ["tcp"] else {}
 run = sg.init("job", dir=sys.argv[2] if listen else "runs", budget=None, **listen)
 say("ready", run.connection_file)
-step = 0
-while not run.stopping:
-    run.observe("batch", step=step, n=step)
-    step += 1
-    if step % 50 == 0:
-        say("step", step)
-    time.sleep(0.002)
-run.close()
-say("made", step)
+train(run)
 """
 
 READER = """
@@ -85,15 +77,7 @@ clients.LEASE_S = 3.0  # a shorter one ends by itself on a busy machine
 limits = sg.Limits(max_backlog_records=20)
 run = sg.init("job", dir=sys.argv[1], budget=None, record=["batch.n"], limits=limits)
 say("ready")
-step = 0
-while not run.stopping:
-    run.observe("batch", step=step, n=step, other=step)
-    step += 1
-    if step % 50 == 0:
-        say("step", step)
-    time.sleep(0.002)
-run.close()
-say("made", step)
+train(run, lambda step: {"other": step})
 """
 
 READERS = """
@@ -221,7 +205,7 @@ def test_a_run_that_is_started_again_goes_on_in_the_same_stream(start, until):
 
 def test_two_connections_go_on_with_a_run_that_is_started_again_and_pair_its_records_only(start, until):
     """Each process counts its steps from 0, and one connection gets nothing of the second process."""
-    script = RUN.replace("n=step)", "n=step, process=os.getpid(), told=sys.argv[3:] != ['mute'])")
+    script = RUN.replace("run)", "run, lambda _: {'process': os.getpid(), 'told': sys.argv[3:] != ['mute']})")
     children = [start(script)]
     children[0].hears("ready")
     with sg.connect("job") as one, sg.connect("job") as other:

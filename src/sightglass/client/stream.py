@@ -247,7 +247,7 @@ class Stream(Chain):
         return Saving(self, path)
 
     def zip(self, *others: Stream, by: JoinKey = "step", tolerance: float | str | None = None) -> Stream:
-        """Return a stream of tuples: each value of this stream with those of the others that belong to it.
+        """Return a stream of tuples: each value of this stream with its partners in the others.
 
         Records belong together if they have the same step. The n-th record of a step is paired with the n-th. With a
         tolerance, the other record is the one with the nearest step, which may belong to several. A record that has no

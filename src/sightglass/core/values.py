@@ -102,7 +102,7 @@ class Histogram:
         n_nan: The number of samples that are NaN.
         n_posinf: The number of samples that are +Inf.
         n_neginf: The number of samples that are -Inf.
-        stored: The smallest and the largest finite sample and the sum of all, as the file says that it was read from;
+        stored: The smallest and the largest finite sample and the sum of all, as its file states them;
             `None` where there is no such file.
     """
 

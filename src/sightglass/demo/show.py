@@ -61,7 +61,7 @@ def show(arguments: Sequence[str], *, browser: bool = True) -> int:
         try:
             run = _connect(name, child)
             if run is None:
-                return child.wait()
+                return _ended_early(child)
             browser = browser and _has_display()
             with run:
                 directory = Path(run.describe().directory)
@@ -73,12 +73,20 @@ def show(arguments: Sequence[str], *, browser: bool = True) -> int:
                     if link and browser:
                         _wait_for_enter(link)
         except RunLostError as error:
-            print(f"The training ended early: {error}", file=sys.stderr)
-            code = child.wait()
+            code = _ended_early(child, error)
         except KeyboardInterrupt:
             child.terminate()
             return 130
         return code
+
+
+def _ended_early(child: subprocess.Popen[bytes], error: RunLostError | None = None) -> int:
+    """Say why the charts end, or did not begin; return the exit code of the training."""
+    if (code := child.wait()) == 0:
+        print("The training ended before it could be watched: give it more --epochs, or a --delay-ms", file=sys.stderr)
+    elif error is not None:
+        print(f"The training ended early: {error}", file=sys.stderr)
+    return code
 
 
 def _has_display() -> bool:

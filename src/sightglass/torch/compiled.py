@@ -146,7 +146,6 @@ class Compiled:
 
     Attributes:
         is_found: Whether the module turned out to be called by compiled programs.
-        n_resets: How often compiled programs were discarded.
     """
 
     def __init__(self, given: torch.nn.Module, module: torch.nn.Module, take: Take) -> None:
@@ -158,7 +157,6 @@ class Compiled:
             take: Takes what modules return; a bound method, which is not kept alive.
         """
         self.is_found = False
-        self.n_resets = 0
         self._n_compiled = n_compiled()
         self._called: set[str] = set()
         self._entered: set[str] = set()
@@ -231,7 +229,6 @@ class Compiled:
             self._hooks[name] = named[name], named[name].register_forward_hook(hook), hook.place
             named[name].__dict__[REDUCE] = CleanReduce(named[name])
         if n_compiled():
-            self.n_resets += 1
             torch.compiler.reset()
 
     def remove(self) -> None:

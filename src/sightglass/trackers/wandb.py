@@ -24,7 +24,7 @@ PICTURE_MODES: Final = ("L", "RGB", "RGBA")  # what an `Image` has; Pillow conve
 
 
 def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
-    """Log in a run, too, what goes into a W&B run by `wandb.log` or its own `log`.
+    """Log everything that goes into a W&B run, by `wandb.log` or its own `log`, in a run of Sightglass, too.
 
     What the program sets in the W&B run's summary is logged as `summary/{name}`. The steps are W&B's. Numbers, texts,
     arrays, histograms, pictures and Matplotlib figures are logged; W&B's other types, such as tables, are left out:
@@ -37,11 +37,11 @@ def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
         **options: Arguments of `sightglass.init` for that run.
 
     Returns:
-        The run. If the W&B run was adopted before, that of the first time.
+        The run; if the W&B run was adopted before, the same one.
 
     Raises:
         TypeError: This is not a W&B run, or a run is given, and options as well.
-        ValueError: The run's mirror is W&B: what comes from there would go back.
+        ValueError: The run's mirror is W&B: records would go round in a circle.
     """
     if not (callable(getattr(wandb_run, "log", None)) and hasattr(wandb_run, "define_metric")):
         raise TypeError(f"Expected a W&B run, such as wandb.run after wandb.init(), got {wandb_run!r:.100}")

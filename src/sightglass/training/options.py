@@ -18,7 +18,7 @@ BACKLOG_BYTES: Final = 16 * 2**20  # images and tensors fill this first; a run m
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Limits:
-    """What queries may take of a run, and what it remembers for clients that are late: `sightglass.init(limits=…)`.
+    """What queries may take of a run, and what it keeps for late clients: `sightglass.init(limits=…)`.
 
     The limits of the backlog apply to each subscription separately; the first one that is reached counts. With either
     at 0, a late client sees only what happens after it has asked.
@@ -124,7 +124,7 @@ class Files:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Facts:
-    """What a run tells about its program and its machine, as `sightglass.init(facts=…)`.
+    """What a run publishes about its program and its machine, as `sightglass.init(facts=…)`.
 
     The environment's `SIGHTGLASS_FACTS=off` switches all of it off, whatever the program says. Texts that look like
     secrets are replaced by "[redacted]".

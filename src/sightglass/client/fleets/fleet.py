@@ -38,7 +38,7 @@ MAX_SHOWN: Final = 8  # runs in a `repr`
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class FleetReport:
-    """What became of a command in each run of a fleet, by the runs' names.
+    """The outcome of a command in each run of a fleet, by the runs' names.
 
     Attributes:
         applied: The replies of the runs that applied it.
@@ -118,7 +118,7 @@ class Fleet(Mapping[str, RemoteRun]):
         """Wait until `n` runs have joined, those that left again included.
 
         Raises:
-            TimeoutError: They have not in time.
+            TimeoutError: Fewer runs joined in time.
         """
         if not self._members.wait_until(lambda: len(self._chosen()) >= n, timeout_s):
             raise TimeoutError(f"Expected {n} runs within {timeout_s} s, got {len(self._chosen())}: {self!r}")
@@ -146,9 +146,9 @@ class Fleet(Mapping[str, RemoteRun]):
         return asked.stream()
 
     def latest(self, query: Query | str, *, timeout_s: float = SETTLE_S) -> dict[str, Any]:
-        """Return the newest value of a query in each run, by the runs' names; without those that have none so far.
+        """Return the newest value of a query in each run, by the runs' names; runs without a value are left out.
 
-        The first call sends the query; from then on it stays asked. A query that ends in `per="run"` has a value so
+        The first call sends the query, which stays open. A query that ends in `per="run"` has a value so
         far, of the events since then and of what the run recorded or still holds of it.
 
         Args:
@@ -192,7 +192,7 @@ class Fleet(Mapping[str, RemoteRun]):
     ) -> Any:
         """Return the result of a query's last reducer over the values of all runs together, so far.
 
-        It is what one run gives that has the events of all of them, run after run: those since the first call, and
+        It is the result of one run with the events of all of them, run after run: those since the first call, and
         what the runs recorded or still hold. What the reducer reads is sent to this process.
 
         Args:

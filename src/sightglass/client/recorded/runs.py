@@ -96,7 +96,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
     def reduce(self, query: Query | str, *, by: Callable[[RunInfo], Any] | None = None, executor: Chosen = None) -> Any:
         """Return the result of a query's last reducer over the values of all runs together.
 
-        It is what one run gives that has the events of all of them, one run after another in the order in which they
+        It is the result of one run with the events of all of them, one run after another in the order in which they
         began. Runs that do not answer are left out; a warning names them.
 
         Args:
@@ -139,7 +139,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         return groups, problems
 
     def map(self, function: Callable[[RecordedRun], Result], *, executor: Chosen = None) -> dict[str, Result]:
-        """Return what a function gives for each run, by the run's name; its exceptions are raised.
+        """Call a function with each run, and return the results by the runs' names; its exceptions are raised.
 
         Args:
             function: A function of a `RecordedRun`. For other processes it must be picklable, such as a function of a
@@ -190,7 +190,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         return union_of_runs(streams)
 
     def latest(self, query: Query | str) -> dict[str, Any]:
-        """Return the last value of a query in each run, by the runs' names; without those that have none."""
+        """Return the last value of a query in each run, by the runs' names; runs without a value are left out."""
         text = query if isinstance(query, str) else str(as_query(query))
         tasks = [Task(path=str(entry.path), rank=self._rank, queries=(text,)) for entry in self._entries.values()]
         values = [last_values(task).values.get(text) for task in tasks]
