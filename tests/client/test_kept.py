@@ -136,7 +136,10 @@ def test_what_is_no_description_is_refused() -> None:
         GoneRun(stored("sightglass.kept.node.other.run", nameless))
 
 
-STORED = b"NATS/1.0\r\nNats-Stream: KEPT\r\nNats-Subject: a.b\r\nNats-Sequence: 3\r\nNats-Time-Stamp: 2026-11-24T20:05:21.5Z\r\n\r\n"
+STORED = (
+    b"NATS/1.0\r\nNats-Stream: KEPT\r\nNats-Subject: a.b\r\nNats-Sequence: 3\r\n"
+    b"Nats-Time-Stamp: 2026-11-24T20:05:21.5Z\r\n\r\n"
+)
 
 
 def test_only_what_was_stored_without_headers_was_published_by_a_run() -> None:
