@@ -73,9 +73,10 @@ def test_a_late_client_gets_what_is_kept_of_a_run_that_has_ended(service: Servic
 
 
 def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training: Any) -> None:
-    seen = watched(service, 200)
-    training.send(signal.SIGKILL)
-    wait_until(lambda: kept_state(service) == "gone", "it is gone")
+    with sg.connect("far", hub=service.file("viewer"), wait_s=PATIENCE_S) as run:
+        seen = [int(one.value) for one in run.stream("batch.n").wait(200, timeout_s=PATIENCE_S)]
+        training.send(signal.SIGKILL)  # while somebody reads
+        wait_until(lambda: kept_state(service) == "gone", "it is gone")
     with sg.connect("far", hub=service.file("viewer")) as gone:
         stream = gone.stream("batch.n")
         values = [int(record.value) for record in stream.wait(len(seen), timeout_s=PATIENCE_S)]
