@@ -19,7 +19,7 @@ CLAIMS = (
     "jax_one_call", "torch_watch", "figures",
 )  # fmt: skip
 NAMED_ONLY = ("suite", "soak", "harm", "hub_cluster")
-# All tests, for many minutes; half an hour; nasty queries, for many minutes; and 64 processes, for some minutes, as root.
+# All tests, for many minutes; half an hour; nasty queries, for many minutes; 64 processes, for some minutes, as root.
 
 
 def main(names: list[str]) -> int:

@@ -123,7 +123,8 @@ class Cluster:
             file.write_text(json.dumps(content))
         for n in range(3):
             self.start(n)
-        done = CliRunner().invoke(main, ["hub", "store", "--dir", str(folder), "--replicas", "3", "--url", content["url"]])
+        arguments = ["hub", "store", "--dir", str(folder), "--replicas", "3", "--url", content["url"]]
+        done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, done.output
 
     def start(self, n: int) -> None:
@@ -158,7 +159,9 @@ class Report:
 class Trial:
     """Runs on a cluster, watched from outside while parts of it fail."""
 
-    def __init__(self, cluster: Cluster, machines: Machines, start: Callable[..., Any], folder: Path, n_runs: int) -> None:
+    def __init__(
+        self, cluster: Cluster, machines: Machines, start: Callable[..., Any], folder: Path, n_runs: int
+    ) -> None:
         self.report = Report()
         self._cluster, self._machines = cluster, machines
         self._controller = cluster.files["controller"]
@@ -183,7 +186,7 @@ class Trial:
         ):
             fleet.wait(len(self.names), timeout_s=10 * PATIENCE_S)
             runs = {
-                name: stack.enter_context(sg.connect(name, hub=self._controller, wait_s=PATIENCE_S, timeout_s=PATIENCE_S))
+                name: stack.enter_context(sg.connect(name, hub=self._controller, timeout_s=PATIENCE_S))
                 for name in self.names
             }
             self.streams = {
@@ -261,7 +264,8 @@ class Trial:
                 self.report.n_kept_lost += stream.n_lost
                 end = values[-1] + 1 if made is None else made
                 once = values == sorted(set(values)) and len(values) + stream.n_lost == end - values[0]
-                self._check(once, f"{name} {query}: the hub keeps {len(values)}, {stream.n_lost} lost, of {end - values[0]}")
+                counted = f"the hub keeps {len(values)}, {stream.n_lost} lost, of {end - values[0]}"
+                self._check(once, f"{name} {query}: {counted}")
 
     def _check(self, is_right: bool, what: str) -> None:
         if not is_right:

@@ -14,8 +14,7 @@ from tests.hub_server import PATIENCE_S, USERS, Hub, Trained, listed, needs_serv
 import sightglass as sg
 from sightglass.protocol import messages
 from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.kept import GET
-from sightglass.protocol.kept_reader import KeptReader
+from sightglass.protocol.kept_reader import GET, KeptReader
 from sightglass.protocol.pieces import Cutter
 
 from .test_rights import CLIENT, ID, client_of
@@ -73,7 +72,8 @@ def test_what_is_sent_as_a_command_stops_the_run(hub: Hub) -> None:
     """Who may command does so with these messages: that nobody else can is tried with the same ones."""
     with sg.init("taken", hub=hub.files["P", "node"]) as run, Trained(run):
         wait_until(lambda: listed(hub.files["P", "ann"]) == ["taken"], "it is found")
-        told(hub.address("bob"), *((f"sightglass.command.bob.node.{run.id}.{CLIENT}", one, "") for one in pieces_of(STOP)))
+        target = f"sightglass.command.bob.node.{run.id}.{CLIENT}"
+        told(hub.address("bob"), *((target, one, "") for one in pieces_of(STOP)))
         wait_until(lambda: run.stopping, "it is stopped")
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import contextlib
 import datetime
 import json
@@ -21,8 +20,11 @@ from tests.hub_server import PATIENCE_S, TRAINING, Hub, Trained, all_counted, li
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError, SightglassError, TransportError
+from sightglass.hub.store import make_stores
+from sightglass.protocol.hub_link import drop_link, use_link
 from sightglass.protocol.hub_pace import MAX_RATE
 from sightglass.protocol.hub_presence import BEAT_EVERY_S, GONE_S, HubDirectory
+from sightglass.protocol.kept_reader import KeptReader
 from sightglass.protocol.nats_client import tls
 from sightglass.server import certificate
 
@@ -162,14 +164,10 @@ def test_connections_that_are_cut_or_stall_for_long_leave_counted_gaps(hub: Hub,
 
 @pytest.mark.parametrize("store", ["empty", "full"])
 def test_a_server_that_is_killed_comes_back_whatever_is_in_its_store(hub: Hub, train: Any, store: str) -> None:
-    config = json.loads(hub.server.config)
-    folder = Path(config["jetstream"]["store_dir"])
+    folder = Path(json.loads(hub.server.config)["jetstream"]["store_dir"])
     if store == "full":
-        config["accounts"]["P"]["jetstream"]["max_file"] = 100_000
-        config["accounts"]["P"]["users"].append({"user": "P.admin", "password": "admin"})
-        hub.server.config = json.dumps(config)
-        hub.server.kill()
-        hub.server.start()
+        hub.folder.prepare(keep_bytes=100_000)
+        make_stores(hub.folder, url=hub.address("node").url)
         fill(hub)
     child = train()
     with reached(hub) as remote:
@@ -188,23 +186,22 @@ def test_a_server_that_is_killed_comes_back_whatever_is_in_its_store(hub: Hub, t
 
 
 def fill(hub: Hub) -> None:
-    """Fill the project's share of JetStream until the server refuses more."""
-    from nats.js.errors import APIError
+    """Fill the store of a project until it leaves out the oldest."""
+    link, reader = use_link(hub.address("other")), KeptReader(hub.address("ann"))
+    subject = "sightglass.stream.other.x.1"
+    try:
+        assert link.wait_connected(PATIENCE_S)
+        link.send(subject, [b"%d" % n + bytes(10_000) for n in range(50)])
 
-    async def filled() -> None:
-        address = hub.address("ann")
-        client = await nats.connect(
-            address.url, user="P.admin", password="admin", tls=tls(address.certificate), tls_handshake_first=True
-        )
-        stream = client.jetstream()
-        await stream.add_stream(name="full", subjects=["full"])
-        for _ in range(9):
-            await stream.publish("full", bytes(10_000))
-        with pytest.raises(APIError, match="resource limits"):
-            await stream.publish("full", bytes(10_000))
-        await client.close()
+        def kept() -> list[int]:
+            reader.read(subject)
+            return [int(one.data.rstrip(bytes(1))) for one in reader.read_all(PATIENCE_S)]
 
-    asyncio.run(filled())
+        wait_until(lambda: kept()[-1:] == [49], "all are stored")
+        assert 1 < len(kept()) < 10
+    finally:
+        reader.close()
+        drop_link(link)
 
 
 def test_clocks_that_differ_by_minutes_and_two_runs_of_one_name(hub: Hub, train: Any) -> None:

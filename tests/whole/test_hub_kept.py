@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import signal
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
-from tests.hub_server import PATIENCE_S, TRAINING, Service, needs_server, wait_until
+from tests.hub_server import PATIENCE_S, TRAINING, Service, Trained, needs_server, wait_until
 
 import sightglass as sg
+from sightglass.client import hub_runs
 from sightglass.core.errors import QueryError, RunLostError, RunNotFoundError
 
 pytestmark = needs_server
@@ -72,14 +73,17 @@ def test_a_late_client_gets_what_is_kept_of_a_run_that_has_ended(service: Servic
 
 
 def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training: Any) -> None:
-    seen = watched(service, 200)
-    training.send(signal.SIGKILL)
-    wait_until(lambda: kept_state(service) == "gone", "it is gone")
+    with sg.connect("far", hub=service.file("viewer"), wait_s=PATIENCE_S) as run:
+        seen = [int(one.value) for one in run.stream("batch.n").wait(200, timeout_s=PATIENCE_S)]
+        training.send(signal.SIGKILL)  # while somebody reads
+        wait_until(lambda: kept_state(service) == "gone", "it is gone")
     with sg.connect("far", hub=service.file("viewer")) as gone:
         stream = gone.stream("batch.n")
         values = [int(record.value) for record in stream.wait(len(seen), timeout_s=PATIENCE_S)]
         assert values[: len(seen)] == seen
-        with pytest.raises(RunLostError, match=r"^Run 'far' is gone; it was last heard of at .*\. Its hub keeps batch\.n$"):
+        with pytest.raises(
+            RunLostError, match=r"^Run 'far' is gone; it was last heard of at .* Its hub keeps batch\.n$"
+        ):
             list(stream)
         assert values == list(range(values[0], values[0] + len(values)))
         assert stream.n_lost == 0
@@ -92,7 +96,8 @@ def test_kept_streams_survive_the_hub(service: Service, training: Any) -> None:
     service.end()
     service.start()
     with wait_until(lambda: gone_run(service), "it is found") as gone:
-        assert [int(record.value) for record in gone.stream("batch.n").wait(100, timeout_s=PATIENCE_S)][:100] == seen[:100]
+        found = gone.stream("batch.n").wait(100, timeout_s=PATIENCE_S)
+        assert [int(record.value) for record in found][:100] == seen[:100]
 
 
 def gone_run(service: Service) -> Any:
@@ -133,3 +138,61 @@ say("got", values[0], values[-1], len(values), stream.n_lost, stream.statistics(
     first, last, n, n_lost, n_records, _ = map(int, client.hears("got"))
     assert (last, n, n_lost) == (made - 1, made - first, 0)
     assert n_records == n
+
+
+def test_a_client_of_a_run_that_was_killed_ends_soon(
+    service: Service, training: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Not before its machine could have been cut off for a while, and healed."""
+    monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 5.0)
+    with sg.connect(training_id(service), hub=service.file("viewer"), wait_s=PATIENCE_S) as run:
+        stream = run.stream("batch.n")
+        stream.wait(100, timeout_s=PATIENCE_S)
+        training.send(signal.SIGKILL)
+        with pytest.raises(RunLostError, match=r"^Run 'far' is gone; it was last heard of at "):
+            list(stream)
+        values = [int(record.value) for record in stream.records()]
+        assert values == list(range(values[0], values[0] + len(values)))
+        wait_until(lambda: run.ended, "it is over")
+
+
+def training_id(service: Service) -> str:
+    """Return the id of the run: who asks for it by its id follows no other run of its name."""
+    return wait_until(lambda: [run.id for run in sg.runs(hub=service.file("viewer"))], "it is found")[0]
+
+
+def test_a_hub_that_keeps_nothing_costs_nothing_and_says_so(service: Service, start: Any, tmp_path: Path) -> None:
+    service.end()
+    service.start("--keep", "off")
+    assert json.loads(service.file("run").read_text())["keeps"] is False
+    assert "jetstream" not in json.loads((service.folder / "hub.conf").read_text())["accounts"]["default"]
+    with sg.init("here", hub=service.file("run")) as run, Trained(run):
+        with sg.connect("here", hub=service.file("viewer"), wait_s=PATIENCE_S) as remote:
+            remote.stream("batch.loss").wait(5, timeout_s=PATIENCE_S)
+        assert not run._wiring.agent.publications.kept
+    wait_until(lambda: not sg.runs(hub=service.file("viewer")), "it is gone")
+    with pytest.raises(RunNotFoundError):
+        sg.connect("here", hub=service.file("viewer"))
+    service.end()
+    service.start("--keep", "2 days", "--keep-bytes", str(2**22))
+    assert json.loads(service.file("run").read_text())["keeps"] is True
+
+
+def test_the_store_has_limits_and_what_they_left_out_is_not_silent(service: Service) -> None:
+    service.end()
+    service.start("--keep-bytes", str(2**20))
+    with (
+        sg.init("here", hub=service.file("run"), budget=None) as run,
+        sg.connect("here", hub=service.file("viewer"), wait_s=PATIENCE_S) as remote,
+    ):
+        stream = remote.stream("batch.x")
+        for n in range(200):
+            run.observe("batch", step=n, x=np.full(2_000, float(n)))
+            stream.wait(n + 1, timeout_s=PATIENCE_S)
+    wait_until(lambda: kept_state(service, "here") == "ended", "it has ended")
+    with sg.connect("here", hub=service.file("viewer")) as gone:
+        stream = gone.stream("batch.x")
+        values = [int(record.value[0]) for record in stream]
+        assert values == list(range(values[0], 200))
+        assert 20 < len(values) < 70  # of 16 kB each, in 1 MiB
+        assert stream.note == f"from step {values[0]}, from which on the hub keeps it"

@@ -314,10 +314,8 @@ class Connection:
             sent = self._channel.send(self._send_queue.first())
             if sent == "gone":
                 self._take_in()  # what the run sent before it left: its goodbye comes last
-                if self._streams:
-                    self._end(f"Run {self.run!r} has ended before all its records arrived: the rest is lost", self._early)
-                else:
-                    self._end(f"Run {self.run!r} has ended", "clean")
+                early = f"Run {self.run!r} has ended before all its records arrived: the rest is lost"
+                self._end(*((early, self._early) if self._streams else (f"Run {self.run!r} has ended", "clean")))
             elif sent == "lost":
                 self._take_in()
                 self._end(f"The connection to run {self.run!r} was lost", "lost")

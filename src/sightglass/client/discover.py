@@ -268,14 +268,15 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
 
 def _locate_on(hub: str | os.PathLike[str], target: object, live: RunsOnHub) -> tuple[Target, RunRoute]:
     """Return a run on a hub, and the way to it; without a live one, the way to what the hub keeps of it."""
-    runs = live.reachable()
+    runs, kind = live.reachable(), "live runs"
     if target is not None and not any(_means(str(target), run.entry) for run in runs if run.entry):
-        runs += live.gone_reachable()
+        gone = [run for run in live.gone_reachable() if run.entry and _means(str(target), run.entry)]
+        runs, kind = (gone, "runs that are gone") if gone else (runs, kind)
     entries = [run.entry for run in runs if run.entry]
     if target is None:
         entry = _only(entries, f"No run is live on the hub {os.fspath(hub)!r}")
     else:
-        entry = _find(str(target), entries, "on this hub")
+        entry = _find(str(target), entries, "on this hub", kind=kind)
     found = runs[entries.index(entry)]
     by_name = target in (None, entry.name)
     found.target.by_name = found.target.by_name and by_name  # type: ignore[attr-defined]  # it is a `RunOnHub`
@@ -292,13 +293,13 @@ def _only(entries: Sequence[discovery.LiveRun], otherwise: str) -> discovery.Liv
     raise RunNotFoundError(f"Expected the name or id of one of {len(entries)} live runs: {known}")
 
 
-def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discovery.LiveRun:
+def _find(text: str, entries: Sequence[discovery.LiveRun], where: str, *, kind: str = "live runs") -> discovery.LiveRun:
     meant = [entry for entry in entries if _means(text, entry)]
     named = [entry for entry in meant if entry.name == text]
     if named:
         if len(named) > 1:
             warnings.warn(
-                f"{len(named)} runs {where} are named {text!r}: connected to the newest, {named[0].id}. "
+                f"{len(named)} {kind} are named {text!r}: connected to the newest, {named[0].id}. "
                 f"The others: {', '.join(entry.id for entry in named[1:])}",
                 stacklevel=4,
             )

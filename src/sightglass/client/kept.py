@@ -1,4 +1,4 @@
-"""A run that is gone, as its hub keeps it: it answers what a client asks from what is kept. Pure: messages in and out."""
+"""A run that is gone, as its hub keeps it: it answers a client from what is kept. Pure: messages in, messages out."""
 
 from __future__ import annotations
 
@@ -19,8 +19,10 @@ from sightglass.query.states import Numbering
 
 LEASE_S: Final = 12.0  # a client then pings as it pings a run; nothing becomes of it
 MAX_NAMED: Final = 10  # queries in a message
-UNKNOWN: Final[dict[str, Any]] = {"n_skipped": 0, "n_dropped": 0, "n_errors": 0, "n_records": 0, "n_events": 0, "stride": 1,
-                  "spent_s": 0.0, "last_error": "", "clients": ()}  # fmt: skip
+UNKNOWN: Final[dict[str, Any]] = {
+    **dict.fromkeys(("n_skipped", "n_dropped", "n_errors", "n_records", "n_events"), 0),
+    "stride": 1, "spent_s": 0.0, "last_error": "", "clients": (),
+}  # fmt: skip
 
 
 class GoneRun:
@@ -93,12 +95,10 @@ class GoneRun:
         """Answer a message that opens no stream."""
         match message:
             case messages.Hello():
-                yield messages.encode(
-                    messages.Welcome(
-                        version=messages.VERSION, run=self.entry.name, id=self.entry.id, may_command=False,
-                        lease_s=LEASE_S,
-                    )  # fmt: skip
-                )
+                name, id = self.entry.name, self.entry.id
+                version = messages.VERSION
+                welcome = messages.Welcome(version=version, run=name, id=id, may_command=False, lease_s=LEASE_S)
+                yield messages.encode(welcome)
             case messages.Ping():
                 yield messages.encode(messages.Ping())
             case messages.Ask(request=request, what="describe"):

@@ -19,7 +19,7 @@ import msgspec
 
 from sightglass.protocol.hub_address import Role, login
 from sightglass.protocol.hub_link import MAX_PIECE_BYTES
-from sightglass.protocol.kept import GET, STORE
+from sightglass.protocol.kept_reader import GET, STORE
 from sightglass.protocol.nats import ROOT
 
 PROJECT_LIMITS: Final = {

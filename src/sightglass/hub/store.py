@@ -10,14 +10,12 @@ from typing import TYPE_CHECKING, Any, Final
 from sightglass.core.errors import TransportError
 from sightglass.core.guarded import message as message_of
 from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.kept import STORE, SUBJECTS
+from sightglass.protocol.kept_reader import STORE, SUBJECTS
 from sightglass.protocol.nats_client import close, connect
 
 from .configuration import KEEPER, keeper_key
 
 if TYPE_CHECKING:
-    from nats.aio.client import Client as NatsClient
-
     from .folder import HubFolder
 
 API: Final = "$JS.API.STREAM"
@@ -80,7 +78,7 @@ async def _attempt(address: HubAddress, store: dict[str, Any]) -> str:
         await close(client)
 
 
-async def _ask(client: NatsClient, subject: str, content: dict[str, Any]) -> dict[str, Any]:
+async def _ask(client: Any, subject: str, content: dict[str, Any]) -> dict[str, Any]:
     inbox = client.new_inbox()
     answer: asyncio.Future[bytes] = asyncio.get_running_loop().create_future()
 

@@ -1,14 +1,4 @@
-"""What a hub keeps of runs, for those who ask when they are gone: under which subjects, and as what.
-
-JetStream, which is part of a NATS server, stores what is published under `SUBJECTS` in one stream of each project. The
-records of a run's stream are stored as its readers get them, under the subject where they are published. Beside them
-stand a head for each stream and what the run says of itself; of these, the last message counts.
-
-Viewers read with Direct Get (NATS ADR-31), which changes nothing. The server sends its answers wherever a request says,
-with rights of its own, so that a viewer can have what is stored sent to any subject, and stored again under it. But
-the answers have headers, and so has what is stored of them. Runs and clients send none: see `hub_link.HubReader` and
-`kept_reader.stored_of`.
-"""
+"""What a hub keeps of a run besides records, for those who ask when it is gone: see `kept_reader`."""
 
 from __future__ import annotations
 
@@ -18,11 +8,6 @@ import msgspec
 
 from sightglass.core.errors import WireError
 
-from .nats import ROOT
-
-STORE: Final = "KEPT"
-SUBJECTS: Final = (f"{ROOT}.stream.*.*.*", f"{ROOT}.kept.*.*.*")
-GET: Final = f"$JS.API.DIRECT.GET.{STORE}"
 RUN: Final = "run"  # under this name stands what a run says of itself, and a head under the number of its stream
 VERSION: Final = 1
 

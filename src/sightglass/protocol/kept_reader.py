@@ -1,4 +1,14 @@
-"""Read what a hub keeps: message by message, in pages, with Direct Get (NATS ADR-31)."""
+"""Read what a hub keeps of runs, for those who ask when they are gone.
+
+JetStream, which is part of a NATS server, stores what is published under `SUBJECTS` in one stream of each project. The
+records of a run's stream are stored as its readers get them, under the subject where they are published. Beside them
+stand a head for each stream and what the run says of itself (`kept`); of these, the last message counts.
+
+Clients read with Direct Get (NATS ADR-31), which changes nothing, in pages. The server sends its answers wherever a
+request says, with rights of its own, so that a viewer can have what is stored sent to any subject, and stored again
+under it. But the answers have headers, and so has what is stored of them. Runs and clients send none: see
+`hub_link.HubReader` and `stored_of`.
+"""
 
 from __future__ import annotations
 
@@ -17,10 +27,12 @@ from sightglass.core.errors import RefusedError, TransportError
 
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_link
-from .kept import GET
 from .nats import ROOT
 from .nats_client import CONNECT_S
 
+STORE: Final = "KEPT"
+SUBJECTS: Final = (f"{ROOT}.stream.*.*.*", f"{ROOT}.kept.*.*.*")
+GET: Final = f"$JS.API.DIRECT.GET.{STORE}"
 PAGE: Final = 200  # messages; the next page is asked for when this one was read
 PAGE_BYTES: Final = 4 * 2**20
 ASK_AGAIN_S: Final = 2.0  # a server answers within milliseconds; one that died does not, and another takes over

@@ -7,7 +7,7 @@ import contextlib
 import os
 import random
 from collections.abc import Awaitable, Callable
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core.errors import MissingExtraError
 from sightglass.core.guarded import message as message_of
@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import ssl
 
     from nats.aio.client import Client as NatsClient
+    from nats.aio.subscription import Subscription
 
 CONNECT_S: Final = 5.0  # a server on the same network answers within milliseconds
 PING_S: Final = 5  # two pings without an answer, and the connection counts as lost: after 15 s at the latest
@@ -150,6 +151,12 @@ def _in_order() -> NatsClient:
     from nats.aio.client import Client as NatsClient
 
     class InOrder(NatsClient):  # type: ignore[misc]  # nats-py is not typed here
+        async def subscribe(self, subject: str, **options: Any) -> Subscription:
+            subscription = await super().subscribe(subject, **options)
+            if subscription._wait_for_msgs_task is not None:  # it would wait for the queue, to which nothing comes
+                subscription._wait_for_msgs_task.cancel()
+            return subscription
+
         async def _process_msg(self, sid: int, subject: bytes, reply: bytes, data: bytes, headers: bytes) -> None:
             subscription = self._subs.get(sid)
             if subscription is None:
