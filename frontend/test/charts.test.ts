@@ -52,11 +52,11 @@ test('charts and sections in the reader\'s order; new ones come behind', () => {
 
 test('what a chart has of its own, in the address and back', () => {
   const card = { x: 'val/accuracy=1', points: true, smooth: 0.25, ylog: false, wide: 0 }
-  const lists = withCard([['other', 'ylog=1']], 'a|b', card)
-  expect(lists).toEqual([['other', 'ylog=1'], ['a|b', 'x=val/accuracy=1', 'points=1', 'smooth=0.25', 'ylog=0', 'wide=0']])
+  const lists = withCard([['other', 'ylog:1']], 'a|b', card)
+  expect(lists).toEqual([['other', 'ylog:1'], ['a|b', 'x:val/accuracy=1', 'points:1', 'smooth:0.25', 'ylog:0', 'wide:0']])
   expect(cardOf(lists, 'a|b')).toEqual(card)
-  expect(cardOf([['a', 'smooth=7', 'wide=1.5', 'tall=-1', 'x=', 'nonsense']], 'a')).toEqual({})
-  expect(withCard(lists, 'a|b', { x: undefined })).toEqual([['other', 'ylog=1']])
+  expect(cardOf([['a', 'smooth:7', 'wide:1.5', 'tall:-1', 'x:', 'nonsense']], 'a')).toEqual({})
+  expect(withCard(lists, 'a|b', { x: undefined })).toEqual([['other', 'ylog:1']])
 })
 
 test('a search is a regular expression, or plain text while it is none', () => {

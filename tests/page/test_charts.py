@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, color_of, drawn, has_url, ink, until
+from .looks import box_of, chart, color_of, drawn, has_url, ink, overflow, until, violations
 
 N = 200
 N_LONG = 50_000
@@ -68,10 +68,13 @@ def show(page, tags):
     page.get_by_role("searchbox", name="Search tags").fill(tags)
 
 
-def series_of(response):
-    """Return the series that came with an answer: what was said of it, x and y."""
+def series_of(response, *, errors=False):
+    """Return the series that came with an answer: what was said of it, x and y; None for those that failed."""
     found = []
     for one in msgspec.msgpack.decode(response.body()):
+        if errors and "error" in one:
+            found.append((one, None, None))
+            continue
         x, y = (np.frombuffer(one[name], "<f8") for name in ("x", "y"))
         found.append((one, x, y))
     return found
@@ -502,3 +505,212 @@ def test_a_chart_of_one_s_own_draws_several_tags(page):
     own.get_by_role("button", name=re.compile("^(Edit|Change)")).click()
     page.get_by_role("dialog").get_by_role("button", name="Remove this chart").click()
     expect(own).to_be_hidden()
+
+
+# Any x, expressions, points
+
+
+def settings_of(page, name):
+    """Open the settings of a chart."""
+    within = chart(page, name)
+    within.hover()
+    menu = within.get_by_role("group", name="This chart alone")
+    if not menu.is_visible():
+        within.get_by_role("button", name=re.compile("^Settings of")).click()
+    return menu
+
+
+def test_x_is_a_step_track_or_another_series_and_pairs_are_of_one_step(page):
+    show(page, "^train/loss$")
+    axis = page.get_by_role("toolbar", name="Charts").get_by_role("combobox", name="Another horizontal axis")
+    with scalars_with(page, lambda one: one["x"] == "val/loss") as found:
+        axis.fill("val/loss")
+        axis.press("Enter")
+    for one, x, y in series_of(found.value):
+        assert one["n"] == N
+        assert (x == (2 * y if y[0] < y[-1] else 0.5 * (N - 1 - y))).all()
+    has_url(page, "x=val/loss")
+    up = drawn(chart(page, "train/loss"), color_of(page, "up"))
+    assert up.span(0.9) == (ys_of(0.9), ys_of(0.9))
+    with scalars_with(page, lambda one: one["x"] == "epoch") as found:
+        axis.fill("epoch")
+        axis.press("Enter")
+    errors = [one["error"]["message"] for one, _, _ in series_of(found.value, errors=True)]
+    assert all("Expected x as a step track of 'train/loss' or as a series" in error for error in errors)
+    expect(chart(page, "train/loss").get_by_role("alert")).to_contain_text("Unknown tag 'epoch'")
+    page.get_by_role("group", name="Horizontal axis").get_by_role("button", name="Step").click()
+    drawn(chart(page, "train/loss"), color_of(page, "up"))
+
+
+def test_a_chart_of_an_expression_completes_tags_and_shows_errors_at_their_place(page):
+    page.keyboard.press("c")
+    dialog = page.get_by_role("dialog", name="New chart")
+    box = dialog.get_by_label("Expression over tags")
+    box.press_sequentially("val/loss - train/lo")
+    expect(dialog.get_by_role("option", name="train/loss")).to_be_visible()
+    box.press("Tab")
+    expect(box).to_have_value("val/loss - train/loss")
+    with scalars_with(page, lambda one: one["tag"] == "val/loss - train/loss") as found:
+        box.press("Enter")
+        dialog.get_by_role("textbox", name="Name").fill("gap")
+        dialog.get_by_role("button", name="Add", exact=True).last.click()
+    lines = [(x, y) for one, x, y in series_of(found.value, errors=True) if x is not None]
+    assert len(lines) == 2  # those of up and down: the others have no such tags
+    assert any((y == x).all() for x, y in lines)
+    gap = page.get_by_role("article", name="gap")
+    drawn(gap, color_of(page, "up"))
+    expect(gap.get_by_title("not in")).to_be_visible()
+    has_url(page, "own=gap")
+    page.reload()
+    drawn(gap, color_of(page, "up"))
+    gap.hover()
+    gap.get_by_role("button", name="Edit gap").click()
+    dialog = page.get_by_role("dialog", name="Edit gap")
+    dialog.get_by_role("button", name="Take val/loss - train/loss out").click()
+    box = dialog.get_by_label("Expression over tags")
+    box.fill("val/loss - train/los")
+    box.press("Enter")
+    dialog.get_by_role("button", name="Save").click()
+    expect(gap.get_by_role("alert")).to_contain_text("Unknown tag 'train/los'")
+    assert "\n  val/loss - train/los\n             ^" in "\n" + gap.get_by_role("alert").locator("pre").inner_text()
+
+
+def test_a_scatter_draws_each_pair_as_a_point(page):
+    show(page, "^train/loss$")
+    menu = settings_of(page, "train/loss")
+    axis = menu.get_by_role("combobox", name="Another horizontal axis")
+    axis.fill("train/power")
+    axis.press("Enter")
+    menu.get_by_role("button", name="points").click()
+    has_url(page, "cards=train/loss|x:train/power|points:1")
+    expect(chart(page, "train/loss").get_by_role("img", name=re.compile("^Scatter"))).to_be_visible()
+    expect(page.get_by_role("toolbar", name="Charts").get_by_role("button", name="Step")).to_have_attribute(
+        "aria-pressed", "true"
+    )
+    found = drawn(chart(page, "train/loss"), color_of(page, "up"))
+    assert found.width < 0.9  # gaps between points, where a line would have none
+
+
+# One chart alone
+
+
+def test_settings_of_a_chart_go_over_those_of_the_page_and_are_reset(page):
+    show(page, "train/power|val/loss")
+    color = color_of(page, "up")
+    before = drawn(chart(page, "train/power"), color).span(0.5)
+    other = drawn(chart(page, "val/loss"), color).span(0.5)
+    menu = settings_of(page, "train/power")
+    menu.get_by_role("button", name="log y").click()
+    has_url(page, "cards=train/power|ylog:1")
+    page.keyboard.press("Escape")
+    page.mouse.move(2, 2)
+    until(page, lambda: ink(chart(page, "train/power"), color).span(0.5) == (ys_of(0.5), ys_of(0.5)))
+    assert before[0] < 0.2
+    assert ink(chart(page, "val/loss"), color).span(0.5) == other
+    page.reload()
+    until(page, lambda: ink(chart(page, "train/power"), color).span(0.5) == (ys_of(0.5), ys_of(0.5)))
+    menu = settings_of(page, "train/power")
+    menu.get_by_role("button", name="As the page sets it").click()
+    until(page, lambda: "cards=" not in page.url)
+    page.mouse.move(2, 2)
+    until(page, lambda: ink(chart(page, "train/power"), color).span(0.5) == before)
+
+
+def names_in_sight(page):
+    return [one.get_attribute("aria-label") for one in page.locator(".charts-rows article").all()]
+
+
+def test_charts_are_made_wider_and_taller_and_moved_with_mouse_and_keys(page):
+    show(page, "^odd/")
+    expect(chart(page, "odd/outlier")).to_be_visible()
+    page.mouse.move(2, 2)
+    width = box_of(chart(page, "odd/holes"))["width"]
+    menu = settings_of(page, "odd/holes")
+    menu.get_by_role("group", name="Width").get_by_role("button", name="2×").click()
+    until(page, lambda: box_of(chart(page, "odd/holes"))["width"] > 1.9 * width)
+    page.keyboard.press("Escape")
+    menu = settings_of(page, "odd/holes")
+    menu.get_by_role("group", name="Height").get_by_role("button", name="2×").click()
+    until(page, lambda: box_of(chart(page, "odd/holes"))["height"] > 500)
+    has_url(page, "cards=odd/holes|wide:2|tall:2")
+    page.reload()
+    until(page, lambda: box_of(chart(page, "odd/holes"))["height"] > 500)
+    chart(page, "odd/noise").get_by_role("img").focus()
+    page.keyboard.press("Alt+ArrowLeft")
+    until(page, lambda: names_in_sight(page) == ["odd/noise", "odd/holes", "odd/outlier"])
+    expect(page.get_by_role("status").filter(has_text="Chart 1 of 3")).to_be_attached()
+    until(page, lambda: page.evaluate("document.activeElement.closest('article')?.ariaLabel") == "odd/noise")
+    page.keyboard.press("Alt+ArrowRight")
+    until(page, lambda: names_in_sight(page) == ["odd/holes", "odd/noise", "odd/outlier"])
+    source = box_of(chart(page, "odd/outlier").locator("h3"))
+    target = box_of(chart(page, "odd/noise"))
+    page.mouse.move(source["x"] + 5, source["y"] + 5)
+    page.mouse.down()
+    page.mouse.move(target["x"] + 40, target["y"] + 60, steps=4)
+    expect(page.locator("[data-drop]")).to_have_count(1)
+    page.mouse.up()
+    until(page, lambda: names_in_sight(page) == ["odd/holes", "odd/outlier", "odd/noise"])
+    has_url(page, "order=")
+    page.reload()
+    until(page, lambda: names_in_sight(page) == ["odd/holes", "odd/outlier", "odd/noise"])
+
+
+def test_sections_are_moved_and_small_ones_share_a_row(page):
+    show(page, "")
+    heads = page.locator(".section-name")
+    until(page, lambda: heads.count() > 3)
+    first = [one.inner_text().split("\n")[0] for one in heads.all()][:3]
+    boxes = [box_of(one) for one in heads.all()[:2]]
+    assert boxes[0]["y"] == boxes[1]["y"]
+    heads.nth(1).focus()
+    page.keyboard.press("Alt+ArrowUp")
+    until(page, lambda: heads.nth(0).inner_text().startswith(first[1]))
+    expect(heads.nth(0)).to_be_focused()
+    has_url(page, f"sections={first[1]}")
+    source, target = box_of(heads.nth(2)), box_of(heads.nth(0))
+    page.mouse.move(source["x"] + 20, source["y"] + 8)
+    page.mouse.down()
+    page.mouse.move(target["x"] + 2, target["y"] + 8, steps=4)
+    page.mouse.up()
+    until(page, lambda: heads.nth(0).inner_text().startswith(first[2]))
+    expect(heads.nth(0)).to_have_attribute("aria-expanded", "true")  # a drag is no click
+
+
+# Runs of different lengths
+
+
+def test_the_mean_of_a_group_does_not_jump_where_a_run_ends_and_says_of_how_many_it_is(open_page, own_place):
+    with own_place.recording() as folder:
+        for seed, (n, value) in enumerate([(N, 1.0), (N, 1.0), (N // 2, 4.0)]):
+            with begin(folder, "lengths", lr=0.1, seed=seed) as run:
+                for i in range(n):
+                    run.log({"y": value, "z": i / N}, step=i)
+    page = open_page(own_place.serve().controller, "/charts?group=lr&band=none&tags=^y$")
+    within = chart(page, "y")
+    expect(within.get_by_role("img")).to_be_visible()
+    plot = within.locator(".u-over")
+    area = box_of(plot)
+    page.mouse.move(area["x"] + 0.25 * area["width"], area["y"] + 40)
+    legend = within.get_by_role("group", name="Values at the cursor")
+    expect(legend).to_contain_text("n = 3")
+    expect(legend).to_contain_text("2")
+    page.mouse.move(area["x"] + 0.75 * area["width"], area["y"] + 40)
+    expect(legend).to_contain_text("2 of 3 runs")
+    page.goto(page.url.replace("group=lr&", ""))
+    page.mouse.move(area["x"] + 0.74 * area["width"], area["y"] + 40)
+    expect(within.get_by_role("group", name="Values at the cursor")).to_contain_text(f"until step {N // 2 - 1}")
+
+
+def test_what_the_charts_offer_is_accessible_and_fits_a_phone(open_page, server):
+    place = "/charts?own=gap|val/loss - train/loss&own=bad|val/loss - train/los&tags=train/loss"
+    for size in ("wide", "phone"):
+        page = open_page(server.controller, place, size=size)
+        expect(chart(page, "train/loss")).to_be_visible()
+        chart(page, "train/loss").get_by_role("button", name=re.compile("^Settings of")).click()
+        expect(page.get_by_role("group", name="This chart alone")).to_be_visible()
+        assert violations(page) == []
+        assert overflow(page) == []
+        page.keyboard.press("Escape")
+        page.keyboard.press("c")
+        page.get_by_label("Expression over tags").fill("val")
+        assert violations(page) == []

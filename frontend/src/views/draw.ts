@@ -119,7 +119,7 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
     const { color, dash } = line.style
     if (line.points) {
       const r = (highlight === wholeOf(line) ? 2.5 : 1.75) * scale.ratio
-      pen.line(points.flatMap((value, i) => (i % 2 ? [] : [value - r, points[i + 1]!, value + r, points[i + 1]!, NaN, NaN])), { color, width: (2 * r) / scale.ratio, alpha: (faded(line) ? 0.2 : 0.65) * (line.alpha ?? 1) })
+      pen.line(points.flatMap((value, i) => (i % 2 ? [] : [value - r, points[i + 1]!, value + r, points[i + 1]!, NaN, NaN])), { color, width: (2 * r) / scale.ratio, alpha: (faded(line) ? 0.2 : 0.8) * (line.alpha ?? 1) })
       continue
     }
     pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : end - from > scale.width ? 1.1 : 1.5, alpha: (faded(line) ? (line.faint ? 0.2 : 0.4) : 1) * (line.alpha ?? 1) })

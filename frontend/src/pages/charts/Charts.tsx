@@ -71,11 +71,11 @@ export function Charts() {
   )
 }
 
-/** The grid; where few charts are, they grow to at most twice their width, so that the page is filled. */
+/** The grid; where few charts are, they grow by half at most, so that the page is filled and the sizes still differ. */
 function grid(shown: Shown[], most: number): { rows: GridRow[]; columns: number } {
   const sizeOf = (id: string) => cardOf(at.cards.value, id)
   const rows = gridRows(shown, most, sizeOf)
-  const columns = Math.max(Math.ceil(most / 2), widest(rows))
+  const columns = Math.max(Math.ceil((2 * most) / 3), widest(rows))
   return { rows: columns === most ? rows : gridRows(shown, columns, sizeOf), columns }
 }
 

@@ -62,7 +62,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
   }
 
   return (
-    <article class="panel" aria-label={name} style={place && { gridArea: place }} data-card={large ? undefined : id} data-section={large ? undefined : section} onKeyDown={(event) => section && movesBy(event, (by) => moveCard(section, id, by))}>
+    <article class="panel" tabIndex={-1} aria-label={name} style={place && { gridArea: place }} data-card={large ? undefined : id} data-section={large ? undefined : section} onKeyDown={(event) => section && movesBy(event, (by) => moveCard(section, id, by))}>
       <header class="panel-head" onPointerDown={section ? drag : undefined}>
         <h3 title={own ? `${title}: ${tags.join(', ')}` : name}>{title}</h3>
         <span class="panel-notes" title={notes}>

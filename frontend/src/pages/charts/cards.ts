@@ -24,10 +24,10 @@ const FLAGS = ['points', 'xlog', 'ylog', 'clip'] as const
 /** The kind of an x that every run has; null for a step track or a series. */
 export const kindOfX = (x: string): XKind | null => X_KINDS.find((kind) => kind === x) ?? null
 
-/** The cards in the address: a name, then settings as `ylog=1`. */
+/** The cards in the address: a name, then settings as `ylog:1`. */
 export function cardOf(lists: readonly string[][], id: string): Card {
   const settings = lists.find(([name]) => name === id)?.slice(1) ?? []
-  const given = new Map(settings.map((one) => [one.slice(0, one.indexOf('=')), one.slice(one.indexOf('=') + 1)]))
+  const given = new Map(settings.map((one) => [one.slice(0, one.indexOf(':')), one.slice(one.indexOf(':') + 1)]))
   const card: Card = {}
   for (const name of NUMBERS) {
     const value = Number(given.get(name) ?? NaN)
@@ -40,7 +40,7 @@ export function cardOf(lists: readonly string[][], id: string): Card {
 
 /** The lists with other settings of a card; what is undefined follows the page again. */
 export function withCard(lists: readonly string[][], id: string, card: { [K in keyof Card]: Card[K] | undefined }): string[][] {
-  const settings = Object.entries(card).flatMap(([name, value]) => (value === undefined ? [] : [`${name}=${typeof value === 'boolean' ? Number(value) : value}`]))
+  const settings = Object.entries(card).flatMap(([name, value]) => (value === undefined ? [] : [`${name}:${typeof value === 'boolean' ? Number(value) : value}`]))
   const others = lists.filter(([name]) => name !== id)
   return settings.length ? [...others, [id, ...settings]] : others
 }

@@ -46,10 +46,14 @@ export function movesBy(event: KeyboardEvent, move: (by: number) => void): void 
   event.stopPropagation()
   const { dataset } = event.currentTarget as HTMLElement
   move(by)
-  requestAnimationFrame(() => requestAnimationFrame(() => boxOf(dataset)?.querySelector<HTMLElement>('.chart-plot, .section-name')?.focus()))
+  requestAnimationFrame(() => requestAnimationFrame(() => {
+    const box = boxOf(dataset)
+    // A chart that comes into another row is drawn a moment later.
+    if (!box?.contains(document.activeElement)) (box?.querySelector<HTMLElement>('.section-name') ?? box)?.focus()
+  }))
 }
 
-const boxOf = ({ card, section }: DOMStringMap) => document.querySelector(`[data-section="${CSS.escape(section ?? '')}"]${card === undefined ? ':not([data-card])' : `[data-card="${CSS.escape(card)}"]`}`)
+const boxOf = ({ card, section }: DOMStringMap) => document.querySelector<HTMLElement>(`[data-section="${CSS.escape(section ?? '')}"]${card === undefined ? ':not([data-card])' : `[data-card="${CSS.escape(card)}"]`}`)
 
 const FAR = 6
 /** From here to the edge of the list it scrolls while something is dragged. */

@@ -102,7 +102,7 @@ def read(text: str, tags: Collection[str]) -> TagExpression | None:
 
 
 def _check_names(text: str, tags: Collection[str]) -> None:
-    """Refuse what looks like a tag and is none: the parser would take it for an event.
+    """Refuse an unknown name, which the parser would take for an event.
 
     Raises:
         QuerySyntaxError: There is such a name.

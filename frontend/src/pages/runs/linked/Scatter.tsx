@@ -105,8 +105,9 @@ function paintAxes({ ctx, width, height, ink }: Sheet, x: Axis, y: Axis): void {
     const place = LEFT + at * w
     rule([place, TOP - 4], [place, height - BOTTOM + 4])
     // The ends stay inside.
-    ctx.textAlign = at > 0.95 ? 'right' : 'center'
-    ctx.fillText(text, at > 0.95 ? width - 2 : place, height - 9)
+    const half = ctx.measureText(text).width / 2
+    ctx.textAlign = 'center'
+    ctx.fillText(text, Math.max(half + 2, Math.min(width - 6 - half, place)), height - 9)
   }
 }
 
