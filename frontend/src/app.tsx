@@ -2,6 +2,7 @@
 
 import { allRuns, outOfDate, projects, runs, setProject, shown, socket } from './data/runs'
 import type { JSX } from 'preact'
+import { file } from './data/file'
 import { locked, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
 import { MediaPage } from './pages/media/MediaPage'
@@ -16,8 +17,11 @@ import { at, hrefOf, page, PAGES, update, writeAddress, type Page } from './stat
 import { nextTheme, theme } from './state/theme'
 import { Empty, Glass, IconButton } from './ui/parts'
 import { SavedViews, viewsOpen } from './ui/SavedViews'
+import { printPage } from './ui/printPage'
 import { helpOpen, HelpSheet } from './ui/shortcuts'
 import { tell } from './ui/toasts'
+import { dateTime } from './views/format'
+import { printing } from './views/printing'
 
 const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', ask: 'Ask', commands: 'Commands' }
 
@@ -31,6 +35,8 @@ export function App() {
         Skip to the content
       </a>
       <Header />
+      {file && <FileNote />}
+      {printing.value && <PaperHead />}
       {locked.value ? <Locked /> : <Body />}
       {viewsOpen.value && <SavedViews />}
       {helpOpen.value && <HelpSheet shortcuts={shortcuts} />}
@@ -48,16 +54,22 @@ function Header() {
       </span>
       <Projects />
       <nav aria-label="Pages">
-        {PAGES.map((one) => (
+        {PAGES.filter((one) => !file || file.pages.includes(one)).map((one) => (
           <a key={one} href={hrefOf(one)} aria-current={one === page.value ? 'page' : undefined} onClick={(event) => goTo(event, one)}>
             {TITLES[one]}
           </a>
         ))}
       </nav>
       <span class="top-end">
-        <Connection />
-        {!locked.value && <IconButton icon="bookmark" label="Saved views (v)" onClick={() => (viewsOpen.value = true)} />}
-        <IconButton icon="link" label="Copy a link to what you see (the token stays out of it)" onClick={() => void copyLink()} />
+        {file ? (
+          <IconButton icon="print" label="Print (p)" onClick={() => void printPage()} />
+        ) : (
+          <>
+            <Connection />
+            {!locked.value && <IconButton icon="bookmark" label="Saved views, files and printing (v)" onClick={() => (viewsOpen.value = true)} />}
+            <IconButton icon="link" label="Copy a link to what you see (the token stays out of it)" onClick={() => void copyLink()} />
+          </>
+        )}
         <IconButton icon={theme.value === 'system' ? 'system' : theme.value === 'dark' ? 'moon' : 'sun'} label={`Theme: ${theme.value}`} onClick={nextTheme} />
         <IconButton icon="help" label="Keys and gestures (?)" onClick={() => (helpOpen.value = true)} />
       </span>
@@ -84,6 +96,29 @@ function goTo(event: MouseEvent, target: Page): void {
   if (event.ctrlKey || event.metaKey || event.shiftKey) return
   event.preventDefault()
   update({}, { page: target })
+}
+
+/** Where a page that was saved as a file comes from, and what it lacks. */
+function FileNote() {
+  const { made, folders, version, n_runs, n_runs_left_out, n_series, n_thinned, n_pictures_left_out } = file!
+  const parts = [
+    `Saved ${dateTime(made)} from ${folders.join(', ')} by sightglass ${version}`,
+    `${n_runs} runs${n_runs_left_out ? `, ${n_runs_left_out} others left out` : ''}`,
+    `${n_series} series${n_thinned ? `, ${n_thinned} of them thinned, extremes kept` : ''}`,
+    n_pictures_left_out ? `${n_pictures_left_out} steps with pictures left out` : '',
+  ]
+  return <p class="file-note">{parts.filter(Boolean).join(' · ')}</p>
+}
+
+/** What stands above the page on paper. */
+function PaperHead() {
+  const says = [TITLES[page.value], at.project.value, at.filter.value, at.tags.value].filter(Boolean).join(' · ')
+  return (
+    <p class="paper-head">
+      <span>sightglass · {says}</span>
+      <span>{dateTime(Date.now() / 1000)}</span>
+    </p>
+  )
 }
 
 /** The default selection changes as runs are added, so a link names its runs. */
@@ -160,6 +195,7 @@ function Body() {
 const SHOWN: Record<Page, () => JSX.Element> = { charts: Charts, tensors: TensorsPage, media: MediaPage, runs: RunTable, ask: AskPage, commands: CommandsPage }
 
 function Shown({ page }: { page: Page }) {
+  if (file && !file.pages.includes(page)) return <Empty title="This page is not in the file" mark={false} />
   const One = SHOWN[page]
   return <One />
 }

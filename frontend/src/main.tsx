@@ -9,12 +9,14 @@ import './style/ask.css'
 import './style/tensors.css'
 import './style/media.css'
 import './style/commands.css'
+import './style/printing.css'
 
 import { effect } from '@preact/signals'
 import { render } from 'preact'
 import { App } from './app'
 import { ApiError, get } from './data/api'
 import { followHistories } from './data/details'
+import { file, openFile } from './data/file'
 import { followGrowth } from './data/growth'
 import { followColumns } from './data/columns'
 import { followRuns, loadRuns, runs, socket } from './data/runs'
@@ -25,23 +27,26 @@ import type { Session } from './data/types'
 import { shortcuts } from './shortcuts'
 import { followLocation } from './state/state'
 import { followTheme } from './state/theme'
+import { followPrinting } from './ui/printPage'
 import { followKeys } from './ui/shortcuts'
 import { showToasts, tellError } from './ui/toasts'
 import { forgetOldTrees } from './views/forget'
 import { showInvisible } from './views/visible'
 
 function start(): void {
-  socket.start()
+  if (!file) socket.start()
   get<Session>('session').then((now) => (session.value = now), tellError)
   loadRuns().catch(tellError)
 }
 
+await openFile()
 forgetOldTrees()
 showInvisible()
 const token = readToken()
 followLocation()
 followTheme()
 followKeys(shortcuts)
+followPrinting()
 followRuns()
 followColumns()
 followGrowth()
@@ -49,7 +54,7 @@ followTags()
 followScalars()
 followHistories()
 // The server works while the page is first rendered. Without a token, a proxy in between may add it.
-if (token) start()
+if (token || file) start()
 else get<Session>('session').then(start, (error) => (error instanceof ApiError && error.status === 401 ? (locked.value = 'missing') : tellError(error)))
 render(<App />, document.getElementById('app')!)
 showToasts()

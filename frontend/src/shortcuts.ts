@@ -2,11 +2,14 @@
 
 import { kindOfX } from './pages/charts/cards'
 import { newChart } from './pages/charts/OwnChart'
+import { file } from './data/file'
 import { showAll, showNone } from './data/runs'
 import { X_KINDS } from './data/types'
 import { sidebarOpen } from './pages/runs/RunList'
 import { at, page, state, update } from './state/state'
 import { nextTheme } from './state/theme'
+import { savePage } from './data/savePage'
+import { printPage } from './ui/printPage'
 import { viewsOpen } from './ui/SavedViews'
 import { focusHotkey, helpOpen, type Shortcut } from './ui/shortcuts'
 
@@ -31,7 +34,9 @@ export const shortcuts: Shortcut[] = [
   { keys: '[', does: 'Smooth less', run: () => smoothBy(-0.1) },
   { keys: ']', does: 'Smooth more', run: () => smoothBy(0.1) },
   { keys: '0', does: 'Show everything again after zooming', run: () => update({ zoom: null, yzoom: {} }) },
-  { keys: 'v', does: 'Saved views: go to one, or save what the page shows', run: () => (viewsOpen.value = true) },
+  { keys: 'v', does: 'Saved views: go to one, or save what the page shows', run: () => void (viewsOpen.value = !file) },
+  { keys: 'p', does: 'Print all of the page', run: () => void printPage() },
+  { keys: 's', does: 'Save what the page shows as one HTML file', run: () => void savePage() },
   { keys: 'd', does: 'Next theme: system, light, dark', run: nextTheme },
   { keys: 'Escape', does: 'Close what is open', run: () => update({ run: '', focus: '' }) },
   { keys: 'drag', does: 'Zoom: sideways into steps, in a box into steps and values; double click shows everything' },

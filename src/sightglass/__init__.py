@@ -33,6 +33,8 @@ _MODULES = {
     "open": "client.recorded.runs",
     "RecordedRun": "client.recorded.run",
     "RecordedRuns": "client.recorded.runs",
+    "save_page": "server.page_file.save",
+    "PageFile": "server.page_file.save",
     "saved_views": "client.saved_views",
     "SavedViews": "client.saved_views",
     "Series": "storage.read.recording",
@@ -155,6 +157,8 @@ if TYPE_CHECKING:
     from .query.query import Query as Query
     from .query.query import on as on
     from .query.tracer import fn as fn
+    from .server.page_file.save import PageFile as PageFile
+    from .server.page_file.save import save_page as save_page
     from .storage.annotation_file import Annotations as Annotations
     from .storage.read.recording import Series as Series
     from .trackers.wandb import adopt as adopt

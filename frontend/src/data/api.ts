@@ -1,6 +1,7 @@
 // The HTTP client: every answer is typed, every failure is an `ApiError` with the server's own words.
 
 import { decode } from '@msgpack/msgpack'
+import { file, replyTo, replyToPost } from './file'
 import { currentToken, locked } from './session'
 
 export class ApiError extends Error {
@@ -28,10 +29,12 @@ export function runPath(key: string, rest = ''): string {
 }
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
+  if (file) return kept(replyTo(path, query)) as T
   return (await (await ask(apiUrl(path, query), { signal })).json()) as T
 }
 
 export async function getBytes(path: string, query: Query = {}): Promise<Blob> {
+  if (file) return kept(replyTo(path, query)) as Blob
   return (await ask(apiUrl(path, query), {})).blob()
 }
 
@@ -40,12 +43,20 @@ export async function postForBytes(path: string, body: unknown): Promise<Blob> {
 }
 
 export async function post<T>(path: string, body: unknown): Promise<T> {
+  if (file) return kept(replyToPost(path, body as object)) as T
   return (await (await ask(apiUrl(path), posted(body))).json()) as T
 }
 
 export async function postForMessagePack(path: string, body: unknown, signal?: AbortSignal): Promise<unknown> {
+  if (file) return kept(replyToPost(path, body as object))
   const answer = await ask(apiUrl(path), { ...posted(body), signal })
   return decode(new Uint8Array(await answer.arrayBuffer()))
+}
+
+/** What the file has, in place of a server's reply. */
+function kept(reply: unknown): unknown {
+  if (reply === undefined) throw new ApiError(404, 'NotInFile', 'This file does not have it: open the page of the server')
+  return reply
 }
 
 function posted(body: unknown): RequestInit {

@@ -5,6 +5,7 @@ import { useEffect } from 'preact/hooks'
 import { at, update } from '../state/state'
 import { messageOf, post } from './api'
 import { columnValues } from './columnValues'
+import { file } from './file'
 import type { Fault } from './expression'
 import { FACTS, flatConfig } from './filter'
 import { repeated } from './repeated'
@@ -32,7 +33,7 @@ export const nPending = signal(0)
 export const columnsProblem = signal('')
 
 /** The columns that the reader chose, in their order; null stands for the config values in which the runs differ. */
-export const chosen = computed((): string[] | null => at.columns.value ?? remembered.value)
+export const chosen = computed((): string[] | null => at.columns.value ?? (file ? null : remembered.value))
 const remembered = signal<string[] | null>(JSON.parse(localStorage.getItem(CHOSEN) ?? 'null') as string[] | null)
 
 export function choose(columns: string[] | null): void {

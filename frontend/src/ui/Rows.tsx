@@ -1,5 +1,6 @@
 import type { ComponentChildren, JSX } from 'preact'
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { printing } from '../views/printing'
 import { offsetsOf, rowsBetween } from './virtual'
 
 interface RowsProps {
@@ -15,7 +16,7 @@ interface RowsProps {
   header?: ComponentChildren
 }
 
-/** A scrolling box with only the rows in sight. */
+/** A scrolling box with only the rows in sight; on paper, all rows one after another. */
 export function Rows({ heights, keyOf, row, label, role = 'list', class: name = '', reach = 200, header }: RowsProps) {
   const box = useRef<HTMLDivElement>(null)
   const [sight, setSight] = useState<[number, number]>([0, 1200])
@@ -35,19 +36,23 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
     }
   }, [])
 
-  const [from, end] = rowsBetween(offsets, sight[0] - reach, sight[0] + sight[1] + reach)
+  const [from, end] = printing.value ? [0, heights.length] : rowsBetween(offsets, sight[0] - reach, sight[0] + sight[1] + reach)
   const items = []
   for (let i = from; i < end; i++) {
     items.push(
-      <div key={keyOf(i)} class="rows-row" role={role === 'grid' ? 'presentation' : 'listitem'} style={{ transform: `translateY(${offsets[i]}px)`, height: `${heights[i]}px` }}>
+      <div key={keyOf(i)} class="rows-row" role={role === 'grid' ? 'presentation' : 'listitem'} style={printing.value ? undefined : { transform: `translateY(${offsets[i]}px)`, height: `${heights[i]}px` }}>
         {row(i)}
       </div>,
     )
   }
   return (
     <div ref={box} class={`rows ${name}`} role={role} aria-label={label} tabIndex={-1}>
-      {header}
-      <div class="rows-all" style={{ height: `${offsets[heights.length]}px` }} role="presentation">
+      {header && (
+        <div class="rows-head" role="presentation">
+          {header}
+        </div>
+      )}
+      <div class="rows-all" style={printing.value ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
         {items}
       </div>
     </div>

@@ -3,7 +3,9 @@
 import { signal } from '@preact/signals'
 import { useEffect, useState } from 'preact/hooks'
 import { addressNow, loadViews, savedViews, saveView } from '../data/savedViews'
+import { canSave, savePage } from '../data/savePage'
 import { session } from '../data/session'
+import { printPage } from './printPage'
 import { Dialog, IconButton } from './parts'
 
 export const viewsOpen = signal(false)
@@ -52,6 +54,15 @@ export function SavedViews() {
         ) : (
           savedViews.value && <p class="muted">None yet. A view holds all of what the page shows: the filter, columns, charts, zoom and colours. It stands in views.json beside the runs, for everyone who opens them.</p>
         )}
+        <footer class="saved-ways">
+          <span class="muted">What the page shows now:</span>
+          <button type="button" class="button" disabled={!canSave()} title={canSave() ? 'One file, which needs no server (s)' : 'Of the pages Charts, Runs and Media'} onClick={() => void savePage()}>
+            Save as HTML
+          </button>
+          <button type="button" class="button" title="All of the page (p)" onClick={() => (close(), void printPage())}>
+            Print
+          </button>
+        </footer>
       </div>
     </Dialog>
   )

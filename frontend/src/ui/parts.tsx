@@ -81,7 +81,7 @@ export function Search({ label, placeholder, value, problem, hotkey, onChange }:
 /** An empty state: the reason, and what to do about it. */
 export function Empty({ title, children, mark = true }: { title: string; children?: ComponentChildren; mark?: boolean }) {
   return (
-    <div class="empty">
+    <div class="empty" aria-busy={title.endsWith('…')}>
       {mark && <Glass />}
       <h2>{title}</h2>
       {children}

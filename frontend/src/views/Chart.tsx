@@ -8,7 +8,10 @@ import type { Line, Mark } from './draw'
 import { Legend } from './Legend'
 import { Plot, type Model, type Pointed, type XAxis } from './plot'
 import { readInk, type Ink } from './ink'
+import { printing } from './printing'
 import { Root } from './root'
+import { svgOf } from './export'
+import { X_LABELS } from './print'
 
 export interface Cursor {
   x: number
@@ -42,6 +45,9 @@ export interface ChartProps {
 }
 
 const NO_MARKS: Mark[] = []
+const PAPER = { width: 480, height: 300 }
+/** Of a legend on paper: its names, and the characters of one in half of the width. */
+const [MAX_NAMED, MAX_LABEL] = [30, 32]
 /** Around names, which are written in the middle below their place. */
 const AIR = 0.35
 /** Beside points, as a share of the axis. */
@@ -74,6 +80,12 @@ export function modelOf(props: ChartProps, ink: Ink): Model | string {
   }
   ys ??= ylog ? [0.1, 10] : [0, 1]
   return { lines, marks: props.marks ?? [], kind: props.kind, xlog, ylog, ...(props.xname && { xname: props.xname }), places: props.places, xs, ys, ...(ys2 && { ys2 }), ink }
+}
+
+/** The chart for paper, where every chart has a legend of its own. */
+function printed(title: string, model: Model): string {
+  const named = model.lines.filter(({ earlier, second }) => !earlier && !second)
+  return svgOf(title, model.xname || X_LABELS[model.kind], model, named.slice(0, MAX_NAMED).map((line) => ({ ...line, label: line.label.length > MAX_LABEL ? `${line.label.slice(0, MAX_LABEL - 1)}…` : line.label })), PAPER)
 }
 
 export function Chart(props: ChartProps) {
@@ -147,6 +159,7 @@ export function Chart(props: ChartProps) {
         onKeyDown={onKeyDown}
         onBlur={() => plot.current?.leave()}
       />
+      {printing.value && shown && <div class="chart-print" dangerouslySetInnerHTML={{ __html: printed(props.title, shown) }} />}
       {typeof model === 'string' && <p class="chart-empty">{model}</p>}
       {tip && shown && <Legend tip={tip} lines={lines} marks={shown.marks} kind={kind} xname={xname} places={places} />}
       {!tip && linked && shown && <Legend tip={linked} lines={lines} marks={NO_MARKS} kind={kind} xname={xname} places={places} linked />}

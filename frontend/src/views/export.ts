@@ -6,30 +6,29 @@ import { svgPen } from './pens'
 import type { Model } from './plot'
 import { placeTicks, ticksOf } from './ticks'
 
-const WIDTH = 900
-const HEIGHT = 480
+const WHOLE = { width: 900, height: 480 }
 const LEGEND_ROW = 18
 
 /** A chart as SVG; `named` are the lines in its legend. */
-export function svgOf(title: string, xLabel: string, model: Model, named: readonly Line[] = model.lines): string {
+export function svgOf(title: string, xLabel: string, model: Model, named: readonly Line[] = model.lines, size = WHOLE): string {
   const { ink, lines } = model
-  const columns = Math.min(3, Math.max(1, named.length))
+  const columns = Math.min(Math.round(size.width / 300), Math.max(1, named.length))
   const legendHeight = Math.ceil(named.length / columns) * LEGEND_ROW
-  const height = HEIGHT + legendHeight
-  const scale: Scale = { ...model, left: 72, top: 44, width: WIDTH - (model.ys2 ? 136 : 92), height: HEIGHT - 96, ratio: 1 }
+  const height = size.height + legendHeight
+  const scale: Scale = { ...model, left: 72, top: 44, width: size.width - (model.ys2 ? 136 : 92), height: size.height - 96, ratio: 1 }
   const to = project(scale)
   const text = (x: number, y: number, what: string, more = '') =>
     `<text x="${x.toFixed(1)}" y="${y.toFixed(1)}" fill="${ink.text}" font-size="12" ${more}>${escaped(what)}</text>`
   const rule = (x1: number, y1: number, x2: number, y2: number) =>
     `<line x1="${x1.toFixed(1)}" y1="${y1.toFixed(1)}" x2="${x2.toFixed(1)}" y2="${y2.toFixed(1)}" stroke="${ink.grid}"/>`
   const out = [
-    `<svg xmlns="http://www.w3.org/2000/svg" width="${WIDTH}" height="${height}" viewBox="0 0 ${WIDTH} ${height}" font-family="system-ui, sans-serif">`,
-    `<rect width="${WIDTH}" height="${height}" fill="${ink.ground}"/>`,
+    `<svg xmlns="http://www.w3.org/2000/svg" width="${size.width}" height="${height}" viewBox="0 0 ${size.width} ${height}" font-family="system-ui, sans-serif">`,
+    `<rect width="${size.width}" height="${height}" fill="${ink.ground}"/>`,
     text(16, 26, title, 'font-weight="600"'),
   ]
   const [right, bottom] = [scale.left + scale.width, scale.top + scale.height]
-  const xTicks = model.places ? placeTicks(model.places, model.xs, 9) : ticksOf(model.xlog ? 'log' : model.kind === 'relative' || model.kind === 'wall' ? model.kind : 'number', model.xs, 9)
-  const yTicks = ticksOf(model.ylog ? 'log' : 'number', model.ys, 8)
+  const xTicks = model.places ? placeTicks(model.places, model.xs, size.width / 100) : ticksOf(model.xlog ? 'log' : model.kind === 'relative' || model.kind === 'wall' ? model.kind : 'number', model.xs, size.width / 100)
+  const yTicks = ticksOf(model.ylog ? 'log' : 'number', model.ys, size.height / 60)
   for (const v of xTicks.at) {
     out.push(rule(to.x(v), scale.top, to.x(v), bottom), text(to.x(v), bottom + 18, xTicks.label(v), 'text-anchor="middle"'))
   }
@@ -37,7 +36,7 @@ export function svgOf(title: string, xLabel: string, model: Model, named: readon
     out.push(rule(scale.left, to.y(v), right, to.y(v)), text(scale.left - 8, to.y(v) + 4, yTicks.label(v), 'text-anchor="end"'))
   }
   if (model.ys2) {
-    const ticks = ticksOf(model.ylog ? 'log' : 'number', model.ys2, 8)
+    const ticks = ticksOf(model.ylog ? 'log' : 'number', model.ys2, size.height / 60)
     const second = project(scale, true)
     for (const v of ticks.at) out.push(text(right + 8, second.y(v) + 4, ticks.label(v)))
   }
@@ -48,8 +47,8 @@ export function svgOf(title: string, xLabel: string, model: Model, named: readon
   drawLines(svgPen(out), lines, scale, null)
   out.push('</g>')
   named.forEach((line, i) => {
-    const x = 16 + (i % columns) * ((WIDTH - 32) / columns)
-    const y = HEIGHT - 6 + Math.floor(i / columns) * LEGEND_ROW
+    const x = 16 + (i % columns) * ((size.width - 32) / columns)
+    const y = size.height - 6 + Math.floor(i / columns) * LEGEND_ROW
     const { color, dash } = line.style
     out.push(`<line x1="${x}" y1="${y - 4}" x2="${x + 18}" y2="${y - 4}" stroke="${escaped(color)}" stroke-width="2" stroke-dasharray="${dash.join(' ')}"/>`)
     out.push(text(x + 24, y, line.label))

@@ -6,7 +6,7 @@ import { svgOfCanvas } from './paint'
 import type { Model } from './plot'
 import type { Series } from './series'
 
-const X_LABELS = { step: 'step', relative: 'time since the start', wall: 'time', index: 'index', number: '' }
+export const X_LABELS = { step: 'step', relative: 'time since the start', wall: 'time', index: 'index', number: '' }
 const [PAD, TITLE, ROW] = [12, 30, 18]
 
 export interface Printed {

@@ -6,14 +6,14 @@ import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import click
 
 from sightglass.core.errors import RunNotFoundError, UnknownNameError
 
 from .find_run import HEADER, JSON
-from .group import EXIT_FAILED, main
+from .group import EXIT_FAILED, fail, main
 from .output import echo, print_json, print_rows, series_row
 
 if TYPE_CHECKING:
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from sightglass.storage.export.export import Form
     from sightglass.storage.read.recording import Recording
 
-FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore", "files")
+FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore", "files", "html")
 
 
 @main.command("open")
@@ -153,15 +153,27 @@ def check(path: str, as_json: bool) -> None:
 @click.option("--to", "form", required=True, type=click.Choice(FORMS), help="The format to write.")
 @click.option("--out", metavar="PATH", help="Where to write (default: the current directory, named after DIR).")
 @click.option("--tag", "tags", multiple=True, metavar="TAG", help="Export only this tag; repeat it for several.")
+@click.option("--view", metavar="VIEW", help="With html: a saved view, or an address of the page; else its charts.")
 @click.option("--overwrite", is_flag=True, help="Replace existing files.")
 @JSON
 def export(  # noqa: PLR0917  click passes them by name
-    path: str, form: Form, out: str | None, tags: tuple[str, ...], overwrite: bool, as_json: bool
+    path: str,
+    form: Form | Literal["html"],
+    out: str | None,
+    tags: tuple[str, ...],
+    view: str | None,
+    overwrite: bool,
+    as_json: bool,
 ) -> None:
     """Export a recorded run, or a folder of runs, to another format.
 
-    Series that the format cannot hold are left out and listed.
+    Series that the format cannot hold are left out and listed. "html" is one file of the page, which needs no server.
     """
+    if view and form != "html":
+        raise click.UsageError(f"Expected --view with --to html, got --to {form}")
+    if form == "html":
+        _save_page(path, out=out, tags=tags, view=view, overwrite=overwrite, as_json=as_json)
+        return
     from sightglass.storage.export.export import export as write
 
     with ExitStack() as stack:
@@ -173,6 +185,26 @@ def export(  # noqa: PLR0917  click passes them by name
         print_json(msgspec.to_builtins(exported, enc_hook=str))
     else:
         echo(str(exported))
+
+
+def _save_page(
+    path: str, *, out: str | None, tags: tuple[str, ...], view: str | None, overwrite: bool, as_json: bool
+) -> None:
+    from sightglass.server.page_file.save import save_page
+
+    if tags:
+        raise click.UsageError(
+            "Expected --view VIEW with --to html, got --tag: an address may say '#/charts?tags=loss'"
+        )
+    target = out or f"{Path(path).resolve().name}.html"
+    try:
+        saved = save_page(target, path, view=view or "#/charts", overwrite=overwrite)
+    except ValueError as error:
+        fail(str(error), EXIT_FAILED)
+    if as_json:
+        print_json({name: getattr(saved, name) for name in saved.__slots__} | {"path": str(saved.path)})
+    else:
+        echo(str(saved))
 
 
 def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:

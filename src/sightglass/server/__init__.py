@@ -9,6 +9,8 @@ Theory of operation
     `hub` admits each `page_socket`, and sockets share streams (`shared_stream`), whose records wait in a backlog
     (`views.backlog`).
 
+    `page_file` writes the page with the answers that it needs into one HTML file.
+
     The command `ui` lets all threads share one `heap`.
 
     There is one event loop. Calls that may block run in the thread pools of `Runs`, for files and for live runs,

@@ -54,6 +54,7 @@ from .forwarded import Forwarded, Proxies
 from .http_errors import Problem, error_reply, log_error, too_large
 from .links import Role
 from .live.hub import Hub
+from .page_file import endpoint
 from .runs.run_table import Runs
 
 ROUTES: Final = (
@@ -68,6 +69,7 @@ ROUTES: Final = (
     *commands.ROUTES,
     *annotate.ROUTES,
     *saved.ROUTES,
+    *endpoint.ROUTES,
 )
 MAX_MESSAGE_BYTES: Final = 2**16  # the longest query as JSON with every character escaped, and the rest
 BODY_S: Final = 30.0  # for a body of `MAX_BODY_BYTES` over a slow link

@@ -3,6 +3,7 @@
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { postForBytes } from '../../data/api'
 import { columnsProblem, nPending, parsed, serverColumn, sortKeys, tableOpen } from '../../data/columns'
+import { file } from '../../data/file'
 import { durationOf, valueOf } from '../../data/filter'
 import { together } from '../../data/groups'
 import { useWatched } from '../../data/growth'
@@ -29,6 +30,8 @@ import { SelectBox, SelectionBar } from './SelectionBar'
 import { tableCsv } from './tableCsv'
 
 const ROW_HEIGHT = 36
+/** Of a page across, in pixels; a wider table is made smaller. */
+const PAPER_WIDTH = 980
 
 /** What a file of the table has: who a run is, and the columns that are shown. */
 const fileColumns = (): string[] => [...new Set(['name', 'id', 'key', ...columns.value.flatMap(({ key }) => key || [])])]
@@ -88,7 +91,7 @@ export function RunTable() {
             Columns
           </button>
         )}
-        {!compare && n > 0 && <Menu icon="download" label="Save the table" items={FILES} />}
+        {!compare && n > 0 && <Menu icon="download" label="Save the table" items={file ? FILES.slice(0, 1) : FILES} />}
         <span class="muted">
           {n} of {runs.value?.length ?? 0}
           <PutAway />
@@ -108,7 +111,7 @@ export function RunTable() {
       ) : compare ? (
         <Compare />
       ) : (
-        <div class="run-table-scroll" style={{ '--table-width': `${width}px` }}>
+        <div class="run-table-scroll" style={{ '--table-width': `${width}px`, '--paper-zoom': Math.min(1, PAPER_WIDTH / width) }}>
           <Rows
             class="run-table-rows"
             label="Runs"

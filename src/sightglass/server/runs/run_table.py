@@ -143,8 +143,13 @@ class Runs:
             self.refresh(at_once=True)
         return source
 
-    def refresh(self, *, at_once: bool = False) -> None:
-        """Search for runs that are new or gone, unless that was done just now."""
+    def refresh(self, *, at_once: bool = False, details_s: float | None = None) -> None:
+        """Search for runs that are new or gone, unless that was done just now.
+
+        Args:
+            at_once: Whether to search even then.
+            details_s: How long to read the details of runs, by default `DETAILS_S`.
+        """
         with self._lock:
             began_s = time.monotonic()
             if began_s < self._next_s and not at_once:
@@ -152,7 +157,9 @@ class Runs:
             living = self._living()
             self._take(self._found(living), living, began_s)
             # The first list does not wait for the details of a large folder: it has them some seconds later.
-            self._read_details((time.monotonic() if self._next_s else began_s) + DETAILS_S)
+            self._read_details(
+                (time.monotonic() if self._next_s else began_s) + (DETAILS_S if details_s is None else details_s)
+            )
             self._close_files()
             now_s = time.monotonic()
             self._next_s = now_s + FRESH_S * max(1.0, FRESH_REST * (now_s - began_s))

@@ -1,0 +1,270 @@
+"""The answers that a file of the page carries in place of a server, taken from the endpoints that a server has.
+
+The file is bounded: it has the first `MAX_RUNS` of the runs that it is asked for, and of each series as many points as
+fit, thinned as for the page, so that no extreme is lost. What is left out is counted, and the file says it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import itertools
+import json
+import os
+import time
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any, Final
+from urllib.parse import parse_qs
+
+import msgspec
+
+from sightglass import __version__
+from sightglass.core.errors import SightglassError
+from sightglass.server.access import Visitor
+from sightglass.server.api import columns, media, scalars, tensors
+from sightglass.server.api import runs as api_runs
+from sightglass.server.api.compared import TagQuery
+from sightglass.server.api.request import ApiRequest
+from sightglass.server.api.schema import Nothing, Request
+from sightglass.server.http_errors import Problem, bad_request, too_large, without_folders
+from sightglass.server.runs.projects import names_of
+from sightglass.server.runs.run_columns import STATISTICS
+from sightglass.server.runs.run_table import Runs
+from sightglass.views import encoding
+
+MAX_RUNS: Final = 100
+MAX_SERIES_POINTS: Final = 1_000  # pixels of one series: what a large chart has
+MIN_SERIES_POINTS: Final = 20  # a curve is still one
+ALL_POINTS: Final = 100_000  # pixels of all series together: some megabytes
+MAX_COLUMNS: Final = 200_000  # cells of the table that come from series
+MAX_MEDIA_BYTES: Final = 12 * 2**20
+MAX_MEDIA_STEPS: Final = 20  # of a series
+AXES: Final = ("step", "relative", "wall")
+PAGES: Final = ("charts", "runs", "media")
+NAMING: Final = ("columns", "sort", "across", "up", "tint", "axes")  # parameters of an address that name columns
+PICTURES: Final = ("image", "figure")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Content:
+    """What stands in a file of the page.
+
+    Attributes:
+        about: What the file says about itself: where it comes from, when it was made, and what is left out.
+        answers: The JSON replies, each with its path and parameters.
+        series: Replies about series of numbers: run, tag, axis, and the reply, whose columns are places in `blobs`.
+        table: The columns of the table of runs.
+        media: The pictures: run, tag, step, number, media type and bytes.
+        blobs: Columns of float64, each once.
+    """
+
+    about: dict[str, Any]
+    answers: list[tuple[str, dict[str, Any], Any]] = field(default_factory=list)
+    series: list[tuple[str, str, str, dict[str, Any]]] = field(default_factory=list)
+    table: dict[str, Any] = field(default_factory=dict)
+    media: list[tuple[str, str, float, int, str, bytes]] = field(default_factory=list)
+    blobs: list[bytes] = field(default_factory=list)
+
+    def encoded(self) -> bytes:
+        """Return all of it as msgpack."""
+        names = ("about", "answers", "series", "table", "media", "blobs")
+        return msgspec.msgpack.encode({name: getattr(self, name) for name in names})
+
+
+def page_of(address: str) -> tuple[str, dict[str, list[str]]]:
+    """Return the page of an address, and its parameters.
+
+    >>> page_of("#/charts?smooth=0.5")
+    ('charts', {'smooth': ['0.5']})
+    """
+    page, _, query = address.removeprefix("#/").partition("?")
+    return page or "charts", parse_qs(query, keep_blank_values=True)
+
+
+async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: float | None = None) -> Content:
+    """Return what a file needs to show an address.
+
+    Args:
+        runs: The runs.
+        address: A fragment such as `#/charts?smooth=0.5`.
+        keys: The keys of the runs in the file, those that are drawn first.
+        made: When the file is made, by default now.
+
+    Raises:
+        Problem: The address is of another page, or there are no such runs.
+    """
+    page, _ = page_of(address)
+    if page not in PAGES:
+        raise bad_request(f"Expected a view of the page Charts, Media or Runs, got one of {page.capitalize()}")
+    summaries = {run.key: run for run in await asyncio.to_thread(runs.summaries)}
+    there = [key for key in dict.fromkeys(keys) if key in summaries]
+    if not there:
+        raise bad_request("No run is shown, so there is nothing to save")
+    kept = there[:MAX_RUNS]
+    content = Content(
+        about={
+            "version": __version__, "address": address, "made": time.time() if made is None else made,
+            "folders": names_of(runs.directories), "n_runs": len(kept), "n_runs_left_out": len(there) - len(kept),
+            "pages": [one for one in PAGES if one in ("charts", "runs", page)],
+        }
+    )  # fmt: skip
+    shown = [_plain(summaries[key], runs.directories) for key in kept]
+    content.answers.append(("runs", {}, {"runs": shown, "problem": ""}))
+    filling = _Filling(runs, content)
+    for run in shown:
+        await filling.run(run, pictures=page == "media")
+    await filling.series()
+    await filling.table(kept)
+    await filling.pictures()
+    return content
+
+
+class _Filling:
+    """Puts the answers about runs into a file."""
+
+    def __init__(self, runs: Runs, content: Content) -> None:
+        self._runs = runs
+        self._content = content
+        self._scalars: list[tuple[str, str]] = []
+        self._pictures: list[tuple[str, str]] = []
+        self._places: dict[bytes, int] = {}
+
+    def _call(self, key: str = "") -> ApiRequest:
+        return ApiRequest(runs=self._runs, visitor=Visitor(role="viewer"), key=key)
+
+    async def run(self, run: dict[str, Any], *, pictures: bool) -> None:
+        """Put in a run's details and tags; what else its program told of itself stays out."""
+        key, call = run["key"], self._call(run["key"])
+        about = await api_runs.describe_run(call, Nothing())
+        detail = {"description": None, "streams": [], "history": about.history, "not_shown": about.not_shown}
+        self._content.answers.append((f"runs/{key}", {}, _json(run | detail)))
+        tags = []
+        try:
+            tags = [tag for tag in (await api_runs.list_tags(call, Nothing())).tags if tag.type == "scalar" or pictures]
+        except (SightglassError, OSError, Problem):
+            pass  # the run's `problem` says why
+        tags = [tag for tag in tags if tag.type in ("scalar", *PICTURES)]
+        self._scalars += [(key, tag.tag) for tag in tags if tag.type == "scalar"]
+        self._pictures += [(key, tag.tag) for tag in tags if tag.type in PICTURES]
+        self._content.answers.append((f"runs/{key}/tags", {}, _json({"tags": tags})))
+
+    async def series(self) -> None:
+        """Put in all series of numbers, over each of the axes."""
+        share = ALL_POINTS // max(1, len(self._scalars))
+        points = max(MIN_SERIES_POINTS, min(MAX_SERIES_POINTS, share))
+        n_thinned = 0
+        for start in range(0, len(self._scalars), scalars.MAX_REQUESTS // len(AXES)):
+            some = self._scalars[start : start + scalars.MAX_REQUESTS // len(AXES)]
+            asked = [(run, tag, x) for run, tag in some for x in AXES]
+            requests = [scalars.ScalarsRequest(run=run, tag=tag, x=x, points=points) for run, tag, x in asked]  # type: ignore[arg-type]
+            reply = await scalars.post_scalars(self._call(), Nothing(), scalars.ScalarsRequests(requests=requests))
+            for (run, tag, x), entry in zip(asked, msgspec.msgpack.decode(reply.data), strict=True):
+                n_thinned += bool(entry.get("thinned")) and x == "step"
+                self._content.series.append((run, tag, x, self._without_repeats(entry)))
+        self._content.about.update(n_series=len(self._scalars), n_thinned=n_thinned, points=points)
+
+    def _without_repeats(self, entry: dict[str, Any]) -> dict[str, Any]:
+        """Return a reply whose columns stand elsewhere: over all axes, most of them are the same."""
+        made = {name: value for name, value in entry.items() if name not in ("run", "tag")}
+        for name in scalars.COLUMNS:
+            if name in entry:
+                made[name] = self._places.setdefault(entry[name], len(self._places))
+                if made[name] == len(self._content.blobs):
+                    self._content.blobs.append(entry[name])
+        return made
+
+    async def table(self, kept: Sequence[str]) -> None:
+        """Put in what series come to: what the address names first, then of each tag all statistics that fit."""
+        _, given = page_of(self._content.about["address"])
+        first = await columns.read_columns(self._call(), Request(), columns.ColumnsRequest(columns=[]))
+        while first.n_pending:
+            first = await columns.read_columns(self._call(), Request(), columns.ColumnsRequest(columns=[]))
+        known = {tag for _, tag in self._scalars}
+        texts = [text for name in NAMING for text in given.get(name, ())]
+        named = [one.lstrip("-") for text in texts for one in text.split("|")]
+        wanted = [one for one in named if one.partition("@")[0].rpartition(".")[0] in known or "@" in one]
+        wanted += [f"{tag}.{statistic}" for statistic in STATISTICS for tag in first.tags if tag in known]
+        wanted = list(dict.fromkeys(wanted))[: MAX_COLUMNS // len(kept)]
+        values: list[list[Any]] = []
+        for start in range(0, len(wanted), columns.MAX_COLUMNS):
+            some = wanted[start : start + columns.MAX_COLUMNS]
+            reply = await columns.read_columns(self._call(), Request(), columns.ColumnsRequest(columns=some))
+            by_key = {key: i for i, key in enumerate(reply.keys)}
+            values += [[column[by_key[key]] for key in kept] for column in reply.values]
+        self._content.table.update(
+            names=wanted, keys=list(kept), values=_json(values), tags=[tag for tag in first.tags if tag in known],
+            statistics=list(STATISTICS),
+        )  # fmt: skip
+
+    async def pictures(self) -> None:
+        """Put in pictures, of all series evenly, until there is no more room."""
+        left = MAX_MEDIA_BYTES
+        steps: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
+        for run, tag in self._pictures:
+            listed = await tensors.list_steps(self._call(run), TagQuery(tag=tag))
+            steps[run, tag] = ([float(step) for step in listed.steps], [float(time) for time in listed.wall_times])
+        kept: dict[tuple[str, str], set[int]] = {one: set() for one in steps}
+        for turn in range(MAX_MEDIA_STEPS):
+            for (run, tag), (there, _) in steps.items():
+                place = next(itertools.islice(_spread(len(there)), turn, None), None)
+                if place is None or left <= 0:
+                    continue
+                kept[run, tag].add(place)
+                left -= await self._pictures_at(run, tag, there[place])
+        for (run, tag), (there, times) in steps.items():
+            places = sorted(kept[run, tag])
+            made = {"steps": [there[i] for i in places], "wall_times": [times[i] for i in places], "damaged": []}
+            self._content.answers.append((f"runs/{run}/steps", {"tag": tag}, _json(made)))
+        n_steps = sum(len(there) for there, _ in steps.values())
+        self._content.about["n_pictures_left_out"] = n_steps - sum(map(len, kept.values()))
+
+    async def _pictures_at(self, run: str, tag: str, step: float) -> int:
+        listed = await media.list_pictures(self._call(run), media.AtStep(tag=tag, step=step))
+        self._content.answers.append((f"runs/{run}/pictures", {"tag": tag, "step": step}, _json(listed)))
+        n_bytes = 0
+        for index in range(len(listed.pictures)):
+            raw = await media.get_media(self._call(run), media.MediaQuery(tag=tag, step=step, index=index))
+            self._content.media.append((run, tag, step, index, raw.media_type, raw.data))
+            n_bytes += len(raw.data)
+        return n_bytes
+
+
+def _spread(n: int) -> Iterator[int]:
+    """Yield the numbers below `n`, so that those so far are spread evenly: the last, the first, the middle one.
+
+    >>> list(_spread(5))
+    [4, 0, 2, 1, 3]
+    """
+    seen: set[int] = set()
+    parts = 1
+    while len(seen) < n:
+        for i in range(parts, -1, -1):
+            place = (n - 1) * i // parts
+            if place not in seen:
+                seen.add(place)
+                yield place
+        parts *= 2
+
+
+def _plain(run: Any, folders: Sequence[Path]) -> dict[str, Any]:
+    """Return an entry of the list of runs without paths of this machine; nobody can ask the run any more."""
+    made: dict[str, Any] = _json(run)
+    path = Path(run.directory)
+    root = next((root for root in folders if run.directory and path.is_relative_to(root)), None)
+    made["directory"] = path.name if root is None else os.path.join(root.name, path.relative_to(root)).rstrip("/.")
+    return made | {"live": False, "title": without_folders(run.title) if "/" in run.title[:1] else run.title}
+
+
+def _json(value: object) -> Any:
+    return json.loads(encoding.encode_json(value))
+
+
+def check_size(data: bytes, max_bytes: int) -> None:
+    """Check that a file is not too large.
+
+    Raises:
+        Problem: It is.
+    """
+    if len(data) > max_bytes:
+        raise too_large(f"Expected a file of at most {max_bytes:,} bytes, got {len(data):,}: show fewer runs or tags")

@@ -1,0 +1,131 @@
+"""Save what the page shows as one HTML file, without a server."""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Final
+
+from sightglass.client.saved_views import saved_views
+from sightglass.core.errors import RunNotFoundError, StorageError
+from sightglass.core.runs_folder import runs_folder
+from sightglass.server.http_errors import Problem
+from sightglass.server.runs.run_table import Runs
+from sightglass.server.runs.served_run import RunSummary
+from sightglass.storage.file_system import LOCAL, written_aside
+
+from .content import Content, check_size, content_of, page_of
+from .document import document
+
+MAX_BYTES: Final = 32 * 2**20  # what a mail or a browser takes without complaint
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class PageFile:
+    """A file of the page.
+
+    Attributes:
+        path: The file.
+        n_bytes: How large it is.
+        n_runs: How many runs are in it.
+        n_runs_left_out: How many are not, because there are too many.
+        n_series: How many series of numbers are in it.
+        n_thinned: Of how many of them some points are left out, never an extreme.
+    """
+
+    path: Path
+    n_bytes: int
+    n_runs: int
+    n_runs_left_out: int
+    n_series: int
+    n_thinned: int
+
+    def __str__(self) -> str:
+        left = f", {self.n_runs_left_out:,} older ones left out" if self.n_runs_left_out else ""
+        thinned = f", {self.n_thinned:,} of them thinned" if self.n_thinned else ""
+        size = f"{self.n_bytes / 1e6:.1f} MB"
+        return f"wrote {self.path} ({size}): {self.n_runs:,} runs{left}, {self.n_series:,} series{thinned}"
+
+
+async def page_file(runs: Runs, address: str, keys: Sequence[str]) -> tuple[bytes, Content]:
+    """Return the HTML file that shows an address, and what is in it; arguments and errors as of `content_of`."""
+    content = await content_of(runs, address, keys)
+    data = await asyncio.to_thread(lambda: document(content.encoded()))
+    check_size(data, MAX_BYTES)
+    return data, content
+
+
+def save_page(
+    path: str | os.PathLike[str],
+    dir: str | os.PathLike[str] | Sequence[str | os.PathLike[str]] | None = None,
+    *,
+    view: str = "#/charts",
+    overwrite: bool = False,
+) -> PageFile:
+    """Save what the page shows of a folder of runs as one HTML file, which needs no server.
+
+    The file is the page itself, with the charts, the table, and, for a view of the page Media, the pictures. It
+    holds the runs that the view names, then the newest others, at most 100 together; the file applies the view's
+    filter. Series are thinned to what fits, without losing an extreme; each chart says so.
+
+    Args:
+        path: The file to write.
+        dir: The folder of runs, or several; by default that of the environment's `SIGHTGLASS_RUNS`, else "runs".
+        view: The name of a saved view, or an address of the page such as "#/runs?sort=loss.min".
+        overwrite: Whether to replace an existing file.
+
+    Raises:
+        UnknownNameError: There is no view of this name.
+        RunNotFoundError: A folder does not exist, or has no runs.
+        StorageError: The file exists, or cannot be written.
+        ValueError: The view is of another page than Charts, Media and Runs, or the file would be too large.
+    """
+    target = Path(path)
+    if target.exists() and not overwrite:
+        raise StorageError(f"{str(target)!r} exists already: give another name, or overwrite=True")
+    dirs = [runs_folder() if dir is None else dir] if dir is None or isinstance(dir, str | os.PathLike) else list(dir)
+    views = saved_views(dirs)
+    address = view if view.startswith("#/") else views[view]
+    runs = Runs([Path(one) for one in dirs])
+    try:
+        runs.refresh(details_s=math.inf)
+        keys = keys_for(address, runs.summaries())
+        if not keys:
+            raise RunNotFoundError(f"Nothing was recorded in {' and '.join(repr(str(one)) for one in dirs)}")
+        data, content = runs.live_pool.submit(asyncio.run, page_file(runs, address, keys)).result()
+    except Problem as problem:
+        raise ValueError(problem.message) from None
+    finally:
+        runs.close()
+    try:
+        with written_aside(LOCAL, target, [data], sync=True) as aside:
+            LOCAL.replace(aside, target)
+    except OSError as error:
+        raise StorageError(f"Cannot write {str(target)!r}: {error.strerror or error}") from error
+    counts = {name: content.about[name] for name in ("n_runs", "n_runs_left_out", "n_series", "n_thinned")}
+    return PageFile(path=target, n_bytes=len(data), **counts)
+
+
+def keys_for(address: str, summaries: Sequence[RunSummary]) -> list[str]:
+    """Return the keys of the runs that an address may show: those that it names first, then the newest."""
+    _, given = page_of(address)
+    named = {key: i for i, key in enumerate([*given.get("pin", ()), *given.get("runs", ())])}
+    project = next(iter(given.get("project", ())), "")
+    asks = " ".join(given.get("filter", ()))
+    found = [
+        run
+        for run in summaries
+        if run.project and (not project or run.project == project)
+        and (not run.annotations.deleted or "deleted" in asks) and (not run.annotations.archived or "archived" in asks)
+    ]  # fmt: skip
+    less = "less" in given
+    return [
+        run.key
+        for run in sorted(
+            found, key=lambda run: (named.get(run.key, len(named)), not (less and run.annotations.baseline))
+        )
+    ]

@@ -1,0 +1,158 @@
+"""The page as one file: opened from the disk, without a network, it shows what the server's page shows."""
+
+from __future__ import annotations
+
+import re
+import subprocess
+from pathlib import Path
+
+import numpy as np
+import pytest
+from playwright.sync_api import Page, expect
+
+import sightglass as sg
+
+from .looks import chart, color_of, drawn, until, violations
+from .test_runs import names, search
+
+WORDS = "</script><!--<script>alert(1)</script>"
+SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    with place.recording() as folder:
+        rng = np.random.default_rng(0)
+        for seed in range(3):
+            config = {"seed": seed, "api_key": SECRET, "words": WORDS}
+            with sg.init("sweep", dir=folder / "mnist", config=config) as run:
+                for step in range(5000):
+                    spike = 40.0 if step == 3210 else 0.0
+                    run.log({"loss": 1 / (step + 1) + rng.random() + 5 * seed + spike, f"{WORDS}/x": step}, step=step)
+                for step in range(4):
+                    run.log({"digits": sg.Images(rng.random((2, 8, 8)))}, step=step)
+        sg.open(run.directory).annotate(notes=WORDS, add_labels=["best"])
+        with sg.init("other", dir=folder / "cifar") as run:
+            run.log({"loss": 2.0}, step=0)
+    return place.serve()
+
+
+@pytest.fixture
+def open_file(tabs):
+    """Return a function that opens a file without a network; whatever goes wrong in it fails the test."""
+
+    def opened(path: Path, place: str = "", **options) -> Page:
+        context = tabs.browser.new_context(viewport={"width": 1440, "height": 900}, offline=True, **options)
+        context.set_default_timeout(60_000)
+        tabs.contexts.append(context)
+        page = context.new_page()
+        tabs.hosts.add("")  # the file itself
+        tabs._watch(page)
+        page.goto(path.resolve().as_uri() + place)
+        return page
+
+    return opened
+
+
+def saved_by(page: Page, folder: Path, key: str = "s") -> Path:
+    """Save what the page shows as a file."""
+    with page.expect_download() as download:
+        page.keyboard.press(key)
+    path = folder / download.value.suggested_filename
+    download.value.save_as(path)
+    return path
+
+
+def read_at(page: Page, tag: str, share: float) -> str:
+    """Return what the legend says at a place of a chart."""
+    box = chart(page, tag).locator(".u-over").bounding_box()
+    assert box is not None
+    page.mouse.move(box["x"] + 1, box["y"] + box["height"] / 2)
+    page.mouse.move(box["x"] + share * box["width"], box["y"] + box["height"] / 2)
+    legend = chart(page, tag).locator(".legend")
+    expect(legend).to_contain_text("step")
+    return legend.inner_text()
+
+
+def test_a_file_shows_and_does_what_the_page_does(open_page, server, open_file, tmp_path):
+    page = open_page(server.viewer, "/charts?project=mnist&clip=1")
+    expect(chart(page, "loss")).to_be_visible()
+    file = open_file(saved_by(page, tmp_path))
+    expect(chart(file, "loss")).to_be_visible()
+    assert "project=mnist&clip=1" in file.url
+    drawn(chart(file, "loss"), color_of(file, "sweep seed=1"))
+    for share in (0.0, 0.3, 0.999):
+        # Both show the value of the nearest point that is kept: at the ends, and where nothing is thinned, the same.
+        assert share == 0.3 or read_at(file, "loss", share) == read_at(page, "loss", share)
+    expect(file.locator(".file-note")).to_contain_text("3 runs · 6 series, 6 of them thinned, extremes kept")
+    expect(file.locator(".file-note")).to_contain_text("from runs by sightglass")
+    expect(chart(file, "loss").locator(".panel-notes")).to_contain_text("of 15k points, extremes kept")
+    box = chart(file, "loss").locator(".u-over").bounding_box()
+    assert box is not None
+    file.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20)
+    file.mouse.down()
+    file.mouse.move(box["x"] + 0.7 * box["width"], box["y"] + 20, steps=3)
+    file.mouse.up()
+    expect(file.get_by_role("button", name=re.compile(r"^step \d+ –"))).to_be_visible()
+    file.get_by_role("button", name=re.compile(r"^step \d+ –")).click()
+    file.get_by_role("button", name="Relative").click()
+    expect(chart(file, "loss")).to_be_visible()
+    file.get_by_role("button", name="Theme: system").click()
+    file.get_by_role("button", name="Theme: light").click()
+    expect(file.locator("html")).to_have_attribute("data-theme", "dark")
+    assert not violations(file)
+    assert file.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts() == ["Charts", "Runs"]
+
+
+def test_the_table_of_a_file_sorts_filters_and_has_the_numbers_of_the_page(open_page, server, open_file, tmp_path):
+    place = "/runs?project=mnist&columns=loss.max&columns=loss.mean&columns=labels&sort=-loss.max"
+    page = open_page(server.viewer, place)
+    cells = page.locator(".table-row:not(.table-head) .table-cell")
+    until(page, lambda: len([text for text in cells.all_inner_texts() if text]) >= 7)
+    file = open_file(saved_by(page, tmp_path))
+    until(file, lambda: names(file) == names(page) == ["sweep seed=2", "sweep seed=1", "sweep seed=0"])
+    assert (
+        file.locator(".table-row .table-cell").all_inner_texts()
+        == page.locator(".table-row .table-cell").all_inner_texts()
+    )
+    search(file, "loss.max < 44")
+    until(file, lambda: names(file) == ["sweep seed=0"])
+    file.get_by_role("button", name="sweep seed=0", exact=True).click()
+    expect(file.get_by_role("complementary")).to_contain_text("runs/mnist/sweep-")
+    expect(file.get_by_role("complementary").get_by_role("textbox")).to_have_count(0)
+
+
+def test_a_file_has_the_pictures_of_its_view(open_page, server, open_file, tmp_path):
+    page = open_page(server.viewer, "/media?project=mnist")
+    expect(page.locator("main img")).to_have_count(6)
+    file = open_file(saved_by(page, tmp_path))
+    expect(file.locator("main img")).to_have_count(6)
+    sizes = "images => images.map(image => [image.naturalWidth, image.naturalHeight])"
+    until(file, lambda: file.locator("main img").evaluate_all(sizes) == [[8, 8]] * 6)
+    file.get_by_role("slider").press("ArrowLeft")
+    expect(file.locator("main")).to_contain_text("step 2")
+
+
+def test_a_file_tells_nothing_that_it_should_not(server, place, tmp_path, open_file):
+    with place.recording() as folder:
+        saved = sg.save_page(tmp_path / "a.html", folder, view="#/charts?project=mnist")
+    text = saved.path.read_text()
+    assert str(saved) == f"wrote {saved.path} ({saved.n_bytes / 1e6:.1f} MB): 3 runs, 6 series, 6 of them thinned"
+    assert text.count("</script>") == 3
+    file = open_file(saved.path)
+    expect(chart(file, "loss")).to_be_visible()
+    packed = re.search(r'id="sightglass-file">([^<]*)<', text)
+    assert packed is not None
+    plain = subprocess.run(
+        "base64 -d | gunzip", shell=True, input=packed[1].encode(), capture_output=True, check=True
+    ).stdout
+    assert SECRET.encode() not in plain
+    assert str(place.folder).encode() not in plain
+    assert WORDS.encode() in plain
+
+
+@pytest.mark.parametrize("page_name", ["ask", "tensors", "commands"])
+def test_other_pages_are_not_saved(open_page, server, page_name):
+    page = open_page(server.viewer, f"/{page_name}")
+    page.get_by_role("button", name="Saved views").click()
+    expect(page.get_by_role("button", name="Save as HTML")).to_be_disabled()

@@ -1,0 +1,91 @@
+"""Printing: all of the page on paper, in light colours, without what can only be clicked."""
+
+from __future__ import annotations
+
+import re
+import zlib
+
+import pytest
+from playwright.sync_api import Page, expect
+
+import sightglass as sg
+
+from .looks import chart
+
+PRINT = "window.print = () => document.documentElement.setAttribute('data-printed', '')"
+
+
+@pytest.fixture(scope="module")
+def server(place):
+    with place.recording() as folder:
+        for i in range(90):
+            with sg.init(f"run-{i:02}", dir=folder, config={f"key{k}": i * k for k in range(5)}) as run:
+                for step in range(5):
+                    run.log({f"tag/{n:02}": float(step + n) for n in range(30 if i == 89 else 1)}, step=step)
+    return place.serve()
+
+
+@pytest.fixture
+def paper(open_page, server):
+    """Return a function that prints a place, and returns the tab as it is laid out for paper."""
+
+    def printed(place: str) -> Page:
+        page = open_page(server.viewer, place, scheme="dark")
+        page.evaluate(PRINT)
+        expect(page.get_by_role("main")).to_contain_text(re.compile("run-89|tag"))
+        page.keyboard.press("Control+p")
+        expect(page.locator("html")).to_have_attribute("data-printed", "")
+        return page
+
+    return printed
+
+
+def n_pages(page: Page) -> int:
+    """Print into a file, after which the page is for the screen again, and return how many pages it has."""
+    pdf = page.pdf(prefer_css_page_size=True)
+    expect(page.locator("html")).not_to_have_attribute("data-printing", "")
+    plain = b"".join(_unpacked(part) for part in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL))
+    return len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf + plain))
+
+
+def _unpacked(part: bytes) -> bytes:
+    try:
+        return zlib.decompress(part)
+    except zlib.error:
+        return b""
+
+
+def test_all_charts_are_printed_in_columns_and_in_light_colours(paper):
+    page = paper("/charts")
+    charts = page.locator(".chart-print svg")
+    expect(charts).to_have_count(30)
+    places = charts.evaluate_all("all => all.map(one => one.getBoundingClientRect()).map(({x, y}) => [x, y])")
+    assert len({x for x, _ in places}) == 2
+    assert len({y for _, y in places}) == 15
+    texts = charts.first.locator("text").all_text_contents()
+    assert texts[0] == "tag/00"
+    assert "run-89" in texts
+    assert charts.first.locator("rect").first.get_attribute("fill") == "#fff"
+    expect(page.get_by_role("navigation", name="Pages")).to_be_hidden()
+    expect(page.get_by_role("toolbar")).to_be_hidden()
+    assert n_pages(page) >= 4
+    expect(chart(page, "tag/00")).to_be_visible()
+    expect(page.locator(".chart-print")).to_have_count(0)
+    expect(page.locator("html")).to_have_attribute("data-theme", "dark")
+
+
+def test_a_table_goes_over_pages_with_nothing_cut_off(paper):
+    page = paper("/runs")
+    rows = page.locator(".table-row:not(.table-head)")
+    expect(rows).to_have_count(90)
+    width = page.locator(".run-table-scroll").evaluate("box => [box.scrollWidth, box.clientWidth]")
+    assert width[0] <= width[1]
+    assert n_pages(page) >= 3
+
+
+def test_the_browser_s_own_way_to_print_lays_the_page_out_too(open_page, server):
+    page = open_page(server.viewer, "/runs")
+    expect(page.get_by_role("main")).to_contain_text("run-89")
+    page.evaluate("dispatchEvent(new Event('beforeprint'))")
+    expect(page.locator(".table-row:not(.table-head)")).to_have_count(90)
+    expect(page.get_by_role("toolbar")).to_be_hidden()
