@@ -35,6 +35,7 @@ def hub(ctx: click.Context, *, listen: str | None, address: str | None, config_o
     it; the runs go on, and come back to it when it is started again.
     """
     from sightglass.hub.folder import HubFolder
+    from sightglass.hub.service import nats_server, serve
 
     if ctx.invoked_subcommand is not None:
         if listen or address or config_only or folder:
@@ -42,12 +43,13 @@ def hub(ctx: click.Context, *, listen: str | None, address: str | None, config_o
                 "Expected these options alone, or, as for --dir, after `user add`, `list` or `revoke`"
             )
         return
+    if not config_only:
+        nats_server()  # without it, nothing is made
     found = HubFolder(folder)
     settings = found.prepare(listen=listen, address=address)
     if config_only:
         click.echo(found.configuration)
         return
-    from sightglass.hub.service import serve
 
     def ready() -> None:
         click.echo(f"The hub listens on {settings.listen}; its address is {settings.url}. Ctrl-C ends it.")

@@ -75,17 +75,14 @@ class HubFolder:
             MissingExtraError: The package `cryptography` is not installed.
         """
         try:
+            settings = self._chosen(listen, address)  # what may be refused comes first, so that nothing is left
+            pem = None if self._certificate.exists() else _certificate()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.name == "posix" and self.path.stat().st_mode & 0o077:
                 raise TransportError(f"Expected a folder that only you can enter (chmod 700), got {str(self.path)!r}")
             self._users.mkdir(mode=0o700, exist_ok=True)
-            settings = self._chosen(listen, address)
             write_private(self._settings, msgspec.json.encode(settings))
-            if not self._certificate.exists():
-                try:
-                    pem = made(["sightglass-hub"], valid=VALID)
-                except MissingExtraError as error:  # whose extra lacks the rest of what a hub needs
-                    raise MissingExtraError(error.package, extra="hub", purpose="A hub") from None
+            if pem is not None:
                 write_private(self._certificate, pem)
             if not self.users():
                 for role in ROLES:
@@ -180,3 +177,10 @@ class HubFolder:
             raise TransportError(f"Expected an address and a port, such as {LISTEN!r}, got {listen!r}")
         outside = address or (socket.getfqdn() if host in EVERYWHERE else host)
         return HubSettings(listen=listen, url=checked_url(f"tls://{outside}:{port}"))
+
+
+def _certificate() -> bytes:
+    try:
+        return made(["sightglass-hub"], valid=VALID)
+    except MissingExtraError as error:  # whose extra lacks the rest of what a hub needs
+        raise MissingExtraError(error.package, extra="hub", purpose="A hub") from None
