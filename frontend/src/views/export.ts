@@ -79,8 +79,8 @@ export async function pngOf(svg: string): Promise<Blob> {
 
 export interface Table {
   label: string
-  /** Of the run. */
-  id: string
+  /** Of the run, where the file is about runs. */
+  id?: string
   /** Where it is not that of the file. */
   tag?: string
   step: Float64Array
@@ -93,7 +93,7 @@ export function csvOf(tag: string, tables: readonly Table[]): string {
   // A name that a spreadsheet would run as a formula is made a text.
   const quoted = (text: string) => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
   const rows = ['run,run_id,tag,step,wall_time,value']
-  for (const { label, id, tag: own = tag, step, wall, y } of tables) {
+  for (const { label, id = '', tag: own = tag, step, wall, y } of tables) {
     for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(id)},${quoted(own)},${step[i]},${wall[i]},${y[i]}`)
   }
   return rows.join('\n') + '\n'
