@@ -41,6 +41,7 @@ export const shortcuts: Shortcut[] = [
   { keys: 'Escape', does: 'Close what is open', run: () => update({ run: '', focus: '' }) },
   { keys: 'drag', does: 'Zoom: sideways into steps, in a box into steps and values; double click shows everything' },
   { keys: 'Alt ← → ↑ ↓', does: 'On a chart: move it before or behind the next one; on the name of a section: move the section' },
+  { keys: '↑ ↓ ← →', does: 'In the list of runs: from run to run, and among the buttons of one' },
   { keys: '← → ↑ ↓', does: 'On a view over the runs: go from run to run; Space selects, with Shift those on the way' },
   { keys: '← →', does: 'On a chart: read its values; with Shift in larger steps' },
 ]

@@ -21,9 +21,15 @@ const texts = (text: string) => at(text).items.map((item) => item.text)
 
 describe('completion', () => {
   it('begins with events, functions, and functions of the run', () => {
-    expect(texts('')).toEqual(['batch.', 'epoch.', 'on("', 'confusion(', 'norm(', 'mean(', 'keys('])
+    expect(texts('')).toEqual(['batch.', 'epoch.', 'on("', 'confusion(', 'mean(', 'norm(', 'keys('])
     expect(texts('ba')[0]).toBe('batch.')
     expect(texts('conf')).toEqual(['confusion('])
+  })
+  it('offers what is asked often first, before the others by their names', () => {
+    const all = ['abs', 'all', 'any', 'argmax', 'max', 'mean', 'norm', 'topk'].map((name): FunctionInfo => ({ name, signature: `${name}(x)`, doc: '', kind: 'function' }))
+    const found = completionsAt('batch.loss.', 11, description, all).items.map(({ text }) => text.replace(/\(.*/, ''))
+    expect(found.slice(0, 4)).toEqual(['mean', 'norm', 'max', 'abs'])
+    expect(found.indexOf('all')).toBeLessThan(found.indexOf('any'))
   })
   it('goes on with observables, and tells what they are now', () => {
     expect(at('batch.l').items[0]).toMatchObject({ text: 'loss', detail: 'float', doc: 'now 0.5' })

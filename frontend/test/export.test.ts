@@ -10,11 +10,11 @@ const model = (lines: Line[], more: Partial<Model> = {}): Model => ({
 })
 
 test('CSV has all digits, quotes names, and keeps formulas from running', () => {
-  const one = { step: Float64Array.of(1, 2), wall: Float64Array.of(10.25, 11), y: Float64Array.of(0.1 + 0.2, NaN) }
+  const one = { id: 'a1', step: Float64Array.of(1, 2), wall: Float64Array.of(10.25, 11), y: Float64Array.of(0.1 + 0.2, NaN) }
   expect(csvOf('train/loss', [{ ...one, label: 'a "b"' }, { ...one, label: '=cmd()', tag: 'val/loss' }])).toBe(
-    'run,tag,step,wall_time,value\n' +
-      '"a ""b""","train/loss",1,10.25,0.30000000000000004\n"a ""b""","train/loss",2,11,NaN\n' +
-      `"'=cmd()","val/loss",1,10.25,0.30000000000000004\n"'=cmd()","val/loss",2,11,NaN\n`,
+    'run,run_id,tag,step,wall_time,value\n' +
+      '"a ""b""","a1","train/loss",1,10.25,0.30000000000000004\n"a ""b""","a1","train/loss",2,11,NaN\n' +
+      `"'=cmd()","a1","val/loss",1,10.25,0.30000000000000004\n"'=cmd()","a1","val/loss",2,11,NaN\n`,
   )
 })
 

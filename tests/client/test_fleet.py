@@ -291,6 +291,7 @@ class TestValues:
         assert table.column("best") == [0.0, 100.0, 200.0]
         assert table.column("mean") == [4.5, 104.5, 204.5]
         assert table.column("last") == [9.0, 109.0, 209.0]
+        assert fleet.table("batch.loss", timeout_s=WAIT_S).column("batch.loss") == [9.0, 109.0, 209.0]
         assert fleet.latest("batch.loss", timeout_s=WAIT_S) == {"sweep-0": 9.0, "sweep-1": 109.0, "sweep-2": 209.0}
 
     def test_values_are_brought_up_to_date_and_stay(self, begin, gather):

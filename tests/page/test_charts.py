@@ -474,6 +474,25 @@ def test_the_copied_link_names_the_runs_but_not_the_token(open_page, server):
     assert server.controller.partition("token=")[2] not in copied
 
 
+def test_back_undoes_zoom_and_filters_one_by_one(page):
+    show(page, "^train/loss$")
+    drawn(chart(page, "train/loss"), color_of(page, "up"))
+    page.get_by_role("searchbox", name="Filter runs").press_sequentially("up", delay=50)
+    expect(page.get_by_role("checkbox", name=re.compile("^Show "))).to_have_count(1)
+    drag(page, "train/loss", (0.2, 0.5), (0.6, 0.5))
+    reset = page.get_by_role("button", name="Reset zoom (double click)").first
+    expect(reset).to_have_count(1)
+    page.get_by_role("button", name="log y").click()
+    has_url(page, "ylog=1")
+    page.go_back()
+    expect(reset).to_have_count(0)
+    expect(page.get_by_role("searchbox", name="Filter runs")).to_have_value("up")
+    page.go_back()
+    expect(page.get_by_role("searchbox", name="Filter runs")).to_have_value("")
+    page.go_forward()
+    expect(page.get_by_role("searchbox", name="Filter runs")).to_have_value("up")
+
+
 def test_back_and_reload_keep_the_view(page):
     show(page, "^odd/")
     page.get_by_role("link", name="Runs").click()

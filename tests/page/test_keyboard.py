@@ -248,6 +248,31 @@ def test_one_sees_where_the_focus_is(open_page, server, fragment):
     assert not unseen
 
 
+def test_the_list_of_runs_is_one_tab_stop(page):
+    page.get_by_role("searchbox", name="Filter runs").focus()
+    stops = []
+    while not (stops and page.evaluate("() => document.activeElement.closest('main') !== null")):
+        press(page, "Tab")
+        stops.append(focused(page)[1])
+        assert len(stops) < 10, stops
+    in_list = [label for label in stops if label and re.search("live|kept", label)]
+    assert len(in_list) == 1, stops
+    press(page, "Shift+Tab")
+    assert focused(page)[1] == in_list[0]
+    first, second = page.get_by_role("checkbox", name=re.compile("^Show ")).all()
+    expect(first).to_be_focused()
+    press(page, "ArrowDown")
+    expect(second).to_be_focused()
+    press(page, "ArrowDown ArrowRight")
+    assert page.evaluate("() => document.activeElement.className") == "run-name"
+    press(page, "ArrowRight ArrowRight Enter")
+    expect(first).not_to_be_checked()  # only the other one is shown
+    press(page, "ArrowUp ArrowLeft ArrowLeft ArrowLeft Space")
+    expect(first).to_be_checked()
+    press(page, "Tab")
+    assert page.evaluate("() => document.activeElement.closest('.rows-row')") is None
+
+
 def test_sections_and_runs_are_reached_by_keys(page):
     box = page.get_by_role("checkbox", name="Show kept")
     box.focus()

@@ -568,3 +568,36 @@ def test_other_methods_and_addresses(page):
     assert error(page.get("/nothing")) == (404, "RequestError")
     assert page.http.get("/").status_code == 200
     assert math.isclose(page.http.head("/api/v1/session", headers=page.headers()).status_code, 200)
+
+
+def test_steps_are_integers(page):
+    with sg.init("stepped") as run:
+        for step in (2_069_400, 2_069_500):
+            run.log({"loss": 0.5, "kernel": sg.Tensor(np.zeros(3)), "half": 1.0}, step=step)
+    key = next(run["key"] for run in page.json("/runs")["runs"] if run["name"] == "stepped")
+    of_run = ("", "/tags", "/scalars?tag=loss", "/steps?tag=kernel", "/tensor?tag=kernel", "/statistics?tag=kernel")
+    for path in ("/runs", *(f"/runs/{key}{rest}" for rest in (*of_run, "/overview"))):
+        said = page.http.get(schema.PREFIX + path, headers=page.headers()).text
+        assert "2069500" in said, path
+        assert "2069500." not in said, path
+    assert page.get(f"/runs/{key}/scalars", tag="loss").json()["y"] == [0.5, 0.5]
+
+
+def test_the_reference_is_a_page_for_people(page):
+    said = page.http.get("/api/v1")
+    assert said.headers["content-type"] == "text/html; charset=utf-8"
+    for route in ROUTES:
+        assert f'id="{route.id}"' in said.text
+    names = set(re.findall(r'href="#([\w-]+)"', said.text))
+    assert names == set(re.findall(r'id="([\w-]+)"', said.text)) & names
+    assert "PackedScalars" in said.text
+    assert "http" not in re.sub(r"http://127\.0\.0\.1:7117\S*", "", said.text).replace("HTTP", "")
+    assert not re.search(r"<script|src=", said.text)
+
+
+def test_many_series_have_a_schema(page):
+    post = page.json("/openapi.json")["paths"]["/api/v1/scalars"]["post"]
+    [content] = post["responses"]["200"]["content"].values()
+    assert content["schema"] == {"type": "array", "items": {"$ref": "#/components/schemas/PackedScalars"}}
+    series = page.json("/openapi.json")["components"]["schemas"]["PackedScalars"]["properties"]
+    assert {"run", "tag", "x", "y", "error", "cursor"} <= set(series)

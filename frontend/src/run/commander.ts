@@ -15,6 +15,9 @@ export interface CommandTransport {
   refresh: () => Promise<void> | void
 }
 
+/** After this, a person begins to wonder. */
+const SILENT_MS = 1_500
+
 export class Commander {
   /** The last command of each kind and name. */
   private readonly sent = signal<ReadonlyMap<string, Pending>>(new Map())
@@ -35,15 +38,19 @@ export class Commander {
     const sent_s = Math.max(0, ...this.transport.history().map(({ wall_time }) => wall_time ?? 0)) + 1e-6
     const now = { command, sent_s, note: '', problem: '' }
     this.note(command, now)
+    const timer = setTimeout(() => {
+      if (this.sent.peek().get(idOf(command)) === now) this.note(command, { ...now, note: waitingFor(command) })
+    }, SILENT_MS)
     try {
       const done = await this.transport.send(command)
-      this.note(command, done.applied ? null : { ...now, note: done.note || 'Waiting for the next event' })
+      this.note(command, done.applied ? null : { ...now, note: done.note || waitingFor(command) })
       if (done.applied) this.transport.tell('done', outcomeOf(command, done))
     } catch (error) {
       const problem = error instanceof Error ? error.message : String(error)
       this.note(command, { ...now, problem })
       if (command.kind !== 'set' && command.kind !== 'call') this.transport.tell('error', problem)
     }
+    clearTimeout(timer)
     await this.transport.refresh()
   }
 
@@ -54,5 +61,7 @@ export class Commander {
     this.sent.value = next
   }
 }
+
+const waitingFor = ({ at }: Command): string => `Waiting for the next event${at ? ` ${at}` : ''}`
 
 const idOf = ({ kind, name }: Command): string => `${kind} ${name ?? ''}`

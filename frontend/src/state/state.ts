@@ -137,12 +137,28 @@ export const at = Object.fromEntries(
   }),
 ) as Fields
 
-/** Change the state; what a user would call another place gets an entry in the browser's history. */
+/** What the browser's Back undoes one by one: what narrows the view, and what is easily done by mistake. */
+const UNDONE_BY_BACK = ['filter', 'group', 'runs', 'hide', 'tags', 'zoom', 'yzoom', 'compare', 'columns', 'sort'] as const
+/** Changes of one field in a row are one, such as the letters of a filter. */
+const ROW_MS = 1_500
+let changed = { field: '', at_ms: 0 }
+
+/** Whether a patch begins a change that Back undoes. */
+function isUndoable(before: State, patch: Partial<State>): boolean {
+  const field = UNDONE_BY_BACK.find((name) => name in patch && JSON.stringify(patch[name]) !== JSON.stringify(before[name]))
+  if (!field) return false
+  const goesOn = field === changed.field && performance.now() - changed.at_ms < ROW_MS
+  changed = { field, at_ms: performance.now() }
+  return !goesOn
+}
+
+/** Change the state; what a user would call another place, or undo, gets an entry in the browser's history. */
 export function update(patch: Partial<State>, options: { page?: Page } = {}): void {
-  const next = { ...state.peek(), ...patch }
+  const before = state.peek()
+  const next = { ...before, ...patch }
   const target = options.page ?? page.peek()
   const fragment = writeFragment(shape, target, next)
-  const moved = target !== page.peek()
+  const moved = target !== page.peek() || isUndoable(before, patch)
   state.value = next
   page.value = target
   if (moved) {

@@ -11,8 +11,8 @@ const MAX_ROWS = 12
 const MAX_LINKED_ROWS = 4
 const MAX_ODD = 4
 /** Of groups, whose names are long and have a line of their own. */
-const MAX_GROUP_ROWS = 6
-const MAX_WIDTH = 320
+const MAX_GROUP_ROWS = 5
+const [MAX_WIDTH, MAX_LINKED_WIDTH] = [320, 200]
 
 interface LegendProps {
   tip: Pointed
@@ -84,12 +84,13 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
   const odd = linked ? [] : oddities(lines, tip.reach).slice(0, MAX_ODD)
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
   const right = tip.left > 170
+  const most = linked ? MAX_LINKED_WIDTH : MAX_WIDTH
   // Long names are cut off within the chart, not by its edge.
   const style = right
-    ? { right: `calc(100% - ${tip.left - 12}px)`, maxWidth: `${Math.min(MAX_WIDTH, tip.left - 16)}px` }
-    : { left: `${tip.left + 14}px`, maxWidth: `min(${MAX_WIDTH}px, calc(100% - ${tip.left + 18}px))` }
+    ? { right: `calc(100% - ${tip.left - 12}px)`, maxWidth: `${Math.min(most, tip.left - 16)}px` }
+    : { left: `${tip.left + 14}px`, maxWidth: `min(${most}px, calc(100% - ${tip.left + 18}px))` }
   return (
-    <div class={linked ? 'legend legend-linked' : 'legend'} style={linked ? { ...style, maxWidth: undefined } : style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
+    <div class={linked ? 'legend legend-linked' : 'legend'} style={style} role="group" aria-label="Values at the cursor" aria-live={linked ? undefined : 'polite'}>
       {!linked && <div class="legend-x">{places?.[Math.round(first)] ?? (xname ? `${xname} ${number(first, 6)}` : xText(kind, first))}</div>}
       {odd.map(({ line, x, y }) => (
         <div class="legend-row legend-tall" key={`${line.id} ${x}`}>

@@ -78,6 +78,8 @@ export async function pngOf(svg: string): Promise<Blob> {
 
 export interface Table {
   label: string
+  /** Of the run, where the file is about runs. */
+  id?: string
   /** Where it is not that of the file. */
   tag?: string
   step: Float64Array
@@ -89,9 +91,9 @@ export interface Table {
 export function csvOf(tag: string, tables: readonly Table[], x = 'step'): string {
   // A name that a spreadsheet would run as a formula is made a text.
   const quoted = (text: string) => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
-  const rows = [`run,tag,${x === 'step' ? x : quoted(x)},wall_time,value`]
-  for (const { label, tag: own = tag, step, wall, y } of tables) {
-    for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(own)},${step[i]},${wall[i]},${y[i]}`)
+  const rows = [`run,run_id,tag,${x === 'step' ? x : quoted(x)},wall_time,value`]
+  for (const { label, id = '', tag: own = tag, step, wall, y } of tables) {
+    for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(id)},${quoted(own)},${step[i]},${wall[i]},${y[i]}`)
   }
   return rows.join('\n') + '\n'
 }

@@ -42,6 +42,7 @@ def _command(
         with connect(run) as remote:
             if at is not None and at not in (events := remote.describe().events):
                 echo(f"{unknown_event(at, dict.fromkeys(events, ()))} Waiting for the first.", err=True)
+            remote.on_wait = lambda note: echo(f"{note} …", err=True)
             print_acknowledgement(send(remote), as_json, text)
         return
     from sightglass.client.connection import REPLY_S

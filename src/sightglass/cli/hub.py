@@ -49,6 +49,7 @@ def hub(
     go on, and connect again when it is back.
     """
     from sightglass.hub.folder import HubFolder
+    from sightglass.hub.service import nats_server, serve
 
     if ctx.invoked_subcommand is not None:
         if listen or address or keep or keep_bytes or config_only or folder:
@@ -56,12 +57,13 @@ def hub(
                 "Expected these options alone, or, as for --dir, after `user add`, `list` or `revoke`"
             )
         return
+    if not config_only:
+        nats_server()  # without it, nothing is made
     found = HubFolder(folder)
     settings = found.prepare(listen=listen, address=address, keep_s=_keep_s(keep), keep_bytes=keep_bytes)
     if config_only:
         click.echo(found.configuration)
         return
-    from sightglass.hub.service import serve
 
     def ready() -> None:
         click.echo(f"The hub listens on {settings.listen}; its address is {settings.url}. Ctrl-C ends it.")

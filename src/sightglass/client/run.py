@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
 
@@ -33,6 +34,7 @@ from .subscription import SubscriptionProducer, note_of_stream
 COMMAND_S: Final = 30.0
 # The run's own thread can apply a command only after the call returns, so that waiting longer there is of no use.
 OWN_THREAD_S: Final = 0.5
+SILENT_S: Final = 1.5  # a person begins to wonder
 
 ELSEWHERE: Final = {
     **dict.fromkeys(("finish", "end"), "stop(), which ends the training, or close(), which ends this connection"),
@@ -84,6 +86,7 @@ class RemoteRun(EventAttributes, ProgramNames):
 
     Attributes:
         by: Who sends commands through this client, for the run's history; empty for the client itself.
+        on_wait: Called with what a command waits for, once it has waited for a while; `None` to wait in silence.
     """
 
     def __init__(self, session: Session, *, thread: int | None = None) -> None:
@@ -92,6 +95,7 @@ class RemoteRun(EventAttributes, ProgramNames):
         self._thread = thread
         self._publications: list[StreamCallback] = []
         self.by = ""
+        self.on_wait: Callable[[str], object] | None = None
 
     @property
     def name(self) -> str:
@@ -321,6 +325,8 @@ class RemoteRun(EventAttributes, ProgramNames):
         if self._thread == threading.get_ident() and not reply[1].wait(min(timeout_s, OWN_THREAD_S)):
             reply[1].wait_note(timeout_s)
             timeout_s = 0.0
+        elif self.on_wait is not None and timeout_s > SILENT_S and not reply[1].wait(SILENT_S) and reply[1].note:
+            self.on_wait(reply[1].note)
         return acknowledged(reply, timeout_s)
 
     def _start_command(

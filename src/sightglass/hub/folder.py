@@ -98,19 +98,16 @@ class HubFolder:
             MissingExtraError: The package `cryptography` is not installed.
         """
         try:
+            settings = self._chosen(listen, address)  # what may be refused comes first, so that nothing is left
+            keep_s = settings.keep_s if keep_s is None else keep_s
+            settings = msgspec.structs.replace(settings, keep_s=keep_s, keep_bytes=keep_bytes or settings.keep_bytes)
+            pem = None if self._certificate.exists() else _certificate()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.name == "posix" and self.path.stat().st_mode & 0o077:
                 raise TransportError(f"Expected a folder that only you can enter (chmod 700), got {str(self.path)!r}")
             self._users.mkdir(mode=0o700, exist_ok=True)
-            settings = self._chosen(listen, address)
-            keep_s = settings.keep_s if keep_s is None else keep_s
-            settings = msgspec.structs.replace(settings, keep_s=keep_s, keep_bytes=keep_bytes or settings.keep_bytes)
             write_private(self._settings, msgspec.json.encode(settings))
-            if not self._certificate.exists():
-                try:
-                    pem = made(["sightglass-hub"], valid=VALID)
-                except MissingExtraError as error:  # whose extra lacks the rest of what a hub needs
-                    raise MissingExtraError(error.package, extra="hub", purpose="A hub") from None
+            if pem is not None:
                 write_private(self._certificate, pem)
             if not self.users():
                 for role in ROLES:
@@ -222,3 +219,10 @@ class HubFolder:
         if self._settings.exists():
             return msgspec.structs.replace(self.settings(), listen=listen, url=url)
         return HubSettings(listen=listen, url=url)
+
+
+def _certificate() -> bytes:
+    try:
+        return made(["sightglass-hub"], valid=VALID)
+    except MissingExtraError as error:  # whose extra lacks the rest of what a hub needs
+        raise MissingExtraError(error.package, extra="hub", purpose="A hub") from None

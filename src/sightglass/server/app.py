@@ -40,6 +40,7 @@ from .api import (
     media,
     metrics,
     overview,
+    reference,
     saved,
     scalars,
     schema,
@@ -225,7 +226,10 @@ def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Co
             yield
         await asyncio.to_thread(runs.close)
 
-    routes: list[Any] = [Path_(schema.PREFIX + "/openapi.json", _document(tokens), methods=["GET"])]
+    routes: list[Any] = [
+        Path_(schema.PREFIX + "/openapi.json", _document(tokens), methods=["GET"]),
+        Path_(schema.PREFIX, _reference, methods=["GET"]),
+    ]
     by_path: dict[str, dict[str, schema.Route]] = {}
     for route in ROUTES:
         by_path.setdefault(route.path, {})[route.method] = route
@@ -280,8 +284,12 @@ async def _respond(request: Request, route: schema.Route, call: ApiRequest) -> R
         if reply.name:
             headers["content-disposition"] = f'attachment; filename="{reply.name}"'
         return Response(reply.data, media_type=reply.media_type, headers=headers)
-    data = await call.read(encoding.encode_json, reply)
+    data = await call.read(_encoded, reply)
     return Response(data, media_type=JSON, headers=headers)
+
+
+def _encoded(reply: Any) -> bytes:
+    return encoding.encode_json(schema.with_whole_steps(reply))
 
 
 def _stamp(runs: Runs, keys: tuple[str | None, ...]) -> str:
@@ -340,6 +348,16 @@ def _document(tokens: Tokens) -> Callable[[Request], Any]:
         return Response(written(), media_type=JSON)
 
     return document
+
+
+async def _reference(request: Request) -> Response:
+    """Return the reference for people, which says nothing of any run: a browser cannot send a token for it."""
+    return Response(await asyncio.to_thread(_reference_page), media_type="text/html; charset=utf-8")
+
+
+@functools.cache
+def _reference_page() -> bytes:
+    return reference.written(schema.openapi(ROUTES, version=__version__))
 
 
 def _metrics(runs: Runs, tokens: Tokens, hub: Hub) -> Callable[[Request], Any]:

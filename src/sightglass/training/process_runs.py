@@ -6,7 +6,10 @@ A forked child gets none of them: they are its parent's.
 from __future__ import annotations
 
 import atexit
+import contextlib
 import os
+import shlex
+import sys
 import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
@@ -18,7 +21,9 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 from sightglass.core import current_run
 from sightglass.core.errors import StorageError
 from sightglass.core.guarded import FAILURES, LostValue, class_name, message, rebuild, text
+from sightglass.core.ranks import is_first_rank
 from sightglass.core.runs_folder import runs_folder
+from sightglass.core.visible import visible
 from sightglass.query.query import Query
 from sightglass.storage.run_directory import choose
 
@@ -39,6 +44,7 @@ _live: weakref.WeakSet[Run] = weakref.WeakSet()
 _newest: list[weakref.ref[Run]] = []
 _begun: list[Callable[[Run], object]] = []
 _folder_of_test: list[Path] = []
+_said: list[str] = []
 
 
 def current() -> Run | None:
@@ -95,6 +101,8 @@ def init(
     mode: Mode | None = None,
 ) -> Run:
     """Begin a run. A network problem never stops the training: it is reported as a warning.
+
+    Where stderr is a terminal, the first run of a program says there, in one line, how to look at it.
 
     Args:
         name: The run's name for people; several live runs may share it.
@@ -178,7 +186,18 @@ def init(
         waiting, _begun[:] = _begun[:], []
         for begun in waiting:
             begun(run)
+        _say_how_to_look(name, "" if dir is None and files.into is None else str(files.into or folder))
     return run
+
+
+def _say_how_to_look(name: str, folder: str) -> None:
+    """Say once, to a person at a terminal, how to look at the run; logs, notebooks and pipes stay clean."""
+    if _said or _folder_of_test or not is_first_rank() or not getattr(sys.stderr, "isatty", bool)():
+        return
+    _said.append(name)
+    look = shlex.join(["sightglass", "ui", *filter(None, [folder])])
+    with contextlib.suppress(OSError, ValueError):
+        sys.stderr.write(f"sightglass: the run {visible(name)!r} is live. To look at it: {look}\n")
 
 
 def _config(config: object) -> dict[str, Any]:

@@ -232,6 +232,9 @@ def test_a_table_has_a_row_for_each_run(runs, losses):
     assert table.column("best") == table.column("at.value") == [min(values) for values in reversed(losses)]
     assert table.column("at.step") == [10 * int(np.argmin(values)) for values in reversed(losses)]
     assert table.column("last") == [values[-1] for values in reversed(losses)]
+    unnamed = runs.table("batch.loss", sg.on("batch").map(lambda b: b.loss).min(per="run"), last="batch.loss")
+    assert unnamed.columns[-3:] == ["batch.loss", "on('batch').map(lambda b: b.loss).min(per='run')", "last"]
+    assert unnamed.column("batch.loss") == table.column("last")
     assert table[0] == {**table[0], "state": "ended", "config.opt.name": "adam", "config.lr": pytest.approx(0.3)}
     assert [row["run"] for row in table[1:3]] == ["r2", "r1"]
 

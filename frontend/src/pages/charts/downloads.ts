@@ -1,6 +1,6 @@
 import { ask } from '../../data/scalars'
 import type { Scalars, ScalarsRequest } from '../../data/types'
-import { labelOf } from '../../data/runs'
+import { knownRun, labelOf } from '../../data/runs'
 import { kindOfX } from './cards'
 import { tell, tellError } from '../../ui/toasts'
 import { extentOf } from '../../views/bounds'
@@ -32,7 +32,7 @@ async function saveCsv(title: string, wanted: readonly ScalarsRequest[]): Promis
   let thinned = false
   for (const request of wanted) {
     for (const part of await whole(request)) {
-      tables.push({ ...part, label: labelOf(request.run), tag: request.tag })
+      tables.push({ ...part, label: labelOf(request.run), id: knownRun(request.run)?.id ?? '', tag: request.tag })
       thinned ||= part.thinned
     }
   }

@@ -66,6 +66,9 @@ function Nothing({ drawn, loading, n }: { drawn: readonly Run[]; loading: boolea
     <Empty title="No images, figures, sounds, tables or texts">
       <p>The visible runs have none. Record some in the training:</p>
       <pre>{'run.log({"digits": sg.Images(pictures)}, step=step)\nrun.log({"curve": sg.Figure(png_bytes)}, step=step)\nrun.log({"speech": sg.Audio(samples, 16_000)}, step=step)\nrun.log({"worst": sg.Table(frame)}, step=step)\nrun.log({"note": "a text"}, step=step)'}</pre>
+      <p>
+        With <code>sg.init(…, facts=sg.Facts(console=True))</code> what the training prints is recorded, too.
+      </p>
     </Empty>
   )
 }

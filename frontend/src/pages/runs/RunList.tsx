@@ -6,6 +6,7 @@ import { filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNon
 import type { Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
+import { useOneStop } from '../../ui/oneStop'
 import { Rows } from '../../ui/Rows'
 import { count } from '../../views/format'
 import { NoMatch } from '../charts/Charts'
@@ -25,8 +26,9 @@ export function RunList() {
   const rows = listed.value
   const heights = useMemo(() => rows.map(() => ROW_HEIGHT), [rows.length])
   const total = runs.value?.length ?? 0
+  const box = useOneStop()
   return (
-    <div class="run-list">
+    <div class="run-list" ref={box}>
       <RunFilter />
       <div class="run-list-tools">
         <GroupBy />

@@ -2,7 +2,7 @@
 
 import { signal } from '@preact/signals'
 import { useMemo, useRef, useState } from 'preact/hooks'
-import { labelOf } from '../../data/runs'
+import { knownRun, labelOf } from '../../data/runs'
 import { useStatistics, type StepStatistics } from '../../data/tensors'
 import type { Tag } from '../../data/types'
 import { at, state, update } from '../../state/state'
@@ -119,6 +119,7 @@ function statisticsCsv(found: readonly { place: Place; of: StepStatistics }[]): 
   const tables = found.flatMap(({ place, of }) =>
     Object.keys(of.statistics).map((name) => ({
       label: labelOf(place.run),
+      id: knownRun(place.run)?.id ?? '',
       tag: `${place.tag}.${name}`,
       step: Float64Array.from(of.steps),
       wall: Float64Array.from(of.wall_times),

@@ -163,12 +163,13 @@ class Fleet(Mapping[str, RemoteRun]):
         values = {member.name: column.value(member) for member in self._chosen()}
         return {name: value for name, value in values.items() if value is not None}
 
-    def table(self, *, timeout_s: float = SETTLE_S, **queries: Query | str) -> RunsTable:
+    def table(self, *unnamed: Query | str, timeout_s: float = SETTLE_S, **queries: Query | str) -> RunsTable:
         """Return a table with a row for each run: its state, its configuration, and the newest value of each query.
 
         Values are those of `latest`. Runs that left have their rows, too.
 
         Args:
+            *unnamed: Queries whose columns are named by their texts: `table("epoch.accuracy")`.
             timeout_s: How long a run may take for its first value, and to say its state.
             **queries: The columns by name: `acc="epoch.accuracy.last(per='run')"`.
 
@@ -180,7 +181,7 @@ class Fleet(Mapping[str, RemoteRun]):
             QueryError: A query is not valid.
             ValueError: A column has the name of one that every table has.
         """
-        columns = {name: self._column(text) for name, text in texts_of(queries).items()}
+        columns = {name: self._column(text) for name, text in texts_of(unnamed, queries).items()}
         until_s = time.monotonic() + timeout_s
         for column in columns.values():
             column.settle(max(0.0, until_s - time.monotonic()))

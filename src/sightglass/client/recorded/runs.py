@@ -65,12 +65,13 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         }
         return RecordedRuns(chosen, place=self._place, rank=self._rank, follow=self._follow)
 
-    def table(self, *, executor: Chosen = None, **queries: Query | str) -> RunsTable:
+    def table(self, *unnamed: Query | str, executor: Chosen = None, **queries: Query | str) -> RunsTable:
         """Return a table with a row for each run: its state, its configuration, and the last value of each query.
 
         Queries that end in `per="run"` have one value, over the whole run.
 
         Args:
+            *unnamed: Queries whose columns are named by their texts: `table("batch.loss")`.
             executor: Where to work: `None` for this process, or for the scheduler that `SIGHTGLASS_EXECUTOR` names;
                 "processes"; the address of a Dask scheduler; or a `concurrent.futures.Executor`.
             **queries: The columns by name: `loss="batch.loss.min(per='run')"`.
@@ -81,7 +82,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         Raises:
             ValueError: A column has the name of one that every table has.
         """
-        texts = texts_of(queries)
+        texts = texts_of(unnamed, queries)
         asked = tuple(dict.fromkeys(texts.values()))
         tasks = [Task(path=str(entry.path), rank=self._rank, queries=asked) for entry in self._entries.values()]
         answers = in_order(last_values, tasks, executor) if asked else [Answer()] * len(tasks)

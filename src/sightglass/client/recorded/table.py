@@ -123,16 +123,23 @@ def cell_text(value: object) -> str:
     return str(value) if isinstance(value, str | int) else type_name(value) if hasattr(value, "shape") else repr(value)
 
 
-def texts_of(queries: Mapping[str, Query | str]) -> dict[str, str]:
+def texts_of(unnamed: Sequence[Query | str], queries: Mapping[str, Query | str]) -> dict[str, str]:
     """Return the queries of columns as texts, which other processes can read; the tag of a series stays as it is.
+
+    Args:
+        unnamed: Queries whose columns are named by their texts.
+        queries: Queries by the names of their columns.
 
     Raises:
         ValueError: A column has the name of one that every table has.
     """
-    taken = sorted({*queries} & {*OWN})
-    if taken:
+    texts = {}
+    for name, query in (*((None, one) for one in unnamed), *queries.items()):
+        text = query if isinstance(query, str) else str(as_query(query))
+        texts[text if name is None else name] = text
+    if taken := sorted({*texts} & {*OWN}):
         raise ValueError(f"Expected other names than {', '.join(OWN)} for columns, got {', '.join(taken)}")
-    return {name: query if isinstance(query, str) else str(as_query(query)) for name, query in queries.items()}
+    return texts
 
 
 def row_of(

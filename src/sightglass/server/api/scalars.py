@@ -18,7 +18,7 @@ from sightglass.storage.read.statistic_series import StatisticSeries
 from sightglass.views import encoding
 
 from .request import ApiRequest, Raw
-from .schema import Request, Route
+from .schema import ErrorInfo, Request, Route
 
 MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
 POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
@@ -83,6 +83,30 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     cursor: str
     continued: bool
     n_pending: int
+
+
+class PackedScalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=True):
+    """One of the series of `POST /scalars`: its points, or the `error` why there are none.
+
+    The columns `x` to `mean` are bytes: float64, little endian. The other fields are those of `ScalarPoints`.
+    """
+
+    run: str
+    tag: str
+    error: ErrorInfo | None = None
+    n: int = 0
+    thinned: bool = False
+    x: bytes = b""
+    y: bytes = b""
+    wall: bytes = b""
+    step: bytes = b""
+    mean: bytes = b""
+    parts: list[list[float]] = []
+    restarts: list[float] = []
+    tracks: list[str] = []
+    cursor: str = ""
+    continued: bool = False
+    n_pending: int = 0
 
 
 async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
@@ -187,5 +211,12 @@ ROUTES: Final = (
         response=ScalarPoints,
         cached=True,
     ),
-    Route(method="POST", path="/scalars", handler=post_scalars, body=ScalarsRequests, response=(MSGPACK,)),
+    Route(
+        method="POST",
+        path="/scalars",
+        handler=post_scalars,
+        body=ScalarsRequests,
+        response=(MSGPACK,),
+        packed=list[PackedScalars],
+    ),
 )

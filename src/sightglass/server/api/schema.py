@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import msgspec
+import numpy as np
 
 from sightglass.server.http_errors import Problem, bad_request
 
@@ -30,6 +31,9 @@ ERRORS: Final[Mapping[int, str]] = {
     422: "The recorded data is damaged, or of another type.",
     503: "Internal error of the server. Its terminal shows the traceback.",
 }
+
+
+OF_STEPS: Final = frozenset({"step", "steps", "first_step", "last_step", "x", "restarts"})
 
 
 class Request(msgspec.Struct, forbid_unknown_fields=True, frozen=True, kw_only=True):
@@ -66,6 +70,7 @@ class Route:
         body: The body of a POST.
         response: The struct of the JSON reply, a list of it, or the media types of another reply.
         files: The media types of files that it can return instead.
+        packed: The struct, or the list of it, that a reply in msgpack holds; columns of numbers are bytes there.
         controllers_only: Whether the endpoint refuses viewers.
         cached: Whether responses of recorded runs have an ETag.
     """
@@ -77,6 +82,7 @@ class Route:
     body: type[Request] | None = None
     response: Any = None
     files: tuple[str, ...] = ()
+    packed: Any = None
     controllers_only: bool = False
     cached: bool = False
 
@@ -119,9 +125,31 @@ def _converted(convert: Callable[[], Any]) -> Any:
         raise bad_request(f"The request cannot be read: {error}"[:500]) from None
 
 
+def with_whole_steps(reply: Any) -> Any:
+    """Return a reply whose steps, and places on an axis of steps, are integers where they are whole numbers.
+
+    Steps are stored as float64; a program that reads 2069500.0 would have to convert it.
+    """
+    if isinstance(reply, list):
+        return [with_whole_steps(one) for one in reply] if reply and isinstance(reply[0], msgspec.Struct) else reply
+    if not isinstance(reply, msgspec.Struct):
+        return reply
+    values = ((field.name, getattr(reply, field.name)) for field in msgspec.structs.fields(reply))
+    return {name: _whole(value) if name in OF_STEPS else with_whole_steps(value) for name, value in values}
+
+
+def _whole(value: Any) -> Any:
+    if isinstance(value, float):
+        return int(value) if value.is_integer() else value
+    if value is None or isinstance(value, int):
+        return value
+    steps = np.asarray(value, np.float64)
+    return steps.astype(np.int64) if np.all(np.abs(steps) < 2**53) and np.all(steps % 1 == 0) else value
+
+
 def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
     """Return the API as an OpenAPI document."""
-    responses = [route.response for route in routes if _is_json(route.response)]
+    responses = [kind for route in routes for kind in (route.response, route.packed) if _is_json(kind)]
     bodies = [route.body for route in routes if route.body is not None]
     kinds = list(dict.fromkeys([*responses, *bodies, ErrorReply]))
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
@@ -194,7 +222,8 @@ def _content(route: Route, schemas_of: Mapping[Any, Any]) -> dict[str, Any]:
     if _is_json(route.response):
         files: dict[str, Any] = {media_type: {"schema": {}} for media_type in route.files}
         return {"application/json": {"schema": schemas_of[route.response]}} | files
-    return {media_type: {"schema": {}} for media_type in route.response}
+    schema = schemas_of.get(route.packed, {})
+    return {media_type: {"schema": schema} for media_type in route.response}
 
 
 def _in_path(route: Route) -> list[dict[str, Any]]:
