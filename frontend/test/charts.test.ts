@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import { commandText, placeOf } from '../src/pages/charts/history'
 import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
-import { counterparts, FOUND, gridRows, ownSpecs, prefixOf, sectionsOf, tagSearch, withChart } from '../src/pages/charts/sections'
+import { FOUND, counterparts, givenSpecs, gridRows, ownSpecs, prefixOf, sectionsOf, tagSearch, withChart } from '../src/pages/charts/sections'
 import { readings } from '../src/views/Legend'
 
 test.each([
@@ -97,4 +97,11 @@ test('what was done, in words', () => {
 test('the place of a command on each axis', () => {
   const entry = { kind: 'stop', step: 7, wall_time: 100 }
   expect([placeOf(entry, 'step', 90), placeOf(entry, 'relative', 90), placeOf(entry, 'wall', 90), placeOf(entry, 'relative', null)]).toEqual([7, 10, 100, null])
+})
+
+test('charts that files ask for stand before the sections of tags, under their category', () => {
+  const given = givenSpecs([{ name: 'Both', charts: [{ title: 'loss', tags: ['loss/train', 'loss/test'] }] }])
+  const rows = gridRows([], [], [{ name: 'loss', tags: ['loss/train'] }], new Set(), 2, given)
+  expect(rows.map((row) => (row.kind === 'head' ? row.name : row.charts.map(({ title }) => title)))).toEqual(['Both', ['loss'], 'loss', ['train']])
+  expect(gridRows([], [], [], new Set(['Both']), 2, given)).toHaveLength(1)
 })

@@ -3,14 +3,14 @@
 import { computed } from '@preact/signals'
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { filtered, runs, shown, showAll } from '../../data/runs'
-import { scalarTags, tagProblems, tagsLoading } from '../../data/tags'
+import { scalarTags, tagProblems, tagsLoading, wantedCharts } from '../../data/tags'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Dialog, Empty, IconButton } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
 import { Panel } from './Panel'
 import { OwnChart } from './OwnChart'
-import { FOUND, gridRows, ownSpecs, sectionsOf, specOf, tagSearch, type GridRow } from './sections'
+import { FOUND, givenSpecs, gridRows, ownSpecs, sectionsOf, specOf, tagSearch, type GridRow } from './sections'
 import { Toolbar } from './Toolbar'
 
 const GAP = 12
@@ -28,8 +28,9 @@ export function Charts() {
   const shut = at.shut.value
   const pinned = at.panel.value.filter((tag) => scalarTags.value.has(tag))
   const own = at.own.value
+  const given = useMemo(() => givenSpecs(at.tags.value ? [] : wantedCharts.value), [at.tags.value, wantedCharts.value])
   const searching = at.tags.value !== ''
-  const rows = useMemo(() => gridRows(ownSpecs(own), pinned, searching ? [{ name: FOUND, tags }] : sectionsOf(tags), new Set(shut), columns), [own, pinned.join('\n'), tags, searching, shut, columns])
+  const rows = useMemo(() => gridRows(ownSpecs(own), pinned, searching ? [{ name: FOUND, tags }] : sectionsOf(tags), new Set(shut), columns, given), [own, given, pinned.join('\n'), tags, searching, shut, columns])
   const height = SIZES[at.size.value].height
   const heights = useMemo(() => rows.map((row) => (row.kind === 'head' ? HEAD_HEIGHT : height + GAP)), [rows, height])
   const why = whyEmpty(tags.length + own.length)
@@ -64,7 +65,8 @@ export function Charts() {
 /** The chart that is enlarged. */
 function focused() {
   const id = at.focus.value
-  return ownSpecs(at.own.value).find((own) => own.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
+  const several = [...ownSpecs(at.own.value), ...givenSpecs(wantedCharts.value).flatMap(({ charts }) => charts)]
+  return several.find((spec) => spec.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
 }
 
 const keyOf = (row: GridRow): string => (row.kind === 'head' ? `head ${row.name}` : `${row.section} ${row.charts[0]!.id}`)

@@ -28,7 +28,8 @@ const MAX_NAMES = 40
 export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) {
   const mine = useTurn()
   const { id, title, tags, own } = spec
-  const name = own ? title : tags[0]!
+  const alone = !own && tags.length === 1
+  const name = alone ? tags[0]! : title
   const yzoom = at.yzoom.value[id] ?? null
   const model = useRef<Model | null>(null)
   const { lines, restarts, notes, error, requests, runs, loading } = useLines(tags, large)
@@ -45,14 +46,14 @@ export function Panel({ spec, large = false }: { spec: Spec; large?: boolean }) 
   return (
     <article class="panel" aria-label={name}>
       <header class="panel-head">
-        <h3 title={own ? `${title}: ${tags.join(', ')}` : name}>{title}</h3>
+        <h3 title={alone ? name : `${title}: ${tags.join(', ')}`}>{title}</h3>
         <span class="panel-notes" title={notes}>
           {notes}
         </span>
         <div class="panel-tools">
           {(yzoom || at.zoom.value) && <IconButton icon="reset" label="Reset zoom (double click)" onClick={reset} />}
           <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
-          {!own && <PinButton tag={name} />}
+          {alone && <PinButton tag={name} />}
           <Menu icon="download" label={`Download ${name}`} items={downloadsOf(name, requests, () => model.current)} />
           {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: id })} />}
         </div>

@@ -51,10 +51,19 @@ export const specOf = (tag: string, title = tag): Spec => ({ id: tag, title, tag
 /** The reader's own charts, from the lists in the address: a name, then its tags. */
 export const ownSpecs = (lists: readonly string[][]): Spec[] => lists.map(([name = '', ...tags]) => ({ id: `own ${name}`, title: name, tags, own: true }))
 
+/** Charts that the files of runs ask for, under the name of their section. */
+export interface Given {
+  name: string
+  charts: Spec[]
+}
+
+export const givenSpecs = (wanted: readonly { name: string; charts: readonly { title: string; tags: string[] }[] }[]): Given[] =>
+  wanted.map(({ name, charts }) => ({ name, charts: charts.map(({ title, tags }) => ({ id: `given ${name} ${title}`, title, tags, own: false })) }))
+
 export type GridRow = { kind: 'head'; name: string; n: number; pinned: boolean } | { kind: 'charts'; section: string; charts: Spec[] }
 
 /** The grid as rows of at most `columns` charts, each section under its head; shut sections keep only that. */
-export function gridRows(own: Spec[], pinned: string[], sections: Section[], shut: ReadonlySet<string>, columns: number): GridRow[] {
+export function gridRows(own: Spec[], pinned: string[], sections: Section[], shut: ReadonlySet<string>, columns: number, given: readonly Given[] = []): GridRow[] {
   const rows: GridRow[] = []
   const add = (name: string, charts: Spec[], isPinned: boolean) => {
     if (charts.length === 0) return
@@ -64,6 +73,7 @@ export function gridRows(own: Spec[], pinned: string[], sections: Section[], shu
   }
   add(OWN, own, true)
   add(PINNED, pinned.map((tag) => specOf(tag)), true)
+  for (const { name, charts } of given) add(name, charts, false)
   for (const { name, tags } of sections) add(name, tags.map((tag) => specOf(tag, titleOf(tag, name))), false)
   return rows
 }

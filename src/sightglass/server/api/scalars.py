@@ -88,8 +88,8 @@ async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
 async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
     """Return several series at once, as msgpack.
 
-    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, cursor, continued, n_pending}`, whose columns x
-    to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
+    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, cursor, continued, n_pending}`,
+    whose columns x to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
     """
     packed = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
     return Raw(data=encoding.encode_msgpack(packed), media_type=MSGPACK)
@@ -125,7 +125,7 @@ def _about(line: ScalarLine, generation: int, n_pending: int) -> dict[str, Any]:
 
 def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int, int]:
     """Return the points of a series, the generation of its files, and how many records are to be read yet."""
-    if query.low != query.low or query.high != query.high:  # noqa: PLR0124  NaN
+    if query.low != query.low or query.high != query.high:  # NaN
         raise bad_request("Expected numbers as 'from' and 'to', got NaN")
     source, until_s = runs.find(key), time.monotonic() + LIMIT_S
     with series_of(source, query.tag) as (files, series):
