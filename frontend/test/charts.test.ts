@@ -3,7 +3,7 @@ import { commandText, placeOf } from '../src/pages/charts/history'
 import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
 import { cardOf, withCard } from '../src/pages/charts/cards'
 import { movedTo, ordered } from '../src/pages/charts/ordered'
-import { counterparts, FOUND, gridRows, ownSpecs, prefixOf, sectionsOf, shownSections, tagSearch, widest, withChart } from '../src/pages/charts/sections'
+import { counterparts, FOUND, givenSpecs, gridRows, ownSpecs, prefixOf, sectionsOf, shownSections, tagSearch, widest, withChart } from '../src/pages/charts/sections'
 import { readings } from '../src/views/Legend'
 
 test.each([
@@ -163,4 +163,10 @@ test('what was done, in words', () => {
 test('the place of a command on each axis', () => {
   const entry = { kind: 'stop', step: 7, wall_time: 100 }
   expect([placeOf(entry, 'step', 90), placeOf(entry, 'relative', 90), placeOf(entry, 'wall', 90), placeOf(entry, 'relative', null)]).toEqual([7, 10, 100, null])
+})
+
+test('charts that files ask for stand before the sections of tags, under their category', () => {
+  const given = givenSpecs([{ name: 'Both', charts: [{ title: 'loss', tags: ['loss/train', 'loss/test'] }] }])
+  const shown = shownSections([], [], [{ name: 'loss', tags: ['loss/train'] }], new Set(['Both']), [], given)
+  expect(shown.map(({ name, shut, charts }) => [name, shut, charts.map(({ title }) => title)])).toEqual([['Both', true, ['loss']], ['loss', false, ['train']]])
 })

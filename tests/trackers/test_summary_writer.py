@@ -190,9 +190,12 @@ def test_a_precision_recall_curve_equals_pytorchs(folder):
     with SummaryWriter(folder) as writer:
         writer.add_pr_curve("pr", labels, guesses, 1, num_thresholds=11)
     expected = summary.compute_curve(labels, guesses, num_thresholds=11)
-    names = ["true_positive_counts", "false_positive_counts", "true_negative_counts", "false_negative_counts"]
-    for name, row in zip([*names, "precision", "recall"], expected, strict=True):
-        np.testing.assert_allclose(values_of(folder, f"pr/{name}")[0], row)
+    (curve,) = values_of(folder, "pr")
+    names = ["true_positives", "false_positives", "true_negatives", "false_negatives", "precision", "recall"]
+    assert list(curve.value) == ["threshold", *names]
+    np.testing.assert_allclose(curve["threshold"], np.linspace(0, 1, 11))
+    for name, row in zip(names, expected, strict=True):
+        np.testing.assert_allclose(curve[name], row)
 
 
 def test_hyper_parameters_are_the_config_of_a_run_of_their_own(folder):

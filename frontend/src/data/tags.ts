@@ -13,13 +13,22 @@ const N_AT_ONCE = 6
 const known = signal<ReadonlyMap<string, ReadonlyMap<string, Tag>>>(new Map())
 /** The scalars of each run: the same array until there is another. */
 const scalars = signal<ReadonlyMap<string, readonly string[]>>(new Map())
+/** The charts of several tags that the files of each run ask for. */
+const layouts = signal<ReadonlyMap<string, readonly ChartLayout[]>>(new Map())
 export const tagProblems = signal<ReadonlyMap<string, string>>(new Map())
 
-type Answer = { key: string; tags: Tag[] } | { key: string; problem: string }
+/** A chart of several tags, such as one of TensorBoard's custom scalars. */
+export interface ChartLayout {
+  category: string
+  title: string
+  tags: string[]
+}
+
+type Answer = { key: string; tags: Tag[]; charts: ChartLayout[] } | { key: string; problem: string }
 
 async function fetchTags(key: string): Promise<Answer> {
   try {
-    return { key, tags: (await get<{ tags: Tag[] }>(runPath(key, '/tags'))).tags }
+    return { key, ...(await get<{ tags: Tag[]; charts: ChartLayout[] }>(runPath(key, '/tags'))) }
   } catch (error) {
     return { key, problem: messageOf(error) }
   }
@@ -28,7 +37,8 @@ async function fetchTags(key: string): Promise<Answer> {
 /** Store many replies at once: values that depend on the tags are recomputed less often. */
 function takeIn(answers: readonly Answer[]): void {
   const [tagsOf, scalarsOf, problems] = [new Map(known.peek()), new Map(scalars.peek()), new Map(tagProblems.peek())]
-  let [changed, turned] = [false, false]
+  const layoutsOf = new Map(layouts.peek())
+  let [changed, turned, laid] = [false, false, false]
   for (const answer of answers) {
     const { key } = answer
     if ('problem' in answer) {
@@ -38,6 +48,10 @@ function takeIn(answers: readonly Answer[]): void {
     }
     turned = problems.delete(key) || turned
     tagsOf.set(key, new Map(answer.tags.map((tag) => [tag.tag, tag])))
+    if (JSON.stringify(layoutsOf.get(key) ?? []) !== JSON.stringify(answer.charts)) {
+      layoutsOf.set(key, answer.charts)
+      laid = true
+    }
     const now = answer.tags.filter(({ type }) => type === 'scalar').map(({ tag }) => tag)
     const before = scalarsOf.get(key)
     if (before?.length === now.length && before.every((tag, i) => tag === now[i])) continue
@@ -47,6 +61,7 @@ function takeIn(answers: readonly Answer[]): void {
   batch(() => {
     known.value = tagsOf
     if (changed) scalars.value = scalarsOf
+    if (laid) layouts.value = layoutsOf
     if (turned) tagProblems.value = problems
   })
 }
@@ -98,4 +113,16 @@ export const scalarTags = computed(() => {
     }
   }
   return new Map([...found].sort(([a], [b]) => order.compare(a, b)))
+})
+
+/** The charts that the files of the visible runs ask for, by category; those of one title share their tags. */
+export const wantedCharts = computed(() => {
+  const found = new Map<string, Map<string, Set<string>>>()
+  for (const key of shownKeys.value) {
+    for (const { category, title, tags } of layouts.value.get(key) ?? []) {
+      const charts = found.get(category) ?? new Map<string, Set<string>>()
+      found.set(category, charts.set(title, new Set([...(charts.get(title) ?? []), ...tags])))
+    }
+  }
+  return [...found].map(([name, charts]) => ({ name, charts: [...charts].map(([title, tags]) => ({ title, tags: [...tags] })) }))
 })

@@ -13,8 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.values import Histogram, Tensor, Value, to_host
+from sightglass.core.values import Histogram, Value, to_host
 from sightglass.storage.foreign.event_format import from_buckets
+from sightglass.storage.foreign.tensorboard_charts import curve_of
 from sightglass.training.run import Run
 
 from .media_summaries import MediaSummaries
@@ -153,7 +154,7 @@ class SummaryWriter(MediaSummaries):
         weights: Value | None = None,
         walltime: float | None = None,
     ) -> None:
-        """Log a precision-recall curve as arrays; see `add_pr_curve_raw`.
+        """Log a precision-recall curve as a table; see `add_pr_curve_raw`.
 
         Args:
             tag: Its name.
@@ -189,19 +190,13 @@ class SummaryWriter(MediaSummaries):
         weights: Value | None = None,
         walltime: float | None = None,
     ) -> None:
-        """Log a precision-recall curve as arrays: `{tag}/precision`, `{tag}/recall`, and four of counts.
+        """Log a precision-recall curve as a table: a row for each threshold, with four counts, precision and recall.
 
         `num_thresholds` and `weights` have no effect: the arrays say it.
         """
-        curve: Mapping[str, Value] = {
-            "true_positive_counts": true_positive_counts,
-            "false_positive_counts": false_positive_counts,
-            "true_negative_counts": true_negative_counts,
-            "false_negative_counts": false_negative_counts,
-            "precision": precision,
-            "recall": recall,
-        }
-        self._log({tag: {name: Tensor(points) for name, points in curve.items()}}, global_step, walltime)
+        counts = (true_positive_counts, false_positive_counts, true_negative_counts, false_negative_counts)
+        rows = np.stack([np.asarray(to_host(row), np.float64) for row in (*counts, precision, recall)])
+        self._log({tag: curve_of(rows)}, global_step, walltime)
 
     def add_graph(
         self, model: object, input_to_model: object = None, verbose: bool = False, use_strict_trace: bool = True

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sightglass as sg
 from sightglass.core.errors import DamagedError, QueryError
 from sightglass.core.values import Figure, Histogram, Text
-from sightglass.storage.foreign import mindspore, tensorboard
+from sightglass.storage.foreign import mindspore, tensorboard, tensorboard_charts
 from sightglass.storage.foreign.event_columns import LogEvents
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.format.block import Key
@@ -459,7 +459,21 @@ def test_what_pytorch_writes_is_shown_or_named(tmp_path: Path) -> None:
         assert (tone.rate, tone.value.dtype, len(tone.value)) == (8_000, np.int16, 400)
         sine = np.sin(2 * np.pi * 880 * np.arange(400) / 8_000)  # as in make_torch.py
         np.testing.assert_allclose(tone.value / 32_767, 0.5 * sine, atol=1 / 32_767)
-        named = {"custom scalar layout": 1, "graph": 1, "mesh": 1, "run metadata": 1}
+        curve = recording.series("pr")[1].value
+        assert list(curve.value) == ["threshold", *tensorboard_charts.ROWS]
+        rng = np.random.default_rng(1)  # as in make_torch.py
+        labels = rng.integers(0, 2, 200)
+        sure = np.clip(labels * 0.4 + rng.normal(0.3, 0.2, 200), 0, 1)
+        for threshold, hits, precision, recall in zip(
+            *(curve[name] for name in ("threshold", "true_positives", "precision", "recall")), strict=True
+        ):
+            chosen = np.floor(sure * 20) >= round(threshold * 20)
+            assert hits == (found := (chosen & (labels == 1)).sum())
+            assert (precision, recall) == pytest.approx((found / max(1, chosen.sum()), found / labels.sum()), abs=1e-6)
+        assert recording.charts == [
+            tensorboard_charts.ChartLayout(category="Both", title="loss", tags=("loss/train", "loss/test"))
+        ]
+        named = {"graph": 1, "mesh": 1, "run metadata": 1}
         assert (recording.passed_over, recording.damages) == (named, [])
     assert check(tmp_path).intact
 

@@ -3,7 +3,7 @@
 import { computed } from '@preact/signals'
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { filtered, runs, shown, showAll } from '../../data/runs'
-import { scalarTags, tagProblems, tagsLoading } from '../../data/tags'
+import { scalarTags, tagProblems, tagsLoading, wantedCharts } from '../../data/tags'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Dialog, Empty, IconButton } from '../../ui/parts'
@@ -13,7 +13,7 @@ import { OwnChart } from './OwnChart'
 import { cardOf } from './cards'
 import { drag, inSight, movesBy, moveSection, said } from './order'
 import { ordered } from './ordered'
-import { FOUND, gridRows, ownSpecs, sectionsOf, shownSections, specOf, tagSearch, widest, type GridRow, type Head, type Shown } from './sections'
+import { FOUND, givenSpecs, gridRows, ownSpecs, sectionsOf, shownSections, specOf, tagSearch, widest, type GridRow, type Head, type Shown } from './sections'
 import { Toolbar } from './Toolbar'
 
 const GAP = 12
@@ -30,13 +30,14 @@ export function Charts() {
   const tags = found.value
   const pinned = at.panel.value.filter((tag) => scalarTags.value.has(tag))
   const searching = at.tags.value !== ''
+  const given = useMemo(() => givenSpecs(searching ? [] : wantedCharts.value), [searching, wantedCharts.value])
   const { rows, columns } = useMemo(() => {
     const sections = searching ? [{ name: FOUND, tags }] : ordered(sectionsOf(tags), at.sections.value, ({ name }) => name)
-    const shown = shownSections(ownSpecs(at.own.value), pinned, sections, new Set(at.shut.value), at.order.value)
+    const shown = shownSections(ownSpecs(at.own.value), pinned, sections, new Set(at.shut.value), at.order.value, given)
     inSight.charts = new Map(shown.map(({ name, charts }) => [name, charts.map(({ id }) => id)]))
     inSight.sections = sections.map(({ name }) => name)
     return grid(shown, most)
-  }, [at.own.value, pinned.join('\n'), tags, searching, at.shut.value, at.order.value, at.sections.value, at.cards.value, most])
+  }, [at.own.value, given, pinned.join('\n'), tags, searching, at.shut.value, at.order.value, at.sections.value, at.cards.value, most])
   const height = SIZES[at.size.value].height
   const heights = useMemo(() => rows.map((row) => (row.kind === 'heads' ? HEAD_HEIGHT : row.tall * (height + GAP))), [rows, height])
   const why = whyEmpty(tags.length + at.own.value.length)
@@ -82,7 +83,8 @@ function grid(shown: Shown[], most: number): { rows: GridRow[]; columns: number 
 /** The chart that is enlarged. */
 function focused() {
   const id = at.focus.value
-  return ownSpecs(at.own.value).find((own) => own.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
+  const several = [...ownSpecs(at.own.value), ...givenSpecs(wantedCharts.value).flatMap(({ charts }) => charts)]
+  return several.find((spec) => spec.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
 }
 
 const keyOf = (row: GridRow): string => (row.kind === 'heads' ? `head ${row.heads[0]!.name}` : `${row.cells[0]!.section} ${row.cells[0]!.spec.id}`)

@@ -31,7 +31,7 @@ export const newChart = (): void => void (draft.value = { was: null, name: '', t
 
 /** Change a chart of one's own; another's tag begins a new one, with its counterparts. */
 export function editChart({ id, own, title, tags }: Spec): void {
-  if (own) draft.value = { was: title, name: title, tags: [...tags], card: cardOf(state.peek().cards, id) }
+  if (own || tags.length > 1) draft.value = { was: own ? title : null, name: title, tags: [...tags], card: cardOf(state.peek().cards, id) }
   else {
     const [rest, same] = [...counterparts(scalarTags.peek().keys())].find(([, all]) => all.includes(tags[0]!)) ?? ['', [...tags]]
     draft.value = { was: null, name: rest, tags: same, card: {} }

@@ -41,7 +41,8 @@ interface PanelProps {
 export function Panel({ spec, large = false, section = '', place }: PanelProps) {
   const mine = useTurn()
   const { id, title, tags, own } = spec
-  const name = own ? title : tags[0]!
+  const single = !own && tags.length === 1
+  const name = single ? tags[0]! : title
   const drawing = drawingOf(id)
   const { x, apart, zoom } = drawing
   const kind = kindOfX(x)
@@ -64,7 +65,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
   return (
     <article class="panel" tabIndex={-1} aria-label={name} style={place && { gridArea: place }} data-card={large ? undefined : id} data-section={large ? undefined : section} onKeyDown={(event) => section && movesBy(event, (by) => moveCard(section, id, by))}>
       <header class="panel-head" onPointerDown={section ? drag : undefined}>
-        <h3 title={own ? `${title}: ${tags.join(', ')}` : name}>{title}</h3>
+        <h3 title={single ? name : `${title}: ${tags.join(', ')}`}>{title}</h3>
         <span class="panel-notes" title={notes}>
           {notes}
         </span>
@@ -72,7 +73,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
           {(yzoom || zoom) && <IconButton icon="reset" label="Reset zoom (double click)" onClick={reset} />}
           <CardMenu id={id} name={name} section={section} drawing={drawing} />
           <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
-          {!own && <PinButton tag={name} />}
+          {single && <PinButton tag={name} />}
           <Menu icon="download" label={`Download ${name}`} items={downloadsOf(name, requests, () => model.current)} />
           {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: id })} />}
         </div>

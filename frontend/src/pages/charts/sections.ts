@@ -53,6 +53,15 @@ export const specOf = (tag: string, title = tag): Spec => ({ id: tag, title, tag
 /** The reader's own charts, from the lists in the address: a name, then its tags. */
 export const ownSpecs = (lists: readonly string[][]): Spec[] => lists.map(([name = '', ...tags]) => ({ id: `own ${name}`, title: name, tags, own: true }))
 
+/** Charts that the files of runs ask for, under the name of their section. */
+export interface Given {
+  name: string
+  charts: Spec[]
+}
+
+export const givenSpecs = (wanted: readonly { name: string; charts: readonly { title: string; tags: string[] }[] }[]): Given[] =>
+  wanted.map(({ name, charts }) => ({ name, charts: charts.map(({ title, tags }) => ({ id: `given ${name} ${title}`, title, tags, own: false })) }))
+
 /** A chart at its place in a row of the grid. */
 export interface Cell {
   spec: Spec
@@ -82,12 +91,13 @@ export interface Shown {
   shut: boolean
 }
 
-/** The sections of the page in the reader's order: own charts, pinned ones, then the tags by prefix. */
-export function shownSections(own: readonly Spec[], pinned: readonly string[], sections: readonly Section[], shut: ReadonlySet<string>, order: readonly string[][]): Shown[] {
+/** The sections of the page in the reader's order: own charts, pinned ones, those that files ask for, then the tags by prefix. */
+export function shownSections(own: readonly Spec[], pinned: readonly string[], sections: readonly Section[], shut: ReadonlySet<string>, order: readonly string[][], given: readonly Given[] = []): Shown[] {
   const orderOf = new Map(order.map(([name, ...ids]) => [name, ids]))
   const all = [
     { name: OWN, charts: [...own], pinned: true },
     { name: PINNED, charts: pinned.map((tag) => specOf(tag)), pinned: true },
+    ...given.map((one) => ({ ...one, pinned: false })),
     ...sections.map(({ name, tags }) => ({ name, charts: ordered(tags.map((tag) => specOf(tag, titleOf(tag, name))), orderOf.get(name) ?? [], ({ id }) => id), pinned: false })),
   ]
   return all.filter(({ charts }) => charts.length).map((one) => ({ ...one, shut: shut.has(one.name) }))

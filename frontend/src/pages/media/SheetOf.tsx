@@ -5,6 +5,7 @@ import { useRows } from '../../data/media'
 import { at } from '../../state/state'
 import { SheetTable, type Sorting } from '../../views/SheetTable'
 import { AtStep, type AtStepProps } from './AtStep'
+import { isCurve, PrCurve } from './PrCurve'
 import { stepUntil } from './tags'
 
 const N_ROWS = 50
@@ -22,6 +23,7 @@ export function SheetOf(props: AtStepProps) {
   const told = n < all ? `${n.toLocaleString('en')} of ${all.toLocaleString('en')} rows` : `${all.toLocaleString('en')} ${all === 1 ? 'row' : 'rows'}`
   return (
     <AtStep {...props} problem={found.problem} more={sheet ? told : ''} class="media-sheet">
+      {sheet && isCurve(sheet.columns) && <PrCurve run={run} tag={tag} step={mine} />}
       {sheet && (
         <div class={`media-sheet-body ${found.fresh ? '' : 'is-stale'}`}>
           <SheetTable name={tag} {...sheet} sorting={sorting} onSort={setSorting} />

@@ -6,6 +6,7 @@ import contextlib
 import inspect
 import json
 import re
+from collections.abc import Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -22,6 +23,7 @@ from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.series_index import SeriesInfo, is_scalar, series_infos
 from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.format.block import Key
 
 from .request import ApiRequest
@@ -83,10 +85,19 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     query: str
 
 
+class ChartInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """A chart of several tags that the run's files ask for, such as TensorBoard's custom scalars."""
+
+    category: str
+    title: str
+    tags: list[str]
+
+
 class TagList(msgspec.Struct, frozen=True, kw_only=True):
-    """The series of a run, sorted by tag."""
+    """The series of a run, sorted by tag, and the charts of several of them that its files ask for."""
 
     tags: list[Tag]
+    charts: list[ChartInfo] = []
 
 
 class FunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -155,10 +166,23 @@ def _tags(source: ServedRun) -> TagList:
         with recording.lock:
             if recording.changed():
                 recording.refresh()
-            known = series_infos(recording)
+            known, charts = series_infos(recording), recording.charts
         origin = source.summary().source
         tags = [_tag(files, key, known[key], origin) for key in known if key.kind in ("logged", "stream")]
-    return TagList(tags=sorted(tags, key=lambda tag: tag.tag))
+    scalars = [tag.tag for tag in tags if tag.type == "scalar"]
+    return TagList(tags=sorted(tags, key=lambda tag: tag.tag), charts=_charts(charts, scalars))
+
+
+def _charts(layouts: Sequence[ChartLayout], tags: Sequence[str]) -> list[ChartInfo]:
+    """Return the charts that have tags."""
+    found = []
+    for layout in layouts:
+        # Regular expressions of a file from elsewhere could take for ever.
+        patterns = [re.compile(".*".join(map(re.escape, tag.split(".*")))) for tag in layout.tags]
+        chosen = [tag for pattern in patterns for tag in sorted(tags) if pattern.fullmatch(tag)]
+        if chosen:
+            found.append(ChartInfo(category=layout.category, title=layout.title, tags=list(dict.fromkeys(chosen))))
+    return found
 
 
 def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:

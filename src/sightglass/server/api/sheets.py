@@ -16,7 +16,7 @@ from .media import MAX_TAG, AtStep, Tag, record_at
 from .request import ApiRequest
 from .schema import Route
 
-MAX_ROWS: Final = 500  # a few screens
+MAX_ROWS: Final = 2_000  # the points of a curve
 
 
 class RowsQuery(AtStep, frozen=True, kw_only=True):

@@ -157,7 +157,7 @@ class _Filling:
         for start in range(0, len(self._scalars), scalars.MAX_REQUESTS // len(AXES)):
             some = self._scalars[start : start + scalars.MAX_REQUESTS // len(AXES)]
             asked = [(run, tag, x) for run, tag in some for x in AXES]
-            requests = [scalars.ScalarsRequest(run=run, tag=tag, x=x, points=points) for run, tag, x in asked]  # type: ignore[arg-type]
+            requests = [scalars.ScalarsRequest(run=run, tag=tag, x=x, points=points) for run, tag, x in asked]
             reply = await scalars.post_scalars(self._call(), Nothing(), scalars.ScalarsRequests(requests=requests))
             for (run, tag, x), entry in zip(asked, msgspec.msgpack.decode(reply.data), strict=True):
                 n_thinned += bool(entry.get("thinned")) and x == "step"

@@ -26,6 +26,7 @@ from sightglass.storage.format.protobuf import BYTES, spans
 from .event_format import EventFormat, LoggedValue
 from .event_scan import FrameBatch
 from .scalar_events import Indexes, read_scalars
+from .tensorboard_charts import ChartLayout
 
 VALUE: Final = np.dtype(
     [(name, "<i8") for name in ("event", "series", "step", "item", "ordinal")]
@@ -81,6 +82,7 @@ class EventFileColumns:
         series: The series, by their keys.
         plugins: TensorBoard's plugin of each tag.
         passed_over: How many values cannot be shown, by what they are.
+        charts: The charts of several tags that the file asks for; the latest under each tag.
     """
 
     def __init__(self, format: EventFormat, *, damage: Callable[..., None]) -> None:
@@ -89,6 +91,7 @@ class EventFileColumns:
         self.series: dict[Key, EventSeries] = {}
         self.plugins: dict[str, str] = {}
         self.passed_over: dict[str, int] = {}
+        self.charts: dict[str, list[ChartLayout]] = {}
         self._by_kind: dict[tuple[str, str], EventSeries] = {}
         self._log_events = LogEvents(joins_steps=format.JOINS_STEPS)
         self._damage = damage
@@ -164,6 +167,8 @@ class EventFileColumns:
                 if value.kind == "unknown":
                     if value.type:
                         self.passed_over[value.type] = self.passed_over.get(value.type, 0) + 1
+                elif value.kind == "layout":
+                    self.charts[value.tag] = value.value
                 elif value.kind == "scalar":
                     yield i, value, value.value
                 else:

@@ -33,6 +33,7 @@ from . import mindspore, tensorboard
 from .event_columns import EventFileColumns, StoredValue
 from .event_format import EventFormat
 from .event_scan import Version, batches, read_version
+from .tensorboard_charts import ChartLayout
 
 FORMATS: Final[Mapping[str, EventFormat]] = {"mindspore": mindspore, "tensorboard": tensorboard}
 HEAD_BYTES: Final = 4_096  # what a tensor has before its numbers: tag, shape and metadata, with room to spare
@@ -96,6 +97,11 @@ class EventFile:
     def passed_over(self) -> Mapping[str, int]:
         """How many values cannot be shown, by what they are."""
         return self._columns.passed_over
+
+    @property
+    def charts(self) -> list[ChartLayout]:
+        """The charts of several tags that the file asks for."""
+        return [chart for charts in self._columns.charts.values() for chart in charts]
 
     @property
     def torn(self) -> int:

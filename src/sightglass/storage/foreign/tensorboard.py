@@ -38,6 +38,7 @@ from sightglass.storage.format.summary import (
 
 from .event_encoding import Encodable, Encoded, encode_values
 from .event_format import LoggedValue, fields_once, figure, from_buckets
+from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
@@ -47,7 +48,6 @@ SIMPLE_VALUE, IMAGE, HISTO, AUDIO, TENSOR, METADATA = 2, 4, 5, 6, 8, 9
 VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, AUDIO, TENSOR)
 UNREAD: Final = {3: "old histogram"}
 UNREAD_PLUGINS: Final = {
-    "custom_scalars": "custom scalar layout",
     "graph_keras_model": "graph",
     "graph_run_metadata": "run metadata",
 }
@@ -224,6 +224,9 @@ def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str
             case "audio":
                 n = len(_sounds_in(tensor))
                 return logged(kind="audio", type="Audio" if n == 1 else f"tuple of {n}", read=partial(_sounds, tensor))
+            case _ if plugin == CUSTOM_SCALARS:
+                read = partial(_charts, tensor)
+                return logged(kind="layout", type="custom scalar layout", read=read)
         return logged(kind="unknown", type=UNREAD_PLUGINS.get(plugin, plugin))
     if not tensor.dtype:
         return logged(kind="unknown", type=f"tensor of type {tensor.data_type}")
@@ -232,6 +235,8 @@ def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str
         return logged(kind="scalar", type=type_, dtype=tensor.dtype, read=tensor.number)
     if plugin == "histograms":
         return logged(kind="histogram", type="Histogram", read=partial(_histogram_of_rows, tensor))
+    if plugin == PR_CURVES:
+        return logged(kind="table", type="Table", read=lambda: curve_of(tensor.array()))
     type_ = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     return logged(kind="tensor", type=type_, dtype=tensor.dtype, read=tensor.array)
 
@@ -282,6 +287,10 @@ def _figures(tensor: TensorView) -> Figure | tuple[Figure, ...]:
     """Return the images of a tensor that holds width, height and the image files."""
     figures = tuple(map(figure, tensor.strings[2:]))
     return figures[0] if len(figures) == 1 else figures
+
+
+def _charts(tensor: TensorView) -> list[ChartLayout]:
+    return [chart for data in tensor.strings for chart in layout_of(data)]
 
 
 def _decode_image(buffer: memoryview) -> Figure:

@@ -28,6 +28,7 @@ from sightglass.storage.file_names import rank_of
 from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
+from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.foreign.wandb_log import WANDB_SUFFIX
 from sightglass.storage.format.block import Key
@@ -141,6 +142,12 @@ class Recording:
         for part in self.parts:
             found.update(part.passed_over)
         return dict(sorted(found.items()))
+
+    @property
+    def charts(self) -> list[ChartLayout]:
+        """The charts of several tags that the files ask for; only TensorBoard's do."""
+        every = (chart for part in self.parts if isinstance(part, EventFile) for chart in part.charts)
+        return list(dict.fromkeys(every))
 
     @property
     def damages(self) -> list[Damage]:

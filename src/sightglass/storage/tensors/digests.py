@@ -35,9 +35,9 @@ ROW: Final = np.dtype(
     ]
 )  # fmt: skip
 """`known` is 0 for a record that was not read yet, and `UNREADABLE` for one that cannot be; `flags` to `n_events` are
-those of its row, see `core.columns`. The fields of `NUMBERS` are float64, NaN where there is none; counts that a histogram does not tell are -1. `bars` are the numbers of the finite
-values in equal bins from `min` to `max`, relative to the largest, as integers up to 255; above 0 where there is a
-value."""
+those of its row, see `core.columns`. The fields of `NUMBERS` are float64, NaN where there is none; counts that a
+histogram does not tell are -1. `bars` are the numbers of the finite values in equal bins from `min` to `max`, relative
+to the largest, as integers up to 255; above 0 where there is a value."""
 
 UNREADABLE: Final = -1
 
