@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import subprocess
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pytest
@@ -102,6 +103,24 @@ def test_a_file_shows_and_does_what_the_page_does(open_page, server, open_file, 
     expect(file.locator("html")).to_have_attribute("data-theme", "dark")
     assert not violations(file)
     assert file.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts() == ["Charts", "Runs"]
+
+
+def test_a_file_has_what_its_charts_compute(open_page, server, open_file, tmp_path):
+    place = (
+        "/charts?project=mnist&x="
+        + quote("loss + 1")
+        + "&own="
+        + quote("half|loss / 2")
+        + "&cards="
+        + quote("own half|x:step")
+    )
+    page = open_page(server.viewer, place)
+    drawn(chart(page, "half"), color_of(page, "sweep seed=1"))
+    file = open_file(saved_by(page, tmp_path))
+    for tag in ("half", "loss"):
+        drawn(chart(file, tag), color_of(file, "sweep seed=1"))
+    assert read_at(file, "half", 0.999) == read_at(page, "half", 0.999)
+    expect(chart(file, "loss").locator(".panel-notes")).not_to_contain_text("does not have")
 
 
 def test_the_table_of_a_file_sorts_filters_and_has_the_numbers_of_the_page(open_page, server, open_file, tmp_path):

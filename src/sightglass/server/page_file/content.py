@@ -10,8 +10,9 @@ import asyncio
 import itertools
 import json
 import os
+import re
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
@@ -82,6 +83,35 @@ def page_of(address: str) -> tuple[str, dict[str, list[str]]]:
     return page or "charts", parse_qs(query, keep_blank_values=True)
 
 
+def computed_by(given: Mapping[str, Sequence[str]], tags: Collection[str]) -> list[tuple[str, str]]:
+    """Return what the charts of an address compute: an expression or a tag, and what it is over.
+
+    Args:
+        given: The parameters of the address: `x` of the page, charts of one's own as `own=name|tag|…`, and what single
+            charts have of their own as `cards=id|x:epoch|…`.
+        tags: The tags of all series of numbers, which are there over each of the axes anyway.
+
+    >>> computed_by({"own": ["gap|a - b|a"], "cards": ["own gap|x:epoch"]}, ["a", "b"])
+    [('a - b', 'epoch'), ('a', 'epoch')]
+    """
+    x, *_ = given.get("x", [AXES[0]])
+    own = [_listed(text) for text in given.get("own", ())]
+    charts = {tag: [tag] for tag in tags} | {f"own {name}": drawn for name, *drawn in own}
+    over = {
+        name: setting.removeprefix("x:")
+        for name, *settings in map(_listed, given.get("cards", ()))
+        for setting in settings
+        if setting.startswith("x:")
+    }
+    found = [(tag, over.get(name, x)) for name, drawn in charts.items() for tag in drawn]
+    return list(dict.fromkeys((tag, over_x) for tag, over_x in found if tag not in tags or over_x not in AXES))
+
+
+def _listed(text: str) -> list[str]:
+    """Read a list of texts as an address has it: `one|two`, with a backslash before a bar within a text."""
+    return [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in re.findall(r"(?:[^|\\]|\\.)+", text, re.DOTALL)]
+
+
 async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: float | None = None) -> Content:
     """Return what a file needs to show an address.
 
@@ -126,6 +156,7 @@ class _Filling:
     def __init__(self, runs: Runs, content: Content) -> None:
         self._runs = runs
         self._content = content
+        self._runs_in: list[str] = []
         self._scalars: list[tuple[str, str]] = []
         self._pictures: list[tuple[str, str]] = []
         self._places: dict[bytes, int] = {}
@@ -136,6 +167,7 @@ class _Filling:
     async def run(self, run: dict[str, Any], *, pictures: bool) -> None:
         """Put in a run's details and tags; what else its program told of itself stays out."""
         key, call = run["key"], self._call(run["key"])
+        self._runs_in.append(key)
         about = await api_runs.describe_run(call, Nothing())
         detail = {"description": None, "streams": [], "history": about.history, "not_shown": about.not_shown}
         self._content.answers.append((f"runs/{key}", {}, _json(run | detail)))
@@ -150,13 +182,16 @@ class _Filling:
         self._content.answers.append((f"runs/{key}/tags", {}, _json({"tags": tags})))
 
     async def series(self) -> None:
-        """Put in all series of numbers, over each of the axes."""
-        share = ALL_POINTS // max(1, len(self._scalars))
+        """Put in all series of numbers over each of the axes, and those that charts of the address compute."""
+        _, given = page_of(self._content.about["address"])
+        tags = {tag for _, tag in self._scalars}
+        computed = [(run, tag, x) for tag, x in computed_by(given, tags) for run in self._runs_in]
+        share = ALL_POINTS // max(1, len(self._scalars) + len(computed))
         points = max(MIN_SERIES_POINTS, min(MAX_SERIES_POINTS, share))
         n_thinned = 0
-        for start in range(0, len(self._scalars), scalars.MAX_REQUESTS // len(AXES)):
-            some = self._scalars[start : start + scalars.MAX_REQUESTS // len(AXES)]
-            asked = [(run, tag, x) for run, tag in some for x in AXES]
+        wanted = [(run, tag, x) for run, tag in self._scalars for x in AXES] + computed
+        for start in range(0, len(wanted), scalars.MAX_REQUESTS):
+            asked = wanted[start : start + scalars.MAX_REQUESTS]
             requests = [scalars.ScalarsRequest(run=run, tag=tag, x=x, points=points) for run, tag, x in asked]
             reply = await scalars.post_scalars(self._call(), Nothing(), scalars.ScalarsRequests(requests=requests))
             for (run, tag, x), entry in zip(asked, msgspec.msgpack.decode(reply.data), strict=True):
@@ -234,7 +269,7 @@ def _spread(n: int) -> Iterator[int]:
     """Yield the numbers below `n`, so that those so far are spread evenly: the last, the first, the middle one.
 
     >>> list(_spread(5))
-    [4, 0, 2, 1, 3]
+    [4, 0, 2, 3, 1]
     """
     seen: set[int] = set()
     parts = 1
