@@ -155,6 +155,8 @@ def test_a_restart_is_marked_and_pairs_are_of_one_run(tmp_path):
     ("text", "x", "error", "says"),
     [
         ("a - nothing", "step", QuerySyntaxError, "Unknown tag 'nothing'"),
+        ("other/x - a", "step", QuerySyntaxError, "Unknown tag 'other/x'"),
+        ("other/x - other/y", "step", QuerySyntaxError, "Unknown tag 'other/x'"),
         ("nothing", "step", UnknownNameError, "Unknown tag 'nothing'"),
         ("a", "nothing", QueryError, "Expected x as a step track of 'a' or as a series. Unknown tag 'nothing'"),
         ("a - late", "step", QueryError, "Expected the tags of 'a - late' at equal steps, found none"),

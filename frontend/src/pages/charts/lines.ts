@@ -71,11 +71,17 @@ export function useLines(tags: readonly string[], large: boolean, { x, zoom, smo
     lines,
     restarts,
     notes: [less && (entries.slice(n).some((entry) => entry.error.value) ? `not in ${labelOf(less.key)}` : `minus ${labelOf(less.key)}`), missing > 0 && `not in ${missing} of ${n} runs`, notesOf(data)].filter(Boolean).join(' · '),
-    error: entries.slice(0, n).map((entry) => entry.error.value).find(Boolean) ?? null,
+    error: furthest(entries.slice(0, n).flatMap((entry) => entry.error.value ?? [])),
     loading: entries.some((entry) => !entry.data.value && !entry.error.value),
     requests: entries.slice(0, n).map(({ request }) => request),
     runs: new Set(wanted.flatMap((one) => one.runs)),
   }
+}
+
+/** Of the errors of several runs the one whose place in the text is the last: the others may lack the first tag already. */
+function furthest(errors: readonly string[]): string | null {
+  const placeOf = (error: string) => error.split('\n').slice(1).at(-1)?.length ?? 0
+  return errors.reduce<string | null>((best, error) => (best !== null && placeOf(best) >= placeOf(error) ? best : error), null)
 }
 
 /** The lines; minus those of `bases`, if there are any. */

@@ -89,7 +89,7 @@ def read(text: str, tags: Collection[str]) -> TagExpression | None:
         last = match.end()
     if not found:
         return None
-    _check_names(text, tags)
+    check_names(text, tags)
     try:
         query = parse("".join([*parts, text[last:]]))
     except QuerySyntaxError as error:
@@ -101,7 +101,7 @@ def read(text: str, tags: Collection[str]) -> TagExpression | None:
     return TagExpression(query=query, tags=tuple(found))
 
 
-def _check_names(text: str, tags: Collection[str]) -> None:
+def check_names(text: str, tags: Collection[str]) -> None:
     """Refuse an unknown name, which the parser would take for an event.
 
     Raises:

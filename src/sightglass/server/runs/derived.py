@@ -22,7 +22,7 @@ from sightglass.client.recorded.run import RecordedRun
 from sightglass.client.recorded.tag_expression import Evaluated, concatenated, pieces_of
 from sightglass.client.stream import Stream
 from sightglass.core.columns import Columns
-from sightglass.core.errors import EvaluationError, QueryError, RunLostError, UnknownNameError
+from sightglass.core.errors import EvaluationError, QueryError, QuerySyntaxError, RunLostError, UnknownNameError
 from sightglass.core.record import Restart
 from sightglass.core.source import Source, client_of, made_by, restarts_of_runs, runs_of
 from sightglass.core.source_join import SourceJoin
@@ -246,7 +246,11 @@ class DerivedSeriesOfRun:
             return Evaluated(text, expression, [self._read(tag) for tag in expression.tags]), expression.tags[0]
         if _NAME.fullmatch(text):
             self._recording.series(text)  # which knows what is close to it
-        return self._read(text), text
+        try:
+            return self._read(text), text
+        except QuerySyntaxError:
+            tag_expression.check_names(text, tags)  # of tags that other runs have
+            raise
 
     def _answered(self, text: str) -> bool:
         """Return whether the run answers a text as a query."""
