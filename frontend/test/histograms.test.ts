@@ -1,6 +1,6 @@
 import { describe, expect, test } from 'vitest'
 import { heightOf, layoutOf, pointedAt, columnOf, type HistogramOptions } from '../src/views/histogramLayout'
-import { finerBins, placeOf, spaced, stepPlaces, stepsWithin, binFacts, totalAt, valueAt, valueTicks, type HistogramSeries } from '../src/views/histograms'
+import { finerBins, placeOf, spaced, stepPlaces, stepsWithin, binFacts, isSqueezed, totalAt, valueAt, valueTicks, type HistogramSeries } from '../src/views/histograms'
 
 const series: HistogramSeries = {
   steps: [0, 1, 10, 100],
@@ -114,4 +114,13 @@ test('a closer look has finer bins, up to a limit', () => {
   expect(finerBins(64, [-10, 10], [-10, 10])).toBe(64)
   expect(finerBins(64, [-10, 10], [0, 5])).toBe(256)
   expect(finerBins(64, [-10, 10], [0, 0.001])).toBe(1024)
+})
+
+test('outliers squeeze the others where almost all are in two bins', () => {
+  const edges = Array.from({ length: 11 }, (_, i) => i)
+  const row = (n: number[]) => [...n, ...Array.from({ length: 10 - n.length }, () => 0)]
+  expect(isSqueezed({ counts: [row([600, 399, 0, 0, 0, 0, 0, 0, 0, 1])], edges })).toBe(true)
+  expect(isSqueezed({ counts: [row([600, 300, 99, 0, 0, 0, 0, 0, 0, 1])], edges })).toBe(false)
+  expect(isSqueezed({ counts: [row([5]), row([7])], edges })).toBe(false)
+  expect(isSqueezed({ counts: [], edges })).toBe(false)
 })

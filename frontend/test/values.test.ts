@@ -88,6 +88,7 @@ describe('pictures', () => {
     expect(picturesOf(pixels).map((one) => ('pixels' in one ? [one.height, one.width, one.channels, one.pixels] : null))).toEqual([[1, 2, 3, [0, 1, 2, 3, 4, 5]], [1, 2, 3, [6, 7, 8, 9, 10, 11]]])
   })
   it('are none of other media types: a page is not to run them', () => {
+    expect(picturesOf({ dtype: 'uint8', shape: [2, 2], data: Uint8Array.of(0, 1, 2, 3) })).toMatchObject([{ height: 2, width: 2, channels: 1, pixels: [0, 1, 2, 3] }])
     expect(picturesOf({ media_type: 'text/html', data: new Uint8Array(3) })).toEqual([])
     expect(picturesOf(array([1, 2]))).toEqual([])
   })

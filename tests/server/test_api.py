@@ -601,3 +601,19 @@ def test_many_series_have_a_schema(page):
     assert content["schema"] == {"type": "array", "items": {"$ref": "#/components/schemas/PackedScalars"}}
     series = page.json("/openapi.json")["components"]["schemas"]["PackedScalars"]["properties"]
     assert {"run", "tag", "x", "y", "error", "cursor"} <= set(series)
+
+
+def test_an_outlier_is_counted_in_the_bins_at_the_edges(page):
+    values = np.random.default_rng(0).normal(size=10_000)
+    values[7] = 1e4
+    with sg.init("squeezed") as run:
+        run.log({"w": sg.Tensor(values), "same": sg.Tensor(np.zeros(100))}, step=0)
+    ask = f"/runs/{page.key('squeezed')}/histograms"
+    whole = page.get(ask, tag="w").json()
+    assert max(whole["counts"][0]) == len(values) - 1
+    edge = page.get(ask, tag="w", outliers="edge", bins=32).json()
+    assert sum(edge["counts"][0]) == len(values)
+    assert max(edge["counts"][0]) < 0.2 * len(values)
+    assert edge["counts"][0][-1] == 1
+    assert -6 < edge["edges"][0][0] < -4
+    assert page.get(ask, tag="same", outliers="edge").json() == page.get(ask, tag="same").json()

@@ -151,6 +151,8 @@ export interface HistogramOptions {
   /** By default as many as fit the number of values. */
   bins?: number
   scale: 'linear' | 'symlog'
+  /** Where values are counted that squeeze all others; by default in bins that span them. */
+  outliers?: 'inside' | 'edge'
   from?: number
   to?: number
 }

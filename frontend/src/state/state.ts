@@ -96,6 +96,8 @@ export const shape = {
   ridge: oneOf('offset', 'overlay', 'heat', 'bands'),
   symlog: flag(),
   logcounts: flag(),
+  /** Whether bins also span outliers that squeeze all other values. */
+  outliers: flag(),
   even: flag(),
   /** 0: as many as fit the number of values. */
   bins: number(0, 0, 512),

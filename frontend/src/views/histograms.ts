@@ -131,3 +131,13 @@ export function finerBins(bins: number, edges: readonly number[], [low, high]: S
   const share = (edges.at(-1)! - edges[0]!) / (high - low)
   return Math.min(MAX_BINS, bins * 2 ** Math.max(0, Math.ceil(Math.log2(share))))
 }
+
+/** Whether almost all values are in two bins beside each other: some outliers squeeze the others. */
+export function isSqueezed({ counts, edges }: { counts: readonly (readonly number[])[]; edges: readonly number[] }): boolean {
+  const n_bins = edges.length - 1
+  if (n_bins < 8 || !counts.length) return false
+  const totals = edges.slice(1).map((_, bin) => counts.reduce((sum, row) => sum + row[bin]!, 0))
+  const all = totals.reduce((a, b) => a + b, 0)
+  const most = Math.max(...totals.map((n, bin) => n + (totals[bin + 1] ?? 0)))
+  return all > 0 && most < all && most > 0.98 * all
+}

@@ -227,8 +227,8 @@ export function ratioOf(picture: Picture): number {
 
 /** The shapes (h, w, 1|3|4), and several of them. */
 function pixelsOf({ shape, data }: ArrayValue): Picture[] {
-  const [height, width, channels] = shape.slice(-3) as [number, number, number]
-  if (shape.length < 3 || shape.length > 4 || ![1, 3, 4].includes(channels)) return []
+  const [height, width, channels] = (shape.length === 2 ? [...shape, 1] : shape.slice(-3)) as [number, number, number]
+  if (shape.length < 2 || shape.length > 4 || ![1, 3, 4].includes(channels)) return []
   const size = height * width * channels
   return Array.from({ length: size ? data.length / size : 0 }, (_, i) => ({ caption: '', height, width, channels, pixels: Array.prototype.slice.call(data, i * size, (i + 1) * size) }))
 }

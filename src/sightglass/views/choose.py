@@ -18,6 +18,7 @@ Theory of operation
     mapping of numbers         numbers                       one bar per name (`view="line"`: one line per name)
     `Image`, `Images`          image, images                 grid of images
     uint8 array (h, w, 1|3|4)  image (images with a 4th)     grid of images
+    uint8 array (h, w)         pixels, from 8 by 8 on        grid of images (`view="heatmap"`: a heat map)
     list of matrices or images images                        grid of images; tuples add captions
     `Figure`                   figure                        picture
     `Audio`, several           audio                         sounds
@@ -38,7 +39,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Literal, get_args
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
@@ -60,6 +61,7 @@ Kind = Literal[
     "vector",
     "histogram",
     "matrix",
+    "pixels",
     "numbers",
     "image",
     "images",
@@ -96,6 +98,7 @@ VIEWS_OF_KIND: Mapping[Kind, tuple[ViewName, ...]] = {
     "vector": ("bars", "histogram", "line", "log", "table"),
     "histogram": ("histogram", "line", "log", "table"),
     "matrix": ("heatmap", "histogram", "log", "table"),
+    "pixels": ("images", "heatmap", "histogram", "log", "table"),
     "numbers": ("bars", "line", "log", "table"),
     "image": ("images", "log", "table"),
     "images": ("images", "log", "table"),
@@ -105,6 +108,7 @@ VIEWS_OF_KIND: Mapping[Kind, tuple[ViewName, ...]] = {
     "text": ("log", "table"),
     "other": ("table", "log"),
 }
+MIN_PIXELS: Final = 8  # on a side: smaller arrays of uint8 are rather counts or labels
 TEXT_VIEWS: frozenset[ViewName] = frozenset({"log", "table"})
 ROW_VIEWS: frozenset[ViewName] = TEXT_VIEWS | {"sounds"}  # where nothing plays, a sound is a row of its facts
 
@@ -116,6 +120,7 @@ KIND_NAMES: Mapping[Kind, str] = {
     "vector": "a vector",
     "histogram": "a histogram",
     "matrix": "a matrix",
+    "pixels": "a grey image",
     "numbers": "a mapping of numbers",
     "image": "an image",
     "images": "several images",
@@ -274,6 +279,8 @@ def _array_form(array: Value, *, pictures: bool) -> Form:
         case (length,):
             return Form(kind="vector", length=length)
         case (rows, columns):
+            if pictures and min(shape) >= MIN_PIXELS and _dtype_name(array) == "uint8":
+                return Form(kind="pixels", length=rows * columns)
             return Form(kind="matrix", length=rows * columns)
     return Form(kind="other")
 

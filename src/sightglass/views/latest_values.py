@@ -136,7 +136,7 @@ def images_of(item: LatestRecord) -> list[tuple[Floats, str]]:
             names = [one_line(caption) for caption in captions] or [""] * len(value)
             return [(_rgb(picture), name) for picture, name in zip(np.asarray(value), names, strict=False)]
     array = np.asarray(item.record.value)
-    return [(_rgb(picture), "") for picture in (array[None] if array.ndim == 3 else array)]
+    return [(_rgb(picture), "") for picture in (array if array.ndim == 4 else array[None])]
 
 
 def is_numbered(scene: Scene) -> bool:

@@ -9,7 +9,7 @@ import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
 import { Histograms } from '../../views/Histograms'
 import type { HistogramOptions } from '../../views/histogramLayout'
 import type { Span } from '../../views/span'
-import { finerBins, stepsWithin, type HistogramSeries } from '../../views/histograms'
+import { finerBins, isSqueezed, stepsWithin, type HistogramSeries } from '../../views/histograms'
 import { BesideTools, useBeside, type Place } from './Beside'
 import { Minus } from './Minus'
 
@@ -41,10 +41,10 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
   const scale = at.symlog.value ? 'symlog' : 'linear'
   const values = at.values.value
   // A closer look at some values needs finer bins; all steps share them, so that counts can be compared.
-  const plain = useHistograms(run, tag, others, { bins: at.bins.value || undefined, scale }, n_steps)
+  const { found: plain, squeezed } = usePlain(run, tag, others, scale, n_steps)
   const edges = plain.value?.edges[0]
   const bins = edges ? edges.length - 1 : 0
-  const finer = useMemo(() => (edges && values && scale === 'linear' ? finerBins(bins, edges, values) : bins), [edges, values, scale])
+  const finer = useMemo(() => (edges && values && scale === 'linear' && !squeezed ? finerBins(bins, edges, values) : bins), [edges, values, scale, squeezed])
   const closer = useHistograms(finer > bins ? run : '', tag, others, { bins: finer, scale }, n_steps)
   const found = finer > bins && closer.fresh ? closer : plain
   const series = useMemo(() => found.value && seriesOf(found.value), [found.value])
@@ -59,6 +59,7 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
         <Choice label="Scale of values" options={SCALES} value={scale} onChange={(next) => update({ symlog: next === 'symlog', values: null })} />
         {kind !== 'overlay' && <Toggle label="Even spacing" title="Space the steps evenly, whatever their numbers" on={at.even.value} onChange={(even) => update({ even })} />}
         {kind !== 'bands' && <Toggle label="Log counts" title="Logarithms of the counts, so that one large bin does not hide the others" on={at.logcounts.value} onChange={(logcounts) => update({ logcounts })} />}
+        {squeezed && <Toggle label="Outliers" title="Let the bins span all values; else the bins at the edges hold the outliers" on={at.outliers.value} onChange={(outliers) => update({ outliers })} />}
         <label class="tool-select">
           <span>Bins</span>
           <select value={at.bins.value} onChange={({ currentTarget }) => update({ bins: Number(currentTarget.value) })}>
@@ -72,7 +73,7 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
         {!others && <BesideTools n={beside.n} />}
         {shownTag.type === 'tensor' && <Minus run={run} tag={shownTag} step={step} other={other} />}
         {zoomed && <IconButton icon="reset" label="Reset zoom (double click, or 0)" onClick={() => update({ values: null, steps: null })} />}
-        <span class="tensor-note muted">{series && noteOf(series, at.steps.value, n_steps)}</span>
+        <span class="tensor-note muted">{series && noteOf(series, at.steps.value, n_steps) + (squeezed && !at.outliers.value ? ' · outliers in the outer bins' : '')}</span>
       </div>
       {!others && beside.places.length > 1 ? (
         <div class="histograms-beside">
@@ -108,10 +109,19 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
   )
 }
 
+/** The histograms, whose outliers are in the bins at the edges where they would squeeze all others. */
+function usePlain(run: string, tag: string, others: Other | null, scale: 'linear' | 'symlog', n_steps: number) {
+  const bins = at.bins.value || undefined
+  const whole = useHistograms(run, tag, others, { bins, scale }, n_steps)
+  const squeezed = useMemo(() => scale === 'linear' && whole.value !== null && isSqueezed({ counts: whole.value.counts, edges: whole.value.edges[0] ?? [] }), [whole.value, scale])
+  const closer = useHistograms(squeezed && !at.outliers.value ? run : '', tag, others, { bins, scale, outliers: 'edge' }, n_steps)
+  return { found: squeezed && !at.outliers.value && (closer.value || closer.problem) ? closer : whole, squeezed }
+}
+
 /** One of several, side by side; a click opens its table. */
 function Card({ place, scale, options }: { place: Place; scale: 'linear' | 'symlog'; options: HistogramOptions }) {
   const { run, tag, label } = place
-  const { value: reply, problem } = useHistograms(run, tag, null, { bins: at.bins.value || undefined, scale }, place.n_steps)
+  const { value: reply, problem } = usePlain(run, tag, null, scale, place.n_steps).found
   const series = useMemo(() => reply && seriesOf(reply), [reply])
   return (
     <figure class="histograms-card">

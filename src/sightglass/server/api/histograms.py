@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Annotated, Any, Final, Literal
 
@@ -25,13 +26,17 @@ MAX_STEPS: Final = 100_000  # to look up a range; their steps are read for it
 MAX_HISTOGRAMS: Final = 1_000  # more rows than a screen has pixels
 MAX_BINS: Final = 1_024
 PERCENTILES: Final = (5.0, 25.0, 50.0, 75.0, 95.0)
+MOST: Final = (1, 99)  # percentiles
+N_BINS: Final = 64
 N_CACHED: Final = 16  # of a megabyte each, at most
 
 
 class HistogramsQuery(ComparedQuery, frozen=True, kw_only=True):
     """The range of steps, how many of them at most (evenly spaced), the number of bins, and their scale.
 
-    By default the number of bins follows the number of values: its square root, from 4 to 64.
+    By default the number of bins follows the number of values: its square root, from 4 to 64. With `outliers` "edge",
+    linear bins span twice the range from the lowest 1 % to the highest 99 % quantile of the steps, and what lies
+    outside is counted in the bins at the edges.
     """
 
     low: float | None = msgspec.field(default=None, name="from")
@@ -39,6 +44,7 @@ class HistogramsQuery(ComparedQuery, frozen=True, kw_only=True):
     limit: Annotated[int, msgspec.Meta(ge=1, le=MAX_HISTOGRAMS)] = 200
     bins: Annotated[int, msgspec.Meta(ge=1, le=MAX_BINS)] | None = None
     scale: Literal["linear", "symlog"] = "linear"
+    outliers: Literal["inside", "edge"] = "inside"
 
 
 class HistogramsReply(msgspec.Struct, frozen=True, kw_only=True):
@@ -96,7 +102,7 @@ def _counted(series: Series | Comparison, query: HistogramsQuery) -> HistogramsR
     chosen = _Range(series, _rows(series, query.low, query.high))
     try:
         found = browse.histograms(
-            chosen, bins=query.bins, scale=query.scale, percentiles=PERCENTILES, max_steps=query.limit
+            chosen, bins=_bins(chosen, query), scale=query.scale, percentiles=PERCENTILES, max_steps=query.limit
         )
     except TypeError as error:
         raise bad_request(str(error)) from None
@@ -106,6 +112,19 @@ def _counted(series: Series | Comparison, query: HistogramsQuery) -> HistogramsR
         edges=[counted.edges.tolist()] * len(found.steps),
         n_nan=counted.n_nan, n_posinf=counted.n_posinf, n_neginf=counted.n_neginf,  # type: ignore[arg-type]
     )  # fmt: skip
+
+
+def _bins(chosen: _Range, query: HistogramsQuery) -> int | npt.NDArray[np.float64] | None:
+    """Return the number of bins, or their edges without the outliers; those are kept where almost all are one value."""
+    if query.outliers == "inside" or query.scale == "symlog":
+        return query.bins
+    found = browse.histograms(chosen, bins=1, percentiles=MOST, max_steps=query.limit).series.percentiles
+    if not np.isfinite(found).any():
+        return query.bins
+    low, high = float(np.nanmin(found[:, 0])), float(np.nanmax(found[:, 1]))
+    if not 0 < high - low < math.inf:
+        return query.bins
+    return np.linspace(low - (high - low) / 2, high + (high - low) / 2, (query.bins or N_BINS) + 1)
 
 
 def _rows(series: Series | Comparison, low: float | None, high: float | None) -> Any:
