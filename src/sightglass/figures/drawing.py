@@ -17,10 +17,10 @@ import io
 import os
 import sys
 import traceback as tracebacks
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Any, Final
+from typing import IO, TYPE_CHECKING, Any, Final, TypeAlias
 
 import msgspec
 import numpy as np
@@ -29,6 +29,7 @@ import numpy.typing as npt
 from sightglass.core.errors import FigureError, MissingExtraError
 from sightglass.core.guarded import rebuild
 from sightglass.core.values import is_extended
+from sightglass.views import frames
 from sightglass.views.theme import theme
 
 from .closures import Draws
@@ -37,6 +38,9 @@ from .messages import DrawFigure, DrawFinished, Failure, failure_of, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
+
+Drawn: TypeAlias = "Figure | bytes"
+"""A figure of Matplotlib, or a picture as a PNG."""
 
 MAX_ARTISTS: Final = 2_000
 """Collections of more items than this are rasterized in vector files: beyond it, the vectors take more room."""
@@ -118,7 +122,8 @@ class Drawer:
             with _theme(message):
                 try:
                     values = arguments()
-                    figures = _named(load()(*usual(values)), message, made)
+                    result = load()(*usual(values))
+                    figures = _named(result, message, made, _left_in_pyplot(seen) if self._alone else ())
                 except (Exception, SystemExit) as error:  # noqa: BLE001  a user's function
                     made += _held_figures(error)
                     self._put_card(message.name, error, message, drawing)
@@ -163,7 +168,7 @@ class Drawer:
             with contextlib.suppress(OSError):
                 write(_path(message, name, "png"), _writer(png))
 
-    def _save(self, name: str, figure: Figure | FigureError, message: DrawFigure, drawing: Drawing) -> None:
+    def _save(self, name: str, figure: Drawn | FigureError, message: DrawFigure, drawing: Drawing) -> None:
         """Save one figure in every format, or a card in its place."""
         try:
             if isinstance(figure, FigureError):
@@ -228,34 +233,42 @@ def _wide(array: npt.NDArray[Any]) -> npt.NDArray[Any]:
     return array.astype(np.int8 if "int" in array.dtype.name else np.float32)
 
 
-def _named(result: object, message: DrawFigure, made: list[Figure]) -> dict[str, Figure | FigureError]:
+def _named(
+    result: object, message: DrawFigure, made: list[Figure], left: Sequence[Figure] = ()
+) -> dict[str, Drawn | FigureError]:
     """Return the figures that a function returned, by name, with an error in place of anything else.
 
     Raises:
         FigureError: It returned neither a figure nor a mapping.
     """
-    single = _figure(result)
+    if result is None and left:  # in pyplot
+        result = left[-1]
+    single = _drawn(result)
     if single is not None:
-        made.append(single)
+        made += [single] if not isinstance(single, bytes) else []
         return {message.name: single}
+    if isinstance(result, list | tuple) and result and all(_figure(one) is not None for one in result):
+        result = {f"{message.name}/{i}": one for i, one in enumerate(result)}
     if not isinstance(result, Mapping):
         raise FigureError(
             f"Expected figures by their names, or a figure, from {message.function}, got {type(result).__name__} "
             f"{result!r:.80}"
         )
-    figures: dict[str, Figure | FigureError] = {}
+    figures: dict[str, Drawn | FigureError] = {}
     for key, value in result.items():
-        figure = _figure(value)
+        figure = _drawn(value)
         name = plain(key) or message.name
         if figure is None:
-            expected = f"Expected a Matplotlib figure as {name!r}, got {type(value).__name__} {value!r:.80}"
+            expected = (
+                f"Expected a Matplotlib figure or a picture as {name!r}, got {type(value).__name__} {value!r:.80}"
+            )
             figures[name] = FigureError(expected)
         elif name != key:
             expected = "Expected text that UTF-8 can encode as the name of a figure"
             figures[name] = FigureError(f"{expected}, got {type(key).__name__} {key!r:.80}")
         else:
             figures[name] = figure
-        made += [] if figure is None else [figure]
+        made += [] if figure is None or isinstance(figure, bytes) else [figure]
     return figures
 
 
@@ -270,8 +283,19 @@ def _figure(value: object) -> Figure | None:
     return None
 
 
-def _rendered(figure: Figure, message: DrawFigure) -> Iterator[tuple[str, bytes]]:
+def _drawn(value: object) -> Drawn | None:
+    """Return a figure, or a picture as a PNG; `None` for anything else."""
+    figure = _figure(value)
+    return frames.as_png(value) if figure is None else figure
+
+
+def _rendered(figure: Drawn, message: DrawFigure) -> Iterator[tuple[str, bytes]]:
     """Render a figure as a PNG, and in each format of the files."""
+    if isinstance(figure, bytes):
+        yield "png", figure
+        for form in {*message.output.formats} - {"png"} if message.output.folder else ():
+            yield form, frames.converted(figure, form)
+        return
     yield "png", _saved(figure, "png", message.output.dpi)
     formats = [form for form in message.output.formats if form != "png"] if message.output.folder else []
     if formats:
@@ -348,6 +372,12 @@ def _held_figures(error: BaseException) -> list[Figure]:
 def _numbers() -> set[int]:
     pyplot = sys.modules.get("matplotlib.pyplot")
     return set() if pyplot is None else set(pyplot.get_fignums())
+
+
+def _left_in_pyplot(seen: set[int]) -> list[Figure]:
+    """Return the figures that pyplot has made since it had only these numbers."""
+    pyplot = sys.modules.get("matplotlib.pyplot")
+    return [] if pyplot is None else [pyplot.figure(number) for number in sorted(_numbers() - seen)]
 
 
 def _close(figures: list[Figure], since: set[int] | None) -> None:

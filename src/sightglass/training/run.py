@@ -101,7 +101,7 @@ class Run(NamesElsewhere):
 
         Args:
             data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Audio`, `Table`,
-                `Figure`, `Text`, Matplotlib figures, which are drawn here; nested mappings become names with slashes.
+                `Figure`, `Text`, Pillow's images, Matplotlib's figures, which are drawn here; nested mappings become names with slashes.
             *rest: Nothing: for those who write `log("loss", 3.0)`, which raises and says what to write.
             step: The primary step; by default a counter.
             **steps: Further step tracks by name.
@@ -113,7 +113,7 @@ class Run(NamesElsewhere):
         if rest or kind in (str, int, float):
             raise _misused_log(data, *rest)
         if not self.ended:
-            if "matplotlib.figure" in sys.modules:
+            if "matplotlib.figure" in sys.modules or "PIL.Image" in sys.modules:
                 from sightglass.views.pictures import encode_figures
 
                 data = encode_figures(data)
@@ -132,7 +132,8 @@ class Run(NamesElsewhere):
 
         Args:
             name: The figure's name.
-            fn: Called with the arrays in the other process; returns a Matplotlib figure, or several by name.
+            fn: Called with the arrays in the other process; returns what `Plotter` takes: a Matplotlib figure, a
+                picture, frames, or several of them by name.
             *arrays: The data; they are copied.
             step: The step; by default a counter of this name's figures.
             on_full: What to do when too many wait: "replace" the waiting one of the same name, "drop_oldest",

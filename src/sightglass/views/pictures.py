@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import io
+import sys
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from sightglass.core.guarded import FAILURES, MAX_DEPTH, LostValue, message, parts
-from sightglass.core.values import PLAIN, Figure, Value
+from sightglass.core.values import PLAIN, Figure, Image, Value
+
+from .frames import as_png, is_pillow, pixels_of
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure as MatplotlibFigure
@@ -31,7 +34,7 @@ def encode(
 
 
 def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Encode the Matplotlib figures among named values; other values are returned as they are.
+    """Encode Matplotlib's figures and Pillow's images among named values; others are returned as they are.
 
     A figure that cannot be drawn becomes a `LostValue`.
     """
@@ -43,10 +46,12 @@ def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
     """Encode the figures in a value; what cannot be read is returned as it is."""
-    from matplotlib.figure import Figure as MatplotlibFigure
-
     try:
-        if issubclass(type(value), MatplotlibFigure):
+        if is_pillow(value):
+            pixels = pixels_of(value)
+            return Figure(as_png(value) or b"") if pixels is None else Image(pixels)
+        drawn = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
+        if drawn is not None and issubclass(type(value), drawn):
             return encode(value)
         if not (issubclass(type(value), Mapping) or type(value) in (list, tuple)):
             return value
