@@ -23,6 +23,9 @@ pytestmark = needs_server
 pytest.importorskip("nats")
 
 
+PER_S = 500  # records of the training; the run sends once a second what is kept
+
+
 @pytest.fixture
 def service(tmp_path: Path) -> Iterator[Service]:
     service = Service(tmp_path / "hub")
@@ -45,6 +48,12 @@ def watched(service: Service, n: int, *, role: str = "viewer") -> list[int]:
     """Watch the run for some records, and return their values."""
     with sg.connect("far", hub=service.file(role), wait_s=PATIENCE_S) as run:
         return [int(one.value) for one in run.stream("batch.n").wait(n, timeout_s=PATIENCE_S)]
+
+
+def nobody_asks(service: Service) -> None:
+    """Wait until the run has closed its streams, and sent what is kept of them."""
+    with sg.connect("far", hub=service.file("viewer")) as run:
+        wait_until(lambda: not run.describe().streams, "nobody reads")
 
 
 def kept_state(service: Service, name: str = "far") -> str:
@@ -76,7 +85,9 @@ def test_a_late_client_gets_what_is_kept_of_a_run_that_has_ended(service: Servic
 
 def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training: Any) -> None:
     with sg.connect("far", hub=service.file("viewer"), wait_s=PATIENCE_S) as run:
-        seen = [int(one.value) for one in run.stream("batch.n").wait(200, timeout_s=PATIENCE_S)]
+        stream = run.stream("batch.n")
+        seen = [int(one.value) for one in stream.wait(200, timeout_s=PATIENCE_S)]
+        stream.wait(200 + PER_S, timeout_s=PATIENCE_S)
         training.send(signal.SIGKILL)  # while somebody reads
         wait_until(lambda: kept_state(service) == "gone", "it is gone")
     with sg.connect("far", hub=service.file("viewer")) as gone:
@@ -94,6 +105,7 @@ def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training
 
 def test_kept_streams_survive_the_hub(service: Service, training: Any) -> None:
     seen = watched(service, 100)
+    nobody_asks(service)
     training.send(signal.SIGKILL)
     service.end()
     service.start()
@@ -202,6 +214,7 @@ def test_the_store_has_limits_and_what_they_left_out_is_not_silent(service: Serv
 
 def test_what_is_opened_again_goes_on_behind_what_was_kept_before(service: Service, training: Any) -> None:
     first, second = watched(service, 50), watched(service, 50)
+    nobody_asks(service)
     training.send(signal.SIGKILL)
     wait_until(lambda: kept_state(service) == "gone", "it is gone")
     with sg.connect("far", hub=service.file("viewer")) as gone:

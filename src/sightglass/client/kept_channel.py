@@ -43,7 +43,7 @@ class KeptChannel:
             RefusedError: The hub does not know the user, or they were revoked.
         """
         self.heard_s = -math.inf
-        self._stream = f"{ROOT}.stream.{owner}.{id}"
+        self._kept = f"{ROOT}.kept.{owner}.{id}"
         self._id = id
         self._goes_on = goes_on
         self._n_idle = 0
@@ -54,7 +54,7 @@ class KeptChannel:
         self._readings: deque[KeptStreamReading] = deque()
         self._reading: KeptStreamReading | None = None
         self._reader = KeptReader(address, notify=self._event.set)
-        self._reader.read_last(f"{ROOT}.kept.{owner}.{id}.*")
+        self._reader.read_last(f"{self._kept}.*")
 
     @property
     def over(self) -> bool:
@@ -98,7 +98,7 @@ class KeptChannel:
 
     def _read(self) -> None:
         assert self._reading is not None
-        self._reader.read(f"{self._stream}.{self._reading.head.stream}")
+        self._reader.read(f"{self._kept}.{self._reading.head.stream}{kept.RECORDS}")
 
     def send(self, frames: Frames) -> Sent:
         """Take a message, which `receive` answers."""
