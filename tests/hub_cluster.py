@@ -40,6 +40,7 @@ cluster {{
 }}
 """
 N_MACHINES = 3
+LONG_S = 10 * PATIENCE_S  # 64 runs on two cores
 TRAINING = """
 warnings.filterwarnings("ignore", "The hub", RuntimeWarning)
 run = sg.init(sys.argv[1], budget=None, dir=sys.argv[2], record=["batch.n"], limits=sg.Limits(max_event_s=10.0))
@@ -175,7 +176,7 @@ class Trial:
             for name in self.names
         }  # fmt: skip
         for child in self.children.values():
-            child.hears("ready", 10 * PATIENCE_S)
+            child.hears("ready", LONG_S)
 
     def go(self, *, cut_s: float) -> Report:
         """Let one part after another fail, then stop the runs, and look at what came and what is kept."""
@@ -184,16 +185,16 @@ class Trial:
             sg.fleet("job-*", hub=self._controller) as fleet,
             contextlib.ExitStack() as stack,
         ):
-            fleet.wait(len(self.names), timeout_s=10 * PATIENCE_S)
+            fleet.wait(len(self.names), timeout_s=LONG_S)
             runs = {
-                name: stack.enter_context(sg.connect(name, hub=self._controller, timeout_s=PATIENCE_S))
+                name: stack.enter_context(sg.connect(name, hub=self._controller, timeout_s=LONG_S))
                 for name in self.names
             }
             self.streams = {
                 (name, query): run.stream(query) for name, run in runs.items() for query in (RECORDED, OTHER)
             }
             for stream in self.streams.values():
-                stream.wait(5, timeout_s=10 * PATIENCE_S)
+                stream.wait(5, timeout_s=LONG_S)
             killed, lives = self.names[:2], self.names[2:]
             self._cluster.kill(0)
             self._table_is(self.names, "a server is killed")
@@ -205,9 +206,9 @@ class Trial:
             self._table_is(lives, "two runs are killed")
             self._cut(lives, cut_s)
             self._all_go_on(lives)
-            applied = fleet.stop(timeout_s=10 * PATIENCE_S).applied
+            applied = fleet.stop(timeout_s=LONG_S).applied
             self._check(set(applied) == set(lives), f"stopped {sorted(applied)}")
-            made = {name: int(self.children[name].hears("made", 10 * PATIENCE_S)[0]) for name in lives}
+            made = {name: int(self.children[name].hears("made", LONG_S)[0]) for name in lives}
             for name in lives:
                 self._came(name, made[name])
         for name in self.names:
@@ -227,7 +228,7 @@ class Trial:
     def _table_is(self, names: list[str], fault: str) -> None:
         """Wait until exactly these runs are told to live, and note how long that took."""
         began_s, expected = time.monotonic(), set(names)
-        wait_until(lambda: {run.entry.name for run in self._directory.runs()} == expected, fault)
+        wait_until(lambda: {run.entry.name for run in self._directory.runs()} == expected, fault, timeout_s=LONG_S)
         self.report.right_after_s[fault] = time.monotonic() - began_s
 
     def _all_go_on(self, names: list[str]) -> None:
@@ -237,7 +238,7 @@ class Trial:
             n = int(self.children[name].hears("step")[0])
             for query in (RECORDED, OTHER):
                 stream = self.streams[name, query]
-                wait_until(lambda stream=stream, n=n: stream.latest.step > n, (name, query))
+                wait_until(lambda stream=stream, n=n: stream.latest.step > n, (name, query), timeout_s=LONG_S)
 
     def _came(self, name: str, made: int) -> None:
         """Check that each recorded record came once, and that each other one came once or is counted as lost."""
@@ -258,7 +259,7 @@ class Trial:
         with sg.connect(name, hub=self._controller, wait_s=PATIENCE_S, timeout_s=PATIENCE_S) as gone:
             for query, factor in ((RECORDED, 1), (OTHER, 2)):
                 stream = gone.stream(query)
-                wait_until(lambda stream=stream: stream.ended, (name, query))
+                wait_until(lambda stream=stream: stream.ended, (name, query), timeout_s=LONG_S)
                 values = [int(record.value) // factor for record in stream.records()]
                 self.report.n_kept += len(values)
                 self.report.n_kept_lost += stream.n_lost

@@ -180,8 +180,8 @@ class Service:
         return self.folder / f"{role}.hub"
 
 
-def wait_until(condition: Callable[[], Any], what: object) -> Any:
-    deadline_s = time.monotonic() + PATIENCE_S
+def wait_until(condition: Callable[[], Any], what: object, *, timeout_s: float = PATIENCE_S) -> Any:
+    deadline_s = time.monotonic() + timeout_s
     while not (found := condition()):
         assert time.monotonic() < deadline_s, what
         time.sleep(0.01)

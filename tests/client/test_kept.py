@@ -40,22 +40,26 @@ def head_of(query: str = "batch.n", stream: int = 7, **options: Any) -> kept.Kep
     return kept.KeptStream(query=parse(query).key, stream=stream, tag=query, **options)
 
 
-def pieces(sizes: Sequence[int]) -> list[bytes]:
-    """Return the pieces of blocks of these sizes, whose records are their own numbers."""
+def pieces(sizes: Sequence[int], *, stream: int = 7, base: int = 0) -> list[bytes]:
+    """Return the pieces of blocks of these sizes, whose records are their own numbers and a base."""
     cutter, made, index = Cutter(), [], 0
     for size in sizes:
         numbers = np.arange(index, index + size)
-        columns = Columns(index=index, steps=numbers, wall_times=numbers.astype(float), values=numbers.astype(float))
-        made += cutter.cut(messages.encode_block(7, columns), PIECE_BYTES)
+        columns = Columns(index=index, steps=numbers, wall_times=numbers * 1.0, values=numbers + float(base))
+        made += cutter.cut(messages.encode_block(stream, columns), PIECE_BYTES)
         index += size
     return made
 
 
-def read(parts: Sequence[bytes], stream: ResumableStream, head: kept.KeptStream, run: GoneRun) -> None:
-    """Let a client read what is stored."""
+def read(stream: ResumableStream, run: GoneRun, *stored: Sequence[bytes]) -> None:
+    """Let a client read what is stored of each stream."""
     request = stream.request(1, "abc")
-    reading = KeptStreamReading(head, request, lambda: run.ended_as(head))
-    for frames in [*reading.take(Stored("", n, 0.0, one) for n, one in enumerate(parts)), *reading.finish()]:
+    reading = KeptStreamReading(run.find(request), request, run.ended_as)
+    answers: list[Any] = []
+    for parts in stored:
+        answers += reading.take(Stored("", n, 0.0, one) for n, one in enumerate(parts))
+        assert reading.go_on() == (parts is not stored[-1])
+    for frames in [*answers, *reading.finish()]:
         message, buffers = messages.decode_from_agent(frames)
         match message:
             case messages.Opened():
@@ -84,7 +88,7 @@ def test_whatever_is_lost_each_record_comes_once_or_is_counted(
         stream.opened(messages.Opened(request=1, stream=7, tag="batch.n", index=0), "abc")
         columns = np.arange(n_seen)
         stream.add(Columns(index=0, steps=columns, wall_times=columns * 1.0, values=columns * 1.0))
-    read(parts, stream, head, run_of(head))
+    read(stream, run_of(head), parts)
     values = [record.value for record in stream.buffer.records()]
     assert values == sorted(set(values))
     assert values[:n_seen] == list(range(n_seen))
@@ -104,8 +108,25 @@ def test_a_query_that_was_not_kept_is_refused_with_what_is() -> None:
 
 def test_of_two_streams_of_a_query_a_client_goes_on_with_its_own() -> None:
     run = run_of(head_of(stream=7), head_of(stream=9))
-    assert run.find(messages.Open(request=1, query="batch.n", stream=7, since=3)).stream == 7
-    assert run.find(messages.Open(request=1, query="on('batch').map(lambda b: b.n)")).stream == 9
+    (own,) = run.find(messages.Open(request=1, query="batch.n", stream=7, since=3))
+    assert own.stream == 7
+    both = run.find(messages.Open(request=1, query="on('batch').map(lambda b: b.n)"))
+    assert [head.stream for head in both] == [7, 9]
+
+
+@given(st.lists(st.integers(1, 20), max_size=4), st.lists(st.integers(1, 20), max_size=4), st.integers(0, 3))
+def test_a_late_client_reads_all_streams_of_a_query_as_one(first: list[int], second: list[int], n_lost: int) -> None:
+    n, m = sum(first) + n_lost, sum(second)
+    heads = [
+        head_of(stream=number, over=True, counts=codec.encode({"n_records": n_records})[0])
+        for number, n_records in ((7, n), (9, m))
+    ]
+    stream = client_stream()
+    read(stream, run_of(*heads), pieces(first), pieces(second, stream=9, base=1_000))
+    values = [record.value for record in stream.buffer.records()]
+    assert values == [*range(n - n_lost), *range(1_000, 1_000 + m)]
+    assert stream.buffer.n_lost == (n_lost if values or not n else n)
+    assert stream.buffer.ended
 
 
 def test_a_stream_of_a_run_that_was_not_closed_says_so_at_its_end() -> None:

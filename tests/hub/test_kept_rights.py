@@ -80,7 +80,7 @@ def test_what_is_sent_as_a_command_stops_the_run(hub: Hub) -> None:
 @pytest.mark.parametrize("name", READERS)
 @pytest.mark.parametrize("kind", ["command", "ask"])
 def test_no_reader_has_stored_content_taken_for_a_message_to_a_run(hub: Hub, name: str, kind: str) -> None:
-    stored = f"sightglass.stream.other.{ID}.1"
+    stored = f"sightglass.kept.other.{ID}.1.records"
     told(hub.address("other"), *((stored, one, "") for one in pieces_of(STOP)))
     wait_until(lambda: len(kept_under(hub, stored)[0]) == 2, "it is stored")
     with sg.init("safe", hub=hub.files["P", "node"]) as run, Trained(run):
@@ -107,8 +107,12 @@ def test_no_reader_ends_a_run_for_others(hub: Hub, name: str) -> None:
 
         live = runs_on_hub(hub.files["P", "bob"])
         try:
-            told(hub.address(name), asked_for("sightglass.stream.node.nothing.1", f"sightglass.live.node.{run.id}"))
-            told(hub.address(name), asked_for("sightglass.stream.node.nothing.1", f"sightglass.live.node.{run.id}"))
+            told(
+                hub.address(name), asked_for("sightglass.kept.node.nothing.1.records", f"sightglass.live.node.{run.id}")
+            )
+            told(
+                hub.address(name), asked_for("sightglass.kept.node.nothing.1.records", f"sightglass.live.node.{run.id}")
+            )
             for _ in range(20):
                 assert [one.entry.name for one in live.reachable() if one.entry] == ["there"]
         finally:
@@ -117,21 +121,21 @@ def test_no_reader_ends_a_run_for_others(hub: Hub, name: str) -> None:
 
 @pytest.mark.parametrize("name", READERS)
 def test_what_a_reader_has_stored_again_is_not_read_as_a_record(hub: Hub, name: str) -> None:
-    mine, other = f"sightglass.stream.node.{ID}.1", f"sightglass.stream.other.{ID}.1"
+    mine, other = f"sightglass.kept.node.{ID}.1.records", f"sightglass.kept.other.{ID}.1.records"
     told(hub.address("node"), (mine, b"a", ""))
     told(hub.address("other"), (other, b"forged", ""))
     wait_until(lambda: kept_under(hub, other)[0], "it is stored")
-    told(hub.address(name), asked_for(other, mine), asked_for("sightglass.stream.node.nothing.1", mine))
+    told(hub.address(name), asked_for(other, mine), asked_for("sightglass.kept.node.nothing.1.records", mine))
     wait_until(lambda: kept_under(hub, mine)[1], "the server has stored its answer")
     told(hub.address("node"), (mine, b"b", ""))
     wait_until(lambda: kept_under(hub, mine)[0] == [b"a", b"b"], "nothing but what the run has published")
 
 
 def test_one_project_reads_nothing_of_another(hub: Hub) -> None:
-    told(hub.address("node", "Q"), (f"sightglass.stream.node.{ID}.1", b"theirs", ""))
-    told(hub.address("node"), (f"sightglass.stream.node.{ID}.1", b"mine", ""))
-    wait_until(lambda: kept_under(hub, f"sightglass.stream.node.{ID}.1")[0], "it is stored")
-    assert kept_under(hub, f"sightglass.stream.node.{ID}.1")[0] == [b"mine"]
+    told(hub.address("node", "Q"), (f"sightglass.kept.node.{ID}.1.records", b"theirs", ""))
+    told(hub.address("node"), (f"sightglass.kept.node.{ID}.1.records", b"mine", ""))
+    wait_until(lambda: kept_under(hub, f"sightglass.kept.node.{ID}.1.records")[0], "it is stored")
+    assert kept_under(hub, f"sightglass.kept.node.{ID}.1.records")[0] == [b"mine"]
 
 
 def test_the_hub_itself_may_make_stores_and_nothing_else() -> None:

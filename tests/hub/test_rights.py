@@ -32,7 +32,7 @@ SUBJECTS = [
     *(f"sightglass.live.{owner}.{ID}" for owner in USERS),
     *(f"sightglass.stream.{owner}.{ID}.7" for owner in USERS),
     *(f"sightglass.here.{user}.{CLIENT}.{owner}.{ID}" for user in USERS for owner in USERS),
-    *(f"sightglass.kept.{owner}.{ID}.{name}" for owner in USERS for name in ("run", "7")),
+    *(f"sightglass.kept.{owner}.{ID}.{name}" for owner in USERS for name in ("run", "7", "7.records")),
     *(f"$JS.API.STREAM.{verb}.KEPT" for verb in ("CREATE", "UPDATE", "DELETE", "PURGE", "INFO", "SNAPSHOT", "RESTORE")),
     *(f"$JS.API.STREAM.MSG.{verb}.KEPT" for verb in ("GET", "DELETE")),
     *("$JS.API.CONSUMER.CREATE.KEPT", "$JS.API.CONSUMER.CREATE.KEPT.x.y", "$JS.API.CONSUMER.DURABLE.CREATE.KEPT.x"),
@@ -46,7 +46,14 @@ SUBJECTS = [
 WIDE = [
     *(">", "*.>", "sightglass.>", "sightglass.*.>", "sightglass.answer.>", "sightglass.answer.*.*", "$JS.>", "$SYS.>"),
     *("sightglass.ask.>", "sightglass.command.*.*.*.*", "sightglass.live.>", "sightglass.here.>", "_INBOX.>"),
-    *("sightglass.stream.>", "sightglass.kept.>", "sightglass.kept.*.*.*", "$JS.API.>", "$JS.EVENT.>"),
+    *(
+        "sightglass.stream.>",
+        "sightglass.kept.>",
+        "sightglass.kept.*.*.*",
+        "sightglass.kept.*.*.*.records",
+        "$JS.API.>",
+        "$JS.EVENT.>",
+    ),
 ]
 
 
@@ -61,6 +68,7 @@ def may_publish(name: str, role: str, subject: str) -> bool:
         case (
             ["sightglass", "live", owner, _]
             | ["sightglass", "stream" | "kept", owner, _, _]
+            | ["sightglass", "kept", owner, _, _, "records"]
             | ["sightglass", "here", _, _, owner, _]
         ):
             return role == "run" and owner == name

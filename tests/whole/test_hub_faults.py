@@ -188,7 +188,7 @@ def test_a_server_that_is_killed_comes_back_whatever_is_in_its_store(hub: Hub, t
 def fill(hub: Hub) -> None:
     """Fill the store of a project until it leaves out the oldest."""
     link, reader = use_link(hub.address("other")), KeptReader(hub.address("ann"))
-    subject = "sightglass.stream.other.x.1"
+    subject = "sightglass.kept.other.x.1.records"
     try:
         assert link.wait_connected(PATIENCE_S)
         link.send(subject, [b"%d" % n + bytes(10_000) for n in range(50)])

@@ -11,14 +11,19 @@ from typing import Any
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 from tests.hub_server import PATIENCE_S, TRAINING, Service, Trained, needs_server, wait_until
 
 import sightglass as sg
+from sightglass.cli import main
 from sightglass.client import hub_runs
 from sightglass.core.errors import QueryError, RunLostError, RunNotFoundError
 
 pytestmark = needs_server
 pytest.importorskip("nats")
+
+
+PER_S = 500  # records of the training; the run sends once a second what is kept
 
 
 @pytest.fixture
@@ -43,6 +48,12 @@ def watched(service: Service, n: int, *, role: str = "viewer") -> list[int]:
     """Watch the run for some records, and return their values."""
     with sg.connect("far", hub=service.file(role), wait_s=PATIENCE_S) as run:
         return [int(one.value) for one in run.stream("batch.n").wait(n, timeout_s=PATIENCE_S)]
+
+
+def nobody_asks(service: Service) -> None:
+    """Wait until the run has closed its streams, and sent what is kept of them."""
+    with sg.connect("far", hub=service.file("viewer")) as run:
+        wait_until(lambda: not run.describe().streams, "nobody reads")
 
 
 def kept_state(service: Service, name: str = "far") -> str:
@@ -74,7 +85,9 @@ def test_a_late_client_gets_what_is_kept_of_a_run_that_has_ended(service: Servic
 
 def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training: Any) -> None:
     with sg.connect("far", hub=service.file("viewer"), wait_s=PATIENCE_S) as run:
-        seen = [int(one.value) for one in run.stream("batch.n").wait(200, timeout_s=PATIENCE_S)]
+        stream = run.stream("batch.n")
+        seen = [int(one.value) for one in stream.wait(200, timeout_s=PATIENCE_S)]
+        stream.wait(200 + PER_S, timeout_s=PATIENCE_S)
         training.send(signal.SIGKILL)  # while somebody reads
         wait_until(lambda: kept_state(service) == "gone", "it is gone")
     with sg.connect("far", hub=service.file("viewer")) as gone:
@@ -92,6 +105,7 @@ def test_a_killed_run_leaves_what_had_reached_the_hub(service: Service, training
 
 def test_kept_streams_survive_the_hub(service: Service, training: Any) -> None:
     seen = watched(service, 100)
+    nobody_asks(service)
     training.send(signal.SIGKILL)
     service.end()
     service.start()
@@ -196,3 +210,32 @@ def test_the_store_has_limits_and_what_they_left_out_is_not_silent(service: Serv
         assert values == list(range(values[0], 200))
         assert 20 < len(values) < 70  # of 16 kB each, in 1 MiB
         assert stream.note == f"from step {values[0]}, from which on the hub keeps it"
+
+
+def test_what_is_opened_again_goes_on_behind_what_was_kept_before(service: Service, training: Any) -> None:
+    first, second = watched(service, 50), watched(service, 50)
+    nobody_asks(service)
+    training.send(signal.SIGKILL)
+    wait_until(lambda: kept_state(service) == "gone", "it is gone")
+    with sg.connect("far", hub=service.file("viewer")) as gone:
+        stream = gone.stream("batch.n")
+        wait_until(lambda: stream.ended, "all is read")
+        values = [int(record.value) for record in stream.records()]
+        assert values == sorted(set(values))
+        assert {*first, *second} <= set(values)
+        assert (len(gone.describe().streams), stream.n_lost) == (2, 0)
+
+
+def test_how_long_to_keep_is_checked_and_remembered(tmp_path: Path) -> None:
+    def hub(*arguments: str, code: int = 0) -> str:
+        done = CliRunner().invoke(main, ["hub", *arguments, "--dir", str(tmp_path / "hub")])
+        assert done.exit_code == code, done.output
+        return done.output
+
+    assert "--keep: Expected a duration such as" in hub("--keep", "a while", "--config-only", code=2)
+    hub("--keep", "off", "--config-only")
+    assert "keeps nothing" in hub("store", code=1)
+    hub("--keep", "2 days", "--keep-bytes", "5000000", "--config-only")
+    hub("--listen", "127.0.0.1:4333", "--config-only")
+    settings = json.loads((tmp_path / "hub" / "hub.json").read_text())
+    assert (settings["keep_s"], settings["keep_bytes"]) == (2 * 86_400, 5_000_000)

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Final
 
+import msgspec
+import numpy as np
+
 from sightglass.core import codec
+from sightglass.core.columns import INT64
 from sightglass.core.errors import QueryError, UnsendableError, WireError
 from sightglass.protocol import kept, messages
 from sightglass.protocol.discovery import LiveRun
@@ -77,8 +81,8 @@ class GoneRun:
         named = ", ".join(queries[:MAX_NAMED]) + (f" and {len(queries) - MAX_NAMED} more" * (len(queries) > MAX_NAMED))
         return f"Run {self.entry.name!r} {became}. Its hub keeps {named or 'no stream'}"
 
-    def find(self, message: messages.Open) -> kept.KeptStream:
-        """Return the stream that a client opens or goes on with; of several with its query, the last.
+    def find(self, message: messages.Open) -> list[kept.KeptStream]:
+        """Return the stream that a client goes on with, or those of the query that it opens, one after another.
 
         Raises:
             QueryError: The query is not valid, or its stream was not kept.
@@ -86,10 +90,10 @@ class GoneRun:
         query = parse(message.query)
         if message.states is not None:
             query = in_states(query, Numbering(*message.states))
-        found = [head for head in self.streams.values() if head.query == query.key]
+        found = [head for _, head in sorted(self.streams.items()) if head.query == query.key]
         if not found:
             raise QueryError(f"{self.what}, and not {query.short or query.key}")
-        return max(found, key=lambda head: (head.stream == message.stream, head.stream))
+        return [head for head in found if head.stream == message.stream] or found
 
     def answer(self, message: messages.FromClient) -> Iterator[Frames]:
         """Answer a message that opens no stream."""
@@ -118,47 +122,86 @@ class GoneRun:
 
 
 class KeptStreamReading:
-    """A stream that a client reads: from what is stored to messages.
+    """What a client reads of a query, from what is stored to messages: one stream after another, as one.
+
+    A query that nobody had open for a while was answered by one stream before, and by another one after. The numbers of
+    the second go on behind those of the first.
 
     Attributes:
-        head: Its head.
+        head: The head of the stream that is read now.
     """
 
-    def __init__(self, head: kept.KeptStream, message: messages.Open, ended: Callable[[], messages.Ended]) -> None:
+    def __init__(
+        self,
+        heads: Sequence[kept.KeptStream],
+        message: messages.Open,
+        ended: Callable[[kept.KeptStream], messages.Ended],
+    ) -> None:
         """Begin with the record that the client expects, or with the first one that is kept."""
-        self.head = head
+        self.head, *self._later = heads
+        self._last = heads[-1]
         self._request = message.request
-        self._since = message.since if message.stream == head.stream else None
+        self._since = message.since if message.stream == self.head.stream else None
         self._ended = ended
         self._salvager = Salvager(messages.MAX_MESSAGE_BYTES)
         self._opened = False
+        self._base = self._next = 0  # what is added to the numbers of this stream; the number behind the last record
+
+    @property
+    def number(self) -> int:
+        """The number of the stream, as the client knows it."""
+        return self._last.stream
 
     def take(self, stored: Iterable[Stored]) -> Iterator[Frames]:
         """Return the messages that follow from what was read."""
         for one in stored:
             frames = self._salvager.add(one.data)
             try:
-                block = None if frames is None else messages.decode_from_agent(frames)[0]
+                block, buffers = (None, ()) if frames is None else messages.decode_from_agent(frames)
             except WireError:
                 continue
-            if frames is None or not isinstance(block, messages.Block) or block.stream != self.head.stream:
+            if not isinstance(block, messages.Block) or block.stream != self.head.stream:
                 continue
             if not self._opened:
                 if self._since is not None and _end(block) <= self._since:
                     continue
                 yield self._open(block.index)
-            yield frames
+            block = self._moved(block)
+            self._next = max(self._next, _end(block))
+            yield messages.encode(block, buffers)
+
+    def go_on(self) -> bool:
+        """Go on with the next stream, when one was read; return whether there is one."""
+        if not self._later:
+            return False
+        self._base = max(self._next, self._base + _counts(self.head).get("n_records", 0))
+        self.head = self._later.pop(0)
+        self._salvager = Salvager(messages.MAX_MESSAGE_BYTES)
+        return True
 
     def finish(self) -> Iterator[Frames]:
         """Return the messages that follow when all was read."""
         if not self._opened:
             yield self._open(0)
-        yield messages.encode(self._ended())
+        ended, counts = self._ended(self.head), _counts(self.head)
+        if self._base and counts:
+            counts = counts | {"n_records": self._base + counts["n_records"]}
+            ended = msgspec.structs.replace(ended, counts=codec.encode(counts)[0])
+        yield messages.encode(ended)
+
+    def _moved(self, block: messages.Block) -> messages.Block:
+        """Return a block of this stream as one of all of them."""
+        if not self._base and self.head is self._last:
+            return block
+        indexes = np.frombuffer(block.indexes, INT64) + self._base
+        return msgspec.structs.replace(
+            block, stream=self._last.stream, index=block.index + self._base, indexes=indexes.astype(INT64).tobytes()
+        )
 
     def _open(self, index: int) -> Frames:
         self._opened = True
         opened = messages.Opened(
-            request=self._request, stream=self.head.stream, tag=self.head.tag, index=max(index, self._since or 0),
+            request=self._request, stream=self._last.stream, tag=self.head.tag, index=max(index, self._since or 0),
             late=", from which on the hub keeps it" if index else "",
         )  # fmt: skip
         return messages.encode(opened)

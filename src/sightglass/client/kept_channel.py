@@ -43,7 +43,7 @@ class KeptChannel:
             RefusedError: The hub does not know the user, or they were revoked.
         """
         self.heard_s = -math.inf
-        self._stream = f"{ROOT}.stream.{owner}.{id}"
+        self._kept = f"{ROOT}.kept.{owner}.{id}"
         self._id = id
         self._goes_on = goes_on
         self._n_idle = 0
@@ -54,7 +54,7 @@ class KeptChannel:
         self._readings: deque[KeptStreamReading] = deque()
         self._reading: KeptStreamReading | None = None
         self._reader = KeptReader(address, notify=self._event.set)
-        self._reader.read_last(f"{ROOT}.kept.{owner}.{id}.*")
+        self._reader.read_last(f"{self._kept}.*")
 
     @property
     def over(self) -> bool:
@@ -85,14 +85,20 @@ class KeptChannel:
             answers += self._answer(self._asked.popleft())
         if self._reading is not None:
             answers += self._reading.take(stored)
-            if self._reader.done:
+            if self._reader.done and self._reading.go_on():
+                self._read()
+            elif self._reader.done:
                 answers += self._reading.finish()
                 self._reading = None
                 self._event.set()
         if self._reading is None and self._readings and self._reader.done:
             self._reading = self._readings.popleft()
-            self._reader.read(f"{self._stream}.{self._reading.head.stream}")
+            self._read()
         return answers
+
+    def _read(self) -> None:
+        assert self._reading is not None
+        self._reader.read(f"{self._kept}.{self._reading.head.stream}{kept.RECORDS}")
 
     def send(self, frames: Frames) -> Sent:
         """Take a message, which `receive` answers."""
@@ -122,14 +128,14 @@ class KeptChannel:
         match message:
             case messages.Open():
                 try:
-                    head = run.find(message)
+                    heads = run.find(message)
                 except QueryError as error:
                     return [refusal(message.request, type(error).__name__, str(error))]
-                self._readings.append(KeptStreamReading(head, message, lambda: run.ended_as(head)))
+                self._readings.append(KeptStreamReading(heads, message, run.ended_as))
                 return []
             case messages.Close(stream=stream):
-                self._readings = deque(one for one in self._readings if one.head.stream != stream)
-                if self._reading is not None and self._reading.head.stream == stream:
+                self._readings = deque(one for one in self._readings if one.number != stream)
+                if self._reading is not None and self._reading.number == stream:
                     self._reading = None
                     self._reader.stop()
             case messages.Ping(pace_s=None) if self._goes_on and not (self._reading or self._readings):

@@ -19,6 +19,7 @@ import msgspec
 
 from sightglass.protocol.hub_address import Role, login
 from sightglass.protocol.hub_link import MAX_PIECE_BYTES
+from sightglass.protocol.kept import RECORDS
 from sightglass.protocol.kept_reader import GET, STORE
 from sightglass.protocol.nats import ROOT
 
@@ -58,7 +59,7 @@ def rights(user: str, role: Role) -> dict[str, list[str]]:
         return {
             "publish": [
                 f"{ROOT}.answer.*.*", f"{ROOT}.stream.{user}.*.*", f"{ROOT}.live.{user}.*", f"{ROOT}.here.*.*.{user}.*",
-                f"{ROOT}.kept.{user}.*.*",
+                f"{ROOT}.kept.{user}.*.*", f"{ROOT}.kept.{user}.*.*{RECORDS}",
             ],
             "subscribe": [f"{ROOT}.ask.*.{user}.*.*", f"{ROOT}.command.*.{user}.*.*", f"{ROOT}.who.*.*"],
         }  # fmt: skip

@@ -9,6 +9,7 @@ import msgspec
 from sightglass.core.errors import WireError
 
 RUN: Final = "run"  # under this name stands what a run says of itself, and a head under the number of its stream
+RECORDS: Final = ".records"  # behind the number of a stream stand its records, in numbered pieces
 VERSION: Final = 1
 
 

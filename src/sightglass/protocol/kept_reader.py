@@ -1,8 +1,8 @@
 """Read what a hub keeps of runs, for those who ask when they are gone.
 
-JetStream, which is part of a NATS server, stores what is published under `SUBJECTS` in one stream of each project. The
-records of a run's stream are stored as its readers get them, under the subject where they are published. Beside them
-stand a head for each stream and what the run says of itself (`kept`); of these, the last message counts.
+JetStream, which is part of a NATS server, stores what is published under `SUBJECTS` in one stream of each project: the
+records of runs' streams, in blocks of a second; a head for each stream; and what the run says of itself (`kept`). Of
+heads and runs, the last message counts.
 
 Clients read with Direct Get (NATS ADR-31), which changes nothing, in pages. The server sends its answers wherever a
 request says, with rights of its own, so that a viewer can have what is stored sent to any subject, and stored again
@@ -27,11 +27,12 @@ from sightglass.core.errors import RefusedError, TransportError
 
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_link
+from .kept import RECORDS
 from .nats import ROOT
 from .nats_client import CONNECT_S
 
 STORE: Final = "KEPT"
-SUBJECTS: Final = (f"{ROOT}.stream.*.*.*", f"{ROOT}.kept.*.*.*")
+SUBJECTS: Final = (f"{ROOT}.kept.*.*.*", f"{ROOT}.kept.*.*.*{RECORDS}")
 GET: Final = f"$JS.API.DIRECT.GET.{STORE}"
 PAGE: Final = 200  # messages; the next page is asked for when this one was read
 PAGE_BYTES: Final = 4 * 2**20

@@ -24,6 +24,7 @@ from sightglass.core.errors import WireError
 
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_link
+from .kept import RECORDS
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from .pieces import (
     ENTER,
@@ -83,7 +84,7 @@ class NatsListener:
         link: The connection to the hub.
         subjects: What it listens to.
         n_broken: How many clients it gave up, since pieces were lost, or since they sent what they may not.
-        keeps: Whether the hub keeps what is published. See `Keeper`.
+        keeps: Whether the hub keeps streams. See `Keeper`.
         n_losses: How often the connection was lost, and what was on its way.
     """
 
@@ -106,6 +107,7 @@ class NatsListener:
         self._peers: dict[bytes, HubPeer] = {}
         self._inbox: deque[tuple[bytes, HubPeer, WholeMessage]] = deque()
         self._published: defaultdict[int, Cutter] = defaultdict(Cutter)
+        self._kept: defaultdict[str, Cutter] = defaultdict(Cutter)
         self._publishes, self._keeps = f"{ROOT}.stream.{run}", f"{ROOT}.kept.{run}"
         self._event = threading.Event()
         self._notify = notify or self._event.set
@@ -179,11 +181,13 @@ class NatsListener:
         pieces = self._published[stream].cut(frames, self.link.max_piece_bytes)
         return "sent" if self.link.send(f"{self._publishes}.{stream}", pieces) else "gone"
 
-    def keep(self, name: str, content: bytes) -> Sent:
+    def keep(self, name: str, frames: Frames) -> Sent:
         """Have the hub keep something under a name. See `Keeper`."""
-        if len(content) > self.link.max_piece_bytes:
-            return "gone"
-        return "sent" if self.link.send(f"{self._keeps}.{name}", [content]) else "gone"
+        if not self.link.has_room:
+            return "full"
+        are_records = name.endswith(RECORDS)
+        pieces = self._kept[name].cut(frames, self.link.max_piece_bytes) if are_records else [b"".join(frames)]
+        return "sent" if self.link.send(f"{self._keeps}.{name}", pieces) else "gone"
 
     @property
     def reached(self) -> bool:

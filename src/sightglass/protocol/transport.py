@@ -104,7 +104,7 @@ class Publisher(Protocol):
 
 @runtime_checkable
 class Keeper(Publisher, Protocol):
-    """What a publisher may be able to do, too: have what is published kept, for those who ask when the run is gone.
+    """What a publisher may be able to do, too: have streams kept, for those who ask when the run is gone.
 
     Attributes:
         keeps: Whether it does.
@@ -116,10 +116,10 @@ class Keeper(Publisher, Protocol):
 
     @property
     def reached(self) -> bool:
-        """Whether what is published now arrives."""
+        """Whether what is sent now arrives."""
 
-    def keep(self, name: str, content: bytes) -> Sent:
-        """Have something kept under a name, in place of what was kept under it before; without waiting."""
+    def keep(self, name: str, frames: Frames) -> Sent:
+        """Have a message kept under a name, without waiting; see `kept` for the names."""
 
 
 class MemoryListener:

@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import itertools
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
+
+import numpy as np
 
 from sightglass.core import codec
 from sightglass.core.clock import WorkClock
-from sightglass.core.columns import Columns, Row, of_rows
+from sightglass.core.columns import Columns, of_rows
 from sightglass.core.errors import QueryError, RefusedError, UnconfirmedError, UnsendableError
 from sightglass.protocol import block_codec, messages
 from sightglass.query.evaluation import Evaluation
@@ -29,6 +31,7 @@ from .recording import RecordedSubscriptions
 from .stream_backlog import StreamBacklog
 from .subscription import LOG, Subscription
 from .telemetry import Telemetry
+from .unsent_rows import consecutive
 
 MAX_BACKLOGS_BYTES: Final = 64 * 2**20  # of all streams together: 256 charts, or four streams of images
 MAX_STREAMS: Final = 256  # a page of charts needs a few dozen; each stream costs the run time at every event
@@ -253,7 +256,9 @@ class ClientSubscriptions:
     def flush(self, subscription: Subscription) -> None:
         """Record the rows since the last call, and send them to the clients."""
         began_s = self._clock.cpu()
+        n_kept_bytes = subscription.rows.n_bytes
         rows = subscription.rows.take()
+        self._keeping.add(subscription, rows, n_kept_bytes)
         self._recorded.store(subscription, rows)
         blocks = [of_rows(part) for part in consecutive(rows)]
         for block in blocks:
@@ -263,9 +268,10 @@ class ClientSubscriptions:
             subscription.cost.sent(self._clock.cpu() - began_s, n_bytes)
 
     def keep_on(self) -> None:
-        """Send the hub what it may lack of the streams that it keeps."""
+        """Send the hub the latest records of the streams that it keeps, and what it may lack of them."""
         for subscription in self._kept():
             self._keep(subscription)
+            self._keeping.send(subscription)
 
     def tell_hub(self, *, ended: bool) -> None:
         """Tell the hub what the streams are that it keeps, and whether they end with the run."""
@@ -339,7 +345,7 @@ class ClientSubscriptions:
             peer: The client to send them to; `None` for all that have opened the stream.
         """
         n_bytes, peers = 0, self._peers.get(subscription.id, {})
-        if not peers and subscription not in self._keeping:
+        if not peers:
             return n_bytes
         try:
             for part in columns:
@@ -356,11 +362,14 @@ class ClientSubscriptions:
         """Have the hub keep a stream from now on, with the records that it may lack."""
         if not self._keeping.lacks(subscription):
             return
-        backlog = self._backlogs[subscription.id]
+        backlog, end = self._backlogs[subscription.id], self._keeping.next_index(subscription)
+        records = backlog.since(0)
+        if end is not None:
+            records = records.slice(0, int(np.searchsorted(records.numbers, end)))
         try:
             blocks = [
                 frames
-                for part in backlog.parts(backlog.since(0))
+                for part in backlog.parts(records)
                 for frames in block_codec.encode_blocks(subscription.id, part)
             ]
         except UnsendableError as error:
@@ -385,14 +394,3 @@ class ClientSubscriptions:
         self._peers.pop(subscription.id, None)
         self._recorded.discard(subscription)
         self._telemetry.close_subscription(subscription)
-
-
-def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
-    """Split rows at gaps in their index numbers."""
-    start, n = 0, len(rows)
-    while start < n:
-        end = n
-        if rows[-1][0] - rows[start][0] != n - 1 - start:  # there is a gap: look for the first
-            end = next(i for i in range(start + 1, n) if rows[i][0] != rows[i - 1][0] + 1)
-        yield rows[start:end]
-        start = end

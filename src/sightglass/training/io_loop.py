@@ -28,7 +28,6 @@ from sightglass.query.held_memory import SharedBytes
 from .agent import Agent
 from .chores import Chores
 from .clients import Outgoing
-from .publications import KEPT
 
 IDLE_S: Final = 0.25  # the loop is woken for records and messages; this bounds the delay of everything else
 RETRY_S: Final = 0.005  # a full queue has room again after some milliseconds
@@ -313,7 +312,7 @@ class IoLoop:
         """Send as many queued messages as the peers take; return how many."""
         n_sent = 0
         # Published streams first: the end of a stream follows its last records.
-        published = [(name, one) for name, one in self._outboxes.items() if name in self._publications.names]
+        published = [(name, self._outboxes[name]) for name in self._publications.names if name in self._outboxes]
         for peer, outbox in [*published, *self._outboxes.items()]:
             while outbox.queue:
                 sent = self._pass_on(peer, outbox.queue[0][0])
@@ -325,18 +324,19 @@ class IoLoop:
                     break
                 outbox.take()
                 n_sent += 1
-            if peer not in self._agent.clients and peer not in self._publications.names:
+            is_kept = peer in self._publications.kept
+            is_gone = not (is_kept or peer in self._agent.clients or peer in self._publications.names)
+            if is_gone:
                 outbox.drop_records()
-                if not outbox.queue:
-                    self._outboxes.pop(peer, None)
+            if (is_gone or is_kept) and not outbox.queue:
+                self._outboxes.pop(peer, None)
         self._publications.admit(lambda peer: peer not in self._outboxes or not self._outboxes[peer].queue)
         return n_sent
 
     def _pass_on(self, peer: bytes, frames: Frames) -> Sent:
-        """Send to one peer, or publish under the name of a stream."""
-        if peer == KEPT:
-            keeper, (name, content) = self._publications.keeper, frames
-            return "gone" if keeper is None else keeper.keep(bytes(name).decode(), bytes(content))
+        """Send to one peer, or to all who read a stream, or to the hub that keeps it."""
+        if (keeper := self._publications.keeper) is not None and peer in self._publications.kept:
+            return keeper.keep(self._publications.kept[peer], frames)
         stream, publisher = self._publications.names.get(peer), self._publications.publisher
         if stream is None or publisher is None:
             return self._listener.send(peer, frames)

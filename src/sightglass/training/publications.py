@@ -12,7 +12,6 @@ from typing import Final
 
 from sightglass.protocol.transport import Keeper, Publisher
 
-KEPT: Final = b"kept"  # stands for the hub among peers: what it keeps besides streams
 MIN_READERS: Final = 2  # below, a copy costs less than to publish
 
 
@@ -22,22 +21,21 @@ class Publications:
     Attributes:
         publisher: What publishes; without it, each client is sent copies.
         names: The streams that are published, by the names that stand for them among those of peers.
-        kept: Those that are published for the hub to keep, too, whoever reads them.
+        kept: What the hub keeps, by the names that stand for it among those of peers.
     """
 
     def __init__(self) -> None:
         """Begin without a publisher."""
         self.publisher: Publisher | None = None
         self.names: dict[bytes, int] = {}
-        self.kept: set[int] = set()
+        self.kept: dict[bytes, str] = {}
         self._readers: dict[int, set[bytes]] = {}
         self._wanted: set[tuple[bytes, int]] = set()
 
     def recipients(self, stream: int, peers: Collection[bytes]) -> Collection[bytes]:
         """Return to whom to send records that are for these peers: some of them, or a name that stands for the rest."""
         publisher = self.publisher
-        is_published = stream in self._readers or stream in self.kept
-        if publisher is None or (len(peers) < MIN_READERS and not is_published):
+        if publisher is None or (len(peers) < MIN_READERS and stream not in self._readers):
             return peers
         readers = self._readers.get(stream, set())
         everybody = set(peers)
@@ -47,19 +45,13 @@ class Publications:
         reachable = [peer for peer in others if publisher.reaches(peer)]
         if len(readers) + len(reachable) >= MIN_READERS:
             self._wanted.update((peer, stream) for peer in reachable)
-        return others | {_name(stream)} if readers or stream in self.kept else others
+        return others | {_name(stream)} if readers else others
 
     @property
     def keeper(self) -> Keeper | None:
         """What has streams kept; `None` if nothing does."""
         publisher = self.publisher
         return publisher if isinstance(publisher, Keeper) and publisher.keeps else None
-
-    def keep(self, stream: int) -> bytes:
-        """Publish a stream for the hub to keep; return the name that stands for it."""
-        self.kept.add(stream)
-        self.names[_name(stream)] = stream  # for good: the last records may still wait when the stream ends
-        return _name(stream)
 
     def admit(self, is_free: Callable[[bytes], bool]) -> None:
         """Let those peers enter that may: they listen, and nothing waits for them."""
@@ -79,8 +71,7 @@ class Publications:
         readers.discard(peer)
         if not readers:
             del self._readers[stream]
-            if stream not in self.kept:
-                del self.names[_name(stream)]
+            del self.names[_name(stream)]
 
     def forget(self, peer: bytes) -> None:
         """Forget a peer that has left."""

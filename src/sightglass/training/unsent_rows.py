@@ -7,7 +7,7 @@ deque and popping from its other end are atomic. Each row carries its number, so
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 import numpy as np
@@ -75,3 +75,14 @@ class UnsentRows(deque[Row]):
         self.n_bytes = 0
         self.full = False
         return rows
+
+
+def consecutive(rows: Sequence[Row]) -> Iterator[Sequence[Row]]:
+    """Split rows at gaps in their index numbers."""
+    start, n = 0, len(rows)
+    while start < n:
+        end = n
+        if rows[-1][0] - rows[start][0] != n - 1 - start:  # there is a gap: look for the first
+            end = next(i for i in range(start + 1, n) if rows[i][0] != rows[i - 1][0] + 1)
+        yield rows[start:end]
+        start = end
