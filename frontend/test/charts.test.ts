@@ -4,7 +4,7 @@ import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
 import { cardOf, withCard } from '../src/pages/charts/cards'
 import { movedTo, ordered } from '../src/pages/charts/ordered'
 import { counterparts, FOUND, gridRows, ownSpecs, prefixOf, sectionsOf, shownSections, tagSearch, widest, withChart } from '../src/pages/charts/sections'
-import { readings } from '../src/views/Legend'
+import { readings, sharedWords } from '../src/views/Legend'
 
 test.each([
   ['train/loss', 'train'], ['batch.loss', 'batch'], ['loss', 'other'], ['a/b/c', 'a'], ['mean(x.y)', 'other'], ['/x', 'other'], ['train/', 'other'],
@@ -163,4 +163,12 @@ test('what was done, in words', () => {
 test('the place of a command on each axis', () => {
   const entry = { kind: 'stop', step: 7, wall_time: 100 }
   expect([placeOf(entry, 'step', 90), placeOf(entry, 'relative', 90), placeOf(entry, 'wall', 90), placeOf(entry, 'relative', null)]).toEqual([7, 10, 100, null])
+})
+
+test('where there is little room, names begin where they differ', () => {
+  const cut = (...names: string[]) => names.map((name) => name.slice(sharedWords(names)))
+  expect(cut('sweep lr=0.01 seed=0', 'sweep lr=0.01 seed=1')).toEqual(['seed=0', 'seed=1'])
+  expect(cut('sweep lr=0.01 seed=0', 'sweep lr=0.1 seed=0')).toEqual(['lr=0.01 seed=0', 'lr=0.1 seed=0'])
+  expect(cut('a b')).toEqual(['a b'])
+  expect(cut('a', 'a b')).toEqual(['a', 'a b'])
 })
