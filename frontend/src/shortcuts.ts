@@ -46,8 +46,10 @@ export const shortcuts: Shortcut[] = [
   { keys: '← →', does: 'On a chart: read its values; with Shift in larger steps' },
 ]
 
+/** At once, so that no key that follows is lost; where the list of runs must open first, a frame later. */
 function focusFilter(): void {
-  if (page.peek() === 'charts') sidebarOpen.value = true
+  if (page.peek() !== 'charts' || sidebarOpen.peek()) return focusHotkey('/')
+  sidebarOpen.value = true
   requestAnimationFrame(() => focusHotkey('/'))
 }
 

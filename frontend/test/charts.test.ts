@@ -4,7 +4,7 @@ import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
 import { cardOf, withCard } from '../src/pages/charts/cards'
 import { movedTo, ordered } from '../src/pages/charts/ordered'
 import { counterparts, FOUND, givenSpecs, gridRows, ownSpecs, prefixOf, sectionsOf, shownSections, tagSearch, widest, withChart } from '../src/pages/charts/sections'
-import { readings } from '../src/views/Legend'
+import { readings, sharedWords } from '../src/views/Legend'
 
 test.each([
   ['train/loss', 'train'], ['batch.loss', 'batch'], ['loss', 'other'], ['a/b/c', 'a'], ['mean(x.y)', 'other'], ['/x', 'other'], ['train/', 'other'],
@@ -169,4 +169,12 @@ test('charts that files ask for stand before the sections of tags, under their c
   const given = givenSpecs([{ name: 'Both', charts: [{ title: 'loss', tags: ['loss/train', 'loss/test'] }] }])
   const shown = shownSections([], [], [{ name: 'loss', tags: ['loss/train'] }], new Set(['Both']), [], given)
   expect(shown.map(({ name, shut, charts }) => [name, shut, charts.map(({ title }) => title)])).toEqual([['Both', true, ['loss']], ['loss', false, ['train']]])
+})
+
+test('where there is little room, names begin where they differ', () => {
+  const cut = (...names: string[]) => names.map((name) => name.slice(sharedWords(names)))
+  expect(cut('sweep lr=0.01 seed=0', 'sweep lr=0.01 seed=1')).toEqual(['seed=0', 'seed=1'])
+  expect(cut('sweep lr=0.01 seed=0', 'sweep lr=0.1 seed=0')).toEqual(['lr=0.01 seed=0', 'lr=0.1 seed=0'])
+  expect(cut('a b')).toEqual(['a b'])
+  expect(cut('a', 'a b')).toEqual(['a', 'a b'])
 })

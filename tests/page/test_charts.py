@@ -572,7 +572,7 @@ def test_a_chart_of_an_expression_completes_tags_and_shows_errors_at_their_place
     with scalars_with(page, lambda one: one["tag"] == "val/loss - train/loss") as found:
         box.press("Enter")
         dialog.get_by_role("textbox", name="Name").fill("gap")
-        dialog.get_by_role("button", name="Add", exact=True).last.click()
+        dialog.get_by_role("button", name="Add", exact=True).click()
     lines = [(x, y) for one, x, y in series_of(found.value, errors=True) if x is not None]
     assert len(lines) == 2  # those of up and down: the others have no such tags
     assert any((y == x).all() for x, y in lines)

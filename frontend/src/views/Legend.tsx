@@ -70,6 +70,14 @@ function inSight(rows: Reading[], id: string | null, most: number): Reading[] {
   return near < most ? rows.slice(0, most) : [...rows.slice(0, most - 1), rows[near]!]
 }
 
+/** How long the words are that all names begin with: where there is little room, what tells them apart is shown. */
+export function sharedWords(names: readonly string[]): number {
+  const [first = ''] = names
+  let n = 0
+  for (const { index } of first.matchAll(/ /g)) if (names.length > 1 && names.every((name) => name.startsWith(first.slice(0, index + 1)))) n = index + 1
+  return n
+}
+
 export function xText(kind: LegendProps['kind'], x: number): string {
   if (kind === 'wall') return dateTime(x)
   if (kind === 'relative') return duration(x)
@@ -80,6 +88,7 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
   const all = readings(lines, tip.x, (tip.reach[1] - tip.reach[0]) / 2)
   const grouped = !linked && lines.some(({ n }) => n)
   const rows = inSight(all, tip.line, linked ? MAX_LINKED_ROWS : grouped ? MAX_GROUP_ROWS : MAX_ROWS)
+  const shared = linked ? sharedWords(rows.map(({ line }) => line.label)) : 0
   const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])
   const odd = linked ? [] : oddities(lines, tip.reach).slice(0, MAX_ODD)
   const first = lines.length === 1 && lines[0]!.x.length ? lines[0]!.x[nearest(lines[0]!.x, tip.x)]! : tip.x
@@ -103,7 +112,7 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
       {rows.map(({ line, y, raw, spread, n, until }) => (
         <div class={`legend-row ${grouped ? 'legend-tall' : ''} ${wholeOf(line) === tip.line ? 'is-near' : ''} ${until === null ? '' : 'is-over'}`} key={line.id}>
           <Swatch style={line.style} />
-          <span class="legend-name">{line.label}</span>
+          <span class="legend-name">{line.label.slice(shared)}</span>
           <span class="legend-value">{number(y, 5)}</span>
           {raw !== null && !linked && <span class="legend-raw">{number(raw, 4)}</span>}
           {n !== null && (!linked || n < (line.of ?? n)) && <span class="legend-raw">{line.of && n < line.of ? `${n} of ${line.of} runs` : `n = ${n}`}</span>}

@@ -14,10 +14,15 @@ export function tagsAt(before: string, tags: Iterable<string>): { from: number; 
   return { from: before.length - word.length, items: found.sort((a, b) => begins(a) - begins(b)).slice(0, MAX_ITEMS) }
 }
 
-export function ExpressionInput({ onAdd }: { onAdd: (text: string) => void }) {
+interface ExpressionInputProps {
+  text: string
+  onText: (text: string) => void
+  onAdd: () => void
+}
+
+export function ExpressionInput({ text, onText, onAdd }: ExpressionInputProps) {
   const id = useId()
   const box = useRef<HTMLInputElement>(null)
-  const [text, setText] = useState('')
   const [found, setFound] = useState<{ from: number; items: string[] }>({ from: 0, items: [] })
   const [chosen, setChosen] = useState(-1)
   const open = found.items.length > 0
@@ -27,14 +32,10 @@ export function ExpressionInput({ onAdd }: { onAdd: (text: string) => void }) {
     const head = value.slice(0, found.from) + tag
     box.current!.value = head + value.slice(selectionStart ?? value.length)
     box.current!.setSelectionRange(head.length, head.length)
-    setText(box.current!.value)
+    onText(box.current!.value)
     shut()
   }
-  const add = () => {
-    if (text.trim()) onAdd(text.trim())
-    setText('')
-    shut()
-  }
+  const add = () => (onAdd(), shut())
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
     if (step && open) setChosen((chosen + step + found.items.length + (chosen < 0 && step < 0 ? 1 : 0)) % found.items.length)
@@ -60,14 +61,14 @@ export function ExpressionInput({ onAdd }: { onAdd: (text: string) => void }) {
         spellcheck={false}
         autocomplete="off"
         onInput={({ currentTarget: { value, selectionStart } }) => {
-          setText(value)
+          onText(value)
           setFound(tagsAt(value.slice(0, selectionStart ?? value.length), scalarTags.peek().keys()))
           setChosen(-1)
         }}
         onBlur={shut}
         onKeyDown={onKeyDown}
       />
-      <button type="button" class="button" disabled={!text.trim()} onClick={add}>
+      <button type="button" class="button" aria-label="Add the expression" disabled={!text.trim()} onClick={add}>
         Add
       </button>
       {open && (

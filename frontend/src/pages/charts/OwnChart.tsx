@@ -18,6 +18,8 @@ interface Draft {
   name: string
   /** Tags, and expressions over tags. */
   tags: string[]
+  /** An expression that is being written. */
+  text: string
   card: Card
 }
 
@@ -27,14 +29,14 @@ const NO_TAGS: string[] = []
 const ROW_HEIGHT = 30
 const MAX_OFFERS = 6
 
-export const newChart = (): void => void (draft.value = { was: null, name: '', tags: [], card: {} })
+export const newChart = (): void => void (draft.value = { was: null, name: '', tags: [], text: '', card: {} })
 
 /** Change a chart of one's own; another's tag begins a new one, with its counterparts. */
 export function editChart({ id, own, title, tags }: Spec): void {
-  if (own || tags.length > 1) draft.value = { was: own ? title : null, name: title, tags: [...tags], card: cardOf(state.peek().cards, id) }
+  if (own || tags.length > 1) draft.value = { was: own ? title : null, name: title, tags: [...tags], text: '', card: cardOf(state.peek().cards, id) }
   else {
     const [rest, same] = [...counterparts(scalarTags.peek().keys())].find(([, all]) => all.includes(tags[0]!)) ?? ['', [...tags]]
-    draft.value = { was: null, name: rest, tags: same, card: {} }
+    draft.value = { was: null, name: rest, tags: same, text: '', card: {} }
   }
 }
 
@@ -61,6 +63,8 @@ function Editor({ draft: now }: { draft: Draft }) {
   const offers = useMemo(() => [...counterparts(known.keys())].slice(0, MAX_OFFERS), [known])
   const change = (patch: Partial<Draft>) => (draft.value = { ...now, ...patch })
   const toggle = (tag: string) => change({ tags: now.tags.includes(tag) ? now.tags.filter((one) => one !== tag) : [...now.tags, tag] })
+  /** The tags, with the expression that is being written. */
+  const written = () => [...new Set([...now.tags, now.text.trim()])].filter(Boolean)
   const close = () => (draft.value = null)
   return (
     <Dialog label={now.was === null ? 'New chart' : `Edit ${now.was}`} onClose={close}>
@@ -68,7 +72,8 @@ function Editor({ draft: now }: { draft: Draft }) {
         class="own"
         onSubmit={(event) => {
           event.preventDefault()
-          if (now.tags.length) save(now.was, { ...now, name: now.name.trim() || now.tags.join(', ') })
+          const tags = written()
+          if (tags.length) save(now.was, { ...now, tags, name: now.name.trim() || tags.join(', ') })
         }}
       >
         <h2>{now.was === null ? 'New chart' : 'Edit chart'}</h2>
@@ -110,7 +115,7 @@ function Editor({ draft: now }: { draft: Draft }) {
         />
         <div class="own-row">
           <span>Expression</span>
-          <ExpressionInput onAdd={(text) => change({ tags: [...now.tags.filter((one) => one !== text), text] })} />
+          <ExpressionInput text={now.text} onText={(text) => change({ text })} onAdd={() => change({ tags: written(), text: '' })} />
         </div>
         <div class="own-row">
           <span>Over</span>
@@ -126,7 +131,7 @@ function Editor({ draft: now }: { draft: Draft }) {
           <button type="button" class="button" onClick={close}>
             Cancel
           </button>
-          <button type="submit" class="button button-main" disabled={now.tags.length === 0}>
+          <button type="submit" class="button button-main" disabled={written().length === 0}>
             {now.was === null ? 'Add' : 'Save'}
           </button>
         </div>
