@@ -103,7 +103,7 @@ function FileNote() {
   const { made, folders, version, n_runs, n_runs_left_out, n_series, n_thinned, n_pictures_left_out } = file!
   const parts = [
     `Saved ${dateTime(made)} from ${folders.join(', ')} by sightglass ${version}`,
-    `${n_runs} runs${n_runs_left_out ? `, ${n_runs_left_out} others left out` : ''}`,
+    `${n_runs} ${n_runs === 1 ? 'run' : 'runs'}${n_runs_left_out ? `, ${n_runs_left_out} more left out` : ''}`,
     `${n_series} series${n_thinned ? `, ${n_thinned} of them thinned, extremes kept` : ''}`,
     n_pictures_left_out ? `${n_pictures_left_out} steps with pictures left out` : '',
   ]

@@ -47,11 +47,7 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
   }
   return (
     <div ref={box} class={`rows ${name}`} role={role} aria-label={label} tabIndex={-1}>
-      {header && (
-        <div class="rows-head" role="presentation">
-          {header}
-        </div>
-      )}
+      {header}
       <div class="rows-all" style={printing.value ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
         {items}
       </div>

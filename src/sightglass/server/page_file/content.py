@@ -39,6 +39,7 @@ MAX_SERIES_POINTS: Final = 1_000  # pixels of one series: what a large chart has
 MIN_SERIES_POINTS: Final = 20  # a curve is still one
 ALL_POINTS: Final = 100_000  # pixels of all series together: some megabytes
 MAX_COLUMNS: Final = 200_000  # cells of the table that come from series
+COLUMNS_S: Final = 30.0  # what a folder of thousands of runs takes when it is read for the first time
 MAX_MEDIA_BYTES: Final = 12 * 2**20
 MAX_MEDIA_STEPS: Final = 20  # of a series
 AXES: Final = ("step", "relative", "wall")
@@ -212,8 +213,9 @@ class _Filling:
     async def table(self, kept: Sequence[str]) -> None:
         """Put in what series come to: what the address names first, then of each tag all statistics that fit."""
         _, given = page_of(self._content.about["address"])
+        until_s = time.monotonic() + COLUMNS_S
         first = await columns.read_columns(self._call(), Request(), columns.ColumnsRequest(columns=[]))
-        while first.n_pending:
+        while first.n_pending and time.monotonic() < until_s:
             first = await columns.read_columns(self._call(), Request(), columns.ColumnsRequest(columns=[]))
         known = {tag for _, tag in self._scalars}
         texts = [text for name in NAMING for text in given.get(name, ())]

@@ -45,10 +45,12 @@ class PageFile:
     n_thinned: int
 
     def __str__(self) -> str:
-        left = f", {self.n_runs_left_out:,} older ones left out" if self.n_runs_left_out else ""
+        runs = f"{self.n_runs:,} run{'s' if self.n_runs != 1 else ''}"
+        others = f"other{'s' if self.n_runs_left_out != 1 else ''}"
+        left = f", {self.n_runs_left_out:,} {others} left out" if self.n_runs_left_out else ""
         thinned = f", {self.n_thinned:,} of them thinned" if self.n_thinned else ""
         size = f"{self.n_bytes / 1e6:.1f} MB"
-        return f"wrote {self.path} ({size}): {self.n_runs:,} runs{left}, {self.n_series:,} series{thinned}"
+        return f"wrote {self.path} ({size}): {runs}{left}, {self.n_series:,} series{thinned}"
 
 
 async def page_file(runs: Runs, address: str, keys: Sequence[str]) -> tuple[bytes, Content]:
