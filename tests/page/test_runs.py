@@ -96,8 +96,10 @@ def choose(page, *columns):
 
 def test_columns_of_series_are_chosen_sorted_and_remembered(page, open_page, server):
     search(page, "recorded")
-    choose(page, "loss min", "lr value", "loss argmin")
-    expect(page.get_by_role("columnheader", name="opt.name")).to_have_count(0)
+    choose(page, "loss min", "loss argmin")
+    heads = [text.rstrip(" ↑↓") for text in page.get_by_role("columnheader").all_inner_texts()]
+    assert heads.index("loss.min") < heads.index("loss.argmin") < heads.index("lr") < heads.index("opt.name")
+    until(page, lambda: names(page) == ["recorded-2", "recorded-1", "recorded-0"])  # the best first
     expect(row(page, "recorded-2")).to_contain_text("0.0033333")
     expect(row(page, "recorded-2")).to_contain_text("299")
     has_url(page, "columns=loss.min")
@@ -145,6 +147,9 @@ def test_selected_runs_are_labelled_and_put_away_and_back(page):
     bar.get_by_role("combobox", name="Add a label").press("Enter")
     expect(row(page, "recorded-1")).to_contain_text("best")
     expect(page.get_by_role("columnheader", name="Labels", exact=True)).to_be_visible()
+    bar.get_by_role("button", name="Compare", exact=True).click()
+    expect(page.get_by_role("button", name="Compare 3")).to_have_attribute("aria-pressed", "true")
+    page.get_by_role("button", name="List", exact=True).click()
     bar.get_by_role("button", name="Select none").click()
     expect(bar).to_have_count(0)
     page.get_by_role("checkbox", name="Select recorded-1").click()

@@ -1,5 +1,6 @@
 // Groups of runs: by keys of their configs or facts, with what their runs have in common.
 
+import { inOrder } from './order'
 import { configKeys, FACTS, flatConfig, valueOf } from './filter'
 import type { Run } from './types'
 
@@ -11,7 +12,7 @@ export function compareValues(a: unknown, b: unknown, falling: boolean): number 
   if (q === undefined) return -1
   const sign = falling ? -1 : 1
   if (typeof p === 'number' && typeof q === 'number') return sign * (p - q)
-  return sign * String(p).localeCompare(String(q), undefined, { numeric: true })
+  return sign * inOrder(String(p), String(q))
 }
 
 /** The keys of a choice of groups: `a|b` stands for these, `!a|!b` for all that differ but these. */
@@ -66,7 +67,7 @@ export function grouped(runs: readonly Run[], keys: readonly string[], sorts: re
       const one = compareValues(ranks.get(a)![i], ranks.get(b)![i], sort.startsWith('-'))
       if (one) return one
     }
-    return a.localeCompare(b, undefined, { numeric: true })
+    return inOrder(a, b)
   }
   return new Map([...found].sort(([a], [b]) => order(a, b)))
 }

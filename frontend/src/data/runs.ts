@@ -1,5 +1,6 @@
 // The runs: the list from the server, the filtered list, the visible runs, and their colours.
 
+import { inOrder } from './order'
 import { computed, signal } from '@preact/signals'
 import { at, state, update } from '../state/state'
 import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
@@ -177,7 +178,7 @@ export function setColor(name: string, place: number): void {
 
 const allGroups = computed(() => {
   const names = new Set(groupKeys.value.length ? (runs.value ?? []).map(groupOf) : [])
-  const sorted = [...names].sort((a, b) => a.localeCompare(b, undefined, { numeric: true }))
+  const sorted = [...names].sort(inOrder)
   return new Map(sorted.map((name, place) => [name, place]))
 })
 

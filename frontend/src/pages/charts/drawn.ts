@@ -1,5 +1,6 @@
 // The lines that every chart draws: one for each run or group.
 
+import { inOrder } from '../../data/order'
 import { computed } from '@preact/signals'
 import { groupOf, labelOf, shown, styleOfGroup, styleOfRun } from '../../data/runs'
 import { selectedKeys } from '../../data/selection'
@@ -41,5 +42,5 @@ function byGroup(): Drawn[] {
     label: runs.length > 1 ? `${name} (${runs.length})` : name,
     style: styleOfGroup(name),
     runs,
-  })).sort((a, b) => a.label.localeCompare(b.label, undefined, { numeric: true }))
+  })).sort((a, b) => inOrder(a.label, b.label))
 }

@@ -1,5 +1,6 @@
 // The tags of several runs, together.
 
+import { inOrder } from '../../data/order'
 import type { Tag, TagType } from '../../data/types'
 import { number } from '../../views/format'
 
@@ -21,7 +22,7 @@ export function mergedTags(perRun: ReadonlyMap<string, readonly Tag[]>): MediaTa
       else if (!known.runs.includes(run)) Object.assign(known, { runs: [...known.runs, run], n: Math.max(known.n, tag.n) })
     }
   }
-  return [...found.values()].sort((a, b) => a.tag.localeCompare(b.tag, undefined, { numeric: true }))
+  return [...found.values()].sort((a, b) => inOrder(a.tag, b.tag))
 }
 
 /** All steps that any of several series has, in order. */

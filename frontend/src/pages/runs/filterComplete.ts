@@ -1,5 +1,6 @@
 // Completions of a filter: names of columns, what may follow a tag, values that runs have, and the words between conditions.
 
+import { inOrder } from '../../data/order'
 import { valueOf } from '../../data/filter'
 import type { Run } from '../../data/types'
 
@@ -56,7 +57,7 @@ function valuesOf(runs: readonly Run[], key: string): FilterCompletion[] {
     found.add(value === null ? 'none' : typeof value === 'string' ? `"${value}"` : String(value))
     if (found.size > MAX_VALUES) return []
   }
-  return [...found].sort((a, b) => a.localeCompare(b, undefined, { numeric: true })).map((text) => ({ text, kind: 'value' }))
+  return [...found].sort(inOrder).map((text) => ({ text, kind: 'value' }))
 }
 
 function matching(items: FilterCompletion[], word: string): FilterCompletion[] {

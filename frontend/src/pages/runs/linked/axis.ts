@@ -1,5 +1,6 @@
 // Columns of the table as axes of the linked views: numbers, also logarithmic ones, times, and texts side by side.
 
+import { inOrder } from '../../../data/order'
 import { placeTicks, ticksOf, type AxisKind } from '../../../views/ticks'
 import { value as textOf } from '../../../views/format'
 import type { Span } from '../../../views/span'
@@ -46,7 +47,7 @@ function widened(values: readonly number[], log: boolean): Span {
 }
 
 function ofTexts(name: string, texts: readonly (string | null)[]): Axis {
-  const names = [...new Set(texts)].filter((text) => text !== null).sort((a, b) => a.localeCompare(b, undefined, { numeric: true }))
+  const names = [...new Set(texts)].filter((text) => text !== null).sort(inOrder)
   const order = new Map(names.map((text, i) => [text, i]))
   const placeOf = (i: number) => (names.length > 1 ? i / (names.length - 1) : 0.5)
   const ticks = (n: number) => {
