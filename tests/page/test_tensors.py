@@ -526,3 +526,13 @@ def test_a_statistic_over_the_steps_is_a_chart_of_ones_own(page):
     editor.get_by_role("checkbox", name="n_nan(kernel)").click()
     editor.get_by_role("button", name="Save").click()
     has_url(page, "norm%28kernel%29|n_nan%28kernel%29")
+
+
+def test_histograms_of_runs_at_a_step_share_a_chart(page):
+    show(page, "kernel").get_by_role("button", name="Histograms", exact=True).click()
+    page.get_by_role("button", name="Other runs").click()
+    page.get_by_role("button", name="One chart").click()
+    names = page.get_by_role("list", name="Histograms").get_by_role("listitem")
+    expect(names).to_have_text([re.compile("^weights"), re.compile("^other step 100$")])
+    expect(page.locator(".curve-box canvas").first).to_be_visible()
+    has_url(page, "together=1")

@@ -164,6 +164,13 @@ export function useHistograms(run: string, tag: string, other: Other | null, opt
   return useFetched(key, (abort) => get<HistogramSeries>(runPath(run, '/histograms'), { tag, ...comparedWith(run, tag, other), ...options, limit: 1_000 }, abort))
 }
 
+/** The histograms of several tensors over their steps, each with its place. */
+export function useHistogramsOf<Place extends { run: string; tag: string; n_steps: number }>(places: readonly Place[], options: HistogramOptions): Fetched<{ place: Place; of: HistogramSeries }[]> {
+  const ask = (abort: AbortSignal) =>
+    Promise.all(places.map(async (place) => ({ place, of: await get<HistogramSeries>(runPath(place.run, '/histograms'), { tag: place.tag, ...options, limit: 1_000 }, abort) })))
+  return useFetched(JSON.stringify([places.map(({ run, tag, n_steps }) => [run, tag, n_steps]), options]), ask)
+}
+
 /** Statistics at all steps; those of damaged records are left out. */
 export interface StepStatistics {
   steps: number[]

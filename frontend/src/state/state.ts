@@ -85,6 +85,8 @@ export const shape = {
   as: oneOf('auto', 'overview', 'table', 'histograms', 'statistics'),
   /** What is shown beside the tensor: those of other runs, and those whose names match. */
   otherruns: flag(),
+  /** Whether their histograms at the step share a chart. */
+  together: flag(),
   beside: text(),
   /** How the overview is sorted: the name of a statistic, with a `-` before it if it falls; empty: by module. */
   rank: text(),
@@ -108,6 +110,8 @@ export const shape = {
   when: maybeNumber(),
   full: text(),
   words: text(),
+  /** The column by which tables are sorted, with a `-` before it if it falls. */
+  rowsort: text(),
   /** Whether texts are drawn as Markdown; by default those of TensorBoard, which does so. */
   markdown: oneOf('auto', 'on', 'off'),
   // Ask: the run or a pattern of names, and the panels, see `pages/ask/panels.ts`.

@@ -33,7 +33,7 @@ function Media({ drawn }: { drawn: readonly Run[] }) {
   const having = tag ? tag.runs.flatMap((key) => byKey.value.get(key) ?? []) : []
   return (
     <section class="media with-picker" aria-label="Images, figures, sounds, tables and texts">
-      <TagPicker label="Image, figure, sound, table or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
+      <TagPicker label="Image, figure, sound, table or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '', rowsort: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
       <div class="picked">
         <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
           <Icon name="list" /> {tag?.tag ?? 'Choose'}

@@ -1,8 +1,8 @@
 // The table of a run at a step: found, sorted and paged by the server.
 
-import { useEffect, useState } from 'preact/hooks'
+import { useEffect, useMemo, useState } from 'preact/hooks'
 import { useRows } from '../../data/media'
-import { at } from '../../state/state'
+import { at, update } from '../../state/state'
 import { SheetTable, type Sorting } from '../../views/SheetTable'
 import { AtStep, type AtStepProps } from './AtStep'
 import { isCurve, PrCurve } from './PrCurve'
@@ -13,7 +13,9 @@ const N_ROWS = 50
 export function SheetOf(props: AtStepProps) {
   const { run, tag, steps, step } = props
   const mine = stepUntil(steps, step)
-  const [sorting, setSorting] = useState<Sorting | null>(null)
+  const chosen = at.rowsort.value
+  const descending = chosen.startsWith('-')
+  const sorting = useMemo((): Sorting | null => (chosen ? { column: chosen.slice(descending ? 1 : 0), descending } : null), [chosen])
   const [offset, setOffset] = useState(0)
   const find = at.words.value
   useEffect(() => setOffset(0), [find, sorting, mine])
@@ -26,7 +28,7 @@ export function SheetOf(props: AtStepProps) {
       {sheet && isCurve(sheet.columns) && <PrCurve run={run} tag={tag} step={mine} />}
       {sheet && (
         <div class={`media-sheet-body ${found.fresh ? '' : 'is-stale'}`}>
-          <SheetTable name={tag} {...sheet} sorting={sorting} onSort={setSorting} />
+          <SheetTable name={tag} {...sheet} sorting={sorting} onSort={(next) => update({ rowsort: next ? `${next.descending ? '-' : ''}${next.column}` : '' })} />
         </div>
       )}
       {n > N_ROWS && (

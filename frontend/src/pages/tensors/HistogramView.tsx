@@ -10,6 +10,7 @@ import { Histograms } from '../../views/Histograms'
 import type { HistogramOptions } from '../../views/histogramLayout'
 import type { Span } from '../../views/span'
 import { finerBins, isSqueezed, stepsWithin, type HistogramSeries } from '../../views/histograms'
+import { AtOneStep } from './AtOneStep'
 import { BesideTools, useBeside, type Place } from './Beside'
 import { Minus } from './Minus'
 
@@ -71,11 +72,14 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
           </select>
         </label>
         {!others && <BesideTools n={beside.n} />}
+        {!others && beside.places.length > 1 && <Toggle label="One chart" title="The histograms at the step, one over the other" on={at.together.value} onChange={(together) => update({ together })} />}
         {shownTag.type === 'tensor' && <Minus run={run} tag={shownTag} step={step} other={other} />}
         {zoomed && <IconButton icon="reset" label="Reset zoom (double click, or 0)" onClick={() => update({ values: null, steps: null })} />}
         <span class="tensor-note muted">{series && noteOf(series, at.steps.value, n_steps) + (squeezed && !at.outliers.value ? ' · outliers in the outer bins' : '')}</span>
       </div>
-      {!others && beside.places.length > 1 ? (
+      {!others && beside.places.length > 1 && at.together.value ? (
+        <AtOneStep places={beside.places} step={step} scale={scale} />
+      ) : !others && beside.places.length > 1 ? (
         <div class="histograms-beside">
           {beside.places.map((place) => (
             <Card key={`${place.run} ${place.tag}`} place={place} scale={scale} options={options} />
