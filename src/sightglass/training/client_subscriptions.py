@@ -368,9 +368,7 @@ class ClientSubscriptions:
             records = records.slice(0, int(np.searchsorted(records.numbers, end)))
         try:
             blocks = [
-                frames
-                for part in backlog.parts(records)
-                for frames in block_codec.encode_blocks(subscription.id, part)
+                frames for part in backlog.parts(records) for frames in block_codec.encode_blocks(subscription.id, part)
             ]
         except UnsendableError as error:
             self.fail(subscription, error)

@@ -18,7 +18,7 @@ from sightglass.core.clock import Clock
 from sightglass.core.columns import Row, of_rows
 from sightglass.core.copies import sendable
 from sightglass.core.errors import UnsendableError
-from sightglass.protocol import kept, messages
+from sightglass.protocol import block_codec, kept, messages
 from sightglass.protocol.transport import Frames
 
 from .clients import Outbox
@@ -90,7 +90,7 @@ class Keeping:
         rows, self._waiting[subscription.id] = self._waiting[subscription.id].rows, WaitingRows()
         for part in consecutive(rows):
             with contextlib.suppress(UnsendableError):  # the stream fails: its clients learn why
-                for frames in messages.encode_blocks(subscription.id, of_rows(part)):
+                for frames in block_codec.encode_blocks(subscription.id, of_rows(part)):
                     self._put(f"{subscription.id}{kept.RECORDS}", frames)
 
     def __contains__(self, subscription: Subscription) -> bool:
