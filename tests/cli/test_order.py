@@ -103,3 +103,19 @@ def test_the_page_is_opened_at_a_view(run: Path, command: list[str], monkeypatch
     assert all("/#/charts?smooth=0.5&token=" in line for line in printed)
     assert len(printed) == 2
     assert "Unknown view" in sightglass(*command[:-1], "your", "--no-browser", "--port", "0", code=1).stderr
+
+
+def test_a_view_is_exported_as_one_file(run: Path) -> None:
+    sg.saved_views()["mine"] = "#/runs"
+    told = sightglass("export", "runs", "--to", "html", "--view", "mine").stdout
+    assert told.startswith("wrote runs.html (")
+    assert told.endswith("): 1 run, 1 series\n")
+    assert "exists already" in sightglass("export", "runs", "--to", "html", code=1).stderr
+    (row,) = json.loads("[" + sightglass("export", str(run), "--to", "html", "--out", "a.html", "--json").stdout + "]")
+    assert (row["path"], row["n_runs"]) == ("a.html", 1)
+    assert (
+        "Expected a view of"
+        in sightglass("export", "runs", "--to", "html", "--view", "#/ask", "--overwrite", code=1).stderr
+    )
+    assert "--view with --to html" in sightglass("export", "runs", "--to", "csv", "--view", "mine", code=2).stderr
+    assert "--tag" in sightglass("export", "runs", "--to", "html", "--tag", "loss", code=2).stderr

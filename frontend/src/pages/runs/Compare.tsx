@@ -14,6 +14,7 @@ import { Rows } from '../../ui/Rows'
 import { count, dateTime, duration, number, value } from '../../views/format'
 import { changeOf, comparedConfig, rowOf, type ComparedRow } from './compared'
 import { Name } from './Name'
+import { fitting } from './tableColumns'
 import { Ring, StateDot } from '../../run/StateDot'
 
 /** More cells than a thousand in sight would make scrolling jerk. */
@@ -54,7 +55,7 @@ export function Compare() {
           {all.length > MAX_RUNS ? `The first ${MAX_RUNS} of ${all.length} runs. ` : ''}Values show their difference from the first run. Pin a run to put it first; click the name of a row to sort the runs by it.
         </span>
       </div>
-      <div class="run-table-scroll" style={{ '--table-width': `${150 + 162 * runs.length}px` }}>
+      <div class="run-table-scroll" style={fitting(150 + 162 * runs.length)}>
         <Rows
           class="run-table-rows compare"
           label="Comparison of runs"

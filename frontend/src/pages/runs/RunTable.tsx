@@ -25,13 +25,11 @@ import { LinkedViews } from './linked/LinkedViews'
 import { Name } from './Name'
 import { RunFilter } from './RunFilter'
 import { keyOf, rows as listed } from './rows'
-import { columns, dragged, GAP, MIN_WIDTH, nameWidth, type Column } from './tableColumns'
+import { columns, dragged, fitting, GAP, MIN_WIDTH, nameWidth, type Column } from './tableColumns'
 import { SelectBox, SelectionBar } from './SelectionBar'
 import { tableCsv } from './tableCsv'
 
 const ROW_HEIGHT = 36
-/** Of a page across, in pixels; a wider table is made smaller. */
-const PAPER_WIDTH = 980
 
 /** What a file of the table has: who a run is, and the columns that are shown. */
 const fileColumns = (): string[] => [...new Set(['name', 'id', 'key', ...columns.value.flatMap(({ key }) => key || [])])]
@@ -111,7 +109,7 @@ export function RunTable() {
       ) : compare ? (
         <Compare />
       ) : (
-        <div class="run-table-scroll" style={{ '--table-width': `${width}px`, '--paper-zoom': Math.min(1, PAPER_WIDTH / width) }}>
+        <div class="run-table-scroll" style={fitting(width)}>
           <Rows
             class="run-table-rows"
             label="Runs"

@@ -17,6 +17,8 @@ const NAME_WIDTH = 220
 /** A mean and a deviation. */
 const MEAN_WIDTH = 148
 export const GAP = 12
+/** Of a sheet of paper across, in pixels. */
+const PAPER_WIDTH = 960
 export const MIN_WIDTH = 48
 
 /** A clock for durations that grow. */
@@ -104,6 +106,9 @@ export function withColumn(now: string[], column: string): string[] {
   const isFirst = FACT_KEYS.includes(column) || parsed(column) !== null
   return config >= 0 && isFirst ? [...now.slice(0, config), column, ...now.slice(config)] : [...now, column]
 }
+
+/** The width of a table, and how much smaller it is made for paper. */
+export const fitting = (width: number): Record<string, string | number> => ({ '--table-width': `${width}px`, '--paper-zoom': Math.min(1, PAPER_WIDTH / width) })
 
 /** The width that is being dragged. */
 export const dragged = signal<{ key: string; width: number } | null>(null)

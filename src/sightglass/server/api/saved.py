@@ -23,18 +23,18 @@ class SavedView(Request, frozen=True, kw_only=True):
     address: Address | None
 
 
-class SavedViews(msgspec.Struct, frozen=True, kw_only=True):
+class SavedViewList(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses of the saved views by their names."""
 
     views: dict[str, str]
 
 
-async def get_saved_views(call: ApiRequest, query: Request) -> SavedViews:
+async def get_saved_views(call: ApiRequest, query: Request) -> SavedViewList:
     """Return the views that people saved beside the runs."""
-    return SavedViews(views=await call.read(read_views, call.runs.directories))
+    return SavedViewList(views=await call.read(read_views, call.runs.directories))
 
 
-async def post_saved_view(call: ApiRequest, query: Request, body: SavedView) -> SavedViews:
+async def post_saved_view(call: ApiRequest, query: Request, body: SavedView) -> SavedViewList:
     """Save a view under a name, replace the one of that name, or remove it."""
     try:
         await call.read(save_view, call.runs.directories, body.name, body.address)
@@ -44,7 +44,7 @@ async def post_saved_view(call: ApiRequest, query: Request, body: SavedView) -> 
 
 
 ROUTES: Final = (
-    Route(method="GET", path="/saved-views", handler=get_saved_views, response=SavedViews),
-    Route(method="POST", path="/saved-views", handler=post_saved_view, body=SavedView, response=SavedViews,
+    Route(method="GET", path="/saved-views", handler=get_saved_views, response=SavedViewList),
+    Route(method="POST", path="/saved-views", handler=post_saved_view, body=SavedView, response=SavedViewList,
           controllers_only=True),
 )  # fmt: skip

@@ -49,7 +49,7 @@ PICTURES: Final = ("image", "figure")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class PageContent:
     """What stands in a file of the page.
 
     Attributes:
@@ -113,7 +113,7 @@ def _listed(text: str) -> list[str]:
     return [re.sub(r"\\(.)", r"\1", part, flags=re.DOTALL) for part in re.findall(r"(?:[^|\\]|\\.)+", text, re.DOTALL)]
 
 
-async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: float | None = None) -> Content:
+async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: float | None = None) -> PageContent:
     """Return what a file needs to show an address.
 
     Args:
@@ -133,7 +133,7 @@ async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: flo
     if not there:
         raise bad_request("No run is shown, so there is nothing to save")
     kept = there[:MAX_RUNS]
-    content = Content(
+    content = PageContent(
         about={
             "version": __version__, "address": address, "made": time.time() if made is None else made,
             "folders": names_of(runs.directories), "n_runs": len(kept), "n_runs_left_out": len(there) - len(kept),
@@ -154,7 +154,7 @@ async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: flo
 class _Filling:
     """Puts the answers about runs into a file."""
 
-    def __init__(self, runs: Runs, content: Content) -> None:
+    def __init__(self, runs: Runs, content: PageContent) -> None:
         self._runs = runs
         self._content = content
         self._runs_in: list[str] = []

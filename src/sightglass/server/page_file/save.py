@@ -18,7 +18,7 @@ from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import RunSummary
 from sightglass.storage.file_system import LOCAL, written_aside
 
-from .content import Content, check_size, content_of, page_of
+from .content import PageContent, check_size, content_of, page_of
 from .document import document
 
 MAX_BYTES: Final = 32 * 2**20  # what a mail or a browser takes without complaint
@@ -53,7 +53,7 @@ class PageFile:
         return f"wrote {self.path} ({size}): {runs}{left}, {self.n_series:,} series{thinned}"
 
 
-async def page_file(runs: Runs, address: str, keys: Sequence[str]) -> tuple[bytes, Content]:
+async def page_file(runs: Runs, address: str, keys: Sequence[str]) -> tuple[bytes, PageContent]:
     """Return the HTML file that shows an address, and what is in it; arguments and errors as of `content_of`."""
     content = await content_of(runs, address, keys)
     data = await asyncio.to_thread(lambda: document(content.encoded()))
