@@ -11,7 +11,7 @@ from typing import Final
 from sightglass.core.errors import QueryError, WireError
 from sightglass.protocol import kept, messages
 from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.kept_reader import KeptReader, KeptMessage
+from sightglass.protocol.kept_reader import KeptMessage, KeptReader
 from sightglass.protocol.nats import ROOT
 from sightglass.protocol.transport import Frames, Sent
 
