@@ -17,7 +17,7 @@ from sightglass.core import codec
 from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError, WireError
 from sightglass.protocol import kept, messages
-from sightglass.protocol.kept_reader import Stored, stored_of
+from sightglass.protocol.kept_reader import KeptMessage, stored_of
 from sightglass.protocol.pieces import Cutter
 from sightglass.query.parser import parse
 
@@ -25,8 +25,8 @@ N = 60
 PIECE_BYTES = 200  # of a message of several
 
 
-def stored(subject: str, content: Any) -> Stored:
-    return Stored(subject, 1, 100.0, kept.encode(content))
+def stored(subject: str, content: Any) -> KeptMessage:
+    return KeptMessage(subject, 1, 100.0, kept.encode(content))
 
 
 def run_of(*streams: kept.KeptStream, ended: str = "the end") -> GoneRun:
@@ -57,7 +57,7 @@ def read(stream: ResumableStream, run: GoneRun, *stored: Sequence[bytes]) -> Non
     reading = KeptStreamReading(run.find(request), request, run.ended_as)
     answers: list[Any] = []
     for parts in stored:
-        answers += reading.take(Stored("", n, 0.0, one) for n, one in enumerate(parts))
+        answers += reading.take(KeptMessage("", n, 0.0, one) for n, one in enumerate(parts))
         assert reading.go_on() == (parts is not stored[-1])
     for frames in [*answers, *reading.finish()]:
         message, buffers = messages.decode_from_agent(frames)
@@ -151,7 +151,7 @@ def test_each_request_is_answered() -> None:
 
 def test_what_is_no_description_is_refused() -> None:
     with pytest.raises(WireError):
-        GoneRun(Stored("sightglass.kept.node.abc.run", 1, 1.0, b"junk"))
+        GoneRun(KeptMessage("sightglass.kept.node.abc.run", 1, 1.0, b"junk"))
     nameless = kept.KeptRun(version=1, description=codec.encode({})[0], buffers=[])
     with pytest.raises(WireError, match="the description of the run"):
         GoneRun(stored("sightglass.kept.node.other.run", nameless))

@@ -14,7 +14,7 @@ from sightglass.core.columns import INT64
 from sightglass.core.errors import QueryError, UnsendableError, WireError
 from sightglass.protocol import kept, messages
 from sightglass.protocol.discovery import LiveRun
-from sightglass.protocol.kept_reader import Stored
+from sightglass.protocol.kept_reader import KeptMessage
 from sightglass.protocol.pieces import Salvager
 from sightglass.protocol.transport import Frames
 from sightglass.query.parser import as_query, parse
@@ -40,7 +40,7 @@ class GoneRun:
         streams: The heads of the streams that are kept, by their numbers.
     """
 
-    def __init__(self, stored: Stored, streams: Iterable[Stored] = ()) -> None:
+    def __init__(self, stored: KeptMessage, streams: Iterable[KeptMessage] = ()) -> None:
         """Read what the run said of itself, and the heads of its streams.
 
         Raises:
@@ -152,7 +152,7 @@ class KeptStreamReading:
         """The number of the stream, as the client knows it."""
         return self._last.stream
 
-    def take(self, stored: Iterable[Stored]) -> Iterator[Frames]:
+    def take(self, stored: Iterable[KeptMessage]) -> Iterator[Frames]:
         """Return the messages that follow from what was read."""
         for one in stored:
             frames = self._salvager.add(one.data)

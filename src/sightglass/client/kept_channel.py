@@ -11,7 +11,7 @@ from typing import Final
 from sightglass.core.errors import QueryError, WireError
 from sightglass.protocol import kept, messages
 from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.kept_reader import KeptReader, Stored
+from sightglass.protocol.kept_reader import KeptMessage, KeptReader
 from sightglass.protocol.nats import ROOT
 from sightglass.protocol.transport import Frames, Sent
 
@@ -49,7 +49,7 @@ class KeptChannel:
         self._n_idle = 0
         self._asked: deque[Frames] = deque()
         self._event = threading.Event()
-        self._heads: dict[str, Stored] = {}
+        self._heads: dict[str, KeptMessage] = {}
         self._run: GoneRun | None = None
         self._readings: deque[KeptStreamReading] = deque()
         self._reading: KeptStreamReading | None = None
@@ -162,7 +162,7 @@ def gone_runs(address: HubAddress, *, owner: str = "*", id: str = "*") -> list[G
     return sorted(found, key=lambda run: -run.heard_s)
 
 
-def _run_of(stored: dict[str, Stored], id: str) -> GoneRun | None:
+def _run_of(stored: dict[str, KeptMessage], id: str) -> GoneRun | None:
     """Return the run that was kept under these subjects, if it was."""
     runs = [one for subject, one in stored.items() if subject.endswith(f".{id}.{kept.RUN}")]
     try:

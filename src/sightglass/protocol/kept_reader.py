@@ -43,7 +43,7 @@ NOTHING, END, TOO_MANY, NO_STORE = 404, 204, 413, 503
 
 
 @dataclass(frozen=True, slots=True)
-class Stored:
+class KeptMessage:
     """A message that a hub keeps.
 
     Attributes:
@@ -116,9 +116,9 @@ class KeptReader:
         """Read no more than what was asked for already."""
         self._stops = True
 
-    def take(self) -> list[Stored]:
+    def take(self) -> list[KeptMessage]:
         """Return the messages that have come since the last call, and ask for more if all of them were returned."""
-        messages: list[Stored] = []
+        messages: list[KeptMessage] = []
         while self._inbox and self._request is not None:
             self._take(*self._inbox.popleft(), messages)
         now_s = time.monotonic()
@@ -128,7 +128,7 @@ class KeptReader:
             self._ask()
         return messages
 
-    def read_all(self, timeout_s: float) -> list[Stored]:
+    def read_all(self, timeout_s: float) -> list[KeptMessage]:
         """Wait until all was read, and return it; what has come in time if that takes longer."""
         messages, deadline_s = self.take(), time.monotonic() + timeout_s
         while not (self.done or self.lost) and (left_s := deadline_s - time.monotonic()) > 0:
@@ -174,7 +174,7 @@ class KeptReader:
         self._asked_s = time.monotonic()
         self.link.send(GET, [json.dumps(self._request | {"seq": self._next}).encode()], reply=self._reply)
 
-    def _take(self, data: bytes, headers: bytes, messages: list[Stored]) -> None:
+    def _take(self, data: bytes, headers: bytes, messages: list[KeptMessage]) -> None:
         """Take an answer: a message, or the end of a page or of a request."""
         assert self._request is not None
         self._asked_s = self._heard_s = time.monotonic()
@@ -200,7 +200,7 @@ class KeptReader:
             self.lost = "the hub keeps nothing"
 
 
-def stored_of(data: bytes, headers: bytes) -> Stored | None:
+def stored_of(data: bytes, headers: bytes) -> KeptMessage | None:
     """Return a message, or `None` if it was not published by a run: then it was stored with headers.
 
     The server's own headers come behind those with which a message was stored. Of an answer that says only that
@@ -213,7 +213,7 @@ def stored_of(data: bytes, headers: bytes) -> Stored | None:
         subject, wall_time = found[b"Nats-Subject"].decode(), _wall_time(found[b"Nats-Time-Stamp"].decode())
     except (KeyError, ValueError):
         return None
-    return Stored(subject, _number(headers, b"Nats-Sequence"), wall_time, data)
+    return KeptMessage(subject, _number(headers, b"Nats-Sequence"), wall_time, data)
 
 
 def _number(headers: bytes, name: bytes) -> int:
