@@ -11,7 +11,7 @@ const MAX_ROWS = 12
 const MAX_LINKED_ROWS = 4
 const MAX_ODD = 4
 /** Of groups, whose names are long and have a line of their own. */
-const MAX_GROUP_ROWS = 5
+const MAX_GROUP_ROWS = 4
 const [MAX_WIDTH, MAX_LINKED_WIDTH] = [320, 200]
 
 interface LegendProps {
