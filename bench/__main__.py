@@ -15,8 +15,8 @@ CLAIMS = (
     "observe", "language", "budget", "log", "summaries", "wide", "compaction", "clients", "latency", "arrays",
     "read", "folders", "many_runs", "ranks", "fleet", "hub", "hub_scale", "slices", "tensors", "foreign", "mutated",
     "import_time", "buffers", "facts", "views", "page_server", "page", "first_chart", "event_to_pixel", "growth",
-    "watched", "strangers", "notebook", "code", "jax_log", "jax_trace", "jax_run", "jax_live", "jax_compile", "jax_one_call",
-    "torch_watch", "figures",
+    "watched", "strangers", "notebook", "code", "jax_log", "jax_trace", "jax_run", "jax_live", "jax_compile",
+    "jax_one_call", "torch_watch", "figures",
 )  # fmt: skip
 NAMED_ONLY = ("suite", "soak", "harm")  # all tests, for many minutes; half an hour; nasty queries, for many minutes
 

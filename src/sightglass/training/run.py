@@ -101,7 +101,8 @@ class Run(NamesElsewhere):
 
         Args:
             data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Audio`, `Table`,
-                `Figure`, `Text`, Pillow's images, Matplotlib's figures, which are drawn here; nested mappings become names with slashes.
+                `Figure`, `Text`, Pillow's images, Matplotlib's figures, which are drawn here; nested mappings become
+                names with slashes.
             *rest: Nothing: for those who write `log("loss", 3.0)`, which raises and says what to write.
             step: The primary step; by default a counter.
             **steps: Further step tracks by name.
