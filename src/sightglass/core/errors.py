@@ -117,7 +117,7 @@ class CommandError(SightglassError):
     """A control or an action that the run refused, or that failed."""
 
 
-class UnknownNameError(SightglassError, LookupError):
+class UnknownNameError(SightglassError, KeyError):
     """A name that does not exist.
 
     Attributes:

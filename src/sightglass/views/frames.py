@@ -30,7 +30,7 @@ ONE_BY_ONE: Final = (1, 3, 4)  # channels
 
 
 def as_png(value: object) -> bytes | None:
-    """Return a picture as a PNG file; `None` if the value is none.
+    """Return a picture as a PNG file; `None` for any other value.
 
     Args:
         value: A Pillow image; an array of pixels of shape (height, width) or (height, width, channels) with 1, 3 or 4
@@ -38,7 +38,7 @@ def as_png(value: object) -> bytes | None:
             (count, height, width, channels), which are the frames of an animation; or an animation of Matplotlib.
 
     Raises:
-        ValueError: Frames differ in size, or pixels are no numbers.
+        ValueError: Frames differ in size, or pixels are not numbers.
     """
     if is_pillow(value):
         return _of_pillow(value)
@@ -110,7 +110,7 @@ def _of_frames(frames: Sequence[npt.ArrayLike]) -> bytes:
     """Return pictures of one size as frames.
 
     Raises:
-        ValueError: They differ in size, or are no pictures.
+        ValueError: They differ in size, or are not pictures.
     """
     from PIL import Image as Pillow
 
