@@ -84,7 +84,9 @@ def test_views_from_python(run: Path) -> None:
     assert list(views) == ["b", "c"]
     del views["b"]
     assert repr(views) == "<SavedViews in 'runs': c>"
-    assert "a" not in views and views.get("a") is None and views.pop("a", "") == ""
+    assert "a" not in views
+    assert views.get("a") is None
+    assert views.pop("a", "") == ""
     with pytest.raises(sg.UnknownNameError):
         del views["b"]
     with pytest.raises(sg.UnknownNameError):
