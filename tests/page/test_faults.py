@@ -149,7 +149,7 @@ def steps_of(page, tag):
     chart(page, tag).get_by_role("button", name=f"Download {tag}").click()
     with page.expect_download() as got:
         page.get_by_role("menuitem", name="CSV").click()
-    return [int(line.split(",")[2]) for line in got.value.path().read_text().splitlines()[1:]]
+    return [int(line.split(",")[3]) for line in got.value.path().read_text().splitlines()[1:]]
 
 
 def test_a_directory_deleted_while_shown_is_reported(own_place, open_page):

@@ -284,8 +284,8 @@ def test_several_runs_and_tensors_are_shown_side_by_side(page):
     with page.expect_download() as download:
         page.get_by_role("menuitem", name="CSV").click()
     head, *rows = (line.split(",") for line in download.value.path().read_text().splitlines())
-    assert head == ["run", "tag", "step", "wall_time", "value"]
-    largest = {(run, int(step)): float(value) for run, tag, step, _, value in rows if tag == '"kernel.max"'}
+    assert head == ["run", "run_id", "tag", "step", "wall_time", "value"]
+    largest = {(run, int(step)): float(value) for run, _, tag, step, _, value in rows if tag == '"kernel.max"'}
     finite = [kernel[np.isfinite(kernel)] for kernel in KERNELS]
     assert largest == {
         **{('"weights"', step): kernel.max() for step, kernel in zip(STEPS, finite, strict=True)},
