@@ -104,7 +104,7 @@ def test_a_live_run_is_described(page, begin):
     assert detail["description"]["events"]["batch"]["n_events"] == 2
     assert list(detail["description"]["actions"]) == ["save"]
     assert detail["history"] == detail["streams"] == []
-    assert page.json(f"/runs/{page.key('alive')}/tags") == {"tags": []}
+    assert page.json(f"/runs/{page.key('alive')}/tags") == {"tags": [], "charts": []}
 
 
 def test_tags_have_a_type_and_a_query(page, mnist):

@@ -81,7 +81,7 @@ def test_the_runs_of_a_hub_are_shown_asked_and_commanded_with_those_of_this_mach
     run = shown(
         page, "far", live=True, hub_role="controller", directory="", state="running", project="P", config={"lr": 0.5}
     )
-    assert page.json(f"/runs/{run['key']}/tags") == {"tags": []}  # its folder is not read here
+    assert page.json(f"/runs/{run['key']}/tags") == {"tags": [], "charts": []}  # its folder is not read here
     assert shown(page, "near")["hub_role"] == ""
     assert [one["id"] for one in page.json("/runs")["runs"] if one["name"] == "both"] == [both.id]
     assert shown(page, "both")["hub_role"] == ""  # it is reached without the hub

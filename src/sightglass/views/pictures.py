@@ -50,8 +50,7 @@ def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
         if is_pillow(value):
             pixels = pixels_of(value)
             return Figure(as_png(value) or b"") if pixels is None else Image(pixels)
-        drawn = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
-        if drawn is not None and issubclass(type(value), drawn):
+        if _is_figure(value):
             return encode(value)
         if not (issubclass(type(value), Mapping) or type(value) in (list, tuple)):
             return value
@@ -63,4 +62,10 @@ def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
         unchanged = all(new is old for new, (_, old) in zip(encoded, pairs, strict=True))
         return value if unchanged else found.build([key for key, _ in pairs], encoded)
     except FAILURES as error:
-        return LostValue(message(error)) if issubclass(type(value), MatplotlibFigure) else value
+        return LostValue(message(error)) if _is_figure(value) or is_pillow(value) else value
+
+
+def _is_figure(value: Value) -> bool:
+    """Return whether a value is a Matplotlib figure; nobody has one who has not imported Matplotlib."""
+    figure = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
+    return figure is not None and issubclass(type(value), figure)
