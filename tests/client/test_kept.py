@@ -16,7 +16,7 @@ from sightglass.client.resumable_stream import ResumableStream
 from sightglass.core import codec
 from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError, WireError
-from sightglass.protocol import kept, messages
+from sightglass.protocol import block_codec, kept, messages
 from sightglass.protocol.kept_reader import KeptMessage, stored_of
 from sightglass.protocol.pieces import Cutter
 from sightglass.query.parser import parse
@@ -46,7 +46,7 @@ def pieces(sizes: Sequence[int], *, stream: int = 7, base: int = 0) -> list[byte
     for size in sizes:
         numbers = np.arange(index, index + size)
         columns = Columns(index=index, steps=numbers, wall_times=numbers * 1.0, values=numbers + float(base))
-        made += cutter.cut(messages.encode_block(stream, columns), PIECE_BYTES)
+        made += cutter.cut(block_codec.encode_block(stream, columns), PIECE_BYTES)
         index += size
     return made
 
@@ -65,7 +65,7 @@ def read(stream: ResumableStream, run: GoneRun, *stored: Sequence[bytes]) -> Non
             case messages.Opened():
                 stream.opened(message, "abc")
             case messages.Block():
-                stream.add(messages.decode_block(message, buffers))
+                stream.add(block_codec.decode_block(message, buffers))
             case messages.Ended():
                 counts = codec.decode(message.counts) if message.counts else {}
                 stream.finish(counts, None)

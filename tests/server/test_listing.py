@@ -281,7 +281,7 @@ def test_a_table_is_found_sorted_and_paged(page):
         ({"sort": "los"}, 404),
         ({"find": "loss > x"}, 400),
         ({"step": 5}, 404),
-        ({"limit": 501}, 400),
+        ({"limit": 2001}, 400),
     ):
         assert page.get(f"/runs/{key}/rows", tag="worst", **query).status_code == status
     assert page.get(f"/runs/{key}/rows", tag="note").status_code == 400
