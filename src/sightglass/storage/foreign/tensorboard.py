@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sightglass.core.audio import Audio
 from sightglass.core.codec import MAX_DIMS, Buffer
 from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Text
 from sightglass.storage.format import png, tensor_proto, wav
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
@@ -38,7 +39,7 @@ from sightglass.storage.format.summary import (
 
 from .event_encoding import Encodable, Encoded, encode_values
 from .event_format import LoggedValue, fields_once, figure, from_buckets
-from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of
+from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of, rows_of
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
@@ -359,14 +360,12 @@ def _encode_value(value: Encodable) -> list[Buffer]:
             return [float_field(SIMPLE_VALUE, value)]
         case Histogram():
             return bytes_field(HISTO, *_encode_histogram(value))
-        case np.ndarray() if value.dtype.name in DATA_TYPES:
-            return bytes_field(
-                TENSOR,
-                *_encode_tensor(DATA_TYPES[value.dtype.name], value.shape),
-                *bytes_field(CONTENT, tensor_proto.raw(value)),
-            )
         case np.ndarray():
-            raise UnsendableError(f"TensorBoard event files do not support arrays of {value.dtype}")
+            return _encode_array(value)
+        case Table():
+            rows = rows_of(value)
+            plugin = (*bytes_field(1, PR_CURVES.encode()), *bytes_field(2, varint_field(2, len(value))))
+            return [*_encode_array(rows), *bytes_field(METADATA, *bytes_field(1, *plugin), varint_field(4, 2))]
         case Image():
             return _encode_image(png.encode_png(value.value))
         case Figure():
@@ -377,6 +376,13 @@ def _encode_value(value: Encodable) -> list[Buffer]:
             tensor = (*_encode_tensor(STRING, ()), *bytes_field(STRINGS, value.value.encode()))
             return [*bytes_field(TENSOR, *tensor), *bytes_field(METADATA, *TEXT_METADATA)]
     raise UnsendableError(f"TensorBoard event files do not support {type(value).__name__}")
+
+
+def _encode_array(value: Array) -> list[Buffer]:
+    if value.dtype.name not in DATA_TYPES:
+        raise UnsendableError(f"TensorBoard event files do not support arrays of {value.dtype}")
+    tensor = _encode_tensor(DATA_TYPES[value.dtype.name], value.shape)
+    return bytes_field(TENSOR, *tensor, *bytes_field(CONTENT, tensor_proto.raw(value)))
 
 
 def _encode_tensor(data_type: int, shape: tuple[int, ...]) -> list[Buffer]:
