@@ -39,6 +39,7 @@ from sightglass.storage.format.summary import (
 
 from .event_encoding import Encodable, Encoded, encode_values
 from .event_format import LoggedValue, fields_once, figure, from_buckets
+from .lost_plugins import LOST, plugin_of_array, plugin_of_strings
 from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of, rows_of
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
@@ -133,17 +134,21 @@ def parse_name(name: str) -> int | None:
     return None if found is None or name.endswith(".profile-empty") else int(found[1])
 
 
-def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[LoggedValue]:
+def decode_event(
+    payload: memoryview, plugins: dict[str, str] | None = None, *, lost: bool = False
+) -> list[LoggedValue]:
     """List the values of an event; see `EventFormat.decode_event`."""
     event = read_event(payload)
     plugins = {} if plugins is None else plugins
     step, wall_time = event.step, event.wall_time or 0.0
-    values = [decode_value(value, plugins, step=step, wall_time=wall_time) for value in event.values]
+    values = [decode_value(value, plugins, step=step, wall_time=wall_time, lost=lost) for value in event.values]
     others = filter(None, (PASSED_OVER.get(number, f"field {number}") for number in event.others))
     return values + [LoggedValue(tag="", step=step, wall_time=wall_time, kind="unknown", type=what) for what in others]
 
 
-def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0) -> LoggedValue:
+def decode_value(
+    buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0, lost: bool = False
+) -> LoggedValue:
     """Return one value of an event; see `EventFormat.decode_value`."""
     tag, plugin, place, content = "", "", 0, memoryview(b"")
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
@@ -170,9 +175,10 @@ def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, 
                 return logged(kind="audio", type="Audio", read=partial(_decode_audio, content))
             return logged(kind="unknown", type=media_type)
         case 8:
-            if plugin not in ("", SCALARS):
-                plugin = plugins.setdefault(tag, plugin)
-            return _decode_tensor(_read_tensor(content), logged, plugin or plugins.get(tag, ""))
+            known = plugins.setdefault(tag, LOST if lost else "")
+            if known in ("", LOST) and plugin not in ("", SCALARS):
+                known = plugins[tag] = plugin
+            return _decode_tensor(_read_tensor(content), logged, known)
     return logged(kind="unknown", type=UNREAD.get(place) or plugin or "nothing")
 
 
@@ -211,6 +217,13 @@ def _plugin(metadata: memoryview) -> str:
 
 
 def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str) -> LoggedValue:
+    if plugin == LOST and tensor.data_type == STRING:
+        plugin = plugin_of_strings(tensor.strings)
+    elif plugin == LOST and tensor.dtype:
+        try:
+            plugin = plugin_of_array(tensor.array())
+        except WireError as error:
+            return logged(kind="lost", type="", read=partial(_refuse, error))
     if plugin == "mesh":
         return logged(kind="unknown", type="mesh")
     if tensor.data_type == STRING:
@@ -240,6 +253,10 @@ def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str
         return logged(kind="table", type="Table", read=lambda: curve_of(tensor.array()))
     type_ = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     return logged(kind="tensor", type=type_, dtype=tensor.dtype, read=tensor.array)
+
+
+def _refuse(error: WireError) -> None:
+    raise error
 
 
 def _read_tensor(buffer: memoryview) -> TensorView:
