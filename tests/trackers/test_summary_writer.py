@@ -10,8 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from click.testing import CliRunner
 
 import sightglass as sg
+from sightglass.cli import main
 from sightglass.storage.run_file import EVENT_FILES
 from sightglass.trackers.tensorboard import SummaryWriter
 
@@ -196,6 +198,17 @@ def test_a_precision_recall_curve_equals_pytorchs(folder):
     np.testing.assert_allclose(curve["threshold"], np.linspace(0, 1, 11))
     for name, row in zip(names, expected, strict=True):
         np.testing.assert_allclose(curve[name], row)
+
+
+def test_a_precision_recall_curve_is_one_in_event_files_and_in_an_export(folder):
+    with SummaryWriter(folder, event_files=True) as writer:
+        writer.add_pr_curve("pr", SAMPLES[:200] > 0, np.abs(SAMPLES[200:400]) / 5, 1, num_thresholds=11)
+    (curve,) = values_of(folder, "pr")
+    out = folder.parent / "exported"
+    assert CliRunner().invoke(main, ["export", str(folder), "--to", "tensorboard", "--out", str(out)]).exit_code == 0
+    for written in (folder / "tensorboard", out):
+        (again,) = values_of(written, "pr")
+        assert all(np.array_equal(again[name], curve[name]) for name in curve.value)
 
 
 def test_hyper_parameters_are_the_config_of_a_run_of_their_own(folder):

@@ -21,6 +21,7 @@ from sightglass.storage.foreign.event_columns import LogEvents
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import frame
+from sightglass.storage.format.png import encode_png
 from sightglass.storage.format.summary import (
     MINDSPORE_VERSION,
     SIGHTGLASS_VERSION,
@@ -99,6 +100,75 @@ def test_a_damaged_step_says_so(tmp_path: Path, dialect: str) -> None:
             series.at(2)
         with pytest.raises(DamagedError):
             series.shape_at(2)
+
+
+HISTOGRAM = np.array([[0, 1, 2], [1, 2, 0], [2, 4, 7.0]])
+CURVE = np.array([[9, 4, 1], [5, 2, 0], [0, 3, 5], [0, 5, 8], [0.6, 0.6, 1], [1, 0.4, 0.1]])
+PICTURE = encode_png(np.zeros((2, 3), np.uint8))
+
+
+def unnamed(tmp_path: Path, tensor: list[Any], *, damaged: bool = True) -> Path:
+    """Return a file with a tensor whose metadata an earlier record may have had, which is damaged."""
+    path = write(tmp_path / "run", "tensorboard", {0: {"a": 0.5}, 1: {"b": np.arange(2.0)}})
+    data = bytearray(path.read_bytes())
+    data[data.index(np.float32(0.5).tobytes())] ^= damaged
+    value = [*bytes_field(1, b"t"), *bytes_field(8, *tensor)]
+    path.write_bytes(
+        data + framed([double_field(1, BEGAN), varint_field(2, 7), *bytes_field(5, *bytes_field(1, *value))])
+    )
+    return path
+
+
+def proto(array: Any) -> list[Any]:
+    strings = [bytes_field(8, item) for item in array] if isinstance(array, list) else []
+    if strings:
+        return [*tensorboard._encode_tensor(7, (len(array),)), *itertools.chain(*strings)]
+    shape = tensorboard._encode_tensor(tensorboard.DATA_TYPES[array.dtype.name], array.shape)
+    return [*shape, *bytes_field(4, array.tobytes())]
+
+
+@pytest.mark.parametrize(
+    ("content", "kind"),
+    [
+        (HISTOGRAM, Histogram),
+        (CURVE, sg.Table),
+        (CURVE.astype(np.float32), sg.Table),
+        ([b"3", b"2", PICTURE], Figure),
+        ([b"two words"], Text),
+        (HISTOGRAM + 0.5, np.ndarray),
+        (HISTOGRAM[::-1] - 3, np.ndarray),
+        (HISTOGRAM.astype(int), np.ndarray),
+        (CURVE - 1, np.ndarray),
+        (np.ones((2, 2)), np.ndarray),
+    ],
+)
+def test_what_a_tensor_is_shows_after_the_record_that_says_so_is_damaged(
+    tmp_path: Path, content: Any, kind: type[Any]
+) -> None:
+    unnamed(tmp_path, proto(content))
+    with sg.open(tmp_path / "run") as run:
+        assert isinstance(run.series("t").at(7), kind)
+        assert run.series("b").at(1).tolist() == [0, 1]
+
+
+@pytest.mark.parametrize("rows", [HISTOGRAM[:1], np.zeros((4, 3)), HISTOGRAM[[0, 2]], np.zeros((6, 4)), CURVE[:, :1]])
+def test_a_tensor_that_could_be_two_things_is_damage(tmp_path: Path, rows: Any) -> None:
+    unnamed(tmp_path, proto(rows))
+    name = "histograms" if rows.shape[1] == 3 else "pr_curves"
+    with sg.open(tmp_path / "run") as run:
+        assert list(run.tags()) == ["b"]
+    _, damage = check(tmp_path / "run").damages
+    assert (damage.tag, damage.step) == ("t", 7)
+    assert damage.what == (
+        f"an array of shape {rows.shape}, or a value of the plugin {name!r}: "
+        "an earlier record that says which may be damaged"
+    )
+
+
+def test_a_tensor_without_a_plugin_is_an_array_in_an_undamaged_file(tmp_path: Path) -> None:
+    unnamed(tmp_path, proto(HISTOGRAM), damaged=False)
+    with sg.open(tmp_path / "run") as run:
+        assert run.series("t").at(7).tolist() == HISTOGRAM.tolist()
 
 
 def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:

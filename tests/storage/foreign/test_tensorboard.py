@@ -1,5 +1,6 @@
 """TensorBoard's files: read as written by its own library and others, and written so that TensorBoard reads them."""
 
+import re
 import struct
 from pathlib import Path
 
@@ -11,9 +12,11 @@ from hypothesis.extra import numpy as hnp
 
 from sightglass.core.audio import Audio
 from sightglass.core.errors import WireError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, type_name
 from sightglass.storage.foreign import tensorboard
 from sightglass.storage.foreign.tensorboard import decode_event, encode_event
+from sightglass.storage.foreign.tensorboard_charts import curve_of, rows_of
 from sightglass.storage.format import wav
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.png import encode_png
@@ -259,6 +262,40 @@ def test_tensorboard_reads_the_sounds_that_are_written():
     assert (audio.sample_rate, audio.num_channels, audio.length_frames) == (8_000, 2, 2)
     assert audio.content_type == "audio/wav"
     np.testing.assert_array_equal(wav.decode_wav(audio.encoded_audio_string).value, samples)
+
+
+@given(hnp.arrays(st.sampled_from(["float32", "float64", "int64"]), st.tuples(st.just(6), st.integers(1, 20))))
+def test_a_precision_recall_curve_goes_back_as_the_summary_that_it_was(rows):
+    from tensorboard.compat.proto.event_pb2 import Event
+    from tensorboard.plugins.pr_curve.metadata import PLUGIN_NAME, parse_plugin_metadata
+    from tensorboard.util.tensor_util import make_ndarray
+
+    parts, left_out = encode_event({"pr": curve_of(rows)}, step=1, wall_time=1.0)
+
+    (value,) = Event.FromString(b"".join(parts)).summary.value
+    plugin = value.metadata.plugin_data
+    assert (left_out, plugin.plugin_name) == ({}, PLUGIN_NAME)
+    assert parse_plugin_metadata(plugin.content).num_thresholds == rows.shape[1]
+    np.testing.assert_array_equal(make_ndarray(value.tensor), rows)
+    assert make_ndarray(value.tensor).dtype == rows.dtype
+    read = only(joined(parts))
+    assert read.kind == "table"
+    np.testing.assert_array_equal(rows_of(read.value), rows)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"recall": ["high"] * 3}, "support tables of precision-recall curves only, got Table"),
+        ({"area": np.zeros(3)}, "support tables of precision-recall curves only, got Table"),
+        ({"threshold": np.array([0, 0.1, 1])}, "at thresholds that are evenly spaced from 0 to 1$"),
+    ],
+)
+def test_other_tables_are_left_out_with_the_reason(change, message):
+    table = Table(curve_of(np.zeros((6, 3))).value | change)
+    parts, left_out = encode_event({"t": table}, step=1, wall_time=1.0)
+    assert parts == []
+    assert re.search(message, left_out["t"])
 
 
 @given(

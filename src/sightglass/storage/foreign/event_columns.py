@@ -112,9 +112,9 @@ class EventFileColumns:
             return "", None
         return known[0] if len(known) == len(items) == 1 else "", items[0].step
 
-    def read(self, batch: FrameBatch) -> None:
-        """Append the values of a batch to their series."""
-        values, items = self._values(batch)
+    def read(self, batch: FrameBatch, *, lost: bool = False) -> None:
+        """Append the values of a batch to their series; `lost` says that an earlier record of the file is damaged."""
+        values, items = self._values(batch, lost=lost)
         if not len(values):
             return
         values["ordinal"] = self._log_events.number(values["event"], values["series"], values["step"])
@@ -130,11 +130,11 @@ class EventFileColumns:
                 columns = _columns(values, members, [value for _, _, value in stored])
                 series.append(batch.frame(stored[0][0]), stored[0][1].type, columns)
 
-    def _values(self, batch: FrameBatch) -> tuple[Values, list[Item]]:
+    def _values(self, batch: FrameBatch, *, lost: bool) -> tuple[Values, list[Item]]:
         """Return the values of a batch in its order: plain scalars are decoded all at once, others one by one."""
         many = read_scalars(batch.data, batch.starts, batch.lengths, self.format.find_scalar)
         plain = np.flatnonzero(many.ids >= 0)
-        items = [item for i in np.flatnonzero(many.ids < 0).tolist() for item in self._decode(batch, i)]
+        items = [item for i in np.flatnonzero(many.ids < 0).tolist() for item in self._decode(batch, i, lost=lost)]
         kinds = {(tag, "scalar"): i for i, tag in enumerate(many.tags)}
         dtypes = dict.fromkeys(kinds, ("", "float32"))
         values = np.zeros(len(plain) + len(items), VALUE)
@@ -153,11 +153,11 @@ class EventFileColumns:
         self._name(values, list(kinds), dtypes)
         return values, items
 
-    def _decode(self, batch: FrameBatch, i: int) -> Iterator[Item]:
+    def _decode(self, batch: FrameBatch, i: int, *, lost: bool) -> Iterator[Item]:
         """Decode an event that is not just one scalar."""
         frame, payload = batch.frame(i), batch.payload(i)
         try:
-            logged = self.format.decode_event(payload, self.plugins)
+            logged = self.format.decode_event(payload, self.plugins, lost=lost)
             places = list(_value_places(payload))
         except WireError as error:
             self._damage(frame, f"it is not an event: {error}")
@@ -167,6 +167,8 @@ class EventFileColumns:
                 if value.kind == "unknown":
                     if value.type:
                         self.passed_over[value.type] = self.passed_over.get(value.type, 0) + 1
+                elif value.kind == "lost":
+                    value.read()
                 elif value.kind == "layout":
                     self.charts[value.tag] = value.value
                 elif value.kind == "scalar":

@@ -12,11 +12,12 @@ import numpy.typing as npt
 from sightglass.core.audio import Audio
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_real, to_host
 from sightglass.storage.format import png
 from sightglass.storage.format.summary import bytes_field, double_field, varint_field
 
-Encodable = float | npt.NDArray[Any] | Histogram | Image | Figure | Text | Audio
+Encodable = float | npt.NDArray[Any] | Histogram | Image | Figure | Text | Audio | Table
 Encode = Callable[[Encodable], list[Buffer]]
 Encoded = tuple[list[Buffer], dict[str, str]]
 
@@ -74,7 +75,7 @@ def encodable(value: object) -> Encodable:
     match value:
         case str():
             return Text(value)
-        case Histogram() | Figure() | Text() | Audio():
+        case Histogram() | Figure() | Text() | Audio() | Table():
             return value
         case Image():
             return Image(png.canvas(value.value))

@@ -67,6 +67,7 @@ class EventFile:
         self._scan = Scan(self._file)
         self._bad: dict[int, Damage] = {}
         self._verified: set[int] = set()
+        self._repaired = 0
         self._columns = EventFileColumns(tensorboard, damage=self._scan.damage)
         self._size = -1
         try:
@@ -145,7 +146,7 @@ class EventFile:
                     return False
                 self._begin(version)
             for batch in batches(self._file, self._scan, self._note_frame):
-                self._columns.read(batch)
+                self._columns.read(batch, lost=len(self._scan.damages) > self._repaired)
             self.stored_as = next((e.stored_as for e in self.entries().values() if e.stored_as), "")
         except (OSError, DamagedError) as error:
             at = self._scan.position
@@ -164,6 +165,7 @@ class EventFile:
             return  # the scan finds the damage
         self._scan.position = version.frame.end
         if version.repaired:
+            self._repaired = 1
             self._scan.damage(version.frame, "one bit of the version record is wrong; it was repaired")
 
     def _note_frame(self, frame: Frame, payload: memoryview) -> None:

@@ -17,7 +17,7 @@ from sightglass.storage.format.protobuf import spans
 
 from .event_encoding import Encoded
 
-Kind = Literal["scalar", "tensor", "histogram", "image", "audio", "table", "text", "layout", "unknown"]
+Kind = Literal["scalar", "tensor", "histogram", "image", "audio", "table", "text", "layout", "lost", "unknown"]
 
 LARGEST: Final = float(np.finfo(np.float64).max)
 MAX_COUNT: Final = 2.0**62  # the sum of all counts still fits int64
@@ -30,7 +30,8 @@ class LoggedValue:
     """A value of an event, decoded on demand.
 
     Attributes:
-        kind: What the file says it is; a "layout" is of charts, not a value; "unknown" cannot be shown.
+        kind: What the file says it is; a "layout" is of charts, not a value; "unknown" cannot be shown; of a "lost"
+            one, the record that says what it is may be damaged: `read` raises.
         type: The type of the value as `core.values.type_name` writes it; for "unknown", what it is, such as
             "graph", or "" if nothing of it is missing.
         dtype: The dtype it was logged with, where the file says so; "" for anything but arrays.
@@ -68,19 +69,22 @@ class EventFormat(Protocol):
     def RAW_FIELDS(self) -> tuple[int, ...]:
         """The fields of TensorProto that hold numbers as they lie in memory."""
 
-    def decode_event(self, payload: memoryview, plugins: dict[str, str] | None = None) -> list[LoggedValue]:
+    def decode_event(
+        self, payload: memoryview, plugins: dict[str, str] | None = None, *, lost: bool = False
+    ) -> list[LoggedValue]:
         """List the values of an event, in its order, then those fields that are not values, as "unknown".
 
         Args:
             payload: The bytes of the Event.
             plugins: The plugin of each tag as its first value named it; updated. Only TensorBoard has plugins.
+            lost: Whether an earlier record is damaged, which may have been the first value of any tag.
 
         Raises:
             WireError: The bytes are not an Event.
         """
 
     def decode_value(
-        self, buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0
+        self, buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0, lost: bool = False
     ) -> LoggedValue:
         """Return one value of an event from the bytes of its Summary.Value.
 

@@ -61,7 +61,9 @@ def parse_name(name: str) -> tuple[int, int] | None:
     return int(found[1]), int(found[2] or 0)
 
 
-def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[LoggedValue]:
+def decode_event(
+    payload: memoryview, plugins: dict[str, str] | None = None, *, lost: bool = False
+) -> list[LoggedValue]:
     """List the values of an event; see `EventFormat.decode_event`."""
     event = read_event(payload)
     step, wall_time = event.step, event.wall_time
@@ -72,7 +74,9 @@ def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> 
     return values + [LoggedValue(tag="", step=step, wall_time=wall_time, kind="unknown", type=what) for what in others]
 
 
-def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0) -> LoggedValue:
+def decode_value(
+    buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0, lost: bool = False
+) -> LoggedValue:
     """Return one value of an event; see `EventFormat.decode_value`."""
     tag: str | None = None
     place, content = 0, memoryview(b"")

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sightglass.core.audio import Audio
 from sightglass.core.codec import MAX_DIMS, Buffer
 from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Text
 from sightglass.storage.format import png, tensor_proto, wav
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
@@ -38,7 +39,8 @@ from sightglass.storage.format.summary import (
 
 from .event_encoding import Encodable, Encoded, encode_values
 from .event_format import LoggedValue, fields_once, figure, from_buckets
-from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of
+from .lost_plugins import LOST, plugin_of_array, plugin_of_strings
+from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of, rows_of
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
@@ -132,17 +134,21 @@ def parse_name(name: str) -> int | None:
     return None if found is None or name.endswith(".profile-empty") else int(found[1])
 
 
-def decode_event(payload: memoryview, plugins: dict[str, str] | None = None) -> list[LoggedValue]:
+def decode_event(
+    payload: memoryview, plugins: dict[str, str] | None = None, *, lost: bool = False
+) -> list[LoggedValue]:
     """List the values of an event; see `EventFormat.decode_event`."""
     event = read_event(payload)
     plugins = {} if plugins is None else plugins
     step, wall_time = event.step, event.wall_time or 0.0
-    values = [decode_value(value, plugins, step=step, wall_time=wall_time) for value in event.values]
+    values = [decode_value(value, plugins, step=step, wall_time=wall_time, lost=lost) for value in event.values]
     others = filter(None, (PASSED_OVER.get(number, f"field {number}") for number in event.others))
     return values + [LoggedValue(tag="", step=step, wall_time=wall_time, kind="unknown", type=what) for what in others]
 
 
-def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0) -> LoggedValue:
+def decode_value(
+    buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0, lost: bool = False
+) -> LoggedValue:
     """Return one value of an event; see `EventFormat.decode_value`."""
     tag, plugin, place, content = "", "", 0, memoryview(b"")
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
@@ -169,9 +175,10 @@ def decode_value(buffer: memoryview, plugins: dict[str, str], *, step: int = 0, 
                 return logged(kind="audio", type="Audio", read=partial(_decode_audio, content))
             return logged(kind="unknown", type=media_type)
         case 8:
-            if plugin not in ("", SCALARS):
-                plugin = plugins.setdefault(tag, plugin)
-            return _decode_tensor(_read_tensor(content), logged, plugin or plugins.get(tag, ""))
+            known = plugins.setdefault(tag, LOST if lost else "")
+            if known in ("", LOST) and plugin not in ("", SCALARS):
+                known = plugins[tag] = plugin
+            return _decode_tensor(_read_tensor(content), logged, known)
     return logged(kind="unknown", type=UNREAD.get(place) or plugin or "nothing")
 
 
@@ -210,6 +217,13 @@ def _plugin(metadata: memoryview) -> str:
 
 
 def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str) -> LoggedValue:
+    if plugin == LOST and tensor.data_type == STRING:
+        plugin = plugin_of_strings(tensor.strings)
+    elif plugin == LOST and tensor.dtype:
+        try:
+            plugin = plugin_of_array(tensor.array())
+        except WireError as error:
+            return logged(kind="lost", type="", read=partial(_refuse, error))
     if plugin == "mesh":
         return logged(kind="unknown", type="mesh")
     if tensor.data_type == STRING:
@@ -239,6 +253,10 @@ def _decode_tensor(tensor: TensorView, logged: partial[LoggedValue], plugin: str
         return logged(kind="table", type="Table", read=lambda: curve_of(tensor.array()))
     type_ = f"{tensor.dtype}[{', '.join(map(str, tensor.shape))}]"
     return logged(kind="tensor", type=type_, dtype=tensor.dtype, read=tensor.array)
+
+
+def _refuse(error: WireError) -> None:
+    raise error
 
 
 def _read_tensor(buffer: memoryview) -> TensorView:
@@ -359,14 +377,12 @@ def _encode_value(value: Encodable) -> list[Buffer]:
             return [float_field(SIMPLE_VALUE, value)]
         case Histogram():
             return bytes_field(HISTO, *_encode_histogram(value))
-        case np.ndarray() if value.dtype.name in DATA_TYPES:
-            return bytes_field(
-                TENSOR,
-                *_encode_tensor(DATA_TYPES[value.dtype.name], value.shape),
-                *bytes_field(CONTENT, tensor_proto.raw(value)),
-            )
         case np.ndarray():
-            raise UnsendableError(f"TensorBoard event files do not support arrays of {value.dtype}")
+            return _encode_array(value)
+        case Table():
+            rows = rows_of(value)
+            plugin = (*bytes_field(1, PR_CURVES.encode()), *bytes_field(2, varint_field(2, len(value))))
+            return [*_encode_array(rows), *bytes_field(METADATA, *bytes_field(1, *plugin), varint_field(4, 2))]
         case Image():
             return _encode_image(png.encode_png(value.value))
         case Figure():
@@ -377,6 +393,13 @@ def _encode_value(value: Encodable) -> list[Buffer]:
             tensor = (*_encode_tensor(STRING, ()), *bytes_field(STRINGS, value.value.encode()))
             return [*bytes_field(TENSOR, *tensor), *bytes_field(METADATA, *TEXT_METADATA)]
     raise UnsendableError(f"TensorBoard event files do not support {type(value).__name__}")
+
+
+def _encode_array(value: Array) -> list[Buffer]:
+    if value.dtype.name not in DATA_TYPES:
+        raise UnsendableError(f"TensorBoard event files do not support arrays of {value.dtype}")
+    tensor = _encode_tensor(DATA_TYPES[value.dtype.name], value.shape)
+    return bytes_field(TENSOR, *tensor, *bytes_field(CONTENT, tensor_proto.raw(value)))
 
 
 def _encode_tensor(data_type: int, shape: tuple[int, ...]) -> list[Buffer]:

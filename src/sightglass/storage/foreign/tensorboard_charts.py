@@ -13,8 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.errors import WireError
+from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.table import Table
+from sightglass.core.values import is_real
 from sightglass.storage.format.summary import messages, text
 
 PR_CURVES, CUSTOM_SCALARS = "pr_curves", "custom_scalars"
@@ -52,6 +53,25 @@ def curve_of(rows: npt.NDArray[Any]) -> Table:
     if rows.ndim != 2 or len(rows) != len(ROWS) or rows.dtype.kind not in "iuf":
         raise WireError(f"Expected the 6 rows of a precision-recall curve, got {rows.dtype} of shape {rows.shape}")
     return Table({"threshold": np.linspace(0, 1, rows.shape[1]), **dict(zip(ROWS, rows, strict=True))})
+
+
+def rows_of(curve: Table) -> npt.NDArray[Any]:
+    """Return the rows of a precision-recall curve, of shape (6, n_thresholds); the reverse of `curve_of`.
+
+    Raises:
+        UnsendableError: The table is not one.
+    """
+    columns = curve.value
+    numeric = all(isinstance(column, np.ndarray) and is_real(column.dtype) for column in columns.values())
+    if [*columns] != ["threshold", *ROWS] or not numeric:
+        raise UnsendableError(
+            f"TensorBoard event files support tables of precision-recall curves only, got {curve!r:.200}"
+        )
+    if not np.allclose(columns["threshold"], np.linspace(0, 1, len(curve)), rtol=0):
+        raise UnsendableError(
+            "TensorBoard draws precision-recall curves at thresholds that are evenly spaced from 0 to 1"
+        )
+    return np.stack([columns[name] for name in ROWS])
 
 
 def layout_of(message: memoryview) -> list[ChartLayout]:
