@@ -363,6 +363,9 @@ def test_a_csv_holds_the_records(page):
         page.get_by_role("menuitem", name="CSV").click()
     rows = list(csv.DictReader(io.StringIO(got.value.path().read_text())))
     assert len(rows) > 10
+    assert {(row["run"], row["stream"]) for row in rows} == {("training", "batch.loss")}
+    [id] = {row["run_id"] for row in rows}
+    assert re.fullmatch("[0-9a-f]{12}", id)
     for row in rows:
         assert float(row["value"]) == pytest.approx(1 + math.sin(float(row["step"]) / 20) / 2, rel=1e-12)
 

@@ -613,6 +613,22 @@ def test_a_scatter_draws_each_pair_as_a_point(page):
 # One chart alone
 
 
+def test_a_reload_right_after_a_change_keeps_it(page):
+    page.evaluate(
+        """() => {
+          [...document.querySelectorAll('[role=toolbar] button')].find((one) => one.textContent === 'log y').click()
+          location.reload()
+        }"""
+    )
+    log_y = page.get_by_role("toolbar", name="Charts").get_by_role("button", name="log y")
+    expect(log_y).to_have_attribute("aria-pressed", "true")
+    has_url(page, "ylog=1")
+    log_y.click()
+    until(page, lambda: "ylog" not in page.url)
+    page.reload()
+    expect(log_y).to_have_attribute("aria-pressed", "false")
+
+
 def test_settings_of_a_chart_go_over_those_of_the_page_and_are_reset(page):
     show(page, "train/power|val/loss")
     color = color_of(page, "up")

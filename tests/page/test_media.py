@@ -298,5 +298,5 @@ def test_an_empty_state_helps(own_place, open_page):
         )
     ).to_be_visible()
     expect(
-        open_page(server.controller, "/tensors").get_by_role("heading", name="No tensors in this run")
+        open_page(server.controller, "/tensors").get_by_role("heading", name="No tensors in the visible runs")
     ).to_be_visible()

@@ -536,3 +536,24 @@ def test_histograms_of_runs_at_a_step_share_a_chart(page):
     expect(names).to_have_text([re.compile("^weights"), re.compile("^other step 100$")])
     expect(page.locator(".curve-box canvas").first).to_be_visible()
     has_url(page, "together=1")
+
+
+def test_tensors_opens_on_the_newest_visible_run_that_has_some(own_place, open_page):
+    with own_place.recording() as folder:
+        for name in ("older", "middle", "newest"):
+            with sg.init(name, dir=folder) as run:
+                run.log({"kernel": sg.Tensor(OTHER)} if name != "newest" else {"loss": 1.0}, step=0)
+    server = own_place.serve()
+    page = open_page(server.controller, "/tensors")
+    expect(page.get_by_role("heading", name="kernel", exact=True)).to_be_visible()
+    expect(page.get_by_role("navigation", name="Run and tensor")).to_contain_text("middle")
+    assert "from=" not in page.url
+    page = open_page(server.controller, "/tensors?filter=newest")
+    expect(page.get_by_role("heading", name="No tensors in the visible runs")).to_be_visible()
+    expect(page.get_by_role("main")).to_contain_text("2 other runs have some")
+    page.get_by_role("button", name="older").click()
+    expect(page.get_by_role("heading", name="kernel", exact=True)).to_be_visible()
+    expect(page.get_by_role("navigation", name="Run and tensor")).to_contain_text("older")
+    has_url(page, "from=")
+    page = open_page(server.controller, "/tensors?runs=nothing")
+    expect(page.get_by_role("heading", name="No run is visible")).to_be_visible()

@@ -34,6 +34,19 @@ def test_views_are_saved_replaced_and_removed(page):
     assert len(page.runs()) == 1
 
 
+def test_a_view_is_renamed(page):
+    save(page, "old", "#/runs")
+    save(page, "other", "#/ask")
+    name = {"name": "old", "renamed": "new"}
+    assert page.post("/saved-views/name", name, role="viewer").status_code == 403
+    assert page.post("/saved-views/name", name).json() == {"views": {"new": "#/runs", "other": "#/ask"}}
+    assert page.post("/saved-views/name", name).status_code == 404
+    taken = page.post("/saved-views/name", {"name": "new", "renamed": "other"})
+    assert taken.status_code == 400
+    assert "'other' already" in taken.json()["error"]["message"]
+    assert page.post("/saved-views/name", {"name": "new", "renamed": " x"}).status_code == 400
+
+
 def test_viewers_read_views_only(page):
     save(page, "mine", "#/runs")
     assert page.get("/saved-views", role="viewer").json()["views"] == {"mine": "#/runs"}

@@ -33,3 +33,12 @@ export async function saveView(name: string, address: string | null): Promise<vo
   const before = savedViews.peek()?.[name] ?? null
   if (await send(name, address)) tell('done', address === null ? `Removed ${name}` : before ? `Replaced ${name}` : `Saved ${name}`, () => void send(name, before))
 }
+
+const sendName = (name: string, renamed: string): Promise<boolean> => taking(post<Answer>('saved-views/name', { name, renamed }))
+
+/** Give a view another name; can be undone. Returns whether it has that name now. */
+export async function renameView(name: string, renamed: string): Promise<boolean> {
+  const done = name === renamed || (await sendName(name, renamed))
+  if (done && name !== renamed) tell('done', `Renamed ${name}`, () => void sendName(renamed, name))
+  return done
+}

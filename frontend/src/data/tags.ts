@@ -84,7 +84,17 @@ export const tagOf = (run: string, tag: string): Tag | undefined => known.value.
 export const STATISTICS = ['norm', 'mean', 'std', 'min', 'max', 'n_zero', 'n_nan', 'n_posinf', 'n_neginf'] as const
 const STATISTIC = new RegExp(`^(?:${STATISTICS.join('|')})\\((.+)\\)$`, 's')
 
-const isTensor = (tag: Tag | undefined): boolean => tag?.type === 'tensor' || tag?.type === 'histogram'
+export const isTensor = (tag: Tag | undefined): boolean => tag?.type === 'tensor' || tag?.type === 'histogram'
+
+/** The newest visible run that has tensors; null if none has, undefined while it is not known. */
+export const newestWithTensors = computed((): Run | null | undefined => {
+  for (const run of [...shown.value].sort((a, b) => (b.started ?? 0) - (a.started ?? 0))) {
+    const tags = known.value.get(run.key)
+    if (!tags && keeps(run) && !tagProblems.value.has(run.key)) return undefined
+    if ([...(tags?.values() ?? [])].some(isTensor)) return run
+  }
+  return null
+})
 
 /** The statistics of all tensors of the visible runs. */
 export const statisticTags = computed(() => {

@@ -178,6 +178,8 @@ export function update(patch: Partial<State>, options: { page?: Page } = {}): vo
 
 // Browsers refuse more than a hundred new addresses in half a minute: a slider that is dragged writes fewer.
 const ADDRESS_MS = 350
+/** A reload goes to the address that was there when it began, so what the last one lacks is kept for the next page. */
+const UNWRITTEN = 'sightglass-address'
 let pending: string | null = null
 let timer = 0
 
@@ -187,6 +189,18 @@ export function writeAddress(): void {
   timer = 0
   if (pending !== null && pending !== location.hash) history.replaceState(null, '', pending)
   pending = null
+}
+
+function keepUnwritten(): void {
+  if (pending !== null) sessionStorage.setItem(UNWRITTEN, JSON.stringify([location.hash, pending]))
+  writeAddress()
+}
+
+/** Take up an address that the page left no time to write. */
+function takeUnwritten(): void {
+  const [before, after] = JSON.parse(sessionStorage.getItem(UNWRITTEN) ?? '[]') as string[]
+  sessionStorage.removeItem(UNWRITTEN)
+  if (after !== undefined && before === location.hash) history.replaceState(null, '', after)
 }
 
 export function toggled(list: string[], item: string): string[] {
@@ -201,10 +215,11 @@ function readLocation(): void {
 }
 
 export function followLocation(): void {
+  takeUnwritten()
   readLocation()
   addEventListener('popstate', readLocation)
   addEventListener('hashchange', readLocation)
-  addEventListener('pagehide', writeAddress)
+  addEventListener('pagehide', keepUnwritten)
 }
 
 /** The address of another page with the same state, for real links. */

@@ -26,6 +26,7 @@ const PATHS = {
   record: 'M12 6a6 6 0 1 0 0 12 6 6 0 0 0 0-12z',
   warning: 'M12 4 2.5 20h19zM12 10v5M12 17.5v.01',
   plus: 'M12 5v14M5 12h14',
+  pencil: 'M4 20l1-5L16 4l4 4L9 19zM14 6l4 4',
   print: 'M7 8V3h10v5M7 17H4V8h16v9h-3M7 14h10v7H7z',
   settings: 'M4 7h10M18 7h2M4 17h2M10 17h10M16 4.5v5M8 14.5v5',
 } as const

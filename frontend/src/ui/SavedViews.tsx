@@ -1,8 +1,8 @@
-// The saved views, to go to one, save what the page shows as another, or remove one.
+// The saved views, to go to one, save what the page shows as another, rename or remove one.
 
 import { signal } from '@preact/signals'
-import { useEffect, useState } from 'preact/hooks'
-import { addressNow, loadViews, savedViews, saveView } from '../data/savedViews'
+import { useEffect, useRef, useState } from 'preact/hooks'
+import { addressNow, loadViews, renameView, savedViews, saveView } from '../data/savedViews'
 import { canSave, savePage } from '../data/savePage'
 import { session } from '../data/session'
 import { printPage } from './printPage'
@@ -14,6 +14,7 @@ export function SavedViews() {
   const [name, setName] = useState('')
   const may = session.value?.role === 'controller'
   const [now] = useState(addressNow)
+  const [renaming, setRenaming] = useState('')
   useEffect(() => void loadViews(), [])
   const all = Object.entries(savedViews.value ?? {})
   const close = () => (viewsOpen.value = false)
@@ -43,10 +44,15 @@ export function SavedViews() {
           <ul class="saved-list">
             {all.map(([one, address]) => (
               <li key={one}>
-                <a href={address} aria-current={address === now ? 'true' : undefined} onClick={close}>
-                  <bdi>{one}</bdi>
-                </a>
+                {renaming === one ? (
+                  <Renaming name={one} onEnd={() => setRenaming('')} />
+                ) : (
+                  <a href={address} aria-current={address === now ? 'true' : undefined} onClick={close}>
+                    <bdi>{one}</bdi>
+                  </a>
+                )}
                 <span class="muted">{/^#\/(\w*)/.exec(address)?.[1]}</span>
+                {may && <IconButton icon="pencil" label={`Rename ${one}`} onClick={() => setRenaming(one)} />}
                 {may && <IconButton icon="close" label={`Remove ${one}`} onClick={() => void saveView(one, null)} />}
               </li>
             ))}
@@ -65,5 +71,26 @@ export function SavedViews() {
         </footer>
       </div>
     </Dialog>
+  )
+}
+
+/** The name of a view as it is changed: Enter takes it, Escape or leaving the field does not. */
+function Renaming({ name, onEnd }: { name: string; onEnd: () => void }) {
+  const box = useRef<HTMLInputElement>(null)
+  useEffect(() => box.current!.select(), [])
+  const rename = async (event: Event) => {
+    event.preventDefault()
+    const renamed = box.current!.value.trim()
+    if (renamed && (await renameView(name, renamed))) onEnd()
+  }
+  const onKeyDown = (event: KeyboardEvent) => {
+    if (event.key !== 'Escape') return
+    event.preventDefault() // the dialog stays open
+    onEnd()
+  }
+  return (
+    <form class="saved-form" onSubmit={rename}>
+      <input ref={box} aria-label={`Another name for ${name}`} maxLength={100} defaultValue={name} onKeyDown={onKeyDown} onBlur={onEnd} />
+    </form>
   )
 }

@@ -20,14 +20,24 @@ function plain(_: string, value: unknown): unknown {
   return value
 }
 
-export function csvOf(tables: readonly { name: string; records: Records }[]): string {
-  const rows = ['stream,step,wall_time,value']
-  for (const { name, records } of tables) {
+/** `run` and `id` are the name and the id of a stream's run; without them, the file is not about runs. */
+interface Table {
+  name: string
+  records: Records
+  run?: string
+  id?: string
+}
+
+export function csvOf(tables: readonly Table[]): string {
+  const ofRuns = tables.some(({ run }) => run !== undefined)
+  const rows = [`${ofRuns ? 'run,run_id,' : ''}stream,step,wall_time,value`]
+  for (const { name, records, run = '', id = '' } of tables) {
+    const of = `${ofRuns ? `${quoted(run)},${quoted(id)},` : ''}${quoted(name)}`
     const { step, wall, index, y } = records.numbers
     // Numbers that came among other values stand with them.
     const kept = new Set(records.values.map((one) => one.index))
-    for (let i = 0; i < y.length; i++) if (!kept.has(index[i]!)) rows.push(`${quoted(name)},${step[i]},${wall[i]},${y[i]}`)
-    for (const one of records.values) rows.push(`${quoted(name)},${one.step},${one.wall},${cell(one.value)}`)
+    for (let i = 0; i < y.length; i++) if (!kept.has(index[i]!)) rows.push(`${of},${step[i]},${wall[i]},${y[i]}`)
+    for (const one of records.values) rows.push(`${of},${one.step},${one.wall},${cell(one.value)}`)
   }
   return rows.join('\n') + '\n'
 }

@@ -67,7 +67,7 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
           <IconButton icon="plus" label="Add a stream to this panel" pressed={opened === 'add'} onClick={() => toggle('add')} />
           <IconButton icon="settings" label="Options of this panel" pressed={opened === 'options'} onClick={() => toggle('options')} />
           <IconButton icon="pin" label={pinned ? 'Pinned: stays when the others are removed' : 'Pin this panel'} pressed={pinned} onClick={() => onChange({ ...panel, pinned: !pinned })} />
-          <Menu icon="download" label="Download" items={downloadsOf({ title, names, streams: found, model: () => model.current, root: () => root.current })} />
+          <Menu icon="download" label="Download" items={downloadsOf({ title, streams: found, model: () => model.current, root: () => root.current })} />
           <IconButton icon="expand" label="Show this panel large" onClick={() => setLarge(true)} />
           <IconButton icon="close" label="Remove this panel" onClick={() => onChange(null)} />
         </div>

@@ -1,5 +1,6 @@
 // Downloads of a panel: a picture, the visible numbers, or all records in the page.
 
+import { knownRun, labelOf } from '../../data/runs'
 import type { Stream } from '../../data/stream'
 import { tell, tellError } from '../../ui/toasts'
 import { pngOf, saveFile, svgOf } from '../../views/export'
@@ -8,18 +9,18 @@ import { csvOf } from '../../views/recordsCsv'
 
 interface Saved {
   title: string
-  names: readonly string[]
   streams: readonly Stream[]
   model: () => Model | null
   root: () => HTMLElement | null
 }
 
-export function downloadsOf({ title, names, streams, model, root }: Saved) {
+export function downloadsOf({ title, streams, model, root }: Saved) {
   const safely = (save: () => Promise<void> | void) => () => void Promise.resolve().then(save).catch(tellError)
   const svg = () => {
     const now = model()
     return now && root()?.querySelector('.chart') ? svgOf(title, '', now) : null
   }
+  const tables = () => streams.map(({ run, query, records }) => ({ name: query, records, run: labelOf(run), id: knownRun(run)?.id }))
   const savePng = async () => {
     const drawn = svg()
     if (drawn) return saveFile(`${title}.png`, await pngOf(drawn))
@@ -36,6 +37,6 @@ export function downloadsOf({ title, names, streams, model, root }: Saved) {
   return [
     { text: 'PNG picture', onClick: safely(savePng) },
     { text: 'SVG picture', onClick: safely(saveSvg) },
-    { text: 'CSV of what is here', onClick: safely(() => saveFile(`${title}.csv`, csvOf(streams.map(({ records }, i) => ({ name: names[i]!, records }))), 'text/csv')) },
+    { text: 'CSV of what is here', onClick: safely(() => saveFile(`${title}.csv`, csvOf(tables()), 'text/csv')) },
   ]
 }

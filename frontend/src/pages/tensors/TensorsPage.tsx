@@ -1,7 +1,9 @@
 // Tensors and histograms of a run: all at a glance, a table of any part at any step, and all steps as histograms.
 
 import { useRef, useState } from 'preact/hooks'
-import { byKey, labelOf, runs } from '../../data/runs'
+import { byKey, labelOf, runs, shown, shownKeys } from '../../data/runs'
+import { useRunTags } from '../../data/runTags'
+import { isTensor, newestWithTensors } from '../../data/tags'
 import { useSteps, useTags } from '../../data/tensors'
 import type { Run, Tag } from '../../data/types'
 import { at, update } from '../../state/state'
@@ -28,15 +30,15 @@ export function TensorsPage() {
   const newest = useRef('')
   if (runs.value === null) return <Empty title="Looking for runs …" />
   if (runs.value.length === 0) return <NoRuns />
-  // The newest run when the page was opened: one that begins meanwhile does not push it aside.
-  newest.current = byKey.value.has(newest.current) ? newest.current : runs.value[0]!.key
+  // The newest run with tensors when the page was opened: one that begins meanwhile does not push it aside.
+  if (!byKey.value.has(newest.current)) newest.current = newestWithTensors.value?.key ?? ''
   const run = byKey.value.get(at.from.value || newest.current) ?? null
   return <Tensors key={run?.key} run={run} />
 }
 
 function Tensors({ run }: { run: Run | null }) {
   const found = useTags(run?.key ?? '')
-  const tags = (found.value ?? []).filter(({ type }) => type === 'tensor' || type === 'histogram')
+  const tags = (found.value ?? []).filter(isTensor)
   const tag = at.tensor.value ? tags.find((one) => one.tag === at.tensor.value) : tags[0]
   return (
     <section class="tensors with-picker" aria-label="Tensors">
@@ -49,7 +51,7 @@ function Tensors({ run }: { run: Run | null }) {
         onTag={(tensor) => update({ tensor, versus: '', values: null, steps: null, cell: '', as: 'auto' })}
         search={at.find.value}
         onSearch={(find) => update({ find })}
-        empty={found.value ? 'This run has no tensors.' : 'Reading …'}
+        empty={!run ? '' : found.value ? 'This run has no tensors.' : 'Reading …'}
       />
       <div class="picked">
         <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
@@ -74,7 +76,8 @@ function Tensors({ run }: { run: Run | null }) {
 }
 
 function Nothing({ run, problem, loading, n }: { run: Run | null; problem: string | null; loading: boolean; n: number }) {
-  if (!run) return <Empty title="Unknown run">Choose a run on the left.</Empty>
+  if (!run && at.from.value) return <Empty title="Unknown run">Choose a run on the left.</Empty>
+  if (!run) return newestWithTensors.value === undefined ? <Empty title="Reading the runs …" /> : <NoneShown />
   if (problem) return <Empty title="The run cannot be read">{problem}</Empty>
   if (loading) return <Empty title="Reading the run …" />
   if (n > 0) {
@@ -92,11 +95,52 @@ function Nothing({ run, problem, loading, n }: { run: Run | null; problem: strin
   return (
     <Empty title="No tensors in this run">
       <p>Record some in the training, or choose another run:</p>
+      <Recording />
+    </Empty>
+  )
+}
+
+/** How many of the newest other runs are looked into. */
+const N_LOOKED_INTO = 50
+const N_NAMED = 10
+
+/** None of the visible runs has tensors: which others do. */
+function NoneShown() {
+  const others = (runs.value ?? []).filter(({ key, directory }) => directory && !shownKeys.value.has(key)).slice(0, N_LOOKED_INTO)
+  const { tags, loading } = useRunTags(others.map(({ key }) => key))
+  const having = others.filter(({ key }) => tags.get(key)?.some(isTensor))
+  if (!having.length && loading) return <Empty title="Reading the other runs …" />
+  return (
+    <Empty title={shown.value.length ? 'No tensors in the visible runs' : 'No run is visible'}>
+      {having.length > 0 ? (
+        <>
+          <p>{having.length === 1 ? 'Another run has some:' : `${having.length} other runs have some:`}</p>
+          <p class="empty-choice">
+            {having.slice(0, N_NAMED).map(({ key }) => (
+              <button key={key} type="button" class="button" onClick={() => update({ from: key })}>
+                {labelOf(key)}
+              </button>
+            ))}
+          </p>
+        </>
+      ) : (
+        <>
+          <p>Record some in the training:</p>
+          <Recording />
+        </>
+      )}
+    </Empty>
+  )
+}
+
+function Recording() {
+  return (
+    <>
       <pre>{'run.log({"kernel": sg.Tensor(weights)}, step=step)\nrun.log({"activations": sg.Histogram(values)}, step=step)'}</pre>
       <p>
         Or record a live run's observables: on the page <b>Ask</b>, record a query such as <code>batch.params["dense"]</code>.
       </p>
-    </Empty>
+    </>
   )
 }
 

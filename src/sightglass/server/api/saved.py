@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Annotated, Final
 
 import msgspec
 
 from sightglass.server.http_errors import bad_request
-from sightglass.storage.saved_views import MAX_ADDRESS, MAX_NAME, VIEW_NAME, read_views, save_view
+from sightglass.storage.saved_views import MAX_ADDRESS, MAX_NAME, VIEW_NAME, read_views, rename_view, save_view
 
 from .request import ApiRequest
 from .schema import Request, Route
@@ -23,6 +24,13 @@ class SavedView(Request, frozen=True, kw_only=True):
     address: Address | None
 
 
+class RenamedView(Request, frozen=True, kw_only=True):
+    """The name of a view, and what it is called from now on."""
+
+    name: Name
+    renamed: Name
+
+
 class SavedViewList(msgspec.Struct, frozen=True, kw_only=True):
     """The addresses of the saved views by their names."""
 
@@ -36,15 +44,26 @@ async def get_saved_views(call: ApiRequest, query: Request) -> SavedViewList:
 
 async def post_saved_view(call: ApiRequest, query: Request, body: SavedView) -> SavedViewList:
     """Save a view under a name, replace the one of that name, or remove it."""
+    return await _changed(call, save_view, body.name, body.address)
+
+
+async def post_view_name(call: ApiRequest, query: Request, body: RenamedView) -> SavedViewList:
+    """Give a view another name, which no other view has."""
+    return await _changed(call, rename_view, body.name, body.renamed)
+
+
+async def _changed(call: ApiRequest, change: Callable[..., None], *what: str | None) -> SavedViewList:
     try:
-        await call.read(save_view, call.runs.directories, body.name, body.address)
+        await call.read(change, call.runs.directories, *what)
     except ValueError as error:
         raise bad_request(str(error)) from None
-    return await get_saved_views(call, query)
+    return await get_saved_views(call, Request())
 
 
 ROUTES: Final = (
     Route(method="GET", path="/saved-views", handler=get_saved_views, response=SavedViewList),
     Route(method="POST", path="/saved-views", handler=post_saved_view, body=SavedView, response=SavedViewList,
+          controllers_only=True),
+    Route(method="POST", path="/saved-views/name", handler=post_view_name, body=RenamedView, response=SavedViewList,
           controllers_only=True),
 )  # fmt: skip
