@@ -12,7 +12,8 @@ import { scalarsOf, WireError } from './wire'
 
 const MAX_BATCH = 48
 const MAX_IN_FLIGHT = 2
-const MAX_IDLE = 600
+/** Enough for 100 charts of 20 runs, so that scrolling back fetches nothing; of about 10 kB each. */
+const MAX_IDLE = 2_000
 
 export interface Entry {
   request: ScalarsRequest
@@ -28,6 +29,8 @@ export interface Entry {
 export const tracks = signal<readonly string[]>([])
 
 const entries = new Map<string, Entry>()
+/** Those that nobody holds, the least recently used first. */
+const idle = new Map<string, Entry>()
 const waiting: Entry[] = []
 let n_in_flight = 0
 let flush = 0
@@ -39,9 +42,8 @@ export function want(request: ScalarsRequest): Entry {
   const key = keyOf(request)
   let entry = entries.get(key)
   if (!entry) entry = { request, data: signal(null), error: signal(null), n_users: 0, state: 'new', version: '' }
-  // A map keeps insertion order: the least recently used series is dropped first.
-  entries.delete(key)
   entries.set(key, entry)
+  idle.delete(key)
   entry.n_users++
   if (entry.state === 'new') enqueue(entry)
   else if (stale(entry)) tails.tell()
@@ -49,12 +51,12 @@ export function want(request: ScalarsRequest): Entry {
 }
 
 export function release(entry: Entry): void {
-  entry.n_users--
-  if (entries.size <= MAX_IDLE) return
-  for (const [key, idle] of entries) {
-    if (entries.size <= MAX_IDLE) break
-    if (idle.n_users === 0) entries.delete(key)
-  }
+  if (--entry.n_users > 0) return
+  idle.set(keyOf(entry.request), entry)
+  if (idle.size <= MAX_IDLE) return
+  const [oldest] = idle.keys()
+  idle.delete(oldest!)
+  entries.delete(oldest!)
 }
 
 function enqueue(entry: Entry): void {

@@ -63,6 +63,8 @@ const shortened = (name: string): string => (name.length > MAX_NAME ? `${name.sl
 export class Plot {
   private u: uPlot | null = null
   private model: Model | null = null
+  /** Of the host, in CSS pixels; null until it is known. */
+  private size: { width: number; height: number } | null = null
   private pointed = false
   private highlight: string | null = null
   private dots: HTMLElement[] = []
@@ -74,6 +76,7 @@ export class Plot {
     private readonly events: PlotEvents,
   ) {}
 
+  /** Draw a model: now, or in the same frame as soon as `resize` tells the size, since asking for it here would lay out the page. */
   show(model: Model): void {
     const before = this.model
     this.model = model
@@ -83,15 +86,18 @@ export class Plot {
       this.u.setData(data, true)
       return
     }
-    this.destroy()
-    this.u = new uPlot(this.options(model), data, this.host)
+    this.drop()
+    if (!this.size) return
+    this.u = new uPlot(this.options(model, this.size), data, this.host)
     this.listen(this.u.over)
   }
 
   resize(width: number, height: number): void {
     // An element outside of the page has no size; it may come back.
     if (width < 1 || height < 1) return
-    if (this.u && (this.u.width !== width || this.u.height !== height)) this.u.setSize({ width, height })
+    this.size = { width, height }
+    if (!this.u && this.model) this.show(this.model)
+    else if (this.u && (this.u.width !== width || this.u.height !== height)) this.u.setSize({ width, height })
   }
 
   /** Show where another chart's reader points at; returns the place, if it is in sight here. */
@@ -125,13 +131,18 @@ export class Plot {
   }
 
   destroy(): void {
+    this.drop()
+    this.model = null
+  }
+
+  private drop(): void {
     this.letGo?.()
     this.u?.destroy()
     this.u = null
     this.dots = []
   }
 
-  private options({ kind, xlog, ylog, ys2 }: Model): uPlot.Options {
+  private options({ kind, xlog, ylog, ys2 }: Model, size: { width: number; height: number }): uPlot.Options {
     const xKind: AxisKind = xlog ? 'log' : kind === 'relative' || kind === 'wall' ? kind : 'number'
     const yKind: AxisKind = ylog ? 'log' : 'number'
     const ink = () => this.model!.ink
@@ -160,8 +171,7 @@ export class Plot {
       }
     }
     return {
-      width: this.host.clientWidth || 300,
-      height: this.host.clientHeight || 200,
+      ...size,
       padding: [10, 12, 0, 0],
       legend: { show: false },
       scales: {
