@@ -46,12 +46,12 @@ def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
     """Encode the figures in a value; what cannot be read is returned as it is."""
+    drawn = getattr(sys.modules.get("matplotlib.figure"), "Figure", ())
     try:
         if is_pillow(value):
             pixels = pixels_of(value)
             return Figure(as_png(value) or b"") if pixels is None else Image(pixels)
-        drawn = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
-        if drawn is not None and issubclass(type(value), drawn):
+        if issubclass(type(value), drawn):
             return encode(value)
         if not (issubclass(type(value), Mapping) or type(value) in (list, tuple)):
             return value
@@ -63,4 +63,4 @@ def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
         unchanged = all(new is old for new, (_, old) in zip(encoded, pairs, strict=True))
         return value if unchanged else found.build([key for key, _ in pairs], encoded)
     except FAILURES as error:
-        return LostValue(message(error)) if issubclass(type(value), MatplotlibFigure) else value
+        return LostValue(message(error)) if issubclass(type(value), drawn) else value
