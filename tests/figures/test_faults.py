@@ -89,11 +89,17 @@ def files(folder, pattern="*.pdf"):
 
 
 ALL = [f"slow_step{step}.pdf" for step in range(5)]
+# A shell has programs that it runs in the background ignore the signal, which children inherit.
+INTERRUPT = """
+signal.signal(signal.SIGINT, signal.default_int_handler)
+os.kill(os.getpid(), signal.SIGINT)
+time.sleep(60)
+"""
 
 
 @pytest.mark.parametrize("renderer", ["process", "thread"])
 @pytest.mark.parametrize(("end", "status"), [
-    ("", 0), ("raise RuntimeError('training')", 1), ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -2),
+    ("", 0), ("raise RuntimeError('training')", 1), (INTERRUPT, -2),
 ], ids=["exit", "exception", "interrupt"])  # fmt: skip
 def test_an_exit_without_close_loses_nothing(start, tmp_path, renderer, end, status):
     child = start(QUEUE + end, repr({"renderer": renderer}))

@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import functools
+import json
 import math
 import sys
+import tempfile
+from pathlib import Path
 
 import numpy as np
 import pytest
 
+import sightglass as sg
+from sightglass.core.audio import Audio
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import MissingExtraError, StorageError
 from sightglass.core.record import Record
+from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.wandb import WandB
@@ -84,6 +90,45 @@ def test_every_kind_of_value(begin, tmp_path):
     for tag in ("image", "figure"):
         with pillow.open(folder / "files" / row[f"{tag}/path"]) as image:
             assert np.array_equal(np.asarray(image), PIXELS)
+
+
+def test_sounds_and_tables_are_read_back_as_they_were(begin, tmp_path):
+    left = set(Path(tempfile.gettempdir()).glob("sightglass-*.wav"))
+    tone = Audio(np.array([[1, -2], [3, 4]], np.int16), 8_000)
+    times = np.array(["2026-01-02T03:04:05.678", "NaT"], "M8[ms]")
+    table = {
+        "n": np.array([1, 2**53 - 1]), "share": np.array([0.5, np.nan]), "word": ["a", None],
+        "half": np.array([1.5, 2], np.float16), "mixed": [1, "two"], "ok": np.array([True, False]),
+        "time": times, "took": np.array([1500, "NaT"], "m8[ms]"), "photo": [Image(PIXELS, "two by two"), None],
+    }  # fmt: skip
+    sink = begin()
+    sink.write([record("tone", 1, tone), record("table", 1, Table(table)), record("both", 1, (tone, tone))])
+    sink.close()
+    assert set(Path(tempfile.gettempdir()).glob("sightglass-*.wav")) == left
+    (row,) = read_all(tmp_path)[0].rows
+    assert row["both/nrows"] == 2
+    assert (row["table/_type"], row["table/ncols"], row["table/nrows"]) == ("table-file", len(table), 2)
+    (folder,) = tmp_path.glob("wandb/offline-run-*")
+    with sg.open(folder) as run:
+        heard = run.series("tone")[0].value
+        assert (heard.value.tolist(), heard.rate) == (tone.value.tolist(), 8_000)
+        read = run.series("table")[0].value
+    np.testing.assert_array_equal(read["n"], table["n"])
+    np.testing.assert_array_equal(read["share"], table["share"])
+    assert (read["word"], read["mixed"]) == (["a", None], [1, "two"])
+    assert (read["half"].tolist(), read["ok"].tolist()) == ([1.5, 2], [True, False])
+    written = json.loads((folder / "files" / row["table/path"]).read_text())
+    columns = dict(zip(written["columns"], zip(*written["data"], strict=True), strict=True))
+    assert columns["time"] == ("2026-01-02T03:04:05.678000Z", None)
+    assert columns["took"][0] == 1.5
+
+
+def test_a_table_that_wandb_would_cut_is_reported(begin, monkeypatch):
+    monkeypatch.setattr(wandb.Table, "MAX_ARTIFACT_ROWS", 2)
+    sink = begin()
+    with pytest.warns(RuntimeWarning, match="W&B keeps 2 rows of a table, got 3"), pytest.raises(StorageError):
+        sink.write([record("t", 0, Table({"n": np.arange(3)}))]), sink.flush()
+    sink.close()
 
 
 def test_values_that_wandb_does_not_support_are_reported_and_the_rest_is_logged(begin, tmp_path):

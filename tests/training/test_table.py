@@ -16,6 +16,7 @@ from rich.console import Console
 
 import sightglass as sg
 from sightglass.core.table import column_type
+from sightglass.storage.export.sheet_files import as_parquet
 from sightglass.storage.format import png
 from sightglass.views.sheets import find_rows
 
@@ -191,6 +192,14 @@ def test_a_long_table_says_how_much_there_is(tmp_path: Path) -> None:
     Console(file=out, width=80).print(view)
     assert "more rows" in out.getvalue()
     assert out.getvalue().count(" a") < 40
+
+
+def test_captions_are_a_column_of_their_own_in_parquet() -> None:
+    pq = pytest.importorskip("pyarrow.parquet")
+    table = sg.Table({"x": [sg.Image(PIXELS[0], "a cat"), None, sg.Image(PIXELS[1])], "y": sg.Images(PIXELS)})
+    read = pq.read_table(io.BytesIO(as_parquet(table))).to_pydict()
+    assert list(read) == ["x", "y", "x.caption"]
+    assert read["x.caption"] == ["a cat", None, None]
 
 
 def test_parquet_and_csv_are_read_back_as_they_were(folder: Path, tmp_path: Path) -> None:

@@ -16,8 +16,6 @@
 from __future__ import annotations
 
 import atexit
-import io
-import math
 import os
 import warnings
 import weakref
@@ -25,21 +23,18 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Final
 
-import numpy as np
-
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import MissingExtraError, StorageError, UnsendableError
 from sightglass.core.record import Record
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_real, n_bytes, to_host
+from sightglass.core.values import n_bytes
 from sightglass.storage.foreign.event_encoding import leaves
-from sightglass.storage.format.png import encode_png
 
 from .align import Moment, moments
 from .delivery_queue import DeliveryQueue, Waits
+from .wandb_types import encode, forget_files, load, number
 
 STEP: Final = "step"
 SHARED: Final = "sightglass/"
-MAX_BINS: Final = 512  # W&B's own limit
 TIMEOUT_S: Final = 60.0  # W&B hands rows to a process of its own, which may be busy uploading
 
 _shared: Final[weakref.WeakKeyDictionary[Any, WandB]] = weakref.WeakKeyDictionary()
@@ -48,8 +43,9 @@ _shared: Final[weakref.WeakKeyDictionary[Any, WandB]] = weakref.WeakKeyDictionar
 class WandB:
     """Writes records to a W&B run.
 
-    Numbers, texts, histograms and images become W&B's own types; arrays become histograms of their elements, and
-    mappings names with slashes. Values of other types are left out, counted and reported.
+    Numbers, texts, histograms, images, sounds and tables become W&B's own types; arrays become
+    histograms of their elements, several sounds a table, and mappings names with slashes. Values of other types are
+    left out, counted and reported.
 
     Args:
         run: The W&B run; by default the active one.
@@ -163,7 +159,7 @@ class WandB:
         for tag, value in leaves(moment.values):
             try:
                 values[tag] = encode(value)
-            except (UnsendableError, MissingExtraError, ValueError, OverflowError) as error:
+            except (UnsendableError, MissingExtraError, ValueError, OverflowError, OSError) as error:
                 problems.append(f"{tag!r}: {error}")
         for name in {**steps, **values}:
             if name in self._tags or "*" in name:  # a star is a pattern to W&B
@@ -242,6 +238,8 @@ class _Rows:
                 self._run.log(row, commit=self._alone)
             except Exception as error:
                 raise StorageError(f"{self.tags([row])}: {type(error).__name__}: {error}") from error
+            finally:
+                forget_files(row)
             if not self._alone:
                 self._open_row |= row
                 self._open_step = self._run.step  # read after the row, which is in this step or an earlier one
@@ -272,19 +270,6 @@ class _Rows:
             return False
         self._open_row = {}
         return True
-
-
-def load() -> Any:
-    """Import the package.
-
-    Raises:
-        MissingExtraError: `wandb` is not installed.
-    """
-    try:
-        import wandb
-    except ImportError:
-        raise MissingExtraError("wandb", extra="wandb", purpose="Logging to Weights & Biases") from None
-    return wandb
 
 
 def before_finish(run: Any, call: Callable[[], None]) -> None:
@@ -328,71 +313,3 @@ def _sets_steps(run: Any) -> bool:
 
 def _same(one: object, other: object) -> bool:
     return isinstance(one, int | float | str) and isinstance(other, int | float | str) and one == other
-
-
-def number(value: Any) -> int | float:
-    """Return a real number of any library as a Python number.
-
-    Raises:
-        UnsendableError: `value` is not a real number.
-    """
-    value = value.item() if isinstance(value, np.generic) else value
-    if isinstance(value, int):
-        return value
-    try:
-        return float(value)
-    except (TypeError, ValueError):
-        raise UnsendableError(f"Expected a real number, got {type(value).__name__}") from None
-
-
-def encode(value: object) -> Any:
-    """Convert a value to W&B's own type.
-
-    Raises:
-        UnsendableError: W&B has no such type.
-        ValueError: The shape or dtype is not that of an image.
-    """
-    value = to_host(value)
-    match value:
-        case str():
-            return value
-        case Text():
-            return value.value
-        case Tensor():
-            return encode(value.value)
-        case Histogram():
-            return _histogram(value)
-        case Image():
-            return _image(encode_png(value.value), value.caption)
-        case Images():
-            captions = value.captions or ("",) * len(value.value)
-            return [_image(encode_png(one), caption) for one, caption in zip(value.value, captions, strict=True)]
-        case Figure():
-            return _image(value.data, "")
-        case list() | tuple():
-            return [encode(item) for item in value]
-        case np.ndarray() if value.ndim and is_real(value.dtype):
-            return _histogram(Histogram(value))
-        case np.ndarray():
-            raise UnsendableError(f"W&B does not support arrays of {value.dtype}")
-        case None:
-            return None
-    return number(value)
-
-
-def _histogram(value: Histogram) -> Any:
-    counts, edges = value.counts, value.edges
-    together = math.ceil(len(counts) / MAX_BINS)  # as few as fit
-    if together > 1:
-        starts = np.arange(0, len(counts), together)
-        counts, edges = np.add.reduceat(counts, starts), np.append(edges[starts], edges[-1])
-    return load().Histogram(np_histogram=(counts.tolist(), edges.tolist()))
-
-
-def _image(data: bytes, caption: str) -> Any:
-    try:
-        from PIL import Image as pillow
-    except ImportError:
-        raise MissingExtraError("pillow", extra="wandb", purpose="Logging images to Weights & Biases") from None
-    with pillow.open(io.BytesIO(data)) as image:
-        return load().Image(image, caption=caption or None)

@@ -137,12 +137,13 @@ class Mirror:
 
                 return MindSpore(self._folder() / SUMMARY_FILES)
             case "wandb":
-                from sightglass.storage import wandb
+                from sightglass.storage.wandb import WandB
+                from sightglass.storage.wandb_types import load
 
-                active = wandb.load().run
+                active = load().run
                 if active is None:
-                    return wandb.WandB.begin(name=self._run, config=dict(self._config))
-                shared = wandb.WandB.shared(active)
+                    return WandB.begin(name=self._run, config=dict(self._config))
+                shared = WandB.shared(active)
                 shared.used_by(self._queue)
                 return _Lent(shared)
         return self._target
@@ -176,7 +177,7 @@ def checked(mirror: MirrorTarget | Sequence[MirrorTarget]) -> tuple[MirrorTarget
         elif not isinstance(target, RecordSink):
             raise TypeError(f"Expected a sink with write, flush and close as mirror, got {target!r:.100}")
     if "wandb" in targets:
-        from sightglass.storage import wandb
+        from sightglass.storage import wandb_types
 
-        wandb.load()  # now, because Python cannot import it while the interpreter ends
+        wandb_types.load()  # now, because Python cannot import it while the interpreter ends
     return targets

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 import sightglass as sg
 from sightglass.core.errors import DamagedError, QueryError
 from sightglass.core.values import Figure, Histogram, Text
-from sightglass.storage.foreign import mindspore, tensorboard, tensorboard_charts
+from sightglass.storage.foreign import mindspore, tensorboard, tensorboard_charts, tensorboard_encoding
 from sightglass.storage.foreign.event_columns import LogEvents
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.format.block import Key
@@ -122,8 +122,8 @@ def unnamed(tmp_path: Path, tensor: list[Any], *, damaged: bool = True) -> Path:
 def proto(array: Any) -> list[Any]:
     strings = [bytes_field(8, item) for item in array] if isinstance(array, list) else []
     if strings:
-        return [*tensorboard._encode_tensor(7, (len(array),)), *itertools.chain(*strings)]
-    shape = tensorboard._encode_tensor(tensorboard.DATA_TYPES[array.dtype.name], array.shape)
+        return [*tensorboard_encoding.encode_tensor(7, (len(array),)), *itertools.chain(*strings)]
+    shape = tensorboard_encoding.encode_tensor(tensorboard_encoding.DATA_TYPES[array.dtype.name], array.shape)
     return [*shape, *bytes_field(4, array.tobytes())]
 
 
@@ -549,8 +549,8 @@ def test_what_pytorch_writes_is_shown_or_named(tmp_path: Path) -> None:
 
 
 def test_several_numbers_of_a_tag_in_one_event_are_several_records(tmp_path: Path) -> None:
-    one = [*bytes_field(1, b"a"), *tensorboard._encode_value(1.0)]
-    arrays = [[*bytes_field(1, b"b"), *tensorboard._encode_value(np.full(n, n))] for n in (1, 2)]
+    one = [*bytes_field(1, b"a"), *tensorboard_encoding.encode_value(1.0)]
+    arrays = [[*bytes_field(1, b"b"), *tensorboard_encoding.encode_value(np.full(n, n))] for n in (1, 2)]
     event = [
         double_field(1, 1.0),
         *(part for value in (one, one, *arrays) for part in bytes_field(5, *bytes_field(1, *value))),

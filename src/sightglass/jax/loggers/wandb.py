@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from typing import Any
 
-from sightglass.storage import wandb
 from sightglass.storage.record_sink import RecordSink
+from sightglass.storage.wandb import WandB
+from sightglass.storage.wandb_types import load
 
 from .record_sink import SinkLogger
 
@@ -24,7 +25,7 @@ class WandBLogger(SinkLogger):
     """
 
     def __init__(self, **wandb_init_kwargs: Any) -> None:
-        wandb.load()  # now, because Python cannot import it while the interpreter ends
+        load()  # now, because Python cannot import it while the interpreter ends
         self._options = wandb_init_kwargs
         super().__init__()
 
@@ -37,4 +38,4 @@ class WandBLogger(SinkLogger):
             options.setdefault("group", shared)
             if not isinstance(options.get("config"), str):
                 options["config"] = {**(options.get("config") or {}), "lane": name}
-        return wandb.WandB.begin(**options)
+        return WandB.begin(**options)

@@ -38,6 +38,8 @@ def left_out(table: Table) -> list[str]:
 def as_parquet(table: Table) -> bytes:
     """Return a table as a Parquet file; pictures and sounds are the bytes of their files.
 
+    Captions of the pictures of a column `x` are a column `x.caption`.
+
     Raises:
         MissingExtraError: pyarrow is not installed.
     """
@@ -47,6 +49,10 @@ def as_parquet(table: Table) -> bytes:
     except ImportError:
         raise MissingExtraError("pyarrow", extra="export", purpose="Exporting to Parquet") from None
     arrays = {name: pa.array(_stored(column)) for name, column in table.value.items()}
+    for name, column in table.value.items():
+        captions = [getattr(item, "caption", "") or None for item in column] if isinstance(column, list) else []
+        if any(captions) and f"{name}.caption" not in arrays:
+            arrays[f"{name}.caption"] = pa.array(captions)
     file = io.BytesIO()
     pq.write_table(pa.table(arrays), file, compression="zstd")
     return file.getvalue()

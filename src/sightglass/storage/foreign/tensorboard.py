@@ -20,40 +20,47 @@ import numpy.typing as npt
 
 from sightglass.core.audio import Audio
 from sightglass.core.codec import MAX_DIMS, Buffer
-from sightglass.core.errors import UnsendableError, WireError
-from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Image, Text
-from sightglass.storage.format import png, tensor_proto, wav
+from sightglass.core.errors import WireError
+from sightglass.core.values import Figure, Histogram, Text
+from sightglass.storage.format import tensor_proto, wav
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
 from sightglass.storage.format.summary import (
-    bytes_field,
     double,
-    double_field,
-    float_field,
     messages,
     read_event,
     single,
     text,
-    varint_field,
 )
 
-from .event_encoding import Encodable, Encoded, encode_values
+from .event_encoding import Encoded, encode_values
 from .event_format import LoggedValue, fields_once, figure, from_buckets
 from .lost_plugins import LOST, plugin_of_array, plugin_of_strings
-from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of, rows_of
+from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of
+from .tensorboard_encoding import (
+    AUDIO,
+    CONTENT,
+    DTYPES,
+    HISTO,
+    IMAGE,
+    METADATA,
+    SHAPE,
+    SIMPLE_VALUE,
+    STRING,
+    STRINGS,
+    TENSOR,
+    encode_value,
+)
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
     4: "graph", 6: "log message", 7: "session log", 8: "run metadata", 9: "graph", 10: "", 1001: "block",
 }  # fmt: skip
-SIMPLE_VALUE, IMAGE, HISTO, AUDIO, TENSOR, METADATA = 2, 4, 5, 6, 8, 9
 VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, AUDIO, TENSOR)
 UNREAD: Final = {3: "old histogram"}
 UNREAD_PLUGINS: Final = {
     "graph_keras_model": "graph",
     "graph_run_metadata": "run metadata",
 }
-TEXT_METADATA: Final = (*bytes_field(1, *bytes_field(1, b"text")), varint_field(4, 2))
 HPARAMS, SCALARS = "_hparams_/", "scalars"
 MAX_REPEATED: Final = 2**24  # numbers that one stored number may stand for: a bound on what a few bytes can ask for
 
@@ -61,15 +68,7 @@ JOINS_STEPS: Final = True
 RAW_FIELDS: Final = (4, 5, 6, 9, 12)
 """The content of a TensorProto, and its packed float, double and complex numbers."""
 
-# Types.proto: the numbers of dtypes, and in which field of TensorProto their numbers are when not in its content.
-STRING: Final = 7
-DTYPES: Final = {
-    1: ("float32", 5), 2: ("float64", 6), 3: ("int32", 7), 4: ("uint8", 7), 5: ("int16", 7), 6: ("int8", 7),
-    8: ("complex64", 9), 9: ("int64", 10), 10: ("bool", 11), 14: ("bfloat16", 13), 17: ("uint16", 7),
-    18: ("complex128", 12), 19: ("float16", 13), 22: ("uint32", 16), 23: ("uint64", 17),
-}  # fmt: skip
-DATA_TYPES: Final = {name: number for number, (name, _) in DTYPES.items()}
-SHAPE, CONTENT, STRINGS, HALVES = 2, 4, 8, 13
+HALVES: Final = 13
 ALONE: Final = {5: FIXED32, 9: FIXED32, 6: FIXED64, 12: FIXED64} | dict.fromkeys((7, 10, 11, 13, 16, 17), VARINT)
 
 Array = npt.NDArray[Any]
@@ -368,63 +367,4 @@ def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) ->
 
     Numbers become float32. The format has no counts for the values of a histogram that are not finite.
     """
-    return encode_values(values, _encode_value, step=step, wall_time=wall_time)
-
-
-def _encode_value(value: Encodable) -> list[Buffer]:
-    match value:
-        case float():
-            return [float_field(SIMPLE_VALUE, value)]
-        case Histogram():
-            return bytes_field(HISTO, *_encode_histogram(value))
-        case np.ndarray():
-            return _encode_array(value)
-        case Table():
-            rows = rows_of(value)
-            plugin = (*bytes_field(1, PR_CURVES.encode()), *bytes_field(2, varint_field(2, len(value))))
-            return [*_encode_array(rows), *bytes_field(METADATA, *bytes_field(1, *plugin), varint_field(4, 2))]
-        case Image():
-            return _encode_image(png.encode_png(value.value))
-        case Figure():
-            return _encode_image(value.data)
-        case Audio():
-            return _encode_audio(value)
-        case Text():
-            tensor = (*_encode_tensor(STRING, ()), *bytes_field(STRINGS, value.value.encode()))
-            return [*bytes_field(TENSOR, *tensor), *bytes_field(METADATA, *TEXT_METADATA)]
-    raise UnsendableError(f"TensorBoard event files do not support {type(value).__name__}")
-
-
-def _encode_array(value: Array) -> list[Buffer]:
-    if value.dtype.name not in DATA_TYPES:
-        raise UnsendableError(f"TensorBoard event files do not support arrays of {value.dtype}")
-    tensor = _encode_tensor(DATA_TYPES[value.dtype.name], value.shape)
-    return bytes_field(TENSOR, *tensor, *bytes_field(CONTENT, tensor_proto.raw(value)))
-
-
-def _encode_tensor(data_type: int, shape: tuple[int, ...]) -> list[Buffer]:
-    sizes = [part for n in shape for part in bytes_field(2, varint_field(1, n))]
-    return [varint_field(1, data_type), *bytes_field(SHAPE, *sizes)]
-
-
-def _encode_image(data: bytes) -> list[Buffer]:
-    picture = png.picture(data)
-    if picture is None:
-        raise UnsendableError("TensorBoard event files support PNG, JPEG and GIF images only")
-    sizes = (varint_field(1, picture.height), varint_field(2, picture.width), varint_field(3, picture.n_channels))
-    return bytes_field(IMAGE, *sizes, *bytes_field(4, data))
-
-
-def _encode_audio(value: Audio) -> list[Buffer]:
-    n, n_channels = wav.samples_of(value).shape
-    sizes = (float_field(1, value.rate), varint_field(2, n_channels), varint_field(3, n))
-    return bytes_field(AUDIO, *sizes, *bytes_field(4, wav.encode_wav(value)), *bytes_field(5, wav.MEDIA_TYPE.encode()))
-
-
-def _encode_histogram(value: Histogram) -> list[Buffer]:
-    counts, edges = value.counts.astype(np.float64), value.edges
-    middles = edges[:-1] / 2 + edges[1:] / 2
-    with np.errstate(over="ignore"):
-        sums = (float(edges[0]), float(edges[-1]), counts.sum(), float(middles @ counts), float(middles**2 @ counts))
-    fields = (double_field(number, item) for number, item in enumerate(sums, 1))
-    return [*fields, *bytes_field(6, tensor_proto.raw(edges[1:])), *bytes_field(7, tensor_proto.raw(counts))]
+    return encode_values(values, encode_value, step=step, wall_time=wall_time)
