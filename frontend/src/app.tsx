@@ -2,8 +2,9 @@
 
 import { allRuns, outOfDate, projects, runs, setProject, shown, socket } from './data/runs'
 import type { JSX } from 'preact'
+import { useState } from 'preact/hooks'
 import { file } from './data/file'
-import { locked, session } from './data/session'
+import { locked, openWith, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
 import { MediaPage } from './pages/media/MediaPage'
 import { TensorsPage } from './pages/tensors/TensorsPage'
@@ -222,7 +223,35 @@ function Locked() {
             ? 'Open the link ending in #token=… that sightglass ui printed in its terminal.'
             : 'The server was restarted with new links, which its terminal shows, or your personal link was revoked.'}
         </p>
+        <p>A tab keeps its token to itself, so each new tab needs the link. Paste yours here to see what this address shows:</p>
+        <LinkBox />
       </Empty>
     </main>
+  )
+}
+
+/** Takes a link whose token opens this address. */
+function LinkBox() {
+  const [problem, setProblem] = useState('')
+  return (
+    <form
+      class="link-box"
+      onSubmit={(event) => {
+        event.preventDefault()
+        const link = new FormData(event.currentTarget).get('link') as string
+        setProblem(openWith(link.trim()) ? '' : 'Expected a link with #token=…')
+      }}
+    >
+      {/* No password, which browsers offer to keep. */}
+      <input name="link" aria-label="Your link" placeholder="http…#token=…" autocomplete="off" aria-invalid={Boolean(problem)} />
+      <button type="submit" class="button button-main">
+        Open
+      </button>
+      {problem && (
+        <p class="field-problem" role="alert">
+          {problem}
+        </p>
+      )}
+    </form>
   )
 }

@@ -9,6 +9,8 @@ import sys
 
 from playwright.sync_api import expect
 
+import sightglass as sg
+
 
 def test_a_personal_link_over_tls_until_it_is_revoked(own_place, open_page):
     own_place.train("live")
@@ -30,3 +32,24 @@ def test_a_personal_link_over_tls_until_it_is_revoked(own_place, open_page):
     links("revoke", "ada")
     expect(page.get_by_role("heading", name="This link is no longer valid")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("revoked")
+
+
+def test_a_copied_address_in_a_new_tab_asks_for_the_link_and_shows_the_same(own_place, open_page):
+    with own_place.recording() as folder, sg.init("job", dir=folder) as run:
+        run.log({"loss": 1.0, "other": 2.0}, step=0)
+    server = own_place.serve()
+    first = open_page(server.controller, "/charts?tags=loss", expects=["status of 401"])
+    expect(first.get_by_role("article", name="loss")).to_be_visible()
+    tab = first.context.new_page()  # of the same window, and still without a token
+    tab.goto(f"{server.base}#/charts?tags=loss")
+    expect(tab.get_by_role("heading", name="This page needs its link")).to_be_visible()
+    box = tab.get_by_role("textbox", name="Your link")
+    box.fill(server.base)
+    box.press("Enter")
+    expect(tab.get_by_role("alert")).to_contain_text("Expected a link with #token=")
+    box.fill(server.viewer)
+    box.press("Enter")
+    expect(tab.get_by_role("article", name="loss")).to_be_visible()
+    expect(tab.get_by_role("article", name="other")).to_have_count(0)
+    expect(tab.get_by_text("viewer", exact=True)).to_be_visible()
+    assert "token" not in tab.url

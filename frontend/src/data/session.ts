@@ -29,6 +29,15 @@ export function readToken(): string {
   return currentToken()
 }
 
+/** Open this address with the token of a link: a token that is in the fragment is taken out of it. Returns whether the link has one. */
+export function openWith(link: string): boolean {
+  const { token } = takeToken(link.slice(link.indexOf('#')))
+  if (!token) return false
+  const { hash } = location
+  location.hash = `${hash || '#'}${/^#?$/.test(hash) ? '' : hash.includes('?') ? '&' : '?'}token=${encodeURIComponent(token)}`
+  return true
+}
+
 export function currentToken(): string {
   return sessionStorage.getItem(KEY) ?? ''
 }

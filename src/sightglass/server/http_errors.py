@@ -36,6 +36,7 @@ STATUS: Final[dict[type[BaseException], int]] = {
 }
 
 _QUOTED_PATH: Final = re.compile(r"""(['"])/[^'"\n]*/([^'"/\n]+)\1""")
+_IN_FOLDER: Final = re.compile(r""" in (['"])/[^'"\n]*/([^'"/\n]+)\1\.""")
 _PATH: Final = re.compile(r"""(?<![\w.)\]'"/])/(?:[^/\s'":]+/)+""")
 
 _logged: dict[str, int] = {}
@@ -77,7 +78,7 @@ def error_reply(error: BaseException) -> tuple[int, dict[str, Any]]:
         return error.status, {"type": error.kind, "message": error.message}
     for kind in type(error).__mro__:
         if kind in STATUS:
-            reply: dict[str, Any] = {"type": type(error).__name__, "message": _shown(error)}
+            reply: dict[str, Any] = {"type": type(error).__name__, "message": shown(error)}
             if isinstance(error, errors.QuerySyntaxError):
                 reply["position"] = error.column
             return STATUS[kind], reply
@@ -95,10 +96,13 @@ def without_folders(text: str) -> str:
     return _PATH.sub("", _QUOTED_PATH.sub(r"\1\2\1", text))
 
 
-def _shown(error: BaseException) -> str:
+def shown(error: BaseException) -> str:
+    """Return the message of an error as clients see it: without folders."""
     # The slashes in a query are divisions, and those in a name are its own.
     is_of_names = isinstance(error, errors.QueryError | errors.UnknownNameError)
-    return str(error) if is_of_names else without_folders(str(error))
+    if is_of_names and not isinstance(error, errors.EvaluationError):
+        return _IN_FOLDER.sub(r" in \1\2\1.", str(error))
+    return without_folders(str(error))
 
 
 def log_error(error: BaseException) -> None:

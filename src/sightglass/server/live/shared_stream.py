@@ -29,6 +29,7 @@ from typing import Any, Final, TypeVar
 
 from sightglass.client.arrivals import arrivals
 from sightglass.core.threads import pool
+from sightglass.server.http_errors import shown
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import PACE_S, ServedRun
 from sightglass.views import encoding
@@ -114,7 +115,9 @@ class StreamCursor:
             queue.put(encoding.encode_msgpack({"id": self.id, **taken.message}))
         if reader.ended and self._cursor >= reader.backlog.end:
             self.send_statistics(reader.statistics())
-            reason = {} if reader.error is None else {"error": type(reader.error).__name__, "reason": str(reader.error)}
+            reason = (
+                {} if reader.error is None else {"error": type(reader.error).__name__, "reason": shown(reader.error)}
+            )
             queue.send({"type": "ended", "id": self.id, **reason})
             self.close()
 

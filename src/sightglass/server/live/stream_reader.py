@@ -21,6 +21,7 @@ from sightglass.core.columns import Columns, of_records
 from sightglass.core.errors import DamagedError, QueryError, RunLostError
 from sightglass.core.source import restarts_of
 from sightglass.query.parser import as_query
+from sightglass.server.http_errors import without_folders
 from sightglass.server.runs.number_series import numbers
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.scalar_lines import CHUNK_ROWS
@@ -114,6 +115,7 @@ class StreamReader:
         query = self.stream.query if self.stream is not None else ""
         described = next((stream for stream in streams if canonical(stream.query) == query), None)
         counted = {name: getattr(described, name, initial) for name, initial in COUNTED.items()}
+        counted["last_error"] = without_folders(counted["last_error"])
         if self.stream is not None and not self.live:
             counted["n_unpaired"] = self.stream.statistics().n_unpaired
         n_lost, note = (self.stream.n_lost, self.stream.note) if self.stream is not None else (0, "")
