@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import json
 import re
 
 import pytest
 from playwright.sync_api import expect
+
+import sightglass as sg
 
 from .looks import box_of, chart, color_of, drawn, ink, until
 
@@ -193,3 +196,33 @@ def test_stop_is_confirmed_and_ends_the_process(own_place, open_page):
     expect(page.get_by_role("main")).to_contain_text("This run is over")
     expect(page.get_by_role("button", name="Stop …")).to_be_hidden()
     expect(page.get_by_role("listitem").filter(has_text=re.compile("^stop"))).to_be_visible()
+
+
+def test_a_run_that_recorded_nothing_stays_named_after_its_end(own_place, open_page):
+    with own_place.recording() as folder:
+        with sg.init("other", dir=folder) as run:
+            run.log({"loss": 1.0})
+        brief = sg.init("brief", dir=folder)
+        try:
+            brief.observe("batch", loss=1.0)
+            page = open_page(own_place.serve().controller, "/commands", expects=["status of 404"])
+            chosen = page.get_by_role("combobox", name="Run").locator("option:checked")
+            expect(chosen).to_have_text("brief · running")
+        finally:
+            brief.close()
+    expect(page.get_by_text("This run stopped and recorded nothing")).to_be_visible()
+    expect(chosen).to_have_text("brief · stopped, recorded nothing")
+    page.get_by_role("link", name="Ask").click()
+    page.get_by_role("link", name="Commands").click()
+    expect(chosen).to_have_text("other · ended")
+
+
+def test_a_run_out_of_reach_is_not_called_over(own_place, open_page):
+    with own_place.recording() as folder, sg.init("afar", dir=folder) as run:
+        run.log({"loss": 1.0})
+    file = run.directory / "run.json"
+    told = json.loads(file.read_text()) | {"host": "elsewhere", "ended": None, "state": "running"}
+    file.write_text(json.dumps(told))  # as the run of another machine
+    page = open_page(own_place.serve().controller, "/commands")
+    expect(page.get_by_text("This run is running, and out of reach of this server")).to_be_visible()
+    expect(page.get_by_text("is over")).to_have_count(0)

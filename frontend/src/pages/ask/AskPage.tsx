@@ -111,9 +111,9 @@ function Follow({ run }: { run: string }) {
   return null
 }
 
-/** Chooses a run; with `patterns` also several, by their names. */
-export function RunSelect({ patterns = false }: { patterns?: boolean }) {
-  const run = askedRun.value
+/** Chooses a run; with `patterns` also several, by their names. `left` is one that is still shown, and has left the list. */
+export function RunSelect({ patterns = false, left = null }: { patterns?: boolean; left?: Run | null }) {
+  const run = left ?? askedRun.value
   const all = runs.value ?? []
   const pattern = patterns ? askedPattern.value : null
   const over = all.filter((one) => !one.live)
@@ -125,8 +125,9 @@ export function RunSelect({ patterns = false }: { patterns?: boolean }) {
     ))
   return (
     <div class="run-select">
-      {run && pattern === null && <StateDot state={run.state} problem={run.problem} />}
+      {run && !left && pattern === null && <StateDot state={run.state} problem={run.problem} />}
       <select aria-label="Run" value={pattern ?? run?.key} onChange={({ currentTarget }) => update({ asked: currentTarget.value })}>
+        {left && <option value={left.key}>{labelOf(left.key)} · stopped, recorded nothing</option>}
         {live.value.length > 0 && <optgroup label="Live">{options(live.value)}</optgroup>}
         {(pattern !== null || (patterns && live.value.length > 0)) && <option value={pattern ?? '*'}>Several live runs …</option>}
         {over.length > 0 && <optgroup label="Recorded">{options(over)}</optgroup>}

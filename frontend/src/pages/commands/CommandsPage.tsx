@@ -1,8 +1,10 @@
 // Commands to a live run: controls, actions, pause, resume, stop; the queries that it answers; and the history of commands.
 
+import { useRef } from 'preact/hooks'
 import { useDetail } from '../../data/details'
-import { runs } from '../../data/runs'
+import { byKey, runs } from '../../data/runs'
 import { session } from '../../data/session'
+import { at } from '../../state/state'
 import type { Run } from '../../data/types'
 import { History } from '../../run/History'
 import { Offered } from '../../run/Offered'
@@ -17,7 +19,11 @@ const HUB_VIEWER = "This page reaches the run with a viewer's hub file. To send 
 const READ_ONLY = 'You opened the read-only link. To send commands, open the controller link'
 
 export function CommandsPage() {
-  const run = askedRun.value
+  const last = useRef<Run | null>(null)
+  // A run that recorded nothing leaves the list with its end: another must not take its place meanwhile.
+  const left = last.current && !byKey.value.has(last.current.key) && ['', last.current.key].includes(at.asked.value) ? last.current : null
+  const run = left ? { ...left, live: false } : askedRun.value
+  last.current = left ?? run
   const { detail, problem } = useDetail(run?.key ?? '')
   if (runs.value === null) return <p class="chart-empty">Looking for runs …</p>
   if (!run) {
@@ -34,7 +40,7 @@ export function CommandsPage() {
   return (
     <section class="commands" aria-label="Commands">
       <div class="commands-head">
-        <RunSelect />
+        <RunSelect left={left} />
         {run.live && <RunButtons key={run.key} name={run.name} state={run.state} off={off} commander={commander} />}
       </div>
       {off && (
@@ -42,8 +48,8 @@ export function CommandsPage() {
           {off}.
         </p>
       )}
-      {problem && <p class="banner">{problem}</p>}
-      {!run.live && <p class="banner banner-still">{endOf(run)}</p>}
+      {problem && !left && <p class="banner">{problem}</p>}
+      {!run.live && <p class="banner banner-still">{left ? LEFT : endOf(run)}</p>}
       <div class="commands-columns">
         {run.live && (
           <div class="commands-column">
@@ -62,7 +68,10 @@ export function CommandsPage() {
   )
 }
 
+const LEFT = 'This run stopped and recorded nothing: it no longer accepts commands, and leaves the list when you choose another.'
+
 function endOf({ state, ended, last_step, problem }: Run): string {
+  if (state === 'running') return 'This run is running, and out of reach of this server: on another machine, or with another SIGHTGLASS_RUNTIME_DIR. Its files are read, but it accepts no commands from here.'
   const how = { failed: 'This run failed', terminated: 'This run was terminated', died: 'This run died' }[state as string] ?? 'This run is over'
   const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(last_step, 12)}`].filter(Boolean).join(' ')
   return `${how}${when && ` (${when})`}: it no longer accepts commands.${problem ? ` ${problem}` : ''}`
