@@ -21,13 +21,12 @@ from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.run_file import RunFile
 from sightglass.storage.tensors import browse, slices
-from sightglass.storage.tensors.compare import ATOL, RTOL, Comparison, Measure, When
 from sightglass.storage.tensors.digests import STATISTICS
-from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
 from .concat import Join
 from .record_file import RecordFile
 from .run_digests import RunDigests
+from .tensor_views import TensorViews
 from .visible_rows import Pieces, VisibleRows
 
 P = ParamSpec("P")
@@ -100,7 +99,7 @@ class SeriesRun:
     ordinal: int
 
 
-class Series:
+class Series(TensorViews):
     """The records of one tag, in order; any thread may read them.
 
     Attributes:
@@ -353,14 +352,6 @@ class Series:
             return tuple(map(int, filter(None, match[2].split(","))))
         return np.shape(browse.array_of(self.tag, self.at(step)))
 
-    def table(self, step: float, index: browse.Index = "", *, max_cells: int = slices.MAX_CELLS) -> slices.TensorTable:
-        """Read a part of a tensor with at most two free dimensions, such as "[0, :, 2:5]"; see `browse.table`."""
-        return browse.table(self, step, index, max_cells=max_cells)
-
-    def statistics(self, step: float, index: browse.Index | None = None) -> TensorStatistics:
-        """Return statistics of a tensor, or of a part of it: shape, extremes, mean, norm, counts of NaN."""
-        return browse.statistics(self, step, index)
-
     def statistics_by_step(self) -> dict[str, Any]:
         """Return statistics of the tensors or histograms at all steps, without damaged records, each computed once.
 
@@ -376,40 +367,6 @@ class Series:
         digests.save()
         table = table[table["known"] > 0]
         return {name: table[name].copy() for name in ("step", "wall_time", *STATISTICS)}
-
-    def histograms(self, **options: Any) -> browse.Histograms:
-        """Count the values at all steps in common bins; `browse.histograms` describes the options."""
-        return browse.histograms(self, **options)
-
-    def compare(
-        self,
-        reference: browse.TensorSource | None = None,
-        *,
-        when: float | When = "same",
-        measure: Measure = "difference",
-        rtol: float = RTOL,
-        atol: float = ATOL,
-    ) -> Comparison:
-        """Compare the tensors at all steps with those of another series or of this one.
-
-        Args:
-            reference: The other series, possibly of another run; by default this one.
-            when: The step of the reference: a number, "same" (the nearest), "previous" or "first".
-            measure: "difference", "relative" or "close"; see `tensors.compare.compared`.
-            rtol: The relative tolerance of "close".
-            atol: Its absolute tolerance.
-        """
-        return Comparison(self, self if reference is None else reference, when, measure, rtol, atol)
-
-    def difference(
-        self, step: float, other_step: float, *, other: browse.TensorSource | None = None, index: browse.Index = ""
-    ) -> Any:
-        """Subtract the tensor at another step, of this series or another run's, from the one at a step."""
-        return self.compare(other, when=other_step).at(step, index)
-
-    def find(self, what: Place) -> browse.Found | None:
-        """Search all steps for the first "nan", "inf", "posinf", "neginf", "zero", or the "min", "max", "absmax"."""
-        return browse.find(self, what)
 
     def __repr__(self) -> str:
         return f"<Series {self.tag!r}, {len(self)} records of {self.type}>"
