@@ -134,8 +134,8 @@ def _saved(frames: Sequence[Pillow.Image], times_ms: list[int]) -> bytes:
 def _of_matplotlib(animation: Any) -> bytes:
     from matplotlib.animation import PillowWriter
 
-    interval_ms = getattr(animation, "_interval", FRAME_MS) or FRAME_MS
+    fps: Any = 1000 / (getattr(animation, "_interval", FRAME_MS) or FRAME_MS)  # Matplotlib's type says int
     with tempfile.TemporaryDirectory() as folder:  # a writer takes a path, whose suffix says the format
         path = Path(folder) / "animation.png"
-        animation.save(path, writer=PillowWriter(fps=1000 / interval_ms))  # type: ignore[arg-type]
+        animation.save(path, writer=PillowWriter(fps=fps))
         return path.read_bytes()
