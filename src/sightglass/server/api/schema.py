@@ -134,7 +134,7 @@ def with_whole_steps(reply: Any) -> Any:
         return [with_whole_steps(one) for one in reply] if reply and isinstance(reply[0], msgspec.Struct) else reply
     if not isinstance(reply, msgspec.Struct):
         return reply
-    values = ((field.name, getattr(reply, field.name)) for field in msgspec.structs.fields(reply))
+    values = ((name, getattr(reply, name)) for name in reply.__struct_fields__)
     return {name: _whole(value) if name in OF_STEPS else with_whole_steps(value) for name, value in values}
 
 
