@@ -33,7 +33,8 @@ SCROLL_S: Final = 5
 N_MANY: Final = 1_000
 N_TURNS: Final = 6
 N_SWEEP: Final = 10_000
-N_RELOADS: Final = 5
+N_RELOADS: Final = 7
+REST_MS: Final = 8_000
 RANKED: Final = "#/runs?columns=name&columns=tag.max&sort=-tag.max"
 FIRST_NUMBER: Final = (
     "() => /\\d/.test(document.querySelectorAll('.table-row:not(.table-head) .table-cell')[1]?.innerText)"
@@ -223,6 +224,7 @@ def _opens(browser: Browser, folder: Path) -> Iterator[Row]:
         page = opened(browser, link, RANKED)
         page.wait_for_function(FIRST_NUMBER, timeout=300_000)
         first_s = time.perf_counter() - began_s
+        page.wait_for_timeout(REST_MS)  # in which the server has read the rest of the totals
         took = []
         for _ in range(N_RELOADS):
             page.reload()
