@@ -12,7 +12,7 @@ import sightglass as sg
 
 N_RUNS, N_SEEDS, N_STEPS = 60, 4, 300
 CRASHED = (7, 23, 41)
-SEEDS = (36, 37, 38, 39)  # the same configuration but for the seed
+SEEDS = (36, 37, 38, 39)  # of one configuration
 WITH_NAN, NAN_STEP = 12, 137
 WITH_SPIKE, SPIKE_STEP, SPIKE = 33, 211, 40.0
 

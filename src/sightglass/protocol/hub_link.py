@@ -20,13 +20,13 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
 
-from sightglass.core.errors import TransportError
+from sightglass.core.errors import RefusedError, TransportError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Background
 
 from .hub_address import HubAddress
 from .hub_pace import Pace
-from .nats_client import LINGER_S, REFUSED, check_installed, close, connect, why
+from .nats_client import CONNECT_S, LINGER_S, REFUSED, check_installed, close, connect, why
 
 if TYPE_CHECKING:
     from nats.aio.client import Client as NatsClient
@@ -351,6 +351,22 @@ def use_link(address: HubAddress) -> HubLink:
         link = link or HubLink(address)
         _links[key] = (link, n + 1)
         return link
+
+
+def use_connected_link(address: HubAddress) -> HubLink:
+    """Return this process's connection to a hub once it stands; `drop_link` ends its use.
+
+    Raises:
+        MissingExtraError: nats-py is not installed.
+        TransportError: The hub does not answer, or no thread can be started.
+        RefusedError: The hub does not know the user, or they were revoked.
+    """
+    link = use_link(address)
+    if not link.wait_connected(CONNECT_S):
+        drop_link(link)
+        refused = RefusedError if link.refused else TransportError
+        raise refused(f"Cannot connect to the hub: {link.reason or f'no answer from {address.url}'}")
+    return link
 
 
 def drop_link(link: HubLink) -> None:

@@ -23,13 +23,10 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sightglass.core.errors import RefusedError, TransportError
-
 from .hub_address import HubAddress, checked_token
-from .hub_link import drop_link, use_link
+from .hub_link import drop_link, use_connected_link
 from .kept import RECORDS
 from .nats import ROOT
-from .nats_client import CONNECT_S
 
 STORE: Final = "KEPT"
 SUBJECTS: Final = (f"{ROOT}.kept.*.*.*", f"{ROOT}.kept.*.*.*{RECORDS}")
@@ -92,11 +89,7 @@ class KeptReader:
         self._stops = False
         self._asked_s = self._heard_s = 0.0
         self._closed = False
-        self.link = use_link(address)
-        if not self.link.wait_connected(CONNECT_S):
-            drop_link(self.link)
-            refused = RefusedError if self.link.refused else TransportError
-            raise refused(f"Cannot connect to the hub: {self.link.reason or f'no answer from {address.url}'}")
+        self.link = use_connected_link(address)
         self.link.join(self)
 
     @property

@@ -10,13 +10,12 @@ from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
-from sightglass.core.errors import RefusedError, TransportError, WireError
+from sightglass.core.errors import WireError
 
 from .hub_address import HubAddress, checked_token
-from .hub_link import drop_link, use_link
+from .hub_link import drop_link, use_connected_link
 from .messages import MAX_MESSAGE_BYTES
 from .nats import MAX_TAKEN, ROOT, TO_CLIENT, TO_RUN
-from .nats_client import CONNECT_S
 from .pieces import (
     ENTER,
     LEAVE,
@@ -73,11 +72,7 @@ class NatsChannel:
         self._event = threading.Event()
         self._over: Sent = "sent"
         self._closed = False
-        self.link = use_link(address)
-        if not self.link.wait_connected(CONNECT_S):
-            drop_link(self.link)
-            refused = RefusedError if self.link.refused else TransportError
-            raise refused(f"Cannot connect to the hub: {self.link.reason or f'no answer from {address.url}'}")
+        self.link = use_connected_link(address)
         self.link.join(self)
 
     def wait(self, timeout_s: float) -> None:
