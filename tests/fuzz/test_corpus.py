@@ -15,7 +15,7 @@ from .targets import CORPUS, HERE, TARGETS, stored
 
 # For each target, a function deep below it that some stored input reaches.
 DEEP = {
-    "wire": "sightglass.protocol.messages._steps",
+    "wire": "sightglass.protocol.block_codec._steps",
     "agent": "sightglass.training.published.PublishedStreams.take",
     "client": "sightglass.client.record_buffer.RecordBuffer.add",
     "codec": "sightglass.core.codec._unpack_kind",
