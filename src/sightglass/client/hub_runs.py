@@ -30,8 +30,8 @@ ALL_S: Final = 4.0
 # What a run says takes a moment to arrive, on a busy machine seconds: one that begins this long before the last word of
 # another arrives may have begun after it.
 ON_ITS_WAY_S: Final = 3.0
-# A run that says nothing, while its hub answers, has died, or its machine is cut off. Most such outages are shorter.
-GONE_AFTER_S: Final = 60.0
+# A run that says nothing, while its hub answers, has died, or its machine is cut off: a switch restarts in a few minutes.
+GONE_AFTER_S: Final = 300.0
 
 
 class RunsOnHub:
