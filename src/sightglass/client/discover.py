@@ -19,7 +19,7 @@ from sightglass.core.errors import RunNotFoundError, SightglassError, TransportE
 from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
-from sightglass.storage.run_file import runs_in
+from sightglass.storage.run_listing import runs_in
 
 from .connection import Connection
 from .describe import Description, description_of

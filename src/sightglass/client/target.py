@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from sightglass.core.errors import TransportError, WireError
 from sightglass.protocol import discovery
+from sightglass.protocol.address import Address, Keys, read_connection
 from sightglass.protocol.transport import Channel
-from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
+from sightglass.protocol.zmq import ZmqChannel
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
