@@ -21,7 +21,8 @@ from sightglass.client.run import RemoteRun
 from sightglass.client.stream import Stream
 from sightglass.core.errors import RunLostError, SightglassError
 from sightglass.protocol import discovery, messages
-from sightglass.protocol.zmq import Address, ZmqChannel
+from sightglass.protocol.address import Address
+from sightglass.protocol.zmq import ZmqChannel
 
 from .formula import EVENTS, REDUCERS, SLEEPER, Question, StreamCheck, loss
 

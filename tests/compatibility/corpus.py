@@ -17,8 +17,8 @@ import sightglass as sg
 from sightglass.core import codec
 from sightglass.core.columns import Columns
 from sightglass.protocol import block_codec, messages
+from sightglass.protocol.address import Address, Keys, read_connection, write_connection
 from sightglass.protocol.discovery import LiveRun
-from sightglass.protocol.zmq import Address, Keys, read_connection, write_connection
 
 STORED = Path(__file__).parent / "stored"
 RUNS = ("run", "compacted")

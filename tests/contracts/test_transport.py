@@ -293,10 +293,10 @@ def test_a_viewers_key_may_not_command():
 def test_an_unknown_key_does_not_get_in():
     from dataclasses import replace
 
-    from sightglass.protocol.zmq import Keys
+    from sightglass.protocol.zmq import new_keys
 
     listener = ZmqListener(listen="tcp://127.0.0.1:0")
-    stranger = ZmqChannel(replace(listener.viewer, client=Keys.new()))
+    stranger = ZmqChannel(replace(listener.viewer, client=new_keys()))
     friend = ZmqChannel(listener.viewer)
     stranger.send([b"let me in"])
     friend.send([b"hello"])

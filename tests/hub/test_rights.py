@@ -16,7 +16,7 @@ from tests.hub_server import PATIENCE_S, USERS, Hub, listed, needs_server, wait_
 
 import sightglass as sg
 from sightglass.core.errors import RunNotFoundError
-from sightglass.protocol import hub_link, hub_presence, nats_client
+from sightglass.protocol import hub_link, nats_client
 from sightglass.protocol.hub_address import HubAddress
 from sightglass.protocol.hub_link import drop_link, use_link
 from sightglass.protocol.nats_client import tls
@@ -93,7 +93,7 @@ def may_hear(name: str, role: str, subject: str) -> bool:
 @pytest.fixture(autouse=True)
 def _patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let connections take their time on a busy machine."""
-    for module in (nats_client, hub_presence, hub_link):
+    for module in (nats_client, hub_link):
         monkeypatch.setattr(module, "CONNECT_S", PATIENCE_S)
 
 

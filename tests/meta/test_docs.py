@@ -40,7 +40,7 @@ from sightglass.client.stream import Stream
 from sightglass.core import codec, errors
 from sightglass.core.counts import Statistics
 from sightglass.protocol import messages
-from sightglass.protocol.zmq import Address, Keys, read_connection, write_connection
+from sightglass.protocol.address import Address, Keys, read_connection, write_connection
 from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES
 from sightglass.query.expressions import BINARY, UNARY
 from sightglass.query.functions import FUNCTIONS

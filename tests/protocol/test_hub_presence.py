@@ -20,10 +20,10 @@ N_RUNS = 10_000
 @pytest.fixture
 def table(monkeypatch):
     link = types.SimpleNamespace(
-        wait_connected=lambda _: True, join=lambda _: None, leave=lambda _: None, send=lambda *_: True,
+        join=lambda _: None, leave=lambda _: None, send=lambda *_: True,
         is_foreign=False, connected=True, reason="",
     )  # fmt: skip
-    monkeypatch.setattr(hub_presence, "use_link", lambda _: link)
+    monkeypatch.setattr(hub_presence, "use_connected_link", lambda _: link)
     monkeypatch.setattr(hub_presence, "drop_link", lambda _: None)
     clock = types.SimpleNamespace(now_s=0.0)
     directory = HubDirectory(HubAddress(url="nats://h:1"), clock=lambda: clock.now_s)

@@ -16,7 +16,7 @@ from sightglass.server.api import runs as api_runs
 from sightglass.server.runs import run_table
 from sightglass.server.runs.details import Details, read_outside
 from sightglass.server.runs.hyperparameters import read_settings
-from sightglass.storage import run_file
+from sightglass.storage import run_file, run_listing
 from sightglass.storage.format import framing
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.format.summary import bytes_field, double_field, encode_version, varint_field
@@ -96,7 +96,7 @@ def test_the_beginning_and_the_configuration_of_foreign_runs(page):
 )
 def test_the_host_of_a_foreign_run_is_in_its_file_s_name(name, host):
     write_file(Path("there") / name, "brain.Event:2", hparams(lr=1.0))
-    entry = run_file.RunEntry(path=Path("there"), name="there")
+    entry = run_listing.RunEntry(path=Path("there"), name="there")
     assert read_outside(entry, Details()).host == host
 
 
@@ -329,7 +329,7 @@ def test_a_second_look_into_a_plain_directory_finds_nothing_else(tmp_path, odd):
         case "wandb":
             (directory / "run-2-rank0.json").write_bytes(b"{")
             (directory / "run-x.wandb").write_bytes(b"W&B")
-    [entry] = run_file.runs_in(directory, alive=lambda id: False)
+    [entry] = run_listing.runs_in(directory, alive=lambda id: False)
     assert entry.plain is (odd in ("", "hidden"))
     looked_again = read_outside(msgspec.structs.replace(entry, plain=False), Details())
     if entry.plain:

@@ -261,7 +261,7 @@ def test_a_lost_connection_is_made_again_and_nothing_comes_twice(page, begin):
     records = collect(socket, 1, 5)
     (shared,) = page.hub.streams
     reader = shared.reader
-    session = reader.run._remote._session
+    session = reader.run.connection._remote._session
 
     def unplugged():
         raise OSError("The cable was pulled")

@@ -16,7 +16,7 @@ from tests.profiles import examples
 import sightglass as sg
 from sightglass.server.app import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
 from sightglass.server.live import frame_queue, shared_stream
-from sightglass.server.runs.served_run import PACE_S
+from sightglass.server.runs.run_connection import PACE_S
 
 from .conftest import floats, raises_closed, record, wait_until
 from .test_access import raw

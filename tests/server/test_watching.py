@@ -14,7 +14,7 @@ from sightglass.server.live.messages import MAX_WATCHED
 from sightglass.server.runs import growth
 from sightglass.server.runs.growth import MAX_LATEST, Growth, WatchedDirectory
 from sightglass.server.runs.run_table import Runs
-from sightglass.storage import run_file
+from sightglass.storage import run_listing
 
 from .conftest import floats, wait_until
 
@@ -113,7 +113,7 @@ def test_a_torn_tail_is_a_problem_only_when_the_file_grows_no_more(dialect):
     runs = Runs([RUNS])
     [run] = runs.summaries()
     assert (run.state, run.problem) == ("writing", "")
-    for age_s, state in ((run_file.WRITING_S - 30, "writing"), (run_file.WRITING_S + 30, "unknown")):
+    for age_s, state in ((run_listing.WRITING_S - 30, "writing"), (run_listing.WRITING_S + 30, "unknown")):
         os.utime(file.path, (time.time() - age_s,) * 2)
         runs.refresh(at_once=True)
         [run] = runs.summaries()
@@ -141,8 +141,10 @@ def test_a_look_reads_only_what_changed(monkeypatch):
     looks = Growth(runs)
     assert looks.look(keys) == []
     read = []
-    usual = run_file.run_at
-    monkeypatch.setattr(run_file, "run_at", lambda path, **options: (read.append(path.name), usual(path, **options))[1])
+    usual = run_listing.run_at
+    monkeypatch.setattr(
+        run_listing, "run_at", lambda path, **options: (read.append(path.name), usual(path, **options))[1]
+    )
     assert (looks.look(keys), read) == ([], [])
     for file in files:
         file.append()

@@ -13,7 +13,7 @@ import sightglass as sg
 from sightglass.core.errors import StorageError
 from sightglass.storage import object_file
 from sightglass.storage.annotation_file import NAME, Annotations, Edit, edit, edit_of, read
-from sightglass.storage.run_file import run_at
+from sightglass.storage.run_listing import run_at
 
 
 @pytest.fixture

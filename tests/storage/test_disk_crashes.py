@@ -12,7 +12,7 @@ from dataclasses import dataclass
 import pytest
 from tests.simulation.disk import CODES, Call, Disk, DiskFile, Fault, Loss
 
-from sightglass.storage.run_file import NAME
+from sightglass.storage.file_names import NAME
 
 from .disk_scenario import (
     CALL_S,

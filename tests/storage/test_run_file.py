@@ -15,7 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.storage import run_file
-from sightglass.storage.run_file import RunFile, create, is_run, read, read_all, runs_in, together, write
+from sightglass.storage.run_file import RunFile, create, read, read_all, together, write
+from sightglass.storage.run_listing import is_run, runs_in
 
 RUN = RunFile(name="mnist", id="0123456789ab", started=1700000000.5, host="h", pid=7, config={"lr": 0.1})
 

@@ -14,7 +14,7 @@ from click.testing import CliRunner
 
 import sightglass as sg
 from sightglass.cli import main
-from sightglass.storage.run_file import EVENT_FILES
+from sightglass.storage.file_names import EVENT_FILES
 from sightglass.trackers.tensorboard import SummaryWriter
 
 SAMPLES = np.random.default_rng(0).normal(size=1000)

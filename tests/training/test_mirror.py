@@ -12,7 +12,7 @@ from tests.storage.wandb_files import environment, read_all
 
 import sightglass as sg
 from sightglass.core.errors import StorageError
-from sightglass.storage.run_file import EVENT_FILES
+from sightglass.storage.file_names import EVENT_FILES
 
 
 class Sink:

@@ -183,7 +183,7 @@ def test_a_hub_that_keeps_nothing_costs_nothing_and_says_so(service: Service, st
     with sg.init("here", hub=service.file("run")) as run, Trained(run):
         with sg.connect("here", hub=service.file("viewer"), wait_s=PATIENCE_S) as remote:
             remote.stream("batch.loss").wait(5, timeout_s=PATIENCE_S)
-        assert not run._wiring.agent.publications.kept
+        assert run._wiring.agent._keeping._told_s is None
     wait_until(lambda: not sg.runs(hub=service.file("viewer")), "it is gone")
     with pytest.raises(RunNotFoundError):
         sg.connect("here", hub=service.file("viewer"))

@@ -11,7 +11,8 @@ import pytest
 
 import sightglass as sg
 from sightglass.protocol import discovery, messages
-from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
+from sightglass.protocol.address import Address, Keys, read_connection
+from sightglass.protocol.zmq import ZmqChannel, new_keys
 
 LISTENING = """
 if sys.argv[3:] == ["no ipc"]:
@@ -85,7 +86,7 @@ def test_files_and_command_lines_keep_keys_to_their_user(listening):
 
 def test_no_key_no_entrance(listening, until):
     _, _, address = read_connection(listening.files[0])
-    stranger = Keys.new()
+    stranger = new_keys()
     wrong = [
         Address(endpoint=address.endpoint),
         Address(endpoint=address.endpoint, server=address.server, client=stranger),
@@ -160,7 +161,7 @@ def test_a_connection_file_that_leads_nowhere(tmp_path):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         endpoint = f"tcp://127.0.0.1:{free.getsockname()[1]}"
-    keys = Keys.new()
+    keys = new_keys()
     (tmp_path / "gone.json").write_text(
         json.dumps({"run": "job", "id": "1", "endpoint": endpoint, "server_key": keys.public,
                     "client_public": keys.public, "client_secret": keys.secret})

@@ -31,7 +31,7 @@ def annotate(paths: tuple[str, ...], as_json: bool, **given: Any) -> None:
     run in the trash keeps its files: `sightglass runs FOLDER --deleted` lists them.
     """
     from sightglass.storage import annotation_file
-    from sightglass.storage.run_file import is_run
+    from sightglass.storage.run_listing import is_run
 
     for path in paths:
         if not is_run(Path(path)):

@@ -19,10 +19,11 @@ from sightglass.core.errors import RunNotFoundError, SightglassError, TransportE
 from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
-from sightglass.storage.run_file import runs_in
+from sightglass.storage.run_listing import runs_in
 
 from .connection import Connection
 from .describe import Description, description_of
+from .hub_runs import RunOnHub, RunsOnHub
 from .live_runs import LiveRuns, Reachable, RunsHere
 from .pending_reply import PendingReply
 from .rank_group import RankGroup, members
@@ -33,8 +34,6 @@ from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, rou
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
-
-    from .hub_runs import RunsOnHub
 
 # A run replies within milliseconds; this leaves it time to import or to compile in a call that holds the interpreter.
 CONNECT_S: Final = 5.0
@@ -70,6 +69,7 @@ def runs(
 
     Raises:
         TransportError: The hub cannot be reached.
+        RefusedError: The hub refused this user.
     """
     if hub is not None:
         return live_runs(hub=hub, timeout_s=timeout_s) + gone_runs(hub)
@@ -109,8 +109,6 @@ def runs_on_hub(
 
     With `all`, none is missed that is slow to answer: this takes seconds.
     """
-    from .hub_runs import RunsOnHub
-
     live = RunsOnHub(hub)
     try:
         if all:
@@ -157,7 +155,7 @@ def connect(
         RunNotFoundError: No run has this name or id, or there are several and none is named; the message lists the
             live runs.
         RunLostError: The run does not answer.
-        RefusedError: The run refused this client.
+        RefusedError: The run refused this client, or the hub this user.
         TransportError: The hub cannot be reached.
         DeadlockError: The run waits for this thread, such as in one of its functions.
     """
@@ -193,9 +191,8 @@ def _connect(
             run = RankGroup(_group_of(ranks), ranks, lambda one: RemoteRun(session(one.target, one.route)), live)
             stack.pop_all()  # the group looks for ranks that begin later
         else:
-            found, route = _locate(target) if hub is None else _locate_on(hub, target, live)  # type: ignore[arg-type]
-            thread = target.thread if isinstance(found, OwnRun) else None  # type: ignore[union-attr]
-            run = RemoteRun(session(found, route), thread=thread)
+            found, route = _locate_on(str(hub), target, live) if isinstance(live, RunsOnHub) else _locate(target)
+            run = RemoteRun(session(found, route), thread=found.run.thread if isinstance(found, OwnRun) else None)
     run._complete_in_ipython()
     return run
 
@@ -266,7 +263,7 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
         raise RunNotFoundError(str(error)) from None
 
 
-def _locate_on(hub: str | os.PathLike[str], target: object, live: RunsOnHub) -> tuple[Target, RunRoute]:
+def _locate_on(hub: str, target: object, live: RunsOnHub) -> tuple[Target, RunRoute]:
     """Return a run on a hub, and the way to it; without a live one, the way to what the hub keeps of it."""
     runs, kind = live.reachable(), "live runs"
     if target is not None and not any(_means(str(target), run.entry) for run in runs if run.entry):
@@ -274,12 +271,12 @@ def _locate_on(hub: str | os.PathLike[str], target: object, live: RunsOnHub) -> 
         runs, kind = (gone, "runs that are gone") if gone else (runs, kind)
     entries = [run.entry for run in runs if run.entry]
     if target is None:
-        entry = _only(entries, f"No run is live on the hub {os.fspath(hub)!r}")
+        entry = _only(entries, f"No run is live on the hub {hub!r}")
     else:
         entry = _find(str(target), entries, "on this hub", kind=kind)
     found = runs[entries.index(entry)]
-    by_name = target in (None, entry.name)
-    found.target.by_name = found.target.by_name and by_name  # type: ignore[attr-defined]  # it is a `RunOnHub`
+    if isinstance(found.target, RunOnHub):
+        found.target.by_name &= target in (None, entry.name)
     return found.target, found.route
 
 

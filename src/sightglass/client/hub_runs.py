@@ -46,6 +46,7 @@ class RunsOnHub:
 
         Raises:
             TransportError: The hub cannot be reached.
+            RefusedError: The hub refused this user.
             MissingExtraError: nats-py is not installed.
         """
         from sightglass.protocol.hub_presence import HubDirectory

@@ -132,6 +132,9 @@ class Reconnector:
             found = self._target.find_again(self.route)
         except TransportError:
             return
+        except RefusedError as error:
+            self._session.finish(f"{lost}. {error}", "lost")
+            return
         self.died = found in ("died", "awaited")
         if found == "ended":
             self._session.finish(f"Run {self.route.run!r} has ended", "clean")

@@ -10,7 +10,7 @@ from typing import Any, Final
 from sightglass.core.errors import UnknownNameError
 from sightglass.storage import annotation_file, run_file
 from sightglass.storage.annotation_file import Annotations
-from sightglass.storage.run_file import RunEntry
+from sightglass.storage.run_listing import RunEntry
 
 from .describe import Description
 

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING, Literal, Protocol
 
 from sightglass.core.errors import TransportError, WireError
 from sightglass.protocol import discovery
+from sightglass.protocol.address import Address, Keys, read_connection
 from sightglass.protocol.transport import Channel
-from sightglass.protocol.zmq import Address, Keys, ZmqChannel, read_connection
+from sightglass.protocol.zmq import ZmqChannel
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
@@ -117,20 +118,20 @@ class OwnRun:
     """A run of this process."""
 
     def __init__(self, run: Run) -> None:
-        self._run = run
+        self.run = run
 
     def find(self) -> RunRoute:
         """Return the way to the run."""
-        return RunRoute(run=self._run.name, id=self._run.id, connect=self._connect, alive=lambda: True)
+        return RunRoute(run=self.run.name, id=self.run.id, connect=self._connect, alive=lambda: True)
 
     def find_again(self, route: RunRoute) -> Found:
         """Return the way to the run, unless it has ended. See `Target`."""
-        return "ended" if self._run.ended else route
+        return "ended" if self.run.ended else route
 
     def _connect(self) -> Channel:
-        if self._run.memory is None:
-            raise TransportError(f"Run {self._run.name!r} has no listener in this process")
-        return self._run.memory.connect()
+        if self.run.memory is None:
+            raise TransportError(f"Run {self.run.name!r} has no listener in this process")
+        return self.run.memory.connect()
 
 
 def replaces(entry: discovery.LiveRun, route: RunRoute) -> bool:

@@ -25,10 +25,9 @@ from sightglass.core.failures import Failures
 
 from .discovery import MAX_ENTRY_BYTES, LiveRun
 from .hub_address import HubAddress, checked_token
-from .hub_link import drop_link, use_link
+from .hub_link import drop_link, use_connected_link, use_link
 from .hub_pace import MAX_RATE
 from .nats import ROOT
-from .nats_client import CONNECT_S
 
 BEAT_EVERY_S: Final = 2.5
 GONE_S: Final = 8.0  # three beats, and a rest for a busy machine: a killed run is gone within 10 s
@@ -136,9 +135,7 @@ class HubDirectory:
     def __init__(self, address: HubAddress, *, clock: Callable[[], float] = time.monotonic) -> None:
         """Ask which runs live.
 
-        Raises:
-            TransportError: The hub does not answer.
-            MissingExtraError: nats-py is not installed.
+        Errors as of `use_connected_link`.
         """
         self._clock = clock
         asker = f"{checked_token(address.user)}.{secrets.token_hex(12)}"
@@ -150,10 +147,7 @@ class HubDirectory:
         self._heard_s = time.monotonic()
         self._closed = False
         self._connected_s = -math.inf  # since when, after it was lost
-        self._link = use_link(address)
-        if not self._link.wait_connected(CONNECT_S):
-            drop_link(self._link)
-            raise TransportError(f"Cannot connect to the hub: {self._link.reason or f'no answer from {address.url}'}")
+        self._link = use_connected_link(address)
         self._link.join(self)
         self._link.send(self._asks, [b""])
 

@@ -14,22 +14,20 @@ The wake-up is a socket pair of the operating system, polled beside the ZeroMQ s
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import os
 import socket
 from collections import deque
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
 import zmq
 import zmq.utils.garbage  # for large messages; imported while Python exits, it changes the exit status of Ctrl-C
 
-from sightglass.core.errors import TransportError, WireError
-from sightglass.core.private_file import write_private
+from sightglass.core.errors import TransportError
 from sightglass.core.resources import shortage
 
+from .address import Address, Keys
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from .transport import MAX_QUEUED, MAX_QUEUED_BYTES, Delivery, Frames, Sent
 
@@ -50,33 +48,10 @@ N_CHANNEL_THREADS: Final = 1  # that a client starts itself
 N_BYTES: Final = 32 * 2**20  # the stacks of its threads, 8 MiB each, and as much again for queues and for Python
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Keys:
-    """A CURVE key pair, as the 40 characters of Z85."""
-
-    public: str
-    secret: str
-
-    @classmethod
-    def new(cls) -> Keys:
-        """Make a new pair."""
-        public, secret = zmq.curve_keypair()
-        return cls(public=public.decode(), secret=secret.decode())
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Address:
-    """The address of a run, and the keys to connect with.
-
-    Attributes:
-        endpoint: Such as "ipc:///…" or "tcp://host:port".
-        server: The run's public key, or empty on a Unix socket.
-        client: The key pair to present, or `None` on a Unix socket.
-    """
-
-    endpoint: str
-    server: str = ""
-    client: Keys | None = None
+def new_keys() -> Keys:
+    """Make a new pair of keys."""
+    public, secret = zmq.curve_keypair()
+    return Keys(public=public.decode(), secret=secret.decode())
 
 
 class _Waiting:
@@ -285,7 +260,7 @@ class ZmqListener:
     def _open_tcp(self, listen: str, advertise: str | None) -> tuple[Address, Address]:
         if not listen.startswith("tcp://") or ":" not in listen[6:]:
             raise TransportError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
-        server, viewer, controller = Keys.new(), Keys.new(), Keys.new()
+        server, viewer, controller = new_keys(), new_keys(), new_keys()
         self._roles = {_raw_key(viewer.public): b"viewer", _raw_key(controller.public): b"controller"}
         self._zap = self._context.socket(zmq.REP)
         self._zap.bind(ZAP_ENDPOINT)
@@ -420,38 +395,3 @@ def _reachable(host: str) -> str:
         return socket.gethostname()
     finally:
         probe.close()
-
-
-def write_connection(path: Path, address: Address, *, run: str, id: str) -> None:
-    """Write a connection file with the address and keys of a run. Only this user can read it, whatever was there.
-
-    Raises:
-        OSError: The file cannot be written.
-    """
-    assert address.client is not None
-    content = {
-        "sightglass": 1,
-        "run": run,
-        "id": id,
-        "endpoint": address.endpoint,
-        "server_key": address.server,
-        "client_public": address.client.public,
-        "client_secret": address.client.secret,
-    }
-    write_private(path, json.dumps(content, indent=1).encode())
-
-
-def read_connection(path: Path) -> tuple[str, str, Address]:
-    """Read a connection file; return the run's name, its id, and its address.
-
-    Raises:
-        WireError: `path` is not a connection file.
-        OSError: `path` cannot be read.
-    """
-    try:
-        content = json.loads(path.read_text())
-        keys = Keys(public=content["client_public"], secret=content["client_secret"])
-        address = Address(endpoint=content["endpoint"], server=content["server_key"], client=keys)
-        return str(content["run"]), str(content["id"]), address
-    except (ValueError, KeyError, TypeError) as error:
-        raise WireError(f"Expected a connection file, got {str(path)!r}: {error!r}") from error

@@ -16,7 +16,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Final
 
-from . import run_file
+from . import file_names
 from .file_names import rank_of
 from .file_system import LOCAL, open_regular, written_aside
 
@@ -33,7 +33,7 @@ def files_of(directory: Path, *, rank: int | None = None) -> dict[str, tuple[int
         rank: The rank; `None` for the lowest.
     """
     with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        found = {entry.name: entry for entry in entries if run_file.is_record_file(entry.name)}
+        found = {entry.name: entry for entry in entries if file_names.is_record_file(entry.name)}
         ranks = {name: rank_of(Path(name)) for name in found}
         chosen = min((named or 0 for named in ranks.values()), default=0) if rank is None else rank
         mine = {name: entry.stat() for name, entry in found.items() if ranks[name] in (None, chosen)}

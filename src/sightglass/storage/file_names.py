@@ -1,4 +1,4 @@
-"""What the names of record files say."""
+"""What the names of files in a run directory say."""
 
 from __future__ import annotations
 
@@ -6,6 +6,14 @@ import re
 from pathlib import Path
 from typing import Final
 
+NAME: Final = "run.json"
+SUFFIX: Final = ".sgr"
+OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
+FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents|\.wandb$")
+FOREIGN_START: Final = re.compile(r"(?:summary|tfevents)\.(\d{9,11})\b")  # in seconds since the Unix epoch
+EVENT_FILES: Final = "tensorboard"  # the folders in a run directory for copies of its records, which are no runs
+SUMMARY_FILES: Final = "mindspore"
+NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 SEGMENT: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 
 
@@ -28,3 +36,17 @@ def rank_of(path: Path) -> int | None:
 
     found = mindspore.parse_name(path.name)
     return found[1] if found is not None else None
+
+
+def is_record_file(name: str) -> bool:
+    """Return whether a file is a record file, by its name."""
+    return kind_of(name) in ("segment", "foreign")
+
+
+def kind_of(name: str) -> str:
+    """Return "segment", "run" (it says what a run is) or "foreign" (of another program); empty for other files."""
+    if name.endswith(SUFFIX):
+        return "segment"
+    if OWN_NAME.fullmatch(name):
+        return "run"
+    return "foreign" if FOREIGN_NAME.search(name) and not name.endswith(NOT_RECORDS) else ""

@@ -10,8 +10,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
+from .file_names import OWN_NAME
 from .file_system import LOCAL, File, FileSystem, exists, written_aside
-from .run_file import OWN_NAME, RunFile, create, read, write
+from .run_file import RunFile, create, read, write
 
 LOCK_ATTEMPTS: Final = 100  # another process looks at a new file for some microseconds
 MAX_NAME_BYTES: Final = 150

@@ -16,7 +16,7 @@ from typing import Any, Final
 from sightglass.core.guarded import warn
 from sightglass.core.record import Record
 from sightglass.core.values import Tensor, Text, Value, array_kind
-from sightglass.storage.run_file import EVENT_FILES
+from sightglass.storage.file_names import EVENT_FILES
 from sightglass.storage.tensorboard_log import TensorBoard
 from sightglass.training.options import Files
 from sightglass.training.process_runs import init

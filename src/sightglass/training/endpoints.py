@@ -17,8 +17,9 @@ from sightglass.core.errors import SightglassError, TransportError
 from sightglass.core.ranks import RankPlace
 from sightglass.core.resources import shortage
 from sightglass.protocol import discovery
+from sightglass.protocol.address import write_connection
 from sightglass.protocol.transport import MEMORY, Both, Listener, MemoryListener
-from sightglass.protocol.zmq import N_DESCRIPTORS, ZmqListener, write_connection
+from sightglass.protocol.zmq import N_DESCRIPTORS, ZmqListener
 from sightglass.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:

@@ -28,6 +28,7 @@ from sightglass.query.held_memory import SharedBytes
 from .agent import Agent
 from .chores import Chores
 from .clients import Outgoing
+from .publications import KEPT
 
 IDLE_S: Final = 0.25  # the loop is woken for records and messages; this bounds the delay of everything else
 RETRY_S: Final = 0.005  # a full queue has room again after some milliseconds
@@ -324,7 +325,7 @@ class IoLoop:
                     break
                 outbox.take()
                 n_sent += 1
-            is_kept = peer in self._publications.kept
+            is_kept = peer.startswith(KEPT)
             is_gone = not (is_kept or peer in self._agent.clients or peer in self._publications.names)
             if is_gone:
                 outbox.drop_records()
@@ -335,8 +336,8 @@ class IoLoop:
 
     def _pass_on(self, peer: bytes, frames: Frames) -> Sent:
         """Send to one peer, or to all who read a stream, or to the hub that keeps it."""
-        if (keeper := self._publications.keeper) is not None and peer in self._publications.kept:
-            return keeper.keep(self._publications.kept[peer], frames)
+        if (keeper := self._publications.keeper) is not None and peer.startswith(KEPT):
+            return keeper.keep(peer.removeprefix(KEPT).decode(), frames)
         stream, publisher = self._publications.names.get(peer), self._publications.publisher
         if stream is None or publisher is None:
             return self._listener.send(peer, frames)

@@ -22,6 +22,7 @@ from sightglass.protocol import block_codec, kept, messages
 from sightglass.protocol.transport import Frames
 
 from .clients import Outbox
+from .publications import KEPT
 from .subscription import Subscription
 from .unsent_rows import consecutive
 
@@ -47,7 +48,7 @@ class Keeping:
         self._clock = clock
         self._n_losses: dict[int, int] = {}  # of the connection, when the records of a stream were sent
         self._waiting: dict[int, WaitingRows] = {}
-        self._told_s = -AGAIN_S
+        self._told_s: float | None = None  # when the hub was last told of the run
         self._is_new = False
 
     def may_begin(self, peer: bytes) -> bool:
@@ -108,11 +109,13 @@ class Keeping:
                 reason=str(error or ""), counts=counts,
             )  # fmt: skip
             self._put(str(subscription.id), [kept.encode(head)])
+            if over:
+                del self._n_losses[subscription.id], self._waiting[subscription.id]
 
     def is_due(self, ended: str) -> bool:
         """Return whether to say what the run and its streams are: it ends, something is new, or it was long ago."""
-        if not self._n_losses:
-            return False
+        if self._told_s is None:
+            return self._is_new
         return bool(ended) or self._is_new or self._clock.monotonic() - self._told_s >= AGAIN_S
 
     def tell_run(self, description: Mapping[str, Any], *, ended: str = "") -> None:
@@ -131,6 +134,4 @@ class Keeping:
         self._put(kept.RUN, [kept.encode(run)])
 
     def _put(self, name: str, frames: Frames) -> None:
-        peer = b"kept-" + name.encode()
-        self._outbox.publications.kept[peer] = name
-        self._outbox.put(peer, frames)
+        self._outbox.put(KEPT + name.encode(), frames)

@@ -18,8 +18,8 @@ from sightglass.core.guarded import FAILURES, message
 from sightglass.core.record import Record
 from sightglass.core.values import PLAIN, n_bytes, to_host
 from sightglass.storage.delivery_queue import DeliveryQueue
+from sightglass.storage.file_names import EVENT_FILES, SUMMARY_FILES
 from sightglass.storage.record_sink import RecordSink
-from sightglass.storage.run_file import EVENT_FILES, SUMMARY_FILES
 
 MirrorTarget = Literal["tensorboard", "mindspore", "wandb"] | RecordSink
 

@@ -13,6 +13,7 @@ from typing import Final
 from sightglass.protocol.transport import Keeper, Publisher
 
 MIN_READERS: Final = 2  # below, a copy costs less than to publish
+KEPT: Final = b"kept-"  # begins the name that stands among peers for what the hub keeps; no listener names a peer so
 
 
 class Publications:
@@ -21,14 +22,12 @@ class Publications:
     Attributes:
         publisher: What publishes; without it, each client is sent copies.
         names: The streams that are published, by the names that stand for them among those of peers.
-        kept: What the hub keeps, by the names that stand for it among those of peers.
     """
 
     def __init__(self) -> None:
         """Begin without a publisher."""
         self.publisher: Publisher | None = None
         self.names: dict[bytes, int] = {}
-        self.kept: dict[bytes, str] = {}
         self._readers: dict[int, set[bytes]] = {}
         self._wanted: set[tuple[bytes, int]] = set()
 

@@ -24,7 +24,7 @@ from sightglass.core.audio import Audio
 from sightglass.core.errors import DamagedError
 from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram, Text
-from sightglass.storage import run_file
+from sightglass.storage import run_file, run_listing
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.foreign.wandb_log import BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE
 from sightglass.storage.format.summary import bytes_field, varint_field
@@ -191,7 +191,7 @@ def test_what_the_run_says_of_itself(run: Any, made: Path) -> None:
     assert (run.name, run.ended) == ("nice", True)
     assert run.config == {"lr": 0.1, "optimizer": {"name": "adam", "betas": [0.9, 0.99]}, "late": "x"}
     assert run.describe().state == "failed"
-    entry = run_file.run_at(made, alive=lambda _: False)
+    entry = run_listing.run_at(made, alive=lambda _: False)
     assert entry is not None
     assert (entry.name, entry.state, entry.problem) == ("nice", "failed", "")
     assert run_file.read_all(made)[0].config == run.config

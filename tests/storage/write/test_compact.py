@@ -24,13 +24,13 @@ from sightglass.core import codec
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import CLOSED, COMPLETE, Columns, of_rows
 from sightglass.core.values import Histogram, Image, Tensor, Text
+from sightglass.storage.file_names import is_record_file
 from sightglass.storage.format import index
 from sightglass.storage.format.block import HEAD, HEAD_BYTES, Key, decode, decode_alike, encode
 from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader
-from sightglass.storage.run_file import is_record_file
 from sightglass.storage.write import compact, merge, rotation, writer
 from sightglass.storage.write.compact import Compactor, pays
 from sightglass.storage.write.rotation import Segments

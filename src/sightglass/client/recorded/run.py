@@ -31,7 +31,7 @@ from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import Report, check
 from sightglass.storage.read.recording import Recording, Series
-from sightglass.storage.run_file import WRITING_S, lives
+from sightglass.storage.run_listing import WRITING_S, lives
 
 from .plan import parse, plan
 from .playback import SETTLED_S, Playback

@@ -24,8 +24,8 @@ from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.reduction import State
-from sightglass.storage import run_file
-from sightglass.storage.run_file import RunEntry, is_run, runs_in
+from sightglass.storage import run_listing
+from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
 from .executors import Chosen, in_order
 from .partial import Answer, Task, last_values, merged, partial, whole_run
@@ -290,7 +290,7 @@ def _existing(path: str | os.PathLike[str]) -> Path:
 
 
 def _entries_in(folder: Path) -> list[RunEntry]:
-    one = run_file.run_at(folder, alive=discovery.alive) if is_run(folder) else None
+    one = run_listing.run_at(folder, alive=discovery.alive) if is_run(folder) else None
     return found(folder) if one is None else [one]
 
 

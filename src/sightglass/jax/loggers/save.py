@@ -11,9 +11,10 @@ from sightglass.core.clock import SystemClock
 from sightglass.core.errors import StorageError
 from sightglass.core.record import Record
 from sightglass.storage.align import moments
+from sightglass.storage.file_names import OWN_NAME, SUFFIX
 from sightglass.storage.record_sink import RecordSink
 from sightglass.storage.run_directory import RunDirectory
-from sightglass.storage.run_file import OWN_NAME, SUFFIX, RunFile
+from sightglass.storage.run_file import RunFile
 from sightglass.storage.write.writer import RecordWriter
 
 from .record_sink import SinkLogger

@@ -8,8 +8,8 @@ import msgspec
 
 from sightglass.core.errors import SightglassError
 from sightglass.server.http_errors import without_folders
+from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs, summary_of
-from sightglass.server.runs.served_run import RunSummary
 from sightglass.storage.annotation_file import Edit
 
 from .request import ApiRequest

@@ -11,8 +11,9 @@ import msgspec
 
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.run_columns import STATISTICS
+from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs, summary_of
-from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.annotation_file import Annotations
 from sightglass.storage.export.column_file import parquet_of
 

@@ -131,7 +131,7 @@ async def send_command(call: ApiRequest, query: Request, body: CommandRequest) -
 def _send(source: ServedRun, body: CommandRequest, by: str) -> Acknowledgement:
     if body.kind in ("set", "call") and not body.name:
         raise bad_request(f"Expected a name to {body.kind}, got ''")
-    run = copy.copy(source.remote())
+    run = copy.copy(source.connection.remote())
     run.by = by
     try:
         return _applied(run, body)
@@ -161,7 +161,7 @@ async def record(call: ApiRequest, query: Request, body: RecordRequest) -> Recor
 
 
 def _record(source: ServedRun, body: RecordRequest) -> Recorded:
-    run = source.remote()
+    run = source.connection.remote()
     if not body.record:
         run.unrecord(body.query)
         return Recorded(tag=as_query(body.query).tag, record=False)

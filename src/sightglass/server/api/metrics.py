@@ -10,7 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Final
 
 from sightglass import __version__
-from sightglass.server.runs.served_run import RunSummary
+from sightglass.server.runs.run_summary import RunSummary
 
 MEDIA_TYPE: Final = "text/plain; version=0.0.4"
 

@@ -21,8 +21,9 @@ from sightglass.query.stages import REDUCERS, SEQUENTIAL, Chain
 from sightglass.server.links import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles
+from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.series_index import SeriesInfo, is_scalar, series_infos
-from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.format.block import Key
 
@@ -139,7 +140,7 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
 
 
 def _of_live(source: ServedRun) -> Described:
-    return source.describe(), source.remote().last_commands(MAX_HISTORY), {}
+    return source.describe(), source.connection.remote().last_commands(MAX_HISTORY), {}
 
 
 def _of_recorded(source: ServedRun) -> Described:

@@ -20,8 +20,9 @@ from sightglass.server.access import Tokens
 from sightglass.server.connections import Connections
 from sightglass.server.http_errors import log_error
 from sightglass.server.runs.growth import LOOK_S, Growth
+from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs, summary_of
-from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.server.runs.served_run import ServedRun
 
 from .messages import GOING, TOO_MANY, UNAUTHORIZED
 from .page_socket import PageSocket, changed_frame, list_frame
@@ -147,7 +148,7 @@ class Hub:
         loop = asyncio.get_running_loop()
         watched = any(client.wants_runs for client in self.sockets) or time.monotonic() - self._requested_s < WATCHED_S
         for run in self._runs.live():
-            if run.holders or watched:
+            if run.connection.holders or watched:
                 self._begin(f"describe {run.key}", self._describe(run))
         if watched:
             frame = await loop.run_in_executor(self._runs.file_pool, self._news)

@@ -11,8 +11,9 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sightglass.core.errors import RefusedError, RefusedFunctionError
 from sightglass.server.access import Tokens, Visitor
 from sightglass.server.http_errors import bad_request, log_error, too_large
+from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.views import encoding
 
 from . import messages
@@ -224,7 +225,7 @@ def check_viewer(run: ServedRun, message: OpenStream) -> None:
     if message.confirm:
         raise RefusedError("Expected a controller's link to accept a cost with confirm=True; this is a viewer's link")
     called = called_functions(message.query)
-    lent = run.remote().describe().lent if called and run.live else {}
+    lent = run.connection.remote().describe().lent if called and run.live else {}
     for name in called:
         if name in lent and not lent[name].viewers:
             raise RefusedFunctionError(f"Expected a controller's link to call {name!r}: viewers may not call it")

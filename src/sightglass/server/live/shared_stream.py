@@ -30,8 +30,9 @@ from typing import Any, Final, TypeVar
 from sightglass.client.arrivals import arrivals
 from sightglass.core.threads import pool
 from sightglass.server.http_errors import shown
+from sightglass.server.runs.run_connection import PACE_S
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import PACE_S, ServedRun
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.views import encoding
 
 from .frame_queue import FrameQueue
@@ -232,7 +233,7 @@ class SharedStream:
         self._each(lambda cursor: cursor.send_new())
         if statistics is not None:
             self._each(lambda cursor: cursor.send_statistics(statistics))
-        await asyncio.sleep(rest_s(time.monotonic() - began_s, reader.run.pace_s))
+        await asyncio.sleep(rest_s(time.monotonic() - began_s, reader.run.connection.pace_s))
         if reader.live and self._table.listen() != seen:
             return
         with contextlib.suppress(TimeoutError):
@@ -320,7 +321,7 @@ class SharedStreams:
     def pace(self, run: ServedRun) -> None:
         """Set the pace of a run by the number of its cursors."""
         n_cursors = sum(len(stream.cursors) for stream in self._all if stream.reader.run is run)
-        run.set_pace(min(MAX_REST_S, max(PACE_S, CURSOR_PACE_S * n_cursors)))
+        run.connection.set_pace(min(MAX_REST_S, max(PACE_S, CURSOR_PACE_S * n_cursors)))
 
     def listen(self) -> int:
         """Wake the tasks of live streams at the next arrival; return the number of arrivals so far."""

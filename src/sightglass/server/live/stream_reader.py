@@ -79,8 +79,8 @@ class StreamReader:
         """Query the run. Errors as in `RemoteRun.stream` and `RecordedRun.stream`."""
         try:
             if self.live:
-                self._held.enter_context(self.run.hold())
-                self._remote = self.run.remote()
+                self._held.enter_context(self.run.connection.hold())
+                self._remote = self.run.connection.remote()
                 self.stream = self._remote.stream(self.query, confirm=self._confirm)
                 self.stream.bound(max_records=MAX_STORED, max_bytes=MAX_STORED_BYTES)
             else:

@@ -14,8 +14,8 @@ from sightglass.client.saved_views import saved_views
 from sightglass.core.errors import RunNotFoundError, StorageError
 from sightglass.core.runs_folder import runs_folder
 from sightglass.server.http_errors import Problem
+from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import RunSummary
 from sightglass.storage.file_system import LOCAL, written_aside
 
 from .content import PageContent, check_size, content_of, page_of

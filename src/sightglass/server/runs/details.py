@@ -16,10 +16,12 @@ import msgspec
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
+from sightglass.storage.file_names import OWN_NAME, SUFFIX, is_record_file
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.run_file import CONSOLE, OWN_NAME, SUFFIX, SYSTEM, RunEntry, is_record_file
+from sightglass.storage.run_file import CONSOLE, SYSTEM
+from sightglass.storage.run_listing import RunEntry
 
 from .hyperparameters import read_settings
 from .open_files import listing

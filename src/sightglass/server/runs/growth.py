@@ -16,7 +16,7 @@ from typing import Final
 import msgspec
 
 from sightglass.protocol import discovery
-from sightglass.storage import run_file
+from sightglass.storage import file_names, run_listing
 from sightglass.storage.file_system import names_in
 
 from .run_table import Runs
@@ -59,7 +59,7 @@ class Growth:
             directory = self._looked_at[run.key] = WatchedDirectory(known.path, known.version)
         if not directory.changed():
             return False
-        found = run_file.run_at(known.path, alive=discovery.alive)
+        found = run_listing.run_at(known.path, alive=discovery.alive)
         if found is None or found.id != known.id or found.version == directory.version:
             return False  # the search tells what became of a run that is gone, or that another one replaced
         directory.version = found.version
@@ -97,7 +97,7 @@ class WatchedDirectory:
 def _latest_files(path: Path) -> list[str]:
     """Return the record files of a directory that changed last."""
     try:
-        files = [os.path.join(path, name) for name in names_in(path) if run_file.is_record_file(name)]
+        files = [os.path.join(path, name) for name in names_in(path) if file_names.is_record_file(name)]
     except OSError:
         return []
     return heapq.nlargest(MAX_LATEST, files, key=lambda file: (_stamp(file) or (0, 0, 0))[0])

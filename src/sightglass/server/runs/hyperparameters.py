@@ -14,12 +14,12 @@ from typing import Any, Final
 
 from sightglass.core.errors import WireError
 from sightglass.storage import run_file
+from sightglass.storage.file_names import is_record_file
 from sightglass.storage.file_system import names_in
 from sightglass.storage.format import framing
 from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.format.protobuf import signed, walk
 from sightglass.storage.format.summary import Dialect, double, messages, read_event, single, text
-from sightglass.storage.run_file import is_record_file
 
 MAX_BYTES: Final = 2**20  # of the start of each file; hparams are among the first events
 MAX_FILES: Final = 8  # the first ones; each restart writes another

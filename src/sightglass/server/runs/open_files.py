@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Final
 
 from sightglass.client.recorded.run import RecordedRun
+from sightglass.storage.file_names import is_record_file
 from sightglass.storage.file_system import leads_out
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.run_file import is_record_file
 
 from .derived import DerivedSeriesOfRun
 

@@ -37,14 +37,15 @@ from sightglass.protocol import discovery
 from sightglass.server.http_errors import log_error, without_folders
 from sightglass.storage import run_file
 from sightglass.storage.annotation_file import Annotations
-from sightglass.storage.run_file import RunEntry, runs_in
+from sightglass.storage.run_listing import RunEntry, runs_in
 
 if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
 
 from .overviews import Overviews
 from .run_columns import RunColumns
-from .served_run import RunSummary, ServedRun
+from .run_summary import RunSummary
+from .served_run import ServedRun
 
 FILE_THREADS: Final = 4  # reading is mostly Python and NumPy; more threads would wait for the interpreter
 LOOK_THREADS: Final = 1  # of its own: reading a large file must not hold up the news of others
@@ -218,8 +219,8 @@ class Runs:
             long_gone = source.gone_s is not None and now_s - source.gone_s > GONE_S
             if source.entry is None and (unrecorded or long_gone):
                 del self._served[key]
-                if not source.holders:  # they still learn how the run ended
-                    source.disconnect(now=True)
+                if not source.connection.holders:  # they still learn how the run ended
+                    source.connection.close(now=True)
                 source.close_files()
         ended = [source for source in self._served.values() if source.entry is None and source.description is not None]
         for source in ended[: max(0, len(ended) - MAX_DESCRIBED)]:
@@ -276,7 +277,7 @@ class Runs:
         """Disconnect from the live runs that are not used, and close files that were not used for `UNUSED_S`."""
         unused_since_s = time.monotonic() - UNUSED_S
         for source in list(self._served.values()):
-            source.disconnect()
+            source.connection.close()
             source.close_files(unused_since_s=unused_since_s)
 
     def close(self) -> None:
@@ -284,7 +285,7 @@ class Runs:
         for threads in (self.live_pool, self.file_pool, self.look_pool, self.describe_pool):
             threads.shutdown(wait=False, cancel_futures=True)
         for source in list(self._served.values()):
-            source.disconnect(now=True)
+            source.connection.close(now=True)
             source.close_files()
         if self._hub is not None:
             self._hub.close()

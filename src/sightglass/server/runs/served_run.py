@@ -1,7 +1,7 @@
 """One run, live or recorded, or both.
 
-Its files are opened on demand, and closed when too many files are open. The connection to a live run is made on demand,
-and closed after it was not used for `IDLE_S`. Methods that may block run in the thread pools of `Runs`.
+Its files are opened on demand, and closed when too many files are open. Methods that may block run in the thread pools
+of `Runs`.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 import msgspec
 
@@ -27,19 +27,17 @@ from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassErr
 from sightglass.core.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
-from sightglass.storage import annotation_file, run_file
+from sightglass.storage import annotation_file, run_listing
 from sightglass.storage.annotation_file import Annotations, Edit
-from sightglass.storage.run_file import WRITING_S, RunEntry
+from sightglass.storage.run_listing import WRITING_S, RunEntry
 
-from .details import Details, Origin, read_inside, read_outside
+from .details import Details, read_inside, read_outside
 from .open_files import OpenFiles, links_out
 from .projects import project_of
-
-State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"]
+from .run_connection import RunConnection
+from .run_summary import RunSummary, State
 
 CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
-PACE_S: Final = 0.01  # less than a frame of a screen; more messages would be drawn together
-IDLE_S: Final = 15.0  # longer than the page takes between two requests
 MAX_DETAILS_BYTES: Final = 2**30
 """The largest run that is opened only to learn its last step."""
 
@@ -48,57 +46,6 @@ SLOW_OPEN_S: Final = 0.05
 
 DETAILS_REST: Final = 20
 """After reading the details of a run, this many times as long passes until the next time."""
-
-
-class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
-    """A run in the list of runs.
-
-    Attributes:
-        key: Its key in URLs and messages.
-        id: Its id; empty if its files lack one.
-        name: What it is called, which other runs may share: what people named it, or its own name.
-        own_name: The name that its program gave it, by which a live run is found.
-        title: Its name, with what distinguishes it from other runs of that name.
-        state: Its state, or how it ended; "writing" if only its files show that it grows.
-        live: Whether it is running and can be queried.
-        hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
-            Empty for the runs of this machine.
-        source: The program that wrote its files.
-        project: Its folder of those that are served, or its project on the hub; else empty.
-        directory: Its run directory; empty if it does not record.
-        host: Its host.
-        started: In seconds since the Unix epoch, or `null` if it is unknown.
-        ended: Likewise.
-        changed: When its files last changed, or `null`.
-        version: A text that changes when its files do; empty if it has none.
-        described: A number that changes when the description of the live run does.
-        last_step: The last known step, or `null`.
-        config: Its configuration.
-        problem: Its faults, or empty.
-        annotations: What people wrote down about it.
-    """
-
-    key: str
-    id: str
-    name: str
-    own_name: str
-    title: str
-    state: State
-    live: bool
-    hub_role: Literal["", "viewer", "controller"]
-    source: Origin
-    project: str
-    directory: str
-    host: str
-    started: float | None
-    ended: float | None
-    changed: float | None
-    version: str
-    described: int
-    last_step: float | None
-    config: dict[str, Any]
-    problem: str
-    annotations: Annotations
 
 
 class ServedRun:
@@ -114,8 +61,7 @@ class ServedRun:
         n_described: How many descriptions differed from the one before.
         silent: Whether it did not answer the last request.
         gone_s: When its directory was found to be gone, on the monotonic clock.
-        holders: The number of streams that use the connection.
-        pace_s: How long the live run may hold records back, to send them together.
+        connection: The connection to it while it lives.
     """
 
     def __init__(self, key: str, *, roots: Sequence[Path] = (), on_open: Callable[[], None] = lambda: None) -> None:
@@ -137,17 +83,12 @@ class ServedRun:
         self.n_described = 0
         self.silent = False
         self.gone_s: float | None = None
-        self.holders = 0
-        self.pace_s = PACE_S
+        self.connection = RunConnection(self._connect, is_live=lambda: self.live)
         self._details = Details()
         self._next_details_s = 0.0
         self._last_event: float | None = None
         self._lock = threading.Lock()
         self._files: OpenFiles | None = None
-        self._connection_lock = threading.Lock()
-        self._holding = threading.Lock()
-        self._remote: RemoteRun | None = None
-        self._used_s = 0.0
 
     @property
     def path(self) -> Path | None:
@@ -155,7 +96,7 @@ class ServedRun:
         if self.recorded is not None:
             return self.recorded.path
         directory = self.entry.directory if self.entry is not None else ""
-        return Path(directory) if directory and run_file.is_run(Path(directory)) else None
+        return Path(directory) if directory and run_listing.is_run(Path(directory)) else None
 
     @property
     def live(self) -> bool:
@@ -367,59 +308,10 @@ class ServedRun:
         """Note that its details cannot be read, until its files change."""
         self._details = msgspec.structs.replace(self._details, damages=f"Cannot be read: {message(error)}", looked=True)
 
-    # The live run
-
-    @contextlib.contextmanager
-    def hold(self) -> Iterator[None]:
-        """Keep the connection, once it is made, while the context lasts."""
-        with self._holding:
-            self.holders += 1
-        try:
-            yield
-        finally:
-            with self._holding:
-                self.holders -= 1
-                over = self.entry is None and not self.holders
-            if over:
-                self.disconnect(now=True)
-
-    def remote(self) -> RemoteRun:
-        """Return the connection; connect first if necessary.
-
-        Raises:
-            RunLostError: The run has ended, or does not answer.
-            RefusedError: The run refused the connection.
-        """
-        with self._connection_lock:
-            self._used_s = time.monotonic()
-            if self._remote is not None and not self._remote.ended:
-                return self._remote
-            entry = self.entry
-            if entry is None:
-                raise RunLostError(f"Run {self.summary().name!r} has ended: read its recording instead")
-            if self._remote is not None:
-                self._remote.close()
-                self._remote = None
-            try:
-                if (on_hub := self.on_hub) is not None:
-                    self._remote = connect_to(on_hub, timeout_s=CONNECT_S, pace_s=self.pace_s)
-                else:
-                    self._remote = connect(entry.id, timeout_s=CONNECT_S, pace_s=self.pace_s)
-            except RunNotFoundError:
-                raise RunLostError(f"Run {entry.name!r} has ended: read its recording instead") from None
-            self.set_pace(self.pace_s)  # it may have changed meanwhile
-            return self._remote
-
-    def set_pace(self, pace_s: float) -> None:
-        """Let the live run hold records back for this long, without waiting for it."""
-        self.pace_s, remote = pace_s, self._remote
-        if remote is not None and remote.pace_s != pace_s:
-            remote.pace_s = pace_s
-
     def describe(self) -> Description:
-        """Return the description of the live run. Errors as in `remote`."""
+        """Return the description of the live run. Errors as in `RunConnection.remote`."""
         try:
-            described = self.remote().describe()
+            described = self.connection.remote().describe()
         except SightglassError:
             self.silent = True
             raise
@@ -430,14 +322,14 @@ class ServedRun:
             self.n_described += 1
         return described
 
-    def disconnect(self, *, now: bool = False) -> None:
-        """Close the connection if it was not used for `IDLE_S`; with `now`, in any case."""
-        if not self._connection_lock.acquire(blocking=now):
-            return  # another thread is connecting
+    def _connect(self, pace_s: float) -> RemoteRun:
+        """Connect to the live run. Errors as in `RunConnection.remote`."""
+        ended = RunLostError(f"Run {self.summary().name!r} has ended: read its recording instead")
+        if (entry := self.entry) is None:
+            raise ended
         try:
-            idle = self.holders == 0 and time.monotonic() - self._used_s > IDLE_S
-            if self._remote is not None and (now or idle or self._remote.ended):
-                self._remote.close()
-                self._remote = None
-        finally:
-            self._connection_lock.release()
+            if (on_hub := self.on_hub) is not None:
+                return connect_to(on_hub, timeout_s=CONNECT_S, pace_s=pace_s)
+            return connect(entry.id, timeout_s=CONNECT_S, pace_s=pace_s)
+        except RunNotFoundError:
+            raise ended from None

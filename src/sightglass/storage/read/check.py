@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from sightglass.core.errors import DamagedError
-from sightglass.storage import run_file
+from sightglass.storage import file_names, run_listing
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
@@ -142,17 +142,17 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
     ends: Ends = {}
     found = [path]
     if not path.is_file():
-        found = sorted(Path(folder, file.name) for folder, files, _ in run_file.walk(path) for file in files)
+        found = sorted(Path(folder, file.name) for folder, files, _ in run_listing.walk(path) for file in files)
     return Report(
         path=path,
-        files=[_check(file, open_part, ends) for file in found if file == path or run_file.is_record_file(file.name)],
+        files=[_check(file, open_part, ends) for file in found if file == path or file_names.is_record_file(file.name)],
         projectors=[file for file in found if file.name == PROJECTOR],
     )
 
 
 def _check(path: Path, open_part: Open, ends: Ends) -> FileReport:
     try:
-        part: RecordFile = SegmentReader(path, cache=False) if path.suffix == run_file.SUFFIX else open_part(path)
+        part: RecordFile = SegmentReader(path, cache=False) if path.suffix == file_names.SUFFIX else open_part(path)
     except (DamagedError, OSError) as error:
         return FileReport(path=path, n_rows={}, refused=str(error))
     try:

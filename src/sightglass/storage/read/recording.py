@@ -23,8 +23,8 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
-from sightglass.storage import run_file
-from sightglass.storage.file_names import rank_of
+from sightglass.storage import file_names, run_file
+from sightglass.storage.file_names import SUFFIX, rank_of
 from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
@@ -34,7 +34,8 @@ from sightglass.storage.foreign.wandb_log import WANDB_SUFFIX
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
-from sightglass.storage.run_file import SUFFIX, RunEntry, RunFile, is_run, runs_in
+from sightglass.storage.run_file import RunFile
+from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
 from .record_file import RecordFile
 from .restarts import Restarts
@@ -373,7 +374,7 @@ class Recording:
         if self.path.is_file():
             return {self.path}
         try:
-            return {self.path / name for name in names_in(self.path) if run_file.is_record_file(name)}
+            return {self.path / name for name in names_in(self.path) if file_names.is_record_file(name)}
         except OSError as error:
             self._unopened |= error.errno in (errno.ESTALE, errno.EIO)
             return set()

@@ -10,7 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
-from sightglass.storage import run_file, totals_file
+from sightglass.storage import file_names, totals_file
 from sightglass.storage.format.totals import Files, RunTotals, TotalsBuilder
 
 from .recording import Recording
@@ -92,7 +92,7 @@ def _continues(before: RunTotals, recording: Recording, files: Files) -> bool:
     if any(now is None or now[0] <= n_bytes for n_bytes, now in changed):
         return False
     names = [part.path.name for part in recording.parts]
-    if any(not name.endswith(run_file.SUFFIX) for name in names) or len({p.started for p in recording.parts}) > 1:
+    if any(not name.endswith(file_names.SUFFIX) for name in names) or len({p.started for p in recording.parts}) > 1:
         return False
     if set(before.files) != set(names[: len(before.files)]):
         return False

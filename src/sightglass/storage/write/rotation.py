@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Final
 
 from sightglass.core.clock import Clock
+from sightglass.storage.file_names import SUFFIX
 from sightglass.storage.file_system import LOCAL, FileSystem, exists
-from sightglass.storage.run_file import SUFFIX
 
 from .compact import Compactor, pays, remove_old
 from .segment import Rows, SegmentWriter
