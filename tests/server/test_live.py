@@ -304,7 +304,7 @@ def test_backlogs_stay_small(monkeypatch):
     monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
 
     class LiveRun:
-        live = True
+        answers = True
 
     reader = StreamReader(LiveRun(), "x", confirm=False)
     for start in range(0, 40_000, 1000):

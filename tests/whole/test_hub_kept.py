@@ -74,9 +74,7 @@ def test_a_late_client_gets_what_is_kept_of_a_run_that_has_ended(service: Servic
         assert (stream.n_lost, stream.statistics().n_records) == (0, len(seen))
         description = gone.describe()
         assert (description.state, description.name) == ("ended", "far")
-        assert [(one.query, one.n_records) for one in description.streams] == [
-            ("on('batch').map(lambda batch: batch.n)", len(seen))
-        ]
+        assert [(one.query, one.n_records) for one in description.streams] == [("batch.n", len(seen))]
         with pytest.raises(QueryError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n, and not batch\.x$"):
             gone.stream("batch.x")
         with pytest.raises(RunLostError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n$"):

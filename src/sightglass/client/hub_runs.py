@@ -30,7 +30,7 @@ ALL_S: Final = 4.0
 # What a run says takes a moment to arrive, on a busy machine seconds: one that begins this long before the last word of
 # another arrives may have begun after it.
 ON_ITS_WAY_S: Final = 3.0
-# A run that says nothing, while its hub answers, has died, or its machine is cut off: a switch restarts in a few minutes.
+# A run that says nothing, while its hub answers, has died, or its machine is cut off: a switch restarts in minutes.
 GONE_AFTER_S: Final = 300.0
 
 
@@ -101,7 +101,12 @@ class RunsOnHub:
         found: list[Reachable] = []
         for run in self.gone():
             target = RunOnHub(self._address, HubRun(run.owner, run.entry, -math.inf, -math.inf), by_name=False)
-            found.append(Reachable(target=target, route=target.kept_route(), entry=run.entry, may_command=False))
+            found.append(
+                Reachable(
+                    target=target, route=target.kept_route(), entry=run.entry, may_command=False,
+                    project=self._address.project, gone=run,
+                )
+            )  # fmt: skip
         return found
 
     def close(self) -> None:

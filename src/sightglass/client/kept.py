@@ -67,7 +67,7 @@ class GoneRun:
         """What the run said of itself last, its state, and what is kept of it."""
         state = "ended" if self.ended else "gone"
         streams = [
-            UNKNOWN | {"stream": head.stream, "query": head.query, "tag": head.tag} | _counts(head)
+            UNKNOWN | {"stream": head.stream, "tag": head.tag} | _counts(head) | {"query": _as_written(head.query)}
             for head in self.streams.values()
         ]
         return {**self._told, "state": state, "wall_time": self.heard_s, "streams": streams, "n_clients": 0}
@@ -77,7 +77,7 @@ class GoneRun:
         """What became of it, and what is kept, as a sentence."""
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.localtime(self.heard_s))
         became = f"has ended at {when}" if self.ended else f"is gone; it was last heard of at {when}"
-        queries = sorted({as_query(head.query).short or head.query for head in self.streams.values()})
+        queries = sorted({_as_written(head.query) for head in self.streams.values()})
         named = ", ".join(queries[:MAX_NAMED]) + (f" and {len(queries) - MAX_NAMED} more" * (len(queries) > MAX_NAMED))
         return f"Run {self.entry.name!r} {became}. Its hub keeps {named or 'no stream'}"
 
@@ -119,6 +119,11 @@ class GoneRun:
         if head.over or self.ended:
             return messages.Ended(stream=head.stream, error=head.error, reason=head.reason, counts=head.counts)
         return messages.Ended(stream=head.stream, error="RunLostError", reason=self.what)
+
+
+def _as_written(query: str) -> str:
+    """Return a query as people write it."""
+    return as_query(query).short or query
 
 
 class KeptStreamReading:

@@ -63,7 +63,8 @@ def serve(folder: HubFolder, *, ready: Callable[[], None]) -> None:
                 is_ready = True
                 make_stores(folder)
                 ready()
-            if is_ready and known != (known := _stamp(folder.configuration)) and hasattr(signal, "SIGHUP"):
+            if is_ready and (found := _stamp(folder.configuration)) not in (known, None) and hasattr(signal, "SIGHUP"):
+                known = found
                 process.send_signal(signal.SIGHUP)
                 make_stores(folder)  # of a new project
     finally:
@@ -80,9 +81,12 @@ def _end(process: subprocess.Popen[bytes]) -> None:
         process.wait()
 
 
-def _stamp(path: Path) -> tuple[int, int]:
-    """Return what differs once a file was replaced."""
-    status = path.stat()
+def _stamp(path: Path) -> tuple[int, int] | None:
+    """Return what differs once a file was replaced, or `None` if it is gone."""
+    try:
+        status = path.stat()
+    except FileNotFoundError:
+        return None
     return status.st_ino, status.st_mtime_ns
 
 

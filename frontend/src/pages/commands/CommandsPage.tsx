@@ -34,7 +34,7 @@ export function CommandsPage() {
       </Empty>
     )
   }
-  const off = session.value?.role === 'viewer' ? READ_ONLY : run.hub_role === 'viewer' ? HUB_VIEWER : ''
+  const off = session.value?.role === 'viewer' ? READ_ONLY : run.hub_role === 'viewer' && run.live ? HUB_VIEWER : ''
   const commander = commanderOf(run.key)
   const description = detail?.description ?? null
   return (

@@ -126,7 +126,7 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
     """Describe a run: events, observables, controls, actions, history, and the streams that it evaluates."""
     source = await call.read(call.runs.find, call.key)
     found: Described | None = None
-    if source.live:
+    if source.answers:
         with contextlib.suppress(SightglassError):
             found = await call.query(_of_live, source)
     if found is None:
@@ -140,7 +140,8 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
 
 
 def _of_live(source: ServedRun) -> Described:
-    return source.describe(), source.connection.remote().last_commands(MAX_HISTORY), {}
+    described = source.describe()
+    return described, source.connection.remote().last_commands(MAX_HISTORY) if source.live else [], {}
 
 
 def _of_recorded(source: ServedRun) -> Described:
@@ -160,7 +161,7 @@ async def list_tags(call: ApiRequest, query: Nothing) -> TagList:
 
 
 def _tags(source: ServedRun) -> TagList:
-    if source.live and source.path is None:
+    if source.answers and source.path is None:
         return TagList(tags=[])
     with source.borrow() as files:
         recording = files.recording
