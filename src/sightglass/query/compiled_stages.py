@@ -95,13 +95,13 @@ def remaining(query: Query, n_done: int, functions: Functions | None = None, *, 
     return Pipeline(stages, seed=query.seed, held=held)
 
 
-def last_reducer(query: Query, functions: Functions | None = None) -> Reducer:
+def last_reducer(query: Query) -> Reducer:
     """Return the reducer that ends a query; grouped by key, if it groups its values.
 
     Raises:
         QueryError: It calls an unknown function.
     """
-    stage = compiled(query.stages[-1], functions or {}, None)
+    stage = compiled(query.stages[-1], {}, None)
     assert isinstance(stage, Reduce)
     made = reducer(stage.name, dict(stage.args), seed=query.seed)
     return made if stage.by is None else by_key(made)

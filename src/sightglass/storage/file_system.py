@@ -330,6 +330,11 @@ def open_regular(path: str, flags: int) -> int:
     return descriptor
 
 
+def open_own(path: str, flags: int) -> int:
+    """Open a regular file that is not a link, as `open_regular`: one could lead to what only this user can read."""
+    return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
+
+
 def _close(file: FileIO) -> None:
     with contextlib.suppress(OSError):  # of a network that is gone; nobody is there to be told
         file.close()
