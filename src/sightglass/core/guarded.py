@@ -123,7 +123,7 @@ def parts(value: Value) -> Parts | None:
         items = OrderedDict.items if issubclass(cls, OrderedDict) else dict.items
         return Parts(dict.__len__(value), iter(list(items(value))), _as_dict)
     if issubclass(cls, list):
-        return Parts(list.__len__(value), enumerate(list.__iter__(value)), _as_list)
+        return Parts(list.__len__(value), enumerate(list.__iter__(value)), lambda keys, values: values)
     if issubclass(cls, tuple):
         return Parts(tuple.__len__(value), enumerate(tuple.__iter__(value)), _builder(cls, tuple.__len__(value)))
     if issubclass(cls, Holder):
@@ -244,10 +244,6 @@ def _read(function: Callable[..., Any], *args: object) -> Any:
 
 def _as_dict(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))
-
-
-def _as_list(keys: list[Any], values: list[Any]) -> list[Any]:
-    return values
 
 
 def _builder(cls: type, size: int) -> Callable[[list[Any], list[Any]], Any]:
