@@ -19,7 +19,7 @@ import pytest
 from tests.waiting import PATIENCE_S, wait_until  # noqa: F401  for the tests with a hub
 
 import sightglass as sg
-from sightglass.core.errors import TransportError
+from sightglass.core.errors import RefusedError, TransportError
 from sightglass.hub.folder import HubFolder
 from sightglass.hub.store import make_stores
 from sightglass.protocol.hub_address import HubAddress, hub_address
@@ -183,7 +183,7 @@ def listed(hub: Path) -> list[str]:
     """Return the names of the runs on a hub, or why it cannot be reached, as on a machine that is too busy."""
     try:
         return sorted(run.name for run in sg.runs(hub=hub))
-    except TransportError as error:
+    except (TransportError, RefusedError) as error:
         return [str(error)]
 
 
