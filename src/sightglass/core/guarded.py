@@ -175,12 +175,7 @@ def keys_of(mapping: Value, max_keys: int) -> list[Any]:
 
 
 def items_of(
-    mapping: Value,
-    *,
-    max_items: int,
-    max_reading_s: float,
-    first: int | None = None,
-    clock: Callable[[], float] | None = None,
+    mapping: Value, *, max_items: int, max_reading_s: float, first: int | None = None
 ) -> list[tuple[Any, Any]]:
     """Return the (key, value) pairs of a mapping, or the first ones.
 
@@ -197,7 +192,7 @@ def items_of(
         items = OrderedDict.items(mapping) if issubclass(type(mapping), OrderedDict) else dict.items(mapping)
         return list(items if first is None else itertools.islice(items, first))
     found: list[tuple[Any, Any]] = []
-    clock = clock or reading_clock(mapping)
+    clock = reading_clock(mapping)
     until_s = clock() + max_reading_s
     for pair in itertools.islice(_items(mapping), first):
         if len(found) >= max_items:

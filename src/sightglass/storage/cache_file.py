@@ -53,7 +53,7 @@ def write(directory: Path, name: str, data: bytes, *, like: str) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    _write(_path(directory, name), data, directory / like)
+    _write(directory / name, data, directory / like)
 
 
 def keep(directory: Path, name: str, data: bytes, *, like: str) -> None:
@@ -71,7 +71,7 @@ def keep(directory: Path, name: str, data: bytes, *, like: str) -> None:
 
 def kept(directory: Path, name: str, *, max_bytes: int) -> bytes | None:
     """Return what is in a cache; `None` if there is none, or it is damaged or larger than `max_bytes`."""
-    for path in (_path(directory, name), _elsewhere(directory, name)):
+    for path in (directory / name, _elsewhere(directory, name)):
         with contextlib.suppress(OSError):
             with open(path, "rb", opener=open_own) as file:
                 data = file.read(max_bytes + 1)
@@ -85,10 +85,6 @@ def _write(path: Path, data: bytes, like: Path) -> None:
     checksum = zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little")
     with written_aside(LOCAL, path, [checksum, data], sync=False, like=like) as new:
         os.replace(new, path)
-
-
-def _path(directory: Path, name: str) -> Path:
-    return directory / name
 
 
 def _elsewhere(directory: Path, name: str) -> Path:
