@@ -295,8 +295,8 @@ def written_aside(
 def names_in(directory: str | os.PathLike[str]) -> list[str]:
     """Return the names in a directory, sorted, without links that lead out of it.
 
-    Who may write into a folder of runs could otherwise show others whatever the reader of the folder may read. The
-    directory itself may be a link: who names it means it.
+    Otherwise, a user who can write into a folder of runs could show others any file that the folder's reader can read.
+    The directory itself may be a link: the reader has chosen it.
 
     Raises:
         OSError: It cannot be listed.
