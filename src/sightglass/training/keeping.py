@@ -87,7 +87,9 @@ class Keeping:
                 self.send(subscription)
 
     def send(self, subscription: Subscription) -> None:
-        """Send what waits."""
+        """Send what waits of a stream, if it is kept."""
+        if subscription not in self:
+            return
         rows, self._waiting[subscription.id] = self._waiting[subscription.id].rows, WaitingRows()
         for part in consecutive(rows):
             with contextlib.suppress(UnsendableError):  # the stream fails: its clients learn why
