@@ -12,19 +12,18 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import PATIENCE_S, wait_until  # noqa: F401  for the tests with a hub
 
 import sightglass as sg
-from sightglass.core.errors import TransportError
+from sightglass.core.errors import RefusedError, TransportError
 from sightglass.hub.folder import HubFolder
 from sightglass.hub.store import make_stores
 from sightglass.protocol.hub_address import HubAddress, hub_address
 
-PATIENCE_S = 60.0
 USERS = {"node": "run", "other": "run", "ann": "viewer", "bob": "controller"}
 PORTS = (20_000, 32_000)  # the system gives none of them away while a server is down
 PROGRAM = shutil.which("nats-server", path=str(Path(sys.executable).parent)) or shutil.which("nats-server")
@@ -180,19 +179,11 @@ class Service:
         return self.folder / f"{role}.hub"
 
 
-def wait_until(condition: Callable[[], Any], what: object, *, timeout_s: float = PATIENCE_S) -> Any:
-    deadline_s = time.monotonic() + timeout_s
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.01)
-    return found
-
-
 def listed(hub: Path) -> list[str]:
     """Return the names of the runs on a hub, or why it cannot be reached, as on a machine that is too busy."""
     try:
         return sorted(run.name for run in sg.runs(hub=hub))
-    except TransportError as error:
+    except (TransportError, RefusedError) as error:
         return [str(error)]
 
 

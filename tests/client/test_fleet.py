@@ -11,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.views.stream_set import StreamSet
@@ -30,14 +31,6 @@ def gather():
     yield gather
     for fleet in made:
         fleet.close()
-
-
-def wait_until(condition, timeout_s=WAIT_S):
-    deadline_s = time.monotonic() + timeout_s
-    while not (result := condition()):
-        assert time.monotonic() < deadline_s, "the condition did not come true in time"
-        time.sleep(0.01)
-    return result
 
 
 def collected(condition):

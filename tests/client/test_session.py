@@ -298,6 +298,17 @@ def test_a_refusal_at_the_door_ends_it(client):
     assert isinstance(stream.buffer.error, RunLostError)
 
 
+def test_a_hub_that_refuses_the_user_ends_it(client, monkeypatch):
+    def refuse(route: RunRoute) -> Any:
+        raise RefusedError("The hub refuses user 'ann'")
+
+    stream = client.open()
+    monkeypatch.setattr(client.run, "find_again", refuse)
+    client.lose()
+    assert client.session.ended.endswith(". The hub refuses user 'ann'")
+    assert isinstance(stream.buffer.error, RunLostError)
+
+
 def test_an_invalid_message_is_final(client):
     stream = client.open()
     client.tell([b"nonsense"])

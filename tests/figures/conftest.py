@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
+from tests.waiting import wait_until  # noqa: F401  for the tests of this folder
 
 pytest.importorskip("matplotlib")
 pytest.importorskip("cloudpickle")
@@ -47,11 +46,3 @@ def pixels(png):
 @pytest.fixture
 def caught():
     return Caught()
-
-
-def wait_until(condition, timeout_s=90.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not (result := condition()):
-        assert time.monotonic() < deadline_s, "the condition did not come true in time"
-        time.sleep(0.01)
-    return result

@@ -98,25 +98,16 @@ def test_blocking_ends_at_the_limit(make):
         renderer.draw()
 
 
-def test_drop_oldest_drops_the_job_that_waited_longest(make, caught):
-    plotter, renderer = make(on_full="drop_oldest", max_jobs=3)
+@pytest.mark.parametrize(("on_full", "drawn"), [("drop_oldest", [0, 1, 6, 7]), ("drop_new", [0, 1, 2, 3])])
+def test_a_full_queue_drops_the_job_that_waited_longest_or_the_new_one(make, caught, on_full, drawn):
+    plotter, renderer = make(on_full=on_full, max_jobs=3)
     for step in range(8):
         plotter.plot(draw, step=step)
     while renderer.jobs:
         renderer.draw()
-    assert [record.step for record in caught.records] == [0, 1, 6, 7]
+    assert [record.step for record in caught.records] == drawn
     counts = plotter.statistics()
     assert (counts.n_events, counts.n_records, counts.n_dropped) == (8, 4, 4)
-
-
-def test_drop_new_drops_the_new_job(make, caught):
-    plotter, renderer = make(on_full="drop_new", max_jobs=3)
-    for step in range(8):
-        plotter.plot(draw, step=step)
-    while renderer.jobs:
-        renderer.draw()
-    assert [record.step for record in caught.records] == [0, 1, 2, 3]
-    assert plotter.statistics().n_dropped == 4
 
 
 def test_a_job_that_cannot_be_handed_over_is_counted_and_forgotten(make, caught):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from pathlib import Path
 
 import jax
 import jax.numpy as jnp
 import pytest
 
 jax.config.update("jax_num_cpu_devices", 4)  # fails where a test file that was collected before ran something
+
+from .queried_run import QueriedRun  # noqa: E402  it uses JAX
 
 
 @pytest.fixture(autouse=True, scope="session")
@@ -23,3 +26,11 @@ def forgetful() -> Iterator[None]:
     """Drop the programs of a file after it: those of all files together take gigabytes."""
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def queried(tmp_path: Path) -> Iterator[QueriedRun]:
+    """Give a run, and clients of it."""
+    queried = QueriedRun(dir=tmp_path)
+    yield queried
+    queried.close()

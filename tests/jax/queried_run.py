@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import gc
-import time
 from collections.abc import Callable, Sequence
 from typing import Any
 
 import jax
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.jax import live
@@ -15,15 +15,6 @@ from sightglass.training.run import wiring
 
 PATIENCE_S = 90.0
 PAUSE_S = 0.002
-
-
-def until(condition: Callable[[], Any], what: str = "the condition") -> Any:
-    """Poll a condition until it is true, and return it."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not (result := condition()):
-        assert time.monotonic() < deadline_s, f"{what} did not come true within {PATIENCE_S} s"
-        time.sleep(PAUSE_S)
-    return result
 
 
 class QueriedRun:
@@ -55,7 +46,7 @@ class QueriedRun:
     def query(self, call: Callable[[], Any], *queries: Any) -> Any:
         """Open a stream for each query and call the step until all have records; later methods return only new ones."""
         streams = [self.client.stream(query) for query in queries]
-        until(lambda: (jax.block_until_ready(call()), all(self._has_record(s) for s in streams))[1], "a record")
+        wait_until(lambda: (jax.block_until_ready(call()), all(self._has_record(s) for s in streams))[1], "a record")
         for stream in streams:
             self.new_records(stream)
         return streams if len(streams) > 1 else streams[0]
@@ -63,7 +54,7 @@ class QueriedRun:
     def refused(self, call: Callable[[], Any], query: Any) -> str:
         """Open a stream and call the step until the stream ends with an error; return its text."""
         stream = self.client.stream(query)
-        until(lambda: (jax.block_until_ready(call()), stream.ended)[1], "a refusal")
+        wait_until(lambda: (jax.block_until_ready(call()), stream.ended)[1], "a refusal")
         try:
             list(stream)
         except sg.SightglassError as error:
@@ -83,7 +74,9 @@ class QueriedRun:
             if answer.query.key == stream.query
         ]
         if made and made[0]:
-            until(lambda: stream.ended or (stream.latest and stream.latest.index + 1 >= made[0]), "the last record")
+            wait_until(
+                lambda: stream.ended or (stream.latest and stream.latest.index + 1 >= made[0]), "the last record"
+            )
         _, cursor = self._cursors.get(id(stream), (stream, 0))
         cursor, columns = stream.since(cursor)
         self._cursors[id(stream)] = stream, cursor  # the stream too, as Python reuses the ids of dead objects
@@ -97,14 +90,14 @@ class QueriedRun:
         """Close streams, and wait until the run has ended their subscriptions."""
         for stream in streams:
             stream.close()
-        until(lambda: not self.telemetry.subscriptions.active, "the end of the streams")
+        wait_until(lambda: not self.telemetry.subscriptions.active, "the end of the streams")
 
     def close(self) -> None:
         """Close the clients and the run."""
         for client in self._clients:
             client.close()
         self.run.close()
-        until(lambda: not gc.get_freeze_count(), "the end of the compiler's work, during which old garbage stays")
+        wait_until(lambda: not gc.get_freeze_count(), "the end of the compiler's work, during which old garbage stays")
 
     def _has_record(self, stream: Any) -> bool:
         if stream.ended:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import sys
-import threading
 
 import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 import sightglass.jax as sgx
@@ -49,15 +49,7 @@ class Counted:
 
 def listening(run):
     """Wait until the switch has moved."""
-    wait_for(lambda: wanted.value is not None)
-
-
-def wait_for(condition):
-    for _ in range(18_000):
-        if condition():
-            return
-        threading.Event().wait(0.005)
-    raise AssertionError("the condition did not come true")
+    wait_until(lambda: wanted.value is not None)
 
 
 def losses(x):
@@ -79,7 +71,7 @@ def test_a_running_step_is_queried_and_left_unchanged(run, client):
     step(x)
     stream = client.stream("jax.loss", confirm=True)
     norm = client.stream(sg.on("jax").map(lambda e: abs(e.x).max()), confirm=True)
-    wait_for(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 2)
+    wait_until(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 2)
     np.testing.assert_array_equal(step(x), x * 2)
     step(x + 1)
     run.flush()
@@ -91,7 +83,7 @@ def test_a_running_step_is_queried_and_left_unchanged(run, client):
     assert set(client.describe().events["jax"].observables) == {"loss", "x"}
     stream.close()
     norm.close()
-    wait_for(lambda: wanted.value is None)
+    wait_until(lambda: wanted.value is None)
     step(x)
     assert step.n_traces == 2  # the program without logs is there still
 
@@ -109,7 +101,7 @@ def test_logs_in_loops_branches_and_lanes(run, client):
     total = client.stream("jax.total", confirm=True)
     big = client.stream("jax.big", confirm=True)
     mean = client.stream(sg.on("jax").map(lambda e: e.total).mean(every=5), confirm=True)
-    wait_for(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 3)
+    wait_until(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 3)
     step(jnp.arange(4.0))
     run.flush()
     assert total.wait(4, timeout_s=90)
@@ -134,7 +126,7 @@ def test_thunks_are_traced_only_for_queried_values(client):
     assert cheap.wait(1, timeout_s=90)
     assert called == []
     dear = client.stream("jax.dear", confirm=True)
-    wait_for(lambda: len(wanted.value.listener._queries) == 2)
+    wait_until(lambda: len(wanted.value.listener._queries) == 2)
     step(jnp.float32(2))
     assert dear.wait(1, timeout_s=90)
     assert called == [1]
@@ -165,7 +157,7 @@ def test_a_query_that_fails_ends_only_its_own_stream(run, client):
     step = Counted(losses)
     wrong = client.stream(sg.on("jax").map(lambda e: e.x.wrong), confirm=True)
     right = client.stream("jax.loss", confirm=True)
-    wait_for(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 2)
+    wait_until(lambda: wanted.value is not None and len(wanted.value.listener._queries) == 2)
     step(jnp.arange(3.0))
     run.flush()
     assert right.wait(1, timeout_s=90)

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tests.waiting import wait_until
 
 from sightglass.jax import log
 from sightglass.jax.ondemand import step_budget
@@ -17,7 +18,7 @@ from sightglass.jax.ondemand.call_times import MAX_WAIT_S, N_FIRST, SAMPLE_S, Ca
 from sightglass.jax.program.work import work
 from sightglass.training.budget import Account
 
-from .queried_run import QueriedRun, until
+from .queried_run import QueriedRun
 
 
 class Program:
@@ -101,14 +102,14 @@ def test_a_stream_that_the_run_thins_too_meets_the_calls_that_are_answered(monke
     queried, x = QueriedRun(budget=0.05), jnp.arange(100.0)
     with queried.run:
         step = queried.live(jax.jit(costly), x)
-        until(lambda: queried.idle(step))
+        wait_until(lambda: queried.idle(step))
         for _ in range(2):
             step(x)  # is counted only
         stream = queried.query(lambda: step(x), "batch.x")
         monkeypatch.setattr(step_budget, "stride", lambda *_: 4)
         monkeypatch.setattr(Account, "strides", lambda self, loads: [4] * len(loads))
         (answer,) = queried.telemetry.subscriptions.active.values()
-        until(lambda: (jax.block_until_ready(step(x)), answer.stride == 4)[1], "a review of the budget")
+        wait_until(lambda: (jax.block_until_ready(step(x)), answer.stride == 4)[1], "a review of the budget")
         queried.new_records(stream)
         before = stream.statistics()
         for _ in range(40):
@@ -126,7 +127,7 @@ def test_a_price_that_no_thinning_pays_for_is_refused() -> None:
         (compiled,) = step._step._compiler._compiled.values()
         compiled.variant.times[1]._seconds.clear()
         compiled.variant.times[1]._seconds.append(0.05 * MAX_WAIT_S + 100)
-        until(lambda: (step(x), stream.ended)[1], "a refusal")
+        wait_until(lambda: (step(x), stream.ended)[1], "a refusal")
         assert "the budget of 5.0% pays for" in stream.statistics().last_error
 
 
@@ -148,7 +149,7 @@ def test_what_would_take_hours_is_refused_before_it_has_run_and_costs_nobody_els
         assert "the budget of 5.0% pays for" in refused
         assert not cheap.ended
         n = len(cheap.records())
-        until(lambda: (jax.block_until_ready(step(x)), len(cheap.records()) > n)[1], "a record")
+        wait_until(lambda: (jax.block_until_ready(step(x)), len(cheap.records()) > n)[1], "a record")
 
 
 @pytest.mark.parametrize(

@@ -10,22 +10,16 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tests.waiting import wait_until
 
 from sightglass.core.errors import LogError
 from sightglass.jax import LoopState, chunked, control, log
 
 from .programs import divided, mesh
-from .queried_run import PATIENCE_S, QueriedRun, until
+from .queried_run import PATIENCE_S
 
 N_ROUNDS = 20_000_000
 """More than any test waits for."""
-
-
-@pytest.fixture
-def queried(tmp_path):
-    queried = QueriedRun(dir=tmp_path)
-    yield queried
-    queried.close()
 
 
 def train(key, n=20):
@@ -244,7 +238,7 @@ def count(x):
 
 def stopped(client, *streams):
     """Stop a run once all streams have a record; its one call would never end."""
-    until(lambda: all(stream.latest is not None for stream in streams), "a record within the call")
+    wait_until(lambda: all(stream.latest is not None for stream in streams), "a record within the call")
     client.stop()
 
 
@@ -292,14 +286,14 @@ def test_a_client_pauses_sets_and_stops_between_chunks(queried):
         return lax.scan(update, x, None, length=N_ROUNDS)
 
     def command(client):
-        until(lambda: len(seen) > 1, "two chunks")
+        wait_until(lambda: len(seen) > 1, "two chunks")
         client.pause()
         n = len(seen)
         seen.append((client.describe().state, len(seen) == n))
         client.set("gain", 0.5)
         client.resume()
         n = len(seen)
-        until(lambda: len(seen) > n + 3, "more chunks")
+        wait_until(lambda: len(seen) > n + 3, "more chunks")
         client.stop()
 
     steps = chunked(ascend, every=10, run=queried.run, between=lambda s: seen.append(float(s.carry[0])))

@@ -10,6 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tests.waiting import wait_until
 
 from sightglass.jax import chunked, log
 from sightglass.jax.ondemand import loop_event, step_budget
@@ -24,7 +25,7 @@ from sightglass.jax.program.work import work
 from sightglass.query.parser import parse
 
 from .programs import divided, mesh
-from .queried_run import PATIENCE_S, QueriedRun, same, until
+from .queried_run import PATIENCE_S, QueriedRun, same
 
 N = 100
 
@@ -306,7 +307,7 @@ def test_what_is_skipped_is_counted_and_windows_say_so(function: Any, thinned: l
         step._step._compiler._share = 0.05
         each = queried.query(lambda: step(1.0), f"{event}.costly")
         streams = queried.query(lambda: step(1.0), *(f"on('{event}').map(lambda b: b.costly).{r}" for r in REDUCED))
-        until(lambda: (step(1.0), set(_keys(step)) == {s.query for s in (each, *streams)})[1], "the variant")
+        wait_until(lambda: (step(1.0), set(_keys(step)) == {s.query for s in (each, *streams)})[1], "the variant")
         queried.new_records(each)
         before = [stream.statistics() for stream in (each, *streams)]
         index = queried.telemetry.subscriptions.sources[event].n_events
@@ -388,11 +389,11 @@ def test_rows_of_chunks_are_all_read_and_what_only_the_step_tells_is_thinned(thi
 
     def between(state: Any) -> None:
         within = step._rounds._step
-        until(lambda: within._variants._rows._compiler.newest(0), "the variant that reads rows")
+        wait_until(lambda: within._variants._rows._compiler.newest(0), "the variant that reads rows")
         if state.n_done == 3_000:
             streams.append(queried.client.stream("batch.costly"))
         if state.n_done > 3_000:
-            until(lambda: within._compiler.newest(0), "the variant of the step")
+            wait_until(lambda: within._compiler.newest(0), "the variant of the step")
 
     thinned[0] = 4
     queried = QueriedRun(dir=tmp_path)

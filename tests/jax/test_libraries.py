@@ -11,12 +11,13 @@ import jax.numpy as jnp
 import numpy as np
 import optax
 import pytest
+from tests.waiting import wait_until
 
 import sightglass.jax as sgx
 from sightglass.core.errors import LogError
 from sightglass.jax import log, spool, tap
 
-from .queried_run import QueriedRun, until
+from .queried_run import QueriedRun
 
 linen = pytest.importorskip("flax.linen")
 nnx = pytest.importorskip("flax.nnx")
@@ -134,7 +135,7 @@ def test_nnx_is_trained_live(queried: QueriedRun) -> None:
         return queried.values(stream)
 
     # A model that was never trained may have other types than one that was, and so another program.
-    np.testing.assert_allclose(until(lambda: len(values := answered()) == 3 and values, "three answers"), want)
+    np.testing.assert_allclose(wait_until(lambda: len(values := answered()) == 3 and values, "three answers"), want)
 
 
 def test_logs_in_nnx_transforms() -> None:

@@ -15,6 +15,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import LogError
@@ -24,16 +25,9 @@ from sightglass.jax.ondemand.arguments import MAX_SIGNATURES
 from sightglass.jax.ondemand.variant_compiler import MAX_VARIANTS
 
 from .programs import mesh
-from .queried_run import QueriedRun, same, until
+from .queried_run import QueriedRun, same
 
 P = jax.sharding.PartitionSpec
-
-
-@pytest.fixture
-def queried(tmp_path):
-    queried = QueriedRun(dir=tmp_path)
-    yield queried
-    queried.close()
 
 
 class Traced:
@@ -224,7 +218,7 @@ def test_no_other_thread_traces_for_the_training_thread(queried):
         stream = queried.query(lambda: step(x3()), "batch.loss")
         j_other(x3()), j_inner(x3()), plain(x3())
         queried.end(stream)
-        until(lambda: queried.idle(step))
+        wait_until(lambda: queried.idle(step))
         step(x3())
     assert (body.here, inner.here, other.here) == (1, 1, 1)
     assert len(other.threads) == 1
@@ -243,7 +237,7 @@ def test_turns_are_short_while_a_variant_is_traced(queried):
     queried.query(lambda: step(x3()), "batch.loss")
     assert {name for name, _ in seen} == {threading.current_thread().name, "sightglass-compile"}
     assert all(turn_s == pytest.approx(TURN_S) for name, turn_s in seen if name == "sightglass-compile")
-    until(lambda: sys.getswitchinterval() > 2 * TURN_S, "the usual interval")
+    wait_until(lambda: sys.getswitchinterval() > 2 * TURN_S, "the usual interval")
 
 
 def test_a_compiled_variant_is_reused(queried):
@@ -436,7 +430,7 @@ def test_static_arguments_tell_variants_apart(queried, by):
     step = queried.live(plain)
     stream = queried.query(lambda: call(2), "batch.loss")
     assert stream.latest.value == 20.0
-    until(lambda: (call(6), any(r.value == 149.0 for r in queried.new_records(stream)))[1])
+    wait_until(lambda: (call(6), any(r.value == 149.0 for r in queried.new_records(stream)))[1])
     call(6), call(2), call(6)
     assert queried.values(stream)[-3:] == [149.0, 20.0, 149.0]
 
@@ -520,7 +514,7 @@ def test_a_smaller_last_batch_stalls_nothing(queried):
     for x in (jnp.ones(3), jnp.ones(8), jnp.ones(3), jnp.ones(8)):
         step(x)
     assert queried.values(stream).count(8.0) == 2
-    until(lambda: (step(jnp.ones(3)), 3.0 in queried.values(stream))[1])
+    wait_until(lambda: (step(jnp.ones(3)), 3.0 in queried.values(stream))[1])
     for x in (jnp.ones(8), jnp.ones(3), jnp.ones(8)):
         step(x)
     assert queried.values(stream)[-3:] == [8.0, 3.0, 8.0]
@@ -532,12 +526,12 @@ def test_committed_arguments_are_another_signature(queried):
     step = queried.live(jax.jit(body), x3())
     stream = queried.query(lambda: step(x3()), "batch.loss")
     there = jax.device_put(2 * x3(), jax.devices()[1])
-    until(lambda: (step(there), 20.0 in queried.values(stream))[1])
+    wait_until(lambda: (step(there), 20.0 in queried.values(stream))[1])
     here = jax.device_put(3 * x3(), jax.devices()[0])
     queried.new_records(stream)
     step(here)
     assert queried.new_records(stream) == [], "no variant is ready for it, and none is compiled on this thread"
-    until(lambda: (step(here), 45.0 in queried.values(stream))[1])
+    wait_until(lambda: (step(here), 45.0 in queried.values(stream))[1])
     assert (body.here, step(there).devices()) == (1, {jax.devices()[1]})
 
 
@@ -831,7 +825,7 @@ def test_questions_may_come_before_the_first_call(queried):
     step = live(jax.jit(halve), queried.run)
     early = queried.client.stream("batch.loss")
     assert (early.note, queried.client.describe().events["batch"].n_events) == ("", 0)
-    until(lambda: (step(x3()), early.latest)[1])
+    wait_until(lambda: (step(x3()), early.latest)[1])
     assert early.latest.value == 5.0
 
 
@@ -859,7 +853,7 @@ def test_queries_recorded_from_the_start_are_recorded(tmp_path):
     queried = QueriedRun(dir=tmp_path, record=["batch.loss"])
     step = live(jax.jit(halve), queried.run)
     answers = queried.telemetry.subscriptions.active
-    until(lambda: (step(x3()), any(answer.rows.n_made for answer in answers.values()))[1])
+    wait_until(lambda: (step(x3()), any(answer.rows.n_made for answer in answers.values()))[1])
     step(2 * x3())
     queried.close()
     with sg.open(queried.run.directory) as old:
@@ -876,7 +870,7 @@ def test_recording_begins_and_ends_at_run_time(queried):
     step(2 * x3())
     queried.run.flush()
     queried.client.unrecord("batch.loss")
-    until(lambda: not queried.telemetry.subscriptions.active)
+    wait_until(lambda: not queried.telemetry.subscriptions.active)
     step(3 * x3())
     assert queried.idle(step)
     queried.run.close()
@@ -918,7 +912,7 @@ def test_acts_apply_between_calls(queried, asked):
         (lambda: queried.client.set("rate", 3.0, at="batch"), 2.0),
     ):
         thread, box = in_background(act)
-        until(lambda: queried.telemetry.commands.queue.pending or not thread.is_alive())  # noqa: B023
+        wait_until(lambda: queried.telemetry.commands.queue.pending or not thread.is_alive())  # noqa: B023
         n = queried.telemetry.subscriptions.sources["batch"].n_events
         assert rate.value == expected
         step(x3(), rate.value)
@@ -929,7 +923,7 @@ def test_acts_apply_between_calls(queried, asked):
         step(x3(), rate.value)
         assert queried.values(stream) == [5.0, 20.0, 45.0]
     thread, box = in_background(lambda: queried.client.call("add", 41))
-    until(lambda: (step(x3(), 1.0), not thread.is_alive())[1])
+    wait_until(lambda: (step(x3(), 1.0), not thread.is_alive())[1])
     assert box[0].result == 42
 
 
@@ -950,7 +944,7 @@ def test_a_pause_holds_the_step_between_calls(queried, asked):
         client.stop()
 
     thread, _ = in_background(control)
-    until(lambda: (step(x3()), queried.run.stopping)[1])
+    wait_until(lambda: (step(x3()), queried.run.stopping)[1])
     thread.join(90)
     assert seen[1] == "paused"
     assert seen[0] == seen[2]
@@ -981,13 +975,15 @@ def test_who_waits_for_a_compiler_learns_it(queried):
     may_trace.clear()
     stream = queried.client.stream("batch.slow")
     try:
-        until(lambda: (step(x3()), stream.note.startswith("Compiling for "))[1], "the remark")
+        wait_until(lambda: (step(x3()), stream.note.startswith("Compiling for "))[1], "the remark")
         first = stream.note
-        until(lambda: stream.note.startswith("Compiling for ") and stream.note != first, "the remark as time goes on")
+        wait_until(
+            lambda: stream.note.startswith("Compiling for ") and stream.note != first, "the remark as time goes on"
+        )
         assert stream.note.endswith(" s: records begin when the step runs with this query."), stream.note
     finally:
         may_trace.set()
-    until(lambda: (step(x3()), stream.latest is not None)[1], "the first record")
+    wait_until(lambda: (step(x3()), stream.latest is not None)[1], "the first record")
     assert "Compiling" not in stream.note
 
 
@@ -1004,13 +1000,13 @@ def test_who_asks_for_what_only_other_calls_log_learns_it(queried, in_loop):
     step = queried.live(f, x3(), is_test=True)
     queried.query(lambda: step(x3(), is_test=False), "batch.loss")
     stream = queried.client.stream("test.accuracy")
-    until(lambda: (step(x3(), is_test=False), stream.note.startswith("The step does not"))[1], "the remark")
+    wait_until(lambda: (step(x3(), is_test=False), stream.note.startswith("The step does not"))[1], "the remark")
     assert stream.note == (
         "The step does not log for event 'test' with the shapes and static arguments that it is called with now; "
         "records begin with a call that does."
     )
     assert stream.latest is None
-    until(lambda: (step(x3(), is_test=True), stream.latest is not None)[1], "the first record")
+    wait_until(lambda: (step(x3(), is_test=True), stream.latest is not None)[1], "the first record")
     assert "does not log" not in stream.note
 
 
@@ -1117,7 +1113,7 @@ def test_clients_come_and_go_on_other_threads_while_the_step_runs(queried):
     threads = [threading.Thread(target=work, args=(i,)) for i in range(2)]
     for thread in threads:
         thread.start()
-    until(
+    wait_until(
         lambda: (np.testing.assert_array_equal(step(x3()), 0.5 * np.arange(3)), not any(t.is_alive() for t in threads))[
             1
         ]
@@ -1216,9 +1212,9 @@ def test_an_index_that_the_program_computes_is_checked(queried, query, way):
         except IndexError:
             n_errors += 1
     got = []
-    until(lambda: (got.extend(queried.values(stream)), len(got) >= len(wanted))[1], "all records")
+    wait_until(lambda: (got.extend(queried.values(stream)), len(got) >= len(wanted))[1], "all records")
     jax.tree.map(np.testing.assert_array_equal, got, wanted)
-    until(lambda: stream.statistics().n_errors - before == n_errors, "the errors")
+    wait_until(lambda: stream.statistics().n_errors - before == n_errors, "the errors")
 
 
 def test_observe_does_not_wait_for_an_index_on_a_device(queried):
@@ -1257,8 +1253,8 @@ def test_what_a_condition_keeps_out_needs_no_index_in_bounds(queried):
     queried.new_records(stream)
     for i, ok in ((9, False), (9, True), (4, True)):
         call(i, ok)
-    until(lambda: stream.latest.value == 4.0, "the last record")
-    until(lambda: stream.statistics().n_errors == 1, "the error")
+    wait_until(lambda: stream.latest.value == 4.0, "the last record")
+    wait_until(lambda: stream.statistics().n_errors == 1, "the error")
 
 
 def test_calls_of_more_shapes_than_are_kept_are_answered_or_counted(queried):

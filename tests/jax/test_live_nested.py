@@ -5,19 +5,10 @@ from __future__ import annotations
 import jax
 import jax.numpy as jnp
 import numpy as np
-import pytest
 from jax import lax
+from tests.waiting import wait_until
 
 from sightglass.jax import log, spool, tap
-
-from .queried_run import QueriedRun, until
-
-
-@pytest.fixture
-def queried(tmp_path):
-    queried = QueriedRun(dir=tmp_path)
-    yield queried
-    queried.close()
 
 
 def inner(x):
@@ -121,7 +112,7 @@ def test_a_cell_that_is_run_again_takes_the_place_of_its_step(queried):
     second = cell(10)
     np.testing.assert_array_equal(first(jnp.ones(2)), [2.0, 2.0])
     assert queried.values(stream) == []
-    until(lambda: (jax.block_until_ready(second(jnp.ones(2))), stream.latest.value == 20.0)[1])
+    wait_until(lambda: (jax.block_until_ready(second(jnp.ones(2))), stream.latest.value == 20.0)[1])
 
 
 def test_a_step_that_was_called_before_anybody_asked_is_looked_into_when_somebody_does(queried):

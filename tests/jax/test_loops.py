@@ -16,14 +16,6 @@ from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 
 from .programs import divided, mesh
-from .queried_run import QueriedRun
-
-
-@pytest.fixture
-def queried(tmp_path):
-    queried = QueriedRun(dir=tmp_path)
-    yield queried
-    queried.close()
 
 
 def logged(c, i):

@@ -11,25 +11,19 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from tests.waiting import wait_until
 
 from sightglass.jax import chunked, control, log
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import EVERYTHING, MARK, call_wanting
 from sightglass.jax.program.stacked_logs import stacked_logs
 
-from .queried_run import PATIENCE_S, QueriedRun, until
+from .queried_run import PATIENCE_S
 
 N_ROUNDS = 1_000_000
 """At `PAUSE_S` for a chunk of 20, more than any test waits for."""
 PAUSE_S = 0.005
 SIZE = 64
-
-
-@pytest.fixture
-def queried(tmp_path):
-    queried = QueriedRun(dir=tmp_path)
-    yield queried
-    queried.close()
 
 
 def body(x, i):
@@ -134,10 +128,10 @@ def test_rows_answer_in_the_call_and_the_step_stays_as_it_is(queried, seeds, rev
     def ask():
         assert started.wait(PATIENCE_S)
         asked.extend(map(queried.client.stream, ("batch.first", "batch.mean", "on('batch').count()")))
-        until(lambda: all(stream.latest is not None for stream in asked), "a record within the call")
+        wait_until(lambda: all(stream.latest is not None for stream in asked), "a record within the call")
         in_step.append(len(steps._rounds._step._compiler._compiled))
         asked.append(queried.client.stream("batch.inner"))
-        until(lambda: asked[-1].latest is not None, "a record of what only the step tells")
+        wait_until(lambda: asked[-1].latest is not None, "a record of what only the step tells")
         queried.client.stop()
 
     in_step = []

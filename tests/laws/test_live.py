@@ -19,6 +19,7 @@ jax = pytest.importorskip("jax")
 pytestmark = pytest.mark.slow
 
 import jax.numpy as jnp  # noqa: E402
+from tests.waiting import wait_until  # noqa: E402
 
 import sightglass as sg  # noqa: E402
 from sightglass.jax import live  # noqa: E402
@@ -27,7 +28,6 @@ from sightglass.query.evaluation import Evaluation  # noqa: E402
 from sightglass.query.parser import parse  # noqa: E402
 from sightglass.training.run import wiring  # noqa: E402
 
-from ..jax.queried_run import until  # noqa: E402, TID252
 from . import test_jax_programs as made  # noqa: E402
 from .test_jax_programs import ALL, LEAF, Add, Cond, Log, Node, Scan, Seq, Switch, Vmap, While  # noqa: E402
 
@@ -49,7 +49,7 @@ def n_records(run: Any, stream: Any) -> int:
     run.flush()
     answers = wiring(run).telemetry.subscriptions.active.values()
     n = next((answer.rows.n_made for answer in answers if answer.query.key == stream.query), 0)
-    until(lambda: stream.ended or len(stream.records()) >= n)
+    wait_until(lambda: stream.ended or len(stream.records()) >= n)
     return n
 
 
@@ -70,7 +70,7 @@ def check(run: Any, node: Node, x: Any) -> None:
         client.describe()  # waits until the events of loops are known: a variant without them could answer `each`
         streams = {text.split(".")[1]: client.stream(text) for text in offered if "\0" not in text}
         each = client.stream(f"on('{event}').count(every=1)")
-        until(lambda: (jax.block_until_ready(step(x)), each.latest)[1])
+        wait_until(lambda: (jax.block_until_ready(step(x)), each.latest)[1])
         run.flush()
         cursors = {key: n_records(run, stream) for key, stream in streams.items()}
         np.testing.assert_allclose(step(x), wanted, rtol=1e-5, atol=1e-6)
@@ -120,7 +120,7 @@ def test_reducing_in_the_program_equals_reducing_on_the_host(run: Any, lengths: 
     step(n)
     with sg.connect(run) as client:
         stream, each = client.stream(query), client.stream(f"{event}.k0")
-        until(lambda: (jax.block_until_ready(step(n)), each.latest)[1])
+        wait_until(lambda: (jax.block_until_ready(step(n)), each.latest)[1])
         ends = []
         for length in lengths:
             jax.block_until_ready(step(length))

@@ -90,9 +90,12 @@ def test_entries_are_private_and_the_newest_comes_first(enter):
     assert discovery.alive(old.id)
 
 
-def test_an_entry_that_ends_is_gone(enter, runtime):
+@pytest.mark.parametrize("can_be_noted", [True, False])
+def test_an_entry_that_ends_is_gone(enter, runtime, can_be_noted):
     one = entry()
     enter(one)
+    if not can_be_noted:
+        (runtime / f"{one.id}.closed").mkdir()
     discovery.unregister(one.id, runtime)
     assert (discovery.entries(), discovery.alive(one.id)) == ([], False)
     assert [path.name for path in runtime.iterdir()] == [f"{one.id}.closed"]
@@ -133,15 +136,6 @@ def test_notes_of_ends_are_few_and_young(enter, runtime, monkeypatch):
     os.utime(runtime / f"{'4' * 12}.closed", (0, time.time() - 2 * discovery.CLOSED_S))
     discovery.entries()
     assert sorted(path.name[0] for path in runtime.iterdir()) == ["3", "5"]
-
-
-def test_an_end_that_cannot_be_noted_is_an_end(enter, runtime):
-    one = entry()
-    enter(one)
-    (runtime / f"{one.id}.closed").mkdir()
-    discovery.unregister(one.id, runtime)
-    assert (discovery.entries(), discovery.alive(one.id)) == ([], False)
-    assert [path.name for path in runtime.iterdir()] == [f"{one.id}.closed"]
 
 
 def test_the_dead_are_cleaned_away(runtime):

@@ -13,6 +13,7 @@ import time
 
 import pytest
 from tests.hub_server import PATIENCE_S, HubServer, needs_server
+from tests.waiting import wait_until
 
 from sightglass.core.errors import MissingExtraError, TransportError
 
@@ -56,13 +57,6 @@ def listen(address):
 
 def channel_to(address):
     return NatsChannel(address, owner="anyone", id=ID)
-
-
-def wait_until(condition, what):
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not condition():
-        assert time.monotonic() < deadline_s, what
-        time.sleep(0.005)
 
 
 def heard(end, n=1):

@@ -6,7 +6,6 @@ import contextlib
 import json
 import shutil
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import msgspec
 import numpy as np
 import pytest
 from tests.growing import FIXTURES, FOREIGN
+from tests.waiting import wait_until
 from websockets.sync.client import connect as connect_socket
 
 import sightglass as sg
@@ -24,15 +24,6 @@ from sightglass.server.app import Server, make_server
 from sightglass.server.live import page_socket
 from sightglass.server.live.hub import Hub
 from sightglass.server.runs import run_table, served_run
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Ask again and again until the answer is true, and return it; fail when the time is over."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (result := condition()):
-        assert time.monotonic() < deadline_s, f"the condition did not come true within {timeout_s} s"
-        time.sleep(0.005)
-    return result
 
 
 @pytest.fixture(autouse=True)

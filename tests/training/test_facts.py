@@ -6,13 +6,12 @@ import json
 import os
 import subprocess
 import sys
-import time
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.training.chores import Chores
@@ -39,22 +38,14 @@ def repository(tmp_path: Path) -> Iterator[Path]:
     return tmp_path
 
 
-def until(condition: Callable[[], Any], what: str) -> Any:
-    deadline_s = time.monotonic() + 60
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"never: {what}"
-        time.sleep(0.01)
-    return found
-
-
 @pytest.mark.usefixtures("told")
 def test_a_run_tells_its_program_live_and_recorded(repository: Path) -> None:
     with sg.init("x", config={"hub_token": "abcdefgh"}) as run:
         run.log({"loss": 1.0})
         with sg.connect(run) as client:
-            live = until(lambda: client.describe().facts.get("git") and client.describe().facts, "git's answer")
+            live = wait_until(lambda: client.describe().facts.get("git") and client.describe().facts, "git's answer")
         run.flush(30)
-        kept = until(
+        kept = wait_until(
             lambda: json.loads((run.directory / "run.json").read_text())["facts"].get("git"), "git in run.json"
         )
     commit = subprocess.check_output(["git", "rev-parse", "HEAD"], cwd=repository, text=True).strip()

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from types import SimpleNamespace
 
 import pytest
-from tests.training.test_facts import until
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.server.runs.details import Details, read_inside
@@ -128,7 +128,10 @@ def test_a_run_records_its_machine_as_series(monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(machine_metrics, "EVERY_S", 0.1)
     with sg.init("quiet", facts=sg.Facts(program=False)) as quiet, sg.init("x", facts=sg.Facts(program=False)) as run:
         run.log({"loss": 1.0}, step=-5)
-        until(lambda: run.directory.exists() and "system.cpu_percent" in opened(run).tags(), "a sample of the machine")
+        wait_until(
+            lambda: list(run.directory.glob("*.sgr")) and "system.cpu_percent" in opened(run).tags(),
+            "a sample of the machine",
+        )
     assert not quiet.directory.exists()
     old = opened(run)
     series = old.series("system.process_memory_gb")

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from tests.waiting import wait_until
 
 PREAMBLE = """
 import os, signal, sys, threading, time, warnings
@@ -59,15 +60,6 @@ while not run.stopping:
 run.close()
 say("done", step)
 """
-
-
-def wait_until(condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Ask again and again until the answer is true, and return it; fail when the time is over."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (result := condition()):
-        assert time.monotonic() < deadline_s, f"the condition did not come true within {timeout_s} s"
-        time.sleep(0.005)
-    return result
 
 
 class Child:

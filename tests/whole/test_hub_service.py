@@ -19,7 +19,7 @@ from click.testing import CliRunner
 from tests.hub_server import PATIENCE_S, HubServer, Service, Trained, listed, needs_server, wait_until
 
 import sightglass as sg
-from sightglass.core.errors import RunLostError, SightglassError, TransportError
+from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError
 
 pytestmark = needs_server
 pytest.importorskip("nats")
@@ -101,6 +101,8 @@ def test_users_come_and_go_while_the_hub_runs(service: Service, tmp_path: Path) 
         with pytest.raises(RunLostError, match=r"was lost\. Cannot connect to the hub: .* refuses user 'ann'"):
             list(stream)
         wait_until(lambda: "refuses user 'ann': it does not know them" in str(listed(ann)), "it is refused")
+        with pytest.raises(RefusedError, match="refuses user 'ann'"):
+            sg.runs(hub=ann)
         assert "Unknown user 'anne'" in call("hub", "user", "revoke", "anne", *folder, code=1)
 
 

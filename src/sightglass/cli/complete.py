@@ -162,10 +162,6 @@ def _first_live() -> str:
     return next((entry.id for entry in entries()), "")
 
 
-def _names(ctx: click.Context) -> list[str | None]:
-    return [param.name for param in ctx.command.params]
-
-
 class RunName(TextType):
     """A parameter: the name or id of a run, or a connection file."""
 
@@ -197,7 +193,7 @@ class OfRun(TextType):
         """Return the completions of what was typed."""
         from click.shell_completion import CompletionItem
 
-        run = ctx.params.get("run") or ("" if "run" in _names(ctx) else _first_live())
+        run = ctx.params.get("run") or ("" if "run" in [param.name for param in ctx.command.params] else _first_live())
         description = _describe(run) if run else None
         found = self.complete(incomplete, description) if description else ()
         return [CompletionItem(text) for text in dict.fromkeys(found)]

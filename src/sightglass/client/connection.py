@@ -178,7 +178,7 @@ class Connection:
             DeadlockError: The run waits for this thread.
             RunLostError: The run takes no messages: this one was not sent.
         """
-        self.check_wait()
+        check_wait(self.id, f"A request to run {self.run!r}")
         number = next(self._request_numbers)
         pending = self._pending[number] = PendingReply()
         if stream is not None:
@@ -196,10 +196,6 @@ class Connection:
             del self._pending[number]
             raise
         return pending
-
-    def check_wait(self, *, for_event: bool = False) -> None:
-        """Refuse a request that the run cannot answer, because it waits for this thread. Errors as in `check_wait`."""
-        check_wait(self.id, f"A request to run {self.run!r}", for_event=for_event)
 
     def start_query(self, subject: str, *, last: int = 0) -> PendingReply:
         """Request "describe", "statistics" or "history", or its `last` commands; none needs an event. Do not wait."""

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from sightglass.core.current_run import check_wait
-from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.core.errors import RefusedError, RunNotFoundError, SightglassError, TransportError, WireError, unknown
 from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
@@ -348,7 +348,7 @@ def _describe_all(targets: Sequence[tuple[str, Callable[[], Channel]]], timeout_
     for name, open_channel in targets:
         try:
             connection = Connection(open_channel(), run=name, client=client_name())
-        except TransportError:
+        except (TransportError, RefusedError):
             replies.append(None)
             continue
         connections.append(connection)

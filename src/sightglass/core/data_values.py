@@ -136,10 +136,6 @@ def _of_array(value: Value) -> Array:
     return np.array(items)  # a copy: an array that is exported cannot grow
 
 
-def _of_user(value: Value) -> Any:
-    return instance_dict(value)["data"]
-
-
 STANDARD: Final[tuple[tuple[type, Read], ...]] = (
     (datetime.datetime, _of_time),
     (datetime.date, _of_date),
@@ -311,25 +307,13 @@ class TableColumns(TableMapping):
         return len(self._names)
 
 
-def _table_of_pandas(frame: Value) -> TableColumns:
-    return TableColumns(list(frame.columns), lambda i: frame.iloc[:, i])
-
-
-def _table_of_polars(frame: Value) -> TableColumns:
-    return TableColumns(frame.columns, frame.to_series)
-
-
-def _table_of_arrow(table: Value) -> TableColumns:
-    return TableColumns(table.column_names, table.column)
-
-
 BY_MODULE: Final[tuple[tuple[str, tuple[str, ...], Read | str], ...]] = (
     ("pandas", ("Series", "Index"), _of_pandas),
-    ("pandas", ("DataFrame",), _table_of_pandas),
+    ("pandas", ("DataFrame",), lambda frame: TableColumns(list(frame.columns), lambda i: frame.iloc[:, i])),
     ("polars", ("Series",), _of_polars),
-    ("polars", ("DataFrame",), _table_of_polars),
+    ("polars", ("DataFrame",), lambda frame: TableColumns(frame.columns, frame.to_series)),
     ("pyarrow", ("Array", "ChunkedArray"), _of_arrow),
-    ("pyarrow", ("Table", "RecordBatch"), _table_of_arrow),
+    ("pyarrow", ("Table", "RecordBatch"), lambda table: TableColumns(table.column_names, table.column)),
     ("uuid", ("UUID",), "__str__"),
     ("zoneinfo", ("ZoneInfo",), "__str__"),
     ("ipaddress", ("IPv4Interface", "IPv6Interface"), "__str__"),
@@ -337,7 +321,7 @@ BY_MODULE: Final[tuple[tuple[str, tuple[str, ...], Read | str], ...]] = (
     ("fractions", ("Fraction",), "__float__"),
     ("re", ("Pattern",), operator.attrgetter("pattern")),
     ("array", ("array",), _of_array),
-    ("collections", ("UserList", "UserString"), _of_user),
+    ("collections", ("UserList", "UserString"), lambda value: instance_dict(value)["data"]),
     ("torch", ("device", "dtype"), "__str__"),
 )
 """Module, classes, and what reads them: a function, or a method of the class, not of a program's subclass."""

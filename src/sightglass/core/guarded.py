@@ -123,7 +123,7 @@ def parts(value: Value) -> Parts | None:
         items = OrderedDict.items if issubclass(cls, OrderedDict) else dict.items
         return Parts(dict.__len__(value), iter(list(items(value))), _as_dict)
     if issubclass(cls, list):
-        return Parts(list.__len__(value), enumerate(list.__iter__(value)), _as_list)
+        return Parts(list.__len__(value), enumerate(list.__iter__(value)), lambda keys, values: values)
     if issubclass(cls, tuple):
         return Parts(tuple.__len__(value), enumerate(tuple.__iter__(value)), _builder(cls, tuple.__len__(value)))
     if issubclass(cls, Holder):
@@ -175,12 +175,7 @@ def keys_of(mapping: Value, max_keys: int) -> list[Any]:
 
 
 def items_of(
-    mapping: Value,
-    *,
-    max_items: int,
-    max_reading_s: float,
-    first: int | None = None,
-    clock: Callable[[], float] | None = None,
+    mapping: Value, *, max_items: int, max_reading_s: float, first: int | None = None
 ) -> list[tuple[Any, Any]]:
     """Return the (key, value) pairs of a mapping, or the first ones.
 
@@ -197,7 +192,7 @@ def items_of(
         items = OrderedDict.items(mapping) if issubclass(type(mapping), OrderedDict) else dict.items(mapping)
         return list(items if first is None else itertools.islice(items, first))
     found: list[tuple[Any, Any]] = []
-    clock = clock or reading_clock(mapping)
+    clock = reading_clock(mapping)
     until_s = clock() + max_reading_s
     for pair in itertools.islice(_items(mapping), first):
         if len(found) >= max_items:
@@ -244,10 +239,6 @@ def _read(function: Callable[..., Any], *args: object) -> Any:
 
 def _as_dict(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
     return dict(zip(keys, values, strict=True))
-
-
-def _as_list(keys: list[Any], values: list[Any]) -> list[Any]:
-    return values
 
 
 def _builder(cls: type, size: int) -> Callable[[list[Any], list[Any]], Any]:

@@ -93,7 +93,7 @@ def _column(name: str, column: Value) -> Value:
         return [Image(pixels, caption) for pixels, caption in zip(column.value, captions, strict=True)]
     if isinstance(column, list) and all(isinstance(item, str) for item in column):
         return column
-    if isinstance(column, list | tuple) and _are_times(column):
+    if isinstance(column, list | tuple) and {type(item) for item in column} - {type(None)} == {datetime}:
         column = np.array([None if item is None else _in_utc(item) for item in column], "M8[us]")
     elif isinstance(column, list | tuple):
         column = _listed(column)
@@ -124,10 +124,6 @@ def _listed(items: Sequence[Any]) -> Any:
         array = np.asarray(items)
         return array if array.dtype.kind != "O" else list(items)  # integers may exceed 64 bits
     return list(items)
-
-
-def _are_times(items: Sequence[object]) -> bool:
-    return {type(item) for item in items} - {type(None)} == {datetime}
 
 
 def _in_utc(time: datetime) -> datetime:

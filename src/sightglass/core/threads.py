@@ -137,20 +137,19 @@ class Background:
     A failure never reaches the thread that started it: it is warned of once, kept in `error`, and raised by `close`.
     """
 
-    def __init__(self, name: str, work: Callable[[], None], *, daemon: bool = True) -> None:
+    def __init__(self, name: str, work: Callable[[], None]) -> None:
         """Start the thread.
 
         Args:
             name: The thread's name, after "sightglass-".
             work: What it runs.
-            daemon: Whether the interpreter exits without waiting for it.
 
         Raises:
             RuntimeError: The interpreter is exiting, or the system starts no more threads.
         """
         self.error: BaseException | None = None
         self._work = work
-        self._thread = threading.Thread(target=self._run, name=f"sightglass-{name}", daemon=daemon)
+        self._thread = threading.Thread(target=self._run, name=f"sightglass-{name}", daemon=True)
         self._thread.start()
 
     @property

@@ -1,11 +1,11 @@
-"""Which runs live on a hub. There is no registry: runs say that they live, and those that no longer do are gone.
+"""Which runs live on a hub. There is no registry: runs say that they live, and silent ones are gone.
 
-A run says so every `BEAT_EVERY_S`, to all who listen, and at once to a client that asks. What it says is its entry, as
-in the registry of a machine (`discovery.LiveRun`), without addresses; the subject names its owner. A run that is closed
-says nothing, in an empty message. One that has been silent for `GONE_S` is gone.
+A run announces itself every `BEAT_EVERY_S` to all clients, and at once to a client that asks. The message is its entry,
+as in the registry of a machine (`discovery.LiveRun`), without addresses; the subject names its owner. A run that is
+closed sends an empty message. One that has been silent for `GONE_S` is gone.
 
-It also says how long ago it began: clients tell by that a run which was started again from one that lived beside the
-first. Clocks of different machines are never compared.
+The message also says how long ago the run began, so that clients can tell a restarted run from one that lived beside
+the first. Clocks of different machines are never compared.
 """
 
 from __future__ import annotations
@@ -125,11 +125,11 @@ class HubRun:
 
 
 class HubDirectory:
-    """The runs of a hub, as a client hears of them: those that live now, and from then on as they come and go.
+    """The live runs of a hub, kept up to date as runs begin and end.
 
     Attributes:
         subjects: What it listens to.
-        n_refused: How many messages were no entry, or of too many runs.
+        n_refused: How many messages were not valid, or came from too many runs.
     """
 
     def __init__(self, address: HubAddress, *, clock: Callable[[], float] = time.monotonic) -> None:

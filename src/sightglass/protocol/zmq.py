@@ -132,13 +132,12 @@ class ZmqListener:
         controller: The address and keys for controllers; `None` without TCP.
     """
 
-    def __init__(self, *, path: Path | None = None, listen: str | None = None, advertise: str | None = None) -> None:
+    def __init__(self, *, path: Path | None = None, listen: str | None = None) -> None:
         """Open the sockets.
 
         Args:
             path: The path of the Unix socket; without it, or on systems without Unix sockets, loopback TCP with keys.
             listen: A TCP endpoint to open as well, such as "tcp://0.0.0.0:0"; port 0 picks a free one.
-            advertise: The host name for clients; by default this machine's own.
 
         Raises:
             TransportError: An endpoint cannot be opened.
@@ -155,7 +154,7 @@ class ZmqListener:
             use_ipc = path is not None and bool(zmq.has("ipc"))
             self.address = self._open_ipc(path) if use_ipc and path is not None else None
             if listen is not None or not use_ipc:
-                self.viewer, self.controller = self._open_tcp(listen or "tcp://127.0.0.1:*", advertise)
+                self.viewer, self.controller = self._open_tcp(listen or "tcp://127.0.0.1:*")
                 self.address = self.address or self.controller
         except (zmq.ZMQError, TransportError) as error:
             self.close()
@@ -257,7 +256,7 @@ class ZmqListener:
         self._waiting.add(router)
         return Address(endpoint=f"ipc://{path}")
 
-    def _open_tcp(self, listen: str, advertise: str | None) -> tuple[Address, Address]:
+    def _open_tcp(self, listen: str) -> tuple[Address, Address]:
         if not listen.startswith("tcp://") or ":" not in listen[6:]:
             raise TransportError(f"Expected an endpoint such as 'tcp://0.0.0.0:0', got {listen!r}")
         server, viewer, controller = new_keys(), new_keys(), new_keys()
@@ -276,7 +275,7 @@ class ZmqListener:
         bound = router.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
         port = bound.decode().rstrip("\0").rpartition(":")[2]
-        endpoint = f"tcp://{advertise or _reachable(host)}:{port}"
+        endpoint = f"tcp://{_reachable(host)}:{port}"
         self._waiting.add(router)
         return (
             Address(endpoint=endpoint, server=server.public, client=viewer),

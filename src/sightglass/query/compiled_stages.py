@@ -75,33 +75,32 @@ def makes_new(tree: e.Expr) -> bool:
     return False
 
 
-def remaining(query: Query, n_done: int, functions: Functions | None = None, *, held: bool = False) -> Pipeline:
-    """Return a query's stages after the first `n_done` as one pipeline for values on the host.
+def remaining(query: Query, n_done: int, *, held: bool = False) -> Pipeline:
+    """Return a query's stages after the first `n_done` as one pipeline for values on the host, without a run.
 
     Args:
         query: The query.
         n_done: How many of its stages are done already.
-        functions: The functions that the run registered, by name.
         held: Whether events whose ordinals are skipped were dropped by a condition; by default they failed.
 
     Raises:
-        QueryError: The query calls an unknown function, or one with arguments that it does not take.
+        QueryError: It calls a function of the run or an unknown one, or one with arguments that it does not take.
     """
     stages = [
-        compiled(stage, functions or {}, query.event if all(isinstance(s, Where) for s in query.stages[:i]) else None)
+        compiled(stage, {}, query.event if all(isinstance(s, Where) for s in query.stages[:i]) else None)
         for i, stage in enumerate(query.stages)
         if i >= n_done
     ]
     return Pipeline(stages, seed=query.seed, held=held)
 
 
-def last_reducer(query: Query, functions: Functions | None = None) -> Reducer:
+def last_reducer(query: Query) -> Reducer:
     """Return the reducer that ends a query; grouped by key, if it groups its values.
 
     Raises:
         QueryError: It calls an unknown function.
     """
-    stage = compiled(query.stages[-1], functions or {}, None)
+    stage = compiled(query.stages[-1], {}, None)
     assert isinstance(stage, Reduce)
     made = reducer(stage.name, dict(stage.args), seed=query.seed)
     return made if stage.by is None else by_key(made)

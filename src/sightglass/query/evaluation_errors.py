@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import types
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 
 from sightglass.core.errors import EvaluationError, QuerySyntaxError, SightglassError, UnknownNameError
 from sightglass.core.guarded import message
@@ -16,9 +16,6 @@ from .meter import CompilationNeeded, NoRoom, PriceNeeded
 
 class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
     """A query calls a function that neither sightglass nor the run defines."""
-
-    def __init__(self, what: str, name: object, known: Iterable[str]) -> None:
-        UnknownNameError.__init__(self, what, name, known)
 
 
 def placed(error: BaseException, text: str, values: Sequence[object]) -> BaseException:

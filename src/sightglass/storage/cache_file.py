@@ -18,7 +18,7 @@ from typing import Final
 
 from . import file_names
 from .file_names import rank_of
-from .file_system import LOCAL, open_regular, written_aside
+from .file_system import LOCAL, open_own, written_aside
 
 CHECKSUM_BYTES: Final = 4  # CRC-32 of what follows
 MAX_CACHED: Final = 20_000  # files in the cache folder, most of some kilobytes
@@ -53,7 +53,7 @@ def write(directory: Path, name: str, data: bytes, *, like: str) -> None:
     Raises:
         OSError: It cannot be written.
     """
-    _write(_path(directory, name), data, directory / like)
+    _write(directory / name, data, directory / like)
 
 
 def keep(directory: Path, name: str, data: bytes, *, like: str) -> None:
@@ -71,9 +71,9 @@ def keep(directory: Path, name: str, data: bytes, *, like: str) -> None:
 
 def kept(directory: Path, name: str, *, max_bytes: int) -> bytes | None:
     """Return what is in a cache; `None` if there is none, or it is damaged or larger than `max_bytes`."""
-    for path in (_path(directory, name), _elsewhere(directory, name)):
+    for path in (directory / name, _elsewhere(directory, name)):
         with contextlib.suppress(OSError):
-            with open(path, "rb", opener=_open_own) as file:
+            with open(path, "rb", opener=open_own) as file:
                 data = file.read(max_bytes + 1)
             found = memoryview(data)[CHECKSUM_BYTES:]
             if len(data) <= max_bytes and int.from_bytes(data[:CHECKSUM_BYTES], "little") == zlib.crc32(found):
@@ -85,15 +85,6 @@ def _write(path: Path, data: bytes, like: Path) -> None:
     checksum = zlib.crc32(data).to_bytes(CHECKSUM_BYTES, "little")
     with written_aside(LOCAL, path, [checksum, data], sync=False, like=like) as new:
         os.replace(new, path)
-
-
-def _open_own(path: str, flags: int) -> int:
-    """Open a regular file that is not a link: one could lead to what only this user can read."""
-    return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
-
-
-def _path(directory: Path, name: str) -> Path:
-    return directory / name
 
 
 def _elsewhere(directory: Path, name: str) -> Path:

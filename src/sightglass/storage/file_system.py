@@ -295,8 +295,8 @@ def written_aside(
 def names_in(directory: str | os.PathLike[str]) -> list[str]:
     """Return the names in a directory, sorted, without links that lead out of it.
 
-    Who may write into a folder of runs could otherwise show others whatever the reader of the folder may read. The
-    directory itself may be a link: who names it means it.
+    Otherwise, a user who can write into a folder of runs could show others any file that the folder's reader can read.
+    The directory itself may be a link: the reader has chosen it.
 
     Raises:
         OSError: It cannot be listed.
@@ -328,6 +328,11 @@ def open_regular(path: str, flags: int) -> int:
         os.close(descriptor)
         raise OSError(errno.EISDIR if stat.S_ISDIR(mode) else errno.EINVAL, "Expected a regular file", path)
     return descriptor
+
+
+def open_own(path: str, flags: int) -> int:
+    """Open a regular file that is not a link, as `open_regular`: one could lead to what only this user can read."""
+    return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 def _close(file: FileIO) -> None:

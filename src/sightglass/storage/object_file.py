@@ -9,7 +9,6 @@ Rule 2: a file that is not JSON, because somebody edited it by hand, is not repl
 from __future__ import annotations
 
 import contextlib
-import os
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
@@ -20,7 +19,7 @@ import msgspec
 
 from sightglass.core.errors import StorageError
 
-from .file_system import LOCAL, File, open_regular, written_aside
+from .file_system import LOCAL, File, open_own, written_aside
 
 MAX_FILE_BYTES: Final = 2**20
 LOCK_S: Final = 5.0  # an edit takes milliseconds; on a network file system perhaps a second
@@ -37,7 +36,7 @@ def read_object(path: Path) -> dict[str, Any]:
         StorageError: It is too large, or something else than an object.
     """
     try:
-        with open(path, "rb", opener=_open_own) as file:
+        with open(path, "rb", opener=open_own) as file:
             data = file.read(MAX_FILE_BYTES + 1)
     except FileNotFoundError:
         return {}
@@ -71,11 +70,6 @@ def change_object(path: Path, change: Callable[[dict[str, Any]], Mapping[str, An
 def lock_of(path: Path) -> Path:
     """Return the file whose lock a writer of a file holds."""
     return path.with_name(f".sightglass-{path.stem}.lock")
-
-
-def _open_own(path: str, flags: int) -> int:
-    """Open a regular file that is not a link: one could lead to what only this user can read."""
-    return open_regular(path, flags | getattr(os, "O_NOFOLLOW", 0))
 
 
 @contextlib.contextmanager

@@ -1,4 +1,4 @@
-"""What a run says of itself: `run.json` in its directory.
+"""The description of a run: `run.json` in its directory.
 
 Rule 1: every process writes its own file only. The first process writes `run.json`; a process that continues in its
 directory, or another rank that shares it, writes `run-{started_ms}-rank{rank}.json`.

@@ -41,11 +41,11 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         ended: When it ended, or `None`.
         changed: When its files last changed.
         n_bytes: How large its files are.
-        problem: Why nothing else is known of it, or empty.
-        file: What its processes say of it, together.
+        problem: Why its files cannot be read, or empty.
+        file: The files of its processes, combined.
         annotations: What people wrote down about it.
-        plain: Whether all that is in its directory are readable files, with our own run files among them, and no record
-            file is empty: then a second look finds nothing.
+        plain: Whether its directory holds only readable files, our own run files among them, and no empty record file.
+            Then its files need no closer look.
     """
 
     path: Path

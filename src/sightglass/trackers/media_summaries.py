@@ -177,11 +177,9 @@ class MediaSummaries(Summaries):
         data: dict[str, Any] = {"mat": Tensor(mat)}
         if metadata is not None:
             rows = [metadata_header, *metadata] if metadata_header else metadata
-            data["metadata"] = Text("\n".join("\t".join(map(str, r)) if _is_row(r) else str(r) for r in rows))
+            data["metadata"] = Text(
+                "\n".join("\t".join(map(str, r)) if isinstance(r, list | tuple) else str(r) for r in rows)
+            )
         if label_img is not None:
             data["label_img"] = Images(by_rows(label_img, "NCHW"))
         self._log({tag: data}, global_step, None)
-
-
-def _is_row(labels: object) -> bool:
-    return isinstance(labels, list | tuple)

@@ -14,7 +14,6 @@ from platform import node
 from typing import Any, Final
 
 from sightglass.core.guarded import warn
-from sightglass.core.record import Record
 from sightglass.core.values import Tensor, Text, Value, array_kind
 from sightglass.storage.file_names import EVENT_FILES
 from sightglass.storage.tensorboard_log import TensorBoard
@@ -181,11 +180,7 @@ class EventFiles(TensorBoard):
 
     def write(self, records: Any) -> None:
         """Write records. Errors as in `TensorBoard.write`."""
-        super().write([replace(record, wall_time=_time(record)) for record in records])
-
-
-def _time(record: Record) -> float:
-    return record.steps.get(WALL_TIME, record.wall_time)
+        super().write([replace(record, wall_time=record.steps.get(WALL_TIME, record.wall_time)) for record in records])
 
 
 def folder_name(comment: str) -> str:

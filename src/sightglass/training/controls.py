@@ -189,7 +189,7 @@ def known_thread(thread: ApplyThread) -> ApplyThread:
     return thread
 
 
-def declaring_line(depth: int = 2) -> str:
+def declaring_line() -> str:
     """Return the file and line of the caller's caller."""
-    frame = sys._getframe(depth)
+    frame = sys._getframe(2)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"

@@ -1,4 +1,4 @@
-"""What the hub of a run keeps, for those who ask when the run is gone: streams, and what the run says of itself.
+"""What the hub of a run keeps for clients that come when the run is gone: streams, and the description of the run.
 
 A stream is kept from the first client of the hub that opens it, with the latest records before. Its records go there in
 blocks of a second, so that it costs run and hub next to nothing, however fast it is and however many clients read it.
@@ -41,7 +41,7 @@ class WaitingRows:
 
 
 class Keeping:
-    """What the hub keeps of a run; nothing without a hub that keeps."""
+    """What the hub keeps of a run. Without a hub that keeps streams, this does nothing."""
 
     def __init__(self, outbox: Outbox, *, clock: Clock) -> None:
         self._outbox = outbox
@@ -52,7 +52,7 @@ class Keeping:
         self._is_new = False
 
     def may_begin(self, peer: bytes) -> bool:
-        """Return whether a stream is to be kept that this client opens."""
+        """Return whether to keep a stream that this client opens."""
         keeper = self._outbox.publications.keeper
         return keeper is not None and keeper.reaches(peer)
 
@@ -87,7 +87,9 @@ class Keeping:
                 self.send(subscription)
 
     def send(self, subscription: Subscription) -> None:
-        """Send what waits."""
+        """Send what waits of a stream, if it is kept."""
+        if subscription not in self:
+            return
         rows, self._waiting[subscription.id] = self._waiting[subscription.id].rows, WaitingRows()
         for part in consecutive(rows):
             with contextlib.suppress(UnsendableError):  # the stream fails: its clients learn why
@@ -100,7 +102,7 @@ class Keeping:
     def tell(
         self, subscription: Subscription, *, counts: bytes = b"", over: bool = False, error: Exception | None = None
     ) -> None:
-        """Say what a stream is, and what became of it; nothing if it is not kept."""
+        """Tell the hub what a stream is, and how it ended. Do nothing if the stream is not kept."""
         if subscription in self:
             self.send(subscription)
             query, failed = subscription.query, "" if error is None else type(error).__name__
@@ -113,13 +115,13 @@ class Keeping:
                 del self._n_losses[subscription.id], self._waiting[subscription.id]
 
     def is_due(self, ended: str) -> bool:
-        """Return whether to say what the run and its streams are: it ends, something is new, or it was long ago."""
+        """Return whether to describe the run and its streams again: it ends, something is new, or time has passed."""
         if self._told_s is None:
             return self._is_new
         return bool(ended) or self._is_new or self._clock.monotonic() - self._told_s >= AGAIN_S
 
     def tell_run(self, description: Mapping[str, Any], *, ended: str = "") -> None:
-        """Say what the run is, without what is too large for a message."""
+        """Tell the hub what the run is, without the parts that are too large for a message."""
         self._told_s, self._is_new = self._clock.monotonic(), False
         description = dict(description)
         for part in ((), *PARTS):

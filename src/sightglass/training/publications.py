@@ -1,8 +1,8 @@
-"""Which clients take a stream from where it is published once for all of them, and not a copy each.
+"""Which clients read a published stream, which a run sends once for all of them, instead of a copy each.
 
 On a hub, copies for a hundred clients would cost the run a hundred times the work and the bandwidth. A client enters
 once nothing waits for it any more: what it takes then follows what it was sent. So one that reads slowly keeps its
-copies, whose number the transport bounds.
+copies, whose number the transport limits.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ class Publications:
         self._wanted: set[tuple[bytes, int]] = set()
 
     def recipients(self, stream: int, peers: Collection[bytes]) -> Collection[bytes]:
-        """Return to whom to send records that are for these peers: some of them, or a name that stands for the rest."""
+        """Return the recipients of records for these peers: some get copies, and one name stands for the others."""
         publisher = self.publisher
         if publisher is None or (len(peers) < MIN_READERS and stream not in self._readers):
             return peers
@@ -48,12 +48,12 @@ class Publications:
 
     @property
     def keeper(self) -> Keeper | None:
-        """What has streams kept; `None` if nothing does."""
+        """The publisher, if it has the hub keep streams; otherwise `None`."""
         publisher = self.publisher
         return publisher if isinstance(publisher, Keeper) and publisher.keeps else None
 
     def admit(self, is_free: Callable[[bytes], bool]) -> None:
-        """Let those peers enter that may: they listen, and nothing waits for them."""
+        """Let peers enter that listen and for which nothing waits."""
         for peer, stream in list(self._wanted):
             if self.publisher is not None and is_free(peer) and self.publisher.enter(peer, stream):
                 self._wanted.discard((peer, stream))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import tempfile
-import time
 from pathlib import Path
 
 import pytest
@@ -11,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.client.test_stream import ManualStream
 from tests.profiles import examples
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.client.recorded.timeline import RunStarts
@@ -114,13 +114,6 @@ def test_processes_that_nothing_is_known_of_are_told_apart(tmp_path):
 # Growth
 
 
-def until(condition):
-    deadline_s = time.monotonic() + 60
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.02)
-
-
 @pytest.mark.parametrize("query", ["dense", "on('log').map(lambda e: e.dense * 2)"])
 def test_the_mark_comes_with_the_records_of_a_run_that_grows(tmp_path, query):
     train(tmp_path, 0, 30)
@@ -129,15 +122,15 @@ def test_the_mark_comes_with_the_records_of_a_run_that_grows(tmp_path, query):
         run.flush()
         with sg.open(tmp_path, follow=True) as old:
             stream = old.stream(query)
-            until(lambda: len(stream.records()) >= 10)
+            wait_until(lambda: len(stream.records()) >= 10)
             assert stream.restarts == ()
             observe(run, 30, 45)
             run.flush()
-            until(lambda: stream.latest.step > 35)
+            wait_until(lambda: stream.latest.step > 35)
             assert [(stream.records()[one.index].step, one.run_id) for one in stream.restarts] == [(30, run.id)]
             observe(run, 45, 60)
             run.flush()
-            until(lambda: stream.latest.step == 59)
+            wait_until(lambda: stream.latest.step == 59)
             assert len(stream.restarts) == 1
 
 
@@ -150,15 +143,15 @@ def test_a_stream_whose_records_a_later_run_hides_says_so(tmp_path, query, step)
         run.flush()
         with sg.open(tmp_path, follow=True) as old:
             stream = old.stream(query)
-            until(lambda: len(stream.records()) >= 10)
+            wait_until(lambda: len(stream.records()) >= 10)
             observe(run, step, 60)
             run.flush()
-            until(lambda: stream.ended)
+            wait_until(lambda: stream.ended)
             with pytest.raises(sg.RunLostError, match=r"was started again in .*open it again"):
                 stream.wait(1000)
             assert [record.step for record in stream.records()] == list(range(30))
             again = old.stream(query)
-            until(lambda: again.latest is not None and again.latest.step == 59)
+            wait_until(lambda: again.latest is not None and again.latest.step == 59)
             assert len(again.restarts) == (step > 0)
 
 
@@ -171,7 +164,7 @@ def test_a_stream_from_the_start_has_the_restarts_before_and_after_it_was_asked_
         live = client.stream("batch.lr")
         observe(run, 45, 60)
         run.flush()
-        until(lambda: loss.latest is not None and loss.latest.step == 59 and mean.latest.step == 59)
+        wait_until(lambda: loss.latest is not None and loss.latest.step == 59 and mean.latest.step == 59)
         assert (loss.run_id, live.run_id) == (first, run.id)
         assert [(loss.records()[one.index].step, one.run_id) for one in loss.restarts] == [(30, run.id)]
         assert [(mean.records()[one.index].step, one.run_id) for one in mean.restarts] == [(39, run.id)]

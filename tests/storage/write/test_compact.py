@@ -7,7 +7,6 @@ import itertools
 import os
 import random
 import shutil
-import time
 from collections import defaultdict
 from collections.abc import Callable
 from pathlib import Path
@@ -19,6 +18,7 @@ from hypothesis import event, given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.simulation.disk import Disk, Fault
+from tests.waiting import wait_until
 
 from sightglass.core import codec
 from sightglass.core.clock import SystemClock
@@ -618,30 +618,15 @@ def test_the_files_of_a_long_run_are_few(tmp_path: Path, monkeypatch: pytest.Mon
     assert sum(sizes) == 500
 
 
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Return a function that waits for a condition to come true."""
-
-    def until(condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline_s, "the condition did not come true in time"
-            time.sleep(0.005)
-
-    return until
-
-
-def test_the_keeper_compacts_while_it_has_nothing_to_do(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, until: Callable[..., None]
-) -> None:
+def test_the_keeper_compacts_while_it_has_nothing_to_do(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(rotation, "MANY_SMALL", 600)
     keeper = RecordWriter(lambda: tmp_path, clock=SystemClock())
     for i in range(700):
         keeper.log(i, i, 1e9 + i, {"a": i * 0.5}, None)
         keeper.flush(WAIT_S)
     first = min(tmp_path.glob("*.sgr"))
-    until(lambda: first.stat().st_size < 600 * 30)  # nothing more is given: the thread goes on by itself
-    until(lambda: not keeper._segments.compacting)
+    wait_until(lambda: first.stat().st_size < 600 * 30)  # nothing more is given: the thread goes on by itself
+    wait_until(lambda: not keeper._segments.compacting)
     assert keeper._worker.supervised.failures.n == 0
     keeper.close(WAIT_S)
     assert keeper.statistics().n_bytes == sum(path.stat().st_size for path in tmp_path.glob("*.sgr"))

@@ -7,7 +7,6 @@ import itertools
 import math
 import os
 import threading
-import time
 import warnings
 from collections import defaultdict
 from collections.abc import Callable, Iterator
@@ -22,6 +21,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
+from tests.waiting import wait_until
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import plain
@@ -111,19 +111,6 @@ def told() -> Iterator[Told]:
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         yield lambda: [str(warning.message) for warning in caught]
-
-
-@pytest.fixture
-def until() -> Callable[..., None]:
-    """Return a function that waits for a condition to come true."""
-
-    def until(condition: Callable[[], bool]) -> None:
-        deadline_s = time.monotonic() + WAIT_S
-        while not condition():
-            assert time.monotonic() < deadline_s, "the condition did not come true in time"
-            time.sleep(0.005)
-
-    return until
 
 
 @pytest.fixture
@@ -362,10 +349,10 @@ def test_nothing_given_is_nothing_written(tmp_path: Path) -> None:
     assert keeper.statistics() == Statistics()
 
 
-def test_what_is_given_reaches_the_file_by_itself(keeping: Keeping, until: Callable[..., Any]) -> None:
+def test_what_is_given_reaches_the_file_by_itself(keeping: Keeping) -> None:
     for round_ in range(3):
         keeping.log({"a": 1.0})
-        until(lambda n=round_: keeping.keeper.statistics().n_records == n + 1)
+        wait_until(lambda n=round_: keeping.keeper.statistics().n_records == n + 1)
     assert keeping.keeper.statistics().n_waiting == 0
 
 
@@ -440,12 +427,10 @@ def test_everything_is_written_in_time_and_the_thread_sleeps(
     keeper._segments.close()
 
 
-def test_large_values_are_written_at_once(
-    keeping: Keeping, until: Callable[..., Any], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_large_values_are_written_at_once(keeping: Keeping, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(writer, "FLUSH_S", 1e6)
     keeping.log({"w": np.ones(2**20)})
-    until(lambda: keeping.keeper.statistics().n_records == 1)
+    wait_until(lambda: keeping.keeper.statistics().n_records == 1)
 
 
 class Full:
@@ -464,7 +449,7 @@ class Full:
 
 
 def test_a_full_disk_is_told_once_and_nothing_is_lost(
-    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any]
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     disk = Full(monkeypatch)
     monkeypatch.setattr(writer, "RETRY_S", 0.02)
@@ -479,7 +464,7 @@ def test_a_full_disk_is_told_once_and_nothing_is_lost(
         assert told() == [f"Records cannot be written now and wait in memory: {why}"] * (outage + 1)
         assert keeping.keeper.statistics().n_waiting == 3
         disk.full = False
-        until(lambda n=outage: keeping.keeper.statistics().n_records == 3 * n + 3)
+        wait_until(lambda n=outage: keeping.keeper.statistics().n_records == 3 * n + 3)
         keeping.flush()
     assert values_of(keeping.directory, "a") == [*range(6)]
     assert "No space left" in keeping.keeper.statistics().last_error
@@ -655,7 +640,7 @@ def test_an_internal_error_costs_the_calls_it_met(
 
 
 def test_a_writer_that_fails_twice_goes_on_in_another_file(
-    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch, until: Callable[..., Any]
+    keeping: Keeping, told: Told, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def fail(*_: object) -> None:
         raise ZeroDivisionError("a bug")
@@ -665,7 +650,7 @@ def test_a_writer_that_fails_twice_goes_on_in_another_file(
     monkeypatch.setattr(writer.Segments, "flush", fail)
     keeping.log({"a": 2})
     supervised = keeping.keeper._worker.supervised
-    until(lambda: supervised.n_restarts > 0)
+    wait_until(lambda: supervised.n_restarts > 0)
     monkeypatch.undo()
     keeping.log({"a": 3})
     with pytest.raises(StorageError, match=r"^1 records are lost"):

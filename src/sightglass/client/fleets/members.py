@@ -24,7 +24,7 @@ from sightglass.client.run import RemoteRun
 from sightglass.client.run_info import Condition, RunInfo, holds, live_info
 from sightglass.client.session import Session
 from sightglass.client.target import RunRoute
-from sightglass.core.errors import RunLostError, SightglassError, TransportError
+from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError
 from sightglass.core.guarded import message
 from sightglass.core.threads import Worker
 
@@ -244,8 +244,8 @@ class Members:
                 continue
             try:
                 session = Session(one.target, one.route, client=client_name())
-            except TransportError:
-                continue  # this process lacks descriptors or threads: later there may be some
+            except (TransportError, RefusedError):
+                continue  # descriptors or threads are lacking, or the hub refuses the user: later it may be otherwise
             self._known.add(one.route.id)
             taken = {member.name for member in self.all}
             name = f"{one.route.run} ({one.route.id})" if one.route.run in taken else one.route.run

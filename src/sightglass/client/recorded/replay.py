@@ -9,9 +9,9 @@ from __future__ import annotations
 import itertools
 import math
 from collections import deque
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import numpy.typing as npt
@@ -46,19 +46,16 @@ class Replay:
         starts: Where runs begin; add new ones before `post` with their records.
     """
 
-    def __init__(
-        self, plan: ReplayPlan, functions: Mapping[str, Callable[..., Any]] | None = None, *, but_last: bool = False
-    ) -> None:
+    def __init__(self, plan: ReplayPlan, *, but_last: bool = False) -> None:
         """Compile the remaining stages.
 
         Args:
             plan: Which series to read, and which stages remain.
-            functions: The functions that the run registered, by name.
             but_last: Whether to leave out the last stage, a reducer, and to yield what it would get: the values, with
                 their keys as (key, value) if it groups them.
 
         Raises:
-            QueryError: They call a function of the run that this process does not have.
+            QueryError: They call a function of the run: this process does not have it.
         """
         self.plan = plan
         self.n_errors = 0
@@ -67,9 +64,9 @@ class Replay:
         self._begun = False
         stages = plan.query.stages
         run = replace(plan.query, stages=stages[:-1]) if but_last else plan.query
-        self._pipeline: Pipeline = remaining(run, plan.n_done, functions, held=plan.held)
-        self._conditions = conditions(plan.query, functions, n_done=plan.n_done)
-        self._by = key_function(plan.query, functions, n_done=plan.n_done)
+        self._pipeline: Pipeline = remaining(run, plan.n_done, held=plan.held)
+        self._conditions = conditions(plan.query, n_done=plan.n_done)
+        self._by = key_function(plan.query, n_done=plan.n_done)
         self._reduced = any(isinstance(stage, Reduce) for stage in stages[: plan.n_done])
         self._yields_keys = but_last and isinstance(stages[-1], Reduce) and stages[-1].by is not None
         self._last: PipelineItem | None = None

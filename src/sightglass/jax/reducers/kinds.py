@@ -125,17 +125,13 @@ def _choosing(choose: Callable[[Any, Any], Any]) -> ReducerKind:
     )  # fmt: skip
 
 
-def _mean_kind() -> ReducerKind:
-    return ReducerKind(
+KINDS: dict[str, ReducerKind] = {
+    "mean": ReducerKind(
         start=_zeros(float_type, 2),
         step=_sum_step,
         finish=lambda cell, n: cell[0] / jnp.maximum(n, 1).astype(jnp.finfo(cell[0].dtype).dtype),
         merge=_sum_merge,
-    )
-
-
-KINDS: dict[str, ReducerKind] = {
-    "mean": _mean_kind(),
+    ),
     "sum": ReducerKind(_zeros(sum_type, 2), _sum_step, _sum_of, _sum_merge),
     "min": _choosing(jnp.minimum),
     "max": _choosing(jnp.maximum),

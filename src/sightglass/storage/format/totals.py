@@ -46,11 +46,7 @@ Table = npt.NDArray[np.void]
 """Rows of totals, one for each series; `squares` are those of the differences from the mean, `_at` are ordinals."""
 
 
-def _row_of(dtype: np.dtype[Any]) -> np.dtype[Any]:
-    return np.dtype([*_ROW, *((name, dtype) for name in _VALUES)])
-
-
-ROWS: Final = {dtype: _row_of(dtype) for dtype in (FLOAT64, INT64)}
+ROWS: Final = {dtype: np.dtype([*_ROW, *((name, dtype) for name in _VALUES)]) for dtype in (FLOAT64, INT64)}
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):

@@ -385,7 +385,7 @@ class SegmentReader:
         raw = self._verified(entry, frame)
         if raw is None:
             return _part(self.load(entry).values[row], index)
-        place = frame.payload + raw.offset + range(entry.n)[row] * _row_bytes(raw)
+        place = frame.payload + raw.offset + range(entry.n)[row] * raw.dtype.itemsize * math.prod(raw.shape)
         return partial_read.read(self._file, place, raw.dtype, raw.shape, slices.resolve(index, raw.shape))
 
     def _verified(self, entry: BlockEntry, frame: Frame) -> RawValues | None:
@@ -405,10 +405,6 @@ class SegmentReader:
             self._verified_values.clear()
         self._verified_values[frame.offset] = raw
         return raw
-
-
-def _row_bytes(raw: RawValues) -> int:
-    return raw.dtype.itemsize * math.prod(raw.shape)
 
 
 def _part(value: object, index: slices.Index | str) -> Any:

@@ -12,6 +12,7 @@ import time
 
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError, SightglassError
@@ -20,13 +21,6 @@ from sightglass.views.surfaces.notebook import RunCard
 from sightglass.views.surfaces.notebook.card import DESCRIBE_S, MAX_LISTED, MAX_TEXT, info_of, send_command, shown
 from sightglass.views.surfaces.notebook.cells import cells
 from sightglass.views.surfaces.notebook.open_pages import BLIND_S, EVERYBODY, Page
-
-
-def until(condition, timeout_s=60.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -99,7 +93,7 @@ def test_the_card_of_a_run_that_was_killed_is_not_running(records):
         before = info_of(client)
         os.kill(training.pid, signal.SIGKILL)
         training.wait()
-        until(lambda: client.lost or client.ended)
+        wait_until(lambda: client.lost or client.ended)
     after = info_of(client, before=before)
     assert (before["state"], after["state"]) == ("running", "lost")
     assert "died" in after["problem"]

@@ -5,10 +5,10 @@ from __future__ import annotations
 import re
 import subprocess
 import sys
-import time
 from types import SimpleNamespace
 
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import MissingExtraError, ViewError
@@ -17,13 +17,6 @@ from sightglass.views.surfaces.notebook.cells import NotebookCells
 from sightglass.views.surfaces.notebook.puller import Puller
 
 MIME = "application/vnd.jupyter.widget-view+json"
-
-
-def until(condition, timeout_s=60.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
 
 
 @pytest.fixture
@@ -46,10 +39,10 @@ def test_a_page_that_announces_itself_gets_new_records(feed, monkeypatch):
     sent = sent_by(view, monkeypatch)
     assert view.start() is view
     view._widget.receive({"type": "ready", "page": "a"})
-    until(lambda: sent)
+    wait_until(lambda: sent)
     assert sent[0][0]["settings"]["view"] == "line"
     source.put(2.0)
-    until(lambda: len(sent) > 1)
+    wait_until(lambda: len(sent) > 1)
     view._widget.receive({"type": "gone", "page": "a"})
     source.ended = True
     assert view.wait(60)
@@ -65,7 +58,7 @@ def test_a_closed_view_is_still_shown_in_reloaded_pages(feed, monkeypatch):
     with view:
         pass
     view._widget.receive({"type": "ready", "page": "a"})
-    until(lambda: sent)
+    wait_until(lambda: sent)
     assert sent[0][0]["streams"] == [{"id": "s1", "n": 1}]
 
 
@@ -146,9 +139,9 @@ def test_the_thread_serves_a_view_when_it_is_due_or_woken():
 
     view = Idle()
     puller.add(view)
-    until(lambda: len(turns) == 3)
+    wait_until(lambda: len(turns) == 3)
     puller.wake(view)
-    until(lambda: len(turns) == 4)
+    wait_until(lambda: len(turns) == 4)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("the comm is closed"), SystemExit(3)])

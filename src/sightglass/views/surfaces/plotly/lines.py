@@ -73,7 +73,7 @@ def draw_lines_3d(scene: Scene, style: PlotlyStyle) -> FigureData:
     traces = []
     for series in scene.series:
         z = series.z if series.z is not None else np.zeros(len(series.x))
-        line = {"color": series.color, "width": 4, "dash": _dash(series)}
+        line = {"color": series.color, "width": 4, "dash": DASHES[series.dash % len(DASHES)]}
         traces.append({"type": "scatter3d", "mode": "lines", "x": series.x, "y": series.y, "z": z, "line": line,
                        **_named(series)})  # fmt: skip
         ends = np.flatnonzero(np.isfinite(series.x) & np.isfinite(series.y) & np.isfinite(z))[-1:]
@@ -114,7 +114,8 @@ def _layout(scene: Scene, style: PlotlyStyle) -> Json:
         x_axis["type"] = "log"
     if options.x_limits and not scene.categories:
         x_axis["range"] = _x_limits(scene)
-    found: Json = {"xaxis": x_axis, "hovermode": "x unified" if _n_named(scene) <= MAX_UNIFIED else "closest"}
+    n_named = sum(bool(series.label) for series in scene.series)
+    found: Json = {"xaxis": x_axis, "hovermode": "x unified" if n_named <= MAX_UNIFIED else "closest"}
     found |= {"yaxis": titled(_y_axis(scene, style, second=False), scene.side(second=False))}
     if any(series.second for series in scene.series):
         right = {"overlaying": "y", "side": "right", "showgrid": False, "tickmode": "auto"}
@@ -257,10 +258,6 @@ def _axis_3d(scene: Scene, style: PlotlyStyle, name: str) -> Json:
     return found | ({"range": shown_limits(limits, log=log)} if limits else {})
 
 
-def _dash(series: LineSeries) -> str:
-    return DASHES[series.dash % len(DASHES)]
-
-
 def _is_time(scene: Scene) -> bool:
     return scene.options.x == "wall" and scene.view == "line" and not scene.categories
 
@@ -286,7 +283,3 @@ def _x_limits(scene: Scene) -> list[float]:
     if _is_time(scene):
         return [float(end) for end in _milliseconds(np.array(limits, np.float64))]
     return shown_limits(limits, log=scene.options.log_x)
-
-
-def _n_named(scene: Scene) -> int:
-    return sum(bool(series.label) for series in scene.series)

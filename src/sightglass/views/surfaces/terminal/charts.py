@@ -279,9 +279,9 @@ def _x_axis(
     return [first, Text(" " * (gutter + 1) + "".join(labels).rstrip(), AXIS, no_wrap=True, end="")]
 
 
-def _short(name: str, n_max: int = 12) -> str:
+def _short(name: str) -> str:
     """Shorten a name from the left: names of layers differ at their ends."""
-    return name if len(name) <= n_max else f"…{name[1 - n_max :]}"
+    return name if len(name) <= 12 else f"…{name[-11:]}"
 
 
 def _row(axis: Axis, value: float, canvas: Canvas) -> int:
