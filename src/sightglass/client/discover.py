@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from sightglass.core.current_run import check_wait
-from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, TransportError, WireError, unknown
 from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
@@ -210,8 +210,15 @@ def _session(target: Target, route: RunRoute, timeout_s: float, *, resume: bool,
     made = Session(target, route, client=client_name(), resume=resume, pace_s=pace_s)
     try:
         made.wait_welcome(timeout_s)
-    except SightglassError:
+    except SightglassError as error:
+        silent = isinstance(error, RunLostError) and not made.connection.ended
         made.close()
+        if silent and route.address:
+            raise RunLostError(
+                f"Run {route.run!r} does not answer at {route.address}, the address in its connection file; it may "
+                "have ended, be busy in one long call, or be out of reach. If its machine has another address here, as "
+                "through a tunnel, change the endpoint in a copy of the file"
+            ) from None
         raise
     return made
 
