@@ -279,7 +279,7 @@ class Run(NamesElsewhere):
     @property
     def stopping(self) -> bool:
         """Whether a client has asked the run to stop."""
-        return self._telemetry.commands.queue.stopping
+        return self._telemetry.commands.queue.read_stopping()
 
     @property
     def history(self) -> list[CommandResult]:
