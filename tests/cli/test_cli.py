@@ -447,6 +447,21 @@ def test_a_hub_names_the_extra_that_has_all_it_needs(tmp_path: Path, monkeypatch
     assert not (tmp_path / "hub").exists()
 
 
+@pytest.mark.parametrize("arguments", [("--hub", "none.hub", "runs"), ("runs", "--hub", "none.hub")])
+def test_a_hub_is_named_before_or_behind_the_command(runtime: Path, arguments: tuple[str, ...]) -> None:
+    assert sightglass(*arguments).stderr.startswith("Error: Cannot read the hub file 'none.hub'")
+
+
+def test_watch_begins_with_what_is_recorded(runtime: Path, tmp_path: Path) -> None:
+    with sg.init("past", dir=tmp_path) as run:
+        for step in range(5):
+            run.log({"val/loss": step / 2}, step=step)
+        run.flush()
+        _, *lines = sightglass("watch", "past", "val/loss", "--since", "start", "-n", "4").stdout.splitlines()
+        assert [line.split("\t")[0] for line in lines] == ["0", "1", "2", "3"]
+        assert "Expected one run" in sightglass("watch", "pas*", "val/loss", "--since", "start", "-n", "4").stderr
+
+
 def test_a_hub_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = sightglass("hub", "--dir", str(tmp_path / "hub"), "--listen", "nowhere")
     assert "Expected an address and a port" in refused.stderr

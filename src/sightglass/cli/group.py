@@ -33,8 +33,26 @@ ON_HUB: Final = (
 )  # fmt: skip
 
 
+def _choose_hub(ctx: click.Context, param: click.Parameter, hub: str | None) -> None:
+    """Keep the hub that is named behind a command as if it were named before."""
+    if hub:
+        ctx.find_root().params["hub"] = hub
+
+
+HUB: Final = click.Option(
+    ["--hub"], metavar="HUB", expose_value=False, is_eager=True, callback=_choose_hub,
+    help="Look on this hub: a URL such as nats://login:4222, or a hub file.",
+)  # fmt: skip
+
+
 class CommandGroup(click.Group):
     """Commands in sections, whose errors become one line and an exit code."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command; one that can look on a hub takes `--hub`, too."""
+        if (name or cmd.name) in ON_HUB:
+            cmd.params.append(HUB)
+        super().add_command(cmd, name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections of the help text."""
