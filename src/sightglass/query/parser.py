@@ -6,8 +6,8 @@ There are two forms::
     abs(batch.grads["dense"]).mean()
 
 In the short form the only free name is the event. Reducers that name their window may follow:
-`batch.loss.mean(every=100)`. A tag with slashes, `train/loss`, is what was logged under it: `log["train/loss"]`. Nothing
-is executed: each node of the syntax tree is allowed, or refused with a caret under its place.
+`batch.loss.mean(every=100)`. A tag with slashes, `train/loss`, is what was logged under it: `log["train/loss"]`.
+Nothing is executed: each node of the syntax tree is allowed, or refused with a caret under its place.
 """
 
 from __future__ import annotations
