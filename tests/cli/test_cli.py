@@ -540,6 +540,14 @@ def test_large_results_are_cut_with_a_note(tmp_path: Path) -> None:
     assert np.shape(row["value"]) == (280, 280)
 
 
+def test_numbers_of_numpy_are_printed_as_those_of_python(tmp_path: Path, runtime: Path) -> None:
+    with sg.init("x", dir=tmp_path, record=["batch.loss"]) as run:
+        run.observe("batch", step=1, loss=np.float32(0.1))
+    assert sightglass("watch", str(run.directory), "batch.loss").stdout.splitlines()[1:] == ["1\t0.1"]
+    (row,) = json.loads(sightglass("open", str(run.directory), "--json").stdout)
+    assert row["last"] == float(np.float32(0.1))
+
+
 def test_pause_resume_stop(trainer: Trainer) -> None:
     assert "paused" in sightglass("pause", "clirun").stdout
     assert "paused for" in sightglass("describe", "clirun").stdout
