@@ -1,11 +1,11 @@
 """Build a release into `build/dist`, and try what users will install: `make release`, or this file with some extras.
 
 For each extra, by default all of them, it makes an environment with the wheel and that extra alone. There it runs the
-first program of the README, asks it, and stops it with the command line; for a framework, it also imports what the extra
-is for. It ends with what the commit still lacks, or with the command that tags it.
+first program of the README, asks it, and stops it with the command line; for a framework, it also imports what the
+extra is for. It ends with what the commit still lacks, or with the command that tags it.
 
-An extra with PyTorch takes the build that uv finds: on Linux that is 5 GB with CUDA. `UV_TORCH_BACKEND=cpu make release`
-takes a small one.
+An extra with PyTorch takes the build that uv finds: on Linux that is 5 GB with CUDA. With `UV_TORCH_BACKEND=cpu make
+release` it is a small one.
 """
 
 from __future__ import annotations
