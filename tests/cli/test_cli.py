@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -548,6 +549,13 @@ def test_numbers_of_numpy_are_printed_as_those_of_python(tmp_path: Path, runtime
     assert row["last"] == float(np.float32(0.1))
 
 
+def test_a_warning_is_a_line_without_a_place_in_the_code(runtime: Path) -> None:
+    with sg.init("twin"), sg.init("twin") as newest, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        said = sightglass("history", "twin").stderr
+    assert re.fullmatch(rf"Warning: 2 live runs are named 'twin': .*{newest.id}\. The others: \w+\n", said)
+
+
 def test_pause_resume_stop(trainer: Trainer) -> None:
     assert "paused" in sightglass("pause", "clirun").stdout
     assert "paused for" in sightglass("describe", "clirun").stdout
@@ -912,7 +920,7 @@ def test_a_live_run_takes_precedence_over_a_folder_of_its_name(trainer: Trainer)
     [
         (("open", "DIR/nowhere"), 3, "nowhere' does not exist"),
         (("check", "DIR/nowhere"), 3, "nowhere' does not exist"),
-        (("watch", "DIR/nowhere", "batch.loss"), 3, "Cannot read the connection file"),
+        (("watch", "DIR/nowhere", "batch.loss"), 3, "Expected a live run, a connection file or a run directory, got"),
         (("open", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
         (("watch", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
         (("watch", "DIR", "batch.lr"), 1, "cannot be answered from the recorded series. Recorded: batch.loss."),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from typing import Final, NoReturn
 
 import click
@@ -64,7 +65,9 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except (RunNotFoundError, RunLostError) as error:
             fail(str(error), EXIT_NO_RUN)
         except SightglassError as error:
@@ -75,6 +78,11 @@ class CommandGroup(click.Group):
             # The reader, such as `head`, has closed the pipe. Without this, Python prints an error when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+
+
+def _show_warning(message: Warning | str, *place: object, **more: object) -> None:
+    """Print a warning without the place in the code, which means nothing to those who typed a command."""
+    click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {visible(str(message))}", err=True)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -267,8 +267,15 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
     file = ConnectionFile(Path(text))
     try:
         return file, file.find()
+    except IsADirectoryError:
+        raise RunNotFoundError(
+            f"Expected a live run or a connection file, got the folder {text!r}; sightglass.open reads a recorded run"
+        ) from None
     except OSError as error:
-        raise RunNotFoundError(f"Cannot read the connection file {text!r}: {error.strerror}") from None
+        if text.endswith(".json"):
+            raise RunNotFoundError(f"Cannot read the connection file {text!r}: {error.strerror}") from None
+        message = f"Expected a live run, a connection file or a run directory, got {text!r}: {error.strerror}"
+        raise RunNotFoundError(message) from None
     except WireError as error:
         raise RunNotFoundError(str(error)) from None
 

@@ -15,6 +15,7 @@ import secrets
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
@@ -49,6 +50,12 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     keep_s: float = KEEP_S
     keep_bytes: int = KEEP_BYTES
+
+    @property
+    def leads_back(self) -> bool:
+        """Whether the hub listens for all machines, under an address that leads each of them to itself."""
+        name = urlsplit(self.url).hostname or ""
+        return self.listen.rpartition(":")[0] in EVERYWHERE and name.startswith(("localhost", "127."))
 
     @property
     def own_url(self) -> str:
