@@ -16,6 +16,7 @@ import subprocess
 import sys
 import threading
 import time
+import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
 from pathlib import Path
@@ -447,6 +448,21 @@ def test_a_hub_names_the_extra_that_has_all_it_needs(tmp_path: Path, monkeypatch
     assert not (tmp_path / "hub").exists()
 
 
+@pytest.mark.parametrize("arguments", [("--hub", "none.hub", "runs"), ("runs", "--hub", "none.hub")])
+def test_a_hub_is_named_before_or_behind_the_command(runtime: Path, arguments: tuple[str, ...]) -> None:
+    assert sightglass(*arguments).stderr.startswith("Error: Cannot read the hub file 'none.hub'")
+
+
+def test_watch_begins_with_what_is_recorded(runtime: Path, tmp_path: Path) -> None:
+    with sg.init("past", dir=tmp_path) as run:
+        for step in range(5):
+            run.log({"val/loss": step / 2}, step=step)
+        run.flush()
+        _, *lines = sightglass("watch", "past", "val/loss", "--since", "start", "-n", "4").stdout.splitlines()
+        assert [line.split("\t")[0] for line in lines] == ["0", "1", "2", "3"]
+        assert "Expected one run" in sightglass("watch", "pas*", "val/loss", "--since", "start", "-n", "4").stderr
+
+
 def test_a_hub_that_is_refused_leaves_nothing(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     refused = sightglass("hub", "--dir", str(tmp_path / "hub"), "--listen", "nowhere")
     assert "Expected an address and a port" in refused.stderr
@@ -523,6 +539,21 @@ def test_large_results_are_cut_with_a_note(tmp_path: Path) -> None:
     assert cells["batch.small"] == ["1", "[[1.0, 0.0], [0.0, 1.0]]"]
     (row,) = map(json.loads, sightglass("watch", str(run.directory), "batch.x", "--json").stdout.splitlines())
     assert np.shape(row["value"]) == (280, 280)
+
+
+def test_numbers_of_numpy_are_printed_as_those_of_python(tmp_path: Path, runtime: Path) -> None:
+    with sg.init("x", dir=tmp_path, record=["batch.loss"]) as run:
+        run.observe("batch", step=1, loss=np.float32(0.1))
+    assert sightglass("watch", str(run.directory), "batch.loss").stdout.splitlines()[1:] == ["1\t0.1"]
+    (row,) = json.loads(sightglass("open", str(run.directory), "--json").stdout)
+    assert row["last"] == float(np.float32(0.1))
+
+
+def test_a_warning_is_a_line_without_a_place_in_the_code(runtime: Path) -> None:
+    with sg.init("twin"), sg.init("twin") as newest, warnings.catch_warnings():
+        warnings.simplefilter("always")
+        said = sightglass("history", "twin").stderr
+    assert re.fullmatch(rf"Warning: 2 live runs are named 'twin': .*{newest.id}\. The others: \w+\n", said)
 
 
 def test_pause_resume_stop(trainer: Trainer) -> None:
@@ -889,7 +920,7 @@ def test_a_live_run_takes_precedence_over_a_folder_of_its_name(trainer: Trainer)
     [
         (("open", "DIR/nowhere"), 3, "nowhere' does not exist"),
         (("check", "DIR/nowhere"), 3, "nowhere' does not exist"),
-        (("watch", "DIR/nowhere", "batch.loss"), 3, "Cannot read the connection file"),
+        (("watch", "DIR/nowhere", "batch.loss"), 3, "Expected a live run, a connection file or a run directory, got"),
         (("open", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
         (("watch", "DIR", "val/los"), 1, "Unknown tag 'val/los'. Did you mean 'val/loss'?"),
         (("watch", "DIR", "batch.lr"), 1, "cannot be answered from the recorded series. Recorded: batch.loss."),

@@ -36,6 +36,13 @@ def test_importing_loads_nothing_foreign():
     assert foreign("import sightglass; dir(sightglass); sightglass.__version__") == []
 
 
+@pytest.mark.parametrize("extra", ["torch", "jax", "flax"])
+def test_a_part_whose_library_is_missing_names_what_to_install(extra):
+    code = f"import sys; sys.modules[{extra!r}] = None; import sightglass.{extra}"
+    told = subprocess.run([sys.executable, "-c", code], check=False, capture_output=True, text=True)
+    assert told.stderr.endswith(f"sightglass.{extra} needs {extra!r}: pip install 'sightglass[{extra}]'\n")
+
+
 def test_what_is_foreign_would_be_seen():
     assert "numpy" in foreign("import sightglass; sightglass.on")
     assert foreign("import json") == []

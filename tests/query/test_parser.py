@@ -82,6 +82,16 @@ def test_the_caret_stands_under_the_place(marked: str, message: str, before: str
         assert error.column == len(text[:column].replace("\r\n", "\n"))
 
 
+@pytest.mark.parametrize("tag", ["train/loss", " val/top-1 ", "layer/0/weight"])
+def test_a_tag_with_slashes_is_what_was_logged_under_it(tag: str) -> None:
+    assert parse(tag) == parse(f"log[{tag.strip()!r}]")
+
+
+def test_a_quotient_of_two_events_is_refused() -> None:
+    assert "got 'batch', 'epoch'" in refused("batch.loss / epoch.loss")[1]
+    assert parse("batch.loss / batch.x") == parse("on('batch').map(lambda batch: batch.loss / batch.x)")
+
+
 SYNTAX = "Expected a query such as batch.loss or batch.loss.mean(every=100), found invalid syntax"
 OUTSIDE = [
     ("norm of x", SYNTAX, 5),

@@ -87,6 +87,7 @@ def test_other_machines_come_in_only_when_that_is_meant(asked):
     assert done.exit_code == 0
     assert "not encrypted" in done.stderr
     assert "your live runs and a, b" in done.stderr
+    assert "b does not exist so far: the page shows its runs once it does" in done.stderr
     done = CliRunner().invoke(main, [*exposed[:1], *exposed[3:], "--unencrypted"], env={"SIGHTGLASS_RUNS": "jobs"})
     assert "your live runs and jobs;" in done.stderr
     assert f"http://{socket.gethostname()}:" in done.stdout

@@ -102,6 +102,17 @@ def test_an_unknown_observable_is_answered_with_all_that_describe_lists(desk):
     assert known.split(", ") == sorted(offered)[:12]
 
 
+def test_what_only_a_watched_optimizer_offers_is_refused_with_the_way_to_it(desk):
+    sgt.watch(torch.nn.Linear(2, 1), desk.run)
+    answers = [desk.ask(query) for query in ("batch.updates", "batch.optimizer.lr", "epoch.grads")]
+    for _ in range(4):
+        desk.run.observe("batch")
+        desk.run.observe("epoch")
+    said = [str(answer.last_error) for answer in answers]
+    assert all("'. sightglass.torch.watch(model, run, optimizer=…) offers it. Known" in one for one in said[:2])
+    assert "'. sightglass.torch.watch(model, run) offers it. Known: step." in said[2]
+
+
 def test_a_function_that_a_dtype_lacks_is_refused_with_the_way_out():
     cast = "on('batch').map(lambda b: b.x.astype('float32').mean())"
     with testing.ask("batch.x.mean()", cast) as asked:

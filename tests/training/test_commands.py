@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.errors import CommandError
 from sightglass.training import commands
-from sightglass.training.commands import MAX_PENDING, Command, CommandQueue, agreed
+from sightglass.training.commands import MAX_PENDING, NOT_READ, Command, CommandQueue, agreed
 from sightglass.training.controls import Action, Control
 from sightglass.training.event_threads import SILENT_S
 
@@ -185,6 +185,17 @@ def test_stop_lets_a_paused_run_go(paused):
     assert paused.ended()
     assert paused.b.telemetry.commands.queue.stopping
     assert paused.b.telemetry.subscriptions.sources["batch"].n_events == 1
+
+
+def test_who_stops_a_program_that_never_looks_at_it_is_told(held):
+    b, results = held
+    queue = b.telemetry.commands.queue
+    b.telemetry.commands.add(command("stop", id=1))
+    b.observe("batch")
+    assert queue.read_stopping()
+    b.telemetry.commands.add(command("stop", id=2))
+    b.observe("batch")
+    assert [entry.note for entry in results] == [NOT_READ, ""]
 
 
 def test_a_pause_ends_with_its_owner(paused):

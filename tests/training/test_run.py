@@ -293,6 +293,15 @@ def test_options_are_checked(begin):
         ),
         (lambda run: run.finish(), AttributeError, "A run has no attribute 'finish'. Did you mean close()?"),
         (lambda run: run.event, AttributeError, "A run has no attribute 'event'. Did you mean observe(…)?"),
+        (
+            lambda run: run.stream("batch.loss"), AttributeError,
+            "A run has no attribute 'stream'. Did you mean sightglass.connect(run).stream(…)?",
+        ),
+        (
+            sg.plot, TypeError,
+            "Expected a stream as argument 1 of plot(), got Run. "
+            "Ask it as a client does: plot(sightglass.connect(run).stream(…)).",
+        ),
         (lambda run: run.nothing, AttributeError, "'Run' object has no attribute 'nothing'"),
     ],
 )  # fmt: skip

@@ -166,7 +166,7 @@ def test_a_connection_file_that_leads_nowhere(tmp_path):
         json.dumps({"run": "job", "id": "1", "endpoint": endpoint, "server_key": keys.public,
                     "client_public": keys.public, "client_secret": keys.secret})
     )  # fmt: skip
-    with pytest.raises(sg.RunLostError, match="does not answer"):
+    with pytest.raises(sg.RunLostError, match=f"does not answer at {endpoint}, the address in its conn"):
         sg.connect(tmp_path / "gone.json", timeout_s=0.3)
     [info] = sg.runs(connections=tmp_path, timeout_s=0.3)
     assert (info.name, info.state) == ("job", "out of reach")

@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import os
 import sys
+import warnings
 from typing import Final, NoReturn
 
 import click
@@ -33,8 +34,26 @@ ON_HUB: Final = (
 )  # fmt: skip
 
 
+def _choose_hub(ctx: click.Context, param: click.Parameter, hub: str | None) -> None:
+    """Keep the hub that is named behind a command as if it were named before."""
+    if hub:
+        ctx.find_root().params["hub"] = hub
+
+
+HUB: Final = click.Option(
+    ["--hub"], metavar="HUB", expose_value=False, is_eager=True, callback=_choose_hub,
+    help="Look on this hub: a URL such as nats://login:4222, or a hub file.",
+)  # fmt: skip
+
+
 class CommandGroup(click.Group):
     """Commands in sections, whose errors become one line and an exit code."""
+
+    def add_command(self, cmd: click.Command, name: str | None = None) -> None:
+        """Add a command; one that can look on a hub takes `--hub`, too."""
+        if (name or cmd.name) in ON_HUB:
+            cmd.params.append(HUB)
+        super().add_command(cmd, name)
 
     def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
         """Write the sections of the help text."""
@@ -46,7 +65,9 @@ class CommandGroup(click.Group):
     def invoke(self, ctx: click.Context) -> object:
         """Run a command."""
         try:
-            return super().invoke(ctx)
+            with warnings.catch_warnings():
+                warnings.showwarning = _show_warning
+                return super().invoke(ctx)
         except (RunNotFoundError, RunLostError) as error:
             fail(str(error), EXIT_NO_RUN)
         except SightglassError as error:
@@ -57,6 +78,11 @@ class CommandGroup(click.Group):
             # The reader, such as `head`, has closed the pipe. Without this, Python prints an error when it exits.
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
             sys.exit(0)
+
+
+def _show_warning(message: Warning | str, *place: object, **more: object) -> None:
+    """Print a warning without the place in the code, which means nothing to those who typed a command."""
+    click.echo(f"{click.style('Warning:', fg='yellow', bold=True)} {visible(str(message))}", err=True)
 
 
 def fail(message: str, code: int) -> NoReturn:

@@ -67,6 +67,8 @@ def hub(
 
     def ready() -> None:
         click.echo(f"The hub listens on {settings.listen}; its address is {settings.url}. Ctrl-C ends it.")
+        if settings.leads_back:
+            click.echo("Other machines do not reach that: give the name that they know with --address", err=True)
         click.echo(f"In a training:   export SIGHTGLASS_HUB={found.path / 'run.hub'}")
         click.echo(f"Where you look:  sightglass --hub {found.path / 'controller.hub'} runs")
         click.echo("Another user:    sightglass hub user add NAME --project PROJECT --role viewer")

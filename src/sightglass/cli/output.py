@@ -7,6 +7,7 @@ import re
 import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, Final
 
 import click
@@ -140,8 +141,8 @@ def value_text(value: object) -> tuple[str, str]:
     """Return a value as text, and a note if it was cut."""
     if isinstance(value, str):
         return value, ""
-    if isinstance(value, float):
-        return f"{value:.6g}", ""
+    if isinstance(value, Real) and not isinstance(value, Integral):  # float32 of NumPy, too
+        return f"{float(value):.6g}", ""
     cutter = _Cutter()
     text = json.dumps(jsonable(cutter.cut(value)))
     n_all = cutter.n_seen
@@ -209,7 +210,7 @@ def series_row(run: RecordedRun, tag: str) -> dict[str, Any]:
         "records": len(series),
         "steps": f"{steps.min():.15g} to {steps.max():.15g}" if len(steps) else "damaged",
         "type": series.type,
-        "last": jsonable(last) if isinstance(last, bool | int | float | str) else None,
+        "last": jsonable(last) if isinstance(last, str | Real) else None,
     }
 
 

@@ -8,7 +8,7 @@ import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import nullcontext
-from typing import TYPE_CHECKING, Any, Final, cast
+from typing import TYPE_CHECKING, Any, Final, Literal, cast
 
 import click
 
@@ -133,6 +133,7 @@ def describe(run: str, follow: bool, as_json: bool) -> None:
 @RUN
 @click.argument("queries", nargs=-1, required=True, type=QUERY, metavar="QUERY...")
 @click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="Stop after the next N records of each.")
+@click.option("--since", type=click.Choice(["start"]), help="Begin with what the run has recorded of it.")
 @click.option("--for", "for_s", type=TIME, metavar="TIME", help="Stop after a time such as 30s or '5 min'.")
 @click.option(
     "--view", metavar="VIEW", help="The view: line, bars, histogram, heatmap, log … (default: chosen from the values)."
@@ -154,6 +155,7 @@ def watch(  # noqa: PLR0917  click passes them by name
     run: str,
     queries: tuple[str, ...],
     records: int | None,
+    since: Literal["start"] | None,
     for_s: float | None,
     view: str | None,
     title: str | None,
@@ -181,8 +183,8 @@ def watch(  # noqa: PLR0917  click passes them by name
     """  # noqa: D301  click reads the escape: keep these lines as they are
     drawn = _surface(surface, out, text="--json" if as_json else "--plain" if plain else None)
     with open_source(run, wait=wait) as source:
-        firsts = [0] * len(queries) if records is None else _n_made(source, queries)
-        streams = [_open_stream(source, query, yes=yes) for query in queries]
+        firsts = [0] * len(queries) if records is None or since else _n_made(source, queries)
+        streams = [_open_stream(source, query, since=since, yes=yes) for query in queries]
         if not wait:
             _check_events(source, queries)
         for stream in streams:
@@ -210,19 +212,24 @@ def _is_several(source: Source) -> bool:
     return isinstance(source, Mapping) and (hasattr(source, "joined") or len(source) > 1)
 
 
-def _open_stream(source: Source, query: str, *, yes: bool) -> Stream:
+def _open_stream(source: Source, query: str, *, since: Literal["start"] | None, yes: bool) -> Stream:
     """Send a query; if it has a cost that must be confirmed, ask the user and send it again."""
+    from sightglass.client.run import RemoteRun
     from sightglass.core.errors import UnconfirmedError
 
+    if since and _is_several(source):
+        raise click.UsageError("Expected one run with --since: ask each of several by its name")
     try:
-        return source.stream(query)
+        if isinstance(source, RemoteRun):
+            return source.stream(query, since=since)
+        return source.stream(query)  # what is recorded begins at its start
     except UnconfirmedError as error:
         cost = str(error).partition(" Ask again")[0]
     if not (yes or sys.stdin.isatty()):
         raise click.ClickException(f"{cost} Add --yes to go on.")
     if not yes:
         click.confirm(f"{cost}\nGo on?", abort=True)
-    return cast("RemoteRun", source).stream(query, confirm=True)  # recorded runs have no costs
+    return cast("RemoteRun", source).stream(query, confirm=True, since=since)  # recorded runs have no costs
 
 
 def _check_events(source: Source, queries: tuple[str, ...]) -> None:

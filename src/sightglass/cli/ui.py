@@ -110,6 +110,9 @@ def ui(
         fail(f"Cannot listen on {host}:{PORT if port is None else port}: {error.strerror or error}", EXIT_FAILED)
     with _ended_by_signals(server):
         _print_links(server, place, as_json=as_json)
+        for name in directories:
+            if not Path(name).exists():
+                click.echo(f"{name} does not exist so far: the page shows its runs once it does", err=True)
         if is_exposed:
             how = "encrypted" if tls else "not encrypted"
             click.echo(

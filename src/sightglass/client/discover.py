@@ -15,7 +15,15 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
 from sightglass.core.current_run import check_wait
-from sightglass.core.errors import RefusedError, RunNotFoundError, SightglassError, TransportError, WireError, unknown
+from sightglass.core.errors import (
+    RefusedError,
+    RunLostError,
+    RunNotFoundError,
+    SightglassError,
+    TransportError,
+    WireError,
+    unknown,
+)
 from sightglass.core.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
@@ -207,8 +215,15 @@ def _session(target: Target, route: RunRoute, timeout_s: float, *, resume: bool,
     made = Session(target, route, client=client_name(), resume=resume, pace_s=pace_s)
     try:
         made.wait_welcome(timeout_s)
-    except SightglassError:
+    except SightglassError as error:
+        silent = isinstance(error, RunLostError) and not made.connection.ended
         made.close()
+        if silent and route.address:
+            raise RunLostError(
+                f"Run {route.run!r} does not answer at {route.address}, the address in its connection file; it may "
+                "have ended, be busy in one long call, or be out of reach. If its machine has another address here, as "
+                "through a tunnel, change the endpoint in a copy of the file"
+            ) from None
         raise
     return made
 
@@ -257,8 +272,15 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
     file = ConnectionFile(Path(text))
     try:
         return file, file.find()
+    except IsADirectoryError:
+        raise RunNotFoundError(
+            f"Expected a live run or a connection file, got the folder {text!r}; sightglass.open reads a recorded run"
+        ) from None
     except OSError as error:
-        raise RunNotFoundError(f"Cannot read the connection file {text!r}: {error.strerror}") from None
+        if text.endswith(".json"):
+            raise RunNotFoundError(f"Cannot read the connection file {text!r}: {error.strerror}") from None
+        message = f"Expected a live run, a connection file or a run directory, got {text!r}: {error.strerror}"
+        raise RunNotFoundError(message) from None
     except WireError as error:
         raise RunNotFoundError(str(error)) from None
 

@@ -27,6 +27,7 @@ class RunRoute:
         beside: The ids of the runs of its name that lived when it began.
         rank: Its rank, in a program of several processes.
         owner: On a hub, the user whose run it is.
+        address: Where a connection file says that the run listens; otherwise empty.
         kept: Whether the hub keeps what a client misses when the run ends.
         connect: Opens a channel; raises `TransportError` if that is not possible.
         alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
@@ -39,6 +40,7 @@ class RunRoute:
     beside: Collection[str] = ()
     rank: int = 0
     owner: str = ""
+    address: str = ""
     kept: bool = False
     alive: Callable[[], bool] | None = None
     closed: Callable[[], bool] = lambda: False
@@ -102,7 +104,7 @@ class ConnectionFile:
             WireError: It is not a connection file.
         """
         name, id, address = read_connection(self._path)
-        return RunRoute(run=name, id=id, connect=lambda: ZmqChannel(address))
+        return RunRoute(run=name, id=id, address=address.endpoint, connect=lambda: ZmqChannel(address))
 
     def find_again(self, route: RunRoute) -> Found:
         """Read the file again; without it, the run may still be where it was. See `Target`."""

@@ -252,6 +252,14 @@ INSTEAD: Final = {
 }  # fmt: skip
 """What to write instead of functions that queries do not have."""
 
+WATCHED: Final = "sightglass.torch.watch(model, run) offers it"
+WITH_OPTIMIZER: Final = "sightglass.torch.watch(model, run, optimizer=…) offers it"
+OF_WATCH: Final = {
+    "grads": WATCHED, "params": WATCHED, "activations": WATCHED, "inputs": WATCHED, "activation_grads": WATCHED,
+    "updates": WITH_OPTIMIZER, "optimizer": WITH_OPTIMIZER,
+}  # fmt: skip
+"""What offers an observable that a PyTorch program lacks."""
+
 CALLED: Final = ("function", "stage")
 MIN_LIKENESS: Final = 0.65  # "evry" and "every" have 0.89, "nope" and "mode" 0.5
 MIN_WORD: Final = 4  # letters; shorter words, such as "of", say little
@@ -304,6 +312,8 @@ def unknown(what: str, name: object, known: Iterable[object], *, where: str = ""
         message += f" {INSTEAD[name]}."
     elif close:
         message += f" Did you mean {close!r}?"
+    elif what == "observable" and name in OF_WATCH and "torch" in sys.modules:
+        message += f" {OF_WATCH[name]}."
     return f"{message} {_known(names, len(every))}"
 
 

@@ -12,16 +12,17 @@ import json
 import os
 import re
 import secrets
-import socket
 import time
 from pathlib import Path
 from typing import Final
+from urllib.parse import urlsplit
 
 import msgspec
 
 from sightglass.core.errors import MissingExtraError, TransportError, UnknownNameError
 from sightglass.core.private_file import write_private
 from sightglass.protocol.hub_address import ROLES, Role, checked_token, checked_url
+from sightglass.protocol.own_address import outer_name
 from sightglass.server.certificate import made
 
 from .configuration import Credential, configuration
@@ -49,6 +50,12 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     url: str
     keep_s: float = KEEP_S
     keep_bytes: int = KEEP_BYTES
+
+    @property
+    def leads_back(self) -> bool:
+        """Whether the hub listens for all machines, under an address that leads each of them to itself."""
+        name = urlsplit(self.url).hostname or ""
+        return self.listen.rpartition(":")[0] in EVERYWHERE and name.startswith(("localhost", "127."))
 
     @property
     def own_url(self) -> str:
@@ -214,7 +221,7 @@ class HubFolder:
         host, _, port = listen.rpartition(":")
         if not host or not re.fullmatch(r"[0-9]{1,5}", port):
             raise TransportError(f"Expected an address and a port, such as {LISTEN!r}, got {listen!r}")
-        outside = address or (socket.getfqdn() if host in EVERYWHERE else host)
+        outside = address or (outer_name() if host in EVERYWHERE else host)
         url = checked_url(f"tls://{outside}:{port}")
         if self._settings.exists():
             return msgspec.structs.replace(self.settings(), listen=listen, url=url)

@@ -1,6 +1,13 @@
 """Logging as a transformation of JAX programs: `log` anywhere, then `spool`, `tap` or `strip` the function."""
 
 from sightglass.core.errors import LogError as LogError
+from sightglass.core.errors import MissingExtraError
+
+try:
+    import jax as _jax  # noqa: F401
+except ModuleNotFoundError as error:
+    raise MissingExtraError("jax", extra="jax", purpose="sightglass.jax") from error
+
 from sightglass.jax import batching as _batching  # noqa: F401
 from sightglass.jax.logs.logdict import logdict as logdict
 from sightglass.jax.logs.tagged import stepdict as stepdict

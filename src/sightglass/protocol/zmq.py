@@ -29,6 +29,7 @@ from sightglass.core.resources import shortage
 
 from .address import Address, Keys
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
+from .own_address import outer_address
 from .transport import MAX_QUEUED, MAX_QUEUED_BYTES, Delivery, Frames, Sent
 
 MAX_TAKEN: Final = 100  # messages in one turn, so that sending gets its turn too
@@ -386,11 +387,4 @@ def _reachable(host: str) -> str:
     """Return the address of this machine for other machines, if it listens on all of its addresses."""
     if host not in ("*", "0.0.0.0", "::", "[::]"):  # the names of "everywhere"
         return host
-    probe = socket.socket(socket.AF_INET, socket.SOCK_DGRAM)
-    try:
-        probe.connect(("192.0.2.1", 9))  # a test address (RFC 5737): choosing the route sends nothing
-        return str(probe.getsockname()[0])
-    except OSError:
-        return socket.gethostname()
-    finally:
-        probe.close()
+    return outer_address() or socket.gethostname()

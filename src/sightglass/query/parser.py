@@ -6,14 +6,15 @@ There are two forms::
     abs(batch.grads["dense"]).mean()
 
 In the short form the only free name is the event. Reducers that name their window may follow:
-`batch.loss.mean(every=100)`. Nothing is executed: each node of the syntax tree is allowed, or refused with a caret
-under its place.
+`batch.loss.mean(every=100)`. A tag with slashes, `train/loss`, is what was logged under it: `log["train/loss"]`.
+Nothing is executed: each node of the syntax tree is allowed, or refused with a caret under its place.
 """
 
 from __future__ import annotations
 
 import ast
 import inspect
+import re
 from collections.abc import Collection, Iterable
 from functools import lru_cache
 from typing import Any, Final
@@ -32,6 +33,9 @@ MAX_PARSED: Final = 128
 
 MODULES: Final = ("np", "numpy", "jnp", "torch", "math", "sg")
 """What functions are prefixed with in Python code."""
+
+TAG: Final = re.compile(r"\s*([^\W\d][\w-]*(?:/[\w-]+)+)\s*")
+"""A tag as people log it, `train/loss`: as an expression it would divide one event by another."""
 
 SHORT_STAGES: Final = ("rolling", "scan", "ema")
 """The stages that need no window to be known as stages; `diff` is a function of arrays, too."""
@@ -118,6 +122,8 @@ class _Reader(ExpressionReader):
             node = node.func.value
         free = self.free(node)
         if len(free) != 1:
+            if tag := TAG.fullmatch(self.text):
+                return parse(f"log[{tag[1]!r}]")
             names = ", ".join(map(repr, list(free)[:MAX_NAMES_SHOWN])) or "none"
             hint = ""
             if modules := [name for name in free if name in MODULES]:

@@ -41,7 +41,7 @@ ACTIVATION_GRADS: Final = "activation_grads"
 INPUTS: Final = "inputs"
 EVALUATED: Final = {ACTIVATIONS: "eval_activations", INPUTS: "eval_inputs"}
 """The observables that take passes in evaluation mode only, by those that take all passes."""
-OF_MODULES: Final = frozenset({ACTIVATIONS, ACTIVATION_GRADS, INPUTS, *EVALUATED.values()})
+OF_MODULES: Final = (ACTIVATIONS, INPUTS, ACTIVATION_GRADS, *EVALUATED.values())
 OUTPUTS: Final = frozenset({ACTIVATIONS, EVALUATED[ACTIVATIONS]})
 TAKEN: Final = frozenset({INPUTS, EVALUATED[INPUTS]})
 

@@ -30,7 +30,7 @@ from sightglass.training.run import Run, wiring
 from sightglass.training.subscription import Subscription
 from sightglass.training.subscriptions import ObservableFacts
 
-from .calls import ACTIVATIONS, EVALUATED, OF_MODULES, OUTPUTS
+from .calls import EVALUATED, OF_MODULES, OUTPUTS
 from .capture import CapturedObservables, is_recorded, with_works
 from .compiled import Compiled
 from .hooks import Hooks
@@ -193,15 +193,17 @@ class Watched(CompiledStep):
             "params": named,
             "buffers": {name: type_name(one) for name, one in buffers(module).items()},
             GRADS: {name: named[name] for name, p in parameters(module).items() if p.requires_grad},
-            ACTIVATIONS: {name: type(child).__name__ for name, child in modules(module).items() if name},
-            "rank": {},
         }
-        inside |= dict.fromkeys(OF_MODULES, inside[ACTIVATIONS])
-        if any(optimizer() for optimizer in self._optimizers):
-            held = held_parameters(self._live_optimizers(), module)
+        optimizers = self._live_optimizers()
+        if optimizers:
+            held = held_parameters(optimizers, module)
             inside[UPDATES] = {name: type_ for name, type_ in inside[GRADS].items() if name in held}
+        children = {name: type(child).__name__ for name, child in modules(module).items() if name}
+        inside |= dict.fromkeys(OF_MODULES, children)
+        if optimizers:
             view = optimizers_view([optimizer() for optimizer in self._optimizers], module)
             inside["optimizer"] = {key: type_name(value) for key, value in view.items()}
+        inside["rank"] = {}
         types = {"rank": "int"}
         facts = {
             kind: ObservableFacts(types.get(kind, f"mapping of {len(fields)}"), fields=fields)

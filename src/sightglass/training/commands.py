@@ -32,6 +32,7 @@ from .controls import Action, Control
 MAX_PENDING: Final = 1_000  # more than any person sends; a client in a loop is refused before memory fills
 MAX_HISTORY: Final = 10_000  # a few MB of numbers; a command per second for hours
 MAX_HISTORY_BYTES: Final = 16 * 2**20  # of arguments and results, which may be arrays, or the state of a model
+NOT_READ: Final = "The program has not looked at run.stopping so far; unless it does, it goes on"
 
 Kind = Literal["set", "call", "pause", "resume", "stop"]
 
@@ -112,6 +113,7 @@ class CommandQueue:
         self.pending: list[Command] = []
         self.history: deque[CommandResult] = deque()
         self.stopping = False
+        self._stopping_is_read = False
         self.paused_by: Command | None = None
         self.on_applied: Callable[[CommandResult], None] = lambda entry: None
         self._sizes: deque[int] = deque()
@@ -205,9 +207,7 @@ class CommandQueue:
             if inspect.iscoroutine(result):
                 result.close()
                 raise CommandError(f"call {command.name!r} returned a coroutine. Declare an `async def` function")
-            control = self.controls.get(command.name) if command.kind == "set" else None
-            note = "" if control is None else control.note()
-            entry = replace(entry, old=old, result=sendable(result).value, note=note)
+            entry = replace(entry, old=old, result=sendable(result).value, note=self._note(command))
         except FAILURES as failure:
             entry = replace(entry, error=_problem(command, failure))
         self._remember(entry)
@@ -246,6 +246,18 @@ class CommandQueue:
             case "stop":
                 self.stopping, self.paused_by = True, None
         return None, None
+
+    def _note(self, command: Command) -> str:
+        """Return what the client should know about a command that was applied."""
+        if command.kind == "stop" and not self._stopping_is_read:
+            return NOT_READ
+        control = self.controls.get(command.name) if command.kind == "set" else None
+        return "" if control is None else control.note()
+
+    def read_stopping(self) -> bool:
+        """Return whether the program should stop, for the program itself: one that never asks never stops."""
+        self._stopping_is_read = True
+        return self.stopping
 
     def _remember(self, entry: CommandResult) -> None:
         """Add an entry to the history, and drop the oldest if it is too long or holds too many bytes; report it."""

@@ -29,6 +29,8 @@ ELSEWHERE: Final = {
     "log_metric": "log({name: value}, step=…)", "log_metrics": "log({name: value}, step=…)",
     "add_scalar": "log({name: value}, step=…)", "event": "observe(…)", "emit": "observe(…)", "path": "directory",
     "dir": "directory", "commands": "history", "poll": "apply()",
+    "stream": "sightglass.connect(run).stream(…)", "describe": "sightglass.connect(run).describe()",
+    "watch": "sightglass.torch.watch(model, run)",
 }  # fmt: skip
 """What people call things elsewhere, by the names here."""
 
@@ -279,7 +281,7 @@ class Run(NamesElsewhere):
     @property
     def stopping(self) -> bool:
         """Whether a client has asked the run to stop."""
-        return self._telemetry.commands.queue.stopping
+        return self._telemetry.commands.queue.read_stopping()
 
     @property
     def history(self) -> list[CommandResult]:

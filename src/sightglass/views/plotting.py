@@ -82,4 +82,6 @@ def _not_a_source(given: object, position: int) -> str:
         return f"{message} Unpack the list: plot(*streams)."
     if isinstance(given, str):
         return f"{message} Get the stream from a run: plot(run.stream({given!r}))."
+    if hasattr(given, "memory"):  # a run of this process
+        return f"{message} Ask it as a client does: plot(sightglass.connect(run).stream(…))."
     return f"{message} Get streams from run.stream(…), or implement `tag`, `ended` and `since`."

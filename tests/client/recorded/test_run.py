@@ -61,7 +61,7 @@ def test_recorded_series_answer_in_every_spelling(recorded):
 @pytest.mark.parametrize(("query", "message"), [
     ("val/los", r"^Unknown tag 'val/los'\. Did you mean 'val/loss'\? Known: kernel, val/loss\.$"),
     ("kernl", r"^Unknown tag 'kernl'\. Did you mean 'kernel'\?"),
-    ("some/thing", r"^Expected one event in a query such as batch\.loss"),
+    ("some/thing", r"log\['some/thing'\]\) cannot be answered from the recorded series\."),
     ("batch.lr", r"cannot be answered from the recorded series\. Recorded: batch\.loss, epoch\.accuracy\. "
                  r"Snapshots: on\('init'\)\. Logged: 'kernel', 'val/loss'\.$"),
     ("batch.loss.mean(per='epcoh')", r"^per='epcoh' needs a record of each event 'epcoh'"),

@@ -427,6 +427,9 @@ def test_a_table_is_shown_and_saved(runs, tmp_path):
     assert lines[0].split() == table.columns
     assert lines[1].split() == ["r3", "ended", "0.3", "adam", f"{table[0]['best']:.6g}"]
     assert "<td>adam</td>" in table._repr_html_()
+    failed = runs.table(best="batch.a_name_that_is_far_too_long_for_a_cell.min(per='run')")
+    assert "Recorded: " in failed[0]["problem"][60:]
+    assert repr(failed).splitlines()[1].endswith(failed[0]["problem"])
     table.save(tmp_path / "t.parquet")
     table.save(tmp_path / "t.csv")
     assert polars.read_parquet(tmp_path / "t.parquet").equals(table.to_polars())

@@ -83,7 +83,7 @@ class RunsTable(Sequence[RunRow]):
                 raise ValueError(f"Expected a path that ends in {' or '.join(FORMS)}, got {other!r}")
 
     def __repr__(self) -> str:
-        rows = [self.columns, *([cell_text(value)[:WIDTH] for value in row.values()] for row in self._rows[:SHOWN])]
+        rows = [self.columns, *([*_shown(row)] for row in self._rows[:SHOWN])]
         widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
         lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows]
         return "\n".join([*lines, *self._more()])
@@ -96,6 +96,12 @@ class RunsTable(Sequence[RunRow]):
 
     def _more(self) -> list[str]:
         return [f"… and {len(self) - SHOWN:,} more rows"] if len(self) > SHOWN else []
+
+
+def _shown(row: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the cells of a row as a screen has room for them; a problem in full, since its end says what to do."""
+    for name, value in row.items():
+        yield cell_text(value)[: None if name == "problem" else WIDTH]
 
 
 def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:

@@ -147,7 +147,7 @@ class LiveStep:
     @property
     def stopping(self) -> bool:
         """Whether a client has asked the run to stop."""
-        return self._telemetry.commands.queue.stopping
+        return self._telemetry.commands.queue.read_stopping()
 
     def called_by(self, ago_s: Callable[[], float]) -> None:
         """Let clients know how many seconds ago the last call began."""
