@@ -153,7 +153,7 @@ def _part(values: Iterator[Array], limits: Array, gaps: _Gaps) -> _Part:
         block.sort()
         if not (math.isfinite(block[0]) and math.isfinite(block[-1])):  # what is not finite is at the ends
             block = finite_part(block)[0]
-        places = np.searchsorted(block, limits)
+        places = block.searchsorted(limits)
         places[[0, -1]] = 0, len(block)
         found.n_below[:] += places
         if gaps.wanted:
@@ -167,7 +167,7 @@ def _part(values: Iterator[Array], limits: Array, gaps: _Gaps) -> _Part:
 def _before(block: Array, ends: Array) -> Counts:
     """Return where each gap and each end begins in a sorted block, in order, and how long the block is."""
     before = np.zeros(2 * len(ends) + 2, np.int64)
-    before[1:-1:2], before[2:-1:2] = np.searchsorted(block, ends), np.searchsorted(block, ends, side="right")
+    before[1:-1:2], before[2:-1:2] = block.searchsorted(ends), block.searchsorted(ends, "right")
     before[-1] = len(block)
     return before
 

@@ -125,7 +125,7 @@ def series(
         edges = _edges(low, high, edges or _n_bins(facts), threshold) if own is None else own
     counts = np.zeros((len(steps), len(edges) - 1), np.int64)
     found = np.full((len(steps), len(wanted)), np.nan)
-    for i in range(len(steps)):
+    for i in reversed(range(len(steps))):  # a series still has the record that was read last
         counts[i], found[i] = _counted(kept[i], edges, wanted)
     return HistogramSeries(
         counts=counts,
