@@ -7,6 +7,7 @@ one under that tag, at that step and time; what is lost is damage, and counts as
 from __future__ import annotations
 
 import random
+import shutil
 import tempfile
 from collections import Counter
 from collections.abc import Iterator
@@ -25,7 +26,9 @@ NAMES: Final = {
     "torch.out.events": "events.out.tfevents.1700000000.host.1.0",
     "mindspore.out.events": "x.out.events.summary.1700000000.host_MS",
     "mindspore_half.out.events": "x.out.events.summary.1700000000.host_MS",
+    "wandb.out/run-made.wandb": "run-made.wandb",
 }
+MEDIA: Final = "files"  # beside a file of W&B
 N_COPIES: Final = 1_000
 MAX_EXTENT: Final = 64  # bytes that are zeroed or inserted
 
@@ -34,21 +37,25 @@ Seen = dict[tuple[str, float, float], set[str]]
 
 def measure() -> Iterator[tuple[str, float, str, float | None]]:
     for fixture, name in NAMES.items():
-        data = (FIXTURES / fixture).read_bytes()
-        found: Counter[str] = Counter()
-        with tempfile.TemporaryDirectory() as folder:
-            whole = seen(placed(Path(folder) / "whole", name, data))
-            rng = random.Random(0)
+        source = FIXTURES / fixture
+        data, found, rng = source.read_bytes(), Counter[str](), random.Random(0)
+        with tempfile.TemporaryDirectory() as name_of_folder:
+            folder = Path(name_of_folder)
+            whole = seen(placed(folder / "whole", name, data, source.parent / MEDIA))
             for i in range(N_COPIES):
-                found[outcome(placed(Path(folder) / str(i), name, mutated(data, rng)), whole)] += 1
+                copy = placed(folder / str(i), name, mutated(data, rng), source.parent / MEDIA)
+                found[outcome(copy, whole)] += 1
+                shutil.rmtree(copy)
         yield f"{N_COPIES:,} damaged copies of {fixture}: exceptions", found["exception"], "", 0
         yield "  wrong values", found["wrong"], "", 0
         yield "  refused as a whole", found["refused"], "", None
 
 
-def placed(folder: Path, name: str, data: bytes) -> Path:
+def placed(folder: Path, name: str, data: bytes, media: Path) -> Path:
     folder.mkdir()
     (folder / name).write_bytes(data)
+    if media.exists():
+        (folder / MEDIA).symlink_to(media)
     return folder
 
 

@@ -13,8 +13,10 @@ from hypothesis.extra.numpy import arrays
 
 from sightglass.core.errors import UnknownNameError
 from sightglass.core.values import Histogram
-from sightglass.storage.tensors import histograms
-from sightglass.storage.tensors.histograms import BLOCK, N_SAMPLES, count, percentiles, series
+from sightglass.storage.tensors import counting, histograms
+from sightglass.storage.tensors.counting import N_SAMPLES
+from sightglass.storage.tensors.histograms import count, percentiles, series
+from sightglass.storage.tensors.statistics import BLOCK
 
 LARGEST = float(np.finfo(np.float64).max)
 KINDS = [np.float16, np.float32, np.float64, np.int8, np.int64, np.uint64, np.bool_]
@@ -255,7 +257,7 @@ def test_blocks_are_counted_together_and_the_range_is_exact():
     assert series([array], scale="symlog").threshold > 0
 
 
-@pytest.mark.parametrize(("n_bytes", "again"), [(2**28, []), (24, [2]), (0, [0, 1, 2])])
+@pytest.mark.parametrize(("n_bytes", "again"), [(2**28, []), (24, [2]), (0, [2, 1, 0])])
 def test_steps_are_loaded_one_at_a_time_and_those_that_are_not_kept_twice(monkeypatch, n_bytes, again):
     monkeypatch.setattr(histograms, "MAX_KEPT_BYTES", n_bytes)
 
@@ -334,6 +336,46 @@ def test_percentiles_leave_the_tensor_alone():
     percentiles(array, [50])
     series([array], percentiles=(50,))
     assert array.tolist() == [3, 1, 2]
+
+
+def large(kind):
+    """Values of several blocks, which follow each other in some order, with some that are not finite."""
+    rng = np.random.default_rng(0)
+    match kind:
+        case "normal":
+            array = rng.standard_normal(5 * BLOCK + 1).astype(np.float32)
+        case "sorted":
+            array = np.sort(rng.standard_cauchy(5 * BLOCK + 1))
+        case "ties":
+            array = np.round(np.maximum(rng.standard_normal(5 * BLOCK + 1), 0), 1)
+        case "outliers":
+            array = np.append(np.zeros(5 * BLOCK), 1e30)
+        case _:
+            array = rng.integers(-300, 300, 5 * BLOCK + 1)
+    if array.dtype.kind == "f":
+        array[[3, BLOCK, 4 * BLOCK]] = np.nan, np.inf, -np.inf
+    return array
+
+
+@pytest.mark.parametrize("kind", ["normal", "sorted", "ties", "outliers", "integers"])
+@pytest.mark.parametrize("n_deviations", [0, counting.N_DEVIATIONS])
+@pytest.mark.parametrize("n_shared", [2 * BLOCK, counting.N_SHARED])
+def test_large_tensors_are_counted_exactly_however_well_the_sample_tells(monkeypatch, kind, n_deviations, n_shared):
+    monkeypatch.setattr(counting, "N_DEVIATIONS", n_deviations)
+    monkeypatch.setattr(counting, "N_SHARED", n_shared)
+    array, qs = large(kind), (0, 0.001, 5, 50, 50.001, 75, 99.9, 100)
+    values = array[np.isfinite(array)]
+    found = series([array.reshape(-1, 1)], bins=50, percentiles=qs)
+    np.testing.assert_array_equal(found.counts[0], np.histogram(values.astype(np.float64), found.edges)[0])
+    np.testing.assert_allclose(found.percentiles[0], np.percentile(values.astype(np.float64), qs), rtol=1e-12)
+    n = int(array.dtype.kind == "f")
+    assert (found.n_nan[0], found.n_posinf[0], found.n_neginf[0]) == (n, n, n)
+
+
+def test_a_percentile_of_which_no_finite_value_was_drawn_is_exact():
+    array = np.full(5 * BLOCK, np.nan)
+    array[7] = 3
+    assert percentiles(array, (0, 50, 100)).tolist() == [3, 3, 3]
 
 
 @pytest.mark.parametrize("name", ["bfloat16", "float8_e5m2"])

@@ -2,6 +2,8 @@
 
 Numbers and texts are held in memory. Any other value stays in the file and is decoded when it is read. As in event
 files, the first kind of value under a tag gets the tag as its series' name, another kind the tag and the kind.
+
+What has no step or time of its own has that of the record before. Where such a record may be lost, it is lost, too.
 """
 
 from __future__ import annotations
@@ -68,7 +70,8 @@ class WandbColumns:
         self._keys = RowKeys()
         self._lines: dict[str, str | None] = {}
         self._n_lost = 0
-        self._step, self._wall_time, self._n_events = 0, 0.0, 0
+        self._n_events = 0
+        self._latest: list[tuple[float, int]] = [(0, 0), (0.0, 0)]  # step and time, and how many parts were lost before
 
     @property
     def n(self) -> int:
@@ -83,7 +86,15 @@ class WandbColumns:
         at.wall_times[records[numbers == TIME]] = values[numbers == TIME]
         at.steps[records[numbers == STEP]] = values[numbers == STEP]
         found = list(self._decode(rows.others, at))
-        self._fill(at, np.concatenate([records[numbers >= 0], np.array([i for i, _, _ in found], np.int64)]))
+        bearing = np.concatenate([records[numbers >= 0], np.array([i for i, _, _ in found], np.int64)])
+        unplaced = self._place(at)
+        if unplaced[bearing].any():
+            for i in np.unique(bearing[unplaced[bearing]]).tolist():
+                self._damaged(int(batch.offsets[i]), int(batch.lengths[i]), "the row whose step it has is damaged")
+            kept, bearing = ~unplaced[records], bearing[~unplaced[bearing]]
+            records, numbers, values = records[kept], numbers[kept], values[kept]
+            found = [item for item in found if not unplaced[item[0]]]
+        self._number(at, bearing)
         held: dict[tuple[Path, str], list[tuple[int, Any]]] = {}
         for i, path, value in found:
             if value.load is None:
@@ -174,17 +185,26 @@ class WandbColumns:
                     yield tuple(stream.split("/")), Text(_shown(rest))
             self._lines.clear()
 
-    def _fill(self, at: Moments, bearing: Indexes) -> None:
-        """Give records without a step or time those of the record before, and number those that have values."""
+    def _place(self, at: Moments) -> Bools:
+        """Give records without a step or time those of the record before; return which may have those of a lost one."""
         at.wall_times[~np.isfinite(at.wall_times)] = np.nan
-        for column, known, last in ((at.steps, at.steps >= 0, self._step),
-                                    (at.wall_times, ~np.isnan(at.wall_times), self._wall_time)):  # fmt: skip
+        n_lost = np.searchsorted(self.lost, at.batch.offsets)
+        unplaced = np.zeros(len(n_lost), bool)
+        columns = (at.steps, at.steps >= 0), (at.wall_times, ~np.isnan(at.wall_times))
+        for i, (column, known) in enumerate(columns):
+            value, n_before = self._latest[i]
             latest = np.maximum.accumulate(np.where(known, np.arange(len(column)), -1))
-            column[:] = np.where(latest >= 0, column[latest], last)
+            column[:] = np.where(latest >= 0, column[latest], value)
+            before = np.where(latest >= 0, n_lost[latest], n_before)
+            unplaced |= before != n_lost
+            self._latest[i] = column[-1].item(), int(before[-1])
+        return unplaced
+
+    def _number(self, at: Moments, bearing: Indexes) -> None:
+        """Number the records that have values."""
         bears = np.zeros(len(at.steps), bool)
         bears[bearing] = True
         at.ordinals = self._n_events - 1 + np.cumsum(bears)
-        self._step, self._wall_time = int(at.steps[-1]), float(at.wall_times[-1])
         self._n_events += int(bears.sum())
 
 

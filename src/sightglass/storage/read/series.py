@@ -415,6 +415,7 @@ class Series(TensorViews):
         entry = entries[int(piece["entry"])]
         place = part.path, entry.offset
         if self._last is None or self._last[0] != place:
+            self._last = None  # two large arrays would take twice the memory
             self._last = place, part.load(entry)
         return self._last[1]
 

@@ -17,7 +17,7 @@ from sightglass.core.values import Histogram
 
 from .browse import array_of
 from .histograms import count
-from .statistics import blocks, finite_part, statistics
+from .statistics import statistics
 
 Table = npt.NDArray[np.void]
 """Rows of digests, of dtype `ROW`, one for each record of a series."""
@@ -93,19 +93,7 @@ def _bars(value: Histogram | npt.NDArray[Any], row: np.void) -> npt.NDArray[np.u
     if not (edges[1:] > edges[:-1]).all():  # a single value, or no room for edges
         counts = np.zeros(N_BARS, np.int64)
         counts[N_BARS // 2] = not math.isnan(low)
-    elif isinstance(value, Histogram):
-        counts = count(value, edges)
     else:
-        counts = _counted(value, low, high)
+        magnitudes = not isinstance(value, Histogram) and value.dtype.kind == "c"
+        counts = count(np.abs(np.asarray(value, np.complex128)) if magnitudes else value, edges)
     return np.ceil(255 * (counts / max(1, int(counts.max())))).astype(np.uint8)
-
-
-def _counted(array: npt.NDArray[Any], low: float, high: float) -> npt.NDArray[np.int64]:
-    """Count as `histograms.count` does, in a third of the time, with values near an edge on either side of it."""
-    counts = np.zeros(N_BARS, np.int64)
-    for values in blocks(array):
-        places = finite_part(values)[0] - low
-        places /= high - low
-        places *= N_BARS
-        counts += np.bincount(np.minimum(places.astype(np.intp), N_BARS - 1), minlength=N_BARS)
-    return counts

@@ -1,8 +1,8 @@
 """Histograms over steps, in bins that all steps share, without losing a value.
 
 Theory of operation
-    * Tensors are counted exactly, in the common bins. Values outside of them, which exist only if the caller chose the
-      edges or clipped the range, are counted in the first and in the last bin.
+    * Tensors are counted exactly, in the common bins; see `counting`. Values outside of them, which exist only if the
+      caller chose the edges or clipped the range, are counted in the first and in the last bin.
     * A stored histogram only says how many values lie below each of its edges. Between them this number is
       interpolated linearly, at the common edges it is rounded, and the bins are the differences: so the total stays,
       no bin is negative, and bins with unchanged edges have unchanged counts.
@@ -17,7 +17,7 @@ Theory of operation
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, get_args
 
@@ -25,9 +25,9 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import UnknownNameError
-from sightglass.core.values import Histogram, is_extended, is_real, type_name
+from sightglass.core.values import Histogram, is_real, type_name
 
-from .statistics import BLOCK, blocks, finite_part
+from . import counting, rebinning
 
 Array = npt.NDArray[Any]
 Floats = npt.NDArray[np.float64]
@@ -38,10 +38,8 @@ Step = Histogram | Array
 MIN_BINS, USUAL_BINS = 4, 64
 MAX_BINS = 10**6  # more than any screen shows, and still 8 MB a step
 N_QUANTILES = 1025  # 0.1 % apart, finer than the quantiles that people clip to
-N_SAMPLES = 2**16  # sorted in a few milliseconds; a quantile is off by 0.2 % of the values
 MAX_RATIO = 1e12  # of the largest magnitude to the threshold
-MAX_KEPT_BYTES = 2**27  # of arrays, between finding the bins and counting; others are read twice
-LARGEST = float(np.finfo(np.float64).max)
+MAX_KEPT_BYTES = 2**24  # of arrays, between finding the bins and counting; reading others twice costs less than memory
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, eq=False)
@@ -127,9 +125,8 @@ def series(
         edges = _edges(low, high, edges or _n_bins(facts), threshold) if own is None else own
     counts = np.zeros((len(steps), len(edges) - 1), np.int64)
     found = np.full((len(steps), len(wanted)), np.nan)
-    room = _Room()
-    for i in range(len(steps)):
-        counts[i], found[i] = _counted(kept[i], edges, wanted, room)
+    for i in reversed(range(len(steps))):  # a series still has the record that was read last
+        counts[i], found[i] = _counted(kept[i], edges, wanted)
     return HistogramSeries(
         counts=counts,
         edges=edges,
@@ -175,15 +172,14 @@ def count(step: Histogram | npt.ArrayLike, edges: npt.ArrayLike) -> Counts:
     """
     checked = _checked_bins(np.asarray(edges))
     assert not isinstance(checked, int)
-    return _counted(_checked(step), checked, np.zeros(0), _Room())[0]
+    return _counted(_checked(step), checked, np.zeros(0))[0]
 
 
 def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
     """Return percentiles of a step's finite values.
 
     Args:
-        step: A tensor of real numbers, which is sorted in a copy, or a histogram, whose bins are taken to be filled
-            evenly.
+        step: A tensor of real numbers, or a histogram, whose bins are taken to be filled evenly.
         qs: The percentiles, from 0 to 100.
 
     Returns:
@@ -193,7 +189,7 @@ def percentiles(step: Histogram | npt.ArrayLike, qs: Sequence[float]) -> Floats:
         ValueError: One of them is out of range.
         TypeError: The step does not hold real numbers.
     """
-    return _counted(_checked(step), np.array([0.0, 1.0]), _checked_percentiles(qs), _Room())[1]
+    return _counted(_checked(step), np.array([0.0, 1.0]), _checked_percentiles(qs))[1]
 
 
 def _checked(step: Histogram | npt.ArrayLike) -> Step:
@@ -238,37 +234,23 @@ def _checked_percentiles(qs: Sequence[float]) -> Floats:
 def _facts(step: Step, by_quantiles: bool) -> _Facts:
     ranks = np.linspace(0, 1, N_QUANTILES)
     if isinstance(step, Histogram):
-        quantiles = _histogram_percentiles(step, 100 * ranks)
+        quantiles = rebinning.percentiles(step, 100 * ranks)
         return _Facts(
             n=step.total, low=quantiles[0], high=quantiles[-1],
             n_nan=step.n_nan, n_posinf=step.n_posinf, n_neginf=step.n_neginf, quantiles=quantiles, edges=step.edges,
         )  # fmt: skip
-    low, high, n, n_nan, n_posinf, n_neginf = math.inf, -math.inf, 0, 0, 0, 0
-    for values in _plain_blocks(step):
-        ends = float(values.min()), float(values.max())
-        if not (math.isfinite(ends[0]) and math.isfinite(ends[1])):  # NaN comes through both
-            values, *outside = finite_part(values)
-            n_nan, n_posinf, n_neginf = n_nan + outside[0], n_posinf + outside[1], n_neginf + outside[2]
-            ends = float(values.min(initial=math.inf)), float(values.max(initial=-math.inf))
-        low, high, n = min(low, ends[0]), max(high, ends[1]), n + len(values)
-    quantiles = np.zeros(0)
+    found = counting.outline(step)
+    low, high, quantiles = found.low, found.high, np.zeros(0)
     if low > high:
         low, high = math.nan, math.nan
     elif by_quantiles:
         # The range is exact, even if its ends were not drawn.
-        drawn = np.concatenate([[low, high], _sample(step)])
+        drawn = np.concatenate([[low, high], counting.sample(step)])
         quantiles = np.sort(drawn)[np.rint(ranks * (len(drawn) - 1)).astype(np.int64)]
-    return _Facts(n=n, low=low, high=high, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf, quantiles=quantiles)
-
-
-def _float_blocks(array: Array) -> Iterator[Floats]:
-    return (values.astype(np.float64, copy=False) for values in blocks(array))
-
-
-def _sample(array: Array) -> Floats:
-    if array.size > N_SAMPLES:
-        array = np.asarray(array.flat[np.random.default_rng(0).integers(0, array.size, N_SAMPLES)])
-    return np.concatenate([finite_part(values)[0] for values in _float_blocks(array)])
+    return _Facts(
+        n=found.n, low=low, high=high,
+        n_nan=found.n_nan, n_posinf=found.n_posinf, n_neginf=found.n_neginf, quantiles=quantiles,
+    )  # fmt: skip
 
 
 def _range(facts: Sequence[_Facts], clip: tuple[float, float] | None) -> tuple[float, float]:
@@ -318,116 +300,8 @@ def _edges(low: float, high: float, n_bins: int, threshold: float | None) -> Flo
     return edges
 
 
-def _counted(step: Step, edges: Floats, qs: Floats, room: _Room) -> tuple[Counts, Floats]:
+def _counted(step: Step, edges: Floats, qs: Floats) -> tuple[Counts, Floats]:
     """Return the counts between edges, and percentiles; see `series`."""
     if isinstance(step, Histogram):
-        return _rebinned(step, edges), _histogram_percentiles(step, qs)
-    # Finding the edges among sorted values is faster than finding each value's bin, and leaves the percentiles sorted.
-    blocks, below = list[Array](), list[Counts]()
-    n_below = np.zeros(len(edges), np.int64)
-    for block in _sorted_blocks(step, room, keep=len(qs) > 0):
-        places = np.searchsorted(block, _rounded_up(edges, block.dtype))
-        places[[0, -1]] = 0, len(block)
-        n_below += places
-        if len(qs):
-            blocks.append(block)
-            below.append(places)
-    return np.diff(n_below), _ranked(blocks, below, n_below, qs)
-
-
-class _Room:
-    """Memory for sorted values, used for one step after the other: pages that are new cost more than sorting them."""
-
-    def __init__(self) -> None:
-        self._values = np.empty(0)
-
-    def of(self, n: int, dtype: np.dtype[Any]) -> Array:
-        """Return room for `n` values, in place of what was returned before."""
-        if len(self._values) < n or self._values.dtype != dtype:
-            self._values = np.empty(n, dtype)
-        return self._values
-
-
-def _sorted_blocks(array: Array, room: _Room, *, keep: bool) -> Iterator[Array]:
-    """Yield the finite values of an array in sorted blocks, valid until the next one or, if kept, the next array."""
-    start = 0
-    for values in _plain_blocks(array):
-        block = room.of(array.size if keep else BLOCK, values.dtype)[start : start + len(values)]
-        block[:] = values
-        block.sort()
-        start += len(values) if keep else 0
-        # What is not finite is at the ends.
-        yield block if math.isfinite(block[0]) and math.isfinite(block[-1]) else finite_part(block)[0]
-
-
-def _plain_blocks(array: Array) -> Iterator[Array]:
-    """Yield the values of an array in blocks: as float32 where that holds them, else as float64."""
-    if not (is_extended(array.dtype) or array.dtype in (np.float16, np.float32)):
-        return _float_blocks(array)
-    flat = array.reshape(-1) if array.flags.c_contiguous else array.flat
-    return (_as_float32(np.asarray(flat[i : i + BLOCK])) for i in range(0, array.size, BLOCK))
-
-
-def _as_float32(values: Array) -> Array:
-    with np.errstate(all="ignore"):  # a signalling NaN
-        return values.astype(np.float32, copy=False)
-
-
-def _rounded_up(edges: Floats, dtype: np.dtype[Any]) -> Array:
-    """Return the smallest numbers of a type that are not less than the edges: the same values lie below them."""
-    with np.errstate(over="ignore"):
-        near = edges.astype(dtype)
-        return np.where(near < edges, np.nextafter(near, dtype.type(np.inf)), near)
-
-
-def _ranked(blocks: list[Array], below: list[Counts], n_below: Counts, qs: Floats) -> Floats:
-    """Return percentiles, from sorted blocks and how many values of each, and of all, lie below the bins."""
-    if not n_below[-1]:
-        return np.full(len(qs), np.nan)
-    places = qs / 100 * (n_below[-1] - 1)
-    lower, upper = np.floor(places).astype(np.int64), np.ceil(places).astype(np.int64)
-    ranks = np.unique([lower, upper])
-    values, bins = np.empty(len(ranks)), np.searchsorted(n_below, ranks, side="right") - 1
-    for i in np.unique(bins).tolist():
-        inside = np.concatenate([b[n[i] : n[i + 1]] for b, n in zip(blocks, below, strict=True)])
-        wanted = ranks[bins == i] - n_below[i]
-        values[bins == i] = np.partition(inside, wanted)[wanted]
-    low, high = (values[np.searchsorted(ranks, some)] for some in (lower, upper))
-    return _between(low, high, places - lower)
-
-
-def _rebinned(histogram: Histogram, edges: Floats) -> Counts:
-    own = np.clip(histogram.edges, -LARGEST, LARGEST)
-    below = np.concatenate([[0], np.cumsum(histogram.counts)])
-    # The first of its own edges that is not less: values in bins without a width lie above it.
-    after = np.searchsorted(own, edges, side="left")
-    inner = np.clip(after, 1, len(own) - 1)
-    left, right = own[inner - 1], own[inner]
-    scale = np.where(np.maximum(-left, right) > LARGEST / 4, 0.25, 1)  # no width may overflow
-    left, right = left * scale, right * scale
-    share = (np.clip(edges * scale, left, right) - left) / np.where(right > left, right - left, 1)
-    n_left, n_right = below[inner - 1], below[inner]
-    n_below = n_left + np.floor(share * (n_right - n_left) + 0.5).astype(np.int64)
-    n_below[after == len(own)] = below[-1]
-    n_below[[0, -1]] = 0, below[-1]
-    return np.asarray(np.diff(n_below), np.int64)
-
-
-def _histogram_percentiles(histogram: Histogram, qs: Floats) -> Floats:
-    solid = np.flatnonzero(histogram.counts)
-    if not len(solid):
-        return np.full(len(qs), np.nan)
-    edges, counts = np.clip(histogram.edges, -LARGEST, LARGEST), histogram.counts[solid]
-    above = np.cumsum(counts)
-    places = qs / 100 * above[-1]
-    at = np.minimum(np.searchsorted(above, places), len(solid) - 1)
-    share = np.clip((places - (above - counts)[at]) / counts[at], 0, 1)
-    return _between(edges[solid][at], edges[solid + 1][at], share)
-
-
-def _between(low: Floats, high: Floats, share: Floats) -> Floats:
-    """Interpolate, from `low` to `high` exactly and never falling, however wide or narrow the range is."""
-    with np.errstate(over="ignore", invalid="ignore"):
-        width = high - low
-        values = np.where(np.isfinite(width), low + width * share, low * (1 - share) + high * share)
-    return np.where(share == 1, high, np.clip(values, low, high))
+        return rebinning.rebinned(step, edges), rebinning.percentiles(step, qs)
+    return counting.count(step, edges, qs)
