@@ -10,6 +10,7 @@ import { IconButton, Menu } from '../../ui/parts'
 import { Chart, type Cursor } from '../../views/Chart'
 import type { Line } from '../../views/draw'
 import type { Model } from '../../views/plot'
+import { LineNames } from '../../views/SoloChart'
 import { neat, type Span } from '../../views/span'
 import { Swatch } from '../../views/Swatch'
 import { CardMenu } from './CardMenu'
@@ -138,16 +139,7 @@ function PinButton({ tag }: { tag: string }) {
 function Names({ lines }: { lines: readonly Line[] }) {
   const whole = lines.filter(({ earlier }) => !earlier)
   if (whole.length > MAX_NAMES) return null
-  return (
-    <ul class="panel-names" aria-label="Lines">
-      {whole.map(({ id, label, style }) => (
-        <li key={id}>
-          <Swatch style={style} />
-          {label}
-        </li>
-      ))}
-    </ul>
-  )
+  return <LineNames label="Lines" lines={whole} />
 }
 
 /** The tags of a chart of several tags; the cursor shows the runs. */
