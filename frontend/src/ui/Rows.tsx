@@ -63,7 +63,7 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
   const items = Array.from({ length: end - from }, (_, n) => made.get(from + n))
   return (
     <div ref={box} class={`rows ${name}`} role={role} aria-label={label} tabIndex={-1}>
-      {header}
+      {header && <div class="rows-head">{header}</div>}
       <div class="rows-all" style={paper ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
         {items}
       </div>
