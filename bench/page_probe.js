@@ -88,10 +88,15 @@ window.probe = (() => {
     look()
   }
 
+  /** What scrolls. */
+  const scroller = () => {
+    const scrolls = (e) => e.scrollHeight > 2 * e.clientHeight && e.clientHeight > 300 && /auto|scroll/.test(getComputedStyle(e).overflowY)
+    return [...document.querySelectorAll('main, main *')].find(scrolls) ?? document.scrollingElement
+  }
+
   /** Scroll from top to bottom, and return how long each frame took, in ms. */
   const scroll = async (seconds) => {
-    const scrolls = (e) => e.scrollHeight > 2 * e.clientHeight && e.clientHeight > 300 && /auto|scroll/.test(getComputedStyle(e).overflowY)
-    const box = [...document.querySelectorAll('main, main *')].find(scrolls) ?? document.scrollingElement
+    const box = scroller()
     const speed = (box.scrollHeight - box.clientHeight) / seconds
     const frames = []
     const began = performance.now()
@@ -105,5 +110,14 @@ window.probe = (() => {
     return frames.slice(1)
   }
 
-  return { arrival: arrival(), drawn, peaks, watch, scroll }
+  /** Scroll from top to bottom in so many frames, however long they take. */
+  const scrollIn = async (frames) => {
+    const box = scroller()
+    for (let i = 1; i <= frames; i++) {
+      await new Promise(requestAnimationFrame)
+      box.scrollTop = ((box.scrollHeight - box.clientHeight) * i) / frames
+    }
+  }
+
+  return { arrival: arrival(), drawn, peaks, watch, scroll, scrollIn }
 })()

@@ -27,6 +27,7 @@ import type { Session } from './data/types'
 import { shortcuts } from './shortcuts'
 import { followLocation } from './state/state'
 import { followTheme } from './state/theme'
+import { followScrolling } from './ui/atRest'
 import { followPrinting } from './ui/printPage'
 import { followKeys } from './ui/shortcuts'
 import { showToasts, tellError } from './ui/toasts'
@@ -47,6 +48,7 @@ followLocation()
 followTheme()
 followKeys(shortcuts)
 followPrinting()
+followScrolling()
 followRuns()
 followColumns()
 followGrowth()

@@ -50,6 +50,26 @@ def test_only_visible_elements_exist(page):
     assert count(page, "*") < 6000
 
 
+SCROLL = """
+async (rows) => {
+  for (let i = 0; i < 40; i++) {
+    await new Promise(requestAnimationFrame)
+    rows.scrollTop += 100
+  }
+  const cards = [...rows.querySelectorAll('[data-card]')]
+  return cards.filter((card) => card.querySelector('.panel-tools button')).length
+}
+"""
+
+
+def test_cards_get_their_buttons_when_scrolling_rests(page):
+    rows = page.get_by_role("list", name="Charts by tag")
+    expect(rows.get_by_role("button", name="Enlarge").first).to_be_attached()
+    assert rows.evaluate(SCROLL) == 0
+    cards = page.locator("[data-card]")
+    until(page, lambda: cards.count() == page.locator("[data-card]:has(.panel-tools button)").count() > 0)
+
+
 def test_a_tag_is_found_among_thousands(page):
     page.get_by_role("searchbox", name="Search tags").fill("tag-1234$")
     expect(chart(page, "group-12/tag-1234")).to_be_visible()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import zlib
 
+import numpy as np
 import pytest
 from playwright.sync_api import Page, expect
 
@@ -22,6 +23,11 @@ def server(place):
             with sg.init(f"run-{i:02}", dir=folder, config={f"key{k}": i * k for k in range(5)}) as run:
                 for step in range(5):
                     run.log({f"tag/{n:02}": float(step + n) for n in range(30 if i == 89 else 1)}, step=step)
+                if i == 89:
+                    run.log({f"layer/{n:02}": sg.Tensor(np.arange(6.0)) for n in range(80)}, step=0)
+                    run.log(
+                        {"rows": sg.Table({"row": list(range(50)), "text": [f"text {n}" for n in range(50)]})}, step=0
+                    )
     return place.serve()
 
 
@@ -29,10 +35,10 @@ def server(place):
 def paper(open_page, server):
     """Return a function that prints a place, and returns the tab as it is laid out for paper."""
 
-    def printed(place: str) -> Page:
+    def printed(place: str, shows: str = "run-89|tag") -> Page:
         page = open_page(server.viewer, place, scheme="dark")
         page.evaluate(PRINT)
-        expect(page.get_by_role("main")).to_contain_text(re.compile("run-89|tag"))
+        expect(page.get_by_role("main")).to_contain_text(re.compile(shows))
         page.keyboard.press("Control+p")
         expect(page.locator("html")).to_have_attribute("data-printed", "")
         return page
@@ -44,8 +50,21 @@ def n_pages(page: Page) -> int:
     """Print into a file, after which the page is for the screen again, and return how many pages it has."""
     pdf = page.pdf(prefer_css_page_size=True)
     expect(page.locator("html")).not_to_have_attribute("data-printing", "")
-    plain = b"".join(_unpacked(part) for part in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL))
-    return len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf + plain))
+    return len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf + b"".join(streams(pdf))))
+
+
+def streams(pdf: bytes) -> list[bytes]:
+    """Return what is packed in a PDF; each page draws with one of these."""
+    return [_unpacked(part) for part in re.findall(rb"stream\r?\n(.*?)\r?\nendstream", pdf, re.DOTALL)]
+
+
+def n_heads(page: Page) -> tuple[int, int]:
+    """Print into a file, and return on how many pages heads of tables are written, and how many pages there are."""
+    page.add_style_tag(content=":is(.rows-head, thead) * { color: rgb(255, 0, 255) !important }")
+    pdf = page.pdf(prefer_css_page_size=True)
+    found = streams(pdf)
+    heads = sum(re.search(rb"(?<!\S)1 0 1 rg", part) is not None for part in found)
+    return heads, len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf + b"".join(found)))
 
 
 def fits(page: Page) -> None:
@@ -100,3 +119,13 @@ def test_the_browser_s_own_way_to_print_lays_the_page_out_too(open_page, server)
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
     expect(page.locator(".table-row:not(.table-head)")).to_have_count(90)
     expect(page.get_by_role("toolbar")).to_be_hidden()
+
+
+@pytest.mark.parametrize(
+    ("where", "shows"), [("/runs", "run-89"), ("/tensors?as=overview", "80 tensors"), ("/media", "text 49")]
+)
+def test_the_head_of_a_long_table_stands_on_every_page(paper, where, shows):
+    page = paper(where, shows)
+    heads, pages = n_heads(page)
+    assert pages >= 2
+    assert heads == pages

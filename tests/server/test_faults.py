@@ -15,6 +15,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
+from sightglass.client.recorded.tag_expression import Evaluated
 from sightglass.core.columns import Columns
 from sightglass.core.errors import RunLostError
 from sightglass.server.runs import open_files, run_table
@@ -316,6 +317,32 @@ def test_no_more_files_are_open_than_allowed(serve, monkeypatch):
 
     page.runs()
     assert n_open() <= 8
+
+
+def test_a_long_expression_keeps_no_other_request_of_its_run_waiting(page, monkeypatch):
+    """An expression over tags is evaluated without the lock of the run's files."""
+    record()
+    path = f"/runs/{page.key('mnist')}/scalars"
+    begun, hanging, answers = threading.Event(), threading.Event(), []
+    usual = Evaluated.since
+
+    def long(self, cursor):
+        begun.set()
+        assert hanging.wait(300)
+        return usual(self, cursor)
+
+    monkeypatch.setattr(Evaluated, "since", long)
+    asking = threading.Thread(target=lambda: answers.append(page.json(path, tag="val/accuracy * 2")))
+    asking.start()
+    try:
+        assert begun.wait(60)
+        assert page.json(path, tag="batch.loss")["n"] == 300
+        assert page.json(path, tag="norm(kernel)")["n"] == 3
+        assert not answers
+    finally:
+        hanging.set()
+        asking.join()
+    assert answers[0]["y"] == [1.0, 201.0, 401.0]
 
 
 def test_a_run_that_does_not_answer_delays_no_request(page, begin, monkeypatch):

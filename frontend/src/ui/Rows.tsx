@@ -19,13 +19,23 @@ interface RowsProps {
 /** A scrolling box with only the rows in sight; on paper, all rows one after another. */
 export function Rows({ heights, keyOf, row, label, role = 'list', class: name = '', reach = 200, header }: RowsProps) {
   const box = useRef<HTMLDivElement>(null)
-  const [sight, setSight] = useState<[number, number]>([0, 1200])
+  const sight = useRef<[top: number, height: number]>([0, 1200])
   const offsets = useMemo(() => offsetsOf(heights), [heights])
+  const inReach = () => {
+    const [top, height] = sight.current
+    return rowsBetween(offsets, top - reach, top + height + reach)
+  }
+  const latest = useRef(inReach)
+  latest.current = inReach
+  const [, show] = useState('')
 
   useLayoutEffect(() => {
     const { current } = box
     if (!current) return
-    const look = () => setSight(([top, height]) => (top === current.scrollTop && height === current.clientHeight ? [top, height] : [current.scrollTop, current.clientHeight]))
+    const look = () => {
+      sight.current = [current.scrollTop, current.clientHeight]
+      show(latest.current().join())
+    }
     const sizes = new ResizeObserver(look)
     sizes.observe(current)
     current.addEventListener('scroll', look, { passive: true })
@@ -36,21 +46,32 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
     }
   }, [])
 
-  const [from, end] = printing.value ? [0, heights.length] : rowsBetween(offsets, sight[0] - reach, sight[0] + sight[1] + reach)
-  const items = []
+  const paper = printing.value
+  // While the box scrolls, rows that stay are not rendered again.
+  const made = useMemo(() => new Map<number, JSX.Element>(), [row, paper])
+  const [from, end] = paper ? [0, heights.length] : inReach()
+  for (const i of made.keys()) if (i < from || i >= end) made.delete(i)
   for (let i = from; i < end; i++) {
-    items.push(
-      <div key={keyOf(i)} class="rows-row" role={role === 'grid' ? 'presentation' : 'listitem'} style={printing.value ? undefined : { transform: `translateY(${offsets[i]}px)`, height: `${heights[i]}px` }}>
-        {row(i)}
+    if (made.has(i)) continue
+    made.set(
+      i,
+      <div key={keyOf(i)} class="rows-row" role={role === 'grid' ? 'presentation' : 'listitem'} style={paper ? undefined : { transform: `translateY(${offsets[i]}px)`, height: `${heights[i]}px` }}>
+        <Row i={i} row={row} />
       </div>,
     )
   }
+  const items = Array.from({ length: end - from }, (_, n) => made.get(from + n))
   return (
     <div ref={box} class={`rows ${name}`} role={role} aria-label={label} tabIndex={-1}>
-      {header}
-      <div class="rows-all" style={printing.value ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
+      {header && <div class="rows-head">{header}</div>}
+      <div class="rows-all" style={paper ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
         {items}
       </div>
     </div>
   )
+}
+
+/** A row by itself, so that a signal that it reads renders it alone. */
+function Row({ i, row }: { i: number; row: RowsProps['row'] }) {
+  return <>{row(i)}</>
 }

@@ -1,13 +1,16 @@
 // One chart as a card: its lines, and what can be done with it.
 
 import { signal } from '@preact/signals'
+import type { ComponentChildren } from 'preact'
 import { useMemo, useRef } from 'preact/hooks'
 import { at, state, toggled, update } from '../../state/state'
 import { dark } from '../../state/theme'
+import { useRest } from '../../ui/atRest'
 import { IconButton, Menu } from '../../ui/parts'
 import { Chart, type Cursor } from '../../views/Chart'
 import type { Line } from '../../views/draw'
 import type { Model } from '../../views/plot'
+import { LineNames } from '../../views/SoloChart'
 import { neat, type Span } from '../../views/span'
 import { Swatch } from '../../views/Swatch'
 import { CardMenu } from './CardMenu'
@@ -69,14 +72,18 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
         <span class="panel-notes" title={notes}>
           {notes}
         </span>
-        <div class="panel-tools">
-          {(yzoom || zoom) && <IconButton icon="reset" label="Reset zoom (double click)" onClick={reset} />}
-          <CardMenu id={id} name={name} section={section} drawing={drawing} />
-          <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
-          {single && <PinButton tag={name} />}
-          <Menu icon="download" label={`Download ${name}`} items={downloadsOf(name, requests, () => model.current)} />
-          {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: id })} />}
-        </div>
+        <Tools>
+          {() => (
+            <>
+              {(yzoom || zoom) && <IconButton icon="reset" label="Reset zoom (double click)" onClick={reset} />}
+              <CardMenu id={id} name={name} section={section} drawing={drawing} />
+              <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
+              {single && <PinButton tag={name} />}
+              <Menu icon="download" label={`Download ${name}`} items={downloadsOf(name, requests, () => model.current)} />
+              {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: id })} />}
+            </>
+          )}
+        </Tools>
       </header>
       {error && !lines.length ? (
         <Problem text={error} />
@@ -107,6 +114,11 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
   )
 }
 
+/** The buttons of a card: most of what it is made of, and none is needed while it passes by. */
+function Tools({ children }: { children: () => ComponentChildren }) {
+  return <div class="panel-tools">{useRest() && children()}</div>
+}
+
 /** Why nothing is drawn; of an expression, with the place below it. */
 function Problem({ text }: { text: string }) {
   const [said, ...place] = text.split('\n')
@@ -127,16 +139,7 @@ function PinButton({ tag }: { tag: string }) {
 function Names({ lines }: { lines: readonly Line[] }) {
   const whole = lines.filter(({ earlier }) => !earlier)
   if (whole.length > MAX_NAMES) return null
-  return (
-    <ul class="panel-names" aria-label="Lines">
-      {whole.map(({ id, label, style }) => (
-        <li key={id}>
-          <Swatch style={style} />
-          {label}
-        </li>
-      ))}
-    </ul>
-  )
+  return <LineNames label="Lines" lines={whole} />
 }
 
 /** The tags of a chart of several tags; the cursor shows the runs. */

@@ -1,23 +1,24 @@
 // The precision over the recall of a table that has both, such as TensorBoard's curves.
 
 import { signal } from '@preact/signals'
-import { useMemo, useState } from 'preact/hooks'
+import { useMemo } from 'preact/hooks'
 import { useRows } from '../../data/media'
 import { labelOf, styleOfRun } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { dark } from '../../state/theme'
-import { Chart, type Cursor } from '../../views/Chart'
+import type { Cursor } from '../../views/Chart'
 import type { Line } from '../../views/draw'
+import { SoloChart } from '../../views/SoloChart'
 import type { Span } from '../../views/span'
 
 const cursor = signal<Cursor | null>(null)
 const MAX_POINTS = 2_000
+const HOME: [Span, Span] = [[0, 1], [0, 1.05]]
 
 export const isCurve = (columns: readonly { name: string }[]): boolean => ['precision', 'recall'].every((name) => columns.some((column) => column.name === name))
 
 export function PrCurve({ run, tag, step }: { run: Run; tag: string; step: number | null }) {
   const found = useRows(run.key, tag, step, { sort: 'recall', limit: MAX_POINTS })
-  const [zoom, setZoom] = useState<[Span | null, Span | null]>([[0, 1], [0, 1.05]])
   const sheet = found.value
   const style = styleOfRun(run.key)
   const lines = useMemo((): Line[] => {
@@ -28,22 +29,7 @@ export function PrCurve({ run, tag, step }: { run: Run; tag: string; step: numbe
   if (!sheet) return null
   return (
     <div class={`media-curve ${found.fresh ? '' : 'is-stale'}`}>
-      <Chart
-        id={`curve ${run.key}`}
-        title={`Precision over recall, ${tag}`}
-        lines={lines}
-        kind="step"
-        xname="recall"
-        xlog={false}
-        ylog={false}
-        clip={false}
-        zoom={zoom[0]}
-        yzoom={zoom[1]}
-        dark={dark.value}
-        cursor={cursor}
-        onZoom={(xs, ys) => setZoom((old) => [xs ?? old[0], ys ?? old[1]])}
-        onReset={() => setZoom([[0, 1], [0, 1.05]])}
-      />
+      <SoloChart id={`curve ${run.key}`} title={`Precision over recall, ${tag}`} lines={lines} xname="recall" home={HOME} dark={dark.value} cursor={cursor} />
       <p class="muted media-curve-name">
         precision over recall, {sheet.n_rows.toLocaleString('en')} thresholds{sheet.n_found > MAX_POINTS && `, the first ${MAX_POINTS.toLocaleString('en')} shown`}
       </p>

@@ -3,17 +3,7 @@
 import { inOrder } from '../../data/order'
 import { valueOf } from '../../data/filter'
 import type { Run } from '../../data/types'
-
-export interface FilterCompletion {
-  text: string
-  kind: string
-}
-
-export interface FilterCompletions {
-  /** The start of the text that an item replaces. */
-  from: number
-  items: FilterCompletion[]
-}
+import type { Completion, Completions } from '../../ui/completions'
 
 interface Known {
   names: readonly { name: string; kind: string }[]
@@ -27,7 +17,7 @@ const WORD = /[\w./@-]*$/
 const BEFORE_VALUE = /(?:([\w./@-]+)|"([^"]*)")(?:\s*(?:<=|>=|!=|==|=|<|>)|\s+(?:not\s+)?in\s*[([]?(?:[^)\]]*,)?|\s+contains)\s*"?$/
 
 /** The completions at the end of a text; unless they were asked for, only of a word that was begun. */
-export function completionsOf(before: string, known: Known, asked: boolean): FilterCompletions {
+export function completionsOf(before: string, known: Known, asked: boolean): Completions {
   const word = WORD.exec(before)![0]
   const head = before.slice(0, before.length - word.length)
   const key = BEFORE_VALUE.exec(head)
@@ -49,7 +39,7 @@ export function completionsOf(before: string, known: Known, asked: boolean): Fil
 
 const written = (name: string): string => (/^[\w./@-]+$/.test(name) ? name : `"${name}"`)
 
-function valuesOf(runs: readonly Run[], key: string): FilterCompletion[] {
+function valuesOf(runs: readonly Run[], key: string): Completion[] {
   const found = new Set<string>()
   for (const run of runs) {
     const value = valueOf(run, key)
@@ -60,9 +50,9 @@ function valuesOf(runs: readonly Run[], key: string): FilterCompletion[] {
   return [...found].sort(inOrder).map((text) => ({ text, kind: 'value' }))
 }
 
-function matching(items: FilterCompletion[], word: string): FilterCompletion[] {
+function matching(items: Completion[], word: string): Completion[] {
   const wanted = word.toLowerCase()
-  const place = ({ text }: FilterCompletion) => text.toLowerCase().replace(/^"/, '').indexOf(wanted)
+  const place = ({ text }: Completion) => text.toLowerCase().replace(/^"/, '').indexOf(wanted)
   const found = items.filter((item) => item.text !== word && place(item) >= 0)
   return found.sort((a, b) => Number(place(a) > 0) - Number(place(b) > 0)).slice(0, MAX_ITEMS)
 }

@@ -1,28 +1,22 @@
 // The values of several tensors at a step, as histograms in one chart, in the colours of their runs.
 
-import { signal } from '@preact/signals'
-import { useMemo, useState } from 'preact/hooks'
+import { useMemo } from 'preact/hooks'
 import { styleOfRun } from '../../data/runs'
 import { useHistogramsOf, type HistogramSeries } from '../../data/tensors'
 import { at } from '../../state/state'
 import { dark } from '../../state/theme'
-import { Chart, type Cursor } from '../../views/Chart'
 import type { Line } from '../../views/draw'
 import { number } from '../../views/format'
 import { stylesOf } from '../../views/palette'
-import type { Span } from '../../views/span'
-import { Swatch } from '../../views/Swatch'
+import { LineNames, SoloChart } from '../../views/SoloChart'
 import type { Place } from './Beside'
 import { outlineOf } from './outline'
-
-const cursor = signal<Cursor | null>(null)
 
 /** The last record up to a step; the first where all are later. */
 const rowAt = ({ steps }: HistogramSeries, step: number): number => Math.max(0, steps.filter((one) => one <= step).length - 1)
 
 export function AtOneStep({ places, step, scale }: { places: readonly Place[]; step: number; scale: 'linear' | 'symlog' }) {
   const found = useHistogramsOf(places, { bins: at.bins.value || undefined, scale })
-  const [zoom, setZoom] = useState<[Span | null, Span | null]>([null, null])
   const ofRuns = new Set(places.map(({ run }) => run)).size === places.length
   const lines = useMemo((): (Line & { at: number })[] => {
     const styles = stylesOf(places.map((_, i) => i))
@@ -37,31 +31,8 @@ export function AtOneStep({ places, step, scale }: { places: readonly Place[]; s
   if (!found.value) return <div class="panel-wait" role="status" aria-label="Counting" />
   return (
     <div class={`curve-box ${found.fresh ? '' : 'is-stale'}`}>
-      <Chart
-        id="at one step"
-        title={`Share of the values for each unit, at step ${number(step)}`}
-        lines={lines}
-        kind="step"
-        xname="value"
-        xlog={false}
-        ylog={at.logcounts.value}
-        clip={false}
-        zoom={zoom[0]}
-        yzoom={zoom[1]}
-        dark={dark.value}
-        cursor={cursor}
-        onZoom={(xs, ys) => setZoom((old) => [xs ?? old[0], ys ?? old[1]])}
-        onReset={() => setZoom([null, null])}
-      />
-      <ul class="panel-names" aria-label="Histograms">
-        {lines.map((line) => (
-          <li key={line.id}>
-            <Swatch style={line.style} />
-            {line.label}
-            {line.at !== step && <span class="muted"> step {number(line.at)}</span>}
-          </li>
-        ))}
-      </ul>
+      <SoloChart id="at one step" title={`Share of the values for each unit, at step ${number(step)}`} lines={lines} xname="value" ylog={at.logcounts.value} dark={dark.value} />
+      <LineNames label="Histograms" lines={lines} remark={(line) => line.at !== step && <span class="muted"> step {number(line.at)}</span>} />
     </div>
   )
 }

@@ -1,6 +1,5 @@
 // A statistic of tensors over their steps, as a chart and as files.
 
-import { signal } from '@preact/signals'
 import { useMemo, useRef, useState } from 'preact/hooks'
 import { knownRun, labelOf } from '../../data/runs'
 import { useStatistics, type StepStatistics } from '../../data/tensors'
@@ -10,18 +9,14 @@ import { dark } from '../../state/theme'
 import { Icon } from '../../ui/Icon'
 import { Empty, Menu, Toggle } from '../../ui/parts'
 import { tellError } from '../../ui/toasts'
-import { Chart, type Cursor } from '../../views/Chart'
 import { csvOf, pngOf, saveFile, svgOf } from '../../views/export'
 import type { Line } from '../../views/draw'
 import { stylesOf } from '../../views/palette'
 import type { Model } from '../../views/plot'
-import type { Span } from '../../views/span'
-import { Swatch } from '../../views/Swatch'
+import { LineNames, SoloChart } from '../../views/SoloChart'
 import { withChart } from '../charts/sections'
 import { BesideTools, useBeside, type Place } from './Beside'
 import { CURVES } from './Overview'
-
-const cursor = signal<Cursor | null>(null)
 
 /** The statistic as numbers; a count that a histogram does not tell is none. */
 const column = (of: StepStatistics, name: string): Float64Array => Float64Array.from(of.statistics[name] ?? [], (value) => (name.startsWith('n_') && Number(value) < 0 ? NaN : Number(value)))
@@ -30,7 +25,6 @@ export function CurveView({ run, tag }: { run: string; tag: Tag }) {
   const { places, n } = useBeside(run, tag)
   const found = useStatistics(places)
   const [ylog, setLog] = useState(false)
-  const [zoom, setZoom] = useState<[Span | null, Span | null]>([null, null])
   const model = useRef<Model | null>(null)
   const name = at.curve.value
   const title = `${CURVES[name]} of ${tag.tag}`
@@ -82,32 +76,8 @@ export function CurveView({ run, tag }: { run: string; tag: Tag }) {
         <Empty title="No step could be read" mark={false} />
       ) : (
         <div class={`curve-box ${found.fresh ? '' : 'is-stale'}`}>
-          <Chart
-            id="statistics"
-            title={title}
-            lines={lines}
-            kind="step"
-            xlog={false}
-            ylog={ylog}
-            clip={false}
-            zoom={zoom[0]}
-            yzoom={zoom[1]}
-            dark={dark.value}
-            cursor={cursor}
-            onZoom={(xs, ys) => setZoom((old) => [xs ?? old[0], ys ?? old[1]])}
-            onReset={() => setZoom([null, null])}
-            onModel={(now) => (model.current = now)}
-          />
-          {lines.length > 1 && (
-            <ul class="panel-names" aria-label="Lines">
-              {lines.map(({ id, label, style }) => (
-                <li key={id}>
-                  <Swatch style={style} />
-                  {label}
-                </li>
-              ))}
-            </ul>
-          )}
+          <SoloChart id="statistics" title={title} lines={lines} ylog={ylog} dark={dark.value} onModel={(now) => (model.current = now)} />
+          {lines.length > 1 && <LineNames label="Lines" lines={lines} />}
         </div>
       )}
     </>

@@ -93,10 +93,12 @@ function Head() {
   const { name, falls } = rankOf(at.rank.value)
   const sort = (key: string) => update({ rank: name !== key ? `-${key}` : falls ? key : '' })
   const column = (key: string, label: string) => (
-    <button key={key} type="button" class="overview-sort" aria-pressed={name === key} title={`Sort by ${label}`} onClick={() => sort(key)}>
-      {label}
-      {name === key && (falls ? ' ↓' : ' ↑')}
-    </button>
+    <span key={key} class="overview-column">
+      <button type="button" class="overview-sort" aria-pressed={name === key} title={`Sort by ${label}`} onClick={() => sort(key)}>
+        {label}
+        {name === key && (falls ? ' ↓' : ' ↑')}
+      </button>
+    </span>
   )
   return (
     <div class="overview-row overview-head">

@@ -14,6 +14,7 @@ from sightglass.server.runs.number_series import NumberSeries
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine
+from sightglass.storage.read.series import Series
 from sightglass.storage.read.statistic_series import StatisticSeries
 from sightglass.views import encoding
 
@@ -162,34 +163,41 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int, i
     if low != low or high != high:  # noqa: PLR0124  NaN
         raise bad_request("Expected numbers as 'from' and 'to', got NaN")
     source, until_s = runs.find(key), time.monotonic() + LIMIT_S
+
+    def thinned(series: NumberSeries, generation: int) -> tuple[ScalarLine, int]:
+        overview = runs.overviews.get(source.key, series, generation)
+        origin = files.recording.info.started or overview.first_wall
+        known, _, row = query.since.partition(":")
+        since = int(row) if known == str(overview.generation) and row.isdecimal() else 0
+        line = overview.line(
+            series, x=axis_of(query.x), low=low, high=high, points=query.points, origin=origin, since=since
+        )  # fmt: skip
+        return line, overview.generation
+
     with source.borrow() as files:
-        recording = files.recording
-        with recording.lock:
-            series = _series(files, query)
+        with files.recording.lock:
+            series = _recorded(files, query)
+        if series is None:  # computed without the lock of the files, under which others are answered
+            with files.derived.lock:
+                derived = files.derived.get(query.tag, query.x)
+                return *thinned(derived, derived.generation), 0
         n_pending = 0
-        if isinstance(series, StatisticSeries):  # computed without the lock
+        if isinstance(series, StatisticSeries):  # computed without the lock too
             n_pending = len(series)
             series = series.ready(until_s=until_s)
             n_pending -= len(series)
-        with recording.lock:
-            overview = runs.overviews.get(source.key, series, getattr(series, "generation", files.generation))
-            origin = recording.info.started or overview.first_wall
-            known, _, row = query.since.partition(":")
-            since = int(row) if known == str(overview.generation) and row.isdecimal() else 0
-            line = overview.line(
-                series, x=axis_of(query.x), low=low, high=high, points=query.points, origin=origin, since=since
-            )  # fmt: skip
-            return line, overview.generation, n_pending
+        with files.recording.lock:
+            return *thinned(series, files.generation), n_pending
 
 
-def _series(files: OpenFiles, query: ScalarsQuery) -> NumberSeries:
-    """Return the recorded series of a tag, a statistic of tensors, or a series that is computed."""
+def _recorded(files: OpenFiles, query: ScalarsQuery) -> Series | None:
+    """Return the recorded series of a tag, or a statistic of tensors; `None` if the series is to be computed."""
     recording = files.recording
     if recording.changed():
         recording.refresh()
     known = {key.tag for key in list(recording.keys()) if key.kind in ("logged", "stream")}
     if query.x not in AXES or not (query.tag in known or recording.statistics_in(query.tag)):
-        return files.derived.get(query.tag, query.x)
+        return None
     series = recording.series(query.tag)
     type = series.type
     if type and not _may_be_numbers(type):

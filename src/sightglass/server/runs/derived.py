@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import itertools
 import re
+import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -189,9 +190,17 @@ class Once:
 
 
 class DerivedSeriesOfRun:
-    """The computed series of one run, kept for the next requests. Used under the lock of its recording."""
+    """The computed series of one run, kept for the next requests.
+
+    Records are read under the lock of the recording, each for itself, and computed without it: a long expression keeps
+    nobody waiting who reads other series.
+
+    Attributes:
+        lock: Held while the series are used. Never take it under the lock of the recording.
+    """
 
     def __init__(self, run: RecordedRun, recording: Recording) -> None:
+        self.lock = threading.Lock()
         self._run = run
         self._recording = recording
         self._kept: OrderedDict[tuple[str, str], DerivedSeries] = OrderedDict()

@@ -23,7 +23,7 @@ class Overviews:
         self._lock = threading.Lock()
 
     def get(self, run: str, series: NumberSeries, generation: int) -> Overview:
-        """Return the current overview of a series. The caller holds the lock of its recording.
+        """Return the current overview of a series. The caller holds the lock of the series.
 
         Args:
             run: The key of the run.

@@ -97,7 +97,7 @@ class _Chunk:
 
 
 class Overview:
-    """The overview of one series. It is used under the lock of its recording.
+    """The overview of one series. It is used under the lock of that series.
 
     Attributes:
         generation: The generation of the recording that was read.
