@@ -19,7 +19,7 @@ FOREIGN = {
     "tb": ("tensorflow.out.events", "events.out.tfevents.1700000000.host"),
 }
 TAGS = {
-    "ms": ("loss", "kernel (tensor)", "colour"),
+    "ms": ("loss", "kernel:tensor", "colour"),
     "tb": ("loss", "repeated", "one"),
     "sg": ("loss", "kernel", "one"),
 }

@@ -34,9 +34,9 @@ let typed: string | null = null
 const typing = (run: string, tag: string, slice: string) => `${run}\n${tag}\n${slice}`
 
 export function TableView({ run, tag: shownTag, step, other, others, onBusy }: TableViewProps) {
-  const { tag } = shownTag
+  const { tag, name: series } = shownTag
   const slice = at.slice.value
-  const part: Part | null = others && !other ? null : { run, tag, step, slice, fit: typing(run, tag, slice) !== typed, other }
+  const part: Part | null = others && !other ? null : { run, tag: series, step, slice, fit: typing(run, series, slice) !== typed, other }
   const table = useTable(part)
   const { shown } = table
   const [turns, setTurns] = useState(0)
@@ -50,7 +50,7 @@ export function TableView({ run, tag: shownTag, step, other, others, onBusy }: T
 
   const magnitude = shown?.head.dtype.startsWith('complex') ? ', of |z|' : ''
   const onSlice = (next: string) => {
-    typed = typing(run, tag, next)
+    typed = typing(run, series, next)
     update({ slice: next })
   }
   const mark = ([row, column]: Spot) => shown && entries && update({ cell: indexAt(entries, shown.head.shape, row, column).join(',') })
@@ -62,7 +62,7 @@ export function TableView({ run, tag: shownTag, step, other, others, onBusy }: T
   }
   const find = async (what: Place, name: string, everywhere: boolean) => {
     try {
-      const found = await fetchFound(everywhere ? { run, tag, other: others } : { run, tag, step, other }, what)
+      const found = await fetchFound(everywhere ? { run, tag: series, other: others } : { run, tag: series, step, other }, what)
       if (found.found) show(found.index, found.step ?? step)
       else tell('done', `There is ${what === 'zero' ? 'nothing' : 'no'} ${name} in ${other ? 'the comparison' : tag}${everywhere ? ' at any step' : ` at step ${step}`}.`)
     } catch (error) {

@@ -71,10 +71,12 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded series; `query` is its query for the socket.
 
     `dtype` is that of its latest array as it was logged, or empty. `stored_as` is the dtype that the file has instead.
-    `shape` is that of its latest array, such as `[2, 3]`, or empty.
+    `shape` is that of its latest array, such as `[2, 3]`, or empty. `name` is what other requests take as `tag`: the
+    tag, with the kind of its values where a file may have several under one tag, such as `kernel:histogram`.
     """
 
     tag: str
+    name: str
     type: TagType
     dtype: str = ""
     stored_as: str = ""
@@ -186,13 +188,14 @@ def _charts(layouts: Sequence[ChartLayout], tags: Sequence[str]) -> list[ChartIn
 
 
 def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
-    query = f"log[{json.dumps(key.tag, ensure_ascii=False)}]" if key.kind == "logged" else key.query
+    query = f"log[{json.dumps(key.name, ensure_ascii=False)}]" if key.kind == "logged" else key.query
     kind = tag_type(info.type, origin)
     if kind == "other" and info.type.startswith(("tuple of", "list of")):
         kind = _kind_of_several(files, key)
     array = TENSOR.fullmatch(info.type)
     return Tag(
-        tag=key.tag, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step, query=query,
+        tag=key.tag, name=key.name, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step,
+        query=query,
         dtype=info.logged_as or (array[1] if array else ""), stored_as=info.stored_as if info.logged_as else "",
         shape=tag_shape(info.type),
     )  # fmt: skip

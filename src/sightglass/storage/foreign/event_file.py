@@ -170,8 +170,9 @@ class EventFile:
 
     def _note_frame(self, frame: Frame, payload: memoryview) -> None:
         """Note a damaged frame, with the tag and step that its bytes show."""
-        tag, step = self._columns.identify(payload)
-        self._scan.damage(frame, "the payload is damaged", tag=tag, step=step)
+        key, step = self._columns.identify(payload)
+        tag, values = ("", "") if key is None else (key.tag, key.values)
+        self._scan.damage(frame, "the payload is damaged", tag=tag, step=step, values=values)
 
     # Loading
 
@@ -236,7 +237,7 @@ class EventFile:
         """Note once that a value cannot be read."""
         damage = Damage(
             path=self.path, offset=entry.offset, length=entry.length + HEADER_BYTES + FOOTER_BYTES, what=what,
-            tag=entry.key.tag, step=entry.first_step,
+            tag=entry.key.tag, step=entry.first_step, values=entry.key.values,
         )  # fmt: skip
         return DamagedError(str(self._bad.setdefault(entry.offset, damage)))
 

@@ -17,8 +17,9 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.core.record import Record
-from sightglass.storage.format.block import Key
+from sightglass.storage.format.block import Key, ValueKind
 from sightglass.storage.format.framing import Damage
+from sightglass.storage.format.series_names import kind_of
 from sightglass.storage.run_file import RunFile
 from sightglass.storage.tensors import browse, slices
 from sightglass.storage.tensors.digests import STATISTICS
@@ -116,6 +117,11 @@ class Series(TensorViews):
     def tag(self) -> str:
         """The tag."""
         return self.key.tag
+
+    @property
+    def kind(self) -> ValueKind:
+        """What the values are: "scalar", "tensor", "histogram", "image", "audio", "table", "text", or "" for others."""
+        return self.key.values or kind_of(self.type)
 
     @property
     def n(self) -> int:
@@ -229,7 +235,7 @@ class Series(TensorViews):
     @_locked
     def damages(self) -> list[Damage]:
         """The damage found so far in this series, or in bytes whose series is unknown."""
-        return [d for part, _ in self._view.sources for d in part.damages if d.tag in (self.key.tag, "")]
+        return [d for part, _ in self._view.sources for d in part.damages if d.concerns(self.tag, self.key.values)]
 
     @_locked
     def parts(self, start: int = 0, stop: int | None = None) -> list[Columns]:
@@ -369,7 +375,7 @@ class Series(TensorViews):
         return {name: table[name].copy() for name in ("step", "wall_time", *STATISTICS)}
 
     def __repr__(self) -> str:
-        return f"<Series {self.tag!r}, {len(self)} records of {self.type}>"
+        return f"<Series {self.key.name!r}, {len(self)} records of {self.type}>"
 
     @property
     def _view(self) -> VisibleRows:
