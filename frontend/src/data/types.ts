@@ -25,6 +25,8 @@ export interface Run {
   described: number
   last_step: number | null
   config: Record<string, unknown>
+  /** The tags that its files call its metrics. */
+  metrics: string[]
   problem: string | null
   annotations: Annotations
 }

@@ -22,6 +22,7 @@ from sightglass.storage.format.block_entries import ROW, BlockEntries
 from sightglass.storage.format.framing import Frame
 from sightglass.storage.format.protobuf import BYTES, spans
 
+from . import tensorboard_hparams
 from .event_format import EventFormat, Kind, LoggedValue
 from .event_scan import FrameBatch
 from .scalar_events import Indexes, read_scalars
@@ -82,6 +83,7 @@ class EventFileColumns:
         plugins: TensorBoard's plugin of each tag.
         passed_over: How many values cannot be shown, by what they are.
         charts: The charts of several tags that the file asks for; the latest under each tag.
+        told: What the file says of its run, see `tensorboard_hparams.read_hparams`.
     """
 
     def __init__(self, format: EventFormat, *, damage: Callable[..., None]) -> None:
@@ -91,6 +93,7 @@ class EventFileColumns:
         self.plugins: dict[str, str] = {}
         self.passed_over: dict[str, int] = {}
         self.charts: dict[str, list[ChartLayout]] = {}
+        self.told: dict[str, Any] = {}
         self._log_events = LogEvents(joins_steps=format.JOINS_STEPS)
         self._damage = damage
 
@@ -169,6 +172,8 @@ class EventFileColumns:
                     value.read()
                 elif value.kind == "layout":
                     self.charts[value.tag] = value.value
+                elif value.kind == "told":
+                    tensorboard_hparams.add(self.told, value.value)
                 elif value.kind == "scalar":
                     yield i, value, value.value
                 else:

@@ -29,6 +29,7 @@ from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
+from sightglass.storage.foreign.tensorboard_hparams import together
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.foreign.wandb_log import WANDB_SUFFIX
 from sightglass.storage.format import series_names
@@ -40,7 +41,7 @@ from sightglass.storage.run_file import SUFFIX, RunEntry, RunFile, is_run, runs_
 from .record_file import RecordFile
 from .restarts import Restarts
 from .run_digests import RunDigests
-from .run_series import RunSeries
+from .run_series import RunSeries, last_wall_time
 from .segment_reader import SegmentReader
 from .series import Series
 from .statistic_series import StatisticSeries, has_statistics, named_in, split
@@ -123,8 +124,8 @@ class Recording:
     def info(self) -> RunFile:
         """The run's description of itself; without one, its name is that of its directory."""
         if self._info is None:
-            told = [RunFile(**part.told) for part in self.parts if part.told]
-            files = told or run_file.read_all(self.path)
+            told = together([part.told for part in self.parts])
+            files = [RunFile(**told)] if told else run_file.read_all(self.path)
             info = run_file.together(files, rank=self.rank)
             name = info.name or (self.path.stem if self.path.is_file() else self.path.resolve().name)
             started = info.started or min((part.started for part in self._parts.values()), default=0.0)
@@ -143,6 +144,17 @@ class Recording:
         for part in self.parts:
             found.update(part.passed_over)
         return dict(sorted(found.items()))
+
+    @property
+    def last_wall_time(self) -> float:
+        """When the last record was made, in seconds since the Unix epoch; 0 without any."""
+        return max(map(last_wall_time, self.parts), default=0.0)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The tags that the files call the metrics of their runs; only TensorBoard's do."""
+        every = (tag for part in self.parts if isinstance(part, EventFile) for tag in part.metrics)
+        return list(dict.fromkeys(every))
 
     @property
     def charts(self) -> list[ChartLayout]:
