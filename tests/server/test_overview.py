@@ -6,12 +6,10 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.growing import write_kinds
 
 import sightglass as sg
 from sightglass.server.api import overview, scalars
-from sightglass.storage.foreign import mindspore
-from sightglass.storage.format.framing import frame
-from sightglass.storage.format.summary import MINDSPORE_VERSION, encode_version
 from sightglass.storage.tensors.digests import N_BARS
 
 from .conftest import place_foreign, wait_until
@@ -143,19 +141,6 @@ def test_among_damaged_records_the_one_at_the_step_is_shown(page, n):
     shown = [complete(page, path, step=step)["tensors"][0]["step"] for step in (2, 3, 5)]
     assert shown == [2, 3, 5]
     assert complete(page, path, step=4)["tensors"][0]["step"] in (None, 3), "never another step's values"
-
-
-def write_kinds(folder, kinds, *, step):
-    """Append a value of each kind under "x" to a file of MindSpore."""
-    values = {"scalar": 0.5, "tensor": np.ones((2, 3), np.float32) * step, "histogram": sg.Histogram(np.arange(9.0))}
-    path = folder / "events.out.events.summary.1700000000.0.host_MS"
-    if not path.exists():
-        folder.mkdir(parents=True)
-        path.write_bytes(b"".join(map(bytes, frame(encode_version(MINDSPORE_VERSION, 1_700_000_000.0)))))
-    for kind in kinds:
-        parts, _ = mindspore.encode_event({"x": values[kind]}, step=step, wall_time=1_700_000_000.0 + step)
-        with path.open("ab") as file:
-            file.write(b"".join(map(bytes, frame(parts))))
 
 
 def test_kinds_of_one_tag_are_asked_for_apart_and_never_compared(page):

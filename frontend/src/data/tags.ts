@@ -90,14 +90,17 @@ export const namedTag = <T extends Tag>(tags: readonly T[], name: string): T | u
 /** Whether two series, mostly of two runs, are of one tag and one kind. */
 export const isAlike = (one: Tag, other: Tag): boolean => one.tag === other.tag && one.type === other.type
 
-export const isTensor = (tag: Tag | undefined): boolean => tag?.type === 'tensor' || tag?.type === 'histogram'
+export const isTensor = (tag: Tag | undefined): boolean => (tag?.type === 'tensor' && tag.dtype !== 'str') || tag?.type === 'histogram'
+
+/** Whether the page Tensors shows it: an array of strings has a table, too, but no statistics. */
+export const isShownAsTensor = (tag: Tag): boolean => isTensor(tag) || tag.type === 'tensor'
 
 /** The newest visible run that has tensors; null if none has, undefined while it is not known. */
 export const newestWithTensors = computed((): Run | null | undefined => {
   for (const run of [...shown.value].sort((a, b) => (b.started ?? 0) - (a.started ?? 0))) {
     const tags = known.value.get(run.key)
     if (!tags && keeps(run) && !tagProblems.value.has(run.key)) return undefined
-    if ([...(tags?.values() ?? [])].some(isTensor)) return run
+    if ([...(tags?.values() ?? [])].some(isShownAsTensor)) return run
   }
   return null
 })

@@ -2,6 +2,7 @@
 
 import { labelOf, runs } from '../../data/runs'
 import { useRunTags } from '../../data/runTags'
+import { isTensor } from '../../data/tags'
 import type { When } from '../../data/tensors'
 import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
@@ -45,7 +46,7 @@ export function Minus({ run, tag, step, other }: MinusProps) {
       </button>
     )
   }
-  const fits = (one: Tag) => one.type === 'tensor' && (one.shape === tag.shape || one.tag === tag.tag)
+  const fits = (one: Tag) => one.type === 'tensor' && isTensor(one) && (one.shape === tag.shape || one.tag === tag.tag)
   const offered = (key: string) => tags.get(key)?.some((one) => (one.name === versus || (!at.versus.value && one.tag === tag.tag)) && fits(one)) ?? true
   const theirs = (tags.get(against.run || run) ?? []).filter(fits)
   const names = theirs.map((one) => (one.tag === tag.tag ? tag.name : one.name))

@@ -3,7 +3,7 @@
 import { useRef, useState } from 'preact/hooks'
 import { byKey, labelOf, runs, shown, shownKeys } from '../../data/runs'
 import { useRunTags } from '../../data/runTags'
-import { isAlike, isTensor, namedTag, newestWithTensors } from '../../data/tags'
+import { isAlike, isShownAsTensor, isTensor, namedTag, newestWithTensors } from '../../data/tags'
 import { useSteps, useTags } from '../../data/tensors'
 import type { Run, Tag } from '../../data/types'
 import { at, update } from '../../state/state'
@@ -38,7 +38,7 @@ export function TensorsPage() {
 
 function Tensors({ run }: { run: Run | null }) {
   const found = useTags(run?.key ?? '')
-  const tags = (found.value ?? []).filter(isTensor)
+  const tags = (found.value ?? []).filter(isShownAsTensor)
   const tag = at.tensor.value ? namedTag(tags, at.tensor.value) : tags[0]
   return (
     <section class="tensors with-picker" aria-label="Tensors">
@@ -108,7 +108,7 @@ const N_NAMED = 10
 function NoneShown() {
   const others = (runs.value ?? []).filter(({ key, directory }) => directory && !shownKeys.value.has(key)).slice(0, N_LOOKED_INTO)
   const { tags, loading } = useRunTags(others.map(({ key }) => key))
-  const having = others.filter(({ key }) => tags.get(key)?.some(isTensor))
+  const having = others.filter(({ key }) => tags.get(key)?.some(isShownAsTensor))
   if (!having.length && loading) return <Empty title="Reading the other runs …" />
   return (
     <Empty title={shown.value.length ? 'No tensors in the visible runs' : 'No run is visible'}>
@@ -152,8 +152,8 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
   const found = useSteps(run.key, tag.name)
   const steps = found.value?.steps ?? []
   const step = steps[placeOfStep(steps, at.step.value)]
-  const view = at.as.value === 'auto' ? (tag.type === 'histogram' ? 'histograms' : 'table') : at.as.value
-  const against = tag.type === 'tensor' ? readAgainst(at.minus.value) : null
+  const view = !isTensor(tag) ? 'table' : at.as.value === 'auto' ? (tag.type === 'histogram' ? 'histograms' : 'table') : at.as.value
+  const against = tag.type === 'tensor' && isTensor(tag) ? readAgainst(at.minus.value) : null
   const otherRun = against?.run || run.key
   const theirs = useTags(against ? otherRun : '')
   // The same tag has another name in a run whose files may have several kinds under one.
@@ -176,7 +176,7 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
             {tag.stored_as && `, stored as ${tag.stored_as}`}
           </span>
         )}
-        <ViewChoice view={view} />
+        {isTensor(tag) && <ViewChoice view={view} />}
       </header>
       {found.problem ? (
         <p class="banner" role="alert">

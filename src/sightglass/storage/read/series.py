@@ -356,7 +356,7 @@ class Series(TensorViews):
         match = ARRAY.fullmatch(entry.type) if entry.n == 1 else None
         if match:
             return tuple(map(int, filter(None, match[2].split(","))))
-        return np.shape(browse.array_of(self.tag, self.at(step)))
+        return np.shape(browse.array_of(self.tag, self.at(step), texts=True))
 
     def statistics_by_step(self) -> dict[str, Any]:
         """Return statistics of the tensors or histograms at all steps, without damaged records, each computed once.
