@@ -488,6 +488,16 @@ def test_a_restart_at_a_lower_step_hides_the_tail(tmp_path: Path, dialect: str) 
         assert recording.series("a").n == 6
 
 
+@pytest.mark.parametrize("steps", [range(3, 5), range(3, 9)])
+def test_the_greatest_step_is_one_that_a_restart_left(tmp_path: Path, dialect: str, steps: range) -> None:
+    write(tmp_path, dialect, {step: {"loss": float(step)} for step in range(8)})
+    write(tmp_path, dialect, {step: {"loss": -float(step)} for step in steps}, began=BEGAN + 60)
+
+    with Recording(tmp_path) as recording:
+        loss = recording.series("loss")
+        assert loss.span == (loss.steps.min(), loss.steps.max()) == (0, steps[-1])
+
+
 def test_files_that_began_within_one_second_stay_apart(tmp_path: Path) -> None:
     for number, began in enumerate((0.5, 0.75)):
         path = tmp_path / f"events.out.tfevents.{BEGAN}.host.{9 - number}.{number}"

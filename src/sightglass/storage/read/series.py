@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -185,11 +186,21 @@ class Series(TensorViews):
     @property
     @_locked
     def span(self) -> tuple[float, float] | None:
-        """The first and the greatest step, from the index, without reading a record; `None` without records."""
+        """The first and the greatest step, from the index; `None` without records.
+
+        A block that a restart cut is read if a row that is hidden may have the greatest step.
+        """
         view = self._view
         if not len(view):
             return None
-        return float(view.column(view.pieces[:1], "first_step")[0]), float(view.column(view.pieces, "max_step").max())
+        most, is_cut = view.column(view.pieces, "max_step"), view.pieces["high"] < view.column(view.pieces, "n")
+        greatest = float(most[~is_cut].max(initial=-math.inf))
+        for piece in view.pieces[is_cut & (most > greatest)]:
+            with contextlib.suppress(DamagedError):
+                steps = self._block(view, piece).steps[piece["low"] : piece["high"]]
+                greatest = max(greatest, float(steps.max()))  # a piece has rows
+        first = float(view.column(view.pieces[:1], "first_step")[0])
+        return first, greatest if math.isfinite(greatest) else first
 
     @property
     @_locked
