@@ -362,3 +362,9 @@ def test_hparams_of_tensorboard_name_the_metrics_of_a_run(page):
     assert (run["config"], run["metrics"]) == ({"lr": 0.1, "kind": "sgd"}, ["accuracy"])
     record("own")
     assert page.runs()["own"]["metrics"] == []
+
+
+def test_pictures_of_other_programs_have_sizes(page):
+    place_foreign(Path("runs"))
+    found = page.json(f"/runs/{page.key('ms')}/pictures", tag="colour:image", step=1)["pictures"]
+    assert [(one["width"], one["height"]) for one in found] == [(5, 4)]

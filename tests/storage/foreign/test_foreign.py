@@ -302,6 +302,17 @@ def test_the_version_record_alone_says_which_program_wrote_a_file(tmp_path: Path
     assert open_part(path).dialect == "sightglass"
 
 
+@pytest.mark.parametrize("at", [0, 9, 14])
+def test_a_file_with_a_damaged_first_record_opens_by_its_name(tmp_path: Path, dialect: str, at: int) -> None:
+    path = write(tmp_path, dialect, {step: {"loss": float(step)} for step in range(3)})
+    data = bytearray(path.read_bytes())
+    data[at : at + 16] = bytes(16)
+    path.write_bytes(data)
+    with Recording(tmp_path) as recording:
+        assert recording.series("loss").steps.tolist() == [0, 1, 2]
+        assert [damage.offset for damage in recording.damages] == [0]
+
+
 def test_all_values_of_a_log_event_have_one_ordinal(tmp_path: Path, dialect: str) -> None:
     write(tmp_path, dialect, {step: {"loss": float(step), "lr": 0.5, "a": np.ones(2)} for step in range(9)})
 
