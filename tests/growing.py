@@ -3,15 +3,16 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from pathlib import Path
 
 import numpy as np
 
 import sightglass as sg
-from sightglass.storage.format.framing import HEADER_BYTES, header
-from sightglass.storage.format.summary import read_event
+from sightglass.storage.foreign import mindspore
+from sightglass.storage.format.framing import HEADER_BYTES, frame, header
+from sightglass.storage.format.summary import MINDSPORE_VERSION, encode_version, read_event
 
 FIXTURES = Path(__file__).parent / "storage" / "fixtures"
 FOREIGN = {
@@ -19,7 +20,7 @@ FOREIGN = {
     "tb": ("tensorflow.out.events", "events.out.tfevents.1700000000.host"),
 }
 TAGS = {
-    "ms": ("loss", "kernel (tensor)", "colour"),
+    "ms": ("loss", "kernel:tensor", "colour"),
     "tb": ("loss", "repeated", "one"),
     "sg": ("loss", "kernel", "one"),
 }
@@ -93,3 +94,20 @@ def own_parts(folder: Path, n_steps: int = 3) -> tuple[str, list[bytes]]:
         data = segment.read_bytes()
     (folder / "run.json").write_text(json.dumps({**told, "id": "0" * 12, "host": "elsewhere"}))
     return segment.name, [data[start:end] for start, end in pairwise(ends)]
+
+
+def write_kinds(folder: Path, kinds: Sequence[str], *, step: int) -> None:
+    """Append a value of each kind under "x" to a file of MindSpore."""
+    values: dict[str, object] = {
+        "scalar": 0.5,
+        "tensor": np.ones((2, 3), np.float32) * step,
+        "histogram": sg.Histogram(np.arange(9.0)),
+    }
+    path = folder / "events.out.events.summary.1700000000.0.host_MS"
+    if not path.exists():
+        folder.mkdir(parents=True)
+        path.write_bytes(b"".join(map(bytes, frame(encode_version(MINDSPORE_VERSION, 1_700_000_000.0)))))
+    for kind in kinds:
+        parts, _ = mindspore.encode_event({"x": values[kind]}, step=step, wall_time=1_700_000_000.0 + step)
+        with path.open("ab") as file:
+            file.write(b"".join(map(bytes, frame(parts))))

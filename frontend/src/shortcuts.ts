@@ -43,6 +43,10 @@ export const shortcuts: Shortcut[] = [
   { keys: 'Alt ← → ↑ ↓', does: 'On a chart: move it before or behind the next one; on the name of a section: move the section' },
   { keys: '↑ ↓ ← →', does: 'In the list of runs: from run to run, and among the buttons of one' },
   { keys: '← → ↑ ↓', does: 'On a view over the runs: go from run to run; Space selects, with Shift those on the way' },
+  { keys: '↑ ↓ ← →', does: 'In a table of values: from cell to cell; with Shift they choose a range' },
+  { keys: 'PageUp PageDown', does: 'In a table of values: by as many rows as are in sight' },
+  { keys: 'Home End', does: 'In a table of values: to the first and last column; with Ctrl to the first and last cell' },
+  { keys: 'Ctrl C', does: 'In a table of values: copy the cells that are chosen; Ctrl A chooses all' },
   { keys: '← →', does: 'On a chart: read its values; with Shift in larger steps' },
 ]
 

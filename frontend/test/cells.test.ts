@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest'
-import { cellText, contrast, inSight, MAX_SCROLL, reaching, scrollOf, shadeOf, sizeOf, textOn, shortest, tsvOf, widthOf, type Format } from '../src/views/cells'
+import { cellText, contrast, inSight, MAX_SCROLL, rampOf, reaching, scrollOf, shadeOf, sizeOf, textOn, shortest, tsvOf, widthOf, type Format } from '../src/views/cells'
 import type { Rgb } from '../src/views/palette'
 
 const auto: Format = { notation: 'auto', digits: 4 }
@@ -108,4 +108,17 @@ test('a float32 has the digits that tell it from others', () => {
     expect(Math.fround(Number(shortest(value, 'float32')))).toBe(value)
   }
   expect(tsvOf([[Math.fround(0.1)]], 'float32')).toBe('0.1')
+})
+
+test('texts stay as they are', () => {
+  expect(cellText('a-b', auto, 'str')).toBe('a-b')
+  expect(cellText('NaN', auto, 'str')).toBe('NaN')
+  expect(cellText('-inf', auto)).toBe('−Inf')
+  expect(tsvOf([['a-b', 'NaN']], 'str')).toBe('a-b\tNaN')
+})
+
+test.each([false, true])('a colour key has the colours of the cells, dark %s', (dark) => {
+  const of = (value: number) => shadeOf(value, 2, dark).ground
+  expect([rampOf(dark, true)[0], rampOf(dark, true).at(-1)]).toEqual([of(-2), of(2)])
+  expect([rampOf(dark, false)[0], rampOf(dark, false).at(-1)]).toEqual([of(0), of(2)])
 })

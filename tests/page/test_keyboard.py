@@ -45,7 +45,14 @@ def test_the_sheet_lists_every_key(page):
     press(page, "?")
     sheet = page.get_by_role("dialog", name="Keyboard shortcuts")
     expect(sheet).to_be_visible()
-    for text in ("Go to Ask", "Filter runs", "Smooth more", "Next theme", "Show or hide this sheet"):
+    for text in (
+        "Go to Ask",
+        "Filter runs",
+        "Smooth more",
+        "Next theme",
+        "Show or hide this sheet",
+        "In a table of values: copy",
+    ):
         expect(sheet).to_contain_text(text)
     press(page, "?")
     expect(sheet).to_be_hidden()

@@ -9,11 +9,13 @@ import shutil
 import numpy as np
 import pytest
 from playwright.sync_api import expect
+from tests.growing import write_kinds
 
 import sightglass as sg
 
 from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
 from .looks import box_of, has_url, until
+from .places import Place
 
 STEPS = [0, 10, 100, 1000]
 rng = np.random.default_rng(3)
@@ -234,7 +236,7 @@ def test_the_comparison_with_another_step_run_and_tensor(open_page, server):
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - KERNELS[0][0, 1, 1]))
     runs = minus.get_by_role("combobox", name="Run to compare with")
     runs.select_option(runs.locator("option").filter(has_text="other").get_attribute("value"))
-    expect(runs.locator("option")).to_have_text(["this run", "other"])  # no others have such a tensor
+    expect(runs.locator("option")).to_have_text(["this run", "other", "ms"])  # no others have such a tensor
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - OTHER[0, 1, 1]))
     page.get_by_role("group", name="Find").get_by_role("button", name="max", exact=True).click()
     where = np.unravel_index((KERNELS[3] - OTHER).argmax(), OTHER.shape)
@@ -557,3 +559,70 @@ def test_tensors_opens_on_the_newest_visible_run_that_has_some(own_place, open_p
     has_url(page, "from=")
     page = open_page(server.controller, "/tensors?runs=nothing")
     expect(page.get_by_role("heading", name="No run is visible")).to_be_visible()
+
+
+@pytest.fixture(scope="module")
+def odd(tmp_path_factory):
+    """A server of tensors that are not of real numbers, and of a tag with values of several kinds."""
+    place = Place(tmp_path_factory.mktemp("odd"))
+    with place.recording() as folder:
+        with sg.init("odd", dir=folder) as run:
+            run.log({"z": sg.Tensor(np.full((2, 3), 3 + 4j)), "kernel": sg.Tensor(OTHER[0])}, step=0)
+            run.log({"names": np.array([["cat", "dog-1"], ["NaN", ""]])}, step=0)
+        for kinds in (["histogram"], ["histogram", "scalar", "tensor"]):
+            write_kinds(folder / "ms", kinds, step=len(kinds))
+    yield place.serve()
+    place.close()
+
+
+def odd_run(open_page, odd, run, tag):
+    page = open_page(odd.controller, "/tensors")
+    expect(page.get_by_role("list", name="Tags")).to_be_visible()  # the page has chosen a run
+    page.get_by_role("navigation", name="Run and tensor").locator(".picker-run").click()
+    page.get_by_role("list", name="Runs").get_by_role("button", name=re.compile(rf"\b{run}$")).click()
+    page.get_by_role("list", name="Tags").get_by_role("button", name=tag).click()
+    return page
+
+
+def test_strings_are_a_table_of_texts(open_page, odd):
+    page = odd_run(open_page, odd, "odd", re.compile("^names"))
+    expect(page.get_by_role("heading", name="names", exact=True)).to_be_visible()
+    expect(page.locator(".tensor-dtype")).to_have_text("str")
+    grid(page).focus()
+    page.keyboard.press("Control+Home")
+    expect(marked(page)).to_have_text("row 0, column 0: cat")
+    page.keyboard.press("ArrowRight")
+    expect(marked(page)).to_have_text("row 0, column 1: dog-1")
+    page.keyboard.press("Control+End")
+    page.keyboard.press("ArrowLeft")
+    expect(marked(page)).to_have_text("row 1, column 0: NaN")
+    expect(page.get_by_role("group", name="View")).to_have_count(0)
+    expect(page.get_by_role("img", name="Colours of the cells")).to_have_count(0)
+
+
+def test_a_complex_tensor_says_that_statistics_and_colours_are_of_magnitudes(open_page, odd):
+    page = odd_run(open_page, odd, "odd", re.compile("^z"))
+    expect(page.get_by_role("rowheader", name="whole, of |z|")).to_be_visible()
+    key = page.get_by_role("img", name="Colours of the cells, by magnitude: from 0 to 5", exact=True)
+    expect(key).to_be_visible()
+
+
+def test_a_key_says_which_colour_is_which_value(open_page, odd):
+    page = odd_run(open_page, odd, "odd", re.compile("^kernel"))
+    page.get_by_role("combobox", name="Colours").select_option("max")
+    key = page.get_by_role("img", name="Colours of the cells")
+    expect(key).to_have_text(re.compile(rf"^−({abs(OTHER[0]).max():.3g})\1$"))
+    page.get_by_role("combobox", name="Colours").select_option("none")
+    expect(key).to_have_count(0)
+
+
+def test_the_kinds_of_one_tag_are_chosen_apart(open_page, odd):
+    page = odd_run(open_page, odd, "ms", re.compile("histogram"))
+    has_url(page, "tensor=x:histogram")
+    expect(page.get_by_role("heading", name="x", exact=True)).to_be_visible()
+    expect(page.locator(".histograms").first).to_be_visible()
+    page.get_by_role("list", name="Tags").get_by_role("button", name=re.compile("tensor")).click()
+    expect(page.get_by_role("heading", name="x", exact=True)).to_be_visible()
+    grid(page).focus()
+    page.keyboard.press("Control+Home")
+    expect(marked(page)).to_have_text("row 0, column 0: 3")

@@ -617,3 +617,20 @@ def test_an_outlier_is_counted_in_the_bins_at_the_edges(page):
     assert edge["counts"][0][-1] == 1
     assert -6 < edge["edges"][0][0] < -4
     assert page.get(ask, tag="same", outliers="edge").json() == page.get(ask, tag="same").json()
+
+
+def test_arrays_of_strings_are_tables_of_texts(page):
+    with sg.init("texts") as run:
+        run.log({"names": np.array([["cat", "dog"], ["NaN", ""]]), "bytes": np.array([b"x", b"\xff"])}, step=3)
+    key = page.key("texts")
+    tags = {tag["tag"]: (tag["type"], tag["dtype"], tag["shape"]) for tag in page.json(f"/runs/{key}/tags")["tags"]}
+    assert tags == {"names": ("tensor", "str", "[2, 2]"), "bytes": ("tensor", "str", "[2]")}
+    table = page.json(f"/runs/{key}/tensor", tag="names", step=3)
+    assert (table["dtype"], table["shape"], table["statistics"]) == ("str", [2, 2], None)
+    assert table["values"] == [["cat", "dog"], ["NaN", ""]]
+    assert page.json(f"/runs/{key}/tensor", tag="names", step=3, slice="[1, 0]")["values"] == "NaN"
+    assert page.json(f"/runs/{key}/tensor", tag="bytes", step=3)["values"] == ["x", "\ufffd"]
+    assert page.get(f"/runs/{key}/tensor", tag="names", step=3, format="csv").text == "cat,dog\r\nNaN,\r\n"
+    for path, query in (("find", {"what": "max"}), ("histograms", {}), ("tensor", {"format": "npy", "thin": 4})):
+        assert page.get(f"/runs/{key}/{path}", tag="names", **query).status_code == 400
+    assert page.json(f"/runs/{key}/overview")["tensors"] == []

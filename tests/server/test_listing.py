@@ -4,25 +4,28 @@ from __future__ import annotations
 
 import base64
 import io
+import os
+import shutil
 import threading
 from pathlib import Path
 
 import msgspec
 import numpy as np
 import pytest
+from tests.growing import FIXTURES
 
 import sightglass as sg
 from sightglass.server.api import runs as api_runs
 from sightglass.server.runs import run_table
 from sightglass.server.runs.details import Details, read_outside
-from sightglass.server.runs.hyperparameters import read_settings
 from sightglass.storage import run_file, run_listing
+from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format import framing
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.format.summary import bytes_field, double_field, encode_version, varint_field
 from sightglass.storage.format.wav import decode_wav
 
-from .conftest import place_foreign, record
+from .conftest import place_foreign, record, wait_until
 
 pytestmark = pytest.mark.smoke
 
@@ -109,14 +112,13 @@ def test_lineage_is_the_configuration_of_mindspore_s_runs():
     number = field(5, field(1, b"momentum") + double_field(2, 0.75))
     user = field(10, field(1, field(4, field(1, b"author") + field(2, b"me")), number))
     write_file(Path(f"ms/{name}_lineage"), "MindSpore.Event:1", train, user, b"\xff\xff")
-    assert read_settings(Path("ms"), "mindspore") == {
+    assert read_settings(Path("ms")) == {
         "optimizer": "Adam", "learning_rate": 0.1, "epoch": 20, "batch_size": 32, "network": "LeNet5",
         "author": "me", "momentum": 0.75,
     }  # fmt: skip
-    assert read_settings(Path("ms"), "sightglass") == {}
-    assert read_settings(Path("nowhere"), "mindspore") == {}
+    assert read_settings(Path("nowhere")) == {}
     Path(f"ms/{name}_lineage").write_bytes(b"\x00" * 100)
-    assert read_settings(Path("ms"), "mindspore") == {}
+    assert read_settings(Path("ms")) == {}
 
 
 def test_the_history_outlives_the_run(page, begin):
@@ -336,3 +338,33 @@ def test_a_second_look_into_a_plain_directory_finds_nothing_else(tmp_path, odd):
         assert read_outside(entry, Details()) == looked_again
     else:
         assert odd in ("folder",) or looked_again.problem(over=True)
+
+
+def test_runs_of_mindspore_have_a_host_an_end_and_a_duration(page):
+    place_foreign(Path("runs"))
+    path = next(Path("runs/ms").iterdir())
+    os.utime(path, (1_700_000_100.0, 1_700_000_100.0))
+    run = page.runs()["ms"]
+    last = sg.open("runs/ms").series("loss").wall_times.max()
+    assert (run["host"], run["state"], run["ended"]) == ("host", "unknown", last)
+    os.utime(path)
+    growing = wait_until(lambda: (one := page.runs()["ms"])["state"] == "writing" and one)
+    assert growing["ended"] is None
+    with sg.open("runs/ms") as opened:
+        described = opened.describe()
+    assert described.host == "host"
+
+
+def test_hparams_of_tensorboard_name_the_metrics_of_a_run(page):
+    Path("runs/torch").mkdir(parents=True)
+    shutil.copy(FIXTURES / "torch.out.events", "runs/torch/events.out.tfevents.1700000000.host")
+    run = page.runs()["torch"]
+    assert (run["config"], run["metrics"]) == ({"lr": 0.1, "kind": "sgd"}, ["accuracy"])
+    record("own")
+    assert page.runs()["own"]["metrics"] == []
+
+
+def test_pictures_of_other_programs_have_sizes(page):
+    place_foreign(Path("runs"))
+    found = page.json(f"/runs/{page.key('ms')}/pictures", tag="colour:image", step=1)["pictures"]
+    assert [(one["width"], one["height"]) for one in found] == [(5, 4)]

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
+from tests.growing import write_kinds
 
 import sightglass as sg
 from sightglass.server.api import overview, scalars
@@ -138,3 +141,46 @@ def test_among_damaged_records_the_one_at_the_step_is_shown(page, n):
     shown = [complete(page, path, step=step)["tensors"][0]["step"] for step in (2, 3, 5)]
     assert shown == [2, 3, 5]
     assert complete(page, path, step=4)["tensors"][0]["step"] in (None, 3), "never another step's values"
+
+
+def test_kinds_of_one_tag_are_asked_for_apart_and_never_compared(page):
+    write_kinds(Path("runs/a"), ["histogram", "scalar", "tensor"], step=1)
+    write_kinds(Path("runs/b"), ["histogram"], step=1)
+    write_kinds(Path("runs/c"), ["scalar", "tensor"], step=2)
+    with sg.init("own") as own:
+        own.log({"x": sg.Tensor(np.zeros((2, 3)))}, step=1)
+    keys = {name: run["key"] for name, run in page.runs().items()}
+    names = {
+        name: {tag["name"]: (tag["tag"], tag["type"]) for tag in page.json(f"/runs/{key}/tags")["tags"]}
+        for name, key in keys.items()
+    }
+    assert names == {
+        "a": {"x": ("x", "scalar"), "x:tensor": ("x", "tensor"), "x:histogram": ("x", "histogram")},
+        "b": {"x:histogram": ("x", "histogram")},
+        "c": {"x": ("x", "scalar"), "x:tensor": ("x", "tensor")},
+        "own": {"x": ("x", "tensor")},
+    }
+    assert page.json(f"/runs/{keys['a']}/scalars", tag="x")["y"] == [0.5]
+    assert page.json(f"/runs/{keys['a']}/tensor", tag="x:tensor", step=1)["shape"] == [2, 3]
+    counts = page.json(f"/runs/{keys['a']}/histograms", tag="x:histogram", bins=3)["counts"]
+    assert [sum(row) for row in counts] == [9]
+    overview = complete(page, f"/runs/{keys['a']}/overview")["tensors"]
+    assert [(one["tag"], one["name"]) for one in overview] == [("x", "x:tensor"), ("x", "x:histogram")]
+    for run, other in (("a", "own"), ("own", "a"), ("own", "c"), ("a", "c")):
+        tag = "x" if run == "own" else "x:tensor"
+        found = page.json(f"/runs/{keys[run]}/tensor", tag=tag, step=1, other_run=keys[other])
+        assert (
+            found["values"]
+            == (np.full((2, 3), {"a": 1, "c": 2, "own": 0}[run] - {"a": 1, "c": 2, "own": 0}[other])).tolist()
+        )
+        assert page.get(f"/runs/{keys[run]}/tensor", tag=tag, step=1, other_run=keys["b"]).status_code == 404
+
+
+def test_what_is_shown_stays_when_another_kind_comes_to_its_tag(page):
+    write_kinds(Path("runs/a"), ["histogram"], step=1)
+    key = page.runs()["a"]["key"]
+    (tag,) = page.json(f"/runs/{key}/tags")["tags"]
+    write_kinds(Path("runs/a"), ["tensor", "scalar", "histogram"], step=2)
+    tags = wait_until(lambda: len(found := page.json(f"/runs/{key}/tags")["tags"]) == 3 and found)
+    assert tag["name"] in {one["name"] for one in tags}
+    assert page.json(f"/runs/{key}/steps", tag=tag["name"])["steps"] == [1, 2]

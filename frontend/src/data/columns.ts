@@ -9,7 +9,7 @@ import { file } from './file'
 import type { Fault } from './expression'
 import { FACTS, flatConfig } from './filter'
 import { repeated } from './repeated'
-import { filter, runs } from './runs'
+import { filter, filtered, runs } from './runs'
 
 interface Columns {
   keys: string[]
@@ -32,7 +32,7 @@ export const nPending = signal(0)
 /** Why the columns could not be read, or empty. */
 export const columnsProblem = signal('')
 
-/** The columns that the reader chose, in their order; null stands for the config values in which the runs differ. */
+/** The columns that the reader chose, in their order; null stands for metrics and the config values in which the runs differ. */
 export const chosen = computed((): string[] | null => at.columns.value ?? (file ? null : remembered.value))
 const remembered = signal<string[] | null>(JSON.parse(localStorage.getItem(CHOSEN) ?? 'null') as string[] | null)
 
@@ -59,6 +59,11 @@ function isAtBest(tag: string, statistic: string): boolean {
   return ['min', 'max'].includes(statistic) && both.length === 2 && both.every((one) => tags.value.includes(one))
 }
 
+const N_METRICS = 8
+
+/** The last values of what the files of the runs call their metrics, shown without a choice. */
+export const metricColumns = computed(() => [...new Set(filtered.value.flatMap(({ metrics }) => metrics))].map((tag) => `${tag}.last`).filter(parsed).slice(0, N_METRICS))
+
 /** Whether the table is open. */
 export const tableOpen = signal(false)
 
@@ -79,7 +84,7 @@ export function useColumn(name: string): void {
 /** What the table shows, and names in the order and the filter that may be columns of series. */
 const named = computed(() => {
   const names = [...sortKeys(at.sort.value).map((key) => key.replace(/^-/, '')), ...filter.value.keys.map(({ key }) => key)]
-  return [...new Set([...(tableOpen.value ? (chosen.value ?? []) : []), ...names, ...watched.value])].filter((name) => !FACTS.includes(name))
+  return [...new Set([...(tableOpen.value ? (chosen.value ?? metricColumns.value) : []), ...names, ...watched.value])].filter((name) => !FACTS.includes(name))
 })
 
 /** A column of the server's for a name: itself, or of a tag alone its last value. */

@@ -47,12 +47,12 @@ function takeIn(answers: readonly Answer[]): void {
       continue
     }
     turned = problems.delete(key) || turned
-    tagsOf.set(key, new Map(answer.tags.map((tag) => [tag.tag, tag])))
+    tagsOf.set(key, new Map(answer.tags.map((tag) => [tag.name, tag])))
     if (JSON.stringify(layoutsOf.get(key) ?? []) !== JSON.stringify(answer.charts)) {
       layoutsOf.set(key, answer.charts)
       laid = true
     }
-    const now = answer.tags.filter(({ type }) => type === 'scalar').map(({ tag }) => tag)
+    const now = answer.tags.filter(({ type }) => type === 'scalar').map(({ name }) => name)
     const before = scalarsOf.get(key)
     if (before?.length === now.length && before.every((tag, i) => tag === now[i])) continue
     scalarsOf.set(key, now)
@@ -84,14 +84,23 @@ export const tagOf = (run: string, tag: string): Tag | undefined => known.value.
 export const STATISTICS = ['norm', 'mean', 'std', 'min', 'max', 'n_zero', 'n_nan', 'n_posinf', 'n_neginf'] as const
 const STATISTIC = new RegExp(`^(?:${STATISTICS.join('|')})\\((.+)\\)$`, 's')
 
-export const isTensor = (tag: Tag | undefined): boolean => tag?.type === 'tensor' || tag?.type === 'histogram'
+/** One of the series of a run: by its name, or else by its tag alone. */
+export const namedTag = <T extends Tag>(tags: readonly T[], name: string): T | undefined => tags.find((one) => one.name === name) ?? tags.find((one) => one.tag === name)
+
+/** Whether two series, mostly of two runs, are of one tag and one kind. */
+export const isAlike = (one: Tag, other: Tag): boolean => one.tag === other.tag && one.type === other.type
+
+export const isTensor = (tag: Tag | undefined): boolean => (tag?.type === 'tensor' && tag.dtype !== 'str') || tag?.type === 'histogram'
+
+/** Whether the page Tensors shows it: an array of strings has a table, too, but no statistics. */
+export const isShownAsTensor = (tag: Tag): boolean => isTensor(tag) || tag.type === 'tensor'
 
 /** The newest visible run that has tensors; null if none has, undefined while it is not known. */
 export const newestWithTensors = computed((): Run | null | undefined => {
   for (const run of [...shown.value].sort((a, b) => (b.started ?? 0) - (a.started ?? 0))) {
     const tags = known.value.get(run.key)
     if (!tags && keeps(run) && !tagProblems.value.has(run.key)) return undefined
-    if ([...(tags?.values() ?? [])].some(isTensor)) return run
+    if ([...(tags?.values() ?? [])].some(isShownAsTensor)) return run
   }
   return null
 })
@@ -107,7 +116,8 @@ export function runsWith(tag: string): ReadonlySet<string> | undefined {
   const found = scalarTags.value.get(tag)
   const tensor = STATISTIC.exec(tag)?.[1]
   if (found || tensor === undefined) return found
-  return new Set([...shownKeys.value].filter((key) => isTensor(known.value.get(key)?.get(tensor))))
+  const has = (one: Tag) => isTensor(one) && (one.tag === tensor || one.name === tensor)
+  return new Set([...shownKeys.value].filter((key) => [...(known.value.get(key)?.values() ?? [])].some(has)))
 }
 
 const order = new Intl.Collator(undefined, { numeric: true })

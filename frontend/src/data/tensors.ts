@@ -194,6 +194,8 @@ export function useStatistics<Place extends { run: string; tag: string }>(places
 /** A tensor or histograms at a step, and one of its statistics over the steps. */
 export interface TensorOverview {
   tag: string
+  /** As in `Tag`. */
+  name: string
   type: 'tensor' | 'histogram'
   shape: string
   n_steps: number

@@ -25,6 +25,8 @@ export interface Run {
   described: number
   last_step: number | null
   config: Record<string, unknown>
+  /** The tags that its files call its metrics. */
+  metrics: string[]
   problem: string | null
   annotations: Annotations
 }
@@ -135,6 +137,8 @@ export type TagType = 'scalar' | 'tensor' | 'histogram' | 'image' | 'figure' | '
 
 export interface Tag {
   tag: string
+  /** What requests take as `tag`: the tag, with the kind of its values where a file may have several. */
+  name: string
   type: TagType
   /** The dtype of its latest array as it was logged, or empty. */
   dtype: string

@@ -62,7 +62,7 @@ export function TagPicker({ label, run, onRun, tags, chosen, onTag, search, onSe
             {found.length ? (
               <Options
                 label="Tags"
-                names={found.map(({ tag }) => tag)}
+                names={found.map(({ name }) => name)}
                 chosen={chosen}
                 onChoose={pick}
                 row={(i) => (

@@ -46,7 +46,7 @@ export function HelpSheet({ shortcuts }: { shortcuts: readonly Shortcut[] }) {
       <h2>Keys and gestures</h2>
       <dl class="keys">
         {shortcuts.map(({ keys, does }) => (
-          <div key={keys}>
+          <div key={does}>
             <dt>{keys.split(' ').map((key) => <kbd key={key}>{key}</kbd>)}</dt>
             <dd>{does}</dd>
           </div>

@@ -189,7 +189,7 @@ export function Cells(props: CellsProps) {
       </div>
       <div class="unseen" role="row" aria-rowindex={marked ? marked[0] + 1 : undefined}>
         <span id="cells-marked" role="gridcell" aria-colindex={marked ? marked[1] + 1 : undefined} aria-selected={Boolean(marked)}>
-          {value === undefined || value === null ? 'no cell' : `row ${rows.start + rows.step * marked![0]}${columns ? `, column ${columns.start + columns.step * marked![1]}` : ''}: ${cellText(value, format)}`}
+          {value === undefined || value === null ? 'no cell' : `row ${rows.start + rows.step * marked![0]}${columns ? `, column ${columns.start + columns.step * marked![1]}` : ''}: ${cellText(value, format, dtype)}`}
         </span>
       </div>
     </div>

@@ -1,6 +1,7 @@
 // A matrix as a picture: one pixel a value, on a scale that is the same on both sides of zero where both occur.
 
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { ColorKey } from './ColorKey'
 import { number } from './format'
 import { DIVERGING, DIVERGING_LIGHT, mapped, SEQUENTIAL, type Rgb } from './palette'
 import type { Matrix } from './values'
@@ -142,9 +143,7 @@ export function Heat({ matrix, dark, bound, whole, nameOf = (row, column) => `[$
         </div>
       </div>
       <div class="heat-scale">
-        <span>{number(low, 3)}</span>
-        <span class="heat-ramp" style={{ background: `linear-gradient(to right, ${ramp.join(', ')})` }} />
-        <span>{number(high, 3)}</span>
+        <ColorKey low={low} high={high} colors={ramp} />
         <span class="heat-tip" role="status" title={thinned ? 'Each pixel is the value of its block that is farthest from zero' : undefined}>
           {tip || (thinned ? `${dimensions}, shown in ${rows} × ${columns}` : dimensions)}
         </span>

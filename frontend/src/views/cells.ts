@@ -30,7 +30,9 @@ export function sizeOf(cell: Cell): number {
   return complex ? Math.hypot(...complex) : numberOf(cell)
 }
 
-export function cellText(cell: Cell, format: Format): string {
+/** What a cell says; the cells of `str` are texts as they are. */
+export function cellText(cell: Cell, format: Format, dtype = ''): string {
+  if (dtype === 'str') return String(cell)
   if (typeof cell === 'boolean') return cell ? 'True' : 'False'
   if (typeof cell === 'number') return written(cell, format)
   const complex = complexOf(cell)
@@ -46,9 +48,13 @@ function written(value: number, { notation, digits }: Format): string {
   return (notation === 'fixed' && Math.abs(value) < 1e21 ? value.toFixed(digits) : value.toExponential(digits)).replaceAll('-', '−')
 }
 
+/** Of a text: what is longer is cut, and stands in full below the table. */
+export const MAX_TEXT = 18
+
 /** How many characters the widest cell takes. */
 export function widthOf(dtype: string, format: Format, bound: number): number {
   if (dtype === 'bool') return 6
+  if (dtype === 'str') return MAX_TEXT
   const [integer] = [Math.ceil(Math.log10(Math.max(10, bound + 1)))]
   if (/^u?int/.test(dtype) && format.notation === 'auto') return Math.min(21, (bound < 1e6 ? integer : Math.max(format.digits + 6, dtype.endsWith('64') ? integer : 0)) + 2)
   const one = { auto: Math.max(1, format.digits) + 7, fixed: Math.min(21, integer) + format.digits + 2, scientific: format.digits + 7 }[format.notation]
@@ -108,6 +114,9 @@ export function shadeOf(value: number, bound: number, dark: boolean): Shade {
   const share = bound > 0 ? Math.max(-1, Math.min(1, value / bound)) : 0
   return SHADES[dark ? 'dark' : 'light'][Math.round((share + 1) * N_SHADES)]!
 }
+
+/** The colours of values from -bound to bound, or from 0 if none is negative. */
+export const rampOf = (dark: boolean, signed: boolean): string[] => SHADES[dark ? 'dark' : 'light'].filter((_, i) => i % 16 === 0 && (signed || i >= N_SHADES)).map(({ ground }) => ground)
 
 /** The largest finite magnitude. */
 export function boundOf(values: Iterable<number>): number {

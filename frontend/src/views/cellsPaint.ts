@@ -1,6 +1,6 @@
 // A table on a canvas: the visible cells, their colours, the selection, and the frozen headers.
 
-import { cellText, inSight, shadeOf, sizeOf, type Cell, type Format } from './cells'
+import { cellText, inSight, MAX_TEXT, shadeOf, sizeOf, type Cell, type Format } from './cells'
 import type { Axis } from './slices'
 
 export type Range = [from: number, end: number]
@@ -15,6 +15,7 @@ export interface Painted {
   columns: Axis | null
   /** The cells that are there; a new function whenever there are more. */
   cell: (row: number, column: number) => Cell | undefined
+  dtype: string
   format: Format
   /** The magnitude with the strongest colour; null colours nothing. */
   bound: number | null
@@ -38,7 +39,8 @@ export function paint(canvas: HTMLCanvasElement, box: HTMLElement, props: Painte
   const ctx = canvas.getContext('2d', { alpha: false })!
   const style = getComputedStyle(box)
   const ink = (name: string) => style.getPropertyValue(name).trim()
-  const { rows, columns, cell, format, bound, dark, marked } = props
+  const { rows, columns, cell, dtype, format, bound, dark, marked } = props
+  const isText = dtype === 'str'
   ctx.setTransform(ratio, 0, 0, ratio, 0, 0)
   ctx.fillStyle = ink('--surface')
   ctx.fillRect(0, 0, w, h)
@@ -65,6 +67,13 @@ export function paint(canvas: HTMLCanvasElement, box: HTMLElement, props: Painte
         continue
       }
       ctx.fillStyle = plain
+      if (isText) {
+        const text = cellText(value, format, dtype)
+        ctx.textAlign = 'left'
+        ctx.fillText(text.length > MAX_TEXT ? `${text.slice(0, MAX_TEXT - 1)}…` : text, left + PAD, top + HEIGHT / 2 + 0.5)
+        ctx.textAlign = 'right'
+        continue
+      }
       const size = sizeOf(value)
       if (bound !== null || !Number.isFinite(size)) {
         const shade = shadeOf(size, bound ?? 1, dark)

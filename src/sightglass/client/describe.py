@@ -10,6 +10,7 @@ from typing import Any, Final
 from sightglass.core.clock import elapsed
 from sightglass.core.visible import visible
 from sightglass.query.parser import as_query
+from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.run_file import RunFile
 
@@ -293,6 +294,7 @@ def recorded_description(
 def _recorded_events(series: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
     """Return entries for the events whose observables were recorded."""
     events: dict[str, Any] = {}
+    names = series_names.shown(series)
     for key, (n, type) in series.items():
         if key.kind not in ("logged", "stream", "snapshot"):
             continue
@@ -302,7 +304,7 @@ def _recorded_events(series: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
         event["n_events"] = max(event["n_events"], n)
         if key.kind == "logged":
             event["origin"] = "log"
-            event["observables"][key.tag] = {"type": type, "example": "", "fields": {}}
+            event["observables"][names[key]] = {"type": type, "example": "", "fields": {}}
         elif key.kind == "snapshot":
             event["snapshot"] = True
         elif query and len(query.names) == 1 and query.tag == f"{name}.{query.names[0]}":

@@ -10,6 +10,7 @@ from typing import Any, Final
 from sightglass.core.errors import UnknownNameError
 from sightglass.storage import annotation_file, run_file
 from sightglass.storage.annotation_file import Annotations
+from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.run_listing import RunEntry
 
 from .describe import Description
@@ -93,8 +94,11 @@ class RunInfo:
         """Its configuration; entries are attributes, too: `run.config.optimizer.lr`."""
         if self.description is not None:
             return Config(self.description.config, run=self.name)
-        files = run_file.read_all(Path(self.directory), cached=True) if self.directory else []
-        return Config(run_file.together(files, rank=self.rank).config, run=self.name)
+        if not self.directory:
+            return Config({}, run=self.name)
+        files = run_file.read_all(Path(self.directory), cached=True)
+        config = run_file.together(files, rank=self.rank).config if files else read_settings(Path(self.directory))
+        return Config(config, run=self.name)
 
 
 def live_info(description: Description) -> RunInfo:

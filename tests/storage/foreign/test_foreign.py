@@ -77,8 +77,8 @@ def fixture(folder: Path, name: str, dialect: str) -> Path:
     return path
 
 
-def logged(tag: str) -> Key:
-    return Key(kind="logged", tag=tag)
+def tensors(tag: str) -> Key:
+    return Key(kind="logged", tag=tag, values="tensor")
 
 
 @pytest.fixture(params=DIALECTS)
@@ -180,7 +180,7 @@ def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:
     with sg.open(tmp_path / "lenet") as run:
         assert run.name == "lenet"
         assert run.tags() == [
-            "bits", "colour", "empty", "grey", "half", "holes", "huge", "ids", "kernel", "kernel (tensor)", "loss",
+            "bits", "colour", "empty", "grey", "half", "holes", "huge", "ids", "kernel", "kernel:tensor", "loss",
             "mask", "none", "same", "weights", "wide",
         ]  # fmt: skip
         loss = run.series("loss")
@@ -191,9 +191,9 @@ def test_a_summary_directory_of_mindspore_opens(tmp_path: Path) -> None:
         assert dtypes == {
             tag: (dtype, "float32") for tag, dtype in (("ids", "int64"), ("mask", "bool"), ("half", "float16"))
         }
-        assert (run.series("kernel (tensor)").dtype, run.series("kernel (tensor)").stored_as) == ("float32", "")
+        assert (run.series("kernel:tensor").dtype, run.series("kernel:tensor").stored_as) == ("float32", "")
         assert run.series("weights").dtype == ""
-        kernel = run.series("kernel (tensor)")
+        kernel = run.series("kernel:tensor")
         np.testing.assert_array_equal(kernel.at(2), np.arange(6).reshape(2, 3) * 2)
         assert kernel.at(2, "[1, 1:]").tolist() == [8, 10]
         assert run.series("kernel").columns().values.tolist() == [1, 2, 3]
@@ -246,7 +246,7 @@ def test_slices_are_read_without_the_rest(tmp_path: Path, dtype: str) -> None:
     if dtype == "bfloat16":
         array = array.astype(pytest.importorskip("ml_dtypes").bfloat16)
     part = EventFile(write(tmp_path, "tensorboard", {1: {"a": array, "b": array}}))
-    (entry,) = part.entries()[logged("a")]
+    (entry,) = part.entries()[tensors("a")]
     n_read = 0
     read, readinto = part._file.read, part._file.readinto
 
@@ -300,6 +300,17 @@ def test_the_version_record_alone_says_which_program_wrote_a_file(tmp_path: Path
         sg.open(path.parent)
     path.write_bytes(framed(encode_version(SIGHTGLASS_VERSION, 1.0)))
     assert open_part(path).dialect == "sightglass"
+
+
+@pytest.mark.parametrize("at", [0, 9, 14])
+def test_a_file_with_a_damaged_first_record_opens_by_its_name(tmp_path: Path, dialect: str, at: int) -> None:
+    path = write(tmp_path, dialect, {step: {"loss": float(step)} for step in range(3)})
+    data = bytearray(path.read_bytes())
+    data[at : at + 16] = bytes(16)
+    path.write_bytes(data)
+    with Recording(tmp_path) as recording:
+        assert recording.series("loss").steps.tolist() == [0, 1, 2]
+        assert [damage.offset for damage in recording.damages] == [0]
 
 
 def test_all_values_of_a_log_event_have_one_ordinal(tmp_path: Path, dialect: str) -> None:
@@ -414,7 +425,7 @@ def test_damage_is_named_and_skipped(tmp_path: Path, dialect: str) -> None:
 def test_bytes_that_change_after_the_scan_are_never_values(tmp_path: Path, dialect: str) -> None:
     path = write(tmp_path, dialect, {1: {"kernel": np.zeros(5000), "other": np.zeros(10)}})
     part = EventFile(path)
-    (entry,) = part.entries()[logged("kernel")]
+    (entry,) = part.entries()[tensors("kernel")]
     bad = bytearray(path.read_bytes())
     bad[3000] = 1
     path.write_bytes(bad)
@@ -432,7 +443,7 @@ def test_an_empty_array_cannot_claim_more_than_numpy_allows(tmp_path: Path) -> N
     path = tmp_path / NAMES["tensorboard"].format(BEGAN)
     path.write_bytes(version("tensorboard") + framed([sizes]))
     part = EventFile(path)
-    (entry,) = part.entries()[logged("a")]
+    (entry,) = part.entries()[tensors("a")]
     for read in (lambda: part.load(entry), lambda: part.load_slice(entry, 0, "[..., ::2]")):
         with pytest.raises(DamagedError):
             read()
@@ -486,6 +497,16 @@ def test_a_restart_at_a_lower_step_hides_the_tail(tmp_path: Path, dialect: str) 
         assert loss.ordinals.tolist() == list(range(8))
         assert recording.info.started == BEGAN + 0.25
         assert recording.series("a").n == 6
+
+
+@pytest.mark.parametrize("steps", [range(3, 5), range(3, 9)])
+def test_the_greatest_step_is_one_that_a_restart_left(tmp_path: Path, dialect: str, steps: range) -> None:
+    write(tmp_path, dialect, {step: {"loss": float(step)} for step in range(8)})
+    write(tmp_path, dialect, {step: {"loss": -float(step)} for step in steps}, began=BEGAN + 60)
+
+    with Recording(tmp_path) as recording:
+        loss = recording.series("loss")
+        assert loss.span == (loss.steps.min(), loss.steps.max()) == (0, steps[-1])
 
 
 def test_files_that_began_within_one_second_stay_apart(tmp_path: Path) -> None:
@@ -589,7 +610,7 @@ def test_scalars_mixed_with_anything_come_in_order(
         )
         assert [step for step, _, _ in found] == list(range(len(logged_events)))
         for (_, name, got), (tag, value) in zip(found, logged_events, strict=True):
-            assert name.partition(" ")[0] == tag
+            assert name.partition(":")[0] == tag
             assert type(got) is type(value.item() if isinstance(value, np.generic) else value)
             assert np.array_equal(got, value) if isinstance(got, np.ndarray) else got == value
         assert not recording.damages

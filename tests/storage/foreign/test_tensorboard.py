@@ -102,7 +102,7 @@ def test_the_version_is_the_first_record(name):
 
 
 def test_types_are_those_of_the_values(x, tf):
-    known = [item for item in [*x, *tf] if item.kind not in ("unknown", "audio")]
+    known = [item for item in [*x, *tf] if item.kind not in ("unknown", "told", "audio")]
 
     assert [item.type for item in known] == [type_name(item.value) for item in known]
 
@@ -137,11 +137,11 @@ def test_images_and_texts_of_tensorboardx(x):
     assert of_step(x, 1000, "note/text_summary").value == Text("step *1000* ü")
 
 
-def test_hyperparameters_are_skipped(x):
-    assert [(item.tag, item.type) for item in x if item.kind == "unknown"] == [
-        ("_hparams_/experiment", ""),
-        ("_hparams_/session_start_info", ""),
-        ("_hparams_/session_end_info", ""),
+def test_hyperparameters_say_what_the_run_is(x):
+    assert [(item.tag, item.value) for item in x if item.kind == "told"] == [
+        ("_hparams_/experiment", {"metrics": ["accuracy"]}),
+        ("_hparams_/session_start_info", {"config": {"lr": 0.1}}),
+        ("_hparams_/session_end_info", {}),
     ]
 
 

@@ -380,7 +380,7 @@ def test_keys_that_would_have_one_tag_are_two_series(tmp_path: Path) -> None:
     file = placed(tmp_path, log([both]))
     assert {tag: rows[0][2] for tag, rows in values_of(file).items()} == {
         "a/b": plain(1.0),
-        "a/b (scalar)": plain(2.0),
+        "a/b (a.b)": plain(2.0),
     }
 
 

@@ -2,6 +2,7 @@
 
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
 import { useRunTags } from '../../data/runTags'
+import { namedTag } from '../../data/tags'
 import { byKey, runs, shown } from '../../data/runs'
 import { useSteps } from '../../data/tensors'
 import type { Run, TagType } from '../../data/types'
@@ -29,11 +30,11 @@ export function MediaPage() {
 function Media({ drawn }: { drawn: readonly Run[] }) {
   const kept = useRunTags(drawn.map(({ key }) => key))
   const tags = useMemo(() => mergedTags(kept.tags), [kept.tags])
-  const tag = at.media.value ? tags.find((one) => one.tag === at.media.value) : tags[0]
-  const having = tag ? tag.runs.flatMap((key) => byKey.value.get(key) ?? []) : []
+  const tag = at.media.value ? namedTag(tags, at.media.value) : tags[0]
+  const having = tag ? [...tag.runs.keys()].flatMap((key) => byKey.value.get(key) ?? []) : []
   return (
     <section class="media with-picker" aria-label="Images, figures, sounds, tables and texts">
-      <TagPicker label="Image, figure, sound, table or text" tags={tags} chosen={tag?.tag ?? ''} onTag={(media) => update({ media, full: '', rowsort: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
+      <TagPicker label="Image, figure, sound, table or text" tags={tags} chosen={tag?.name ?? ''} onTag={(media) => update({ media, full: '', rowsort: '' })} search={at.find.value} onSearch={(find) => update({ find })} empty={kept.loading ? 'Reading …' : 'Nothing to see in these runs.'} />
       <div class="picked">
         <button type="button" class="button picker-open" onClick={() => (pickerOpen.value = true)}>
           <Icon name="list" /> {tag?.tag ?? 'Choose'}
@@ -43,7 +44,7 @@ function Media({ drawn }: { drawn: readonly Run[] }) {
             {kept.problem}
           </p>
         )}
-        {tag ? tag.type === 'text' ? <TextPage tag={tag} runs={having} /> : <PicturePage key={tag.tag} tag={tag} runs={having} /> : <Nothing drawn={drawn} loading={kept.loading} n={tags.length} />}
+        {tag ? tag.type === 'text' ? <TextPage tag={tag} runs={having} /> : <PicturePage key={tag.name} tag={tag} runs={having} /> : <Nothing drawn={drawn} loading={kept.loading} n={tags.length} />}
       </div>
     </section>
   )
@@ -84,7 +85,7 @@ function TextPage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
       </header>
       <div class="media-runs media-runs-texts">
         {runs.map((run) => (
-          <Texts key={run.key} run={run} tag={tag.tag} markdown={markdown} />
+          <Texts key={run.key} run={run} tag={tag.runs.get(run.key)!} markdown={markdown} />
         ))}
       </div>
     </>
@@ -108,10 +109,10 @@ function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
       <StepBar label="Step" steps={steps} step={at.when.value} onStep={onStep} />
       <div class={`media-runs ${tag.type === 'table' ? 'media-runs-texts' : ''}`}>
         {runs.map((run) => (
-          <OfRun key={run.key} run={run} tag={tag.tag} kind={tag.type} step={step} learn={learn} />
+          <OfRun key={run.key} run={run} tag={tag.runs.get(run.key)!} kind={tag.type} step={step} learn={learn} />
         ))}
       </div>
-      {open && openRun && step !== undefined && known.get(openRun.key) && <Full run={openRun} tag={tag.tag} index={open.index} steps={known.get(openRun.key)!} step={step} onStep={onStep} />}
+      {open && openRun && step !== undefined && known.get(openRun.key) && <Full run={openRun} tag={tag.runs.get(openRun.key)!} index={open.index} steps={known.get(openRun.key)!} step={step} onStep={onStep} />}
     </>
   )
 }

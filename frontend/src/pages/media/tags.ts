@@ -7,19 +7,21 @@ import { number } from '../../views/format'
 export const KINDS: readonly TagType[] = ['image', 'figure', 'audio', 'table', 'text']
 
 export interface MediaTag extends Tag {
-  /** The keys of the runs that have it. */
-  runs: string[]
+  /** Its name in each run that has it, by the runs' keys. */
+  runs: ReadonlyMap<string, string>
 }
 
-/** Every tag of a kind that has something to see, once, in a natural order of the names. */
+/** Every tag of a kind that has something to see, once for each page that shows it, in a natural order of the names. */
 export function mergedTags(perRun: ReadonlyMap<string, readonly Tag[]>): MediaTag[] {
   const found = new Map<string, MediaTag>()
   for (const [run, tags] of perRun) {
     for (const tag of tags) {
       if (!KINDS.includes(tag.type)) continue
-      const known = found.get(tag.tag)
-      if (!known) found.set(tag.tag, { ...tag, runs: [run] })
-      else if (!known.runs.includes(run)) Object.assign(known, { runs: [...known.runs, run], n: Math.max(known.n, tag.n) })
+      // Files of other programs do not tell figures from images.
+      const kind = `${tag.type === 'figure' ? 'image' : tag.type} ${tag.tag}`
+      const known = found.get(kind)
+      if (!known) found.set(kind, { ...tag, runs: new Map([[run, tag.name]]) })
+      else if (!known.runs.has(run)) found.set(kind, { ...known, runs: new Map(known.runs).set(run, tag.name), n: Math.max(known.n, tag.n) })
     }
   }
   return [...found.values()].sort((a, b) => inOrder(a.tag, b.tag))

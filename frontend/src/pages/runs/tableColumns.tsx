@@ -1,7 +1,7 @@
 // The columns of the table of runs: those that the reader chose, or facts and the config values in which the runs differ.
 
 import { computed, signal } from '@preact/signals'
-import { chosen, parsed } from '../../data/columns'
+import { chosen, metricColumns, parsed } from '../../data/columns'
 import { useDetail } from '../../data/details'
 import { configKeys, durationOf, valueOf } from '../../data/filter'
 import { filtered } from '../../data/runs'
@@ -94,7 +94,7 @@ const wanted = computed((): Column[] => {
   const differs = ({ key }: Column) => new Set(filtered.value.map((run) => valueOf(run, key))).size > 1
   const asked = filtered.value.some((run) => run.live) ? [STREAMS] : []
   const labels = filtered.value.some(({ annotations: { labels, baseline } }) => labels.length > 0 || baseline) ? [LABELS] : []
-  return [...FACTS, ...labels, ...asked, ...config, ...ORIGINS.filter(differs)]
+  return [...FACTS, ...labels, ...asked, ...metricColumns.value.map(columnOf), ...config, ...ORIGINS.filter(differs)]
 })
 
 /** The keys of the columns that are shown, from which a choice begins. */

@@ -3,6 +3,7 @@
 import { useMemo } from 'preact/hooks'
 import { labelOf, shown } from '../../data/runs'
 import { useRunTags } from '../../data/runTags'
+import { isAlike, isTensor } from '../../data/tags'
 import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { Search, Toggle } from '../../ui/parts'
@@ -25,12 +26,12 @@ export function useBeside(run: string, tag: Tag): { places: Place[]; n: number }
   const { tags } = useRunTags(asked)
   return useMemo(() => {
     const matches = at.beside.value ? tagSearch(at.beside.value).matches : () => false
-    const others = asked.flatMap((key) => (tags.get(key) ?? []).filter((one) => (one.type === 'tensor' || one.type === 'histogram') && (one.tag === tag.tag || matches(one.tag))).map((one) => ({ run: key, tag: one.tag, n_steps: one.n })))
-    const all = [{ run, tag: tag.tag, n_steps: tag.n }, ...others.filter((one) => one.run !== run || one.tag !== tag.tag)]
-    const [runsDiffer, tagsDiffer] = [new Set(all.map((one) => one.run)).size > 1, new Set(all.map((one) => one.tag)).size > 1]
-    const label = (one: { run: string; tag: string }) => [runsDiffer && labelOf(one.run), (tagsDiffer || !runsDiffer) && one.tag].filter(Boolean).join(' · ')
+    const others = asked.flatMap((key) => (tags.get(key) ?? []).filter((one) => isTensor(one) && (isAlike(one, tag) || matches(one.tag))).map((one) => ({ run: key, tag: one.name, shown: one.tag, n_steps: one.n })))
+    const all = [{ run, tag: tag.name, shown: tag.tag, n_steps: tag.n }, ...others.filter((one) => one.run !== run || one.tag !== tag.name)]
+    const [runsDiffer, tagsDiffer] = [new Set(all.map((one) => one.run)).size > 1, new Set(all.map((one) => one.shown)).size > 1]
+    const label = (one: { run: string; shown: string }) => [runsDiffer && labelOf(one.run), (tagsDiffer || !runsDiffer) && one.shown].filter(Boolean).join(' · ')
     return { places: all.slice(0, MAX_SHOWN).map((one) => ({ ...one, label: label(one) })), n: all.length }
-  }, [run, asked.join(), tags, tag.tag, tag.n, at.beside.value])
+  }, [run, asked.join(), tags, tag.name, tag.n, at.beside.value])
 }
 
 export function BesideTools({ n }: { n: number }) {

@@ -53,7 +53,7 @@ export function CurveView({ run, tag }: { run: string; tag: Tag }) {
         <span class="tensor-note muted" role="status">
           {pending > 0 && `${pending.toLocaleString('en')} records are still read …`}
         </span>
-        <button type="button" class="button" title="Draw it on the page Charts, for all visible runs, beside other series" onClick={() => update({ own: withChart(state.peek().own, null, { name: title, tags: [`${name}(${tag.tag})`] }) }, { page: 'charts' })}>
+        <button type="button" class="button" title="Draw it on the page Charts, for all visible runs, beside other series" onClick={() => update({ own: withChart(state.peek().own, null, { name: title, tags: [`${name}(${tag.name})`] }) }, { page: 'charts' })}>
           <Icon name="plus" size={14} /> Chart
         </button>
         <Menu

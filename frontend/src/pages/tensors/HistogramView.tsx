@@ -37,16 +37,16 @@ interface HistogramViewProps {
 }
 
 export function HistogramView({ run, tag: shownTag, n_steps, step, others, other }: HistogramViewProps) {
-  const { tag } = shownTag
+  const { tag, name } = shownTag
   const kind = at.ridge.value
   const scale = at.symlog.value ? 'symlog' : 'linear'
   const values = at.values.value
   // A closer look at some values needs finer bins; all steps share them, so that counts can be compared.
-  const { found: plain, squeezed } = usePlain(run, tag, others, scale, n_steps)
+  const { found: plain, squeezed } = usePlain(run, name, others, scale, n_steps)
   const edges = plain.value?.edges[0]
   const bins = edges ? edges.length - 1 : 0
   const finer = useMemo(() => (edges && values && scale === 'linear' && !squeezed ? finerBins(bins, edges, values) : bins), [edges, values, scale, squeezed])
-  const closer = useHistograms(finer > bins ? run : '', tag, others, { bins: finer, scale }, n_steps)
+  const closer = useHistograms(finer > bins ? run : '', name, others, { bins: finer, scale }, n_steps)
   const found = finer > bins && closer.fresh ? closer : plain
   const series = useMemo(() => found.value && seriesOf(found.value), [found.value])
   const options = { kind, symlog: at.symlog.value, logCounts: at.logcounts.value, even: at.even.value, values, steps: at.steps.value }

@@ -2,6 +2,7 @@
 
 import { labelOf, runs } from '../../data/runs'
 import { useRunTags } from '../../data/runTags'
+import { isTensor } from '../../data/tags'
 import type { When } from '../../data/tensors'
 import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
@@ -36,7 +37,7 @@ export function Minus({ run, tag, step, other }: MinusProps) {
   const against = readAgainst(at.minus.value)
   const keys = (runs.value ?? []).map(({ key }) => key)
   const { tags } = useRunTags(against ? [run, ...keys.filter((key) => key !== run).slice(0, N_ASKED)] : [])
-  const versus = at.versus.value || tag.tag
+  const versus = at.versus.value || tag.name
   const set = (next: Against | null) => update({ minus: next ? writeAgainst(next) : '', ...(next === null && { versus: '' }) })
   if (!against) {
     return (
@@ -45,11 +46,12 @@ export function Minus({ run, tag, step, other }: MinusProps) {
       </button>
     )
   }
-  const fits = (one: Tag) => one.type === 'tensor' && (one.shape === tag.shape || one.tag === tag.tag)
-  const offered = (key: string) => tags.get(key)?.some((one) => one.tag === versus && fits(one)) ?? true
-  const names = (tags.get(against.run || run) ?? []).filter(fits).map((one) => one.tag)
+  const fits = (one: Tag) => one.type === 'tensor' && isTensor(one) && (one.shape === tag.shape || one.tag === tag.tag)
+  const offered = (key: string) => tags.get(key)?.some((one) => (one.name === versus || (!at.versus.value && one.tag === tag.tag)) && fits(one)) ?? true
+  const theirs = (tags.get(against.run || run) ?? []).filter(fits)
+  const names = theirs.map((one) => (one.tag === tag.tag ? tag.name : one.name))
   const fixed = typeof against.when === 'number'
-  const itself = !against.run && versus === tag.tag
+  const itself = !against.run && versus === tag.name
   return (
     <div class="minus" role="group" aria-label="Compare with">
       <select aria-label="How to compare" value={at.measure.value} onChange={({ currentTarget }) => update({ measure: currentTarget.value as (typeof MEASURES)[number][0] })}>
@@ -77,11 +79,11 @@ export function Minus({ run, tag, step, other }: MinusProps) {
             </option>
           ))}
       </select>
-      {(names.length > 1 || versus !== tag.tag) && (
-        <select aria-label="Tensor to compare with" value={versus} onChange={({ currentTarget }) => update({ versus: currentTarget.value === tag.tag ? '' : currentTarget.value })}>
-          {[...new Set([tag.tag, versus, ...names])].map((name) => (
+      {(names.length > 1 || versus !== tag.name) && (
+        <select aria-label="Tensor to compare with" value={versus} onChange={({ currentTarget }) => update({ versus: currentTarget.value === tag.name ? '' : currentTarget.value })}>
+          {[...new Set([tag.name, versus, ...names])].map((name) => (
             <option key={name} value={name}>
-              {name}
+              {name === tag.name ? tag.tag : (theirs.find((one) => one.name === name)?.tag ?? name)}
             </option>
           ))}
         </select>

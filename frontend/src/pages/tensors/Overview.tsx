@@ -122,11 +122,11 @@ function Module({ branch, open, onToggle }: { branch: Branch; open: boolean; onT
 }
 
 function TensorRow({ branch, tensor, curve }: { branch: Branch; tensor: TensorOverview; curve: string }) {
-  const { statistics, step, shape, tag } = tensor
+  const { statistics, step, shape, tag, name } = tensor
   const odd = statistics ? { n_zero: statistics.n_zero, n_nan: statistics.n_nan, n_inf: statistics.n_posinf + statistics.n_neginf } : null
   return (
     <div class="overview-row">
-      <button type="button" class="overview-name" style={indent(branch.depth)} title={`${tag} ${shape}${step === null ? '' : `, step ${number(step, 12)}`}`} onClick={() => update({ tensor: tag, as: 'auto' })}>
+      <button type="button" class="overview-name" style={indent(branch.depth)} title={`${tag} ${shape}${step === null ? '' : `, step ${number(step, 12)}`}`} onClick={() => update({ tensor: name, as: 'auto' })}>
         {branch.label || tag} <span class="muted">{shape || tensor.type}</span>
       </button>
       <Bars bars={tensor.bars} statistics={statistics} />

@@ -2,14 +2,16 @@
 
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { fetchFound, type Other, type Part, type Place } from '../../data/tensors'
+import { isTensor } from '../../data/tags'
 import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { dark } from '../../state/theme'
 import { Empty } from '../../ui/parts'
 import { tell, tellError } from '../../ui/toasts'
 import { Cells } from '../../views/Cells'
+import { ColorKey } from '../../views/ColorKey'
 import type { Spot } from '../../views/cellsPaint'
-import { cellText, shortest, type Cell } from '../../views/cells'
+import { cellText, rampOf, shortest, type Cell } from '../../views/cells'
 import { cellAt, entriesOf, indexAt, showing, sliceOf } from '../../views/slices'
 import { copyCells } from './copy'
 import { HeatView } from './HeatView'
@@ -34,9 +36,9 @@ let typed: string | null = null
 const typing = (run: string, tag: string, slice: string) => `${run}\n${tag}\n${slice}`
 
 export function TableView({ run, tag: shownTag, step, other, others, onBusy }: TableViewProps) {
-  const { tag } = shownTag
+  const { tag, name: series } = shownTag
   const slice = at.slice.value
-  const part: Part | null = others && !other ? null : { run, tag, step, slice, fit: typing(run, tag, slice) !== typed, other }
+  const part: Part | null = others && !other ? null : { run, tag: series, step, slice, fit: typing(run, series, slice) !== typed, other }
   const table = useTable(part)
   const { shown } = table
   const [turns, setTurns] = useState(0)
@@ -50,7 +52,7 @@ export function TableView({ run, tag: shownTag, step, other, others, onBusy }: T
 
   const magnitude = shown?.head.dtype.startsWith('complex') ? ', of |z|' : ''
   const onSlice = (next: string) => {
-    typed = typing(run, tag, next)
+    typed = typing(run, series, next)
     update({ slice: next })
   }
   const mark = ([row, column]: Spot) => shown && entries && update({ cell: indexAt(entries, shown.head.shape, row, column).join(',') })
@@ -62,7 +64,7 @@ export function TableView({ run, tag: shownTag, step, other, others, onBusy }: T
   }
   const find = async (what: Place, name: string, everywhere: boolean) => {
     try {
-      const found = await fetchFound(everywhere ? { run, tag, other: others } : { run, tag, step, other }, what)
+      const found = await fetchFound(everywhere ? { run, tag: series, other: others } : { run, tag: series, step, other }, what)
       if (found.found) show(found.index, found.step ?? step)
       else tell('done', `There is ${what === 'zero' ? 'nothing' : 'no'} ${name} in ${other ? 'the comparison' : tag}${everywhere ? ' at any step' : ` at step ${step}`}.`)
     } catch (error) {
@@ -91,17 +93,21 @@ export function TableView({ run, tag: shownTag, step, other, others, onBusy }: T
       )}
       {shown && (
         <>
-          <StatisticsTable
-            problem={table.statistics.problem}
-            rows={[
-              [`slice${magnitude}`, table.statistics.value?.slice ?? null],
-              [`whole${magnitude}`, table.statistics.value?.whole ?? null],
-            ]}
-          />
-          <Tools shown={shown} run={run} tag={shownTag} step={step} other={other} onFind={(...what) => void find(...what)} />
+          {isTensor(shownTag) && (
+            <>
+              <StatisticsTable
+                problem={table.statistics.problem}
+                rows={[
+                  [`slice${magnitude}`, table.statistics.value?.slice ?? null],
+                  [`whole${magnitude}`, table.statistics.value?.whole ?? null],
+                ]}
+              />
+              <Tools shown={shown} run={run} tag={shownTag} step={step} other={other} onFind={(...what) => void find(...what)} />
+            </>
+          )}
           <div class={`tensor-body ${at.heat.value ? 'has-heat' : ''} ${table.fresh ? '' : 'is-stale'}`}>
             <CellsBox table={table} shown={shown} entries={entries ?? []} tag={tag} marked={marked} turns={turns} onMark={mark} />
-            {at.heat.value && shown.head.n_rows !== null && shown.rows.n * (shown.columns?.n ?? 1) > 0 && (
+            {at.heat.value && shown.head.dtype !== 'str' && shown.head.n_rows !== null && shown.rows.n * (shown.columns?.n ?? 1) > 0 && (
               <HeatView
                 shown={shown}
                 bound={at.shade.value === 'most' ? table.most : undefined}
@@ -132,6 +138,8 @@ interface CellsBoxProps {
 function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBoxProps) {
   const [hovered, setHovered] = useState<Spot | null>(null)
   const { head, rows, columns } = shown
+  const bound = at.shade.value === 'none' || head.dtype === 'str' ? null : at.shade.value === 'max' ? table.max : table.most
+  const signed = !head.dtype.startsWith('complex')
   const format = { notation: at.notation.value, digits: at.digits.value }
   const spot = hovered ?? marked
   const value = spot && table.cell(...spot)
@@ -165,7 +173,7 @@ function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBo
         columns={columns}
         cell={table.cell}
         format={format}
-        bound={at.shade.value === 'none' ? null : at.shade.value === 'max' ? table.max : table.most}
+        bound={bound}
         max={table.max}
         dark={dark.value}
         marked={marked}
@@ -179,11 +187,14 @@ function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBo
         {table.cellProblem ? (
           <span class="field-problem">{table.cellProblem}</span>
         ) : spot ? (
-          <>
+          <span>
             <span class="muted">[{index.join(', ')}]</span> {exact(value ?? undefined, head.dtype)}
-          </>
+          </span>
         ) : (
-          <span class="muted">Point at a cell to read it in full; drag or Shift+arrows choose a range, Ctrl+C copies it</span>
+          <span class="cells-hint muted">Point at a cell to read it in full; drag or Shift+arrows choose a range, Ctrl+C copies it</span>
+        )}
+        {bound !== null && bound > 0 && head.dtype !== 'bool' && (
+          <ColorKey low={signed ? -bound : 0} high={bound} colors={rampOf(dark.value, signed)} label={signed ? 'Colours of the cells' : 'Colours of the cells, by magnitude'} />
         )}
       </p>
     </div>
@@ -192,4 +203,4 @@ function CellsBox({ table, shown, entries, tag, marked, turns, onMark }: CellsBo
 
 /** All the digits that a value has. */
 const exact = (cell: Cell | undefined, dtype: string): string =>
-  cell === undefined ? '…' : typeof cell === 'number' && Number.isFinite(cell) ? shortest(cell, dtype).replaceAll('-', '−') : cellText(cell, { notation: 'auto', digits: 17 })
+  cell === undefined ? '…' : typeof cell === 'number' && Number.isFinite(cell) ? shortest(cell, dtype).replaceAll('-', '−') : cellText(cell, { notation: 'auto', digits: 17 }, dtype)

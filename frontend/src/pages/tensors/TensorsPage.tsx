@@ -3,7 +3,7 @@
 import { useRef, useState } from 'preact/hooks'
 import { byKey, labelOf, runs, shown, shownKeys } from '../../data/runs'
 import { useRunTags } from '../../data/runTags'
-import { isTensor, newestWithTensors } from '../../data/tags'
+import { isAlike, isShownAsTensor, isTensor, namedTag, newestWithTensors } from '../../data/tags'
 import { useSteps, useTags } from '../../data/tensors'
 import type { Run, Tag } from '../../data/types'
 import { at, update } from '../../state/state'
@@ -38,8 +38,8 @@ export function TensorsPage() {
 
 function Tensors({ run }: { run: Run | null }) {
   const found = useTags(run?.key ?? '')
-  const tags = (found.value ?? []).filter(isTensor)
-  const tag = at.tensor.value ? tags.find((one) => one.tag === at.tensor.value) : tags[0]
+  const tags = (found.value ?? []).filter(isShownAsTensor)
+  const tag = at.tensor.value ? namedTag(tags, at.tensor.value) : tags[0]
   return (
     <section class="tensors with-picker" aria-label="Tensors">
       <TagPicker
@@ -47,7 +47,7 @@ function Tensors({ run }: { run: Run | null }) {
         run={run}
         onRun={(from) => update({ from })}
         tags={tags}
-        chosen={at.as.value === 'overview' ? '' : (tag?.tag ?? '')}
+        chosen={at.as.value === 'overview' ? '' : (tag?.name ?? '')}
         onTag={(tensor) => update({ tensor, versus: '', values: null, steps: null, cell: '', as: 'auto' })}
         search={at.find.value}
         onSearch={(find) => update({ find })}
@@ -66,7 +66,7 @@ function Tensors({ run }: { run: Run | null }) {
             <Overview key={run.key} run={run} />
           </>
         ) : run && tag && found.value ? (
-          <Tensor key={`${run.key} ${tag.tag}`} run={run} tag={tag} />
+          <Tensor key={`${run.key} ${tag.name}`} run={run} tag={tag} />
         ) : (
           <Nothing run={run} problem={found.problem} loading={!found.value} n={tags.length} />
         )}
@@ -108,7 +108,7 @@ const N_NAMED = 10
 function NoneShown() {
   const others = (runs.value ?? []).filter(({ key, directory }) => directory && !shownKeys.value.has(key)).slice(0, N_LOOKED_INTO)
   const { tags, loading } = useRunTags(others.map(({ key }) => key))
-  const having = others.filter(({ key }) => tags.get(key)?.some(isTensor))
+  const having = others.filter(({ key }) => tags.get(key)?.some(isShownAsTensor))
   if (!having.length && loading) return <Empty title="Reading the other runs …" />
   return (
     <Empty title={shown.value.length ? 'No tensors in the visible runs' : 'No run is visible'}>
@@ -149,12 +149,15 @@ function ViewChoice({ view }: { view: (typeof VIEWS)[number][0] }) {
 }
 
 function Tensor({ run, tag }: { run: Run; tag: Tag }) {
-  const found = useSteps(run.key, tag.tag)
+  const found = useSteps(run.key, tag.name)
   const steps = found.value?.steps ?? []
   const step = steps[placeOfStep(steps, at.step.value)]
-  const view = at.as.value === 'auto' ? (tag.type === 'histogram' ? 'histograms' : 'table') : at.as.value
-  const against = tag.type === 'tensor' ? readAgainst(at.minus.value) : null
-  const versus = { run: against?.run || run.key, tag: at.versus.value || tag.tag }
+  const view = !isTensor(tag) ? 'table' : at.as.value === 'auto' ? (tag.type === 'histogram' ? 'histograms' : 'table') : at.as.value
+  const against = tag.type === 'tensor' && isTensor(tag) ? readAgainst(at.minus.value) : null
+  const otherRun = against?.run || run.key
+  const theirs = useTags(against ? otherRun : '')
+  // The same tag has another name in a run whose files may have several kinds under one.
+  const versus = { run: otherRun, tag: at.versus.value || (theirs.value?.find((one) => isAlike(one, tag))?.name ?? tag.name) }
   const foundOther = useSteps(against ? versus.run : '', versus.tag)
   const [busy, setBusy] = useState(false)
   const near = against && step !== undefined && foundOther.fresh ? otherStep(against, step, foundOther.value!.steps) : null
@@ -173,7 +176,7 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
             {tag.stored_as && `, stored as ${tag.stored_as}`}
           </span>
         )}
-        <ViewChoice view={view} />
+        {isTensor(tag) && <ViewChoice view={view} />}
       </header>
       {found.problem ? (
         <p class="banner" role="alert">
@@ -194,7 +197,7 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
           ) : view === 'histograms' ? (
             <HistogramView run={run.key} tag={tag} n_steps={steps.length} step={step} others={others} other={near} />
           ) : tag.type === 'histogram' ? (
-            <BinsTable run={run.key} tag={tag.tag} step={step} />
+            <BinsTable run={run.key} tag={tag.name} step={step} />
           ) : (
             <TableView run={run.key} tag={tag} step={step} other={other} others={others} onBusy={setBusy} />
           )}

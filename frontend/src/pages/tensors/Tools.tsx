@@ -45,7 +45,7 @@ interface ToolsProps {
 export function Tools({ shown, run, tag, step, other, onFind }: ToolsProps) {
   const [everywhere, setEverywhere] = useState(false)
   const download = (format: 'csv' | 'npy') =>
-    fetchFile(shown.part, format).then((blob) => saveFile(`${shown.part.tag}-${step}${other ? `-${other.measure}` : ''}.${format}`, blob), tellError)
+    fetchFile(shown.part, format).then((blob) => saveFile(`${tag.tag}-${step}${other ? `-${other.measure}` : ''}.${format}`, blob), tellError)
   return (
     <div class="tensor-tools">
       <div class="finds" role="group" aria-label="Find">

@@ -24,6 +24,7 @@ from sightglass.query.joined import joined_paths
 from sightglass.query.parser import as_query
 from sightglass.query.query import FIELDS, Query, reads_whole
 from sightglass.query.stages import COUNTING, Group, Map, Per, Reduce, Stage, Where, WholeRun, event_functions
+from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.totals import NAMES
 
@@ -88,12 +89,9 @@ def parse(query: Query | str, keys: Sequence[Key]) -> Query:
 
 
 def _by_tag(tag: str, keys: Sequence[Key]) -> Query | None:
-    for key in keys:
-        if key.kind == "logged" and key.tag == tag:
-            return as_query(f"on('log').map(lambda e: e[{tag!r}])")
-        if key.kind == "stream" and key.tag == tag:
-            return as_query(key.query)
-    return None
+    if tag in series_names.named(keys):
+        return as_query(f"on('log').map(lambda e: e[{tag!r}])")
+    return next((as_query(key.query) for key in keys if key.kind == "stream" and key.tag == tag), None)
 
 
 def plan(query: Query, keys: Sequence[Key]) -> ReplayPlan:
@@ -120,7 +118,7 @@ def list_recorded(keys: Sequence[Key]) -> str:
     """List recorded series for an error message."""
     streams = sorted(key.tag for key in keys if key.kind == "stream")
     snapshots = sorted(f"on({key.tag!r})" for key in keys if key.kind == "snapshot")
-    logged = sorted(f"{key.tag!r}" for key in keys if key.kind == "logged")
+    logged = sorted(f"{name!r}" for name in series_names.shown(keys).values())
     lists = [
         f"{kind}: {', '.join(names[:MAX_SHOWN])}{_more(len(names) - MAX_SHOWN)}."
         for kind, names in (("Recorded", streams), ("Snapshots", snapshots), ("Logged", logged))
@@ -165,7 +163,7 @@ def _from_event(query: Query, keys: Sequence[Key], streams: Mapping[str, Key]) -
         return ReplayPlan(query=query, how="prefix", keys={"": known[tag]}, n_done=1, held=True)
     names = query.names
     if _reads_all(query) or (query.event == LOG and _counts(query)):
-        names = list(known) if query.event == LOG else []
+        names = list(series_names.shown(keys).values()) if query.event == LOG else []
     needed = [name for name in names if name not in EVENTS_OWN or name in known]
     if needed and all(name in known for name in needed):
         return ReplayPlan(
@@ -202,7 +200,7 @@ def _joined(query: Query, event: str, keys: Sequence[Key], streams: Mapping[str,
 def _observables(event: str, keys: Sequence[Key], streams: Mapping[str, Key]) -> dict[str, Key]:
     """Return the series that hold one observable of an event, by its name."""
     if event == LOG:
-        return {key.tag: key for key in keys if key.kind == "logged"}
+        return series_names.named(keys)
     found = {}
     for text, key in streams.items():
         query = as_query(text)

@@ -28,6 +28,7 @@ from sightglass.query.query import Query
 from sightglass.storage import annotation_file
 from sightglass.storage.annotation_file import Annotations
 from sightglass.storage.export.export import Exported, Form, export
+from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import Report, check
 from sightglass.storage.read.recording import Recording, Series
@@ -154,11 +155,19 @@ class RecordedRun(EventAttributes):
         return description
 
     def tags(self) -> list[str]:
-        """Return the tags of the recorded series, sorted."""
-        return sorted({key.tag for key in self._keys() if key.kind in ("logged", "stream")})
+        """Return the tags of the recorded series, sorted.
+
+        A tag of another program's file may have values of several kinds. Then "kernel" stands for the first of them,
+        in the order scalar, tensor, histogram, image, audio, table, text, and each other one comes with its kind, such
+        as "kernel:histogram".
+        """
+        return series_names.listed(self._keys())
 
     def series(self, tag: str) -> Series:
         """Return the series of a tag: `steps`, `wall_times`, `[i]`, `at(step)`, `at(step, "[0, :, 2:5]")`.
+
+        Args:
+            tag: The tag, such as "kernel"; or with the kind of its values, such as "kernel:histogram".
 
         Raises:
             UnknownNameError: No series has this tag.
@@ -274,11 +283,11 @@ class RecordedRun(EventAttributes):
             raise RunLostError(f"Recorded run {self.name!r} in {str(self.directory)!r} was closed: open it again")
 
     def _keys(self, query: Query | str = "") -> list[Key]:
-        """Return the keys of all series, and of the statistics of tensors that a query names."""
+        """Return the keys of all series, and what else a query names; see `Recording.keys_in`."""
         self._check_open()
         with self._recording.lock:
             self._recording.refresh()
-            return [*self._recording.keys(), *self._recording.statistics_in(str(query))]
+            return [*self._recording.keys(), *self._recording.keys_in(str(query))]
 
     def _live(self) -> bool:
         changed = 0.0
@@ -301,7 +310,7 @@ def _with_suggestion(query: Query | str, keys: Sequence[Key], error: QueryError)
     """Return an error about a query; for a misspelt tag, one that suggests the right tag."""
     if not isinstance(query, str) or "(" in query:
         return error
-    tags = sorted({key.tag for key in keys if key.kind == "logged"})
+    tags = sorted(series_names.named(keys))
     close = difflib.get_close_matches(query, tags, n=1)
     return QueryError(unknown("tag", query, tags)) if close else error
 

@@ -25,6 +25,8 @@ from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.reduction import State
 from sightglass.storage import run_listing
+from sightglass.storage.format.block import ValueKind
+from sightglass.storage.format.series_names import KINDS
 from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
 from .executors import Chosen, in_order
@@ -174,21 +176,35 @@ class RecordedRuns(Mapping[str, RecordedRun]):
     def stream(self, query: Query | str) -> Stream:
         """Return the union of the streams of all runs that can answer a query; each record has the name of its run.
 
+        Values of several kinds are never mixed: if a tag has tensors in some runs and histograms in others, the tag
+        means the tensors, and a warning names the runs that are left out; "kernel:histogram" means the others.
+
         Raises:
             QueryError: The query is not valid, or no run can answer it.
         """
-        streams, first_error = [], None
+        streams: dict[str, Stream] = {}
+        kinds: dict[str, ValueKind] = {}
+        first_error = None
         for name in self:
             try:
                 with self.borrow(name) as run:
                     stream = run.stream(query)
                     stream.since(0)  # read all records before the files are closed
-                    streams.append(stream)
+                    series = run.series_of(query)
+                    kinds[name] = "" if series is None else series.kind
+                    streams[name] = stream
             except (QueryError, *SKIPPED) as error:
                 first_error = first_error or error
         if not streams:
             raise first_error or QueryError(f"No run was recorded in {self._place}")
-        return union_of_runs(streams)
+        kind = next((kind for kind in KINDS if kind and kind in kinds.values()), "")
+        others = {
+            name: f"the values of {query} are of the kind {kinds[name]}, not {kind}"
+            for name in streams
+            if kinds[name] not in ("", kind)
+        }
+        _warn(others, len(self))
+        return union_of_runs([stream for name, stream in streams.items() if name not in others])
 
     def latest(self, query: Query | str) -> dict[str, Any]:
         """Return the last value of a query in each run, by the runs' names; runs without a value are left out."""

@@ -64,12 +64,13 @@ def shown_series(runs: Runs, key: str, query: ComparedQuery) -> Iterator[tuple[H
     """
     source = runs.find(key)
     with series_of(source, query.tag) as (files, series):
-        place = key, files.generation, series.tag, len(series)
+        place = key, files.generation, series.key, len(series)
         if query.comparison is None:
             yield place, series, series
             return
         other_source = source if query.other_run is None else runs.find(query.other_run)
-        with series_of(other_source, query.tag if query.other_tag is None else query.other_tag) as (others, other):
+        other_tag = query.other_tag or (series.tag if series.key.values else query.tag)
+        with series_of(other_source, other_tag, like=series) as (others, other):
             text = query.other_step or "same"
             when = WHENS.get(text) or float(text)
             comparison = series.compare(other, when=when, measure=query.measure, rtol=query.rtol, atol=query.atol)

@@ -64,6 +64,7 @@ class TensorOverview(msgspec.Struct, frozen=True, kw_only=True):
     """
 
     tag: str
+    name: str
     type: Literal["tensor", "histogram"]
     shape: str
     n_steps: int
@@ -186,7 +187,8 @@ def _described(one: _Shown, query: OverviewQuery) -> TensorOverview:
     row = max(upto, key=lambda row: row["step"], default=None)
     points = one.table[one.points]
     return TensorOverview(
-        tag=one.series.tag, type=one.kind, n_steps=len(one.series), shape=tag_shape(one.series.type),
+        tag=one.series.tag, name=one.series.key.name, type=one.kind, n_steps=len(one.series),
+        shape=tag_shape(one.series.type),
         step=None if row is None else float(row["step"]),
         statistics=None if row is None else {name: row[name].item() for name in STATISTICS},
         bars=[] if row is None else row["bars"].tolist(),

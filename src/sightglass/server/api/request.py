@@ -51,12 +51,21 @@ class Raw:
 
 
 @contextmanager
-def series_of(source: ServedRun, tag: str) -> Iterator[tuple[OpenFiles, Series]]:
-    """Open a run's files and find a series, up to date. Errors as in `ServedRun.borrow` and `Recording.series`."""
+def series_of(source: ServedRun, tag: str, *, like: Series | None = None) -> Iterator[tuple[OpenFiles, Series]]:
+    """Open a run's files and find a series, up to date.
+
+    Args:
+        source: The run.
+        tag: The name of the series.
+        like: A series of the kind that is looked for, if the tag has several.
+
+    Raises:
+        UnknownNameError: There is no such series, or not of this kind. Others as in `ServedRun.borrow`.
+    """
     with source.borrow() as files:
         recording = files.recording
         with recording.lock:
             if recording.changed():
                 recording.refresh()
-            series = recording.series(tag)
+            series = recording.series(tag) if like is None else recording.series_like(tag, like)
         yield files, series

@@ -37,6 +37,7 @@ MAX_HISTORY: Final = (
 )
 Described = tuple[Any, list[HistoryEntry], dict[str, int]]
 SEVERAL: Final[dict[TagType, tuple[type, ...]]] = {"image": (Figure, Image, Images), "audio": (Audio,)}
+TEXTS: Final = re.compile(r"[<>|]?[US]\d+(\[[\d, ]*\])")
 TENSOR: Final = re.compile(r"(\w+)\[[\d, ]*\]|complex\d*")
 
 
@@ -71,11 +72,13 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded series; `query` is its query for the socket.
 
-    `dtype` is that of its latest array as it was logged, or empty. `stored_as` is the dtype that the file has instead.
-    `shape` is that of its latest array, such as `[2, 3]`, or empty.
+    `dtype` is that of its latest array as it was logged, `str` of strings, or empty. `stored_as` is the dtype that the
+    file has instead. `shape` is that of its latest array, such as `[2, 3]`, or empty. `name` is what other requests
+    take as `tag`: the tag, with the kind of its values where a file may have several, such as `kernel:histogram`.
     """
 
     tag: str
+    name: str
     type: TagType
     dtype: str = ""
     stored_as: str = ""
@@ -188,14 +191,21 @@ def _charts(layouts: Sequence[ChartLayout], tags: Sequence[str]) -> list[ChartIn
 
 
 def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
-    query = f"log[{json.dumps(key.tag, ensure_ascii=False)}]" if key.kind == "logged" else key.query
+    query = f"log[{json.dumps(key.name, ensure_ascii=False)}]" if key.kind == "logged" else key.query
     kind = tag_type(info.type, origin)
     if kind == "other" and info.type.startswith(("tuple of", "list of")):
         kind = _kind_of_several(files, key)
     array = TENSOR.fullmatch(info.type)
+    dtype = info.logged_as or (array[1] if array else "")
+    if kind == "other" and (texts := TEXTS.fullmatch(info.type)):
+        return Tag(
+            tag=key.tag, name=key.name, type="tensor", dtype="str", shape=texts[1], n=info.n,
+            first_step=info.first_step, last_step=info.last_step, query=query,
+        )  # fmt: skip
     return Tag(
-        tag=key.tag, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step, query=query,
-        dtype=info.logged_as or (array[1] if array else ""), stored_as=info.stored_as if info.logged_as else "",
+        tag=key.tag, name=key.name, type=kind, n=info.n, first_step=info.first_step, last_step=info.last_step,
+        query=query,
+        dtype=dtype, stored_as=info.stored_as if info.logged_as else "",
         shape=tag_shape(info.type),
     )  # fmt: skip
 

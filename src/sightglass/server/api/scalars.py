@@ -14,6 +14,7 @@ from sightglass.server.runs.number_series import NumberSeries
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine
+from sightglass.storage.format import series_names
 from sightglass.storage.read.series import Series
 from sightglass.storage.read.statistic_series import StatisticSeries
 from sightglass.views import encoding
@@ -195,8 +196,9 @@ def _recorded(files: OpenFiles, query: ScalarsQuery) -> Series | None:
     recording = files.recording
     if recording.changed():
         recording.refresh()
-    known = {key.tag for key in list(recording.keys()) if key.kind in ("logged", "stream")}
-    if query.x not in AXES or not (query.tag in known or recording.statistics_in(query.tag)):
+    keys = recording.keys()
+    known = {*series_names.named(keys), *(key.tag for key in keys if key.kind == "stream")}
+    if query.x not in AXES or not (query.tag in known or recording.keys_in(query.tag)):
         return None
     series = recording.series(query.tag)
     type = series.type

@@ -16,12 +16,13 @@ import numpy.typing as npt
 
 from sightglass.core.errors import QueryError, RefusedQueryError
 from sightglass.core.values import is_extended
-from sightglass.server.http_errors import too_large
+from sightglass.server.http_errors import bad_request, too_large
 from sightglass.storage.tensors import slices, statistics
 
 from .compared import ComparedQuery
 from .request import Raw
 
+TEXTS: Final = "U"  # the kind of dtype that holds strings
 MAX_CELLS: Final = 10_000  # a screen of small cells, 200 kB of JSON
 MAX_CSV_CELLS: Final = 1_000_000  # what spreadsheets open
 MAX_NPY_BYTES: Final = 256 * 2**20  # built in memory, for a few clients at once
@@ -119,16 +120,18 @@ def table_reply(
         raise too_large(
             f"Expected at most {MAX_CELLS:,} values in a table, got {n:,} of shape {shape}: narrow the slice"
         )
-    table = slices.make_table(load(window), window, shape)
-    statistics = None
-    if query.statistics:
-        found = table.statistics if window == index else _statistics(load, index, shape)
-        statistics = TableStatistics(slice=statistics_info(found), whole=None if whole is None else whole())
+    values = np.asarray(load(window))
+    told = None
+    if query.statistics and values.dtype.kind != TEXTS:
+        found = statistics.statistics(values) if window == index else _statistics(load, index, shape)
+        told = TableStatistics(slice=statistics_info(found), whole=None if whole is None else whole())
     n_rows, n_columns = (*counts, None, None)[:2]
+    rows, columns = slices.numbers_of(window, shape)
     return TableReply(
-        shape=list(shape), dtype=table.values.dtype.name, slice=text or slices.write_index(table.index), step=step,
-        n_rows=n_rows, n_columns=n_columns, rows=table.rows, columns=table.columns, values=table.values,  # type: ignore[arg-type]
-        statistics=statistics,
+        shape=list(shape), dtype="str" if values.dtype.kind == TEXTS else values.dtype.name,
+        slice=text or slices.write_index(window), step=step, n_rows=n_rows, n_columns=n_columns,
+        rows=rows, columns=columns, values=values.tolist() if values.dtype.kind == TEXTS else values,  # type: ignore[arg-type]
+        statistics=told,
     )  # fmt: skip
 
 
@@ -185,6 +188,8 @@ def _file(load: Load, shape: tuple[int, ...], step: float, text: str, query: Sli
     if (n := _size(index, shape)) > limit:
         raise too_large(f"Expected at most {limit:,} values in a file, got {n:,}: narrow the slice")
     values = load(index)
+    if query.thin and values.dtype.kind == TEXTS:
+        raise bad_request(f"Expected a tensor of numbers under {query.tag!r} to draw, got strings")
     if query.thin:
         values = _thinned(np.atleast_2d(values), query.thin)
     if csv_wanted:

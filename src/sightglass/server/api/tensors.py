@@ -83,7 +83,7 @@ def _tensor(runs: Runs, key: str, query: TensorQuery) -> TableReply | Raw:
 
 
 def _loader(shown: Series | Comparison, step: float) -> Load:
-    return lambda index: browse.array_of(shown.tag, shown.at(step, index))
+    return lambda index: browse.array_of(shown.tag, shown.at(step, index), texts=True)
 
 
 def _step(series: Series, step: float | None) -> float:

@@ -178,8 +178,8 @@ class _Filling:
         except (SightglassError, OSError, Problem):
             pass  # the run's `problem` says why
         tags = [tag for tag in tags if tag.type in ("scalar", *PICTURES)]
-        self._scalars += [(key, tag.tag) for tag in tags if tag.type == "scalar"]
-        self._pictures += [(key, tag.tag) for tag in tags if tag.type in PICTURES]
+        self._scalars += [(key, tag.name) for tag in tags if tag.type == "scalar"]
+        self._pictures += [(key, tag.name) for tag in tags if tag.type in PICTURES]
         self._content.answers.append((f"runs/{key}/tags", {}, _json({"tags": tags})))
 
     async def series(self) -> None:

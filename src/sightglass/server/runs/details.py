@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import re
 from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
@@ -17,22 +16,17 @@ import msgspec
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
 from sightglass.storage.file_names import OWN_NAME, SUFFIX, is_record_file
-from sightglass.storage.foreign.event_scan import file_dialect
+from sightglass.storage.foreign.event_scan import file_dialect, host_in
+from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import CONSOLE, SYSTEM
 from sightglass.storage.run_listing import RunEntry
 
-from .hyperparameters import read_settings
 from .open_files import listing
 from .series_index import series_infos
 
 Origin = Literal["sightglass", "mindspore", "tensorboard", "wandb"]
-
-HOST: Final = re.compile(
-    r"(?:summary\.\d+\.(?:\d+\.)?(.+)_MS|tfevents\.\d+\.(.+?)(?:\.\d+\.\d+(?:\.v2)?|\.profile-empty)?)$"
-)
-"""The host in the name of a file of MindSpore or TensorBoard; behind it stand a process and a number."""
 
 MAX_SHOWN: Final = 3  # more would not fit a line of the list
 
@@ -47,6 +41,9 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
         config: The configuration.
         started: When the first record file was created, or 0.
         last_step: The last recorded step.
+        state: How it ended, if files of another program say so, or empty.
+        ended: When it ended by these files, else when their last record was made; `None` for Sightglass's own.
+        metrics: The tags that the files call the metrics of their run.
         faults: Faults that show without opening the files.
         damages: Faults inside the files.
         empty: Which files are empty, and which end in the middle of a record: no faults while they are written.
@@ -60,6 +57,9 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any] = {}
     started: float = 0.0
     last_step: float | None = None
+    state: Literal["", "ended", "failed"] = ""
+    ended: float | None = None
+    metrics: list[str] = []
     faults: str = ""
     damages: str = ""
     empty: str = ""
@@ -86,7 +86,7 @@ def read_outside(entry: RunEntry, known: Details) -> Details:
     origin = known.origin or _origin(entry.path, found.names)
     return msgspec.structs.replace(
         known, version=entry.version, origin=origin, host=file.host or _host(found.names), looked=False,
-        config=file.config or read_settings(entry.path, origin or "sightglass"),
+        config=file.config or read_settings(entry.path),
         faults="; ".join(_faults(found.unreadable, [name for name, one in own.items() if one is None])[:MAX_SHOWN]),
         empty="; ".join(f"{name}: The file is empty" for name in found.empty[:MAX_SHOWN]),
     )  # fmt: skip
@@ -104,9 +104,22 @@ def read_inside(details: Details, recording: Recording) -> Details:
         faults += filter(None, [recording.overlap])
         n_torn = recording.torn
         started = min((part.started for part in recording.parts), default=0.0)
+        metrics, info = recording.metrics, recording.info
+        ended = info.ended or (recording.last_wall_time if details.origin != "sightglass" else 0.0)
+    state: Literal["", "ended", "failed"] = (
+        "" if info.ended is None else "failed" if info.state == "failed" else "ended"
+    )
     torn = f"The last {n_torn:,} bytes are not a whole record: writing was interrupted" if n_torn else ""
     return msgspec.structs.replace(
-        details, last_step=last_step, damages="; ".join(faults), torn=torn, started=started, looked=True
+        details,
+        last_step=last_step,
+        damages="; ".join(faults),
+        torn=torn,
+        started=started,
+        looked=True,
+        state=state,
+        ended=ended or None,
+        metrics=metrics,
     )
 
 
@@ -122,8 +135,7 @@ def _faults(faults: Sequence[str], unreadable_files: list[str]) -> list[str]:
 
 def _host(names: Sequence[str]) -> str:
     """Return the host in the names of MindSpore's or TensorBoard's files, or an empty text."""
-    found = next((match for name in names if is_record_file(name) and (match := HOST.search(name))), None)
-    return "" if found is None else found[1] or found[2]
+    return next((host for name in names if is_record_file(name) and (host := host_in(name))), "")
 
 
 def _origin(path: Path, names: Sequence[str]) -> Origin | None:

@@ -31,12 +31,13 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         directory: Its run directory; empty if it does not record.
         host: Its host.
         started: In seconds since the Unix epoch, or `null` if it is unknown.
-        ended: Likewise.
+        ended: Likewise. Other programs rarely say when they end: then when the last record was made.
         changed: When its files last changed, or `null`.
         version: A text that changes when its files do; empty if it has none.
         described: A number that changes when the description of the live run does.
         last_step: The last known step, or `null`.
         config: Its configuration.
+        metrics: The tags that its files call its metrics.
         problem: Its faults, or empty.
         annotations: What people wrote down about it.
     """
@@ -60,5 +61,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     described: int
     last_step: float | None
     config: dict[str, Any]
+    metrics: list[str]
     problem: str
     annotations: Annotations

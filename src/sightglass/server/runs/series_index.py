@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Final
 
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries
+from sightglass.storage.format.series_names import in_order, kind_of
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series
-
-SCALAR: Final = re.compile(r"bool|u?int\d*|b?float\w*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,7 +35,7 @@ class SeriesInfo:
 
 def is_scalar(type: str) -> bool:
     """Return whether a type, as a series names it, is that of a number."""
-    return SCALAR.fullmatch(type) is not None
+    return kind_of(type) == "scalar"
 
 
 def series_infos(recording: Recording) -> dict[Key, SeriesInfo]:
@@ -51,7 +48,7 @@ def series_infos(recording: Recording) -> dict[Key, SeriesInfo]:
         for key, entries in part.entries().items():
             if len(entries):
                 found.setdefault(key, []).append(BlockEntries.of(key, entries))
-    return {key: _of_entries(found[key]) for key in sorted(found, key=lambda key: (key.kind, key.tag, key.query))}
+    return {key: _of_entries(found[key]) for key in sorted(found, key=in_order)}
 
 
 def _of_entries(several: Sequence[BlockEntries]) -> SeriesInfo:

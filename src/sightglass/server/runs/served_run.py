@@ -135,12 +135,13 @@ class ServedRun:
             directory=directory,
             host=entry.host if entry is not None else details.host,
             started=next((start for start in starts if start), None),
-            ended=recorded.ended if recorded is not None and not self.live else None,
+            ended=self._ended(details),
             changed=recorded.changed or None if recorded is not None else None,
             version=recorded.version if recorded is not None else "",
             described=self.n_described,
             last_step=self._last_step(details),
             config=self.config(),
+            metrics=details.metrics,
             problem=without_folders(
                 self._problem(directory)
                 or (recorded.problem if recorded is not None else "")
@@ -166,12 +167,18 @@ class ServedRun:
         if recorded.state != "recorded":
             return recorded.state
         # The clock of another machine may be ahead of this one's.
-        return "writing" if abs(time.time() - recorded.changed) < WRITING_S else "unknown"
+        return self._details.state or ("writing" if abs(time.time() - recorded.changed) < WRITING_S else "unknown")
 
     @property
     def _over(self) -> bool:
         """Whether its files are not written any more."""
         return not self.live and self._state() not in ("running", "writing")
+
+    def _ended(self, details: Details) -> float | None:
+        """Return when it ended, or the last record of a program that does not say; `None` while it goes on."""
+        if self.recorded is None or not self._over:
+            return None
+        return self.recorded.ended or details.ended
 
     def _last_step(self, details: Details) -> float | None:
         """Return the last recorded step, or the number of the last event of a run that does not record."""

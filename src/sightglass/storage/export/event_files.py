@@ -42,7 +42,7 @@ class _Row:
 def write_events(
     files: AtomicFiles,
     runs: Mapping[str, Recording],
-    chosen: Mapping[str, Mapping[str, Series]],
+    chosen: Mapping[str, Sequence[tuple[str, Series]]],
     losses: Losses,
     *,
     to: Literal["tensorboard", "mindspore"],
@@ -52,7 +52,7 @@ def write_events(
     Args:
         files: The destination.
         runs: The runs.
-        chosen: The series of each run, by the tags that they get.
+        chosen: The series of each run, with the tags that they get.
         losses: Counts the values that are left out or changed.
         to: The format.
     """
@@ -94,11 +94,11 @@ class _Writer:
         for part in frame(parts):
             self._file.write(part)
 
-    def write_all(self, found: Mapping[str, Series]) -> None:
-        light = {name: series for name, series in found.items() if series.type in LIGHT}
+    def write_all(self, found: Sequence[tuple[str, Series]]) -> None:
+        light = [(name, series) for name, series in found if series.type in LIGHT]
         together: dict[str, Any] = {}
         at: tuple[float, float] | None = None
-        for row in merge(*(self._rows(name, series) for name, series in light.items()), key=attrgetter("wall_time")):
+        for row in merge(*(self._rows(name, series) for name, series in light), key=attrgetter("wall_time")):
             if together and ((row.wall_time, row.step) != at or row.tag in together):
                 self._log(together, at)
                 together = {}
@@ -106,8 +106,8 @@ class _Writer:
             together[row.tag] = row.value
         if together:
             self._log(together, at)
-        for name, series in found.items():
-            if name not in light:
+        for name, series in found:
+            if series.type not in LIGHT:
                 for row in self._rows(name, series):
                     self._log({row.tag: row.value}, (row.wall_time, row.step))
 

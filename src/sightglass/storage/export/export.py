@@ -3,8 +3,8 @@
 * One block is in memory at a time; nothing is loaded whole.
 * Values that a format cannot hold, or changes, are counted by tag and reason; nothing happens silently.
 * A file appears when it is complete. Existing files are replaced only with `overwrite`, and nothing is removed.
-* Logged values and the records of queries are exported, under their tags. If several series have one tag, the others
-  get the text of their query.
+* Logged values and the records of queries are exported, under their tags. If a query has the tag of another series, it
+  gets its text. Values of several kinds under one tag keep it: the formats tell them apart by themselves.
 
 Parquet and CSV: see `tables`; NumPy: see `npz`; pictures, sounds, tables as files: see `media_files`. TensorBoard and
 MindSpore: numbers become float32, and larger ones infinite; steps are integers, so others are cut; mappings become tags
@@ -19,6 +19,8 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -35,7 +37,7 @@ from .npz import NpzFile
 from .tables import ParquetFolder, Rows, TableLayout, with_all_columns, write_csv
 
 Form = Literal["parquet", "csv", "npz", "tensorboard", "mindspore", "files"]
-_Chosen = Mapping[str, Mapping[str, Series]]
+_Chosen = Mapping[str, Sequence[tuple[str, Series]]]
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
 
@@ -105,21 +107,22 @@ def export(
     return Exported(files=files.written, losses=losses.all())
 
 
-def _chosen(recording: Recording, tags: Sequence[str]) -> dict[str, Series]:
-    """Return the series to export, by distinct names."""
-    found: dict[str, Series] = {}
-    for key in recording.keys():  # noqa: SIM118  not a mapping
+def _chosen(recording: Recording, tags: Sequence[str]) -> list[tuple[str, Series]]:
+    """Return the series to export, with the tags that they get."""
+    found: list[tuple[str, Series]] = []
+    keys, taken = recording.keys(), set[str]()
+    for key in keys:
         if key.kind in ("logged", "stream"):
-            name = key.query if key.tag in found else key.tag
-            if not tags or key.tag in tags or name in tags:
-                found[name] = recording.series(key)
-    statistics = (key for tag in tags if tag not in found for key in recording.statistics_in(tag) if key.tag == tag)
-    return found | {key.tag: recording.series(key) for key in statistics}
+            tag = key.query if key.kind == "stream" and key.tag in taken else key.tag
+            if not tags or not {key.tag, tag, key.name}.isdisjoint(tags):
+                found.append((tag, recording.series(key)))
+                taken.add(tag)
+    others = (key for tag in tags if tag not in taken for key in recording.keys_in(tag) if key.tag == tag)
+    return found + [(series.tag, series) for series in map(recording.series, others)]
 
 
 def _check_tags(tags: Sequence[str], runs: Mapping[str, Recording], chosen: _Chosen) -> None:
-    known = {name for series in chosen.values() for name in series}
-    known |= {series.tag for found in chosen.values() for series in found.values()}
+    known = {name for found in chosen.values() for tag, series in found for name in (tag, series.tag, series.key.name)}
     for tag in tags:
         if tag not in known:
             raise UnknownNameError("tag", tag, sorted({tag for recording in runs.values() for tag in recording.tags()}))
@@ -135,8 +138,8 @@ def _here(recordings: Sequence[Recording], to: Form) -> Path:
     return Path(f"{name}.{to}" if to in ("csv", "npz") else f"{name}-{to}")
 
 
-def _all_cells(chosen: Mapping[str, Series], run: str, losses: Losses) -> Iterator[TagCells]:
-    for name, series in chosen.items():
+def _all_cells(chosen: Sequence[tuple[str, Series]], run: str, losses: Losses) -> Iterator[TagCells]:
+    for name, series in chosen:
         for columns in blocks(name, series, run, losses):
             yield from cells(name, columns, partial(losses.add, run))
 
@@ -179,8 +182,8 @@ def _write_npz(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
         path = files.folder / (f"{run}.npz" if len(chosen) > 1 else "arrays.npz")
         path.parent.mkdir(parents=True, exist_ok=True)
         with NpzFile(path) as file:
-            for name, series in found.items():
-                for some in _all_cells({name: series}, run, losses):
+            for _, several in groupby(found, key=itemgetter(0)):
+                for some in _all_cells(list(several), run, losses):
                     if some.kind == "tables":
                         losses.add(run, some.tag, "NumPy does not support tables", len(some))
                     else:

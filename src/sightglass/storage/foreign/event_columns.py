@@ -1,8 +1,7 @@
 """The values of an event file as columns, series by series, in the order of the file.
 
 Scalars are held in memory, 24 bytes each. Any other value stays in the file as a `StoredValue`, so one tensor can be
-read without the rest of its event. The first kind of value under a tag gets the tag as its series' name; another kind
-gets the tag and the kind, such as "kernel (tensor)".
+read without the rest of its event. Each kind of value under a tag is a series of its own.
 """
 
 from __future__ import annotations
@@ -23,7 +22,8 @@ from sightglass.storage.format.block_entries import ROW, BlockEntries
 from sightglass.storage.format.framing import Frame
 from sightglass.storage.format.protobuf import BYTES, spans
 
-from .event_format import EventFormat, LoggedValue
+from . import tensorboard_hparams
+from .event_format import EventFormat, Kind, LoggedValue
 from .event_scan import FrameBatch
 from .scalar_events import Indexes, read_scalars
 from .tensorboard_charts import ChartLayout
@@ -83,6 +83,7 @@ class EventFileColumns:
         plugins: TensorBoard's plugin of each tag.
         passed_over: How many values cannot be shown, by what they are.
         charts: The charts of several tags that the file asks for; the latest under each tag.
+        told: What the file says of its run, see `tensorboard_hparams.read_hparams`.
     """
 
     def __init__(self, format: EventFormat, *, damage: Callable[..., None]) -> None:
@@ -92,7 +93,7 @@ class EventFileColumns:
         self.plugins: dict[str, str] = {}
         self.passed_over: dict[str, int] = {}
         self.charts: dict[str, list[ChartLayout]] = {}
-        self._by_kind: dict[tuple[str, str], EventSeries] = {}
+        self.told: dict[str, Any] = {}
         self._log_events = LogEvents(joins_steps=format.JOINS_STEPS)
         self._damage = damage
 
@@ -101,16 +102,16 @@ class EventFileColumns:
         """How many values there are."""
         return sum(series.n for series in self.series.values())
 
-    def identify(self, payload: memoryview) -> tuple[str, float | None]:
-        """Return the series and the step that a damaged event seems to have: "" for several, `None` if it has none."""
+    def identify(self, payload: memoryview) -> tuple[Key | None, float | None]:
+        """Return the series and the step that a damaged event seems to have: no series if it has several."""
         try:
             items = self.format.decode_event(payload, dict(self.plugins))
         except WireError:
-            return "", None
-        known = [series.entries.key.tag for item in items if (series := self._by_kind.get((item.tag, item.kind)))]
+            return None, None
+        known = [key for item in items if (key := _key(item.tag, item.kind)) in self.series]
         if not known:
-            return "", None
-        return known[0] if len(known) == len(items) == 1 else "", items[0].step
+            return None, None
+        return known[0] if len(known) == len(items) == 1 else None, items[0].step
 
     def read(self, batch: FrameBatch, *, lost: bool = False) -> None:
         """Append the values of a batch to their series; `lost` says that an earlier record of the file is damaged."""
@@ -135,7 +136,7 @@ class EventFileColumns:
         many = read_scalars(batch.data, batch.starts, batch.lengths, self.format.find_scalar)
         plain = np.flatnonzero(many.ids >= 0)
         items = [item for i in np.flatnonzero(many.ids < 0).tolist() for item in self._decode(batch, i, lost=lost)]
-        kinds = {(tag, "scalar"): i for i, tag in enumerate(many.tags)}
+        kinds: dict[tuple[str, Kind], int] = {(tag, "scalar"): i for i, tag in enumerate(many.tags)}
         dtypes = dict.fromkeys(kinds, ("", "float32"))
         values = np.zeros(len(plain) + len(items), VALUE)
         scalars, others = values[: len(plain)], values[len(plain) :]
@@ -150,7 +151,7 @@ class EventFileColumns:
                 dtypes[kind] = (logged.dtype if logged.stored_as else "", logged.stored_as)
         if items:
             values = values[np.argsort(values["event"], kind="stable")]
-        self._name(values, list(kinds), dtypes)
+        self._number(values, list(kinds), dtypes)
         return values, items
 
     def _decode(self, batch: FrameBatch, i: int, *, lost: bool) -> Iterator[Item]:
@@ -171,16 +172,19 @@ class EventFileColumns:
                     value.read()
                 elif value.kind == "layout":
                     self.charts[value.tag] = value.value
+                elif value.kind == "told":
+                    tensorboard_hparams.add(self.told, value.value)
                 elif value.kind == "scalar":
                     yield i, value, value.value
                 else:
                     begin, length = places[n]
                     yield i, value, StoredValue(begin, length, framing.checksum(payload[begin : begin + length]))
             except WireError as error:
-                self._damage(frame, str(error), tag=value.tag, step=value.step)
+                values = "" if value.kind == "lost" else value.kind
+                self._damage(frame, str(error), tag=value.tag, step=value.step, values=values)
 
-    def _name(self, values: Values, kinds: list[tuple[str, str]], dtypes: dict[Any, tuple[str, str]]) -> None:
-        """Replace the places in `kinds` under `series` by the numbers of series, naming new ones as they come.
+    def _number(self, values: Values, kinds: list[tuple[str, Kind]], dtypes: dict[Any, tuple[str, str]]) -> None:
+        """Replace the places in `kinds` under `series` by the numbers of series, new ones as they come.
 
         `dtypes` are those that values of a kind were logged with and are stored as, where they differ.
         """
@@ -195,16 +199,13 @@ class EventFileColumns:
             numbers[i] = series.number
         values["series"] = numbers[places]
 
-    def _series_of(self, tag: str, kind: str) -> EventSeries:
-        """Return the series of one kind of values of a tag, made under a name that no other has."""
-        series = self._by_kind.get((tag, kind))
+    def _series_of(self, tag: str, kind: Kind) -> EventSeries:
+        """Return the series of one kind of values of a tag."""
+        key = _key(tag, kind)
+        series = self.series.get(key)
         if series is None:
-            name = Key(kind="logged", tag=tag)
-            while name in self.series:
-                name = Key(kind="logged", tag=f"{name.tag} ({kind})")
             types: list[str] = []
-            series = EventSeries(len(self.series), BlockEntries(name, types), types)
-            self.series[name] = self._by_kind[tag, kind] = series
+            series = self.series[key] = EventSeries(len(self.series), BlockEntries(key, types), types)
         return series
 
 
@@ -259,6 +260,11 @@ class LogEvents:
             seen |= members
         self._step, self._seen = int(steps[-1]), seen
         return begins
+
+
+def _key(tag: str, kind: Kind) -> Key:
+    """Return what identifies one kind of values of a tag; other kinds than those of values are in no file's series."""
+    return Key(kind="logged", tag=tag, values=kind)  # type: ignore[arg-type]
 
 
 def _value_places(payload: memoryview) -> Iterator[tuple[int, int]]:

@@ -32,7 +32,7 @@ from sightglass.storage.tensors import partial_read, slices
 from . import mindspore, tensorboard
 from .event_columns import EventFileColumns, StoredValue
 from .event_format import EventFormat
-from .event_scan import Version, batches, read_version
+from .event_scan import Version, batches, host_in, read_version
 from .tensorboard_charts import ChartLayout
 
 FORMATS: Final[Mapping[str, EventFormat]] = {"mindspore": mindspore, "tensorboard": tensorboard}
@@ -59,7 +59,7 @@ class EventFile:
         self.dialect = ""
         self.stored_as = ""  # that of a series is in `entries`
         self.number = 0
-        self.told: Mapping[str, Any] = {}
+        self._host = host_in(path.name)
         named = mindspore.parse_name(path.name)
         self.rank = named[1] if named else 0
         self.started = float(named[0] if named else tensorboard.parse_name(path.name) or 0)
@@ -98,6 +98,18 @@ class EventFile:
     def passed_over(self) -> Mapping[str, int]:
         """How many values cannot be shown, by what they are."""
         return self._columns.passed_over
+
+    @property
+    def told(self) -> Mapping[str, Any]:
+        """What the file and its name say of its run, as fields of `run_file.RunFile`."""
+        said = {name: value for name, value in self._columns.told.items() if name != "metrics"}
+        return said | ({"host": self._host} if self._host else {})
+
+    @property
+    def metrics(self) -> list[str]:
+        """The tags that the file calls the metrics of its runs."""
+        metrics: list[str] = self._columns.told.get("metrics", [])
+        return metrics
 
     @property
     def charts(self) -> list[ChartLayout]:
@@ -170,8 +182,9 @@ class EventFile:
 
     def _note_frame(self, frame: Frame, payload: memoryview) -> None:
         """Note a damaged frame, with the tag and step that its bytes show."""
-        tag, step = self._columns.identify(payload)
-        self._scan.damage(frame, "the payload is damaged", tag=tag, step=step)
+        key, step = self._columns.identify(payload)
+        tag, values = ("", "") if key is None else (key.tag, key.values)
+        self._scan.damage(frame, "the payload is damaged", tag=tag, step=step, values=values)
 
     # Loading
 
@@ -236,7 +249,7 @@ class EventFile:
         """Note once that a value cannot be read."""
         damage = Damage(
             path=self.path, offset=entry.offset, length=entry.length + HEADER_BYTES + FOOTER_BYTES, what=what,
-            tag=entry.key.tag, step=entry.first_step,
+            tag=entry.key.tag, step=entry.first_step, values=entry.key.values,
         )  # fmt: skip
         return DamagedError(str(self._bad.setdefault(entry.offset, damage)))
 

@@ -6,6 +6,7 @@ decoded, and a file has only one: if one of its bits is wrong, its checksum show
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
@@ -24,6 +25,10 @@ from . import mindspore, tensorboard, wandb_log
 from .scalar_events import Indexes
 from .wandb_log import WANDB_SUFFIX, check_header
 
+HOST: Final = re.compile(
+    r"(?:summary\.\d+\.(?:\d+\.)?(.+)_MS|tfevents\.\d+\.(.+?)(?:\.\d+\.\d+(?:\.v2)?|\.profile-empty)?)$"
+)
+"""The host in the name of a file of MindSpore or TensorBoard; behind it stand a process and a number."""
 MAX_VERSION_BYTES: Final = 256  # writers' version records take about 50; trying every bit of these takes milliseconds
 WINDOW_BYTES: Final = 4 * 2**20  # tens of thousands of scalars at a time, in little memory
 SMALL_BYTES: Final = 2**14  # after a frame larger than the window: the next one is likely as large, and read by itself
@@ -70,6 +75,16 @@ class FrameBatch:
         """Return the payload of a frame."""
         start = int(self.starts[i])
         return memoryview(self.data)[start : start + int(self.lengths[i])]
+
+
+def host_in(name: str) -> str:
+    """Return the host in the name of a file of MindSpore or TensorBoard, or an empty text.
+
+    >>> host_in("events.out.events.summary.1700000000.3.gpu-1.lab_MS")
+    'gpu-1.lab'
+    """
+    found = HOST.search(name)
+    return "" if found is None else found[1] or found[2]
 
 
 def file_dialect(path: Path) -> Dialect | None:

@@ -50,6 +50,7 @@ from .tensorboard_encoding import (
     TENSOR,
     encode_value,
 )
+from .tensorboard_hparams import read_hparams
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
@@ -149,18 +150,18 @@ def decode_value(
     buffer: memoryview, plugins: dict[str, str], *, step: int = 0, wall_time: float = 0.0, lost: bool = False
 ) -> LoggedValue:
     """Return one value of an event; see `EventFormat.decode_value`."""
-    tag, plugin, place, content = "", "", 0, memoryview(b"")
+    tag, plugin, place, content, metadata = "", "", 0, memoryview(b""), memoryview(b"")
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
     for number, kind, value in fields:
         if number == 1 and kind == BYTES:
             tag = text(value)
         elif number == METADATA and kind == BYTES:
-            plugin = _plugin(value)
+            plugin, metadata = _plugin(value), value
         elif number in VALUES and kind == (FIXED32 if number == SIMPLE_VALUE else BYTES):
             place, content = number, value
     logged = partial(LoggedValue, tag=tag, step=step, wall_time=wall_time)
     if place in (0, TENSOR) and (plugin == "hparams" or tag.startswith(HPARAMS)):
-        return logged(kind="unknown", type="")  # the configuration and the scalars have them
+        return logged(kind="told", type="", read=partial(read_hparams, metadata))
     match place:
         case 2:
             return logged(kind="scalar", type="float", stored_as="float32", read=partial(single, content))

@@ -1,7 +1,7 @@
 """The values of a Weights & Biases log as columns, series by series, in the order of the file.
 
 Numbers and texts are held in memory. Any other value stays in the file and is decoded when it is read. As in event
-files, the first kind of value under a tag gets the tag as its series' name, another kind the tag and the kind.
+files, each kind of value under a tag is a series of its own.
 
 What has no step or time of its own has that of the record before. Where such a record may be lost, it is lost, too.
 """
@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path as FilePath
 from typing import Any, Final
 
@@ -115,15 +115,15 @@ class WandbColumns:
             self._append(at, kind, np.array([i for i, _ in items]), value_column([value for _, value in items]))
 
     def _append(self, at: Moments, kind: tuple[Path, str], rows: Indexes, values: Any, type_: str = "") -> None:
-        """Append a block to a series, made under a name that no other has."""
+        """Append a block to the series of one kind of values under a path."""
         series = self._by_kind.get(kind)
         if series is None:
-            name = Key(kind="logged", tag="/".join(kind[0]))
-            while name in self.series:
-                name = Key(kind="logged", tag=f"{name.tag} ({kind[1]})")
             types: list[str] = []
-            series = EventSeries(len(self.series), BlockEntries(name, types), types)
-            self.series[name] = self._by_kind[kind] = series
+            key = Key(kind="logged", tag="/".join(kind[0]), values=kind[1])  # type: ignore[arg-type]
+            while key in self.series:  # "a" within "b", and "b/a" itself
+                key = replace(key, tag=f"{key.tag} ({'.'.join(kind[0])})")
+            series = EventSeries(len(self.series), BlockEntries(key, types), types)
+            self.series[key] = self._by_kind[kind] = series
         columns = Columns(
             index=0, steps=at.steps[rows], wall_times=at.wall_times[rows], values=values, ordinals=at.ordinals[rows]
         )

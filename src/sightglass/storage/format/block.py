@@ -30,6 +30,8 @@ from .tensor_proto import DATA_TYPES, DTYPES, check_sizes, from_raw, itemsize, r
 Kind = Literal["logged", "stream", "groups", "commands", "snapshot", "wide"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
 
+ValueKind = Literal["", "scalar", "tensor", "histogram", "image", "audio", "table", "text"]
+
 BLOCK: Final = 1001
 FORMAT: Final = 2
 MAX_ROWS: Final = 2**20
@@ -91,11 +93,18 @@ class Key:
             ("commands"), the snapshots of an event. "wide" blocks hold records of many logged series, see `wide`.
         tag: Its name; of "groups" and "snapshot" the event; of "wide" blocks the names of all series, as JSON.
         query: The canonical text of a stream's query, else empty.
+        values: What the values are, where the file tells tags of several kinds apart, as those of other programs do.
     """
 
     kind: Kind
     tag: str
     query: str = ""
+    values: ValueKind = ""
+
+    @property
+    def name(self) -> str:
+        """The name that means this series whatever else its tag has; see `series_names`."""
+        return self.tag if self.values in ("", "scalar") else f"{self.tag}:{self.values}"
 
 
 @dataclass(frozen=True, slots=True)

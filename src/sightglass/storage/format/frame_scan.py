@@ -118,11 +118,19 @@ class Scan:
         self.torn = max(0, end - self.position)
         self.tail = self._lost(self.torn) if is_lost else None
 
-    def damage(self, frame: Frame, what: str, *, tag: str = "", step: float | None = None) -> None:
+    def damage(self, frame: Frame, what: str, *, tag: str = "", step: float | None = None, values: str = "") -> None:
         """Note that a frame is damaged."""
         length = frame.end - frame.offset
         self.damages.append(
-            Damage(path=self._file.path, offset=frame.offset, length=length, what=what, tag=tag, step=step)
+            Damage(
+                path=self._file.path,
+                offset=frame.offset,
+                length=length,
+                what=what,
+                tag=tag,
+                step=step,
+                values=values,
+            )
         )
 
     def _search(self, end: int) -> bool:

@@ -64,6 +64,7 @@ class Damage:
         what: What is wrong with them.
         tag: The series that they belonged to, or empty if that is unknown.
         step: The step of the first record in them, or `None`.
+        values: What the values of the series are, as in its key.
     """
 
     path: Path
@@ -72,6 +73,11 @@ class Damage:
     what: str
     tag: str = ""
     step: float | None = None
+    values: str = ""
+
+    def concerns(self, tag: str, values: str) -> bool:
+        """Return whether they may have belonged to a series."""
+        return self.tag in (tag, "") and self.values in (values, "")
 
     def __str__(self) -> str:
         of = f" of {self.tag!r}" if self.tag else ""

@@ -21,6 +21,7 @@ import numpy.typing as npt
 from sightglass.core.columns import FLOAT64, INT64, Columns
 
 from .block import Key
+from .series_names import in_order
 from .wide import columns_of
 
 Files = Mapping[str, tuple[int, int]]
@@ -29,7 +30,7 @@ Files = Mapping[str, tuple[int, int]]
 NAMES: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "argmin", "argmax")
 """The reducers whose states are in totals."""
 
-VERSION: Final = 3
+VERSION: Final = 4
 MAX_EXACT: Final = 2**53  # larger integers are not all floats
 MAX_SUM: Final = 2.0**63
 FIRST_ROWS: Final = 16
@@ -184,7 +185,7 @@ class TotalsBuilder:
         floats, integers = (self._tables[dtype].taken(self.without) for dtype in ROWS)
         with np.errstate(all="ignore"):
             both = _joined(floats, integers)
-        keys = sorted({*self.n_rows, *others}, key=lambda key: (key.kind, key.tag, key.query))
+        keys = sorted({*self.n_rows, *others}, key=in_order)
         return RunTotals(
             files=files,
             keys=tuple(keys),

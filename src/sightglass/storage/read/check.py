@@ -191,7 +191,7 @@ def _gaps(part: RecordFile, entries: BlockEntries, ends: Ends) -> Iterator[Gap]:
     """
     place = part.path.parent, part.started, part.rank, entries.key
     tag = entries.key.tag
-    damaged = any(damage.tag in (tag, "") for damage in part.damages)
+    damaged = any(damage.concerns(tag, entries.key.values) for damage in part.damages)
     for index, n, since, n_missed in entries.rows[["index", "n", "since", "n_missed"]].tolist():
         end, since_before, before = ends.get(place, (index, since, 0))
         n_lacking = index - end if since == since_before else 0

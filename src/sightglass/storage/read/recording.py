@@ -29,8 +29,10 @@ from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
+from sightglass.storage.foreign.tensorboard_hparams import together
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.foreign.wandb_log import WANDB_SUFFIX
+from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
@@ -40,7 +42,7 @@ from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 from .record_file import RecordFile
 from .restarts import Restarts
 from .run_digests import RunDigests
-from .run_series import RunSeries
+from .run_series import RunSeries, last_wall_time
 from .segment_reader import SegmentReader
 from .series import Series
 from .statistic_series import StatisticSeries, has_statistics, named_in, split
@@ -123,8 +125,8 @@ class Recording:
     def info(self) -> RunFile:
         """The run's description of itself; without one, its name is that of its directory."""
         if self._info is None:
-            told = [RunFile(**part.told) for part in self.parts if part.told]
-            files = told or run_file.read_all(self.path)
+            told = together([part.told for part in self.parts])
+            files = [RunFile(**told)] if told else run_file.read_all(self.path)
             info = run_file.together(files, rank=self.rank)
             name = info.name or (self.path.stem if self.path.is_file() else self.path.resolve().name)
             started = info.started or min((part.started for part in self._parts.values()), default=0.0)
@@ -143,6 +145,17 @@ class Recording:
         for part in self.parts:
             found.update(part.passed_over)
         return dict(sorted(found.items()))
+
+    @property
+    def last_wall_time(self) -> float:
+        """When the last record was made, in seconds since the Unix epoch; 0 without any."""
+        return max(map(last_wall_time, self.parts), default=0.0)
+
+    @property
+    def metrics(self) -> list[str]:
+        """The tags that the files call the metrics of their runs; only TensorBoard's do."""
+        every = (tag for part in self.parts if isinstance(part, EventFile) for tag in part.metrics)
+        return list(dict.fromkeys(every))
 
     @property
     def charts(self) -> list[ChartLayout]:
@@ -175,42 +188,63 @@ class Recording:
         """Return all series, sorted."""
         with self.lock:
             if self._keys is None:
-                self._keys = sorted(self._found, key=lambda key: (key.kind, key.tag, key.query))
+                self._keys = sorted(self._found, key=series_names.in_order)
             return self._keys.copy()
 
     def tags(self) -> list[str]:
-        """Return the tags under which something was recorded, sorted."""
-        return sorted({key.tag for key in self.keys() if key.kind in ("logged", "stream")})
+        """Return the tags under which something was recorded, sorted; see `series_names.listed`."""
+        return series_names.listed(self.keys())
 
     def series(self, tag: str | Key) -> Series:
         """Return a series.
 
         Args:
-            tag: Its tag, or the text of its query; a logged series comes before a stream of the same tag. "norm(w)"
-                is a statistic of the tensors under "w", see `statistic_series`.
+            tag: Its tag, or the text of its query; a logged series comes before a stream of the same tag. "w:tensor"
+                are the tensors of the tag "w", see `series_names`; "norm(w)" is a statistic of them, see
+                `statistic_series`.
 
         Raises:
             UnknownNameError: Nothing was recorded under this tag.
         """
-        key = tag if isinstance(tag, Key) else Key(kind="logged", tag=tag)
         with self.lock:
-            if key not in self._found and not isinstance(tag, Key):
-                streams = [key for key in self.keys() if key.kind == "stream"]
-                named = [key for key in streams if key.tag == tag] or [key for key in streams if key.query == tag]
-                key = named[0] if named else key
-            if key not in self._found and (statistic := self._statistic(key)) is not None:
-                return statistic
-            if key not in self._found:
+            key = tag if isinstance(tag, Key) else self._named(tag)
+            if key in self._found:
+                if key not in self._series:
+                    self._series[key] = Series(self, key)
+                return self._series[key]
+            found = self._of_kind(key) or self._statistic(key)
+            if found is None:
                 name = tag if isinstance(tag, str) else tag.query or tag.tag
                 raise UnknownNameError("tag", name, self.tags(), where=f"in {str(self.path)!r}")
-            if key not in self._series:
-                self._series[key] = Series(self, key)
-            return self._series[key]
+            return found
 
-    def statistics_in(self, query: str) -> list[Key]:
-        """Return the keys of the statistics of tensors that the text of a query names; `series` takes them."""
-        found = (Key(kind="logged", tag=name) for name in named_in(query))
-        return [key for key in found if key not in self._found and self._statistic(key) is not None]
+    def series_like(self, tag: str, like: Series) -> Series:
+        """Return the series of a tag that has values of the kind of another series. Errors as in `series`."""
+        found = self.series(tag)
+        if like.kind in ("", found.kind) or series_names.split(tag)[1]:
+            return found
+        return self.series(f"{tag}:{like.kind}")
+
+    def _named(self, name: str) -> Key:
+        """Return the series that a name means, or what it would be."""
+        for key in series_names.candidates(name):
+            if key in self._found:
+                return key
+        streams = [key for key in self.keys() if key.kind == "stream"]
+        named = [key for key in streams if key.tag == name] or [key for key in streams if key.query == name]
+        return named[0] if named else Key(kind="logged", tag=name)
+
+    def keys_in(self, query: str) -> list[Key]:
+        """Return what the text of a query names besides `keys()`, for `series`: statistics, and kinds of own tags."""
+        names = (*named_in(query), *series_names.in_query(query))
+        found = dict.fromkeys(Key(kind="logged", tag=name) for name in names)
+        return [key for key in found if key not in self._found and (self._of_kind(key) or self._statistic(key))]
+
+    def _of_kind(self, key: Key) -> Series | None:
+        """Return a series of our own whose tag and kind a name says: our files do not tell kinds apart."""
+        tag, kind = series_names.split(key.tag)
+        own = Key(kind="logged", tag=tag)
+        return found if kind and own in self._found and (found := self.series(own)).kind == kind else None
 
     def _statistic(self, key: Key) -> StatisticSeries | None:
         """Return a statistic of tensors if that is what the tag of a series says."""
@@ -218,7 +252,10 @@ class Recording:
         if parts is None:
             return None
         name, tag = parts
-        kinds = (Key(kind="logged", tag=tag), *(one for one in self.keys() if one.kind == "stream" and one.tag == tag))
+        kinds = (
+            *series_names.candidates(tag),
+            *(one for one in self.keys() if one.kind == "stream" and one.tag == tag),
+        )
         found = (self.series(one) for one in kinds if one in self._found)
         return next((StatisticSeries(self, one, name) for one in found if has_statistics(one)), None)
 

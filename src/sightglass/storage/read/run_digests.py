@@ -25,7 +25,7 @@ from sightglass.storage.tensors.browse import TensorSource
 from sightglass.storage.tensors.digests import ROW, UNREADABLE, Table, digest
 
 NAME: Final = ".sightglass-statistics"
-VERSION: Final = 2
+VERSION: Final = 3
 MAX_FILE_BYTES: Final = 64 * 2**20  # of 400,000 records
 SETTLED_S: Final = 10.0  # coarser than the times of any file system
 LOST: Final = np.zeros(1, ROW)[0]

@@ -59,7 +59,7 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
         if len(self._processes) < 2:
             return frozenset()
         ours = [
-            (started, max((_last_wall_time(part) for part in parts), default=0.0))
+            (started, max((last_wall_time(part) for part in parts), default=0.0))
             for started, parts in self._processes.items()
             if all(part.dialect == "sightglass" for part in parts)
         ]
@@ -74,7 +74,7 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
         ]
 
 
-def _last_wall_time(part: RecordFile) -> float:
+def last_wall_time(part: RecordFile) -> float:
     """Return when a file's last record was made, in seconds since the Unix epoch."""
     several = (BlockEntries.of(key, entries).rows for key, entries in part.blocks().items())
     return max((float(rows["last_wall"][-1]) for rows in several if len(rows)), default=0.0)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import itertools
 import math
@@ -17,8 +18,9 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.core.record import Record
-from sightglass.storage.format.block import Key
+from sightglass.storage.format.block import Key, ValueKind
 from sightglass.storage.format.framing import Damage
+from sightglass.storage.format.series_names import kind_of
 from sightglass.storage.run_file import RunFile
 from sightglass.storage.tensors import browse, slices
 from sightglass.storage.tensors.digests import STATISTICS
@@ -118,6 +120,11 @@ class Series(TensorViews):
         return self.key.tag
 
     @property
+    def kind(self) -> ValueKind:
+        """What the values are: "scalar", "tensor", "histogram", "image", "audio", "table", "text", or "" for others."""
+        return self.key.values or kind_of(self.type)
+
+    @property
     def n(self) -> int:
         """How many records there are, including damaged ones."""
         return len(self)
@@ -179,11 +186,21 @@ class Series(TensorViews):
     @property
     @_locked
     def span(self) -> tuple[float, float] | None:
-        """The first and the greatest step, from the index, without reading a record; `None` without records."""
+        """The first and the greatest step, from the index; `None` without records.
+
+        A block that a restart cut is read if a row that is hidden may have the greatest step.
+        """
         view = self._view
         if not len(view):
             return None
-        return float(view.column(view.pieces[:1], "first_step")[0]), float(view.column(view.pieces, "max_step").max())
+        most, is_cut = view.column(view.pieces, "max_step"), view.pieces["high"] < view.column(view.pieces, "n")
+        greatest = float(most[~is_cut].max(initial=-math.inf))
+        for piece in view.pieces[is_cut & (most > greatest)]:
+            with contextlib.suppress(DamagedError):
+                steps = self._block(view, piece).steps[piece["low"] : piece["high"]]
+                greatest = max(greatest, float(steps.max()))  # a piece has rows
+        first = float(view.column(view.pieces[:1], "first_step")[0])
+        return first, greatest if math.isfinite(greatest) else first
 
     @property
     @_locked
@@ -229,7 +246,7 @@ class Series(TensorViews):
     @_locked
     def damages(self) -> list[Damage]:
         """The damage found so far in this series, or in bytes whose series is unknown."""
-        return [d for part, _ in self._view.sources for d in part.damages if d.tag in (self.key.tag, "")]
+        return [d for part, _ in self._view.sources for d in part.damages if d.concerns(self.tag, self.key.values)]
 
     @_locked
     def parts(self, start: int = 0, stop: int | None = None) -> list[Columns]:
@@ -350,7 +367,7 @@ class Series(TensorViews):
         match = ARRAY.fullmatch(entry.type) if entry.n == 1 else None
         if match:
             return tuple(map(int, filter(None, match[2].split(","))))
-        return np.shape(browse.array_of(self.tag, self.at(step)))
+        return np.shape(browse.array_of(self.tag, self.at(step), texts=True))
 
     def statistics_by_step(self) -> dict[str, Any]:
         """Return statistics of the tensors or histograms at all steps, without damaged records, each computed once.
@@ -369,7 +386,7 @@ class Series(TensorViews):
         return {name: table[name].copy() for name in ("step", "wall_time", *STATISTICS)}
 
     def __repr__(self) -> str:
-        return f"<Series {self.tag!r}, {len(self)} records of {self.type}>"
+        return f"<Series {self.key.name!r}, {len(self)} records of {self.type}>"
 
     @property
     def _view(self) -> VisibleRows:

@@ -59,7 +59,7 @@ class StatisticSeries(Series):
             statistic: One of `STATISTICS`.
             n: How many of its records to show; by default all, also those that come later.
         """
-        super().__init__(files, Key(kind="logged", tag=f"{statistic}({tensor.tag})"))
+        super().__init__(files, Key(kind="logged", tag=f"{statistic}({tensor.key.name})"))
         self._tensor = tensor
         self._statistic = statistic
         self._n = n

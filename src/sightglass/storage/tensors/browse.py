@@ -189,8 +189,13 @@ def _records(source: TensorSource) -> Iterator[Record]:
             yield source[i]
 
 
-def array_of(tag: str, value: object) -> npt.NDArray[Any]:
+def array_of(tag: str, value: object, *, texts: bool = False) -> npt.NDArray[Any]:
     """Return a value that was recorded under a tag as an array.
+
+    Args:
+        tag: The tag.
+        value: The value.
+        texts: Whether it may be an array of strings; bytes are decoded.
 
     Raises:
         QueryError: The value is neither an array nor a number.
@@ -200,6 +205,8 @@ def array_of(tag: str, value: object) -> npt.NDArray[Any]:
         array = np.asarray(value)
         if is_real(array.dtype) or array.dtype.kind == "c":
             return array
+        if texts and array.dtype.kind in "SU":
+            return np.char.decode(array, "utf-8", "replace") if array.dtype.kind == "S" else array
     raise QueryError(f"Expected a tensor or a number under {tag!r}, got {type_name(value)}")
 
 

@@ -197,12 +197,18 @@ def make_table(part: npt.NDArray[Any], index: Resolved, shape: Sequence[int]) ->
         shape: The whole tensor's shape.
     """
     values = np.array(part)  # a view would keep the whole tensor in memory
-    free = ((entry, n) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
-    places = [np.array(_places(entry, n), np.int64) for entry, n in free]
-    rows, columns = (*places, *(np.zeros(0, np.int64),) * 2)[:2]
+    rows, columns = numbers_of(index, shape)
     return TensorTable(
         shape=tuple(shape), index=index, values=values, rows=rows, columns=columns, statistics=statistics(values)
     )
+
+
+def numbers_of(index: Resolved, shape: Sequence[int]) -> tuple[npt.NDArray[np.int64], npt.NDArray[np.int64]]:
+    """Return the numbers of the rows and the columns that an index chooses; empty for a dimension that it lacks."""
+    free = ((entry, n) for entry, n in zip(index, shape, strict=True) if isinstance(entry, slice))
+    places = [np.array(_places(entry, n), np.int64) for entry, n in free]
+    rows, columns = (*places, *(np.zeros(0, np.int64),) * 2)[:2]
+    return rows, columns
 
 
 def _places(entry: Entry, n: int) -> range:

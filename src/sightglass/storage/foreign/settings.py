@@ -1,8 +1,7 @@
-"""The configuration in the files of other programs: TensorBoard's hparams, MindSpore's lineage, W&B's config.
+"""The configuration in the files of other programs: TensorBoard's hparams and MindSpore's lineage.
 
-Sources: tensorboard/plugins/hparams/plugin_data.proto and api.proto (`HParamsPluginData`, `SessionStartInfo`, whose
-values are `google.protobuf.Value`); MindSpore's lineage.proto (`TrainLineage`, `UserDefinedInfo`), in files beside the
-record files. Both stand at the start of a file. A message that cannot be read is skipped.
+It stands at the start of a file, so a folder of runs is listed quickly. MindSpore's files of it lie beside the record
+files; source: lineage.proto (`TrainLineage`, `UserDefinedInfo`). A message that cannot be read is skipped.
 """
 
 from __future__ import annotations
@@ -13,13 +12,14 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import WireError
-from sightglass.storage import run_file
-from sightglass.storage.file_names import is_record_file
 from sightglass.storage.file_system import names_in
 from sightglass.storage.format import framing
 from sightglass.storage.format.framing import RandomAccessFile
 from sightglass.storage.format.protobuf import signed, walk
-from sightglass.storage.format.summary import Dialect, double, messages, read_event, single, text
+from sightglass.storage.format.summary import double, messages, read_event, single, text
+
+from . import tensorboard
+from .tensorboard_hparams import add, entries, read_hparams
 
 MAX_BYTES: Final = 2**20  # of the start of each file; hparams are among the first events
 MAX_FILES: Final = 8  # the first ones; each restart writes another
@@ -27,7 +27,6 @@ MAX_DEPTH: Final = 8  # deeper nesting is a broken or hostile file
 LINEAGE: Final = "_lineage"
 
 METADATA: Final = 9
-SESSION_START: Final = 3
 TRAIN, USER_DEFINED = 6, 10
 HYPER_PARAMETERS: Final = {1: "optimizer", 2: "learning_rate", 3: "loss_function", 4: "epoch", 5: "parallel_mode",
                            6: "device_num", 8: "batch_size"}  # fmt: skip
@@ -35,16 +34,13 @@ TRAIN_DATASET: Final = {1: "train_dataset_path", 2: "train_dataset_size"}
 ALGORITHM: Final = {1: "network"}
 
 
-def read_settings(directory: Path, dialect: Dialect) -> dict[str, Any]:
-    """Return the configuration in the files of a directory; empty for Sightglass's own, whose run files hold it."""
-    if dialect == "wandb":
-        return run_file.together(run_file.read_all(directory)).config
-    lineage = dialect == "mindspore"
+def read_settings(directory: Path) -> dict[str, Any]:
+    """Return the configuration in the files of TensorBoard or MindSpore in a directory; empty without any."""
     found: dict[str, Any] = {}
     with contextlib.suppress(OSError):
-        names = names_in(directory) if dialect != "sightglass" else []
-        chosen = [name for name in names if (name.endswith(LINEAGE) if lineage else is_record_file(name))]
-        for name in chosen[:MAX_FILES]:
+        names = names_in(directory)
+        lineage = [name for name in names if name.endswith(LINEAGE)]
+        for name in (lineage or [name for name in names if tensorboard.parse_name(name) is not None])[:MAX_FILES]:
             for payload in _payloads(directory / name):
                 with contextlib.suppress(WireError):
                     found |= _lineage(payload) if lineage else _hparams(payload)
@@ -60,35 +56,12 @@ def _payloads(path: Path) -> Iterator[memoryview]:
 
 
 def _hparams(payload: memoryview) -> dict[str, Any]:
-    found: dict[str, Any] = {}
+    told: dict[str, Any] = {}
     for value in read_event(payload).values:
-        for plugin in (data for metadata in messages(value, METADATA) for data in messages(metadata, 1)):
-            if b"hparams" not in [bytes(name) for name in messages(plugin, 1)]:
-                continue
-            for start in (one for content in messages(plugin, 2) for one in messages(content, SESSION_START)):
-                found |= {name: _value(item) for name, item in _entries(start, 1)}
-    return found
-
-
-def _entries(message: memoryview, number: int) -> Iterator[tuple[str, memoryview]]:
-    """Yield the entries of a map whose values are messages."""
-    for entry in messages(message, number):
-        for value in messages(entry, 2):
-            yield "".join(text(name) for name in messages(entry, 1)), value
-
-
-def _value(message: memoryview) -> Any:
-    """Read a `google.protobuf.Value`."""
-    for number, kind, value in walk(message):
-        match number, kind:
-            case 2, 1:
-                real = double(value)  # type: ignore[arg-type]
-                return int(real) if real.is_integer() and abs(real) < 2**53 else real
-            case 3, 2:
-                return text(value)  # type: ignore[arg-type]
-            case 4, 0:
-                return bool(value)
-    return None
+        for metadata in messages(value, METADATA):
+            add(told, read_hparams(metadata))
+    config: dict[str, Any] = told.get("config", {})
+    return config
 
 
 def _lineage(payload: memoryview) -> dict[str, Any]:
@@ -124,7 +97,7 @@ def _user_defined(message: memoryview, depth: int = 0) -> dict[str, Any]:
         return found
     for one in messages(message, 1):
         found |= _user_defined(one, depth + 1)
-    found |= {name: _user_defined(inner, depth + 1) for name, inner in _entries(message, 2)}
+    found |= {name: _user_defined(inner, depth + 1) for name, inner in entries(message, 2)}
     for number in (3, 4, 5):
         for entry in messages(message, number):
             fields = {place: _plain(kind, value) for place, kind, value in walk(entry)}
