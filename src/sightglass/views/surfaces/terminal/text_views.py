@@ -7,11 +7,12 @@ import struct
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
+from sightglass.core import plotly_json
 from sightglass.core.values import Figure
 from sightglass.views.palette import AXIS
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
-from sightglass.views.summaries import MAX_TEXT
+from sightglass.views.summaries import MAX_TEXT, summary
 from sightglass.views.tables import rows_of, table_of
 
 from .canvas import Capabilities
@@ -63,8 +64,11 @@ def paint_picture(scene: Scene, width: int, height: int, caps: Capabilities) -> 
             figure = item.record.value
             text = Text(no_wrap=True, end="").append(f"{caps.pick('▣', '#')} ", item.color).append(item.label, "bold")
             about = (figure.media_type, png_size(figure.data), f"{len(figure.data) / 1000:,.1f} kB")
-            text.append(f"  {', '.join(part for part in about if part)}, at step {number(item.record.step)}", AXIS)
-            rows.append(text)
+            told = ", ".join(part for part in about if part)
+            if figure.media_type == plotly_json.MEDIA_TYPE:
+                told = caps.plain(summary(figure))
+            text.append(f"  {told}, at step {number(item.record.step)}", AXIS)
+            rows.append(_cut(text, width, caps))
     if not rows:
         return nothing_finite(scene, height)
     return [*rows, Text("A terminal cannot show figures; open it in a notebook or the browser.", AXIS, end="")]
