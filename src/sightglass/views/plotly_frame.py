@@ -1,0 +1,48 @@
+"""The document in which browsers draw Plotly's figures, and Plotly's own script of the installed package.
+
+Theory of operation
+    A figure comes from a run, which nobody has to trust. So it is drawn in a frame of its own, `figure_frame.html`,
+    which has no origin (`sandbox`) and may fetch nothing (`POLICY`): whatever a figure made Plotly do there could not
+    read the page, its token or the server, and could send nothing away. Plotly compiles functions for the traces that
+    it draws with WebGL, so the frame allows `eval`; the page does not. The page hands Plotly's script and the figures
+    to the frame as messages, so that the script, 5 MB, is fetched once, and only if there is a figure to draw.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import re
+from functools import cache
+from pathlib import Path
+from typing import Final
+
+FRAME: Final = Path(__file__).with_name("figure_frame.html")
+SCRIPT: Final = re.compile(r"<script>(.*?)</script>", re.DOTALL)
+POLICY: Final = (
+    "sandbox allow-scripts; default-src 'none'; script-src 'sha256-{hash}' 'unsafe-eval'; style-src 'unsafe-inline'; "
+    "img-src data: blob:; font-src data:; base-uri 'none'; form-action 'none'; frame-ancestors 'self'"
+)
+
+
+@cache
+def document() -> tuple[str, str]:
+    """Return the document, and its Content-Security-Policy."""
+    html = FRAME.read_text("utf-8")
+    found = SCRIPT.search(html)
+    assert found is not None
+    return html, POLICY.format(hash=base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode())
+
+
+def script_path() -> Path | None:
+    """Return the file of Plotly's script in the installed package, which is not imported; `None` without it."""
+    try:
+        spec = importlib.util.find_spec("plotly")
+    except (ImportError, ValueError):
+        return None
+    for folder in spec.submodule_search_locations or () if spec else ():
+        path = Path(folder) / "package_data" / "plotly.min.js"
+        if path.is_file():
+            return path
+    return None
