@@ -20,6 +20,7 @@ from .looks import until
 STEPS = (0, 10)
 WORDS = "<img src=x onerror=alert(1)><script>alert(2)</script><a href='javascript:alert(3)'>link</a>"
 ELSEWHERE = "https://example.org/pixel.png"
+REFUSED = ["example.org", "Content Security Policy", "csp"]  # what the browser says of each attempt
 LOADED = "() => performance.getEntriesByType('resource').filter(({ name }) => name.endsWith('/plotly.js')).length"
 
 
@@ -89,7 +90,7 @@ def test_traces_that_plotly_compiles_functions_for_are_drawn_too(open_page, serv
 
 
 def test_a_figure_reaches_nothing_of_the_page_and_nothing_elsewhere(open_page, server):
-    page = open_page(server.controller, "/media?media=hostile", expects=["example.org"])
+    page = open_page(server.controller, "/media?media=hostile", expects=REFUSED)
     drawn = frame_of(page, "alert(2) link: scatter alert(2) link")
     # Plotly keeps what it does not know as text, and a link only if its address is one of the web.
     expect(drawn.locator(".gtitle")).to_contain_text("<script>alert(2)</script>")

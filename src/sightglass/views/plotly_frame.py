@@ -18,6 +18,8 @@ from functools import cache
 from pathlib import Path
 from typing import Final
 
+from sightglass.core.errors import MissingExtraError
+
 FRAME: Final = Path(__file__).with_name("figure_frame.html")
 SCRIPT: Final = re.compile(r"<script>(.*?)</script>", re.DOTALL)
 POLICY: Final = (
@@ -33,6 +35,25 @@ def document() -> tuple[str, str]:
     found = SCRIPT.search(html)
     assert found is not None
     return html, POLICY.format(hash=base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode())
+
+
+def embedded() -> str:
+    """Return the document with its policy within, for pages that frame its text."""
+    html, policy = document()
+    inner = "; ".join(part for part in policy.split("; ") if not part.startswith(("sandbox", "frame-ancestors")))
+    return html.replace("<title>", f'<meta http-equiv="Content-Security-Policy" content="{inner}" />\n  <title>', 1)
+
+
+def script() -> str:
+    """Return Plotly's script.
+
+    Raises:
+        MissingExtraError: Plotly is not installed.
+    """
+    path = script_path()
+    if path is None:
+        raise MissingExtraError("plotly", extra="plot", purpose="Drawing figures of Plotly")
+    return path.read_text("utf-8")
 
 
 def script_path() -> Path | None:
