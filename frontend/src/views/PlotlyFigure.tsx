@@ -22,7 +22,7 @@ interface FigureProps {
 interface Reply {
   ready?: boolean
   id?: number
-  drawn?: number
+  drawn?: boolean
   picture?: string
   problem?: string
 }

@@ -34,7 +34,7 @@ def document() -> tuple[str, str]:
     html = FRAME.read_text("utf-8")
     found = SCRIPT.search(html)
     assert found is not None
-    return html, POLICY.format(hash=base64.b64encode(hashlib.sha256(found[1].encode()).digest()).decode())
+    return html, POLICY.format(hash=_hash(found[1]))
 
 
 def embedded() -> str:
@@ -42,6 +42,25 @@ def embedded() -> str:
     html, policy = document()
     inner = "; ".join(part for part in policy.split("; ") if not part.startswith(("sandbox", "frame-ancestors")))
     return html.replace("<title>", f'<meta http-equiv="Content-Security-Policy" content="{inner}" />\n  <title>', 1)
+
+
+def alone() -> tuple[str, list[str]]:
+    """Return the document with Plotly's script within, and the hashes of both scripts, for a page without a server.
+
+    Such a page allows no `eval`, so the traces that Plotly draws with WebGL are not drawn there.
+
+    Raises:
+        MissingExtraError: Plotly is not installed.
+    """
+    html = FRAME.read_text("utf-8")
+    plotly = re.sub(r"<(?=/script|!--)", r"\\x3c", script(), flags=re.IGNORECASE)  # nothing in it ends its element
+    found = SCRIPT.search(html)
+    assert found is not None
+    return html.replace(found[0], f"<script>{plotly}</script>\n  {found[0]}"), [_hash(plotly), _hash(found[1])]
+
+
+def _hash(text: str) -> str:
+    return base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
 
 
 def script() -> str:
