@@ -103,8 +103,9 @@ def test_a_figure_reaches_nothing_of_the_page_and_nothing_elsewhere(open_page, s
     refused = "url => fetch(url).then(() => 'answered', error => error.name)"
     for url in (ELSEWHERE, f"{server.base}/api/v1/session", "data:text/plain,x"):
         assert frame.evaluate(refused, url) == "TypeError"
-    inline = """() => { const made = document.createElement('div'); made.innerHTML = '<img src=x onerror="window.ran = 1">'
-      document.body.append(made); return new Promise(done => setTimeout(() => done(window.ran ?? 0), 300)) }"""
+    inline = """() => { const made = document.createElement('div')
+      made.innerHTML = '<img src=x onerror="window.ran = 1">'; document.body.append(made)
+      return new Promise(done => setTimeout(() => done(window.ran ?? 0), 300)) }"""
     assert frame.evaluate(inline) == 0
 
 
@@ -157,7 +158,9 @@ def test_a_live_stream_of_figures_is_drawn_in_one_frame(own_place, open_page):
         box.press("Enter")
         drawn = page.frame_locator(".pictures iframe")
         for step in range(2, 5):
-            until(page, lambda step=step: (run.log({"bars": bars(step)}, step=step), page.locator(".is-drawn").count())[1])
+            until(
+                page, lambda step=step: (run.log({"bars": bars(step)}, step=step), page.locator(".is-drawn").count())[1]
+            )
             expect(drawn.locator(".gtitle")).to_have_text(f"Bars {step}")
         assert page.evaluate(LOADED) == 1
         assert len(inside(page)) == 1

@@ -1,4 +1,4 @@
-"""Draw: from a function and its arguments to pictures and files. Every renderer uses this; it knows no thread or process.
+"""Draw: from a function and its arguments to pictures and files. All renderers use this; it knows no thread or process.
 
 * A function can spoil only its own figure: an exception, or a result that is not a figure, becomes a failure with its
   traceback, and an error card takes the figure's place: under the name of the job, or under the one that the function
@@ -255,7 +255,11 @@ def _named(
     if single is not None:
         made += [single] if not isinstance(single, Picture) else []
         return {message.name: single}
-    if isinstance(result, list | tuple) and result and all(plotly_json.is_plotly(one) or _figure(one) is not None for one in result):
+    if (
+        isinstance(result, list | tuple)
+        and result
+        and all(plotly_json.is_plotly(one) or _figure(one) is not None for one in result)
+    ):
         result = {f"{message.name}/{i}": one for i, one in enumerate(result)}
     if not isinstance(result, Mapping):
         raise FigureError(

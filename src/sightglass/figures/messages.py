@@ -146,7 +146,8 @@ class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         """Return the figures by their names, of the bytes that follow."""
         from sightglass.core.values import Figure  # the child is told where NumPy is after it has imported this module
 
-        return {name: Figure(*file) for name, *file in zip(self.names, data, self.media_types, strict=True)}
+        figures = map(Figure, data, self.media_types)
+        return dict(zip(self.names, figures, strict=True))
 
 
 def figure_error(failure: Failure, step: float | None) -> FigureError:

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Final
 
 from sightglass.core.threads import Background
@@ -146,7 +146,7 @@ class ResultSender:
     def __init__(self, file: IO[bytes]) -> None:
         self.gone = False
         self._file = file
-        self._recent: deque[tuple[float, DrawFigure, Mapping[str, bytes]]] = deque()
+        self._recent: deque[tuple[float, DrawFigure, Pictures]] = deque()
 
     def send(self, message: DrawStarted | DrawFinished, buffers: Sequence[Buffer] = ()) -> bool:
         """Send a message, and return whether the parent took it."""

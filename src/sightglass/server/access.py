@@ -50,7 +50,8 @@ MAX_DIGITS: Final = 20  # of a content length, before it is made a number
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
-    "media-src blob:; connect-src 'self'; font-src 'self'; frame-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+    "media-src blob:; connect-src 'self'; font-src 'self'; frame-src 'self'; base-uri 'none'; frame-ancestors 'none'; "
+    "form-action 'none'"
 )
 HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"content-security-policy", CSP.encode()),

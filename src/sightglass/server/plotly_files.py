@@ -48,7 +48,11 @@ async def _script(request: Request) -> Response:
             encode_json({"error": reply}), status_code=status, media_type="application/json", headers=headers
         )
     stat = path.stat()
-    headers = {"cache-control": REVALIDATE, "etag": f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"', "vary": "accept-encoding"}
+    headers = {
+        "cache-control": REVALIDATE,
+        "etag": f'"{stat.st_mtime_ns:x}-{stat.st_size:x}"',
+        "vary": "accept-encoding",
+    }
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
     if "gzip" not in request.headers.get("accept-encoding", ""):

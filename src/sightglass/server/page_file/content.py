@@ -154,7 +154,7 @@ async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: flo
 
 
 def with_frame(content: PageContent) -> PageContent:
-    """Return a file's content with what draws the figures of Plotly in it, if there are some, and Plotly is installed."""
+    """Return a file's content with what draws its figures of Plotly, if it has some, and Plotly is installed."""
     if not any(media_type == plotly_json.MEDIA_TYPE for *_, media_type, _ in content.media):
         return content
     try:

@@ -1,4 +1,4 @@
-"""The media in a file of the page: pictures, figures, sounds, tables and texts, of all series evenly, until it is full."""
+"""The media in a file of the page: pictures, figures, sounds, tables and texts, of all series evenly."""
 
 from __future__ import annotations
 
@@ -127,9 +127,7 @@ class _Filling:
         return "sounds", _json(listed), await self._files(one, step, len(listed.sounds))
 
     async def _table(self, one: Shown, step: float) -> tuple[str, Any, list[tuple[str, bytes]]]:
-        rows = await sheets.list_rows(
-            self._call(one.run), sheets.RowsQuery(tag=one.tag, step=step, limit=MAX_ROWS)
-        )
+        rows = await sheets.list_rows(self._call(one.run), sheets.RowsQuery(tag=one.tag, step=step, limit=MAX_ROWS))
         return "rows", _json(rows), []
 
     async def _files(self, one: Shown, step: float, n: int) -> list[tuple[str, bytes]]:

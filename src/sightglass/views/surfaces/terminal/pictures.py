@@ -89,7 +89,9 @@ def paint_picture(scene: Scene, width: int, height: int, caps: Capabilities, at_
 def is_moving(scene: Scene) -> bool:
     """Return whether a figure is an animation, so that its picture changes although no record comes."""
     values = [item.record.value for item in scene.items if item.record is not None]
-    return scene.view == "picture" and any(isinstance(value, Figure) and ANIMATED in value.data[:HEAD] for value in values)
+    return scene.view == "picture" and any(
+        isinstance(value, Figure) and ANIMATED in value.data[:HEAD] for value in values
+    )
 
 
 @lru_cache(maxsize=16)  # of each figure one, for the size in which it is drawn
