@@ -172,7 +172,7 @@ class _Filling:
         self._content = content
         self._runs_in: list[str] = []
         self._scalars: list[tuple[str, str]] = []
-        self._media: list[media.Shown] = []
+        self._media: list[media.MediaSeries] = []
         self._places: dict[bytes, int] = {}
 
     def _call(self, key: str = "") -> ApiRequest:
@@ -192,7 +192,7 @@ class _Filling:
             pass  # the run's `problem` says why
         tags = [tag for tag in tags if tag.type == "scalar" or (with_media and tag.type in media.KINDS)]
         self._scalars += [(key, tag.tag) for tag in tags if tag.type == "scalar"]
-        self._media += [media.Shown(run=key, tag=tag.tag, kind=tag.type) for tag in tags if tag.type != "scalar"]
+        self._media += [media.MediaSeries(run=key, tag=tag.tag, kind=tag.type) for tag in tags if tag.type != "scalar"]
         self._content.answers.append((f"runs/{key}/tags", {}, _json({"tags": tags})))
 
     async def series(self) -> None:

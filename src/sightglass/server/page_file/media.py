@@ -30,7 +30,7 @@ File = tuple[str, str, float, int, str, bytes]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Shown:
+class MediaSeries:
     """A series of media: its run's key, its tag, and its kind, as the page has it."""
 
     run: str
@@ -55,12 +55,12 @@ class MediaContent:
     n_cut: int = 0
 
 
-async def media_of(call: Callable[[str], ApiRequest], series: Sequence[Shown]) -> MediaContent:
+async def media_of(call: Callable[[str], ApiRequest], series: Sequence[MediaSeries]) -> MediaContent:
     """Return the media of some series: of each the last record, then the first, then those between."""
     filling = _Filling(call)
     stepped = [one for one in series if one.kind != "text"]
     steps = {one: await filling.steps(one) for one in stepped}
-    kept: dict[Shown, set[int]] = {one: set() for one in stepped}
+    kept: dict[MediaSeries, set[int]] = {one: set() for one in stepped}
     for one in series:
         if one.kind == "text":
             await filling.texts(one)
@@ -82,14 +82,14 @@ class _Filling:
         self._call = call
         self._left = MAX_BYTES
 
-    async def steps(self, one: Shown) -> tensors.Steps:
+    async def steps(self, one: MediaSeries) -> tensors.Steps:
         """Return the steps of a series; none if they cannot be read."""
         try:
             return await tensors.list_steps(self._call(one.run), TagQuery(tag=one.tag))
         except FAILURES:
             return tensors.Steps(steps=[], wall_times=[], damaged=[])
 
-    async def record(self, one: Shown, step: float) -> bool:
+    async def record(self, one: MediaSeries, step: float) -> bool:
         """Take a record if it can be read and fits, and return whether it did."""
         take = {"audio": self._sounds, "table": self._table}.get(one.kind, self._pictures)
         try:
@@ -99,7 +99,7 @@ class _Filling:
         answer = (f"runs/{one.run}/{name}", {"tag": one.tag, "step": step}, reply)
         return self._fits(answer, [(one.run, one.tag, step, i, *file) for i, file in enumerate(files)])
 
-    async def texts(self, one: Shown) -> None:
+    async def texts(self, one: MediaSeries) -> None:
         """Take as many of the last texts of a series as fit."""
         call, n = self._call(one.run), MAX_TEXTS
         while n:
@@ -112,25 +112,25 @@ class _Filling:
             n //= 10
         self._leave_out("text", 1)
 
-    def listed(self, one: Shown, steps: tensors.Steps, places: Sequence[int]) -> None:
+    def listed(self, one: MediaSeries, steps: tensors.Steps, places: Sequence[int]) -> None:
         """Say which steps of a series are in the file."""
         made = {name: [getattr(steps, name)[i] for i in places] for name in ("steps", "wall_times")}
         self.content.answers.append((f"runs/{one.run}/steps", {"tag": one.tag}, _json(made | {"damaged": []})))
         self._leave_out(one.kind, len(steps.steps) - len(places))
 
-    async def _pictures(self, one: Shown, step: float) -> tuple[str, Any, list[tuple[str, bytes]]]:
+    async def _pictures(self, one: MediaSeries, step: float) -> tuple[str, Any, list[tuple[str, bytes]]]:
         listed = await media.list_pictures(self._call(one.run), media.AtStep(tag=one.tag, step=step))
         return "pictures", _json(listed), await self._files(one, step, len(listed.pictures))
 
-    async def _sounds(self, one: Shown, step: float) -> tuple[str, Any, list[tuple[str, bytes]]]:
+    async def _sounds(self, one: MediaSeries, step: float) -> tuple[str, Any, list[tuple[str, bytes]]]:
         listed = await media.list_sounds(self._call(one.run), media.AtStep(tag=one.tag, step=step))
         return "sounds", _json(listed), await self._files(one, step, len(listed.sounds))
 
-    async def _table(self, one: Shown, step: float) -> tuple[str, Any, list[tuple[str, bytes]]]:
+    async def _table(self, one: MediaSeries, step: float) -> tuple[str, Any, list[tuple[str, bytes]]]:
         rows = await sheets.list_rows(self._call(one.run), sheets.RowsQuery(tag=one.tag, step=step, limit=MAX_ROWS))
         return "rows", _json(rows), []
 
-    async def _files(self, one: Shown, step: float, n: int) -> list[tuple[str, bytes]]:
+    async def _files(self, one: MediaSeries, step: float, n: int) -> list[tuple[str, bytes]]:
         found = []
         for index in range(n):
             query = media.MediaQuery(tag=one.tag, step=step, index=index, to_play=True)
