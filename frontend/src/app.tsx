@@ -101,14 +101,25 @@ function goTo(event: MouseEvent, target: Page): void {
 
 /** Where a page that was saved as a file comes from, and what it lacks. */
 function FileNote() {
-  const { made, folders, version, n_runs, n_runs_left_out, n_series, n_thinned, n_pictures_left_out } = file!
+  const { made, folders, version, n_runs, n_runs_left_out, n_series, n_thinned, media_left_out, n_tables_cut, pages } = file!
   const parts = [
     `Saved ${dateTime(made)} from ${folders.join(', ')} by sightglass ${version}`,
     `${n_runs} ${n_runs === 1 ? 'run' : 'runs'}${n_runs_left_out ? `, ${n_runs_left_out} more left out` : ''}`,
     `${n_series} series${n_thinned ? `, ${n_thinned} of them thinned, extremes kept` : ''}`,
-    n_pictures_left_out ? `${n_pictures_left_out} steps with pictures left out` : '',
+    leftOut(media_left_out),
+    n_tables_cut ? `${counted(n_tables_cut, 'table')} cut to the first rows` : '',
+    `without ${pages.includes('media') ? '' : 'media, '}tensors, queries and commands`,
   ]
   return <p class="file-note">{parts.filter(Boolean).join(' · ')}</p>
+}
+
+const KINDS: Record<string, string> = { image: 'image', figure: 'figure', audio: 'sound', table: 'table', text: 'series of texts' }
+const counted = (n: number, what: string): string => `${n} ${what}${n > 1 && what !== KINDS.text ? 's' : ''}`
+
+/** How many records of each kind had no room in the file. */
+function leftOut(counts: Record<string, number>): string {
+  const parts = Object.entries(counts).map(([kind, n]) => counted(n, KINDS[kind] ?? kind))
+  return parts.length ? `${parts.join(', ')} left out` : ''
 }
 
 /** What stands above the page on paper. */

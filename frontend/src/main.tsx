@@ -21,6 +21,7 @@ import { followGrowth } from './data/growth'
 import { followColumns } from './data/columns'
 import { followRuns, loadRuns, runs, socket } from './data/runs'
 import { followScalars } from './data/scalars'
+import { drawPlotly } from './data/plotlyScript'
 import { locked, readToken, session } from './data/session'
 import { followTags } from './data/tags'
 import type { Session } from './data/types'
@@ -49,6 +50,7 @@ followTheme()
 followKeys(shortcuts)
 followPrinting()
 followScrolling()
+drawPlotly()
 followRuns()
 followColumns()
 followGrowth()

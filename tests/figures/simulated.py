@@ -71,8 +71,8 @@ class SimulatedRenderer:
         for _ in range(min(n, len(self.jobs))):
             job = self.jobs.pop(0).job
             self.since_s = self.clock.now_s
-            result, pngs = draw(job, self._drawer)
-            self.finished(job, result, pngs)
+            result, pictures = draw(job, self._drawer)
+            self.finished(job, result, pictures)
 
     def _end(self, job):
         self.since_s = self.clock.now_s

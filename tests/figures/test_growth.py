@@ -32,7 +32,7 @@ def draw(drawer, steps, function=powers):
     for step in steps:
         message = DrawFigure(id=step, name="powers", step=step, function="powers", blob=b"", spans=[], output=Output())
         drawing = drawer.draw(message, lambda: function, lambda step=step: (step,))
-        assert list(drawing.pngs) == ["powers"]
+        assert list(drawing.pictures) == ["powers"]
         assert bool(drawing.failures) == (function is fails)
 
 

@@ -348,8 +348,8 @@ def test_results_that_cannot_be_passed_on_cost_their_figure_only(make, error):
     renderer = plotter._queue._renderers.main
     pass_on = renderer._finished
 
-    def fail(job, result, pngs):
-        pass_on(job, result, pngs)
+    def fail(job, result, pictures):
+        pass_on(job, result, pictures)
         if job.message.step == 0:
             raise error
 

@@ -264,3 +264,59 @@ def test_a_slider_goes_back_to_what_was_at_a_step(open_notebook):
     expect(pictures).to_contain_text("step 10")
     slider.press("End")
     expect(pictures).to_contain_text("step 20")
+
+
+PLOTLY = """
+import plotly.graph_objects as go
+drawn = client.stream(sg.on("log").map(lambda e: e.bars))
+view = sg.plot(drawn)
+for step in (0, 10):
+    run.log({"bars": go.Figure(go.Bar(y=[1, 2, step]), {"title": f"Bars {step}"})}, step=step)
+"""
+KEPT = "run.flush()\nsg.open(run.directory).series('bars').at(10)"
+
+
+def test_figures_of_plotly_are_drawn_in_a_view_and_as_the_last_line_of_a_cell(open_notebook):
+    notebook = open_notebook([FIGURES, PLOTLY, KEPT])
+    for place in (0, 1, 2):
+        notebook.finish(place)
+    view = notebook.view(1)
+    view.locator(".plotly-figure.is-drawn").wait_for()
+    frame = view.frame_locator("iframe")
+    expect(frame.locator(".gtitle")).to_have_text("Bars 10")
+    assert frame.locator("body").evaluate("() => origin") == "null"
+    view.get_by_role("slider", name="Step").press("Home")
+    expect(frame.locator(".gtitle")).to_have_text("Bars 0")
+    own = notebook.page.locator(".jp-CodeCell").nth(2).locator(".js-plotly-plot .gtitle")
+    expect(own).to_have_text("Bars 10")
+
+
+ANIMATION = """
+import numpy as np
+from matplotlib.animation import FuncAnimation
+from matplotlib.figure import Figure
+
+def animate(ys):
+    figure = Figure(figsize=(2, 1))
+    (line,) = figure.subplots().plot(ys[0])
+    return FuncAnimation(figure, lambda i: line.set_ydata(ys[i]), frames=len(ys), interval=100)
+
+view = sg.plot(client.stream(sg.on("log").map(lambda e: e.moves)))
+run.figure("moves", animate, np.random.default_rng(0).normal(size=(4, 20)), step=1)
+"""
+
+
+def test_an_animation_plays_in_a_view_and_as_the_last_line_of_a_cell(open_notebook):
+    notebook = open_notebook([FIGURES, ANIMATION, KEPT.replace("bars", "moves").replace("10", "1")])
+    notebook.finish(0)
+    notebook.finish(1)
+    image = notebook.view(1).locator("img")
+    image.wait_for()
+    assert image.evaluate("async image => (await image.decode(), image.src.slice(0, 5))") == "blob:"
+    first = image.screenshot()
+    until(lambda: image.screenshot() != first, "another frame is shown")
+    notebook.finish(2)
+    own = notebook.page.locator(".jp-CodeCell").nth(2).locator("img")
+    own.wait_for()
+    first = own.screenshot()
+    until(lambda: own.screenshot() != first, "another frame is shown")

@@ -8,10 +8,12 @@ from pathlib import Path
 from urllib.parse import quote
 
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Page, expect
 
 import sightglass as sg
+from sightglass.storage.format.wav import decode_wav
 
 from .looks import chart, color_of, drawn, until, violations
 from .test_runs import names, search
@@ -150,6 +152,79 @@ def test_a_file_has_the_pictures_of_its_view(open_page, server, open_file, tmp_p
     until(file, lambda: file.locator("main img").evaluate_all(sizes) == [[8, 8]] * 6)
     file.get_by_role("slider").press("ArrowLeft")
     expect(file.locator("main")).to_contain_text("step 2")
+
+
+@pytest.fixture(scope="module")
+def media(tmp_path_factory, place):
+    """A file of a run with media of each kind, and of a table with more rows than fit."""
+    with place.recording():
+        folder = tmp_path_factory.mktemp("media")
+        with sg.init("media", dir=folder) as run:
+            for step in range(3):
+                pictures = sg.Images(np.full((3, 4, 4), 100, np.uint8))
+                table = {"label": [f"row {i}" for i in range(3)], "loss": [3.0, 1.0, 2.0], "seen": pictures}
+                run.log(
+                    {
+                        "tone": sg.Audio(np.sin(np.arange(4_000) / 5).astype(np.float64), 8_000),
+                        "note": f"note {step}", "small": sg.Table(table),
+                        "large": sg.Table({"n": np.arange(5_000)}),
+                        "bars": go.Figure(go.Bar(y=[1, 2, step]), {"title": f"Bars {step}"}),
+                        "points": go.Figure(go.Scattergl(x=[1, 2], y=[1, 2]), {"title": "Points"}),
+                    },
+                    step=step,
+                )  # fmt: skip
+        return sg.save_page(folder / "page.html", folder, view="#/media")
+
+
+def show(file: Page, tag: str) -> None:
+    file.get_by_role("list", name="Tags").get_by_role("button", name=re.compile(rf"^{tag}\b")).click()
+    expect(file.get_by_role("heading", name=tag, exact=True)).to_be_visible()
+
+
+def test_a_file_plays_sounds_and_has_texts(media, open_file):
+    file = open_file(media.path)
+    note = file.locator(".file-note")
+    expect(note).to_contain_text("3 tables cut to the first rows · without tensors, queries and commands")
+    show(file, "tone")
+    file.get_by_role("button", name="Play tone, step 2").click()
+    expect(file.get_by_role("slider", name="Position in tone, step 2")).not_to_have_attribute("aria-valuenow", "0")
+    with file.expect_download() as got:
+        file.get_by_role("button", name="Download tone, step 2 as WAV").click()
+    assert len(decode_wav(got.value.path().read_bytes()).value) == 4_000
+    show(file, "note")
+    expect(file.get_by_role("log")).to_contain_text("note 1")
+
+
+def test_a_table_of_a_file_is_sorted_found_and_paged(media, open_file):
+    file = open_file(media.path, "#/media?media=small")
+    table = file.get_by_role("region", name="Table small")
+    table.get_by_role("button", name="loss").click()
+    rows = table.locator("tbody tr")
+    until(file, lambda: [row.split()[1] for row in rows.all_inner_texts()] == ["1", "2", "0"])
+    until(file, lambda: table.locator("img").first.evaluate("image => image.naturalWidth") == 4)
+    find = file.get_by_role("searchbox", name="Find rows")
+    find.fill("loss > 1.5 and label ~ 2")
+    expect(rows).to_have_count(1)
+    find.fill("los < 1")
+    expect(file.get_by_role("alert")).to_contain_text("Unknown column 'los'")
+    find.fill("")
+    show(file, "large")
+    expect(file.get_by_role("article")).to_contain_text("2,000 of 5,000 rows")
+    file.get_by_role("button", name="Next").click()
+    expect(file.get_by_role("article")).to_contain_text("51 to 100")
+
+
+def test_figures_of_plotly_are_drawn_in_a_file_but_for_those_that_need_webgl(media, open_file, tabs):
+    file = open_file(media.path, "#/media?media=bars")
+    frame = file.frame_locator('iframe[title="Bars 2: bar"]')
+    expect(frame.locator(".gtitle")).to_have_text("Bars 2")
+    assert frame.locator("body").evaluate("() => origin") == "null"
+    file.get_by_role("slider", name="Step").press("Home")
+    expect(file.frame_locator('iframe[title="Bars 0: bar"]').locator(".gtitle")).to_have_text("Bars 0")
+    tabs.expected += ["unsafe-eval", "WebGL", "GL Driver"]
+    show(file, "points")
+    expect(file.locator(".plotly-words")).to_contain_text("Points: scattergl")
+    expect(file.locator(".plotly-words")).to_contain_text("open it on the page of a server")
 
 
 def test_a_file_tells_nothing_that_it_should_not(server, place, tmp_path, open_file):

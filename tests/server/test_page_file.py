@@ -10,11 +10,14 @@ from pathlib import Path
 
 import msgspec
 import numpy as np
+import plotly.graph_objects as go
 import pytest
 
 import sightglass as sg
-from sightglass.server.page_file import content, save
+from sightglass.core.plotly_json import MEDIA_TYPE
+from sightglass.server.page_file import content, media, save
 from sightglass.server.page_file.document import _inner
+from sightglass.storage.format.wav import decode_wav
 
 
 def record(name: str, *, n: int = 50, **config: object) -> str:
@@ -86,10 +89,57 @@ def test_pictures_are_those_of_a_view_of_media(folder, monkeypatch):
     _, found = saved(view="#/media")
     assert [(tag, step, type) for _, tag, step, _, type, _ in found["media"]] == [("digits", 0.0, "image/png")] * 3
     assert found["about"]["pages"] == ["charts", "runs", "media"]
-    monkeypatch.setattr(content, "MAX_MEDIA_BYTES", 1)
-    _, found = saved(view="#/media")
+    one = sum(len(data) for *_, data in found["media"]) / 3
+    monkeypatch.setattr(media, "MAX_BYTES", 2 * one + 200)  # of one picture, and what is said of it
+    made, found = saved(view="#/media")
     assert len(found["media"]) == 1
-    assert found["about"]["n_pictures_left_out"] == 2
+    assert found["about"]["media_left_out"] == {"image": 2}
+    assert str(made).endswith("2 media left out")
+
+
+def test_sounds_tables_texts_and_figures_are_those_of_a_view_of_media(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with sg.init("all", dir="runs") as run:
+        for step in range(2):
+            run.log(
+                {
+                    "tone": sg.Audio(np.full(100, step, np.int16), 8_000), "note": f"note {step}",
+                    "worst": sg.Table({"loss": np.arange(3_000.0)}), "drawn": go.Figure(go.Bar(y=[step])),
+                },
+                step=step,
+            )  # fmt: skip
+    made, found = saved(view="#/media")
+    answers = {(path.partition("/")[2].partition("/")[2], query.get("tag"), query.get("step")): reply
+               for path, query, reply in found["answers"]}  # fmt: skip
+    files = {(tag, step): (media_type, data) for _, tag, step, _, media_type, data in found["media"]}
+    for step in range(2):
+        media_type, data = files["tone", step]
+        assert (media_type, decode_wav(data).value.tolist()) == ("audio/wav", [step] * 100)
+        assert answers["sounds", "tone", step]["sounds"][0]["n_samples"] == 100
+        assert files["drawn", step][0] == MEDIA_TYPE
+        rows = answers["rows", "worst", step]
+        assert (rows["n_rows"], len(rows["rows"]), rows["rows"][-1]) == (3_000, 2_000, [1_999.0])
+    assert [one["text"] for one in answers["texts", "note", None]["texts"]] == ["note 0", "note 1"]
+    assert answers["steps", "worst", None]["steps"] == [0, 1]
+    assert (found["about"]["media_left_out"], found["about"]["n_tables_cut"], made.n_media_left_out) == ({}, 2, 0)
+    assert "Plotly" in found["frame"]
+    assert saved()[1]["frame"] == ""  # no figure, no script
+
+
+def test_media_that_are_too_large_or_damaged_are_left_out_and_the_others_are_there(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    with sg.init("some", dir="runs") as run:
+        run.log({"long": sg.Audio(np.zeros(10_000, np.int16), 8_000), "text": "x" * 9_000, "many": "y"}, step=0)
+        for step in range(30):
+            run.log({"short": sg.Audio(np.zeros(10, np.int16), 8_000)}, step=step)
+    monkeypatch.setattr(media, "MAX_BYTES", 8_000)
+    _, found = saved(view="#/media")
+    left = found["about"]["media_left_out"]
+    assert left["audio"] > 10
+    assert left["text"] == 1
+    steps = sorted(step for _, tag, step, *_ in found["media"] if tag == "short")
+    assert (steps[0], steps[-1]) == (0, 29)
+    assert not [one for one in found["media"] if one[1] == "long"]
 
 
 def test_the_runs_of_a_view_come_first(folder):

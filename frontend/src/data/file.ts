@@ -1,6 +1,8 @@
 // A page that was saved as one file: it carries the answers that a server gave when it was made, and asks nobody.
 
 import { decode } from '@msgpack/msgpack'
+import { drawPlotlyWith } from '../views/plotly'
+import { rowsOf, type Table } from './rows'
 
 /** What the file says about itself. */
 export interface About {
@@ -13,20 +15,22 @@ export interface About {
   n_runs_left_out: number
   n_series: number
   n_thinned: number
-  n_pictures_left_out: number
+  media_left_out: Record<string, number>
+  n_tables_cut: number
   pages: string[]
 }
 
 type Query = Record<string, string | number | undefined>
-type Table = { names: string[]; keys: string[]; values: unknown[][]; tags: string[]; statistics: string[] }
+type Columns = { names: string[]; keys: string[]; values: unknown[][]; tags: string[]; statistics: string[] }
 
 interface Content {
   about: About
   answers: [path: string, query: Query, reply: unknown][]
   series: [run: string, tag: string, x: string, reply: Record<string, unknown>][]
-  table: Table
+  table: Columns
   media: [run: string, tag: string, step: number, index: number, type: string, bytes: Uint8Array<ArrayBuffer>][]
   blobs: Uint8Array[]
+  frame: string
 }
 
 const ID = 'sightglass-file'
@@ -35,7 +39,7 @@ const COLUMNS = ['x', 'y', 'wall', 'step', 'mean']
 /** What this page was saved with; null where a server serves it. */
 export let file: About | null = null
 
-let table: Table
+let table: Columns
 const replies = new Map<string, unknown>()
 const series = new Map<string, Record<string, unknown>>()
 const media = new Map<string, Blob>()
@@ -58,14 +62,19 @@ export async function openFile(): Promise<void> {
   for (const [run, tag, step, index, type, bytes] of content.media) media.set(JSON.stringify([run, tag, step, index]), new Blob([bytes], { type }))
   table = content.table
   file = content.about
+  if (content.frame) drawPlotlyWith({ frame: { srcdoc: content.frame }, script: async () => '' })
   replies.set(nameOf('session', {}), { role: 'viewer', name: '', version: file.version, directories: file.folders })
   if (!location.hash) history.replaceState(null, '', file.address)
 }
 
-/** The bytes of a picture, or any other reply to a GET; undefined where the file has none. */
+/** The bytes of a picture or a sound, or any other reply to a GET; undefined where the file has none. */
 export function replyTo(path: string, query: Query = {}): unknown {
-  const [, run] = /^runs\/(.+)\/media$/.exec(path) ?? []
-  return run ? media.get(JSON.stringify([decodeURIComponent(run), query.tag, query.step, query.index])) : replies.get(nameOf(decodeURIComponent(path), query))
+  const [, run, what] = /^runs\/(.+)\/(media|rows)$/.exec(path) ?? []
+  const { tag, step, index } = query
+  if (what === 'media') return media.get(JSON.stringify([decodeURIComponent(run!), tag, step, index]))
+  if (what !== 'rows') return replies.get(nameOf(decodeURIComponent(path), query))
+  const all = replies.get(nameOf(decodeURIComponent(path), { tag, step })) as Table | undefined
+  return all && rowsOf(all, query)
 }
 
 interface Asked {

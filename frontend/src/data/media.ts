@@ -67,6 +67,11 @@ export function useTexts(run: string, tag: string): Fetched<LoggedText[]> {
   return useFetched(`${run} ${tag}`, async (abort) => (await get<{ texts: LoggedText[] }>(runPath(run, '/texts'), { tag, limit: MAX_TEXTS }, abort)).texts, useVersion(run))
 }
 
+/** The JSON of a figure of Plotly. */
+export function useFigureJson(run: string, tag: string, step: number, index: number): Fetched<string> {
+  return useFetched(JSON.stringify([run, tag, step, index]), async () => (await fetchMedia(run, tag, step, index)).text())
+}
+
 // Requests need a header, so each picture and sound gets an object URL; recent ones are cached.
 const kept = new Map<string, Promise<string>>()
 

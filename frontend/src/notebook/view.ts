@@ -2,7 +2,8 @@
 
 import { decode } from '@msgpack/msgpack'
 import { mount, type Mounted, type Pushed, type StreamStyle, type ViewOptions } from '../views'
-import type { Message, Shown } from './kernel'
+import { drawPlotlyWith, once } from '../views/plotly'
+import type { KernelLink, Message, Shown } from './kernel'
 
 interface Settings {
   view: string | null
@@ -14,7 +15,8 @@ interface Settings {
 
 const GONE = 'The kernel is gone. These are the last records it sent.'
 
-export function showView(el: HTMLElement, { height, points }: { height: number; points: number }): Shown {
+export function showView(el: HTMLElement, { height, points, frame: srcdoc }: { height: number; points: number; frame: string }, link: KernelLink): Shown {
+  drawPlotlyWith({ frame: { srcdoc }, script: once(() => link.request({}) as Promise<string>) })
   const frame = el.appendChild(document.createElement('div'))
   frame.className = 'sightglass-notebook'
   frame.style.cssText = `width: 100%; min-height: ${height}px`

@@ -28,6 +28,7 @@ const PATHS = {
   plus: 'M12 5v14M5 12h14',
   pencil: 'M4 20l1-5L16 4l4 4L9 19zM14 6l4 4',
   print: 'M7 8V3h10v5M7 17H4V8h16v9h-3M7 14h10v7H7z',
+  image: 'M4 5h16v14H4zM4 16l5-5 4 4 3-3 4 4M15.5 8.5v.01',
   settings: 'M4 7h10M18 7h2M4 17h2M10 17h10M16 4.5v5M8 14.5v5',
 } as const
 

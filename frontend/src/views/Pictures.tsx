@@ -4,6 +4,8 @@ import { useEffect, useLayoutEffect, useMemo, useRef, useState } from 'preact/ho
 import { number } from './format'
 import { fading, type Series, type ViewOptions } from './series'
 import { gridOf } from './grid'
+import { PlotlyFigure } from './PlotlyFigure'
+import { titleOf } from './plotly'
 import { picturesOf, ratioOf, type Picture } from './values'
 
 const MAX_PICTURES = 64
@@ -33,7 +35,7 @@ function picturesIn({ id, label, records }: Series, { frames, history }: ViewOpt
   for (let i = records.values.length - 1; i >= 0 && found.length < n; i--) {
     const { step, value, index } = records.values[i]!
     const pictures = picturesOf(value)
-    if (pictures.length) found.push({ key: `${id} ${index}`, step, label, pictures })
+    if (pictures.length) found.push({ key: frames ? `${id} ${index}` : String(id), step, label, pictures })
   }
   return found
 }
@@ -84,10 +86,20 @@ const ratio = (pictures: readonly Picture[]): number => Math.max(...pictures.map
 
 function One({ picture, n }: { picture: Picture; n: number }) {
   const { caption } = picture
+  if ('json' in picture) return <Plotly {...picture} />
   return (
     <figure>
       {'pixels' in picture ? <Pixels {...picture} n={n} /> : <File {...picture} n={n} />}
       {caption && <figcaption title={caption}>{caption}</figcaption>}
+    </figure>
+  )
+}
+
+function Plotly({ json }: { json: string }) {
+  const about = useMemo(() => titleOf(json), [json])
+  return (
+    <figure class="pictures-plotly">
+      <PlotlyFigure json={json} name={about} about={about} height="100%" />
     </figure>
   )
 }

@@ -1,6 +1,7 @@
 // The values of a stream as views need them. Values that cannot be drawn become null or empty.
 
 import { arrayOf, bytesOf, type ArrayValue } from './array'
+import { PLOTLY } from './plotly'
 import type { Sound, Wave } from './wave'
 
 export interface Bars {
@@ -22,10 +23,11 @@ export interface Matrix {
   data: ArrayLike<number>
 }
 
-/** A picture in a file, or its pixels: rows of points of one, three or four channels. */
-export type Picture = { caption: string } & ({ bytes: Uint8Array; type: string } | { pixels: ArrayLike<number>; height: number; width: number; channels: number })
+/** A picture in a file, a figure of Plotly, or pixels: rows of points of one, three or four channels. */
+export type Picture = { caption: string } & ({ bytes: Uint8Array; type: string } | { json: string } | { pixels: ArrayLike<number>; height: number; width: number; channels: number })
 
 const MAX_NESTING = 8
+const FIGURE_RATIO = 1.5 // of a figure of Plotly, which fills its place
 const MAX_SORTED = 20_000
 /** A distribution over the steps is drawn as these: as the terminal does. */
 export const BAND = [0.1, 0.5, 0.9] as const
@@ -186,6 +188,7 @@ export function picturesOf(value: unknown): Picture[] {
   const [png, data] = [bytesOf(made?.png), bytesOf(made?.data)]
   if (png) return [{ bytes: png, type: 'image/png', caption: made?.caption ?? '' }]
   const type = String(made?.media_type ?? '')
+  if (data && type === PLOTLY) return [{ json: new TextDecoder().decode(data), caption: '' }]
   return data && /^image\/(png|svg\+xml)$/.test(type) ? [{ bytes: data, type, caption: '' }] : []
 }
 
@@ -218,6 +221,7 @@ export function soundsOf(value: unknown): Sound[] {
 /** The width of a picture by its height; 1 where only the browser can tell. */
 export function ratioOf(picture: Picture): number {
   if ('pixels' in picture) return picture.width / picture.height
+  if ('json' in picture) return FIGURE_RATIO
   const { bytes, type } = picture
   // A PNG begins with its size: https://www.w3.org/TR/png-3/#11IHDR
   if (type !== 'image/png' || bytes.byteLength < 24) return 1

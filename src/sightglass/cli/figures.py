@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     from sightglass.figures.replot import Form
     from sightglass.protocol.discovery import LiveRun
 
-FORMS: Final = ("pdf", "svg", "png")
+FORMS: Final = ("pdf", "svg", "png", "json")
 
 
 @main.command()

@@ -6,6 +6,8 @@ The types are `Tensor`, `Histogram`, `Image`, `Images`, `Figure` and `Text`, and
 
 from __future__ import annotations
 
+import base64
+import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
@@ -80,15 +82,23 @@ class Images(Holder):
 
 @dataclass(frozen=True, slots=True)
 class Figure(OwnValue):
-    """A drawn figure, as the bytes of an image file.
+    """A figure, as the bytes of a file: a picture, or Plotly's JSON.
 
     Attributes:
         data: The bytes of the file.
-        media_type: The media type of the file, such as "image/png".
+        media_type: The media type of the file, such as "image/png" or "application/vnd.plotly.v1+json".
     """
 
     data: bytes
     media_type: str = "image/png"
+
+    def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
+        """Show it in a notebook, which draws Plotly's JSON itself."""
+        told = {"text/plain": f"Figure({self.media_type}, {len(self.data):,} bytes)"}
+        if self.media_type.endswith("+json"):
+            return told | {self.media_type: json.loads(self.data)}
+        encoded = self.data.decode() if self.media_type.endswith("+xml") else base64.b64encode(self.data).decode()
+        return told | {self.media_type: encoded}
 
 
 class Histogram:

@@ -36,7 +36,7 @@ from sightglass.core.resources import shortage
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
 
 from . import pipe
-from .messages import DrawFinished, DrawStarted, Failure, ForgetFigures, StartRenderer, StopRenderer, plain
+from .messages import DrawFinished, DrawStarted, Failure, ForgetFigures, Pictures, StartRenderer, StopRenderer, plain
 from .render_job import Finished, RenderJob
 from .snapshot import Arena
 from .spawn import reap, search_path, spawn
@@ -273,9 +273,9 @@ class ChildRenderer:
             failure = Failure(figure=job.message.name, kind="", message=f"Not drawn: {why}")
             self._pass_on(job, DrawFinished(id=job.message.id, failures=[failure]), {})
 
-    def _pass_on(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> None:
+    def _pass_on(self, job: RenderJob, result: DrawFinished, pictures: Pictures) -> None:
         try:
-            self._finished(job, result, pngs)
+            self._finished(job, result, pictures)
         except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
             self.failures.add(error, f"the results of figure {job.message.name!r} are lost")
 
@@ -342,10 +342,10 @@ class ChildRenderer:
                     job = self._jobs.pop(message.id, None)
                     self._drawing_id, self._since_s, self._n_fruitless = None, self._now_s(), 0
                     self._deaths.pop(message.id, None)
-                pngs = map(bytes, pipe.parts(following, message.sizes))
+                pictures = message.pictures(map(bytes, pipe.parts(following, message.sizes)))
                 if job is not None:
                     self._hung.discard(_kind(job))
-                    self._pass_on(job, message, dict(zip(message.names, pngs, strict=True)))
+                    self._pass_on(job, message, pictures)
 
     def _replace(self, status: int) -> None:
         """Start a new child after a death, without the job that it died of; or give up."""

@@ -1,10 +1,10 @@
-"""Draw: from a function and its arguments to PNGs and files. Every renderer uses this; it knows no thread or process.
+"""Draw: from a function and its arguments to pictures and files. All renderers use this; it knows no thread or process.
 
 * A function can spoil only its own figure: an exception, or a result that is not a figure, becomes a failure with its
   traceback, and an error card takes the figure's place: under the name of the job, or under the one that the function
   gave to this result. A card never replaces a file.
-* A figure is rendered once as a PNG, and once for each file format. Large meshes are rasterized in vector files, which
-  would take seconds and megabytes otherwise.
+* A figure is rendered once as a PNG, and once for each file format; one of Plotly is its JSON, as a file, too. Large
+  meshes are rasterized in vector files, which would take seconds and megabytes otherwise.
 * Saving a figure applies the style, too, so drawing and saving happen within one theme; rcParams are restored.
 * Every figure that a function made is closed, even if the function failed. Arrays of dtypes that Matplotlib lacks, such
   as bfloat16, become float32.
@@ -26,21 +26,25 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core import plotly_json
 from sightglass.core.errors import FigureError, MissingExtraError
 from sightglass.core.guarded import rebuild
+from sightglass.core.values import Figure as Picture
 from sightglass.core.values import is_extended
 from sightglass.views import frames
 from sightglass.views.theme import theme
 
 from .closures import Draws
 from .figure_files import VERSION, Inputs, at_step, file_stem, inputs_writer, write
-from .messages import DrawFigure, DrawFinished, Failure, failure_of, plain
+from .messages import DrawFigure, DrawFinished, Failure, Pictures, failure_of, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
-Drawn: TypeAlias = "Figure | bytes"
-"""A figure of Matplotlib, or a picture as a PNG."""
+Drawn: TypeAlias = "Figure | Picture"
+"""A figure of Matplotlib, or what is drawn already: a picture as a PNG, a figure of Plotly as its JSON."""
+
+SUFFIXES: Final = {"image/png": "png", plotly_json.MEDIA_TYPE: "json"}
 
 MAX_ARTISTS: Final = 2_000
 """Collections of more items than this are rasterized in vector files: beyond it, the vectors take more room."""
@@ -55,13 +59,13 @@ class Drawing:
     """What becomes of a job, while it is drawn.
 
     Attributes:
-        pngs: The PNGs, by the figures' names.
+        pictures: The figures, by their names.
         cards: The names of those that are error cards.
         files: The files that were written.
         failures: What failed.
     """
 
-    pngs: dict[str, bytes] = field(default_factory=dict)
+    pictures: Pictures = field(default_factory=dict)
     cards: set[str] = field(default_factory=set)
     files: list[str] = field(default_factory=list)
     failures: list[Failure] = field(default_factory=list)
@@ -80,12 +84,14 @@ class Drawing:
             self._unwritten.add(name)
 
     def result(self, message: DrawFigure) -> tuple[DrawFinished, list[bytes]]:
-        """Return this as a message and the PNGs that follow it."""
+        """Return this as a message and the bytes that follow it."""
+        data = [one.data for one in self.pictures.values()]
         return DrawFinished(
-            id=message.id, names=list(self.pngs), sizes=[len(png) for png in self.pngs.values()],
-            cards=[name in self.cards for name in self.pngs], files=self.files, failures=self.failures,
+            id=message.id, names=list(self.pictures), sizes=list(map(len, data)),
+            media_types=[one.media_type for one in self.pictures.values()],
+            cards=[name in self.cards for name in self.pictures], files=self.files, failures=self.failures,
             pid=os.getpid(),
-        ), list(self.pngs.values())  # fmt: skip
+        ), data  # fmt: skip
 
 
 class Drawer:
@@ -130,7 +136,7 @@ class Drawer:
                 else:
                     for name, figure in figures.items():
                         self._save(name, figure, message, drawing)
-            if values is not None and message.output.inputs and message.output.folder and drawing.pngs:
+            if values is not None and message.output.inputs and message.output.folder and drawing.pictures:
                 self._store_inputs(message, values, drawing)
         except MissingExtraError as error:
             drawing.failures.append(failure_of(message.name, error))
@@ -162,11 +168,11 @@ class Drawer:
                 _close(made, since=seen)
 
     @staticmethod
-    def write_pngs(message: DrawFigure, pngs: Mapping[str, bytes]) -> None:
-        """Write PNGs of a job that the parent could not take; failures to write are ignored."""
-        for name, png in pngs.items() if message.output.folder else ():
+    def write_pictures(message: DrawFigure, pictures: Pictures) -> None:
+        """Write figures of a job that the parent could not take; failures to write are ignored."""
+        for name, one in pictures.items() if message.output.folder else ():
             with contextlib.suppress(OSError):
-                write(_path(message, name, "png"), _writer(png))
+                write(_path(message, name, SUFFIXES[one.media_type]), _writer(one.data))
 
     def _save(self, name: str, figure: Drawn | FigureError, message: DrawFigure, drawing: Drawing) -> None:
         """Save one figure in every format, or a card in its place."""
@@ -188,12 +194,14 @@ class Drawer:
 
     def _put(self, name: str, forms: Mapping[str, bytes], message: DrawFigure, drawing: Drawing) -> None:
         """Take a figure in every format, and write its files."""
-        drawing.pngs[name] = forms["png"]
-        for form in message.output.formats if message.output.folder else ():
+        media_type = "image/png" if "png" in forms else plotly_json.MEDIA_TYPE
+        drawing.pictures[name] = Picture(forms[SUFFIXES[media_type]], media_type)
+        formats = message.output.formats if message.output.folder else ()
+        for form in formats if "png" in forms else [*forms] if formats else ():
             drawing.write(_path(message, name, form), name, _writer(forms[form]))
 
     def _store_inputs(self, message: DrawFigure, values: tuple[Any, ...], drawing: Drawing) -> None:
-        names = list(drawing.pngs)
+        names = list(drawing.pictures)
 
         def about(tree: object) -> Inputs:
             return Inputs(
@@ -245,9 +253,13 @@ def _named(
         result = left[-1]
     single = _drawn(result)
     if single is not None:
-        made += [single] if not isinstance(single, bytes) else []
+        made += [single] if not isinstance(single, Picture) else []
         return {message.name: single}
-    if isinstance(result, list | tuple) and result and all(_figure(one) is not None for one in result):
+    if (
+        isinstance(result, list | tuple)
+        and result
+        and all(plotly_json.is_plotly(one) or _figure(one) is not None for one in result)
+    ):
         result = {f"{message.name}/{i}": one for i, one in enumerate(result)}
     if not isinstance(result, Mapping):
         raise FigureError(
@@ -259,16 +271,15 @@ def _named(
         figure = _drawn(value)
         name = plain(key) or message.name
         if figure is None:
-            expected = (
-                f"Expected a Matplotlib figure or a picture as {name!r}, got {type(value).__name__} {value!r:.80}"
-            )
+            expected = f"Expected a figure of Matplotlib or Plotly, or a picture, as {name!r}"
+            expected = f"{expected}, got {type(value).__name__} {value!r:.80}"
             figures[name] = FigureError(expected)
         elif name != key:
             expected = "Expected text that UTF-8 can encode as the name of a figure"
             figures[name] = FigureError(f"{expected}, got {type(key).__name__} {key!r:.80}")
         else:
             figures[name] = figure
-        made += [] if figure is None or isinstance(figure, bytes) else [figure]
+        made += [] if figure is None or isinstance(figure, Picture) else [figure]
     return figures
 
 
@@ -284,17 +295,23 @@ def _figure(value: object) -> Figure | None:
 
 
 def _drawn(value: object) -> Drawn | None:
-    """Return a figure, or a picture as a PNG; `None` for anything else."""
+    """Return a figure, or what is drawn already; `None` for anything else."""
+    if plotly_json.is_plotly(value):
+        return plotly_json.as_figure(value)
     figure = _figure(value)
-    return frames.as_png(value) if figure is None else figure
+    if figure is not None:
+        return figure
+    data = frames.as_png(value)
+    return None if data is None else Picture(data)
 
 
 def _rendered(figure: Drawn, message: DrawFigure) -> Iterator[tuple[str, bytes]]:
-    """Render a figure as a PNG, and in each format of the files."""
-    if isinstance(figure, bytes):
-        yield "png", figure
-        for form in {*message.output.formats} - {"png"} if message.output.folder else ():
-            yield form, frames.converted(figure, form)
+    """Render a figure as a PNG, and in each format of the files; yield the JSON of one of Plotly."""
+    if isinstance(figure, Picture):
+        form = SUFFIXES[figure.media_type]
+        yield form, figure.data
+        for other in {*message.output.formats} - {"png"} if message.output.folder and form == "png" else ():
+            yield other, frames.converted(figure.data, other)
         return
     yield "png", _saved(figure, "png", message.output.dpi)
     formats = [form for form in message.output.formats if form != "png"] if message.output.folder else []

@@ -25,7 +25,7 @@ from sightglass.core.resources import shortage
 from sightglass.core.threads import Background
 
 from .drawing import Drawer
-from .messages import DrawFinished, Failure, failure_of
+from .messages import DrawFinished, Failure, Pictures, failure_of
 from .render_job import Finished, RenderJob
 
 N_BYTES: Final = 128 * 2**20  # Matplotlib and a large figure; Python ends the process if it lacks memory for its errors
@@ -67,11 +67,11 @@ class InlineRenderer:
         """Draw a job."""
         try:
             with _Turn.take(self._limit_s):
-                result, pngs = draw(job, self._drawer)
+                result, pictures = draw(job, self._drawer)
         except BaseException as error:  # Ctrl-C in the training's own thread
             self._finished(job, failed(job, error), {})
             raise
-        self._finished(job, result, pngs)
+        self._finished(job, result, pictures)
         return True
 
     def end_overdue(self) -> None:
@@ -169,23 +169,23 @@ class ThreadRenderer:
             try:
                 with _Turn.take(self._limit_s):
                     self._since_s, self._drawing = time.monotonic(), job
-                    result, pngs = draw(job, self._drawer)
+                    result, pictures = draw(job, self._drawer)
             except BaseException as error:  # noqa: BLE001  it costs this job only
-                result, pngs = failed(job, error), {}
+                result, pictures = failed(job, error), {}
             with self._lock:
                 if round != self._round:
                     return
                 self._drawing = None
-            self._pass_on(job, result, pngs)
+            self._pass_on(job, result, pictures)
 
-    def _pass_on(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> None:
+    def _pass_on(self, job: RenderJob, result: DrawFinished, pictures: Pictures) -> None:
         try:
-            self._finished(job, result, pngs)
+            self._finished(job, result, pictures)
         except BaseException as error:  # noqa: BLE001  it costs this job only
             self.failures.add(error, f"the results of figure {job.message.name!r} are lost")
 
 
-def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]]:
+def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, Pictures]:
     """Draw a job in this process; never raises an exception of the function."""
     message = job.message
     if lack := shortage(n_bytes=N_BYTES):
@@ -196,7 +196,7 @@ def draw(job: RenderJob, drawer: Drawer) -> tuple[DrawFinished, dict[str, bytes]
     except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
         return failed(job, error), {}
     result, _ = drawing.result(message)
-    return result, drawing.pngs
+    return result, drawing.pictures
 
 
 def failed(job: RenderJob, error: BaseException) -> DrawFinished:

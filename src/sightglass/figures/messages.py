@@ -5,11 +5,18 @@ They are plain data, so every renderer takes the same ones: a child process, a t
 
 from __future__ import annotations
 
-from typing import Final
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Final, TypeAlias
 
 import msgspec
 
 from sightglass.core.errors import FigureError
+
+if TYPE_CHECKING:
+    from sightglass.core.values import Figure
+
+Pictures: TypeAlias = "dict[str, Figure]"
+"""What was drawn, by the figures' names: PNGs, or Plotly's JSON."""
 
 IN_BAND: Final = -1
 """The offset of a buffer that is not in shared memory: it follows its message."""
@@ -113,12 +120,13 @@ class Failure(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """What became of a job; the PNGs follow it.
+    """What became of a job; the figures' bytes follow it.
 
     Attributes:
         id: The number of the job.
         names: The figures, error cards among them.
-        sizes: The size of each PNG, in bytes.
+        sizes: The size of each, in bytes.
+        media_types: What each is: a PNG, or Plotly's JSON.
         cards: Which figures are error cards.
         files: The files that were written.
         failures: What failed.
@@ -128,10 +136,18 @@ class DrawFinished(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     id: int
     names: list[str] = []
     sizes: list[int] = []
+    media_types: list[str] = []
     cards: list[bool] = []
     files: list[str] = []
     failures: list[Failure] = []
     pid: int = 0
+
+    def pictures(self, data: Iterable[bytes]) -> Pictures:
+        """Return the figures by their names, of the bytes that follow."""
+        from sightglass.core.values import Figure  # the child is told where NumPy is after it has imported this module
+
+        figures = map(Figure, data, self.media_types)
+        return dict(zip(self.names, figures, strict=True))
 
 
 def figure_error(failure: Failure, step: float | None) -> FigureError:

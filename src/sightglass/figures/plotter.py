@@ -57,7 +57,8 @@ class Plotter:
     Args:
         model_cls: A class with a static `plot(intermediates)` that returns figures by name, or such a function. With
             `None`, or a class that does not override `plot`, `submit` does nothing.
-        save: The file formats: `True` for PDF; "pdf", "svg", "png", or several of them; `False` for no files.
+        save: The file formats: `True` for PDF; "pdf", "svg", "png", or several of them; `False` for no files. A figure
+            of Plotly is saved as its JSON, whatever the formats.
         save_dir: The folder for files; by default the run's directory, or `figures/` without a run.
         sinks: Where figures go; by default the current run, and W&B if one of its runs is active.
         renderer: Where figures are drawn: in a child "process", in a "thread", or "inline", at once.

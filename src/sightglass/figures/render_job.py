@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import Final, Literal, Protocol
 
@@ -12,11 +12,10 @@ import msgspec
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import FigureError
 from sightglass.core.record import Record
-from sightglass.core.values import Figure
 
 from . import pipe
 from .closures import Draws
-from .messages import DrawFigure, DrawFinished, Output, failure_of, figure_error, plain
+from .messages import DrawFigure, DrawFinished, Output, Pictures, failure_of, figure_error, plain
 from .sinks import FigureSink
 from .snapshot import PendingTransfer, Snapshot
 
@@ -103,8 +102,8 @@ class RenderJob:
         self.frame = pipe.frame(self.message, in_band)
 
 
-Finished = Callable[[RenderJob, DrawFinished, dict[str, bytes]], None]
-"""Called once for each job, with what became of it and the PNGs by the figures' names."""
+Finished = Callable[[RenderJob, DrawFinished, Pictures], None]
+"""Called once for each job, with what became of it and its figures."""
 
 
 class Renderer(Protocol):
@@ -126,12 +125,12 @@ class Renderer(Protocol):
         """Release everything, in a forked child."""
 
 
-def write_to_sinks(job: RenderJob, result: DrawFinished, pngs: Mapping[str, bytes]) -> list[FigureError]:
+def write_to_sinks(job: RenderJob, result: DrawFinished, pictures: Pictures) -> list[FigureError]:
     """Write the figures of a job to its sinks, and return every failure of the job."""
     step, wall_time = job.message.step, time.time()
     errors = [figure_error(failure, step) for failure in result.failures]
-    for name, png in pngs.items():
-        record = Record(tag=name, index=0, step=step, wall_time=wall_time, value=Figure(png))
+    for name, picture in pictures.items():
+        record = Record(tag=name, index=0, step=step, wall_time=wall_time, value=picture)
         for sink in job.request.sinks:
             try:
                 sink.write([record])

@@ -38,7 +38,7 @@ from .child_process import STARTING_S
 from .closures import Draws, PackedFunction, name_of, pack
 from .failure_log import FailureLog, OnError
 from .job_backlog import JobBacklog
-from .messages import DrawFigure, DrawFinished, Failure, failure_of, figure_error, plain
+from .messages import DrawFigure, DrawFinished, Failure, Pictures, failure_of, figure_error, plain
 from .render_job import RenderJob, RenderRequest, write_to_sinks
 from .renderers import RendererKind, Renderers
 from .sinks import EndingSink, FigureSink
@@ -289,22 +289,22 @@ class RenderQueue:
 
     # On other threads
 
-    def _finish_job(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes]) -> None:
+    def _finish_job(self, job: RenderJob, result: DrawFinished, pictures: Pictures) -> None:
         """Pass the figures of a job on, and forget it."""
         errors: list[FigureError] = []
         try:
-            errors = write_to_sinks(job, result, pngs)
+            errors = write_to_sinks(job, result, pictures)
         finally:  # also after Ctrl-C in the training's own thread
-            last = self._forget(job, result, pngs, errors)
+            last = self._forget(job, result, pictures, errors)
         if errors and self.failures.on_error == "warn":
             self.failures.report()
         if last:
             self._end()
 
-    def _forget(self, job: RenderJob, result: DrawFinished, pngs: dict[str, bytes], errors: list[FigureError]) -> bool:
+    def _forget(self, job: RenderJob, result: DrawFinished, pictures: Pictures, errors: list[FigureError]) -> bool:
         """Count what became of a job, and forget it; return whether it was the last."""
         with self._changed:
-            self._counts["records"] += len(pngs) - sum(result.cards)
+            self._counts["records"] += len(pictures) - sum(result.cards)
             self._counts["files"] += len(result.files)
             self._counts["here"] += result.pid == os.getpid()
             for error in errors:

@@ -26,7 +26,7 @@ import sys
 import threading
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Final
 
 from sightglass.core.threads import Background
@@ -38,6 +38,7 @@ from .messages import (
     DrawFinished,
     DrawStarted,
     ForgetFigures,
+    Pictures,
     StartRenderer,
     StopRenderer,
     failure_of,
@@ -145,7 +146,7 @@ class ResultSender:
     def __init__(self, file: IO[bytes]) -> None:
         self.gone = False
         self._file = file
-        self._recent: deque[tuple[float, DrawFigure, Mapping[str, bytes]]] = deque()
+        self._recent: deque[tuple[float, DrawFigure, Pictures]] = deque()
 
     def send(self, message: DrawStarted | DrawFinished, buffers: Sequence[Buffer] = ()) -> bool:
         """Send a message, and return whether the parent took it."""
@@ -157,21 +158,21 @@ class ResultSender:
             self.gone = True
         return not self.gone
 
-    def remember(self, message: DrawFigure, pngs: Mapping[str, bytes]) -> None:
+    def remember(self, message: DrawFigure, pictures: Pictures) -> None:
         """Hold figures for a moment that the parent took, but may not have stored yet."""
         now_s = time.monotonic()
-        self._recent.append((now_s, message, pngs))
+        self._recent.append((now_s, message, pictures))
         while self._recent and (
             self._recent[0][0] < now_s - RECENT_S
-            or sum(sum(map(len, some.values())) for _, _, some in self._recent) > MAX_RECENT_BYTES
+            or sum(len(one.data) for _, _, some in self._recent for one in some.values()) > MAX_RECENT_BYTES
         ):
             self._recent.popleft()
 
     def rescue(self, drawer: Drawer, died_s: float) -> None:
         """Write the figures that the parent took shortly before it died."""
-        for at_s, message, pngs in self._recent:
+        for at_s, message, pictures in self._recent:
             if at_s >= died_s - RECENT_S:
-                drawer.write_pngs(message, pngs)
+                drawer.write_pictures(message, pictures)
         self._recent.clear()
 
 
@@ -240,12 +241,12 @@ def _draw(
     except BaseException as error:  # noqa: BLE001  a lack of memory costs this job only
         sender.send(DrawFinished(id=message.id, failures=[failure_of(message.name, error)], pid=os.getpid()))
         return
-    result, pngs = drawing.result(message)
-    if sender.send(result, pngs):
-        sender.remember(message, drawing.pngs)
+    result, data = drawing.result(message)
+    if sender.send(result, data):
+        sender.remember(message, drawing.pictures)
         return
     sender.rescue(drawer, time.monotonic())
-    drawer.write_pngs(message, drawing.pngs)
+    drawer.write_pictures(message, drawing.pictures)
     for failure in result.failures:
         sys.stderr.write(f"Figure {failure.figure!r}: {failure.kind}: {failure.message}\n")
 

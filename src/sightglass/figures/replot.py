@@ -21,7 +21,7 @@ from .figure_files import Inputs, at_step, file_stem, read_about, read_inputs, w
 from .messages import DrawFigure, Output, figure_error
 from .plotter import DPI, FOLDER, theme_of
 
-Form = Literal["pdf", "svg", "png"]
+Form = Literal["pdf", "svg", "png", "json"]
 
 
 def replot(
@@ -42,7 +42,7 @@ def replot(
         name: The figure.
         step: The step; by default the last one.
         theme: The name of a style, or arguments of `theme` by name; by default the theme that the figure had.
-        form: The file format.
+        form: The file format; "json" is that of Plotly's figures.
         out: The file, or the folder for it; by default the working directory.
         function: The function that draws, as module:function; by default the one that drew the figure.
         dpi: The resolution of a PNG, in dots per inch.
@@ -74,6 +74,9 @@ def replot(
             os.environ["SIGHTGLASS_MODE"] = mode
     if failures:
         raise figure_error(failures[0], about.step)
+    if form not in files:
+        expected = f"Expected {' or '.join(files)} as the format of figure {name!r}, which is Plotly's, got {form!r}"
+        raise FigureError(expected, figure=name, step=about.step)
     write(place, lambda file: file.write(files[form]))
     return place
 

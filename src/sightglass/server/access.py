@@ -13,7 +13,8 @@ Theory of operation
       Numeric addresses cannot be rebound: all of them are allowed if the server listens on all addresses.
     * `Origin`, if the browser sends it, must be the `Host` of the request, port included, since other ports are other
       users' servers; or a name of the proxy. CORS is not supported.
-    * Every response carries `HEADERS`: the page runs no script except the server's, and connects to no other host.
+    * Every response carries `HEADERS`: the page runs no script except the server's, and connects to no other host. Of
+      this server's documents it may frame one, which draws Plotly's figures; all others refuse to be framed.
 """
 
 from __future__ import annotations
@@ -49,7 +50,8 @@ MAX_DIGITS: Final = 20  # of a content length, before it is made a number
 
 CSP: Final = (
     "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
-    "media-src blob:; connect-src 'self'; font-src 'self'; base-uri 'none'; frame-ancestors 'none'; form-action 'none'"
+    "media-src blob:; connect-src 'self'; font-src 'self'; frame-src 'self'; base-uri 'none'; frame-ancestors 'none'; "
+    "form-action 'none'"
 )
 HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
     (b"content-security-policy", CSP.encode()),

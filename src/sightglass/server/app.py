@@ -30,7 +30,7 @@ from sightglass.views import encoding
 if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
 
-from . import page_files
+from . import page_files, plotly_files
 from .access import MAX_BODY_BYTES, AllowedHosts, App, Guard, Tokens
 from .api import (
     annotate,
@@ -238,6 +238,7 @@ def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Co
     routes.append(WebSocketRoute(schema.PREFIX + "/live", hub.serve))
     routes.append(Mount("/api", _Missing(tokens)))
     routes.append(Path_("/metrics", _metrics(runs, tokens, hub), methods=["GET"]))
+    routes += plotly_files.routes()
     routes.append(page_files.page())
     app = Starlette(
         routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unexpected}

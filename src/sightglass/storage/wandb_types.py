@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import base64
 import io
+import json
 import math
 import os
 import tempfile
@@ -14,6 +16,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core import plotly_json
 from sightglass.core.audio import Audio
 from sightglass.core.errors import MissingExtraError, UnsendableError
 from sightglass.core.table import Table, column_type
@@ -75,6 +78,8 @@ def encode(value: object) -> Any:
         case Images():
             captions = value.captions or ("",) * len(value.value)
             return [_image(encode_png(one), caption) for one, caption in zip(value.value, captions, strict=True)]
+        case Figure(media_type=plotly_json.MEDIA_TYPE):
+            return _plotly(value.data)
         case Figure():
             return _image(value.data, "")
         case Audio():
@@ -110,6 +115,37 @@ def _image(data: bytes, caption: str) -> Any:
         raise MissingExtraError("pillow", extra="wandb", purpose="Logging images to Weights & Biases") from None
     with pillow.open(io.BytesIO(data)) as image:
         return load().Image(image, caption=caption or None)
+
+
+def _plotly(data: bytes) -> Any:
+    """Return a figure of Plotly; its arrays become lists, as in all that W&B writes.
+
+    Raises:
+        UnsendableError: It is no figure that the installed version of Plotly knows.
+    """
+    try:
+        import plotly.graph_objects
+    except ImportError:
+        raise MissingExtraError("plotly", extra="plot", purpose="Logging Plotly's figures to W&B") from None
+    try:
+        figure = plotly.graph_objects.Figure(_with_lists(json.loads(data)))
+    except (ValueError, TypeError, RecursionError) as error:
+        raise UnsendableError(f"Expected a figure of Plotly: {error!s:.200}") from None
+    return load().Plotly(figure)
+
+
+def _with_lists(value: Any) -> Any:
+    """Return the JSON of a figure with a list in place of each array, which Plotly writes as base64."""
+    match value:
+        case {"bdata": str(data), "dtype": str(dtype)}:
+            array = np.frombuffer(base64.b64decode(data), np.dtype(dtype).newbyteorder("<"))
+            shape = [int(n) for n in str(value.get("shape", array.size)).split(",")]
+            return array.reshape(shape).tolist()
+        case dict():
+            return {name: _with_lists(one) for name, one in value.items()}
+        case list():
+            return [_with_lists(one) for one in value]
+    return value
 
 
 def _audio(value: Audio) -> Any:

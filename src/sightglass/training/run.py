@@ -24,6 +24,9 @@ if TYPE_CHECKING:
     from sightglass.figures.render_job import OnFull
 
 
+FIGURES_OF: Final = ("matplotlib.figure", "PIL.Image", "plotly.basedatatypes")
+"""The modules whose figures and images `log` takes; nobody has one of them who has not imported its module."""
+
 ELSEWHERE: Final = {
     "finish": "close()", "end": "close()", "end_run": "close()", "stop": "close()", "should_stop": "stopping",
     "log_metric": "log({name: value}, step=…)", "log_metrics": "log({name: value}, step=…)",
@@ -103,8 +106,8 @@ class Run(NamesElsewhere):
 
         Args:
             data: Names to values: numbers, texts, arrays, `Tensor`, `Histogram`, `Image`, `Images`, `Audio`, `Table`,
-                `Figure`, `Text`, Pillow's images, Matplotlib's figures, which are drawn here; nested mappings become
-                names with slashes.
+                `Figure`, `Text`, Pillow's images, Plotly's figures, Matplotlib's figures, which are drawn here; nested
+                mappings become names with slashes.
             *rest: Nothing: for those who write `log("loss", 3.0)`, which raises and says what to write.
             step: The primary step; by default a counter.
             **steps: Further step tracks by name.
@@ -116,7 +119,7 @@ class Run(NamesElsewhere):
         if rest or kind in (str, int, float):
             raise _misused_log(data, *rest)
         if not self.ended:
-            if "matplotlib.figure" in sys.modules or "PIL.Image" in sys.modules:
+            if any(map(sys.modules.__contains__, FIGURES_OF)):
                 from sightglass.views.pictures import encode_figures
 
                 data = encode_figures(data)
@@ -135,8 +138,8 @@ class Run(NamesElsewhere):
 
         Args:
             name: The figure's name.
-            fn: Called with the arrays in the other process; returns what `Plotter` takes: a Matplotlib figure, a
-                picture, frames, or several of them by name.
+            fn: Called with the arrays in the other process; returns what `Plotter` takes: a figure of Matplotlib or
+                Plotly, a picture, frames, or several of them by name.
             *arrays: The data; they are copied.
             step: The step; by default a counter of this name's figures.
             on_full: What to do when too many wait: "replace" the waiting one of the same name, "drop_oldest",

@@ -1,4 +1,4 @@
-"""Matplotlib figures as encoded figures: PNG, SVG, PDF."""
+"""Figures of other libraries as ours: Matplotlib's as PNG, SVG or PDF, Plotly's as JSON."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any, Literal
 
 from sightglass.core.guarded import FAILURES, MAX_DEPTH, LostValue, message, parts
+from sightglass.core.plotly_json import as_figure, is_plotly
 from sightglass.core.values import PLAIN, Figure, Image, Value
 
 from .frames import as_png, is_pillow, pixels_of
@@ -34,7 +35,7 @@ def encode(
 
 
 def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Encode Matplotlib's figures and Pillow's images among named values; others are returned as they are.
+    """Encode figures of Matplotlib and Plotly and Pillow's images among named values; others are returned as they are.
 
     A figure that cannot be drawn becomes a `LostValue`.
     """
@@ -52,6 +53,8 @@ def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
             return Figure(as_png(value) or b"") if pixels is None else Image(pixels)
         if _is_figure(value):
             return encode(value)
+        if is_plotly(value):
+            return as_figure(value)
         if not (issubclass(type(value), Mapping) or type(value) in (list, tuple)):
             return value
         found = None if id(value) in inside or len(inside) >= MAX_DEPTH else parts(value)
@@ -62,7 +65,8 @@ def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
         unchanged = all(new is old for new, (_, old) in zip(encoded, pairs, strict=True))
         return value if unchanged else found.build([key for key, _ in pairs], encoded)
     except FAILURES as error:
-        return LostValue(message(error)) if _is_figure(value) or is_pillow(value) else value
+        is_ours = _is_figure(value) or is_pillow(value) or is_plotly(value)
+        return LostValue(message(error)) if is_ours else value
 
 
 def _is_figure(value: Value) -> bool:

@@ -9,11 +9,12 @@ from typing import Final
 
 import numpy as np
 
+from sightglass.core import plotly_json
 from sightglass.core.audio import Audio
 from sightglass.core.guarded import message
 from sightglass.core.record import Record
 from sightglass.core.table import Table
-from sightglass.core.values import Histogram, Image, Images, Tensor, Text, type_name
+from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, type_name
 
 from .choose import flatten
 from .scales import number
@@ -94,6 +95,9 @@ def summary(value: object) -> str:
             return number(value)
         case Audio():
             return str(wave_of(value))
+        case Figure(data=data, media_type=media_type):
+            about = plotly_json.summary_of(data) if media_type == plotly_json.MEDIA_TYPE else None
+            return one_line(about or f"a figure, {media_type}, {len(data) / 1000:,.1f} kB")
         case Table():
             return one_line(f"{len(value):,} rows of {', '.join(value.value)}")
         case np.datetime64() | np.timedelta64():

@@ -437,6 +437,15 @@ def test_sounds_are_read_from_wav_files_and_others_are_named(tmp_path: Path) -> 
     assert file.passed_over["audio-file"] == 1
 
 
+def test_a_figure_of_plotly_is_its_file(tmp_path: Path) -> None:
+    (tmp_path / "files").mkdir()
+    (tmp_path / "files" / "a.plotly.json").write_text('{"data": []}')
+    file = placed(tmp_path, log([row(4, {"a": {"_type": "plotly-file", "path": "a.plotly.json"}})]))
+    [[entry]] = file.entries().values()
+    [read] = file.load(entry).values
+    assert (entry.type, read.data, read.media_type) == ("Figure", b'{"data": []}', "application/vnd.plotly.v1+json")
+
+
 def test_large_files_are_read_as_small_ones(tmp_path: Path) -> None:
     """Records that continue over blocks and windows, in a file of several windows."""
     rng, records = random.Random(3), []

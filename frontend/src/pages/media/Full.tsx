@@ -8,6 +8,7 @@ import { update } from '../../state/state'
 import { Choice, Dialog, IconButton, Toggle } from '../../ui/parts'
 import { StepBar } from '../../ui/StepBar'
 import { FullPicture } from './Pictures'
+import { PLOTLY } from '../../views/plotly'
 import { stepUntil } from './tags'
 
 interface FullProps {
@@ -54,8 +55,12 @@ export function Full({ run, tag, index, steps, step, onStep }: FullProps) {
             </button>
           </span>
         )}
-        <Choice label="Size" options={ZOOMS} value={zoom} onChange={setZoom} />
-        <Toggle label="Pixels" title="Show each pixel as a square, or smooth" on={pixels ?? (pictures[index]?.width ?? Infinity) <= 512} onChange={setPixels} />
+        {pictures[index]?.media_type !== PLOTLY && (
+          <>
+            <Choice label="Size" options={ZOOMS} value={zoom} onChange={setZoom} />
+            <Toggle label="Pixels" title="Show each pixel as a square, or smooth" on={pixels ?? (pictures[index]?.width ?? Infinity) <= 512} onChange={setPixels} />
+          </>
+        )}
         <IconButton icon="close" label="Close" onClick={close} />
       </header>
       {found.value && mine !== null ? (

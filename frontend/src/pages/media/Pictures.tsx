@@ -1,12 +1,14 @@
 // The pictures of a run at a step: a grid with captions; each opens in full size.
 
-import { useState } from 'preact/hooks'
-import { fetchMedia, useMedia, usePictures, type PictureInfo } from '../../data/media'
+import { useRef, useState } from 'preact/hooks'
+import { fetchMedia, useFigureJson, useMedia, usePictures, type PictureInfo } from '../../data/media'
 import type { Run } from '../../data/types'
 import { at, update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
 import { tellError } from '../../ui/toasts'
 import { saveFile } from '../../views/export'
+import { PLOTLY, plotlySource } from '../../views/plotly'
+import { PlotlyFigure } from '../../views/PlotlyFigure'
 import { Icon } from '../../ui/Icon'
 import { AtStep, type AtStepProps } from './AtStep'
 import { stepUntil } from './tags'
@@ -42,8 +44,40 @@ interface PictureProps {
 const isPicture = ({ media_type }: PictureInfo): boolean => media_type.startsWith('image/')
 const nameOf = ({ tag, index, info, step }: Omit<PictureProps, 'run'>): string => info.caption || `${tag}, picture ${index + 1}, step ${step}`
 
+const HEIGHT = 450 // Plotly's own
+
+/** A figure to zoom and hover, with what saves it as it was recorded, and as a picture. */
+function Interactive({ height, full, ...props }: PictureProps & { height: string; full?: boolean }) {
+  const { run, tag, step, index, info } = props
+  const png = useRef<(() => Promise<Blob>) | null>(null)
+  const { value, problem } = useFigureJson(run.key, tag, step, index)
+  const name = nameOf(props)
+  const savePng = () => (png.current ? png.current() : Promise.reject(new Error('The figure is not drawn yet'))).then((blob) => saveFile(`${run.name}-${tag}-${step}-${index}.png`, blob), tellError)
+  return (
+    <>
+      {problem && <p class="field-problem">{problem}</p>}
+      {value !== null && <PlotlyFigure json={value} name={name} about={info.caption} height={height} png={png} />}
+      <figcaption>
+        <span title={info.caption}>{info.caption}</span>
+        <span class="media-tools">
+          {!full && <IconButton icon="expand" label={`Open ${name} in full size`} onClick={() => update({ full: `${run.key}|${index}` })} />}
+          {plotlySource() && <IconButton icon="image" label={`Save ${name} as PNG`} onClick={() => void savePng()} />}
+          <Save {...props} />
+        </span>
+      </figcaption>
+    </>
+  )
+}
+
 function Tile(props: PictureProps) {
   const { run, info, index } = props
+  if (info.media_type === PLOTLY) {
+    return (
+      <figure class="media-tile media-plotly">
+        <Interactive {...props} height={`${info.height ?? HEIGHT}px`} />
+      </figure>
+    )
+  }
   return (
     <figure class="media-tile">
       <button type="button" class="media-open" aria-label={`Open ${nameOf(props)} in full size`} onClick={() => update({ full: `${run.key}|${index}` })}>
@@ -91,7 +125,7 @@ function Picture(props: PictureProps) {
   return <img src={src} alt={nameOf(props)} class={small ? 'is-pixels' : undefined} onLoad={onLoad} {...shown} />
 }
 
-const SUFFIXES: Record<string, string> = { 'image/png': 'png', 'image/jpeg': 'jpg', 'image/gif': 'gif', 'image/webp': 'webp', 'image/svg+xml': 'svg', 'application/pdf': 'pdf' }
+const SUFFIXES: Record<string, string> = { 'image/png': 'png', 'image/jpeg': 'jpg', 'image/gif': 'gif', 'image/webp': 'webp', 'image/svg+xml': 'svg', 'application/pdf': 'pdf', [PLOTLY]: 'json' }
 export const suffixOf = (mediaType: string): string => SUFFIXES[mediaType] ?? 'bin'
 
 function Save(props: PictureProps) {
@@ -116,6 +150,13 @@ export function FullPicture({ pictures, pixels, zoom, ...place }: FullProps) {
   const [size, onLoad] = useSize(info ?? { width: null, height: null })
   if (!info) return <p class="muted">There is no picture {place.index + 1} at this step.</p>
   if (problem) return <p class="field-problem">{problem}</p>
+  if (info.media_type === PLOTLY) {
+    return (
+      <figure class="media-tile media-plotly media-full-box">
+        <Interactive {...place} info={info} height={info.height ? `${info.height}px` : '100%'} full />
+      </figure>
+    )
+  }
   if (!isPicture(info)) {
     return (
       <div class="media-full-file">

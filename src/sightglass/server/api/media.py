@@ -8,6 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 import numpy as np
 
+from sightglass.core import plotly_json
 from sightglass.core.audio import Audio
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.core.record import Record
@@ -25,7 +26,10 @@ MAX_TEXTS: Final = 1_000  # a reader pages through fewer
 MAX_TEXT_BYTES: Final = 8 * 2**20  # of one reply; later texts come with the next one
 MAX_TAG: Final = 4_096  # leaves room for escapes within `MAX_URL_BYTES`
 
-KNOWN: Final = ("image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", "application/pdf", "audio/wav")
+KNOWN: Final = (
+    "image/png", "image/jpeg", "image/gif", "image/webp", "image/svg+xml", "application/pdf", "audio/wav",
+    plotly_json.MEDIA_TYPE,
+)  # fmt: skip
 """The media types that a browser may learn; any other data is sent as plain bytes."""
 
 Tag = Annotated[str, msgspec.Meta(max_length=MAX_TAG)]
@@ -52,7 +56,10 @@ class AtStep(Request, frozen=True, kw_only=True):
 
 
 class PictureInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A picture's type, caption and size; the size is null for vector graphics and unknown formats."""
+    """A picture's type, caption and size; the size is null for vector graphics and unknown formats.
+
+    Of a figure of Plotly, the caption is its title with the types of its traces, and the size is what it asks for.
+    """
 
     media_type: str
     caption: str
@@ -210,6 +217,11 @@ def _infos(tag: str, value: object) -> list[PictureInfo]:
 
 def _info(picture: Image | Figure) -> PictureInfo:
     if isinstance(picture, Figure):
+        if picture.media_type == plotly_json.MEDIA_TYPE:
+            about = plotly_json.summary_of(picture.data)
+            width, height = (about.width, about.height) if about else (None, None)
+            caption = str(about or "not a figure of Plotly")
+            return PictureInfo(media_type=picture.media_type, caption=caption, width=width, height=height)
         size = png.picture(picture.data)
         width, height = (size.width, size.height) if size else (None, None)
         return PictureInfo(media_type=picture.media_type, caption="", width=width, height=height)

@@ -7,13 +7,12 @@ fit, thinned as for the page, so that no extreme is lost. What is left out is co
 from __future__ import annotations
 
 import asyncio
-import itertools
 import json
 import os
 import re
 import time
-from collections.abc import Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any, Final
 from urllib.parse import parse_qs
@@ -21,18 +20,20 @@ from urllib.parse import parse_qs
 import msgspec
 
 from sightglass import __version__
-from sightglass.core.errors import SightglassError
+from sightglass.core import plotly_json
+from sightglass.core.errors import MissingExtraError, SightglassError
 from sightglass.server.access import Visitor
-from sightglass.server.api import columns, media, scalars, tensors
+from sightglass.server.api import columns, scalars
 from sightglass.server.api import runs as api_runs
-from sightglass.server.api.compared import TagQuery
 from sightglass.server.api.request import ApiRequest
 from sightglass.server.api.schema import Nothing, Request
 from sightglass.server.http_errors import Problem, bad_request, too_large, without_folders
 from sightglass.server.runs.projects import names_of
 from sightglass.server.runs.run_columns import STATISTICS
 from sightglass.server.runs.run_table import Runs
-from sightglass.views import encoding
+from sightglass.views import encoding, plotly_frame
+
+from . import media
 
 MAX_RUNS: Final = 100
 MAX_SERIES_POINTS: Final = 1_000  # pixels of one series: what a large chart has
@@ -40,12 +41,9 @@ MIN_SERIES_POINTS: Final = 20  # a curve is still one
 ALL_POINTS: Final = 100_000  # pixels of all series together: some megabytes
 MAX_COLUMNS: Final = 200_000  # cells of the table that come from series
 COLUMNS_S: Final = 30.0  # what a folder of thousands of runs takes when it is read for the first time
-MAX_MEDIA_BYTES: Final = 12 * 2**20
-MAX_MEDIA_STEPS: Final = 20  # of a series
 AXES: Final = ("step", "relative", "wall")
 PAGES: Final = ("charts", "runs", "media")
 NAMING: Final = ("columns", "sort", "across", "up", "tint", "axes")  # parameters of an address that name columns
-PICTURES: Final = ("image", "figure")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -57,20 +55,24 @@ class PageContent:
         answers: The JSON replies, each with its path and parameters.
         series: Replies about series of numbers: run, tag, axis, and the reply, whose columns are places in `blobs`.
         table: The columns of the table of runs.
-        media: The pictures: run, tag, step, number, media type and bytes.
+        media: The pictures and sounds: run, tag, step, number, media type and bytes.
         blobs: Columns of float64, each once.
+        frame: The document that draws Plotly's figures, if there is one to draw; else empty.
+        framed: The hashes of its scripts.
     """
 
     about: dict[str, Any]
     answers: list[tuple[str, dict[str, Any], Any]] = field(default_factory=list)
     series: list[tuple[str, str, str, dict[str, Any]]] = field(default_factory=list)
     table: dict[str, Any] = field(default_factory=dict)
-    media: list[tuple[str, str, float, int, str, bytes]] = field(default_factory=list)
+    media: list[media.File] = field(default_factory=list)
     blobs: list[bytes] = field(default_factory=list)
+    frame: str = ""
+    framed: list[str] = field(default_factory=list)
 
     def encoded(self) -> bytes:
         """Return all of it as msgpack."""
-        names = ("about", "answers", "series", "table", "media", "blobs")
+        names = ("about", "answers", "series", "table", "media", "blobs", "frame")
         return msgspec.msgpack.encode({name: getattr(self, name) for name in names})
 
 
@@ -144,11 +146,22 @@ async def content_of(runs: Runs, address: str, keys: Sequence[str], *, made: flo
     content.answers.append(("runs", {}, {"runs": shown, "problem": ""}))
     filling = _Filling(runs, content)
     for run in shown:
-        await filling.run(run, pictures=page == "media")
+        await filling.run(run, with_media=page == "media")
     await filling.series()
     await filling.table(kept)
-    await filling.pictures()
-    return content
+    await filling.media()
+    return with_frame(content)
+
+
+def with_frame(content: PageContent) -> PageContent:
+    """Return a file's content with what draws its figures of Plotly, if it has some, and Plotly is installed."""
+    if not any(media_type == plotly_json.MEDIA_TYPE for *_, media_type, _ in content.media):
+        return content
+    try:
+        frame, framed = plotly_frame.alone()
+    except (MissingExtraError, OSError):
+        return content
+    return replace(content, frame=frame, framed=framed)
 
 
 class _Filling:
@@ -159,13 +172,13 @@ class _Filling:
         self._content = content
         self._runs_in: list[str] = []
         self._scalars: list[tuple[str, str]] = []
-        self._pictures: list[tuple[str, str]] = []
+        self._media: list[media.MediaSeries] = []
         self._places: dict[bytes, int] = {}
 
     def _call(self, key: str = "") -> ApiRequest:
         return ApiRequest(runs=self._runs, visitor=Visitor(role="viewer"), key=key)
 
-    async def run(self, run: dict[str, Any], *, pictures: bool) -> None:
+    async def run(self, run: dict[str, Any], *, with_media: bool) -> None:
         """Put in a run's details and tags; what else its program told of itself stays out."""
         key, call = run["key"], self._call(run["key"])
         self._runs_in.append(key)
@@ -174,12 +187,12 @@ class _Filling:
         self._content.answers.append((f"runs/{key}", {}, _json(run | detail)))
         tags = []
         try:
-            tags = [tag for tag in (await api_runs.list_tags(call, Nothing())).tags if tag.type == "scalar" or pictures]
+            tags = (await api_runs.list_tags(call, Nothing())).tags
         except (SightglassError, OSError, Problem):
             pass  # the run's `problem` says why
-        tags = [tag for tag in tags if tag.type in ("scalar", *PICTURES)]
+        tags = [tag for tag in tags if tag.type == "scalar" or (with_media and tag.type in media.KINDS)]
         self._scalars += [(key, tag.name) for tag in tags if tag.type == "scalar"]
-        self._pictures += [(key, tag.name) for tag in tags if tag.type in PICTURES]
+        self._media += [media.MediaSeries(run=key, tag=tag.name, kind=tag.type) for tag in tags if tag.type != "scalar"]
         self._content.answers.append((f"runs/{key}/tags", {}, _json({"tags": tags})))
 
     async def series(self) -> None:
@@ -234,54 +247,12 @@ class _Filling:
             statistics=list(STATISTICS),
         )  # fmt: skip
 
-    async def pictures(self) -> None:
-        """Put in pictures, of all series evenly, until there is no more room."""
-        left = MAX_MEDIA_BYTES
-        steps: dict[tuple[str, str], tuple[list[float], list[float]]] = {}
-        for run, tag in self._pictures:
-            listed = await tensors.list_steps(self._call(run), TagQuery(tag=tag))
-            steps[run, tag] = ([float(step) for step in listed.steps], [float(time) for time in listed.wall_times])
-        kept: dict[tuple[str, str], set[int]] = {one: set() for one in steps}
-        for turn in range(MAX_MEDIA_STEPS):
-            for (run, tag), (there, _) in steps.items():
-                place = next(itertools.islice(_spread(len(there)), turn, None), None)
-                if place is None or left <= 0:
-                    continue
-                kept[run, tag].add(place)
-                left -= await self._pictures_at(run, tag, there[place])
-        for (run, tag), (there, times) in steps.items():
-            places = sorted(kept[run, tag])
-            made = {"steps": [there[i] for i in places], "wall_times": [times[i] for i in places], "damaged": []}
-            self._content.answers.append((f"runs/{run}/steps", {"tag": tag}, _json(made)))
-        n_steps = sum(len(there) for there, _ in steps.values())
-        self._content.about["n_pictures_left_out"] = n_steps - sum(map(len, kept.values()))
-
-    async def _pictures_at(self, run: str, tag: str, step: float) -> int:
-        listed = await media.list_pictures(self._call(run), media.AtStep(tag=tag, step=step))
-        self._content.answers.append((f"runs/{run}/pictures", {"tag": tag, "step": step}, _json(listed)))
-        n_bytes = 0
-        for index in range(len(listed.pictures)):
-            raw = await media.get_media(self._call(run), media.MediaQuery(tag=tag, step=step, index=index))
-            self._content.media.append((run, tag, step, index, raw.media_type, raw.data))
-            n_bytes += len(raw.data)
-        return n_bytes
-
-
-def _spread(n: int) -> Iterator[int]:
-    """Yield the numbers below `n`, so that those so far are spread evenly: the last, the first, the middle one.
-
-    >>> list(_spread(5))
-    [4, 0, 2, 3, 1]
-    """
-    seen: set[int] = set()
-    parts = 1
-    while len(seen) < n:
-        for i in range(parts, -1, -1):
-            place = (n - 1) * i // parts
-            if place not in seen:
-                seen.add(place)
-                yield place
-        parts *= 2
+    async def media(self) -> None:
+        """Put in the media, as many as fit."""
+        found = await media.media_of(self._call, self._media)
+        self._content.answers.extend(found.answers)
+        self._content.media.extend(found.files)
+        self._content.about.update(media_left_out=found.left_out, n_tables_cut=found.n_cut)
 
 
 def _plain(run: Any, folders: Sequence[Path]) -> dict[str, Any]:

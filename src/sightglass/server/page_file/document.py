@@ -10,6 +10,7 @@ import base64
 import gzip
 import hashlib
 import re
+from collections.abc import Sequence
 from importlib.resources import files
 from pathlib import Path
 from typing import Final
@@ -19,13 +20,17 @@ from sightglass.core.errors import StorageError
 SCRIPT: Final = re.compile(r'<script type="module"[^>]* src="\./(assets/[^"]+\.js)"></script>')
 STYLE: Final = re.compile(r'<link rel="stylesheet"[^>]* href="\./(assets/[^"]+\.css)">')
 POLICY: Final = (
-    "default-src 'none'; script-src 'sha256-{hash}'; style-src 'unsafe-inline'; img-src blob: data:; "
+    "default-src 'none'; script-src {hashes}; style-src 'unsafe-inline'; img-src blob: data:; media-src blob:; "
     "base-uri 'none'; form-action 'none'"
 )
 
 
-def document(content: bytes) -> bytes:
+def document(content: bytes, *, framed: Sequence[str] = ()) -> bytes:
     """Return the HTML file with this content.
+
+    Args:
+        content: What it shows.
+        framed: The hashes of scripts that its frames run, which inherit its policy.
 
     Raises:
         StorageError: The page is not built.
@@ -39,8 +44,9 @@ def document(content: bytes) -> bytes:
     except OSError as error:
         raise StorageError("The page is not built: cd frontend, npm ci, npm run build") from error
     hashed = base64.b64encode(hashlib.sha256(script.encode()).digest()).decode()
+    hashes = " ".join(f"'sha256-{one}'" for one in (hashed, *framed))
     data = base64.b64encode(gzip.compress(content, mtime=0)).decode()
-    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(hash=hashed)}" />'
+    policy = f'<meta http-equiv="Content-Security-Policy" content="{POLICY.format(hashes=hashes)}" />'
     page = STYLE.sub(lambda _: f"<style>{style}</style>", SCRIPT.sub("", page))
     page = page.replace('<meta charset="utf-8" />', f'<meta charset="utf-8" />\n    {policy}', 1)
     rest = (

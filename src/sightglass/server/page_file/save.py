@@ -35,6 +35,7 @@ class PageFile:
         n_runs_left_out: How many are not, because there are too many.
         n_series: How many series of numbers are in it.
         n_thinned: Of how many of them some points are left out, never an extreme.
+        n_media_left_out: How many pictures, sounds, tables and other media of its view are not, for want of room.
     """
 
     path: Path
@@ -43,6 +44,7 @@ class PageFile:
     n_runs_left_out: int
     n_series: int
     n_thinned: int
+    n_media_left_out: int
 
     def __str__(self) -> str:
         runs = f"{self.n_runs:,} run{'s' if self.n_runs != 1 else ''}"
@@ -50,13 +52,14 @@ class PageFile:
         left = f", {self.n_runs_left_out:,} {others} left out" if self.n_runs_left_out else ""
         thinned = f", {self.n_thinned:,} of them thinned" if self.n_thinned else ""
         size = f"{self.n_bytes / 1e6:.1f} MB"
-        return f"wrote {self.path} ({size}): {runs}{left}, {self.n_series:,} series{thinned}"
+        media = f", {self.n_media_left_out:,} media left out" if self.n_media_left_out else ""
+        return f"wrote {self.path} ({size}): {runs}{left}, {self.n_series:,} series{thinned}{media}"
 
 
 async def page_file(runs: Runs, address: str, keys: Sequence[str]) -> tuple[bytes, PageContent]:
     """Return the HTML file that shows an address, and what is in it; arguments and errors as of `content_of`."""
     content = await content_of(runs, address, keys)
-    data = await asyncio.to_thread(lambda: document(content.encoded()))
+    data = await asyncio.to_thread(lambda: document(content.encoded(), framed=content.framed))
     check_size(data, MAX_BYTES)
     return data, content
 
@@ -70,9 +73,10 @@ def save_page(
 ) -> PageFile:
     """Save what the page shows of a folder of runs as one HTML file, which needs no server.
 
-    The file is the page itself, with the charts, the table, and, for a view of the page Media, the pictures. It
-    holds the runs that the view names, then the newest others, at most 100 together; the file applies the view's
-    filter. Series are thinned to what fits, without losing an extreme; each chart says so.
+    The file is the page itself, with the charts, the table, and, for a view of the page Media, the media: pictures,
+    figures, sounds, tables up to 2,000 rows, and texts, up to 12 MiB of all evenly. It holds the runs that the view
+    names, then the newest others, at most 100 together; the file applies the view's filter. Series are thinned to what
+    fits, without losing an extreme; each chart says so, and the file says how many media are left out.
 
     Args:
         path: The file to write.
@@ -109,7 +113,8 @@ def save_page(
     except OSError as error:
         raise StorageError(f"Cannot write {str(target)!r}: {error.strerror or error}") from error
     counts = {name: content.about[name] for name in ("n_runs", "n_runs_left_out", "n_series", "n_thinned")}
-    return PageFile(path=target, n_bytes=len(data), **counts)
+    n_left_out = sum(content.about["media_left_out"].values())
+    return PageFile(path=target, n_bytes=len(data), n_media_left_out=n_left_out, **counts)
 
 
 def keys_for(address: str, summaries: Sequence[RunSummary]) -> list[str]:

@@ -6,6 +6,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Final
 
+from sightglass.core import plotly_json
+
 from . import sheet_files
 from .cells import MediaFiles, TagCells
 from .tables import safe_name
@@ -14,6 +16,7 @@ PARQUET: Final = "application/vnd.apache.parquet"
 SUFFIXES: Final = {
     "image/png": "png", "image/jpeg": "jpg", "image/gif": "gif", "image/webp": "webp", "image/svg+xml": "svg",
     "application/pdf": "pdf", "audio/wav": "wav", "text/csv": "csv", PARQUET: "parquet",
+    plotly_json.MEDIA_TYPE: "json",
 }  # fmt: skip
 
 Refuse = Callable[[str, str, str, int], None]

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core import plotly_json
 from sightglass.core.errors import SightglassError, WireError
 from sightglass.core.table import Table
 from sightglass.core.values import Figure, Histogram
@@ -94,6 +95,9 @@ def _own(value: dict[str, Any], files: Path) -> RowValue:
         case {"_type": "images/separated", "filenames": list(paths)} if paths:
             type_ = "Figure" if len(paths) == 1 else f"tuple of {len(paths)}"
             return RowValue("image", type_, load=lambda: _images(files, paths))
+        case {"_type": "plotly-file", "path": str(path)}:
+            load = lambda: Figure(_file(files, path, value.get("sha256")), plotly_json.MEDIA_TYPE)  # noqa: E731
+            return RowValue("image", "Figure", load=load)
         case {"_type": "audio-file", "path": str(path)} if path.lower().endswith(".wav"):
             return RowValue("audio", "Audio", load=lambda: decode_wav(_file(files, path, value.get("sha256"))))
         case {"_type": "table-file", "path": str(path)}:

@@ -7,14 +7,15 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
-from sightglass.core.errors import ViewError
+from sightglass.core.errors import SightglassError, ViewError
 from sightglass.core.source import Source
 from sightglass.views.live_view import View
 from sightglass.views.options import options_of
+from sightglass.views.plotly_frame import embedded, script
 
 from .cells import cells, in_notebook
 from .model import WidgetModel, display
@@ -65,8 +66,9 @@ class NotebookView(View):
         self._closed = False
         self._cell = -1
         self._widget = WidgetModel(
-            "view", self._streams, purpose=PURPOSE, wake=lambda: puller.wake(self), height=height, points=PAGE_POINTS
-        )
+            "view", self._streams, purpose=PURPOSE, wake=lambda: puller.wake(self), requested=self._reply,
+            height=height, points=PAGE_POINTS, frame=embedded(),
+        )  # fmt: skip
 
     @property
     def widget(self) -> Any:
@@ -112,6 +114,14 @@ class NotebookView(View):
         if over and (pages or pages.heard or not cells.busy):
             return None
         return PACE_S if pages and not over else IDLE_S
+
+    def _reply(self, page: str, message: Mapping[str, Any]) -> None:
+        """Send Plotly's script to a page that has one of its figures to draw, which is all that pages request."""
+        reply = {"type": "reply", "to": page, "request": message.get("request")}
+        try:
+            self._widget.send({**reply, "value": script()}, [])
+        except (SightglassError, OSError) as error:
+            self._widget.send({**reply, "error": str(error)}, [])
 
     def _is_pulled(self) -> bool:
         return not self._closed

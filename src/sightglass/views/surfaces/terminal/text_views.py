@@ -1,13 +1,10 @@
-"""Views made of text: the log, the table, the description of a figure."""
+"""Views made of text: the log, the table."""
 
 from __future__ import annotations
-
-import struct
 
 from rich.cells import cell_len, set_cell_size
 from rich.text import Text
 
-from sightglass.core.values import Figure
 from sightglass.views.palette import AXIS
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
@@ -53,28 +50,6 @@ def paint_table(scene: Scene, width: int, height: int, caps: Capabilities) -> li
     if table.n_more:
         rows[0].append(f"  and {table.n_more:,} more", AXIS)
     return rows
-
-
-def paint_picture(scene: Scene, width: int, height: int, caps: Capabilities) -> list[Text]:
-    """Paint a description of the latest figures; a terminal cannot show their pixels."""
-    rows = []
-    for item in scene.items:
-        if item.record is not None and isinstance(item.record.value, Figure):
-            figure = item.record.value
-            text = Text(no_wrap=True, end="").append(f"{caps.pick('▣', '#')} ", item.color).append(item.label, "bold")
-            about = (figure.media_type, png_size(figure.data), f"{len(figure.data) / 1000:,.1f} kB")
-            text.append(f"  {', '.join(part for part in about if part)}, at step {number(item.record.step)}", AXIS)
-            rows.append(text)
-    if not rows:
-        return nothing_finite(scene, height)
-    return [*rows, Text("A terminal cannot show figures; open it in a notebook or the browser.", AXIS, end="")]
-
-
-def png_size(data: bytes) -> str:
-    """Read "width x height" from a PNG's header (RFC 2083, 11.2.2); "" for other files."""
-    if not data.startswith(b"\x89PNG\r\n\x1a\n") or len(data) < 24:
-        return ""
-    return "{} x {}".format(*struct.unpack(">II", data[16:24]))
 
 
 def _cut(row: Text, width: int, caps: Capabilities) -> Text:

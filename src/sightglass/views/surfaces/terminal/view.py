@@ -10,9 +10,11 @@ from __future__ import annotations
 
 import io
 import textwrap
+import time
 from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 
 from rich import get_console
 from rich.console import Console, ConsoleOptions, RenderResult
@@ -30,7 +32,8 @@ from .blocks import paint_bars, paint_heatmap, paint_histogram, paint_images
 from .canvas import Capabilities
 from .charts import legend, nothing_finite, paint_lines, paint_path
 from .live_display import REFRESHES_PER_SECOND, live_display_of
-from .text_views import paint_log, paint_picture, paint_table
+from .pictures import is_moving, paint_picture
+from .text_views import paint_log, paint_table
 
 PLAIN_WIDTH = 80
 HEIGHT = 20  # leaves room for a prompt and some output in a terminal of 24 rows
@@ -62,10 +65,12 @@ class TerminalDrawing:
     Attributes:
         scene: The scene.
         height: The height in rows; fewer if the console has fewer.
+        at_ms: Which frame of an animation to show.
     """
 
     scene: Scene
     height: int = HEIGHT
+    at_ms: int = 0
 
     def __rich_console__(self, console: Console, options: ConsoleOptions) -> RenderResult:
         """Paint the scene."""
@@ -88,6 +93,8 @@ class TerminalDrawing:
         footer = footer[: max(self.height - len(header) - 6, 1)]
         room = max(self.height - len(header) - len(footer), 4)
         painter = PAINTERS[scene.view] if scene.view else None
+        if painter is paint_picture:
+            painter = partial(paint_picture, at_ms=self.at_ms)
         body = painter(scene, width, room, caps) if painter else nothing_finite(scene, room)
         rows = [*header, *body, *footer]
         return rows if caps.unicode else [_ascii(row) for row in rows]
@@ -137,7 +144,7 @@ class TerminalView(View):
 
     def pull(self) -> bool:
         """Pull new records, and return whether the drawing changed."""
-        return self._streams.pull()
+        return self._streams.pull() or is_moving(self._streams.scene)
 
     def render(self) -> TerminalDrawing:
         """Pull, and return the drawing."""
@@ -146,7 +153,9 @@ class TerminalView(View):
 
     def draw(self, *, height: int) -> TerminalDrawing:
         """Return the last drawing again, at most `height` rows high."""
-        return TerminalDrawing(scene=self._streams.scene, height=max(min(self._height or HEIGHT, height), MIN_HEIGHT))
+        rows = max(min(self._height or HEIGHT, height), MIN_HEIGHT)
+        at_ms = 0 if self.ended else int(time.monotonic() * 1000)
+        return TerminalDrawing(scene=self._streams.scene, height=rows, at_ms=at_ms)
 
     def start(self) -> TerminalView:
         """Draw in the background if there is a terminal. Text that is printed meanwhile appears above the drawing.
