@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 import sightglass as sg
 from sightglass.core.plotly_json import MEDIA_TYPE
 
-from .looks import until
+from .looks import box_of, until
 
 STEPS = (0, 10)
 WORDS = "<img src=x onerror=alert(1)><script>alert(2)</script><a href='javascript:alert(3)'>link</a>"
@@ -164,3 +164,5 @@ def test_a_live_stream_of_figures_is_drawn_in_one_frame(own_place, open_page):
             expect(drawn.locator(".gtitle")).to_have_text(f"Bars {step}")
         assert page.evaluate(LOADED) == 1
         assert len(inside(page)) == 1
+        panel = box_of(page.locator(".pictures"))
+        assert box_of(page.locator(".pictures iframe"))["width"] > 0.9 * panel["width"]

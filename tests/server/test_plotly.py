@@ -84,3 +84,11 @@ def test_what_a_figure_is(page, figure, told):
     media = page.get(f"/runs/{key}/media", tag="f")
     assert media.headers["content-type"] == MEDIA_TYPE
     assert "sandbox" in media.headers["content-security-policy"]
+
+
+def test_a_figure_in_a_cell_of_a_table_is_words(page):
+    drawn = sg.Figure(FIGURE.to_json().encode(), MEDIA_TYPE)
+    with sg.init("r") as run:
+        run.log({"t": sg.Table({"f": [drawn, None], "p": [sg.Figure(b"%PDF", "application/pdf"), None]})}, step=1)
+    rows = page.get(f"/runs/{page.key('r')}/rows", tag="t").json()["rows"]
+    assert rows == [["A title: bar b", "a figure, application/pdf, 0.0 kB"], [None, None]]

@@ -63,15 +63,16 @@ export function Pictures({ series, options, large }: PicturesProps) {
           const some = pictures.slice(0, MAX_PICTURES)
           const captions = some.some(({ caption }) => caption) ? CAPTION : 0
           const { columns, tile } = all ? { columns: 1, tile: all.tile } : gridOf(some.length, width, room, ratio(some), captions)
+          const wide = !all && some.every((one) => 'json' in one) // a figure of Plotly fills its place
           return (
             <section key={key} class="pictures-frame" style={{ opacity: options.frames && series.length === 1 && !beside ? fading(i, shown.length) : 1 }}>
               <p class="muted">
                 {series.length > 1 && `${label} · `}step {number(step, 10)}
                 {pictures.length > MAX_PICTURES && ` · ${MAX_PICTURES} of ${pictures.length}`}
               </p>
-              <div class="pictures-grid" style={{ gridTemplateColumns: `repeat(${columns}, ${tile}px)` }}>
+              <div class="pictures-grid" style={{ gridTemplateColumns: wide ? `repeat(${some.length}, minmax(0, 1fr))` : `repeat(${columns}, ${tile}px)` }}>
                 {some.map((picture, j) => (
-                  <One key={j} picture={picture} n={j} />
+                  <One key={j} picture={picture} n={j} height={wide ? room : null} />
                 ))}
               </div>
             </section>
@@ -84,9 +85,9 @@ export function Pictures({ series, options, large }: PicturesProps) {
 /** The ratio of the widest picture: the others fit beside it. */
 const ratio = (pictures: readonly Picture[]): number => Math.max(...pictures.map(ratioOf))
 
-function One({ picture, n }: { picture: Picture; n: number }) {
+function One({ picture, n, height }: { picture: Picture; n: number; height: number | null }) {
   const { caption } = picture
-  if ('json' in picture) return <Plotly {...picture} />
+  if ('json' in picture) return <Plotly {...picture} height={height} />
   return (
     <figure>
       {'pixels' in picture ? <Pixels {...picture} n={n} /> : <File {...picture} n={n} />}
@@ -95,11 +96,11 @@ function One({ picture, n }: { picture: Picture; n: number }) {
   )
 }
 
-function Plotly({ json }: { json: string }) {
+function Plotly({ json, height }: { json: string; height: number | null }) {
   const about = useMemo(() => titleOf(json), [json])
   return (
-    <figure class="pictures-plotly">
-      <PlotlyFigure json={json} name={about} about={about} height="100%" />
+    <figure class={height === null ? 'pictures-plotly' : ''}>
+      <PlotlyFigure json={json} name={about} about={about} height={height === null ? '100%' : `${height}px`} />
     </figure>
   )
 }

@@ -121,7 +121,7 @@ def _plotly(data: bytes) -> Any:
     """Return a figure of Plotly; its arrays become lists, as in all that W&B writes.
 
     Raises:
-        UnsendableError: It is not a figure that the installed version of Plotly knows.
+        UnsendableError: The installed version of Plotly does not know such a figure.
     """
     try:
         import plotly.graph_objects

@@ -75,13 +75,13 @@ def _texts(times: npt.NDArray[Any]) -> list[str]:
 
 
 def drawn_cell(value: Value) -> Any:
-    """Return a cell as a page draws it: a picture as `{png}` or `{media_type, data}`, a sound as text."""
+    """Return a cell as a page draws it: a picture as `{png}` or `{media_type, data}`, all else as text."""
     match value:
         case Image():
             return {"png": png.encode_png(value.value), "caption": value.caption}
-        case Figure():
-            return {"media_type": value.media_type, "data": bytes(value.data)}
-        case Audio():
+        case Figure(media_type=media_type) if media_type.startswith("image/"):
+            return {"media_type": media_type, "data": bytes(value.data)}
+        case Figure() | Audio():
             return summary(value)
     return value
 
