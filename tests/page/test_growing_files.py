@@ -26,8 +26,11 @@ def link(own_place, file):
     return own_place.serve().controller
 
 
-def show(page, tag):
-    page.get_by_role("list", name="Tags").get_by_role("button", name=re.compile(rf"^{re.escape(tag)}")).click()
+def show(page, name):
+    tag, _, kind = name.partition(":")
+    page.get_by_role("list", name="Tags").get_by_role(
+        "button", name=re.compile(rf"^{re.escape(tag)}\b.*{kind}")
+    ).click()
     expect(page.get_by_role("heading", name=tag, exact=True)).to_be_visible()
 
 

@@ -117,6 +117,13 @@ def test_runs_are_asked_together_about_one_kind(tmp_path: Path, dialect: str) ->
         assert {(record.run, type(record.value)) for record in runs.stream("x:histogram")} == {("b", Histogram)}
         with pytest.raises(QueryError):
             runs.stream("x:image")
+        rows = {
+            row["run"].partition("-")[0]: row for row in runs.table(counts="x:histogram", norm="norm(x:tensor).max")
+        }
+        assert [name for name, row in rows.items() if isinstance(row["counts"], Histogram)] == ["b"]
+        assert {name: row["norm"] for name, row in rows.items()} == {
+            "a": pytest.approx(55**0.5), "own": pytest.approx(55**0.5), "b": None,
+        }  # fmt: skip
 
 
 def test_a_kind_of_an_own_tag_is_checked(tmp_path: Path) -> None:

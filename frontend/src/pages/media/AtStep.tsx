@@ -9,6 +9,8 @@ import { noteOfStep, stepUntil } from './tags'
 export interface AtStepProps {
   run: Run
   tag: string
+  /** What requests take as the tag, see `Tag`. */
+  series: string
   steps: readonly number[]
   /** The step of the slider: shown is the last one until then. */
   step: number

@@ -14,6 +14,7 @@ import { stepUntil } from './tags'
 interface FullProps {
   run: Run
   tag: string
+  series: string
   index: number
   steps: readonly number[]
   step: number
@@ -28,9 +29,9 @@ const ZOOMS = [
   ['8', '8×'],
 ] as const
 
-export function Full({ run, tag, index, steps, step, onStep }: FullProps) {
+export function Full({ run, tag, series, index, steps, step, onStep }: FullProps) {
   const mine = stepUntil(steps, step)
-  const found = usePictures(run.key, tag, mine)
+  const found = usePictures(run.key, series, mine)
   const [zoom, setZoom] = useState<(typeof ZOOMS)[number][0]>('0')
   const pictures = found.value?.pictures ?? []
   const [pixels, setPixels] = useState<boolean | null>(null)
@@ -64,7 +65,7 @@ export function Full({ run, tag, index, steps, step, onStep }: FullProps) {
         <IconButton icon="close" label="Close" onClick={close} />
       </header>
       {found.value && mine !== null ? (
-        <FullPicture run={run} tag={tag} step={found.value.step} index={index} pictures={pictures} pixels={pixels} zoom={Number(zoom)} />
+        <FullPicture run={run} tag={tag} series={series} step={found.value.step} index={index} pictures={pictures} pixels={pixels} zoom={Number(zoom)} />
       ) : (
         <p class="muted">{found.problem ?? (mine === null ? 'Nothing up to this step.' : 'Reading …')}</p>
       )}

@@ -85,7 +85,7 @@ function TextPage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
       </header>
       <div class="media-runs media-runs-texts">
         {runs.map((run) => (
-          <Texts key={run.key} run={run} tag={tag.runs.get(run.key)!} markdown={markdown} />
+          <Texts key={run.key} run={run} tag={tag.tag} series={tag.runs.get(run.key)!} markdown={markdown} />
         ))}
       </div>
     </>
@@ -109,10 +109,10 @@ function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
       <StepBar label="Step" steps={steps} step={at.when.value} onStep={onStep} />
       <div class={`media-runs ${tag.type === 'table' ? 'media-runs-texts' : ''}`}>
         {runs.map((run) => (
-          <OfRun key={run.key} run={run} tag={tag.runs.get(run.key)!} kind={tag.type} step={step} learn={learn} />
+          <OfRun key={run.key} run={run} tag={tag.tag} series={tag.runs.get(run.key)!} kind={tag.type} step={step} learn={learn} />
         ))}
       </div>
-      {open && openRun && step !== undefined && known.get(openRun.key) && <Full run={openRun} tag={tag.runs.get(openRun.key)!} index={open.index} steps={known.get(openRun.key)!} step={step} onStep={onStep} />}
+      {open && openRun && step !== undefined && known.get(openRun.key) && <Full run={openRun} tag={tag.tag} series={tag.runs.get(openRun.key)!} index={open.index} steps={known.get(openRun.key)!} step={step} onStep={onStep} />}
     </>
   )
 }
@@ -120,14 +120,15 @@ function PicturePage({ tag, runs }: { tag: MediaTag; runs: readonly Run[] }) {
 interface OfRunProps {
   run: Run
   tag: string
+  series: string
   kind: TagType
   step: number | undefined
   /** Called with the steps of the run, for the slider. */
   learn: (key: string, steps: number[]) => void
 }
 
-function OfRun({ run, tag, kind, step, learn }: OfRunProps) {
-  const found = useSteps(run.key, tag)
+function OfRun({ run, tag, series, kind, step, learn }: OfRunProps) {
+  const found = useSteps(run.key, series)
   const steps = found.value?.steps
   useEffect(() => {
     if (steps) learn(run.key, steps)
@@ -135,5 +136,5 @@ function OfRun({ run, tag, kind, step, learn }: OfRunProps) {
   if (found.problem) return <p class="banner">{found.problem}</p>
   if (!steps || step === undefined) return null
   const Shown = kind === 'audio' ? SoundsOf : kind === 'table' ? SheetOf : Pictures
-  return <Shown run={run} tag={tag} steps={steps} step={step} />
+  return <Shown run={run} tag={tag} series={series} steps={steps} step={step} />
 }

@@ -20,14 +20,14 @@ const SHOWN_MIN = 88
 const MAX_SQUARES = 512
 
 export function Pictures(props: AtStepProps) {
-  const { run, tag, steps, step } = props
+  const { run, tag, series, steps, step } = props
   const mine = stepUntil(steps, step)
-  const found = usePictures(run.key, tag, mine)
+  const found = usePictures(run.key, series, mine)
   const pictures = mine === null ? [] : (found.value?.pictures ?? [])
   return (
     <AtStep {...props} problem={found.problem}>
       <div class={`media-grid ${pictures.length > 1 ? 'has-many' : ''} ${found.fresh || mine === null ? '' : 'is-stale'}`}>
-        {mine !== null && found.value && pictures.map((info, i) => <Tile key={i} run={run} tag={tag} step={found.value!.step} index={i} info={info} />)}
+        {mine !== null && found.value && pictures.map((info, i) => <Tile key={i} run={run} tag={tag} series={series} step={found.value!.step} index={i} info={info} />)}
       </div>
     </AtStep>
   )
@@ -36,6 +36,7 @@ export function Pictures(props: AtStepProps) {
 interface PictureProps {
   run: Run
   tag: string
+  series: string
   step: number
   index: number
   info: PictureInfo
@@ -114,8 +115,8 @@ function useSize({ width, height }: Pick<PictureInfo, 'width' | 'height'>): [Siz
 
 /** A picture in its place; a small one keeps its pixels, and is made large enough to see. */
 function Picture(props: PictureProps) {
-  const { run, tag, step, index, info } = props
-  const { src, problem } = useMedia(run.key, tag, step, index)
+  const { run, series, step, index, info } = props
+  const { src, problem } = useMedia(run.key, series, step, index)
   const [size, onLoad] = useSize(info)
   if (problem) return <span class="field-problem">{problem}</span>
   const small = size !== null && size.width <= SMALL && info.media_type !== 'image/svg+xml'
@@ -129,9 +130,9 @@ const SUFFIXES: Record<string, string> = { 'image/png': 'png', 'image/jpeg': 'jp
 export const suffixOf = (mediaType: string): string => SUFFIXES[mediaType] ?? 'bin'
 
 function Save(props: PictureProps) {
-  const { run, tag, step, index, info } = props
+  const { run, tag, series, step, index, info } = props
   const suffix = suffixOf(info.media_type)
-  const save = () => fetchMedia(run.key, tag, step, index).then((blob) => saveFile(`${run.name}-${tag}-${step}-${index}.${suffix}`, blob), tellError)
+  const save = () => fetchMedia(run.key, series, step, index).then((blob) => saveFile(`${run.name}-${tag}-${step}-${index}.${suffix}`, blob), tellError)
   return <IconButton icon="download" label={`Download ${nameOf(props)} as ${suffix.toUpperCase()}`} onClick={() => void save()} />
 }
 
@@ -146,7 +147,7 @@ interface FullProps extends Omit<PictureProps, 'info'> {
 /** The open picture at the chosen size. */
 export function FullPicture({ pictures, pixels, zoom, ...place }: FullProps) {
   const info = pictures[place.index]
-  const { src, problem } = useMedia(place.run.key, place.tag, place.step, place.index)
+  const { src, problem } = useMedia(place.run.key, place.series, place.step, place.index)
   const [size, onLoad] = useSize(info ?? { width: null, height: null })
   if (!info) return <p class="muted">There is no picture {place.index + 1} at this step.</p>
   if (problem) return <p class="field-problem">{problem}</p>

@@ -17,8 +17,8 @@ const HOME: [Span, Span] = [[0, 1], [0, 1.05]]
 
 export const isCurve = (columns: readonly { name: string }[]): boolean => ['precision', 'recall'].every((name) => columns.some((column) => column.name === name))
 
-export function PrCurve({ run, tag, step }: { run: Run; tag: string; step: number | null }) {
-  const found = useRows(run.key, tag, step, { sort: 'recall', limit: MAX_POINTS })
+export function PrCurve({ run, tag, series, step }: { run: Run; tag: string; series: string; step: number | null }) {
+  const found = useRows(run.key, series, step, { sort: 'recall', limit: MAX_POINTS })
   const sheet = found.value
   const style = styleOfRun(run.key)
   const lines = useMemo((): Line[] => {

@@ -11,7 +11,7 @@ import { stepUntil } from './tags'
 const N_ROWS = 50
 
 export function SheetOf(props: AtStepProps) {
-  const { run, tag, steps, step } = props
+  const { run, tag, series, steps, step } = props
   const mine = stepUntil(steps, step)
   const chosen = at.rowsort.value
   const descending = chosen.startsWith('-')
@@ -19,13 +19,13 @@ export function SheetOf(props: AtStepProps) {
   const [offset, setOffset] = useState(0)
   const find = at.words.value
   useEffect(() => setOffset(0), [find, sorting, mine])
-  const found = useRows(run.key, tag, mine, { find, sort: sorting?.column ?? '', descending: String(sorting?.descending ?? false), offset, limit: N_ROWS })
+  const found = useRows(run.key, series, mine, { find, sort: sorting?.column ?? '', descending: String(sorting?.descending ?? false), offset, limit: N_ROWS })
   const sheet = mine === null ? null : found.value
   const [n, all] = [sheet?.n_found ?? 0, sheet?.n_rows ?? 0]
   const told = n < all ? `${n.toLocaleString('en')} of ${all.toLocaleString('en')} rows` : `${all.toLocaleString('en')} ${all === 1 ? 'row' : 'rows'}`
   return (
     <AtStep {...props} problem={found.problem} more={sheet ? told : ''} class="media-sheet">
-      {sheet && isCurve(sheet.columns) && <PrCurve run={run} tag={tag} step={mine} />}
+      {sheet && isCurve(sheet.columns) && <PrCurve run={run} tag={tag} series={series} step={mine} />}
       {sheet && (
         <div class={`media-sheet-body ${found.fresh ? '' : 'is-stale'}`}>
           <SheetTable name={tag} {...sheet} sorting={sorting} onSort={(next) => update({ rowsort: next ? `${next.descending ? '-' : ''}${next.column}` : '' })} />

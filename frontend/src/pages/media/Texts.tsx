@@ -14,8 +14,8 @@ import { splitBy } from './tags'
 
 const NEAR_PX = 40
 
-export function Texts({ run, tag, markdown }: { run: Run; tag: string; markdown: boolean }) {
-  const found = useTexts(run.key, tag)
+export function Texts({ run, tag, series, markdown }: { run: Run; tag: string; series: string; markdown: boolean }) {
+  const found = useTexts(run.key, series)
   const words = at.words.value
   const all = found.value ?? []
   const texts = useMemo(() => {

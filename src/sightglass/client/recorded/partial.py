@@ -33,7 +33,7 @@ from sightglass.query.windows import PipelineItem
 from sightglass.storage import cache_file
 from sightglass.storage.format.block import Key
 from sightglass.storage.read import run_totals
-from sightglass.storage.read.recording import Recording
+from sightglass.storage.read.recording import Recording, may_name
 from sightglass.storage.read.series import Series
 
 from .plan import ReplayPlan, parse, plan
@@ -147,6 +147,10 @@ class _Recorded:
         self._read: dict[Key, list[Columns]] = {}
         self._keys = tuple(self.recording.keys() if self._totals is None else self._totals.keys)
 
+    def _keys_for(self, text: str) -> tuple[Key, ...]:
+        """Return all keys, and what else a query names; the files are opened only if it may name something."""
+        return (*self._keys, *self.recording.keys_in(text)) if may_name(text) else self._keys
+
     @property
     def recording(self) -> Recording:
         """The files."""
@@ -169,7 +173,7 @@ class _Recorded:
 
     def state(self, text: str, task: Task) -> State:
         """Return the state of a query's last reducer over a part of the records."""
-        chosen = _plan_of_states(text, self._keys)
+        chosen = _plan_of_states(text, self._keys_for(text))
         query = chosen.query
         first_ordinal = task.number * MAX_EVENTS
         if _takes_series(chosen):
@@ -183,7 +187,7 @@ class _Recorded:
 
     def last_value(self, text: str, task: Task) -> Any:
         """Return the last value of a query's stream."""
-        chosen = _plan_of_values(text, self._keys)
+        chosen = _plan_of_values(text, self._keys_for(text))
         if chosen.how == "records":
             total = self._total(chosen, "last")
             if total is not None:

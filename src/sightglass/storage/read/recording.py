@@ -256,8 +256,10 @@ class Recording:
             *series_names.candidates(tag),
             *(one for one in self.keys() if one.kind == "stream" and one.tag == tag),
         )
-        found = (self.series(one) for one in kinds if one in self._found)
-        return next((StatisticSeries(self, one, name) for one in found if has_statistics(one)), None)
+        found = [*(self.series(one) for one in kinds if one in self._found), self._of_kind(Key(kind="logged", tag=tag))]
+        return next(
+            (StatisticSeries(self, one, name) for one in found if one is not None and has_statistics(one)), None
+        )
 
     def view(self, key: Key) -> VisibleRows:
         """Return the rows of a series that are visible."""
@@ -433,6 +435,11 @@ class Recording:
         if shape != self._shape:  # else the series are the same
             self._shape, self._keys = shape, None
         self._restarts = Restarts(self._found)
+
+
+def may_name(query: str) -> bool:
+    """Return whether the text of a query may name more than the keys of a run, see `Recording.keys_in`."""
+    return bool(series_names.in_query(query)) or any(split(name) is not None for name in named_in(query))
 
 
 def _n_rows(part: RecordFile) -> dict[Key, int]:
