@@ -21,7 +21,7 @@ from click.testing import CliRunner
 from tests.hub_server import PATIENCE_S, HubServer, Trained, needs_server, wait_until
 
 import sightglass as sg
-from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError
+from sightglass.core.errors import RefusedError, RunNotFoundError, SightglassError, TransportError
 
 pytestmark = needs_server
 pytest.importorskip("nats")
@@ -158,7 +158,8 @@ def test_each_fault_is_named_and_the_training_goes_on(config: str | None, says: 
             assert [record.value for record in stream.wait(1, timeout_s=PATIENCE_S)] == [2.0]
             failures = wait_until(lambda: local.describe().failures, "it is counted")
         assert re.search(f"run 'lone' continues without it.*{message}", failures["The hub"])
-        with pytest.raises(TransportError, match=f"^Cannot connect to the hub: .*({message}|no answer from)"):
+        error = RefusedError if message.startswith("refuses") else TransportError
+        with pytest.raises(error, match=f"^Cannot connect to the hub: .*({message}|no answer from)"):
             sg.runs(hub=url)
 
 

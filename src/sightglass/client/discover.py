@@ -31,7 +31,6 @@ from sightglass.storage.run_listing import runs_in
 
 from .connection import Connection
 from .describe import Description, description_of
-from .hub_runs import RunOnHub, RunsOnHub
 from .live_runs import LiveRuns, Reachable, RunsHere
 from .pending_reply import PendingReply
 from .rank_group import RankGroup, members
@@ -42,6 +41,8 @@ from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, rou
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
+
+    from .hub_runs import RunsOnHub
 
 # A run replies within milliseconds; this leaves it time to import or to compile in a call that holds the interpreter.
 CONNECT_S: Final = 5.0
@@ -117,6 +118,8 @@ def runs_on_hub(
 
     With `all`, none is missed that is slow to answer: this takes seconds.
     """
+    from .hub_runs import RunsOnHub  # only with a hub
+
     live = RunsOnHub(hub)
     try:
         if all:
@@ -192,14 +195,15 @@ def _connect(
 
     run: RemoteRun
     with contextlib.ExitStack() as stack:
-        live = _live(hub, target)
+        on_hub = None if hub is None else _asked_on(hub, target)
+        live: LiveRuns = RunsHere() if on_hub is None else on_hub
         stack.callback(live.close)
         ranks = _ranks(target, live)
         if ranks:
             run = RankGroup(_group_of(ranks), ranks, lambda one: RemoteRun(session(one.target, one.route)), live)
             stack.pop_all()  # the group looks for ranks that begin later
         else:
-            found, route = _locate_on(str(hub), target, live) if isinstance(live, RunsOnHub) else _locate(target)
+            found, route = _locate(target) if on_hub is None else _locate_on(str(hub), target, on_hub)
             run = RemoteRun(session(found, route), thread=found.run.thread if isinstance(found, OwnRun) else None)
     run._complete_in_ipython()
     return run
@@ -228,10 +232,8 @@ def _session(target: Target, route: RunRoute, timeout_s: float, *, resume: bool,
     return made
 
 
-def _live(hub: str | os.PathLike[str] | None, target: object) -> LiveRuns:
-    """Return the live runs that a target is looked for in."""
-    if hub is None:
-        return RunsHere()
+def _asked_on(hub: str | os.PathLike[str], target: object) -> RunsOnHub:
+    """Return the live runs on a hub, once the target has replied."""
     if target is not None and not isinstance(target, str):
         raise RunNotFoundError(f"Expected the name or id of a run on a hub, got {type(target).__name__}")
     return runs_on_hub(
@@ -297,6 +299,8 @@ def _locate_on(hub: str, target: object, live: RunsOnHub) -> tuple[Target, RunRo
     else:
         entry = _find(str(target), entries, "on this hub", kind=kind)
     found = runs[entries.index(entry)]
+    from .hub_runs import RunOnHub
+
     if isinstance(found.target, RunOnHub):
         found.target.by_name &= target in (None, entry.name)
     return found.target, found.route
