@@ -67,10 +67,10 @@ def n_heads(page: Page) -> tuple[int, int]:
     return heads, len(re.findall(rb"/Type\s*/Page\b(?!s)", pdf + b"".join(found)))
 
 
-def fits(page: Page) -> None:
-    """Check that the table fits a sheet of paper, which is 960 pixels across."""
+def fits(page: Page, table: str = ".run-table-scroll") -> None:
+    """Check that a table fits a sheet of paper, which is 960 pixels across."""
     page.set_viewport_size({"width": 960, "height": 700})
-    assert page.locator(".run-table-scroll").evaluate("box => box.scrollWidth <= box.clientWidth + 1")
+    assert page.locator(table).evaluate("box => box.scrollWidth <= box.clientWidth + 1")
 
 
 def _unpacked(part: bytes) -> bytes:
@@ -111,6 +111,11 @@ def test_a_comparison_of_many_runs_fits_the_paper(paper):
     page = paper("/runs?compare=1&runs=*")
     expect(page.get_by_role("columnheader").last).to_be_attached()
     fits(page)
+
+
+def test_all_columns_of_the_overview_of_tensors_fit_the_paper(paper):
+    page = paper("/tensors?as=overview", "80 tensors")
+    fits(page, "main")
 
 
 def test_the_browser_s_own_way_to_print_lays_the_page_out_too(open_page, server):

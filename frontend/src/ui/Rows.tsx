@@ -27,14 +27,15 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
   }
   const latest = useRef(inReach)
   latest.current = inReach
-  const [, show] = useState('')
+  const there = useRef('') // the rows that exist
+  const [, again] = useState(0)
 
   useLayoutEffect(() => {
     const { current } = box
     if (!current) return
     const look = () => {
       sight.current = [current.scrollTop, current.clientHeight]
-      show(latest.current().join())
+      if (latest.current().join() !== there.current) again((n) => n + 1)
     }
     const sizes = new ResizeObserver(look)
     sizes.observe(current)
@@ -50,6 +51,7 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
   // While the box scrolls, rows that stay are not rendered again.
   const made = useMemo(() => new Map<number, JSX.Element>(), [row, paper])
   const [from, end] = paper ? [0, heights.length] : inReach()
+  there.current = `${from},${end}`
   for (const i of made.keys()) if (i < from || i >= end) made.delete(i)
   for (let i = from; i < end; i++) {
     if (made.has(i)) continue
