@@ -30,7 +30,7 @@ from sightglass.storage.run_directory import choose
 from .mirror import MirrorTarget, checked
 from .options import OFF, Facts, Files, Limits, Ranks
 from .run import Run
-from .termination import Termination
+from .termination import Termination, uncaught
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
@@ -222,7 +222,10 @@ def _current_figures() -> RunSink | None:
 
 
 def _close_all() -> None:
+    error = uncaught()
     for run in list(_live):
+        if error is not None:
+            run._ends_by(type(error), error)
         try:
             run.close()
         except StorageError as error:

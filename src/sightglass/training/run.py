@@ -17,7 +17,7 @@ from sightglass.core.guarded import text
 from .commands import CommandResult
 from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line
 from .run_figures import RunFigures
-from .termination import GRACE_S
+from .termination import GRACE_S, end_state
 from .wiring import Wiring
 
 if TYPE_CHECKING:
@@ -314,15 +314,20 @@ class Run(NamesElsewhere):
     def __enter__(self) -> Run:
         return self
 
-    def __exit__(self, kind: type[BaseException] | None, *rest: object) -> None:
-        if kind is not None and self._wiring.state == "ended":
-            self._wiring.state = "failed"
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None = None, *rest: object) -> None:
+        if kind is not None:
+            self._ends_by(kind, error)
         try:
             self.close()
-        except StorageError as error:
+        except StorageError as lost:
             if kind is None:
                 raise
-            warnings.warn(str(error), RuntimeWarning, stacklevel=2)
+            warnings.warn(str(lost), RuntimeWarning, stacklevel=2)
+
+    def _ends_by(self, kind: type[BaseException], error: BaseException | None) -> None:
+        """Note that an exception ends the run, or the program."""
+        if self._wiring.state == "ended":
+            self._wiring.state = end_state(kind, error)
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in ELSEWHERE]

@@ -1,4 +1,4 @@
-"""SIGTERM, with which Slurm, Kubernetes and `docker stop` end a program: its records are written before it dies.
+"""How a program ends. SIGTERM, with which Slurm, Kubernetes and `docker stop` end it: its records are written first.
 
 Python runs a handler on the main thread, between two steps of the interpreter: in a long call of a library the program
 lives on until that returns, or until it is killed.
@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 import threading
 import warnings
 from collections.abc import Callable
@@ -16,8 +17,29 @@ from types import FrameType
 from typing import Any, Final
 
 from sightglass.core.threads import Background
+from sightglass.storage.run_file import State
 
 GRACE_S: Final = 5.0  # `docker stop` kills after 10 s, Kubernetes after 30; the program's own handler needs some of it
+
+
+def end_state(kind: type[BaseException], error: BaseException | None) -> State:
+    """Return how a run ended that an exception ended: Ctrl-C is somebody's decision, `sys.exit()` the program's."""
+    if issubclass(kind, KeyboardInterrupt):
+        return "terminated"
+    if issubclass(kind, GeneratorExit) or (isinstance(error, SystemExit) and not error.code):
+        return "ended"
+    return "failed"
+
+
+def uncaught() -> BaseException | None:
+    """Return the exception that ends this program, which Python has printed; `None` where an earlier one may be meant.
+
+    At a prompt and in a notebook, it is that of the last line that failed, hours ago perhaps.
+    """
+    if hasattr(sys, "ps1") or sys.flags.interactive or "IPython" in sys.modules:
+        return None
+    error = getattr(sys, "last_value", None)
+    return error if isinstance(error, BaseException) else None
 
 
 class Termination:
