@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import re
+import shutil
 from pathlib import Path
 
 import pyarrow.parquet as pq
 import pytest
 from playwright.sync_api import expect
+from tests.growing import FIXTURES
 
 import sightglass as sg
 
@@ -492,3 +494,16 @@ def test_a_view_is_saved_by_name_and_restored(page, open_page, server):
     page.get_by_role("status").filter(has_text="Removed").get_by_role("button", name="Undo").click()
     page.keyboard.press("v")
     expect(page.get_by_role("link", name="small rates")).to_be_visible()
+
+
+def test_metrics_that_tensorboard_s_hparams_name_are_columns(own_place, open_page):
+    with own_place.recording() as folder:
+        (folder / "try").mkdir(parents=True)
+        shutil.copy(FIXTURES / "torch.out.events", folder / "try" / "events.out.tfevents.1700000000.host")
+        (folder / "other").mkdir()
+        shutil.copy(FIXTURES / "tensorboardx.out.events", folder / "other" / "events.out.tfevents.1700000000.host")
+        with sg.init("own", dir=folder) as run:
+            run.log({"accuracy": 0.25}, step=0)
+    page = open_page(own_place.serve().controller, "/runs")
+    expect(page.get_by_role("columnheader", name="accuracy.last")).to_be_visible()
+    expect(page.get_by_role("row").filter(has_text="own").get_by_role("gridcell", name="0.25")).to_be_visible()
