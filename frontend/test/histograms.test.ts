@@ -12,7 +12,7 @@ const series: HistogramSeries = {
   n_neginf: [0, 0, 0, 2],
   percentiles: [[-5, -1, 0, 1, 5], [-5, -1, 0, 1, 5], [-5, -1, 0, 1, 5], [NaN, NaN, NaN, NaN, NaN]],
 }
-const options: HistogramOptions = { kind: 'offset', symlog: false, logCounts: false, even: false, values: null, steps: null }
+const options: HistogramOptions = { kind: 'offset', symlog: false, logCounts: false, along: 'step', values: null, steps: null }
 
 describe('bins of unequal widths are equally wide on the picture', () => {
   test('values and places belong to each other', () => {
@@ -36,6 +36,7 @@ describe('steps', () => {
   test('stand at their true distances, or evenly', () => {
     expect(stepPlaces(series.steps, false)).toEqual([0, 0.01, 0.1, 1])
     expect(stepPlaces(series.steps, true)).toEqual([0, 1 / 3, 2 / 3, 1])
+    expect(stepPlaces([5, 3, 6], false)).toEqual([0, 0, 1]) // times of a clock that was set back
     expect(stepPlaces([7], false)).toEqual([1])
     expect(stepPlaces([7, 7], false)).toEqual([0, 1])
   })
@@ -62,8 +63,8 @@ describe('the facts of a bin', () => {
 
 describe('layout', () => {
   test.each(['offset', 'overlay', 'heat', 'bands'] as const)('%s: what is pointed at is where it was drawn', (kind) => {
-    for (const [even, logCounts] of [[false, false], [true, true]] as const) {
-      const layout = layoutOf(series, { ...options, kind, even, logCounts }, 800, 500)
+    for (const [along, logCounts] of [['step', false], ['even', true], ['relative', false], ['wall', true]] as const) {
+      const layout = layoutOf(series, { ...options, kind, along, logCounts }, 800, 500)
       for (const i of layout.drawn) {
         const bin = 3
         const across = kind === 'offset' || kind === 'overlay'

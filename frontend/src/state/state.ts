@@ -100,7 +100,8 @@ export const shape = {
   logcounts: flag(),
   /** Whether bins also span outliers that squeeze all other values. */
   outliers: flag(),
-  even: flag(),
+  /** What the histograms of steps are apart by. */
+  along: oneOf('step', 'even', 'relative', 'wall'),
   /** 0: as many as fit the number of values. */
   bins: number(0, 0, 512),
   values: span(),

@@ -1,9 +1,9 @@
 // Four pictures of histograms over steps: an offset ridge, an overlay, a heat map over time, and percentile bands.
 
 import type { Span } from './span'
-import { columnOf, heightOf, type HistogramOptions, type Layout, type Pointed } from './histogramLayout'
+import { columnOf, heightOf, type Along, type HistogramOptions, type Layout, type Pointed } from './histogramLayout'
 import { placeOf, valueTicks, type HistogramSeries } from './histograms'
-import { count, number } from './format'
+import { count, dateTime, duration, number } from './format'
 import { mapped, SEQUENTIAL } from './palette'
 import { ticksOf } from './ticks'
 
@@ -30,7 +30,7 @@ export function drawHistograms(ctx: CanvasRenderingContext2D, series: HistogramS
   const draw = { offset: drawOffset, overlay: drawOverlay, heat: drawHeat, bands: drawBands }[layout.kind]
   draw(ctx, series, layout, ink, pointed, chosen)
   ctx.restore()
-  if (layout.kind === 'offset') labelSteps(ctx, series, layout, ink, pointed, chosen)
+  if (layout.kind === 'offset') labelSteps(ctx, series, options.along, layout, ink, pointed, chosen)
 }
 
 type Draw = (ctx: CanvasRenderingContext2D, series: HistogramSeries, layout: Layout, ink: HistogramInk, pointed: Pointed | null, chosen: number) => void
@@ -182,8 +182,16 @@ function drawAxes(ctx: CanvasRenderingContext2D, series: HistogramSeries, option
     const x = layout.step(i)
     if (x - last < 80) continue
     last = x
-    vertical(x, number(series.steps[i]!, 10))
+    vertical(x, labelOf(series, i, options.along))
   }
+}
+
+/** A step by its number, or by its time: since the first one, or of the day. */
+function labelOf({ steps, walls }: HistogramSeries, i: number, along: Along): string {
+  if (along === 'relative') return duration(walls[i]! - walls[0]!)
+  if (along !== 'wall') return number(steps[i]!, 10)
+  const [at, first, last] = [walls[i]!, walls[0]!, walls.at(-1)!].map(dateTime) as [string, string, string]
+  return first.slice(0, 10) === last.slice(0, 10) ? at.slice(11) : at.slice(5, 16)
 }
 
 /** Round counts; on a log scale powers of ten, and the largest. */
@@ -197,7 +205,7 @@ function countTicks({ top, box }: Layout, log: boolean): { n: number; label: str
 }
 
 /** The steps at the right of a ridge, as many as have room; those that matter always. */
-function labelSteps(ctx: CanvasRenderingContext2D, series: HistogramSeries, layout: Layout, ink: HistogramInk, pointed: Pointed | null, chosen: number): void {
+function labelSteps(ctx: CanvasRenderingContext2D, series: HistogramSeries, along: Along, layout: Layout, ink: HistogramInk, pointed: Pointed | null, chosen: number): void {
   ctx.textAlign = 'left'
   ctx.textBaseline = 'middle'
   ctx.font = `11.5px ${ink.font}`
@@ -210,6 +218,6 @@ function labelSteps(ctx: CanvasRenderingContext2D, series: HistogramSeries, layo
     if (taken.some((other) => Math.abs(other - y) < 15)) continue
     taken.push(y)
     ctx.fillStyle = first.includes(i) ? ink.accent : ink.muted
-    ctx.fillText(number(series.steps[i]!, 10), x, y - 3)
+    ctx.fillText(labelOf(series, i, along), x, y - 3)
   }
 }

@@ -4,14 +4,15 @@ import type { Span } from './span'
 import { largest, placeOf, spaced, stepPlaces, stepsWithin, type HistogramSeries } from './histograms'
 
 export type HistogramKind = 'offset' | 'overlay' | 'heat' | 'bands'
+/** What steps are apart by: their numbers, one distance, or the time since the first one or of the day. */
+export type Along = 'step' | 'even' | 'relative' | 'wall'
 
 export interface HistogramOptions {
   kind: HistogramKind
   symlog: boolean
   /** Logarithms of the counts, so that one large bin does not hide the others. */
   logCounts: boolean
-  /** Steps at one distance from each other, whatever their true ones. */
-  even: boolean
+  along: Along
   values: Span | null
   steps: Span | null
 }
@@ -43,21 +44,24 @@ export interface Layout {
 }
 
 const MARGIN = { left: 12, right: 64, top: 12, bottom: 30 }
+/** More at the right, for days and times. */
+const WIDE = 20
 const SIDE = 62
 /** The smallest distance of ridges in pixels; larger on narrow pictures, to keep them distinct. */
 const [APART, APART_NARROW, NARROW] = [3, 9, 620]
 
 export function layoutOf(series: HistogramSeries, options: HistogramOptions, width: number, height: number): Layout {
-  const { kind, values, even } = options
+  const { kind, values, along } = options
+  const right = MARGIN.right + (along === 'wall' ? WIDE : 0)
   const across = kind === 'offset' || kind === 'overlay'
   const box = across
-    ? { left: kind === 'overlay' ? SIDE : MARGIN.left, top: MARGIN.top, width: width - (kind === 'overlay' ? SIDE + 16 : MARGIN.left + MARGIN.right), height: height - MARGIN.top - MARGIN.bottom }
+    ? { left: kind === 'overlay' ? SIDE : MARGIN.left, top: MARGIN.top, width: width - (kind === 'overlay' ? SIDE + 16 : MARGIN.left + right), height: height - MARGIN.top - MARGIN.bottom }
     : { left: SIDE, top: MARGIN.top, width: width - SIDE - 16, height: height - MARGIN.top - MARGIN.bottom }
   const n_bins = series.edges.length - 1
   const bins: Span = values ? [Math.max(0, placeOf(series.edges, values[0])), Math.min(n_bins, placeOf(series.edges, values[1]))] : [0, n_bins]
   if (bins[1] <= bins[0]) bins.splice(0, 2, 0, n_bins)
   const range = stepsWithin(series.steps, options.steps)
-  const places = stepPlaces(series.steps.slice(...range), even)
+  const places = stepPlaces((along === 'relative' || along === 'wall' ? series.walls : series.steps).slice(...range), along === 'even')
   const shareOfBins = (place: number) => (place - bins[0]) / (bins[1] - bins[0])
   const ridge = kind === 'offset' ? Math.min(box.height * 0.4, 130) : 0
   const length = across ? box.height - ridge : box.width

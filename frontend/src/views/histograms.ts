@@ -38,8 +38,10 @@ export function valueAt(edges: readonly number[], place: number): number {
   return edges[low]! + (place - low) * (edges[low + 1]! - edges[low]!)
 }
 
-/** Where steps stand, from 0 to 1: at their true distances, or evenly. */
-export function stepPlaces(steps: readonly number[], even: boolean): number[] {
+/** Where steps stand, from 0 to 1: at the true distances of their numbers or times, or evenly. A clock may be set back. */
+export function stepPlaces(numbers: readonly number[], even: boolean): number[] {
+  let top = -Infinity
+  const steps = numbers.map((one) => (top = Math.max(top, one)))
   const n = steps.length
   if (n < 2) return steps.map(() => 1)
   const [first, last] = [steps[0]!, steps[n - 1]!]

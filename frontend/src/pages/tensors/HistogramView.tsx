@@ -7,7 +7,7 @@ import { at, update } from '../../state/state'
 import { dark } from '../../state/theme'
 import { Choice, Empty, IconButton, Toggle } from '../../ui/parts'
 import { Histograms } from '../../views/Histograms'
-import type { HistogramOptions } from '../../views/histogramLayout'
+import type { Along, HistogramOptions } from '../../views/histogramLayout'
 import type { Span } from '../../views/span'
 import { finerBins, isSqueezed, stepsWithin, type HistogramSeries } from '../../views/histograms'
 import { AtOneStep } from './AtOneStep'
@@ -23,6 +23,12 @@ const KINDS = [
 const SCALES = [
   ['linear', 'Linear'],
   ['symlog', 'Symlog'],
+] as const
+const ALONG = [
+  ['step', 'step'],
+  ['even', 'step, evenly'],
+  ['relative', 'relative time'],
+  ['wall', 'time'],
 ] as const
 const BINS = [16, 32, 64, 128, 256, 512]
 
@@ -49,7 +55,7 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
   const closer = useHistograms(finer > bins ? run : '', name, others, { bins: finer, scale }, n_steps)
   const found = finer > bins && closer.fresh ? closer : plain
   const series = useMemo(() => found.value && seriesOf(found.value), [found.value])
-  const options = { kind, symlog: at.symlog.value, logCounts: at.logcounts.value, even: at.even.value, values, steps: at.steps.value }
+  const options = { kind, symlog: at.symlog.value, logCounts: at.logcounts.value, along: at.along.value, values, steps: at.steps.value }
   const zoomed = values || at.steps.value
   const beside = useBeside(run, shownTag)
   const open = (to: number) => update({ step: to, as: 'table' })
@@ -58,7 +64,18 @@ export function HistogramView({ run, tag: shownTag, n_steps, step, others, other
       <div class="tensor-tools">
         <Choice label="Picture" options={KINDS} value={kind} onChange={(ridge) => update({ ridge })} />
         <Choice label="Scale of values" options={SCALES} value={scale} onChange={(next) => update({ symlog: next === 'symlog', values: null })} />
-        {kind !== 'overlay' && <Toggle label="Even spacing" title="Space the steps evenly, whatever their numbers" on={at.even.value} onChange={(even) => update({ even })} />}
+        {kind !== 'overlay' && (
+          <label class="tool-select">
+            <span>Axis</span>
+            <select value={at.along.value} onChange={({ currentTarget }) => update({ along: currentTarget.value as Along })}>
+              {ALONG.map(([along, title]) => (
+                <option key={along} value={along}>
+                  {title}
+                </option>
+              ))}
+            </select>
+          </label>
+        )}
         {kind !== 'bands' && <Toggle label="Log counts" title="Logarithms of the counts, so that one large bin does not hide the others" on={at.logcounts.value} onChange={(logcounts) => update({ logcounts })} />}
         {squeezed && <Toggle label="Outliers" title="Let the bins span all values; else the bins at the edges hold the outliers" on={at.outliers.value} onChange={(outliers) => update({ outliers })} />}
         <label class="tool-select">
