@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, TypeVar
 
-from sightglass.client.run_info import LACKS_ENTRY, RunInfo, check_condition, holds, recorded_info
+from sightglass.client.run_info import LACKS_ENTRY, RunInfo, check_condition, recorded_info
 from sightglass.client.stream import Stream, union_of_runs
 from sightglass.core.errors import DamagedError, QueryError, RunNotFoundError, UnknownNameError
 from sightglass.core.guarded import message
@@ -57,14 +57,19 @@ class RecordedRuns(Mapping[str, RecordedRun]):
 
         Args:
             condition: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`. A run whose
-                configuration lacks an entry that it reads is not chosen.
+                configuration lacks an entry that it reads is not chosen; if all lack it, a warning says so.
         """
         check_condition(condition)
-        chosen = {
-            name: entry
-            for name, entry in self._entries.items()
-            if holds(condition, recorded_info(entry, rank=self._rank))
-        }
+        chosen: dict[str, RunEntry] = {}
+        lacking: list[Exception] = []
+        for name, entry in self._entries.items():
+            try:
+                if condition(recorded_info(entry, rank=self._rank)):
+                    chosen[name] = entry
+            except LACKS_ENTRY as error:
+                lacking.append(error)
+        if lacking and len(lacking) == len(self._entries):
+            warnings.warn(f"No run has what the condition reads: {message(lacking[0])}", RuntimeWarning, stacklevel=2)
         return RecordedRuns(chosen, place=self._place, rank=self._rank, follow=self._follow)
 
     def table(self, *unnamed: Query | str, executor: Chosen = None, **queries: Query | str) -> RunsTable:
