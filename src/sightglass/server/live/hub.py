@@ -120,9 +120,11 @@ class Hub:
 
     async def _send_details(self, run: ServedRun, sent: RunSummary) -> None:
         """Read the details of a run that grew, such as its last step, and send them if they changed."""
-        loop, deadline_s = asyncio.get_running_loop(), time.monotonic() + WATCH_S
+        loop = asyncio.get_running_loop()
+        pool = self._runs.file_pool
         try:
-            await loop.run_in_executor(self._runs.file_pool, run.read_details, deadline_s)
+            while rest_s := await loop.run_in_executor(pool, run.read_details, time.monotonic() + WATCH_S):
+                await asyncio.sleep(rest_s)
         except Exception as error:  # noqa: BLE001  an odd file must not stop the news of others
             run.note_problem(error)
         if self._summary(run) != sent:

@@ -47,6 +47,8 @@ SLOW_OPEN_S: Final = 0.05
 DETAILS_REST: Final = 20
 """After reading the details of a run, this many times as long passes until the next time."""
 
+BUSY_S: Final = 0.1  # until another reader of its files may have finished
+
 
 class ServedRun:
     """One run.
@@ -298,11 +300,15 @@ class ServedRun:
                     digest.update(f"{entry.name}\0{status.st_mtime_ns}\0{status.st_size}\0".encode("utf-8", "replace"))
         return digest.hexdigest()
 
-    def read_details(self, deadline_s: float) -> None:
-        """Read the details of its files, if they changed. Record files are opened only before a deadline."""
+    def read_details(self, deadline_s: float) -> float:
+        """Read the details of its files, if they changed. Record files are opened only before a deadline.
+
+        Returns:
+            How long to wait before they can be read, in seconds; 0 if they have been, or are not read at all.
+        """
         recorded, details = self.recorded, self._details
         if recorded is None or self.gone_s is not None:
-            return
+            return 0.0
         if details.version != recorded.version:
             problem = "" if recorded.plain else self._links_out(recorded.path)
             if problem:
@@ -311,11 +317,11 @@ class ServedRun:
                 details = read_outside(recorded, details)
             self._details = details
         began_s = time.monotonic()
-        if details.looked or began_s > deadline_s or began_s < self._next_details_s or self._lock.locked():
-            return
         was_open = self._files is not None
-        if recorded.n_bytes > MAX_DETAILS_BYTES and not was_open:
-            return
+        if details.looked or began_s > deadline_s or (recorded.n_bytes > MAX_DETAILS_BYTES and not was_open):
+            return 0.0
+        if began_s < self._next_details_s or self._lock.locked():
+            return max(BUSY_S, self._next_details_s - began_s)
         try:
             with self.borrow() as files:
                 self._details = read_inside(details, files.recording)
@@ -325,6 +331,7 @@ class ServedRun:
         if self._over and not was_open and took_s < SLOW_OPEN_S:
             self.close_files()
         self._next_details_s = began_s + DETAILS_REST * took_s
+        return 0.0
 
     def note_problem(self, error: Exception) -> None:
         """Note that its details cannot be read, until its files change."""
