@@ -278,9 +278,9 @@ def test_several_runs_and_tensors_are_shown_side_by_side(page):
     page.get_by_role("combobox", name="Statistic").select_option("max")
     page.get_by_role("button", name="Other runs").click()
     page.get_by_role("searchbox", name="Other tensors").fill("^acts$")
-    expect(page.get_by_role("img", name=re.compile(r"Line chart of max of kernel, 3 lines"))).to_be_visible()
+    expect(page.get_by_role("img", name=re.compile(r"Line chart of max of kernel, 4 lines"))).to_be_visible()
     expect(page.get_by_role("list", name="Lines").get_by_role("listitem")).to_have_text(
-        ["weights · kernel", "weights · acts", "other · kernel"]
+        ["weights · kernel", "weights · acts", "other · kernel", "ms · kernel"]
     )
     page.get_by_role("button", name="Download the statistics").click()
     with page.expect_download() as download:
@@ -294,7 +294,7 @@ def test_several_runs_and_tensors_are_shown_side_by_side(page):
         ('"other"', 100): OTHER.max(),
     }
     views.get_by_role("button", name="Histograms").click()
-    expect(page.locator(".histograms-card canvas")).to_have_count(3)
+    expect(page.locator(".histograms-card canvas")).to_have_count(4)
     page.get_by_role("searchbox", name="Other tensors").fill("")
     page.get_by_role("button", name="Other runs").click()
     expect(page.locator(".histograms-card")).to_have_count(0)
@@ -446,8 +446,9 @@ def test_all_four_pictures_and_their_options(histograms):
         page.get_by_role("group", name="Picture").get_by_role("button", name=kind).click()
         if kind != "Offset":
             looks_different()
-    page.get_by_role("button", name="Even spacing").click()
-    looks_different()
+    for along in ("even", "relative", "wall"):
+        page.get_by_role("combobox", name="Axis").select_option(along)
+        looks_different()
     page.get_by_role("group", name="Scale of values").get_by_role("button", name="Symlog").click()
     looks_different()
     page.get_by_role("combobox", name="Bins").select_option("16")
@@ -535,7 +536,7 @@ def test_histograms_of_runs_at_a_step_share_a_chart(page):
     page.get_by_role("button", name="Other runs").click()
     page.get_by_role("button", name="One chart").click()
     names = page.get_by_role("list", name="Histograms").get_by_role("listitem")
-    expect(names).to_have_text([re.compile("^weights"), re.compile("^other step 100$")])
+    expect(names).to_have_text([re.compile("^weights"), re.compile("^other step 100$"), re.compile("^ms step 3$")])
     expect(page.locator(".curve-box canvas").first).to_be_visible()
     has_url(page, "together=1")
 

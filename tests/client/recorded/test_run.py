@@ -179,12 +179,12 @@ def test_a_run_that_records_nothing_leaves_no_files(begin, tmp_path, options):
 
 
 def test_an_exception_in_the_training_is_recorded(tmp_path):
-    for error in (RuntimeError, KeyboardInterrupt):
+    for error, state in ((RuntimeError, "failed"), (KeyboardInterrupt, "terminated")):
         with pytest.raises(error), sg.init("bad", dir=tmp_path) as run:  # noqa: PT012
             run.log({"x": 1})
             raise error
         with sg.open(run.directory) as old:
-            assert (old.describe().state, values(old.stream("x"))) == ("failed", [1])
+            assert (old.describe().state, values(old.stream("x"))) == (state, [1])
 
 
 # Following

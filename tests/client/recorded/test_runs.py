@@ -322,9 +322,13 @@ def test_totals_of_files_that_changed_otherwise_are_made_anew(copy, read_rows):
     assert read_rows[0] == 0
 
 
+def refuses(*arguments, **more):
+    raise PermissionError
+
+
 def test_totals_are_cached_where_the_folder_cannot_be_written_to(copy, tmp_path, monkeypatch):
     monkeypatch.setattr(cache_file, "cache_folder", lambda: tmp_path / "cache")
-    monkeypatch.setattr(cache_file, "_path", lambda directory, name: Path(directory, "nowhere", name))
+    monkeypatch.setattr(cache_file, "write", refuses)
     read = list(copy.table(**SUMMED))
     assert len(os.listdir(tmp_path / "cache")) == len(copy)
     monkeypatch.setattr("sightglass.client.recorded.partial.Recording", None)
@@ -332,7 +336,7 @@ def test_totals_are_cached_where_the_folder_cannot_be_written_to(copy, tmp_path,
 
 
 def test_the_oldest_of_too_many_cached_totals_are_removed(copy, tmp_path, monkeypatch):
-    monkeypatch.setattr(cache_file, "_path", lambda directory, name: Path(directory, "nowhere", name))
+    monkeypatch.setattr(cache_file, "write", refuses)
     monkeypatch.setattr(cache_file, "MAX_CACHED", 2)
     monkeypatch.setattr(cache_file, "cache_folder", lambda: tmp_path / "cache")
     copy.table(**SUMMED)

@@ -13,7 +13,7 @@ from tensorboard.plugins.hparams import api_pb2, metadata, plugin_data_pb2, summ
 
 import sightglass as sg
 from sightglass.server.runs.details import Details, read_inside, read_outside
-from sightglass.storage import run_file
+from sightglass.storage import run_listing
 from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import TENSORBOARD_VERSION, encode_version
@@ -51,7 +51,7 @@ def end(status: int, *, after: float) -> Any:
 
 
 def details_of(folder: Path) -> Details:
-    entry = run_file.run_at(folder, alive=lambda id: False)
+    entry = run_listing.run_at(folder, alive=lambda id: False)
     assert entry is not None
     with Recording(folder) as recording:
         return read_inside(read_outside(entry, Details()), recording)
