@@ -692,9 +692,10 @@ def in_terminal(*arguments: str, until: str = "") -> tuple[int, str]:
     master, slave = pty.openpty()
     environment = {**os.environ, "TERM": "xterm-256color", "COLUMNS": "100", "LINES": "30"}
     command = [sys.executable, "-m", "sightglass", *arguments]
-    with subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment) as child:
-        os.close(slave)
-        drawn = b""
+    child = subprocess.Popen(command, stdin=slave, stdout=slave, stderr=slave, env=environment)
+    os.close(slave)
+    drawn = b""
+    try:
         while True:
             try:
                 part = os.read(master, 65536)
@@ -706,8 +707,11 @@ def in_terminal(*arguments: str, until: str = "") -> tuple[int, str]:
             if until and until.encode() in drawn:
                 child.send_signal(signal.SIGINT)
                 until = ""
-        os.close(master)
         return child.wait(60), drawn.decode(errors="replace")
+    finally:
+        os.close(master)
+        child.kill()  # if it does not end by itself, the test fails, and waits no longer
+        child.wait(60)
 
 
 def test_watch_draws_in_a_terminal(trainer: Trainer) -> None:
