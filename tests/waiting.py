@@ -1,4 +1,4 @@
-"""Waiting for what another thread or process does."""
+"""Waits for facts: what another thread, process or page does. No test waits for a time, and none asserts a duration."""
 
 from __future__ import annotations
 
@@ -10,10 +10,35 @@ PATIENCE_S = 90.0  # a machine that runs all tests at once is slow
 PAUSE_S = 0.005
 
 
-def wait_until(condition: Callable[[], Any], what: object = "the condition", *, timeout_s: float = PATIENCE_S) -> Any:
-    """Ask again and again until the answer is true, and return it; fail when the time is over."""
+class PatienceError(AssertionError):
+    """A fact did not come true in time; only this failure of a test of real processes lets it run again, see `gate`."""
+
+
+def wait_until(
+    condition: Callable[[], Any],
+    what: object = "the condition",
+    *,
+    timeout_s: float = PATIENCE_S,
+    pause: Callable[[], object] | None = None,
+) -> Any:
+    """Ask again and again until the answer is true, and return it.
+
+    Args:
+        condition: Returns something true once the fact is there.
+        what: What is waited for, for the error; a function is called when the time is over.
+        timeout_s: How long, in seconds.
+        pause: What happens between two looks, such as the next event of a run; a short sleep by default.
+
+    Raises:
+        PatienceError: It did not come true in time.
+    """
     deadline_s = time.monotonic() + timeout_s
     while not (found := condition()):
-        assert time.monotonic() < deadline_s, f"Expected within {timeout_s:g} s: {what}"
-        time.sleep(PAUSE_S)
+        if time.monotonic() >= deadline_s:
+            raise PatienceError(f"Expected within {timeout_s:g} s: {what() if callable(what) else what}")
+        (pause or _sleep)()
     return found
+
+
+def _sleep() -> None:
+    time.sleep(PAUSE_S)
