@@ -1,10 +1,10 @@
-# Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make test-pythons`, `make check`,
-# `make bench`, `make docs`, `make release`, `make fuzz`, `make examples`, `make page`.
+# Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make laws`, `make steady`,
+# `make test-pythons`, `make check`, `make bench`, `make docs`, `make release`, `make fuzz`, `make examples`, `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
 ARGS ?=
-# For `make quick`: the folders to test instead of those that changed.
+# For `make quick` and `make laws`: the folders to test instead of those that changed.
 FOLDERS ?=
 WORKERS ?= auto
 # For `make simulate`.
@@ -18,7 +18,7 @@ FUZZ := build/fuzz/venv
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test test-pythons quick check bench docs release fuzz simulate examples page page-check format clean
+.PHONY: demo test steady test-pythons quick laws check bench docs release fuzz simulate examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -42,21 +42,30 @@ demo: $(VENV)/.base
 	$(BIN)/sightglass demo $(ARGS)
 
 test: $(VENV)/.libraries
-	$(BIN)/python -m pytest -q -n $(WORKERS) $(ARGS)
+	$(BIN)/python -m tests.gate -n $(WORKERS) $(ARGS)
+
+# All tests five times in a row; the first failure ends it. For an idle machine.
+steady: $(VENV)/.libraries
+	$(BIN)/python -m tests.gate -n $(WORKERS) --times 5 $(ARGS)
 
 # On each supported Python that is found, with the lowest and the newest dependencies: a smoke test, some two minutes.
 test-pythons: $(VENV)/.dev
 	$(BIN)/python tests/pythons.py $(ARGS)
 
-# The inner loop: the folders that changed, and a few tests of those above them; under a minute.
+# The inner loop: the folders that changed, and a few tests of those above them; under two minutes.
 quick: $(VENV)/.libraries
-	$(BIN)/python tests/quick.py $(FOLDERS)
+	$(BIN)/python -m tests.quick $(FOLDERS)
+
+# The properties of the folders that changed, with many more examples than in `make test`: before a change is finished.
+laws: $(VENV)/.libraries
+	$(BIN)/python -m tests.quick --laws $(FOLDERS)
 
 check: $(VENV)/.dev
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+	$(BIN)/python -m bench.sizes
 
 bench: $(VENV)/.dev
 	$(BIN)/python -m bench $(ARGS)

@@ -30,7 +30,7 @@ def main(names: list[str]) -> int:
     if unknown:
         print(f"Unknown: {', '.join(unknown)}. Known: {', '.join(known)}", file=sys.stderr)
         return 2
-    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {speed.index()}")
+    print(f"Python {platform.python_version()}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; {speed.line()}")
     print(f"{'':54}{'measured':>12}{'target':>10}{'  interval':>10}")
     with tempfile.TemporaryDirectory(prefix="sgb", dir="/tmp" if os.name == "posix" else None) as folder:
         os.environ["SIGHTGLASS_RUNTIME_DIR"] = folder

@@ -1,4 +1,4 @@
-"""The size and shape of the code: lines, names used twice, untyped parameters, odd idioms, import circles.
+"""The size and shape of the code: files, lines, names used twice, untyped parameters, odd idioms, import circles.
 
 `python -m bench code` prints the counts, `python -m bench.code` the places behind them.
 """
@@ -7,13 +7,16 @@ from __future__ import annotations
 
 import ast
 import re
-from collections import Counter, defaultdict
+from collections import defaultdict
 from collections.abc import Collection, Iterator
 from pathlib import Path
+
+from bench import sizes
 
 ROOT = Path(__file__).resolve().parents[1]
 PACKAGE = ROOT / "src" / "sightglass"
 FRONTEND = ROOT / "frontend" / "src"
+MAX_FILES, MAX_LINES = 400, 84_500  # of src
 # Phrases that make a reader read twice: "the budget is none", "it is no number". "There is no run" is plain English.
 IDIOMS = re.compile(
     r"\b(?:but for|whoever|whomever|be it|of ours|of theirs|for ever|anew|whereof|thereof"
@@ -24,8 +27,16 @@ TYPESCRIPT_IMPORT = re.compile(r"""^(?:import|export)\b[^'"]*?from\s*['"](\.[^'"
 
 def measure() -> Iterator[tuple[str, float, str, float | None]]:
     """Yield one row for each count."""
-    for folder, n_lines in sorted(lines().items()):
-        yield f"lines of {folder}", n_lines, "", None
+    for part in sizes.parts():
+        yield from _sizes(part.name, part.size(), part.budget)
+    package = sum((sizes.size_of(path) for path in PACKAGE.rglob("*.py")), sizes.Size())
+    yield "files of src", package.files, "", MAX_FILES
+    yield from _sizes("src", package, MAX_LINES)
+    for folder in ("tests", "bench", "examples"):
+        found = sum((sizes.size_of(path) for path in (ROOT / folder).rglob("*.py")), sizes.Size())
+        yield from _sizes(folder, found, None)
+    docs = sum(path.read_text("utf-8").count("\n") for path in [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")])
+    yield "docs: lines", docs, "", None
     yield "public class names used twice", len(repeated_names()), "", 5
     n_any, n_parameters = (sum(n) for n in zip(*parameters().values(), strict=True))
     yield f"parameters typed Any, of {n_parameters:,}", 100 * n_any / n_parameters, "%", 5
@@ -35,17 +46,9 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
     yield "circles of imports", len(circles(imports())) + len(circles(frontend_imports())), "", 0
 
 
-def lines() -> Counter[str]:
-    """Count the lines of Python and TypeScript by folder."""
-    counted: Counter[str] = Counter()
-    for path in PACKAGE.rglob("*.py"):
-        inside = path.relative_to(PACKAGE).parts
-        counted[f"src/{inside[0] if len(inside) > 1 else '*.py'}"] += _n_lines(path)
-    for folder in ("tests", "bench", "examples"):
-        counted[folder] += sum(map(_n_lines, (ROOT / folder).rglob("*.py")))
-    counted["frontend"] += sum(_n_lines(path) for path in FRONTEND.rglob("*") if path.suffix in {".ts", ".tsx", ".css"})
-    counted["docs"] += sum(map(_n_lines, [*(ROOT / "docs").glob("*.md"), *ROOT.glob("*.md")]))
-    return counted
+def _sizes(name: str, size: sizes.Size, budget: int | None) -> Iterator[tuple[str, float, str, float | None]]:
+    yield f"{name}: {size.files} files, lines", size.lines, "", budget
+    yield "  lines of code", size.code, "", None
 
 
 def repeated_names() -> dict[str, list[str]]:
@@ -173,10 +176,6 @@ def _base(node: ast.ImportFrom, package: str) -> str:
 def _arguments(node: ast.arguments) -> list[ast.arg]:
     rest = [argument for argument in (node.vararg, node.kwarg) if argument is not None]
     return [*node.posonlyargs, *node.args, *node.kwonlyargs, *rest]
-
-
-def _n_lines(path: Path) -> int:
-    return path.read_text("utf-8").count("\n")
 
 
 def main() -> None:

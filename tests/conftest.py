@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 import shutil
 import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
-from tests import profiles
+from tests import gate, profiles
 
 if TYPE_CHECKING:
     from tests.hub_server import Hub
@@ -23,12 +23,31 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 os.environ.setdefault("SIGHTGLASS_RENDERER_PRIORITY", "low")  # tests keep all cores busy, and wait for figures
 os.environ.setdefault("SIGHTGLASS_FACTS", "off")  # else each run starts git
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras looks for another one by default
+# What JAX compiles is kept for all workers and processes of a test run, and for the next one.
+CACHE = Path(__file__).parents[1] / "build" / "jax"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
 
 BROWSER = ("page", "notebook")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", metavar="FOLDERS", help="quick tests of these folders, smoke tests of all others")
+    parser.addoption("--report", metavar="FILE", help="write what each test did to a file")
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    path = config.getoption("--report")
+    if path and not hasattr(config, "workerinput"):  # workers tell the process that directs them
+        config.pluginmanager.register(gate.Reporter(path))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(item: pytest.Item, call: pytest.CallInfo[None]) -> Generator[None, pytest.TestReport]:
+    report = yield
+    gate.note_patience(item, call, report)
+    return report
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:

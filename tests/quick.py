@@ -1,6 +1,6 @@
-"""The inner loop: `python tests/quick.py [FOLDER ...]`, or `make quick`.
+"""The inner loop: `python -m tests.quick [FOLDER ...]`, or `make quick`; with `--laws` the properties, `make laws`.
 
-Runs the quick tests of the folders that changed since `main`: those not marked `slow` or `browser`, with a fifth of
+Runs the quick tests of the folders that changed since `main`: those not marked `slow` or `browser`, with few of
 Hypothesis's examples. Of the folders above them, by the layers in `.importlinter`, it runs the tests marked `smoke`.
 """
 
@@ -10,6 +10,8 @@ import configparser
 import subprocess
 import sys
 from pathlib import Path
+
+from tests import gate
 
 ROOT = Path(__file__).parents[1]
 TESTS = ROOT / "tests"
@@ -55,17 +57,34 @@ def selection(folders: set[str]) -> tuple[list[str], list[str]]:
     return _present(whole), _present(above - whole)
 
 
-def main(folders: list[str]) -> int:
-    """Run them."""
-    whole, smoke = selection(set(folders) or changed())
+def arguments(folders: set[str]) -> list[str]:
+    """Return what pytest is called with after a change in some folders; nothing if no test is to run."""
+    whole, smoke = selection(folders)
+    # Only files that hold a smoke test are collected: importing all others would take longer than the tests.
+    files = [path for name in smoke for path in (TESTS / name).rglob("test_*.py") if "mark.smoke" in path.read_text()]
+    paths = [str(path) for path in [*(TESTS / name for name in whole), *files]]
     print(
         f"quick tests of: {', '.join(whole) or 'nothing'}; smoke tests of: {', '.join(smoke) or 'nothing'}", flush=True
     )
-    # Only files that hold a smoke test are collected: importing all others would take longer than the tests.
-    files = [path for name in smoke for path in (TESTS / name).rglob("test_*.py") if "mark.smoke" in path.read_text()]
-    options = ["-q", "-n", "auto", "--hypothesis-profile=dev", "--quick", ",".join(whole)]
-    paths = [TESTS / name for name in whole] + files
-    return subprocess.call([sys.executable, "-m", "pytest", *options, *map(str, paths)], cwd=ROOT) if paths else 0
+    return ["-n", "auto", "--hypothesis-profile=dev", "--quick", ",".join(whole), *paths] if paths else []
+
+
+def laws(folders: set[str]) -> list[str]:
+    """Return what pytest is called with to try the properties of some folders on many more examples."""
+    whole, _ = selection(folders)
+    paths = [str(TESTS / name) for name in whole]
+    return ["-n", "auto", "--hypothesis-profile=release", "-m", "hypothesis", *paths] if paths else []
+
+
+def main(words: list[str]) -> int:
+    """Run them."""
+    choose = laws if "--laws" in words else arguments
+    chosen = choose({word for word in words if word != "--laws"} or changed())
+    if not chosen:
+        return 0
+    status, report = gate.run(chosen)
+    print(report)
+    return status
 
 
 def _present(folders: set[str]) -> list[str]:
