@@ -27,7 +27,7 @@ def wait_until(
         condition: Returns something true once the fact is there.
         what: What is waited for, for the error; a function is called when the time is over.
         timeout_s: How long, in seconds.
-        pause: What happens between two looks, such as the next event of a run; a short sleep by default.
+        pause: What happens between two looks beside a short sleep, such as the next event of a run.
 
     Raises:
         PatienceError: It did not come true in time.
@@ -36,9 +36,7 @@ def wait_until(
     while not (found := condition()):
         if time.monotonic() >= deadline_s:
             raise PatienceError(f"Expected within {timeout_s:g} s: {what() if callable(what) else what}")
-        (pause or _sleep)()
+        if pause is not None:
+            pause()
+        time.sleep(PAUSE_S)
     return found
-
-
-def _sleep() -> None:
-    time.sleep(PAUSE_S)

@@ -15,7 +15,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -27,6 +26,7 @@ import numpy as np
 import pytest
 from click.testing import CliRunner, Result
 from tests.display import n_blue, virtual_display
+from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
 from sightglass.cli import main, queries
@@ -100,9 +100,13 @@ def test_runs_lists_live_runs(trainer: Trainer) -> None:
     assert sightglass("runs", "--no-header").stdout.startswith("clirun\t")
     name, id, *_ = line.split("\t")
     assert name == "clirun"
-    deadline_s = time.monotonic() + 60  # the run's answer may come too late for one listing
-    while (row := json.loads(sightglass("runs", "--json").stdout)[0])["state"] == "silent":
-        assert time.monotonic() < deadline_s
+    row: dict[str, Any] = {}
+
+    def answers() -> bool:  # the run's answer may come too late for one listing
+        row.update(json.loads(sightglass("runs", "--json").stdout)[0])
+        return row["state"] != "silent"
+
+    wait_until(answers)
     assert (row["id"], row["state"]) == (id, "running")
     assert row["pid"] == os.getpid()
     assert row["events"]["batch"] > 0
@@ -254,11 +258,12 @@ def test_watch_n_begins_with_the_next_record_where_earlier_ones_are_kept(runtime
 
 def test_top_prints_one_table_in_a_pipe(trainer: Trainer) -> None:
     queries = ("batch.loss", "batch.los")
-    rows: list[dict[str, Any]] = []
-    deadline_s = time.monotonic() + 60
-    while not (rows and rows[0]["values"].get("batch.loss")) and time.monotonic() < deadline_s:
+
+    def table() -> list[dict[str, Any]]:
         rows = json.loads(sightglass("top", *queries, "--every", "500ms", "--json").stdout)
-    (row,) = rows
+        return rows if rows and rows[0]["values"].get("batch.loss") else []
+
+    (row,) = wait_until(table)
     assert (row["name"], row["state"]) == ("clirun", "running")
     assert row["rates"]["batch"] > 0
     assert 0 <= row["cost"] < 1
@@ -353,10 +358,7 @@ def test_a_failure_prints_its_reason_and_exits_with_its_code(
 def test_the_training_applies_commands(trainer: Trainer) -> None:
     result = sightglass("set", "clirun", "lr=0.25")
     assert re.fullmatch(r"lr: 0\.1 → 0\.25  \(at event 'batch', step \d+\)\n", result.stdout)
-    deadline_s = time.monotonic() + 60  # the command is acknowledged before the training reads the control
-    while trainer.lr != 0.25:
-        assert time.monotonic() < deadline_s
-        time.sleep(0.002)
+    wait_until(lambda: trainer.lr == 0.25)  # the command is acknowledged before the training reads the control
     result = sightglass("call", "clirun", "checkpoint", "3", "name", "--json")
     assert json.loads(result.stdout)["result"] == "saved"
     assert trainer.calls == [(3, "name")]
@@ -591,19 +593,15 @@ def test_completion_knows_the_runs_and_their_controls(trainer: Trainer) -> None:
         command = [sys.executable, "-m", "sightglass"]
         return subprocess.run(command, env=environment, capture_output=True, text=True, check=False).stdout
 
-    def completes(words: str, place: int, *expected: str) -> bool:
+    def completes(words: str, place: int, *expected: str) -> None:
         """Ask again where a busy machine let the run's answer come too late."""
-        deadline_s = time.monotonic() + 60
-        while time.monotonic() < deadline_s:
-            if set(expected) <= set(complete(words, place).split()):
-                return True
-        return False
+        wait_until(lambda: set(expected) <= set(complete(words, place).split()), words)
 
-    assert completes("sightglass watch c", 2, "plain,clirun")
-    assert completes("sightglass set clirun l", 3, "plain,lr=")
-    assert completes("sightglass call clirun c", 3, "plain,checkpoint")
-    assert completes("sightglass watch clirun batch.", 3, "plain,batch.loss", "plain,batch.grads")
-    assert completes("sightglass top batch.", 2, "plain,batch.loss")
+    completes("sightglass watch c", 2, "plain,clirun")
+    completes("sightglass set clirun l", 3, "plain,lr=")
+    completes("sightglass call clirun c", 3, "plain,checkpoint")
+    completes("sightglass watch clirun batch.", 3, "plain,batch.loss", "plain,batch.grads")
+    completes("sightglass top batch.", 2, "plain,batch.loss")
     assert complete("sightglass functions soft", 2).split() == ["plain,softmax"]
     assert complete("sightglass watch nobody batch.", 3).split() == []
 
@@ -740,15 +738,16 @@ def test_watch_draws_in_a_window(trainer: Trainer, tmp_path: Path) -> None:
     with virtual_display() as display:
         environment = {**os.environ, "DISPLAY": display}
         environment.pop("MPLBACKEND", None)
-        with subprocess.Popen([*watch, "--for", "60 s"], env=environment, stderr=subprocess.PIPE) as child:
-            deadline, n_drawn = time.monotonic() + 50, 0
-            while n_drawn < 100 and time.monotonic() < deadline and child.poll() is None:
-                n_drawn = n_blue(display)
-                time.sleep(0.05)
-            child.send_signal(signal.SIGINT)
-            _, said = child.communicate(timeout=30)
-    assert n_drawn >= 100, said.decode()
-    assert child.returncode == 130, said.decode()
+        with subprocess.Popen([*watch, "--for", "300 s"], env=environment, stderr=subprocess.PIPE) as child:
+            try:
+                wait_until(lambda: child.poll() is not None or n_blue(display) >= 100, "a blue line")
+                assert child.poll() is None
+                child.send_signal(signal.SIGINT)
+                assert child.wait(PATIENCE_S) == 130
+            finally:
+                child.kill()
+                _, said = child.communicate(timeout=PATIENCE_S)
+                print(said.decode())
 
 
 def test_watch_without_a_display_says_what_to_do(trainer: Trainer, monkeypatch: pytest.MonkeyPatch) -> None:

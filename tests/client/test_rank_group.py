@@ -11,6 +11,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.client.rank_group import RankGroup
@@ -130,11 +131,8 @@ def test_the_note_names_who_is_late(ranks, ask):
     runs = ranks(2)
     stream = ask("gpt").stream("batch.rank.sum(every=1)", hold_s=1e6)
     observe(runs[:1], 1)
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while stream.note != "Rank 1 is late" and time.monotonic() < deadline_s:
-        time.sleep(0.01)  # the record is on its way
-        assert stream.latest is None
-    assert stream.note == "Rank 1 is late"
+    wait_until(lambda: stream.note == "Rank 1 is late")  # the record is on its way
+    assert stream.latest is None
 
 
 def test_a_rank_that_starts_later_joins(ranks, begin, ask):
@@ -144,9 +142,7 @@ def test_a_rank_that_starts_later_joins(ranks, begin, ask):
     observe(runs, 1)
     assert [one.missing for one in stream.wait(1, timeout_s=TIMEOUT_S)] == [(1,)]
     late = begin("gpt-1", ranks=sg.Ranks(group="gpt", rank=1, size=2))
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while len(group.ranks) < 2 and time.monotonic() < deadline_s:
-        time.sleep(0.05)
+    wait_until(lambda: len(group.ranks) == 2)
     slow = group.stream("batch.rank.sum(every=1)", hold_s=1e6)
     observe([late], 1)
     observe([*runs, late], 1)
@@ -160,10 +156,7 @@ def test_a_rank_that_joins_is_not_asked_what_was_closed_and_one_refusal_costs_on
     group.stream("batch.rank.max(every=1)").close()
     refused, kept = group.stream("only(batch.rank).max(every=1)"), group.stream("batch.rank.sum(every=1)")
     begin("gpt-1", ranks=sg.Ranks(group="gpt", rank=1, size=2))
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while not (asked := group.ranks[1].describe().streams if 1 in group.ranks else ()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
+    asked = wait_until(lambda: group.ranks[1].describe().streams if 1 in group.ranks else ())
     assert [one.tag for one in asked] == ["batch.rank.sum(every=1)"]
     assert "Rank 1 does not answer it: " in refused.note
     assert "only" in refused.note
@@ -182,11 +175,8 @@ def test_a_group_that_is_dropped_leaves_its_ranks_and_ends_its_thread(ranks, ask
     assert stream.wait(1, timeout_s=TIMEOUT_S)[0].value == 1
     assert worker.alive
     del stream
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while worker.alive or beside.describe().n_clients > 1:
-        assert time.monotonic() < deadline_s
-        gc.collect()  # again and again: what a round of the thread holds for a moment is not garbage then
-        time.sleep(0.01)
+    # Collected again and again: what a round of the thread holds for a moment is not garbage then.
+    wait_until(lambda: not worker.alive and beside.describe().n_clients == 1, pause=gc.collect)
 
 
 class FiveMinutesAhead(SystemClock):
@@ -204,17 +194,19 @@ def test_spans_of_clocks_five_minutes_apart_belong_together(ranks, ask, tmp_path
     )
     ahead = Run(Wiring(settings, Machine(clock=FiveMinutesAhead())))
     try:
+        alone = ask(here.id).stream("batch.rank")
         stream = ask("gpt").stream("batch.rank.count(every='200 ms')", by="rank", hold_s=1e6)
-        deadline_s = time.monotonic() + TIMEOUT_S
-        both: list[sg.Record] = []
-        while len(both) < 3 and time.monotonic() < deadline_s:
+
+        def of_both() -> list[sg.Record]:
             observe([here, ahead], 1)
-            time.sleep(0.01)
-            both = [record for record in stream.records() if record.missing == ()]
+            whole = [record for record in stream.records() if record.missing == ()]
+            return whole if len(whole) >= 3 else []
+
+        both = wait_until(of_both)
     finally:
         ahead.close()
     assert [sorted(record.value) for record in both[:3]] == [["0", "1"]] * 3
-    assert all(abs(record.wall_time - time.time()) < 150 for record in both), "their times are those of this machine"
+    assert both[0].wall_time < alone.wait(1, timeout_s=TIMEOUT_S)[0].wall_time + 150, "the times of this machine"
 
 
 @pytest.mark.parametrize(("query", "options", "why"), [
@@ -295,16 +287,20 @@ def test_all_pieces_of_an_array_are_reduced_as_one(ranks, ask):
     histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(4, every=1)")
     with pytest.raises(QueryError, match="by=None for a query over all pieces"):
         group.stream("pieces(batch.w).norm()", by="rank")
-    deadline_s = time.monotonic() + TIMEOUT_S
     every = [*streams.values(), by_name, histogram]
-    whole_ones: list[list[sg.Record]] = [[]]
-    while not all(whole_ones):  # on a busy machine, the first events may exceed what queries may take of one
-        assert time.monotonic() < deadline_s, [stream.statistics() for stream in every]
+
+    def observe_pieces() -> None:
         for run, part in zip(runs, parts, strict=True):
             run.observe("batch", w=part, ws={"a": part, "b": 2 * part if part is not parts[2] else part})
-        time.sleep(0.01)
-        whole_ones = [[one for one in stream.records() if one.complete] for stream in every]
-    *simple, named, histograms = whole_ones
+
+    def whole_ones() -> list[list[sg.Record]]:
+        found = [[one for one in stream.records() if one.complete] for stream in every]
+        return found if all(found) else []
+
+    # On a busy machine, the first events may exceed what queries may take of one.
+    *simple, named, histograms = wait_until(
+        whole_ones, lambda: [stream.statistics() for stream in every], pause=observe_pieces
+    )
     for (query, stream), found in zip(streams.items(), simple, strict=True):
         assert {(one.missing, one.tag) for one in found} == {((), stream.tag)}
         np.testing.assert_allclose([float(one.value) for one in found], float(wanted[query]), rtol=1e-6)
@@ -384,10 +380,8 @@ def test_a_rank_that_is_killed_is_named_and_one_that_replaces_it_joins(processes
     assert stream.note == "Rank 1 died"
     (again,) = processes(1, size=2)
     first.kill()
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while len(stream.records()) < 4 and time.monotonic() < deadline_s:
-        again.observe(10)  # a stream that is found again begins where it is
-        time.sleep(0.05)
+    # A stream that is found again begins where it is.
+    wait_until(lambda: len(stream.records()) >= 4, pause=lambda: again.observe(10))
     found = stream.records()[3]
     assert (found.value, found.complete, found.missing) == (10, False, (0,))
 
@@ -401,20 +395,23 @@ def test_a_rank_that_is_restarted_alone_is_left_out_and_said_to_be_and_its_time_
         one.observe(20)
     assert [one.missing for one in numbered.wait(2, timeout_s=TIMEOUT_S)] == [(), ()]
     second.kill()
-    deadline_s = time.monotonic() + TIMEOUT_S
-    while numbered.note != "Rank 1 died":
-        assert time.monotonic() < deadline_s
-        time.sleep(0.01)
+    wait_until(lambda: numbered.note == "Rank 1 died")
     (again,) = processes(1, size=2)
     seen = len(timed.records())
-    both: list[sg.Record] = []
-    numbers: list[sg.Record] = []
-    while "Rank 1 was restarted alone" not in numbered.note or not both:
-        assert time.monotonic() < deadline_s, (numbered.note, timed.note)
+
+    def observe_both() -> None:
         first.observe(1)
         again.observe(1)
-        numbers = numbered.records()
-        both = [one for one in timed.records()[seen:] if set(one.value) == {"0", "1"}]
+
+    def of_both() -> list[sg.Record]:
+        return [one for one in timed.records()[seen:] if set(one.value) == {"0", "1"}]
+
+    wait_until(
+        lambda: "Rank 1 was restarted alone" in numbered.note and of_both(),
+        lambda: (numbered.note, timed.note),
+        pause=observe_both,
+    )
+    numbers = numbered.records()
     assert numbered.note.startswith("Rank 1 was restarted alone: its windows are left out until all are")
     assert {one.missing for one in numbers[2:]} <= {(1,)}
     first.observe(20)

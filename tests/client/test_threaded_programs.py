@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import threading
-import time
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
@@ -62,9 +61,7 @@ def test_a_control_of_the_wrong_thread_is_told_at_once(served, ask):
     client = ask(run)
     start()
     client.stream("request.n").wait(1, timeout_s=PATIENCE_S)
-    began_s = time.monotonic()
-    reply = elsewhere(lambda: client.set("limit", 5, timeout_s=10 * PATIENCE_S))
-    assert time.monotonic() - began_s < PATIENCE_S
+    reply = elsewhere(lambda: client.set("limit", 5, timeout_s=10 * PATIENCE_S))  # `elsewhere` waits a tenth of that
     assert not reply.applied
     assert reply.note.startswith("No event of the thread that called init so far: 'request' comes from thread 'worker-")
     assert "declare the control 'limit' with thread='any', or call run.apply()" in reply.note

@@ -1,7 +1,5 @@
 from __future__ import annotations
 
-import time
-
 import numpy as np
 import pytest
 
@@ -13,15 +11,14 @@ def fixed(options):
     return lambda: controls
 
 
-def test_a_few_epochs_reach_95_percent_in_about_two_seconds():
+def test_a_few_epochs_reach_95_percent():
     images, labels, test_images, test_labels = digits.load()
     options = train.TrainingOptions()
-    state, rng, began = train.start(options), np.random.default_rng(0), time.process_time()
+    state, rng = train.start(options), np.random.default_rng(0)
     for _ in range(8):
         for batch in train.train_epoch(state, images, labels, options=options, rng=rng, controls=fixed(options)):
             state = batch.state
     assert network.accuracy(state.params, test_images, test_labels) > 0.95
-    assert time.process_time() - began < 20  # it takes 0.1 s; the bound only catches a loop gone wrong
 
 
 def test_an_epoch_goes_through_every_image_once():

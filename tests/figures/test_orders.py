@@ -7,11 +7,11 @@ import os
 import subprocess
 import sys
 import threading
-import time
 from pathlib import Path
 
 import numpy as np
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import FigureErrors, UnknownNameError
@@ -247,8 +247,7 @@ def test_the_exit_does_not_wait_for_a_thread_that_hangs():
 
 
 def wait_for(path):
-    while not os.path.exists(path):
-        time.sleep(0.01)
+    wait_until(lambda: os.path.exists(path))
     return draw()
 
 

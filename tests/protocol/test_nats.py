@@ -9,7 +9,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 
 import pytest
 from tests.hub_server import PATIENCE_S, HubServer, needs_server
@@ -177,9 +176,7 @@ def test_without_a_hub_a_client_says_so_and_a_run_waits():
     address = HubAddress(url="nats://127.0.0.1:9")
     with pytest.raises(TransportError, match=r"^Cannot connect to the hub: no hub answers at nats://127.0.0.1:9$"):
         channel_to(address)
-    began_s = time.monotonic()
     listener = NatsListener(address, ID)
-    assert time.monotonic() - began_s < PATIENCE_S
     assert listener.send(b"hub-command.anyone.x", [b"x"]) == "gone"
     wait_until(lambda: listener.link.reason == "no hub answers at nats://127.0.0.1:9", listener.link.reason)
     listener.close()

@@ -9,16 +9,16 @@ from __future__ import annotations
 import json
 import os
 import struct
-import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from tests.waiting import wait_until
+
 HEADER_BYTES = 7
 BLOCK_BYTES = 32_768
 FULL, LAST = 1, 4
-PATIENCE_S = 30.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,12 +55,12 @@ def read_all(folder: Path) -> list[Offline]:
 
 def read(path: Path) -> Offline:
     """Read a run, when W&B's other process has written it to its end."""
-    deadline_s = time.monotonic() + PATIENCE_S
-    while True:
+
+    def ended() -> list[Any]:
         records = list(_records(path.read_bytes()))
-        if any(record.HasField("exit") for record in records):
-            break
-        assert time.monotonic() < deadline_s, f"{path} does not end"
+        return records if any(record.HasField("exit") for record in records) else []
+
+    records = wait_until(ended, f"the end of {path}")
     rows, axes, name, group, config = [], {}, "", "", {}
     for record in records:
         match record.WhichOneof("record_type"):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import importlib.util
 import itertools
-import time
 from collections.abc import Iterator
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.clock import SystemClock
@@ -69,10 +69,8 @@ class Desk:
     def values(self, answer: Subscription) -> list[Any]:
         """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
         self.telemetry.flush(10.0)
-        deadline_s = time.monotonic() + 60.0
-        while len(values := self._values(answer)) < answer.rows.n_made:
-            assert time.monotonic() < deadline_s, f"{len(values)} of {answer.rows.n_made} rows"
-        return list(values.values())
+        wait_until(lambda: len(self._values(answer)) >= answer.rows.n_made, lambda: self._values(answer))
+        return list(self._values(answer).values())
 
     def _values(self, answer: Subscription) -> dict[int, Any]:
         waiting = {row[0]: row[3] for row in answer.rows.copy()}

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import time
-
 import pytest
 import torch
+from tests.waiting import wait_until
 from torch import nn
 
 import sightglass as sg
@@ -38,11 +37,7 @@ class Loop:
 
 def noted(loop, stream):
     """Return the note of a stream once there is one; the `io` thread tells it."""
-    deadline_s = time.monotonic() + 60.0
-    while not stream.note:
-        loop.step()
-        assert time.monotonic() < deadline_s, stream.statistics()
-        time.sleep(0.01)
+    wait_until(lambda: stream.note, stream.statistics, pause=loop.step)
     return stream.note.partition(" events in a row brought ")[2] or stream.note
 
 

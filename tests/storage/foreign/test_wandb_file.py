@@ -9,8 +9,7 @@ import shutil
 import struct
 import subprocess
 import sys
-import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 from zlib import crc32
@@ -18,6 +17,7 @@ from zlib import crc32
 import numpy as np
 import pytest
 from tests.storage import wandb_files
+from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
 from sightglass.core.audio import Audio
@@ -33,7 +33,6 @@ from sightglass.storage.read.recording import Recording
 
 PROGRAM = Path(__file__).with_name("wandb_run.py")
 N_ROWS = 100
-PATIENCE_S = 90.0
 HEAD = struct.pack("<4sHB", b":W&B", 0xBEE1, 0)
 
 TAGS = {"loss", "count", "val/acc", "val/deep/x", "score", "nan", "inf", "mixed", "text", "big", "long"}
@@ -252,28 +251,20 @@ def test_a_run_of_the_package_is_followed(tmp_path: Path) -> None:
     with subprocess.Popen(
         arguments, env=wandb_files.environment(), stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, text=True
     ) as program:
-        directory = wait_for(lambda: next(tmp_path.glob("wandb/offline-run-*/*.wandb"), None)).parent
+        directory = wait_until(lambda: next(tmp_path.glob("wandb/offline-run-*/*.wandb"), None)).parent
         with Recording(directory) as recording:
 
             def n_rows() -> int:
                 recording.refresh()
                 return len(recording.series("loss")) if "loss" in recording.tags() else 0
 
-            assert wait_for(n_rows) <= N_ROWS + 2  # W&B writes blocks of 32 KiB
+            assert wait_until(n_rows) <= N_ROWS + 2  # W&B writes blocks of 32 KiB
             assert recording.info.ended is None
             assert program.stdin is not None
             program.stdin.write("\n")
             program.stdin.close()
-            wait_for(lambda: n_rows() == N_ROWS + 2 and recording.info.ended)
+            wait_until(lambda: n_rows() == N_ROWS + 2 and recording.info.ended)
             assert recording.damages == []
-
-
-def wait_for(condition: Callable[[], Any]) -> Any:
-    deadline_s = time.monotonic() + PATIENCE_S
-    while not (found := condition()):
-        assert time.monotonic() < deadline_s
-        time.sleep(0.05)
-    return found
 
 
 # Damage

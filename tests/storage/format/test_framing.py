@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import struct
-import time
 import tracemalloc
 from collections.abc import Iterator
 from pathlib import Path
@@ -193,17 +192,15 @@ def test_the_search_is_bounded_whatever_lost_bytes_look_like(path: Path, monkeyp
     told = struct.pack("<Q", 150_000)
     header = told + struct.pack("<I", checksum(told))
     scan = Scan(written(path, b"lost" + header * 30_000 + framed(b"true")))  # each could be half the file
-    started = time.process_time()
     assert scanned(scan) == [b"true"]
-    assert time.process_time() - started < 5
     assert 0 < scan._verified < 10 * 2**20
 
 
-def test_holes_are_searched_quickly(path: Path) -> None:
+def test_holes_cost_no_trial(path: Path) -> None:
     data = framed(b"one") + bytes(16 * 2**20) + framed(b"two")
-    started = time.process_time()
-    assert scanned(Scan(written(path, data))) == [b"one", b"two"]
-    assert time.process_time() - started < 5
+    scan = Scan(written(path, data))
+    assert scanned(scan) == [b"one", b"two"]
+    assert scan._verified < 100  # nothing in the hole is tried as a frame
 
 
 def test_intact_reads_piece_by_piece(path: Path) -> None:
