@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import hashlib
 import os
+import platform
 import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterator
@@ -18,15 +20,24 @@ if TYPE_CHECKING:
 
 __all__ = ["profiles"]
 
+
+def compiled_folder() -> Path:
+    """Return the folder for what JAX compiles, which runs on processors with the same instructions only."""
+    described = Path("/proc/cpuinfo")
+    lines = described.read_text().splitlines() if described.exists() else [platform.machine()]
+    kind = "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}) or lines)
+    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return caches / "sightglass-tests" / f"jax-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+
+
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 os.environ.setdefault("SIGHTGLASS_RENDERER_PRIORITY", "low")  # tests keep all cores busy, and wait for figures
 os.environ.setdefault("SIGHTGLASS_FACTS", "off")  # else each run starts git
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras looks for another one by default
-# What JAX compiles is kept for all workers and processes of a test run, and for the next one.
-CACHE = Path(__file__).parents[1] / "build" / "jax"
-os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(CACHE))
-os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.1")
+# What JAX compiles is kept for all workers and processes of a test run, and for later runs on processors of this kind.
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled_folder()))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
 
 BROWSER = ("page", "notebook")
