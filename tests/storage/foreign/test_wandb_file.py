@@ -16,8 +16,8 @@ from zlib import crc32
 
 import numpy as np
 import pytest
-from tests.storage import wandb_files
 from tests.profiles import examples
+from tests.storage import wandb_files
 from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
