@@ -9,6 +9,7 @@ import ast
 import re
 from collections import defaultdict
 from collections.abc import Collection, Iterator
+from functools import cache
 from pathlib import Path
 
 from bench import sizes
@@ -158,10 +159,12 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
     return found
 
 
-def trees() -> Iterator[tuple[str, ast.Module]]:
-    """Yield the path and the syntax tree of each module of the package."""
-    for path in sorted(PACKAGE.rglob("*.py")):
-        yield str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))
+@cache
+def trees() -> list[tuple[str, ast.Module]]:
+    """Return the path and the syntax tree of each module of the package."""
+    return [
+        (str(path.relative_to(PACKAGE)), ast.parse(path.read_text("utf-8"))) for path in sorted(PACKAGE.rglob("*.py"))
+    ]
 
 
 def _dotted(path: str) -> str:

@@ -78,9 +78,9 @@ def test_rising_line_has_its_largest_value_top_right_and_smallest_bottom_left():
     assert max(drawn(rows[-1])) < len(rows[0]) // 4
 
 
-def test_spike_among_a_million_points_reaches_the_top_at_its_place():
-    values = np.zeros(1_000_000)
-    values[250_000] = 5.0
+def test_spike_among_many_points_reaches_the_top_at_its_place():
+    values = np.zeros(200_000)
+    values[50_000] = 5.0
     rows = plot_rows(str(TerminalView(Stub(*values.tolist()))))
     assert drawn(rows[0])
     assert abs(drawn(rows[0])[0] / 75 - 0.25) < 0.03

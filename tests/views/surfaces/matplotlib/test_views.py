@@ -104,12 +104,12 @@ def test_one_line_alone_needs_no_legend_below_its_name(stub):
     assert texts(drawn(stub(1.0), stub(2.0, tag="other")))[:2] != ["loss, other"]
 
 
-def test_a_spike_among_a_million_points_is_drawn(stub):
-    values = np.zeros(1_000_000)
-    values[271_828] = 7.0
+def test_a_spike_among_many_points_is_drawn(stub):
+    values = np.zeros(200_000)
+    values[71_828] = 7.0
     (line,) = lines(drawn(stub(*values.tolist())))
     assert len(line.get_xdata()) < 10_000
-    assert line.get_xdata()[line.get_ydata() == 7.0].tolist() == [271_828]
+    assert line.get_xdata()[line.get_ydata() == 7.0].tolist() == [71_828]
 
 
 def test_nan_is_a_gap_with_a_mark_and_infinities_stand_at_the_edges(stub):
@@ -500,8 +500,9 @@ def test_memory_is_flat_over_many_updates(stub):
             view.update()
 
     source.since = lambda cursor: (cursor + 1, of_records(source.records[-1:], tag="loss", run="mnist"))
-    tracemalloc.start()
     run(1200)  # what is measured is kept for the last thousand texts
+    tracemalloc.start()
+    run(250)
     n_artists, grown = len(view.figure.findobj()), []
     for _ in range(3):
         before = _allocated()
