@@ -500,9 +500,8 @@ def test_memory_is_flat_over_many_updates(stub):
             view.update()
 
     source.since = lambda cursor: (cursor + 1, of_records(source.records[-1:], tag="loss", run="mnist"))
-    run(1200)  # what is measured is kept for the last thousand texts
     tracemalloc.start()
-    run(250)
+    run(1200)  # what is measured is kept for the last thousand texts
     n_artists, grown = len(view.figure.findobj()), []
     for _ in range(3):
         before = _allocated()
