@@ -364,10 +364,8 @@ def test_results_that_cannot_be_passed_on_cost_their_figure_only(make, error):
     assert (steps(sink), renderer.failures.n) == ([0, 1, 2, 3], 1)
 
 
+@pytest.mark.parametrize("kind", ["thread", "inline"], indirect=True)  # a child gets no Ctrl-C
 def test_ctrl_c_while_a_figure_is_drawn_leaves_nothing_waiting(make, kind):
-    if kind == "process":
-        pytest.skip("a child gets no Ctrl-C")
-
     def interrupted():
         raise KeyboardInterrupt
 
@@ -465,10 +463,9 @@ def test_closing(make):
     idle.close()
 
 
+@pytest.mark.parametrize("kind", ["process", "thread"], indirect=True)  # inline, it raises within the call
 def test_an_error_of_the_training_stays_the_one_that_is_raised(make, kind):
     plotter, _ = make(Shows)
-    if kind == "inline":
-        pytest.skip("raises within the call")
     with pytest.raises(ZeroDivisionError) as caught, plotter:  # noqa: PT012
         plotter.submit(1, 1)
         raise ZeroDivisionError

@@ -119,6 +119,12 @@ def answer(old, query):
         return None
 
 
+def counts_empty_groups(query):
+    """Return whether stages follow a count of what a recorded condition let through."""
+    _, count, behind = query.partition(".count(")
+    return bool(count) and HEADS[1] in query and any(stage in behind for stage in BEHIND if stage)
+
+
 def without_empty_groups(records):
     """A recorded condition tells nothing of groups in which it held everything back."""
     counted = [record for record in records if record.n_events]
@@ -142,6 +148,8 @@ def test_a_recorded_run_answers_as_the_live_one_did(asked, happenings, tmp_path_
             if recorded is None:
                 assert not records or "per='epoch'" in query or "log" in query
                 continue
+            if counts_empty_groups(query):
+                continue  # the groups without an event, of which the recorded condition tells nothing, count there
             if ".count(" in query:
                 records, recorded = without_empty_groups(records), without_empty_groups(recorded)
             # The time of a snapshot is read before that of its event.
