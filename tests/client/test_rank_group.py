@@ -231,7 +231,7 @@ def test_commands_go_to_rank_0_by_the_present_rule(ranks, ask):
     runs = ranks(2)
     group = ask("gpt")
     assert group.describe().id == runs[0].id
-    with pytest.raises(sg.RefusedError, match="Commands are refused in a program of 2 processes"):
+    with pytest.raises(sg.RefusedError, match="2 processes"):
         group.stop()
 
 
@@ -239,7 +239,7 @@ def test_the_newest_of_two_programs_is_asked(ranks, ask, monkeypatch):
     old = ranks(2)
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     new = ranks(2)
-    with pytest.warns(UserWarning, match="Several programs named 'gpt' are live: connected to the newest; 2 runs"):
+    with pytest.warns(UserWarning, match="'gpt'.*2 runs"):
         group = ask("gpt")
     stream = group.stream("batch.rank.count(every=1)")
     observe(old, 1)
@@ -274,7 +274,7 @@ def test_launchers_say_which_rank_a_process_is(monkeypatch, variables, place):
 @pytest.mark.parametrize("options", [{"rank": 2, "size": 2}, {"rank": 0}, {"size": 3}, {"rank": -1, "size": 2},
                                      {"rank": "0", "size": 2}])  # fmt: skip
 def test_a_rank_out_of_bounds_is_refused(options: dict[str, Any]):
-    with pytest.raises(ValueError, match="Expected rank and size as numbers"):
+    with pytest.raises(ValueError, match="rank and size"):
         sg.Ranks(**options)
 
 
@@ -293,7 +293,7 @@ def test_all_pieces_of_an_array_are_reduced_as_one(ranks, ask):
     streams = {query: group.stream(query) for query in wanted}
     by_name = group.stream("on('batch').map(lambda b: b.ws.map(lambda name, w: pieces(w).norm()))")
     histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(4, every=1)")
-    with pytest.raises(QueryError, match="by=None for a query over all pieces"):
+    with pytest.raises(QueryError, match="by=None"):
         group.stream("pieces(batch.w).norm()", by="rank")
     deadline_s = time.monotonic() + TIMEOUT_S
     every = [*streams.values(), by_name, histogram]

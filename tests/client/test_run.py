@@ -162,7 +162,7 @@ def test_end_group_by_the_client(begin, ask):
     assert values(mine, 2) == [1.0, 2.0]
     assert values(other, 1) == [3.0]
     assert [r.index for r in mine.records()] == [0, 1]
-    with pytest.raises(sg.QueryError, match=r"^Expected a reducer without a named window to close, got "):
+    with pytest.raises(sg.QueryError, match="reducer"):
         ask(run).stream("batch.loss").end_group()
 
 
@@ -177,9 +177,7 @@ def test_a_command_from_the_training_thread_does_not_deadlock(begin, ask):
     assert lr.value == 0.1
     run.observe("batch")
     assert lr.value == 0.5
-    with pytest.raises(
-        sg.CommandError, match=r"^Control 'lr': expected at most 1.0, got 5.0 \(declared in .*test_run.py:\d+\)$"
-    ):
+    with pytest.raises(sg.CommandError, match=r"'lr': .*1\.0, got 5\.0 \(.*test_run\.py:\d+"):
         client.set("lr", 5.0)
 
 
@@ -202,7 +200,7 @@ def test_commands_are_acknowledged_with_their_event(trained, not_awaited):
     assert (reply.applied, reply.event, reply.old, reply.result) == (True, "batch", 0.1, 0.5)
     assert reply.index == reply.step
     assert client.call("double", 21).result == 42
-    with pytest.raises(sg.CommandError, match=r"^call 'fail' failed: ZeroDivisionError: division by zero$"):
+    with pytest.raises(sg.CommandError, match=r"'fail'.*ZeroDivisionError"):
         client.call("fail")
     with not_awaited():
         waiting = client.set("lr", 0.25, at="epoch", timeout_s=PATIENCE_S)
@@ -309,9 +307,7 @@ def test_publish(begin, ask):
     assert values(reader_stream, 3) == [0.0, -1.0, -2.0]
     subscription.close()
     other.observe("epoch")
-    with pytest.raises(
-        sg.RefusedError, match=r"^Event 'epoch' comes from observe already; an event name has one source$"
-    ):
+    with pytest.raises(sg.RefusedError, match=r"'epoch'.*observe"):
         publisher.publish("epoch", best)
 
 
@@ -389,7 +385,7 @@ def test_a_client_of_a_run_that_has_ended(begin, ask):
     run = begin()
     client = ask(run)
     run.close()
-    with pytest.raises(sg.RunLostError, match=r"^Run 'job' has ended$"):
+    with pytest.raises(sg.RunLostError, match=r"'job' has ended$"):
         client.describe()
     assert client.ended
     with pytest.raises(sg.RunLostError):
@@ -397,7 +393,7 @@ def test_a_client_of_a_run_that_has_ended(begin, ask):
 
 
 def test_targets_that_are_not_runs(begin):
-    with pytest.raises(sg.RunNotFoundError, match=r"^Expected a run's name or id, .*, got int$"):
+    with pytest.raises(sg.RunNotFoundError, match="got int"):
         sg.connect(5)
     begin("mnist")
     with pytest.raises(sg.RunNotFoundError) as caught:
@@ -421,7 +417,7 @@ def test_a_run_that_has_ended_is_found_by_what_it_recorded(begin, tmp_path, monk
         run.log({"loss": 1.0})
         run.close()
     newest = max(map(str, Path("runs").glob("mnist-2*")))
-    with pytest.raises(sg.RunNotFoundError, match=f"A run of this name is recorded in '{newest}'[.]$"):
+    with pytest.raises(sg.RunNotFoundError, match=f"'{newest}'"):
         sg.connect("mnist")
 
 
@@ -454,7 +450,7 @@ def test_the_counts_of_the_run_are_known_after_its_end(begin, ask):
 
 
 def test_without_a_name_the_only_live_run_is_found(begin, ask):
-    with pytest.raises(sg.RunNotFoundError, match=r"^No run is live. Start one with sightglass.init"):
+    with pytest.raises(sg.RunNotFoundError, match=r"sightglass\.init"):
         sg.connect()
     first = begin("first")
     assert ask(None).id == first.id

@@ -228,13 +228,13 @@ def test_requests_that_were_on_their_way_fail_and_are_not_repeated(client):
     assert len(client.heard()) == 1
     client.lose()
     assert client.welcome() == []
-    with pytest.raises(RunLostError, match="ended this client's lease"):
+    with pytest.raises(RunLostError, match="lease"):
         pending.result()
 
 
 def test_a_request_waits_for_the_next_connection_and_no_longer(client):
     client.lose()
-    with pytest.raises(RunLostError, match=r"silent for too long\. Connecting again$"):
+    with pytest.raises(RunLostError, match="silent"):
         client.session.current(0.0)
     client.welcome()
     assert client.session.current(0.0) is client.connections[-1]

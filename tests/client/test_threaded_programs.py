@@ -140,9 +140,7 @@ def test_a_controller_sets_an_attribute_of_an_offered_object(begin, ask):
 def test_attributes_are_not_set_unless_the_program_says_so(begin, ask):
     run = begin("shut")
     run.observe("batch", optimizer=Optimizer())
-    with pytest.raises(
-        sg.CommandError, match=r"^Unknown control 'batch.optimizer.lr'. .* sg.init\(…, controls='attrib"
-    ):
+    with pytest.raises(sg.CommandError, match=r"'batch.optimizer.lr'.*controls='attrib"):
         ask(run).set("batch.optimizer.lr", 0.5)
-    with pytest.raises(ValueError, match=r"^Expected controls='attributes' or None, got True$"):
+    with pytest.raises(ValueError, match=r"controls='attributes'.*got True"):
         sg.init("x", controls=True)

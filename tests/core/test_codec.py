@@ -219,7 +219,7 @@ def test_errors_say_where_a_value_cannot_be_encoded(value: Any, message: str) ->
 def test_a_value_that_contains_itself_cannot_be_encoded() -> None:
     value: list[Any] = []
     value.append(value)
-    with pytest.raises(UnsendableError, match=f"^Expected at most {MAX_DEPTH} levels of nesting"):
+    with pytest.raises(UnsendableError, match=f"{MAX_DEPTH} levels"):
         encode(value)
 
 

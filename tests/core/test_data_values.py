@@ -216,7 +216,7 @@ def test_columns_are_arrays_of_numbers_or_lists_of_texts(library: str, kind: str
 @pytest.mark.parametrize("library", LIBRARIES)
 def test_large_integers_beside_missing_ones_are_refused(library: str) -> None:
     pytest.importorskip("pyarrow" if library == "chunks" else library)
-    with pytest.raises(UnreadableError, match=r"below 2\*\*53 where others are missing"):
+    with pytest.raises(UnreadableError, match=r"2\*\*53"):
         as_data(LIBRARIES[library]("Int64", [2**60, None]))
 
 
@@ -244,7 +244,7 @@ def test_what_is_missing_in_pandas() -> None:
     assert math.isnan(as_data(pandas.NaT))
     assert as_data(pandas.Timestamp(DAY)) == DAY.timestamp()
     twice = pandas.DataFrame([[1, 2]], columns=["a", "a"])
-    with pytest.raises(UnreadableError, match="got one with a name twice"):
+    with pytest.raises(UnreadableError, match="twice"):
         as_data(twice)
 
 
@@ -291,12 +291,12 @@ def test_what_cannot_travel_is_named_by_its_path(value: Any, message: str) -> No
 def test_objects_that_contain_themselves_or_many_others_are_refused() -> None:
     own = Plain(x=1)
     own.own = own  # type: ignore[attr-defined]
-    with pytest.raises(UnsendableError, match=r"value\.own: it contains itself"):
+    with pytest.raises(UnsendableError, match=r"value\.own: .*itself"):
         snapshot(own)
     deep = Plain(x=1)
     for _ in range(12):
         deep = Plain(inner=deep)
-    with pytest.raises(UnsendableError, match="a Plain cannot travel"):
+    with pytest.raises(UnsendableError, match="Plain"):
         snapshot(deep)
 
 

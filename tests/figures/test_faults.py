@@ -191,7 +191,7 @@ def test_a_renderer_whose_results_cannot_be_read_is_replaced_and_nothing_is_lost
 
     plotter = Plotter(sinks=[caught])
     monkeypatch.setattr(pipe, "read", fail)
-    with pytest.warns(RuntimeWarning, match="a renderer is replaced: RecursionError: deep"):  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="RecursionError: deep"):  # noqa: PT031
         for step in range(4):
             plotter.plot(draw, [1, 2], step=step)
         plotter.close()
@@ -259,7 +259,7 @@ def test_a_function_that_cannot_be_pickled_is_drawn_in_a_thread_with_one_warning
         with lock:
             return draw(x)
 
-    with pytest.warns(RuntimeWarning, match="Drawing in a thread of this process, because Expected a") as warned:  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="thread") as warned:  # noqa: PT031
         plotter.plot(draw_locked, [1], step=0)
         plotter.plot(draw_locked, [1], step=1)
     assert len(warned) == 1

@@ -191,7 +191,7 @@ def test_types(dtype: str) -> None:
     names = ["mean", "sum", "min", "max", "first", "last", "var", "every", "histogram"]
     if dtype == "complex64":
         names.remove("histogram")
-        with pytest.raises(TypeError, match="Expected real numbers to count in a histogram, got complex64"):
+        with pytest.raises(TypeError, match="complex64"):
             KINDS["histogram"][0].start(x[0])
     axis = {"mean": np.mean, "sum": np.sum, "min": np.min, "max": np.max, "var": np.var}
     both = {name for name in names if name in axis or name in ("first", "last")}

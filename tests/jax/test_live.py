@@ -686,7 +686,7 @@ def test_anything_but_a_function_of_jax_jit_is_refused(wrong):
 
 
 def test_a_step_that_is_live_already_is_refused():
-    with pytest.raises(LogError, match=r"Expected a function that jax\.jit, nnx\.jit or"):
+    with pytest.raises(LogError, match=r"jax\.jit, nnx\.jit"):
         live(live(jax.jit(halve)))
 
 
@@ -702,9 +702,9 @@ def test_a_step_compiled_ahead_of_time_runs_and_says_why_it_cannot_be_queried(qu
 def test_an_event_has_one_source(queried):
     queried.run.observe("seen", x=1)
     first = queried.live(jax.jit(halve), x3())
-    with pytest.raises(ValueError, match="Event 'seen' comes from observe already"):
+    with pytest.raises(ValueError, match=r"'seen'.*observe"):
         live(jax.jit(halve), queried.run, "seen")
-    with pytest.raises(ValueError, match="Another live step already produces events named 'batch'"):
+    with pytest.raises(ValueError, match="'batch'"):
         live(jax.jit(halve), queried.run)
     del first
     queried.live(jax.jit(halve), x3())
@@ -712,7 +712,7 @@ def test_an_event_has_one_source(queried):
 
 def test_an_event_of_a_live_step_cannot_be_observed(queried):
     step = queried.live(jax.jit(halve), x3())
-    with pytest.raises(ValueError, match="Event 'batch' comes from live already"):
+    with pytest.raises(ValueError, match=r"'batch'.*live"):
         queried.run.observe("batch", loss=1.0)
     assert queried.idle(step)
 
@@ -816,7 +816,7 @@ def test_a_step_that_is_no_longer_called_claims_no_event(tmp_path):
     second = QueriedRun(dir=tmp_path)
     step = second.live(jax.jit(halve), 2 * x3())
     assert second.query(lambda: step(2 * x3()), "batch.loss").latest.value == 20.0
-    with pytest.raises(ValueError, match="Another live step already produces events"):
+    with pytest.raises(ValueError, match="live step"):
         old(x3())
     second.close()
 
@@ -1064,7 +1064,7 @@ def test_a_method_of_one_object_is_refused_with_the_way_out(queried):
         def step(self, x):
             return halve(x)
 
-    with pytest.raises(LogError, match=r"write live\(jax\.jit\(…\)\) in the class, around the function"):
+    with pytest.raises(LogError, match=r"live\(jax\.jit\(…\)\)"):
         live(Trainer().step)
     bound = jax.jit(Trainer().step)  # this is one of jax.jit's
     step = queried.live(bound, x3())

@@ -140,7 +140,7 @@ def test_integers_accumulate_in_64_bits() -> None:
     assert type(run(reducer("sum", {}), [np.int8(1)])) is int
     sums = run(reducer("sum", {}), [np.full(2, 200, np.uint8)] * 3)
     assert (sums.tolist(), sums.dtype) == ([600, 600], np.uint64)
-    with pytest.raises(RefusedQueryError, match=r"^Expected integers of at most 64 bits, got 65 bits$"):
+    with pytest.raises(RefusedQueryError, match="64 bits, got 65 bits"):
         run(reducer("sum", {}), [2**64 - 1, 2**64 - 1])
 
 
@@ -256,7 +256,7 @@ def test_top_keeps_the_earlier_of_equals_and_never_compares_values() -> None:
     rows = [{"rank": 1, "at": 0}, {"rank": 2, "at": 1}, {"rank": 2, "at": 2}, {"rank": 2, "at": 3}]
     assert [row["at"] for row in run(reducer("top", by), rows)] == [1, 2]
     assert run(reducer("top", {"k": 3}), [1.0, math.nan, 3.0, 2.0]) == [3.0, 2.0, 1.0]
-    with pytest.raises(EvaluationError, match=r"^Expected one number to rank by, got float64\[2\]: use key="):
+    with pytest.raises(EvaluationError, match=r"float64\[2\].*key="):
         run(reducer("top", {"k": 1}), [np.zeros(2)])
 
 
@@ -283,9 +283,7 @@ def test_reduce_keeps_structure_shape_and_type(init: Any) -> None:
     ],
 )
 def test_reduce_refuses_another_structure(init: Any, fn: Any) -> None:
-    with pytest.raises(
-        EvaluationError, match=r"Expected the accumulator to stay .*, got .*: the function must return the structure"
-    ):
+    with pytest.raises(EvaluationError, match="accumulator"):
         run(reducer("reduce", {"fn": fn, "init": init}), [1])
 
 
@@ -319,14 +317,14 @@ def deep_size(state: Any) -> int:
 def test_stored_values_are_bounded(name: str) -> None:
     args = {"collect": {"limit": 1000}, "top": {"k": 1000, "key": lambda x: 1}, "sample": {"k": 1000}}[name]
     value = np.broadcast_to(np.float64(1), (1024, 1024))
-    with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got 72 MiB$"):
+    with pytest.raises(RefusedQueryError, match="64 MiB, got 72 MiB"):
         run(reducer(name, args), [value] * 20)
 
 
 @pytest.mark.parametrize("name", ["mean", "sum", "var", "min", "first", "last"])
 def test_an_enormous_array_is_not_accumulated(name: str) -> None:
     value = np.broadcast_to(np.int8(1), (2**27,))
-    with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got "):
+    with pytest.raises(RefusedQueryError, match="64 MiB"):
         run(reducer(name, {}), [value])
 
 
@@ -374,7 +372,7 @@ def test_a_sum_of_integer_arrays_never_wraps(dtype):
     folded = reducer("sum", {})
     if dtype == np.int8:  # widened before it is added
         values = [np.array([127, 1], np.int8)] * 4
-    with pytest.raises(RefusedQueryError, match="at most 64 bits") if dtype != np.int8 else nullcontext():
+    with pytest.raises(RefusedQueryError, match="64 bits") if dtype != np.int8 else nullcontext():
         state = folded.start()
         for ordinal, value in enumerate(values):
             state = folded.update(state, value, ordinal)

@@ -125,7 +125,7 @@ def test_the_place_is_named(text: str, said: str) -> None:
 
 def test_negative_steps_of_tensors_are_refused() -> None:
     pytest.importorskip("torch")
-    with pytest.raises(QueryError, match=r"^Cannot read \[::-1\] of float32\[2, 3\]: ValueError: step must be greater"):
+    with pytest.raises(QueryError, match=r"\[::-1\] of float32\[2, 3\]: ValueError"):
         ask("b.tx[::-1]")
 
 

@@ -339,11 +339,11 @@ def test_registered_functions_are_called_with_values_and_give_no_way_out() -> No
     double = evaluator(lambda_of("lambda b: double(b.x, by=3)"), functions=functions, event="batch")
     assert double({"x": 2}) == 6
     away = evaluator(lambda_of("lambda b: module().path"), functions=functions, event="batch")
-    with pytest.raises(RefusedQueryError, match=r"^Expected 'the target of \.path' to be a value, got a module: "):
+    with pytest.raises(RefusedQueryError, match=r"'the target of \.path'.*module"):
         away({})
-    with pytest.raises(QueryError, match=r"^Unknown function 'dubble'\. Did you mean 'double'\? Known: "):
+    with pytest.raises(QueryError, match=r"'dubble'.*'double'"):
         evaluator(lambda_of("lambda b: dubble(b.x)"), functions=functions, event="batch")
-    with pytest.raises(QueryError, match=r"^Wrong arguments for double: "):
+    with pytest.raises(QueryError, match="double"):
         evaluator(lambda_of("lambda b: double()"), functions=functions, event="batch")
 
 

@@ -201,9 +201,9 @@ def test_texts_that_are_not_queries(text: str, message: str, caret: int) -> None
 def test_known_functions_are_checked_when_they_are_given() -> None:
     assert parse("confusion(b.y)") == on("b").map(lambda_of("lambda b: confusion(b.y)"))
     assert parse("confusion(b.y)", functions=["confusion"]) == parse("confusion(b.y)")
-    with pytest.raises(QuerySyntaxError, match=r"^Unknown function 'confsion'. Did you mean 'confusion'\?"):
+    with pytest.raises(QuerySyntaxError, match=r"'confsion'.*'confusion'"):
         parse("confsion(b.y)", functions=["confusion"])
-    with pytest.raises(QuerySyntaxError, match=r"^Unknown function 'system'\. .*\n  fn.system\('ls', b.x\)\n     \^$"):
+    with pytest.raises(QuerySyntaxError, match=r"'system'.*\n  fn.system\('ls', b.x\)\n     \^$"):
         parse("fn.system('ls', b.x)", functions=[])
 
 
@@ -221,11 +221,11 @@ def test_wide_letters_are_as_wide_as_in_a_terminal() -> None:
 
 
 def test_queries_that_are_not_strings() -> None:
-    with pytest.raises(QuerySyntaxError, match=r"^Expected a query as text, got int$"):
+    with pytest.raises(QuerySyntaxError, match="got int"):
         parse(5)  # type: ignore[arg-type]
-    with pytest.raises(QuerySyntaxError, match=r"^Expected a query such as on\('batch'\)"):
+    with pytest.raises(QuerySyntaxError, match=r"on\('batch'\)"):
         as_query(5)  # type: ignore[arg-type]
-    with pytest.raises(RefusedQueryError, match=r"^Expected a query of at most 65536 characters, got 1000000$"):
+    with pytest.raises(RefusedQueryError, match="65536 characters, got 1000000"):
         parse("b" * 10**6)
 
 
@@ -246,7 +246,7 @@ def test_reducers_are_checked_when_they_are_written() -> None:
     query = on("b")
     for _ in range(32):
         query = query.map(lambda b: b)
-    with pytest.raises(QueryError, match=r"^Expected at most 32 stages in a query, got more$"):
+    with pytest.raises(QueryError, match="32 stages"):
         query.map(lambda b: b)
 
 

@@ -249,7 +249,7 @@ def test_a_refused_question_ends_alone(desk):
         scripted = first.stream("batch.activations['s'].mean()")
         for _ in range(3):
             loop.step()
-        with pytest.raises(sg.RefusedError, match="runs inside a TorchScript module, which calls no hooks"):
+        with pytest.raises(sg.RefusedError, match="TorchScript"):
             inside.wait(1, timeout_s=20)
         assert each.wait(1, timeout_s=20)[-1].value.keys() == {"a", "s", "b"}
         assert scripted.wait(1, timeout_s=20)

@@ -482,11 +482,11 @@ def test_a_deleted_module_has_no_observables(desk):
 
 
 def test_wrong_arguments(desk):
-    with pytest.raises(TypeError, match=r"Expected a torch\.nn\.Module to watch, got function"):
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module.*got function"):
         sgt.watch(lambda x: x, desk.run)
-    with pytest.raises(TypeError, match=r"Expected an optimizer of torch\.optim, got float"):
+    with pytest.raises(TypeError, match=r"torch\.optim, got float"):
         sgt.watch(small(), desk.run, optimizer=0.1)
-    with pytest.raises(ValueError, match="Expected a name without dots"):
+    with pytest.raises(ValueError, match="dots"):
         sgt.watch(small(), desk.run, name="a.b")
 
 

@@ -140,7 +140,7 @@ def test_anything_else_is_refused(path, value, reason):
 
 
 def test_a_frozen_instance_refuses_by_itself():
-    with pytest.raises(AttributeError, match=r"^cannot assign to field 'rate'$"):
+    with pytest.raises(AttributeError, match="'rate'"):
         set_at("batch.f.rate", 2.0, f=Frozen())
 
 
@@ -154,7 +154,7 @@ def test_a_frozen_instance_refuses_by_itself():
     ],
 )  # fmt: skip
 def test_what_is_no_path_is_refused_at_once(path):
-    with pytest.raises(CommandError, match=r"^Expected the path of a number, such as batch.optimizer.lr or "):
+    with pytest.raises(CommandError, match=r"batch.optimizer.lr"):
         attribute_path(path)
 
 
@@ -182,7 +182,7 @@ def test_it_is_off_by_default(bench):
         "Unknown control 'batch.o.lr'. Known: none. To let clients set attributes of offered objects: sg.init(…, "
         "controls='attributes')."
     )
-    with pytest.raises(CommandError, match=r"^Unknown control 'lr'. Known: none.$"):
+    with pytest.raises(CommandError, match=r"'lr'.*none"):
         b.telemetry.commands.add(command("lr", 0.5))
 
 
@@ -227,5 +227,5 @@ def test_a_declared_control_comes_first(open_bench):
     from sightglass.training.controls import Control
 
     open_bench.telemetry.commands.queue.controls["batch.o.lr"] = Control("batch.o.lr", 0.1, max=0.2)
-    with pytest.raises(CommandError, match=r"^Control 'batch.o.lr': expected at most 0.2, got 0.5$"):
+    with pytest.raises(CommandError, match=r"'batch.o.lr'.*0.2, got 0.5"):
         open_bench.telemetry.commands.add(command("batch.o.lr", 0.5))

@@ -100,7 +100,7 @@ def test_commands_that_wait_are_bounded():
     queue = CommandQueue()
     for number in range(MAX_PENDING):
         queue.add(command("stop", id=number, at="never"))
-    with pytest.raises(CommandError, match=r"^Expected at most 1000 commands to wait for an event, got more$"):
+    with pytest.raises(CommandError, match=r"1000 commands.*got more"):
         queue.add(command("stop"))
 
 
@@ -290,7 +290,7 @@ def test_ranks_apply_the_same_commands_at_the_same_event(bench):
 def test_what_cannot_be_broadcast_is_refused(bench):
     b = bench(agree=lambda data: data)
     b.telemetry.commands.queue.actions["take"] = Action("take", lambda x: x)
-    with pytest.raises(CommandError, match=r"^Expected a number, string, array or a container of these, got object"):
+    with pytest.raises(CommandError, match="got object"):
         b.telemetry.commands.add(command("call", "take", [object()]))
     b.observe("batch")
 
@@ -439,7 +439,7 @@ def test_ranks_apply_nothing_on_other_threads(bench):
 
 @pytest.mark.parametrize("make", [lambda t: Control("x", 1, thread=t), lambda t: Action("x", print, thread=t)])
 def test_an_unknown_thread_is_refused(make):
-    with pytest.raises(ValueError, match=r"^Expected thread='init' or thread='any', got 'main'$"):
+    with pytest.raises(ValueError, match=r"thread='init'.*thread='any'.*'main'"):
         make("main")
 
 
@@ -479,7 +479,7 @@ def test_ranks_apply_on_the_thread_of_the_run_only(bench):
     assert failures == ["Expected apply() on the thread that called init: all ranks apply commands together"]
     b.telemetry.commands.apply(None)
     assert b.telemetry.commands.queue.controls["lr"].value == 0.5
-    with pytest.raises(RuntimeError, match=r"^Expected apply\(\) with ranks=…: the event loops of several processes "):
+    with pytest.raises(RuntimeError, match=r"apply\(\).*ranks=…"):
         asyncio.run(b.telemetry.commands.apply_async(None, sleep=asyncio.sleep))
 
 

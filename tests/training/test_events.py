@@ -62,7 +62,7 @@ def test_idle_events_are_counted_and_nothing_else(bench, monkeypatch):
 def test_the_lock_stub_would_show_a_lock(bench, monkeypatch):
     b = bench()
     monkeypatch.setattr(b.telemetry.events, "_mutex", NoLock())
-    with pytest.raises(AssertionError, match="a lock was taken"):
+    with pytest.raises(AssertionError, match="lock"):
         b.observe("batch", loss=1.0)
     monkeypatch.undo()
 

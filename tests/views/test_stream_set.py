@@ -73,7 +73,7 @@ def test_invalid_options_are_refused(given_options, expected):
 
 
 def test_unknown_options_are_refused_with_the_known_ones():
-    with pytest.raises(TypeError, match=r"Unknown option of the terminal surface 'smoth'\. Did you mean 'smooth'"):
+    with pytest.raises(TypeError, match=r"'smoth'.*'smooth'"):
         options_of({"smoth": 0.5}, surface="terminal", own=("height",))
 
 
@@ -302,7 +302,7 @@ def test_distributions_over_the_steps_keep_every_count():
 
 def test_a_stream_that_cannot_share_the_view_is_refused_and_changes_nothing():
     streams = StreamSet([Stub(1.0)])
-    with pytest.raises(SightglassError, match="cannot share a view"):
+    with pytest.raises(SightglassError, match="share a view"):
         streams.add(Stub(np.zeros((2, 2)), tag="kernel"), second=True)
     streams.pull()
     assert len(streams.sources) == len(streams.scene.series) == 1

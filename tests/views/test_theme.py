@@ -145,7 +145,7 @@ def test_panels_have_letters_and_are_labelled_once():
     label_panels(axes[0, 0], form="{}.", first="A")
     assert axes[0, 0].texts[0].get_text() == "A."
     label_panels({"x": axes[0, 1]})
-    with pytest.raises(TypeError, match="axes to label, got int"):
+    with pytest.raises(TypeError, match="got int"):
         label_panels([3])
 
 

@@ -65,7 +65,7 @@ def test_the_live_records_come_from_the_run(begin, ask, tmp_path):
     observe(run, 0, LATE)
     run.flush()
     stream = ask(run).stream("batch.loss + 1", since="start")
-    with pytest.raises(sg.QueryError, match=r"^Expected a stream that has read what was recorded"):
+    with pytest.raises(sg.QueryError, match="recorded"):
         stream.end_group()
     observe(run, LATE, N)
     assert [r.value for r in stream.wait(N, timeout_s=30)] == [step + 1.0 for step in range(N)]
@@ -167,7 +167,7 @@ def test_a_directory_that_is_not_here(begin, ask, tmp_path, monkeypatch):
         monkeypatch.setattr(client, "describe", lambda changed=changed: changed)
         stream = client.stream("batch.loss", since="start")
         assert why in stream.note
-    with pytest.raises(sg.QueryError, match=r"^Expected since='start' or None, got 'begin'$"):
+    with pytest.raises(sg.QueryError, match=r"since='start'.*'begin'"):
         client.stream("batch.loss", since="begin")
 
 

@@ -43,7 +43,7 @@ def test_each_fails_for_itself():
     logger.close()
     assert good.closed
     assert logger.closed
-    with pytest.raises(LogError, match="This MultiLogger is closed"):
+    with pytest.raises(LogError, match="MultiLogger"):
         logger.tap(train, None)
 
 
@@ -58,5 +58,5 @@ def test_a_member_may_be_used_alone_as_well():
 
 
 def test_no_logger_is_refused():
-    with pytest.raises(TypeError, match="Expected at least one logger"):
+    with pytest.raises(TypeError, match="logger"):
         MultiLogger()

@@ -175,7 +175,7 @@ def test_series_are_found_by_tag_query_or_key(written: Written) -> None:
         assert recording.series("log.loss").steps.tolist() == [2]
         assert recording.series(STREAM.query).tag == "batch.loss"
         assert recording.series(GROUPS).steps.tolist() == [3]
-        with pytest.raises(UnknownNameError, match=r"Unknown tag 'los' in '.*run'. Did you mean 'loss'\? Known: batch"):
+        with pytest.raises(UnknownNameError, match=r"'los' in '.*run'.*'loss'"):
             recording.series("los")
         with pytest.raises(UnknownNameError):
             recording.series(Key(kind="logged", tag="batch.loss"))
@@ -405,7 +405,7 @@ def test_damaged_rows_keep_their_numbers_and_are_left_out(written: Written) -> N
         assert len(series) == 6
         assert series[4].step == 4
         for read in (lambda: series[3], lambda: series.at(2), lambda: series.at(3, ())):
-            with pytest.raises(DamagedError, match="of 'loss', step 2: the payload is damaged"):
+            with pytest.raises(DamagedError, match="'loss', step 2"):
                 read()
         assert [(d.tag, d.step, d.offset) for d in series.damages] == [("loss", 2.0, entry.offset)]
         assert recording.damages == series.damages

@@ -218,16 +218,16 @@ def test_thousands_of_digits_are_refused_quickly():
 @pytest.mark.parametrize("entry", [True, np.True_, None, 1.0, [0], "x", np.array([0, 1]), slice(0, 1.5), (0, (1,))])
 def test_wrong_entries_are_refused(entry):
     index = entry if isinstance(entry, tuple) else (entry,)
-    with pytest.raises(QuerySyntaxError, match=r"Expected an integer, a slice such as 2:5 or '...', got"):
+    with pytest.raises(QuerySyntaxError, match=r"2:5.*'...'"):
         resolve(index, (3, 3))
 
 
 def test_wrong_built_indices_are_refused():
-    with pytest.raises(QuerySyntaxError, match=r"The step of a slice cannot be 0, got slice\(None, None, 0\)"):
+    with pytest.raises(QuerySyntaxError, match=r"slice\(None, None, 0\)"):
         resolve(slice(None, None, 0), (3,))
-    with pytest.raises(QuerySyntaxError, match=r"An index may have only one '...'"):
+    with pytest.raises(QuerySyntaxError, match=r"one '\.\.\.'"):
         resolve((..., ...), (3,))
-    with pytest.raises(QuerySyntaxError, match="at most 64 bits, got one of 20001 bits"):
+    with pytest.raises(QuerySyntaxError, match=r"64 bits.*20001 bits"):
         resolve(2**20_000, (3,))
 
 
@@ -275,5 +275,5 @@ def test_parts_that_are_not_tables_are_refused(index, shape, message):
 
 def test_the_limit_can_be_moved():
     assert table(np.zeros(11), ":10", max_cells=10).values.size == 10
-    with pytest.raises(RefusedQueryError, match="at most 10 values, but 11 of"):
+    with pytest.raises(RefusedQueryError, match="10 values, but 11"):
         table(np.zeros(11), max_cells=10)
