@@ -107,11 +107,8 @@ def test_a_failing_query_raises_only_in_its_own_client(begin, ask):
     wrong, right = client.stream("batch.los"), client.stream("batch.loss")
     for step in range(5):
         run.observe("batch", step=step, loss=1.0)
-    with pytest.raises(sg.EvaluationError) as caught:
+    with pytest.raises(sg.EvaluationError, match=r"'los'.*'batch'.*'loss'.*step 2"):
         list(wrong)
-    assert str(caught.value) == (
-        "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: loss, step. (step 2)"
-    )
     assert values(right, 5) == [1.0] * 5
 
 
@@ -396,11 +393,8 @@ def test_targets_that_are_not_runs(begin):
     with pytest.raises(sg.RunNotFoundError, match="got int"):
         sg.connect(5)
     begin("mnist")
-    with pytest.raises(sg.RunNotFoundError) as caught:
+    with pytest.raises(sg.RunNotFoundError, match=r"'mnits'.*'mnist'"):
         sg.connect("mnits")
-    assert (
-        str(caught.value) == "Unknown run 'mnits' among the live runs of this user. Did you mean 'mnist'? Known: mnist."
-    )
 
 
 def test_a_list_of_runs_can_be_read(begin):
@@ -455,11 +449,8 @@ def test_without_a_name_the_only_live_run_is_found(begin, ask):
     first = begin("first")
     assert ask(None).id == first.id
     second = begin("second")
-    with pytest.raises(sg.RunNotFoundError) as caught:
+    with pytest.raises(sg.RunNotFoundError, match=rf"2 live runs: 'second' \({second.id}\), 'first' \({first.id}\)"):
         sg.connect()
-    assert str(caught.value) == (
-        f"Expected the name or id of one of 2 live runs: 'second' ({second.id}), 'first' ({first.id})"
-    )
     first.close()
     with sg.connect(wait_s=15.0) as only:
         assert only.id == second.id

@@ -350,8 +350,7 @@ def called(stream, function):
 
 def test_an_error_of_a_subscribed_function_is_counted_warned_about_once_and_raised_by_close():
     stream = ManualStream().put(1.0, 2.0, 3.0).over()
-    message = "^The function subscribed to 'loss' raised an error: ZeroDivisionError: division by zero$"
-    with pytest.warns(RuntimeWarning, match=message) as warned:
+    with pytest.warns(RuntimeWarning, match=r"'loss'.*ZeroDivisionError") as warned:
         subscription = called(stream, lambda record: 1 / 0)
     assert (len(warned), subscription.n_calls, subscription.n_errors) == (1, 3, 3)
     with pytest.raises(ZeroDivisionError):

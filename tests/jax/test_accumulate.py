@@ -326,9 +326,8 @@ def test_a_plan_says_which_tag_is_accumulated_how() -> None:
     assert plan(jnp.max).of("anything") == accumulator("max")
     assert plan(None).of("loss") is None
     made.check(["val/loss", "layer[0]"])
-    with pytest.raises(UnknownNameError) as unknown:
+    with pytest.raises(UnknownNameError, match=r"'los' in `reduce`.*'loss'"):
         plan({"los": "mean"}).check(["loss", "grads"])
-    assert str(unknown.value) == "Unknown tag 'los' in `reduce`. Did you mean 'loss'? Known: grads, loss."
 
 
 def test_invalid_arguments_are_refused() -> None:

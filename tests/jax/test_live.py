@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import re
 import subprocess
 import sys
 import threading
@@ -643,10 +644,10 @@ def test_who_asks_the_step_for_what_a_loop_logs_learns_its_event(queried):
         return c + i, None
 
     step = queried.live(jax.jit(lambda x: jax.lax.scan(update, x, jnp.arange(3))[0]), 0)
-    assert queried.refused(lambda: step(0), "batch.c") == (
-        "QueryError: 'c' is logged in a loop, and each round of a loop is an event of its own: ask batch_update.c. To "
-        "ask batch.c for what all rounds log, stacked, write log(…, event='batch') there"
-    )
+    refused = queried.refused(lambda: step(0), "batch.c")
+    assert refused.startswith("QueryError: 'c' ")
+    assert "ask batch_update.c. " in refused
+    assert "log(…, event='batch')" in refused
     stream = queried.query(lambda: step(0), "batch_update.c")
     step(5)
     assert queried.values(stream) == [5, 5, 6]
@@ -659,8 +660,8 @@ def test_a_step_that_cannot_be_traced_with_its_logs_continues(queried):
         return x * 2
 
     step = queried.live(f, x3())
-    message = "EvaluationError: Cannot trace 'f' with its logs: ZeroDivisionError: division by zero"
-    assert queried.refused(lambda: step(x3()), "batch.a") == message
+    message = queried.refused(lambda: step(x3()), "batch.a")
+    assert re.match("EvaluationError: .*'f'.*: ZeroDivisionError", message)
     assert queried.client.describe().events["batch"].note == message.removeprefix("EvaluationError: ")
     same(step(x3()), 2 * x3())
 
@@ -678,10 +679,7 @@ def test_a_query_that_fails_later_costs_its_events_and_not_the_step(queried):
 
 @pytest.mark.parametrize("wrong", [halve, 3, "step", lambda x: x, functools.partial(halve), jax.vmap(halve)])
 def test_anything_but_a_function_of_jax_jit_is_refused(wrong):
-    expected = (
-        r"Expected a function that jax\.jit, nnx\.jit or eqx\.filter_jit returned, as in live\(jax\.jit\(f\)\), got "
-    )
-    with pytest.raises(LogError, match=expected):
+    with pytest.raises(LogError, match=r"jax\.jit, nnx\.jit or eqx\.filter_jit .*live\(jax\.jit\(f\)\), got "):
         live(wrong)
 
 
@@ -692,8 +690,8 @@ def test_a_step_that_is_live_already_is_refused():
 
 def test_a_step_compiled_ahead_of_time_runs_and_says_why_it_cannot_be_queried(queried):
     step = queried.live(jax.jit(halve).lower(x3()).compile(), x3())
-    note = "cannot be queried: the step was compiled ahead of time; pass live() what jax.jit returned"
-    assert queried.client.describe().events["batch"].note == note
+    note = queried.client.describe().events["batch"].note
+    assert "ahead of time" in note
     assert queried.refused(lambda: step(x3()), "batch.loss") == f"RefusedError: Event 'batch' {note}"
     same(step(x3()), 0.5 * x3())
     assert queried.client.describe().events["batch"].n_events > 1
@@ -1001,10 +999,7 @@ def test_who_asks_for_what_only_other_calls_log_learns_it(queried, in_loop):
     queried.query(lambda: step(x3(), is_test=False), "batch.loss")
     stream = queried.client.stream("test.accuracy")
     wait_until(lambda: (step(x3(), is_test=False), stream.note.startswith("The step does not"))[1], "the remark")
-    assert stream.note == (
-        "The step does not log for event 'test' with the shapes and static arguments that it is called with now; "
-        "records begin with a call that does."
-    )
+    assert "event 'test'" in stream.note
     assert stream.latest is None
     wait_until(lambda: (step(x3(), is_test=True), stream.latest is not None)[1], "the first record")
     assert "does not log" not in stream.note

@@ -182,15 +182,15 @@ def test_odd_numbers_come_back():
 
 
 @pytest.mark.parametrize(("limit", "frames"), [
-    ("Expected a message, got no frame", []),
-    ("Expected at most 4096 frames, got 4097", [b""] * 4097),
-    ("Expected a header of at most 16777216 bytes, got 16777217", [bytes(2**24 + 1)]),
-    ("Expected a message of at most 67108864 bytes, got 67108865", [b"", bytes(2**26 + 1)]),
+    ("no frame", []),
+    ("4096 frames, got 4097", [b""] * 4097),
+    ("16777216 bytes, got 16777217", [bytes(2**24 + 1)]),
+    ("67108864 bytes, got 67108865", [b"", bytes(2**26 + 1)]),
 ])  # fmt: skip
 def test_limits(limit, frames):
     with pytest.raises(WireError) as caught:
         messages.decode_from_client(frames)
-    assert str(caught.value) == limit
+    assert limit in str(caught.value)
 
 
 @pytest.mark.parametrize(("value", "n", "n_blocks"), [

@@ -62,13 +62,13 @@ OBSERVABLES: dict[str, Any] = {
     "many": dict.fromkeys(map(str, range(10_000)), 1.0),
     "small": {f"k{i}": np.ones(1000) for i in range(100)},
 }
-TIME = r"Expected at most 1\.0 s of the run's time for an event, (got|stopped after) "
-BYTES = rf"Expected a result of at most 64 MiB, got \d+ MiB|{TIME}"
-ITEMS = "Expected results of at most 250000 items in all, got more"
+TIME = r"1\.0 s of the run's time "
+BYTES = rf"64 MiB, got \d+ MiB|{TIME}"
+ITEMS = "250000 items"
 COSTLY = {
-    "9**9**8": "Expected integer powers of at most 64 bits",
-    "b.n**b.n**b.n": "Expected integer powers of at most 64 bits",
-    "(((9**20)**20)**20)**20": "Expected integer powers of at most 64 bits",
+    "9**9**8": "powers of at most 64 bits",
+    "b.n**b.n**b.n": "powers of at most 64 bits",
+    "(((9**20)**20)**20)**20": "powers of at most 64 bits",
     "9**20*9**20*9**20": "Expected integers? of at most 64 bits|Expected integer powers of at most 64 bits",
     "square(square(square(square(square(square(b.n + 1))))))": "Expected integers of at most 64 bits",
     "-(-9223372036854775807 - 9223372036854775807 - 9)": "Expected integers of at most 64 bits",
@@ -117,9 +117,9 @@ COSTLY = {
     "[1] * 1000000000": None,
     "b.list * 1000000000": None,
     "'%1000000d' % 1": "Expected numbers or arrays around '%', got str and int",
-    "b.s + b.s": "Expected numbers or arrays around '[+]', got str and str",
-    "round(b.x, 10 ** 9)": "Expected decimals from -300 to 300",
-    "round(b.n, -(10 ** 12))": "Expected decimals from -300 to 300",
+    "b.s + b.s": "'[+]', got str and str",
+    "round(b.x, 10 ** 9)": "-300 to 300",
+    "round(b.n, -(10 ** 12))": "-300 to 300",
     "b.x.quantile([" + ", ".join(["0.5"] * 990) + "])": None,
     "b.m.sum(axis=(0, 1, 2))": "axis 2 is out of bounds",
     "b.m[" + ", ".join(["None"] * 60) + "].shape": None,

@@ -394,11 +394,11 @@ def test_functions_along_an_axis_are_those_of_numpy(shape: list[int], data: st.D
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("b.x.median(axis=2)", "Expected axes from -2 to 1, as the array has 2, got axis=2"),
+        ("b.x.median(axis=2)", "has 2, got axis=2"),
         ("b.x.quantile(0.5, axis=(0, -2))", "got axis=(0, -2)"),
         ("b.x.cumsum(axis='rows')", "got axis='rows'"),
-        ("b.x.diff(axis=(0, 1))", "Expected one axis, got axis=(0, 1)"),
-        ("median(1.5, axis=0)", "a number has none"),
+        ("b.x.diff(axis=(0, 1))", "one axis, got axis=(0, 1)"),
+        ("median(1.5, axis=0)", "has none"),
         ("b.wide.quantile([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], axis=0)", "64 MiB, got 69 MiB"),
     ],
 )

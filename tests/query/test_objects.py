@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import sys
 import types
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
@@ -380,9 +381,8 @@ def test_own_objects_asked_whole_are_mappings() -> None:
         ("on('batch').map(lambda b: [b.stats])", "the result[0].model"),
         ("on('batch')", "batch['stats'].model"),
     ):
-        with pytest.raises(UnsendableError) as caught:
+        with pytest.raises(UnsendableError, match=f"^{re.escape(path)}: a function"):
             Evaluation(parse(query)).per_event({"stats": stats})
-        assert str(caught.value) == f"{path}: a function cannot travel"
     with pytest.raises(UnsendableError, match=r"batch\.rows: .*dtype"):
         Evaluation(parse("batch.rows")).per_event({"rows": np.zeros(2, [("a", "i4"), ("b", "f8")])})
 

@@ -239,11 +239,11 @@ def test_texts_are_read_as_they_are_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("b.x.rolling(3)", "Expected a reducer after rolling, such as rolling(100).mean()"),
-        ("b.x.rolling(3).mean(every=2)", "Expected a reducer without a window after rolling"),
-        ("b.x.rolling(0).mean()", "Expected a number of values from 1 to 100,000"),
+        ("b.x.rolling(3)", "rolling(100).mean()"),
+        ("b.x.rolling(3).mean(every=2)", "after rolling"),
+        ("b.x.rolling(0).mean()", "from 1 to 100,000"),
         ("b.x.rolling('3 apples').mean()", "3 apples"),
-        ("b.x.ema(2)", "Expected alpha above 0 and at most 1, got 2"),
+        ("b.x.ema(2)", "alpha above 0 and at most 1, got 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, message: str) -> None:
@@ -296,8 +296,8 @@ def test_a_sliding_window_has_groups() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("on('b').map(lambda b: b.x).mean(every=2).max(by=lambda b: b.k)", "Expected by= on the first reducer"),
-        ("on('b').map(lambda b: b.x).mean(by='k')", "Expected a function such as lambda b: b.loss"),
+        ("on('b').map(lambda b: b.x).mean(every=2).max(by=lambda b: b.k)", "by= on the first"),
+        ("on('b').map(lambda b: b.x).mean(by='k')", "lambda b: b.loss"),
     ],
 )
 def test_groups_need_events(query: str, message: str) -> None:

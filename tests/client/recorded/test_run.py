@@ -59,15 +59,14 @@ def test_recorded_series_answer_in_every_spelling(recorded):
 
 
 @pytest.mark.parametrize(("query", "message"), [
-    ("val/los", r"^Unknown tag 'val/los'\. Did you mean 'val/loss'\? Known: kernel, val/loss\.$"),
-    ("kernl", r"^Unknown tag 'kernl'\. Did you mean 'kernel'\?"),
-    ("some/thing", r"log\['some/thing'\]\) cannot be answered from the recorded series\."),
-    ("batch.lr", r"cannot be answered from the recorded series\. Recorded: batch\.loss, epoch\.accuracy\. "
-                 r"Snapshots: on\('init'\)\. Logged: 'kernel', 'val/loss'\.$"),
-    ("batch.loss.mean(per='epcoh')", r"^per='epcoh' needs a record of each event 'epcoh'"),
-    ("", r"^Expected a query"),
-    (3, r"^Expected a query such as .*, got 3$"),
-    (None, r"^Expected a query such as .*, got None$"),
+    ("val/los", "'val/los'.*'val/loss'.*kernel, val/loss"),
+    ("kernl", "'kernl'.*'kernel'"),
+    ("some/thing", r"log\['some/thing'\].*series"),
+    ("batch.lr", r"batch\.loss, epoch\.accuracy\. .*on\('init'\)\. .*'kernel', 'val/loss'\.$"),
+    ("batch.loss.mean(per='epcoh')", "per='epcoh'"),
+    ("", "query"),
+    (3, "got 3$"),
+    (None, "got None$"),
 ])  # fmt: skip
 def test_a_query_that_cannot_be_answered_says_why(recorded, query, message):
     with sg.open(recorded) as old, pytest.raises(sg.QueryError, match=message):

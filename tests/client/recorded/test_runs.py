@@ -168,11 +168,11 @@ def test_values_are_grouped_by_what_the_event_says_and_runs_by_what_they_say(fol
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("batch.loss", "Expected a query that ends in a reducer without a window, got on"),
-        (f"{LOSS}.mean(every=10)", "Expected a query that ends in a reducer without a window, got on"),
-        (f"{LOSS}.reduce(lambda a, x: a + x, init=0)", "Expected a reducer that merges over runs, got reduce"),
-        (f"{LOSS}.ema(0.1)", "Expected a query that ends in a reducer without a window, got on"),
-        ("on('batch').map(lambda b: b.lr).mean()", "cannot be answered from the recorded series. Recorded: batch"),
+        ("batch.loss", "reducer"),
+        (f"{LOSS}.mean(every=10)", "reducer"),
+        (f"{LOSS}.reduce(lambda a, x: a + x, init=0)", "got reduce"),
+        (f"{LOSS}.ema(0.1)", "reducer"),
+        ("on('batch').map(lambda b: b.lr).mean()", "Recorded: batch"),
     ],
 )
 def test_what_cannot_be_reduced_over_runs_says_why(runs, query, message):
@@ -459,8 +459,7 @@ def test_runs_without_what_others_are_grouped_by_are_named(copy, losses):
     with sg.init("bare", dir=copy["r3"].directory.parent, record=["batch.loss"]) as run:
         run.observe("batch", loss=1.0)
     runs = sg.open(run.directory.parent)
-    message = r"1 of 5 runs do not answer in full: bare.*: Unknown entry 'lr' in the config of 'bare'"
-    with pytest.warns(RuntimeWarning, match=message):
+    with pytest.warns(RuntimeWarning, match=r"1 of 5 runs.*'lr'.*'bare'"):
         grouped = runs.reduce(f"{LOSS}.count()", by=lambda run: run.config.lr > 0)
     assert grouped == {False: 50, True: 1_236}
 

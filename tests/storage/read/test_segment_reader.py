@@ -119,15 +119,15 @@ def test_a_file_says_by_its_name_who_wrote_it(make: Make) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([event("Sightglass.Event:3")], "was written by a newer sightglass, format 3; this one reads 2"),
-        ([event("Sightglass.Event:1")], "Expected a file of version 'Sightglass.Event:2', got 'Sightglass.Event:1'"),
-        ([event("MindSpore.Event:1")], "Expected a file of version 'Sightglass.Event:2', got 'MindSpore.Event:1'"),
-        ([event("brain.Event:2")], "Expected a file of version 'Sightglass.Event:2', got 'brain.Event:2'"),
-        ([event(""), block()], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([block()], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([framed(b"\xff" * 9)], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([framed(bytes(10_000))], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([framed(b"")], "Expected a file of version 'Sightglass.Event:2', got ''"),
+        ([event("Sightglass.Event:3")], "newer sightglass, format 3; this one reads 2"),
+        ([event("Sightglass.Event:1")], "'Sightglass.Event:2', got 'Sightglass.Event:1'"),
+        ([event("MindSpore.Event:1")], "'Sightglass.Event:2', got 'MindSpore.Event:1'"),
+        ([event("brain.Event:2")], "'Sightglass.Event:2', got 'brain.Event:2'"),
+        ([event(""), block()], "'Sightglass.Event:2', got ''"),
+        ([block()], "'Sightglass.Event:2', got ''"),
+        ([framed(b"\xff" * 9)], "'Sightglass.Event:2', got ''"),
+        ([framed(bytes(10_000))], "'Sightglass.Event:2', got ''"),
+        ([framed(b"")], "'Sightglass.Event:2', got ''"),
     ],
 )
 def test_files_that_are_none_of_ours_are_refused(make: Make, parts: list[bytes], message: str) -> None:

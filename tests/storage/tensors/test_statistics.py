@@ -304,8 +304,5 @@ def test_a_complex_number_counts_by_its_magnitude():
 
 
 def test_unknown_kinds_of_value_are_refused():
-    with pytest.raises(UnknownNameError) as caught:
+    with pytest.raises(UnknownNameError, match=r"'mx'.*'max'.*absmax, inf, max, min, nan, neginf, posinf, zero"):
         find(np.zeros(1), "mx")
-    assert str(caught.value) == (
-        "Unknown kind of value 'mx'. Did you mean 'max'? Known: absmax, inf, max, min, nan, neginf, posinf, zero."
-    )

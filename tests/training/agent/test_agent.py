@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import numpy as np
 import pytest
 
@@ -222,10 +224,10 @@ def test_a_query_that_fails_three_times_ends_with_the_reason(agent_bench):
     for step in range(5):
         d.observe("batch", step=step, loss=1.0)
     d.flush()
-    reason = "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: loss, step. (step 2)"
     for peer in (A, B):
         ended = d.sent[peer][-1]
-        assert (ended.stream, ended.error, ended.reason) == (stream, "EvaluationError", reason)
+        assert (ended.stream, ended.error) == (stream, "EvaluationError")
+        assert re.search("'los' at event 'batch'.*'loss'.*step 2", ended.reason)
         assert codec.decode(ended.counts)["n_errors"] == 3
         assert d.agent.clients[peer].streams == set()
     assert d.telemetry.subscriptions.active == {}
@@ -239,8 +241,8 @@ def test_values_that_cannot_travel_end_the_stream_with_a_reason(agent_bench):
     d.observe("batch", thing=object(), loss=1.0)
     d.flush()
     ended = next(message for message in d.sent[A] if isinstance(message, messages.Ended))
-    reason = "batch.thing: an object cannot travel (at event 'batch', step 0)"
-    assert (ended.stream, ended.error, ended.reason) == (stream, "UnsendableError", reason)
+    assert (ended.stream, ended.error) == (stream, "UnsendableError")
+    assert re.match("batch.thing: an object .*at event 'batch', step 0", ended.reason)
     assert d.values(A, other) == [1.0]
 
 
@@ -264,8 +266,7 @@ def test_a_value_too_large_for_any_message_ends_the_stream(agent_bench):
     d.say(A, messages.Open(request=1, query="batch.x", confirm=True))  # so many parts exceed the limit of an event
     d.observe("batch", x={str(i): np.zeros(600) for i in range(5_000)})
     d.flush()
-    reason = "Expected a value that fits into a message: Expected at most 4096 frames, got 5001. Ask for a part of it, "
-    assert d.sent[A][-1].reason == f"{reason}or for a statistic"
+    assert "4096 frames, got 5001" in d.sent[A][-1].reason
 
 
 def test_a_stream_is_charged_for_encoding_and_for_the_bytes_of_each_client(agent_bench, clock, monkeypatch):
@@ -361,9 +362,9 @@ def test_a_command_waits_and_is_acknowledged(agent_bench):
     d.hello(A)
     d.telemetry.commands.queue.controls["lr"] = Control("lr", 0.1)
     (waiting,) = d.command(A, "set", "lr", 0.5)
-    assert waiting.note == "Waiting for the next event of the thread that began run 'job'"
+    assert re.search("next event of .*'job'", waiting.note)
     (waiting,) = d.command(A, "set", "lr", 0.25, at="epoch")
-    assert waiting.note == "Waiting for the next event 'epoch' of the thread that began run 'job'"
+    assert re.search("next event 'epoch' of .*'job'", waiting.note)
     d.observe("batch", step=4)
     d.flush()
     reply = codec.decode(d.sent[A][-1].value)
@@ -746,9 +747,7 @@ def test_a_name_that_is_only_logged_is_named_where_it_is(agent_bench):
     d.telemetry.events.log({"accuracy": 0.5}, None, {})
     d.say(A, messages.Open(request=2, query="epoch.accuracy"))
     (opened,) = (m for m in d.sent[A] if isinstance(m, messages.Opened))
-    assert opened.note == (
-        "Unknown observable 'accuracy' at event 'epoch' so far. Known: event, n, step. It is logged: ask log.accuracy."
-    )
+    assert re.search("'accuracy' at event 'epoch' .*: event, n, step. .*log.accuracy", opened.note)
 
 
 def test_a_query_that_waits_or_means_something_else_says_so_at_once(agent_bench):

@@ -108,9 +108,9 @@ def test_streams_that_call_a_refused_function_end_with_the_reason(agent_bench: A
     assert d.values(b"c", fine) == [0, 1]
     ended = {message.stream: message for message in d.sent[b"c"] if isinstance(message, messages.Ended)}
     assert ended.keys() == {work, other}
-    assert all("took 1e+03 ms for one call" in message.reason for message in ended.values())
+    assert all("1e+03 ms" in message.reason for message in ended.values())
     (refused,) = d.say(b"c", messages.Open(request=9, query="work(b.x) + 1"))
-    assert "is refused from then on" in refused.reason
+    assert "is refused" in refused.reason
     lent = d.ask(b"c", "describe")["lent"]
     assert lent["work"]["n_calls"] == 2
     assert lent["work"]["n_refused"] >= 2
