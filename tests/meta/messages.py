@@ -82,13 +82,18 @@ def _template(node: ast.AST) -> str:
             return text
         case ast.JoinedStr(values=parts):
             return "".join(map(_template, parts))
-        case ast.FormattedValue(value=ast.Name(id=name) | ast.Attribute(attr=name), conversion=conversion):
-            return f"{{{name}!r}}" if conversion == ord("r") else f"{{{name}}}"
-        case ast.FormattedValue(conversion=conversion):
-            return "{…!r}" if conversion == ord("r") else "{…}"
+        case ast.FormattedValue(value=value, conversion=conversion):
+            return f"{{{_name(value)}!r}}" if conversion == ord("r") else f"{{{_name(value)}}}"
         case ast.BinOp(left=left, op=ast.Add(), right=right) if _template(left) or _template(right):
-            return (_template(left) or "{…}") + (_template(right) or "{…}")
+            return "".join(_template(part) or f"{{{_name(part)}}}" for part in (left, right))
     return ""
+
+
+def _name(value: ast.expr) -> str:
+    match value:
+        case ast.Name(id=name) | ast.Attribute(attr=name):
+            return name
+    return "…"
 
 
 def _values(node: ast.AST) -> Iterator[ast.expr]:
