@@ -83,26 +83,26 @@ def test_completion_evaluates_no_property(run):
     [
         (
             lambda client: client.finish(),
-            "Did you mean stop(), which ends the training, or close(), which ends this connection?",
+            "stop()",
         ),
         (
             lambda client: client.log("loss", 3.0),
-            "Did you mean publish(name, stream), which offers a stream of your own?",
+            "publish(name, stream)",
         ),
         (
             lambda client: client.observe("batch"),
-            "Did you mean publish(name, stream), which offers a stream of your own?",
+            "publish(name, stream)",
         ),
-        (lambda client: client.control("lr", 0.1), "Did you mean set(name, value), or describe().controls?"),
-        (lambda client: client.action("save", print), "Did you mean call(name), or describe().actions?"),
-        (lambda client: client.config, "Did you mean describe().config?"),
+        (lambda client: client.control("lr", 0.1), "set(name, value), or describe().controls?"),
+        (lambda client: client.action("save", print), "call(name), or describe().actions?"),
+        (lambda client: client.config, "describe().config?"),
     ],
 )
 def test_what_only_the_program_has_is_answered_with_what_to_use(run, misuse, meant):
     client = sg.connect(run)
     with pytest.raises(AttributeError, match="no attribute") as caught:
         misuse(client)
-    assert str(caught.value).endswith(meant)
+    assert meant in str(caught.value)
 
 
 def test_what_only_the_program_has_is_not_completed_unless_it_is_an_event(run):

@@ -193,9 +193,9 @@ def test_what_is_no_data_is_refused_at_once(data, options, error, message):
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ("a,b\n1,2\n3\n", "Expected 2 cells in line 3 of "),
-        ("a,a\n1,2\n", "Expected different names of columns in the first line of "),
-        ("", "Expected different names of columns in the first line of "),
+        ("a,b\n1,2\n3\n", "2 cells in line 3"),
+        ("a,a\n1,2\n", "the first line"),
+        ("", "the first line"),
     ],
 )
 def test_a_csv_file_that_is_no_table_is_refused(tmp_path, content, message):
@@ -203,6 +203,6 @@ def test_a_csv_file_that_is_no_table_is_refused(tmp_path, content, message):
     path.write_text(content)
     with pytest.raises(sg.QueryError) as caught:
         sg.stream(path)
-    assert str(caught.value).startswith(message)
+    assert message in str(caught.value)
     with pytest.raises(FileNotFoundError):
         sg.stream(tmp_path / "none.csv")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 import time
@@ -421,7 +422,7 @@ def test_a_query_of_the_log_skips_events_without_its_tag(begin, ask):
     run.log({"loss": 0.0})
     stream = client.stream(sg.on("log").map(lambda e: e["val/loss"]))
     counts = client.stream(sg.on("log").map(lambda e: e["val/loss"]).count(every=5))
-    assert stream.note.startswith("Unknown name 'val/loss' in the log so far. Did you mean 'loss'?")
+    assert re.search("'val/loss' in the log .*'loss'", stream.note)
     for step in range(9):
         run.log({"val": {"loss": float(step)}} if step == 4 else {"loss": 0.0}, step=step, epoch=step // 2)
     assert [(r.step, r.value, r.steps) for r in stream.wait(1, timeout_s=30)] == [(4, 4.0, {"epoch": 2})]

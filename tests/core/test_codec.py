@@ -196,13 +196,13 @@ def nested(depth: int) -> Any:
             {"a": print},
             "got builtin_function_or_method at $.a",
         ),
-        ({(1,): 2}, "keys of a mapping, got tuple at $"),
-        (np.array([object()]), "got dtype object at $"),
+        ({(1,): 2}, "got tuple at $"),
+        (np.array([object()]), "dtype object at $"),
         (
             np.zeros(2, "i4,f4"),
             "got dtype [('f0', '<i4'), ('f1', '<f4')] at $",
         ),
-        (["\ud800"], "surrogates not allowed at $[0]"),
+        (["\ud800"], "not allowed at $[0]"),
         (2**9000, "1024 bytes, got 1126 at $"),
         (
             nested(MAX_DEPTH + 2),

@@ -978,7 +978,7 @@ def test_who_waits_for_a_compiler_learns_it(queried):
         wait_until(
             lambda: stream.note.startswith("Compiling for ") and stream.note != first, "the remark as time goes on"
         )
-        assert stream.note.endswith(" s: records begin when the step runs with this query."), stream.note
+        assert re.search(r"[\d.]+ s: ", stream.note)
     finally:
         may_trace.set()
     wait_until(lambda: (step(x3()), stream.latest is not None)[1], "the first record")
@@ -998,8 +998,7 @@ def test_who_asks_for_what_only_other_calls_log_learns_it(queried, in_loop):
     step = queried.live(f, x3(), is_test=True)
     queried.query(lambda: step(x3(), is_test=False), "batch.loss")
     stream = queried.client.stream("test.accuracy")
-    wait_until(lambda: (step(x3(), is_test=False), stream.note.startswith("The step does not"))[1], "the remark")
-    assert "event 'test'" in stream.note
+    wait_until(lambda: (step(x3(), is_test=False), "event 'test'" in stream.note)[1], "the remark")
     assert stream.latest is None
     wait_until(lambda: (step(x3(), is_test=True), stream.latest is not None)[1], "the first record")
     assert "does not log" not in stream.note

@@ -63,6 +63,10 @@ def _expected(function: Function, tree: ast.Module) -> Iterator[ast.expr]:
                 yield from _texts(text, function, tree)
             case ast.Compare(left=read, comparators=[text]) if _told(read):
                 yield from _texts(text, function, tree)
+            case ast.Call(func=ast.Attribute(attr="search" | "match"), args=[text, read]) if _told(read):
+                yield from _texts(text, function, tree)
+            case ast.Call(func=ast.Attribute(value=read, attr="startswith" | "endswith"), args=[text]) if _told(read):
+                yield from _texts(text, function, tree)
 
 
 def _told(node: ast.expr) -> bool:
@@ -70,7 +74,7 @@ def _told(node: ast.expr) -> bool:
     match node:
         case ast.Call(func=ast.Name(id="str"), args=[ast.Attribute(attr="value" | "last_error" | "message")]):
             return True
-        case ast.Attribute(attr="note" | "reason"):
+        case ast.Attribute(attr="note" | "reason" | "problem" | "error"):
             return True
     return False
 
@@ -78,8 +82,13 @@ def _told(node: ast.expr) -> bool:
 def _texts(node: ast.expr, function: Function, tree: ast.Module) -> Iterator[ast.expr]:
     """Yield the texts that an expression may be: those that its names are assigned, loop over, or are called with."""
     match node:
-        case ast.Constant() | ast.JoinedStr():
+        case ast.Constant():
             yield node
+        case ast.JoinedStr(values=parts):
+            yield node
+            for part in parts:
+                if isinstance(part, ast.FormattedValue):
+                    yield from _texts(part.value, function, tree)
         case ast.Name(id=name):
             for value in _values(name, function, tree):
                 yield from _texts(value, function, tree)

@@ -158,7 +158,7 @@ def test_a_restart_is_marked_and_pairs_are_of_one_run(tmp_path):
         ("other/x - a", "step", QuerySyntaxError, "Unknown tag 'other/x'"),
         ("other/x - other/y", "step", QuerySyntaxError, "Unknown tag 'other/x'"),
         ("nothing", "step", UnknownNameError, "Unknown tag 'nothing'"),
-        ("a", "nothing", QueryError, "step track of 'a' or as a series. Unknown tag 'nothing'"),
+        ("a", "nothing", QueryError, "Unknown tag 'nothing'"),
         ("a - late", "step", QueryError, "'a - late' at equal steps"),
         ("a", "late", QueryError, "'a' and 'late' at equal steps"),
         ("a[3]", "step", QueryError, "array before [3]"),

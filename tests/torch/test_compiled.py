@@ -236,7 +236,7 @@ def test_inputs_inside_compiled_modules_are_refused(desk, n_hooks):
     outer, inner = desk.ask("batch.inputs[''].shape"), desk.ask("batch.inputs['1'].shape", confirmed=True)
     assert loop.compiled(2) == 0
     assert desk.one(outer) == (5, 4)
-    assert str(inner.last_error).startswith("Inputs are not available: the module is compiled")
+    assert "module is compiled" in str(inner.last_error)
 
 
 def test_gradients_inside_compiled_modules_are_refused(desk, n_hooks):

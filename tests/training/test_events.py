@@ -145,7 +145,7 @@ def test_a_step_that_is_no_number_costs_its_event(bench, step, values):
     b.observe("batch", step=3, loss=2.0)
     b.telemetry.flush(5.0)
     assert (subscription.n_errors, values(subscription), subscription.rows[0][1]) == (1, [2.0], 3)
-    assert str(subscription.last_error).startswith("Expected a number as step, got ")
+    assert "number as step" in str(subscription.last_error)
 
 
 def test_events_after_the_end_are_ignored(bench, values):

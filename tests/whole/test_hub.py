@@ -134,10 +134,10 @@ def test_a_run_without_its_hub_goes_on_says_so_once_and_is_found_later(server: H
 @pytest.mark.parametrize(
     ("config", "says", "message"),
     [
-        ("authorization {user: ann, password: secret}", b"", "refuses user 'anyone': it does not know them"),
-        ("max_connections: 1", b"", "(is full|ended the connection at once, as one does that is full)"),
-        (None, b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not a hub"),
-        pytest.param(None, b"", "does not answer as a hub does within 5 s", marks=pytest.mark.slow),
+        ("authorization {user: ann, password: secret}", b"", "refuses user 'anyone'"),
+        ("max_connections: 1", b"", "is full"),
+        (None, b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a hub"),
+        pytest.param(None, b"", "within 5 s", marks=pytest.mark.slow),
     ],
     ids=["unknown user", "full", "another program", "silent"],
 )
