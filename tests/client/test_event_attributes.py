@@ -81,18 +81,9 @@ def test_completion_evaluates_no_property(run):
 @pytest.mark.parametrize(
     ("misuse", "meant"),
     [
-        (
-            lambda client: client.finish(),
-            "stop()",
-        ),
-        (
-            lambda client: client.log("loss", 3.0),
-            "publish(name, stream)",
-        ),
-        (
-            lambda client: client.observe("batch"),
-            "publish(name, stream)",
-        ),
+        (lambda client: client.finish(), "stop()"),
+        (lambda client: client.log("loss", 3.0), "publish(name, stream)"),
+        (lambda client: client.observe("batch"), "publish(name, stream)"),
         (lambda client: client.control("lr", 0.1), "set(name, value), or describe().controls?"),
         (lambda client: client.action("save", print), "call(name), or describe().actions?"),
         (lambda client: client.config, "describe().config?"),

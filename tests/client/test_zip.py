@@ -226,10 +226,7 @@ def test_the_error_of_a_lost_stream_is_raised_after_the_last_pair():
     [
         ({"by": "time"}, "'step', 'index', 'wall_time', got 'time'"),
         ({"by": "wall_time"}, "'5 s' with by='wall_time'"),
-        (
-            {"by": "wall_time", "tolerance": "5"},
-            "or '2 h', got '5'",
-        ),
+        ({"by": "wall_time", "tolerance": "5"}, "or '2 h', got '5'"),
         ({"tolerance": "5 s"}, "0 with by='step', got '5 s'"),
         ({"tolerance": -1}, "0 with by='step', got -1"),
     ],

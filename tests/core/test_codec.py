@@ -192,22 +192,13 @@ def nested(depth: int) -> Any:
     [
         (object(), "got object at $"),
         ({"a": [1, {2, 3}]}, "got set at $.a[1]"),
-        (
-            {"a": print},
-            "got builtin_function_or_method at $.a",
-        ),
+        ({"a": print}, "got builtin_function_or_method at $.a"),
         ({(1,): 2}, "got tuple at $"),
         (np.array([object()]), "dtype object at $"),
-        (
-            np.zeros(2, "i4,f4"),
-            "got dtype [('f0', '<i4'), ('f1', '<f4')] at $",
-        ),
+        (np.zeros(2, "i4,f4"), "got dtype [('f0', '<i4'), ('f1', '<f4')] at $"),
         (["\ud800"], "not allowed at $[0]"),
         (2**9000, "1024 bytes, got 1126 at $"),
-        (
-            nested(MAX_DEPTH + 2),
-            f"at ${'[0]' * (MAX_DEPTH + 1)}",
-        ),
+        (nested(MAX_DEPTH + 2), f"at ${'[0]' * (MAX_DEPTH + 1)}"),
     ],
 )
 def test_errors_say_where_a_value_cannot_be_encoded(value: Any, message: str) -> None:
@@ -275,10 +266,7 @@ def packed(code: int, *content: Any) -> bytes:
         (packed(1, "f8,f8", [1], b"\0" * 16), "'f8,f8'"),
         (packed(1, "<U1", [1], b"\xff" * 4), "not characters"),
         (packed(9, 1), "got 9 with 1 items"),
-        (
-            packed(6, "Path", []),
-            "Table, got 'Path' with 0 fields",
-        ),
+        (packed(6, "Path", []), "Table, got 'Path' with 0 fields"),
         (packed(5, b"\0" * 2000), "got 5 with 1 items"),
     ],
 )

@@ -93,11 +93,7 @@ def test_a_number_is_set_and_keeps_its_type(path, value, old, new):
         ("batch.o.lr", float("nan"), "Control 'batch.o.lr': expected a number, got nan"),
         ("batch.o.n", 1.5, "Control 'batch.o.n': expected int, got float 1.5"),
         ("batch.o.on", 1, "Control 'batch.o.on': expected bool, got int 1"),
-        (
-            "batch.o.name",
-            "adam",
-            "batch.o.name: expected a number, got str 'sgd'",
-        ),
+        ("batch.o.name", "adam", "batch.o.name: expected a number, got str 'sgd'"),
         ("batch.o.scale", 2.0, "batch.o.scale: expected a number, got float32 "),
         ("batch.o.inner", 2.0, "batch.o.inner: expected a number, got SimpleNamespace "),
         ("batch.o.rl", 2.0, "'rl' of Optimizer. Did you mean 'lr'?"),
@@ -106,26 +102,10 @@ def test_a_number_is_set_and_keeps_its_type(path, value, old, new):
         ("batch.o.param_groups[5].lr", 2.0, "index below 1, got 5"),
         ("batch.o.param_groups[0]['betas'][0]", 2.0, "Cannot set "),
         ("batch.p.x", 2.0, "Cannot set batch.p.x: "),
-        (
-            "batch.c.computed",
-            2.0,
-            "Cannot set batch.c.computed: ",
-        ),
-        (
-            "batch.c.hidden_by_property",
-            2.0,
-            "Cannot set batch.c.hidden_by_property: ",
-        ),
-        (
-            "batch.c.default",
-            2.0,
-            "class Computed. ",
-        ),
-        (
-            "batch.o.kind",
-            2.0,
-            "lr, n, on. In the program, declare run.control(",
-        ),
+        ("batch.c.computed", 2.0, "Cannot set batch.c.computed: "),
+        ("batch.c.hidden_by_property", 2.0, "Cannot set batch.c.hidden_by_property: "),
+        ("batch.c.default", 2.0, "class Computed. "),
+        ("batch.o.kind", 2.0, "lr, n, on. In the program, declare run.control("),
     ],
 )
 def test_anything_else_is_refused(path, value, reason):

@@ -102,11 +102,7 @@ def test_misuse_of_init_raises(options, error, message):
     [
         (lambda run: run.control("lr", 0.1), ValueError, "control, 'lr'.* in "),
         (lambda run: run.control("", 0.1), TypeError, "control as text, got ''"),
-        (
-            lambda run: run.control("x", 5, max=1),
-            sg.CommandError,
-            r"'x': expected at most 1, got 5 \(",
-        ),
+        (lambda run: run.control("x", 5, max=1), sg.CommandError, r"'x': expected at most 1, got 5 \("),
         (lambda run: run.control("x", []), TypeError, "control 'x', got list"),
         (lambda run: run.action("save", print), ValueError, "action, 'save'.* in "),
         (lambda run: run.action("x", 5), TypeError, "action 'x', got int"),
@@ -280,28 +276,16 @@ def test_options_are_checked(begin):
     [
         (lambda run: run.observe(""), ValueError, "'batch', got ''"),
         (lambda run: run.observe({"x": 1}), TypeError, "event as text, got dict {'x': 1}"),
-        (
-            lambda run: run.log("loss", 3.0), TypeError,
-            "such as log({'loss': 0.5}), got log('loss', 3.0)",
-        ),
-        (
-            lambda run: run.log("loss"), TypeError,
-            "such as log({'loss': 0.5}), got log('loss')",
-        ),
-        (
-            lambda run: run.log({"loss": 1}, 5), TypeError,
-            "step=… as a keyword",
-        ),
+        (lambda run: run.log("loss", 3.0), TypeError, "such as log({'loss': 0.5}), got log('loss', 3.0)"),
+        (lambda run: run.log("loss"), TypeError, "such as log({'loss': 0.5}), got log('loss')"),
+        (lambda run: run.log({"loss": 1}, 5), TypeError, "step=… as a keyword"),
         (lambda run: run.finish(), AttributeError, "'finish'. Did you mean close()?"),
         (lambda run: run.event, AttributeError, "'event'. Did you mean observe(…)?"),
         (
             lambda run: run.stream("batch.loss"), AttributeError,
             "'stream'. Did you mean sightglass.connect(run).stream(…)?",
         ),
-        (
-            sg.plot, TypeError,
-            "plot(sightglass.connect(run).stream(…))",
-        ),
+        (sg.plot, TypeError, "plot(sightglass.connect(run).stream(…))"),
         (lambda run: run.nothing, AttributeError, "attribute 'nothing'"),
     ],
 )  # fmt: skip
