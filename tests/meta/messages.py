@@ -16,13 +16,12 @@ from pathlib import Path
 from bench import code
 
 TABLE = Path(__file__).with_name("messages.txt")
-HEAD = "Written by `python -m tests.meta.messages`. {name} stands for a value, {…} for what is computed.\n"
+HEAD = "Written by `python -m tests.meta.messages`. {name} is a value, {…} is what is computed, ⏎ ends a line.\n"
 OTHER = "Reasons, remarks, hints and parts of messages"
 CLASS = re.compile(r"[A-Z]\w*(Error|Errors|Warning|Exception|Problem|Exit)")
 PROSE = re.compile(r"[A-Za-z'`]+,?(?: [\w'`{}…]+,?){2,}")  # three words or more
-FORMAL = re.compile(
-    r"^<|<[/!a-z]|\\[a-zA-Z(\[]|^\s*(?:import|def|from) |[;{]\n|-src '|sans-serif|^# [A-Z]"
-)  # for a program
+# What a program reads: markup, a pattern, code, a policy of a page, a list of fonts, a line of metrics.
+FORMAL = re.compile(r"^<|<[/!a-z]|\\[a-zA-Z(\[]|^\s*(?:import|def|from) |[;{]\n|-src '|sans-serif|^# [A-Z]")
 NAME = re.compile(r"(?:[A-Z]\w* ?)+")  # such as of a font
 
 
