@@ -399,7 +399,7 @@ class TestCommands:
         fleet._members._find()  # it is greeted, and nobody takes in what it replies
         report = during([run], fleet.stop)
         assert report.applied.keys() == {"a"}
-        assert str(report.failed["silent"]) == "Run 'silent' has not replied so far"
+        assert "'silent' has not replied" in str(report.failed["silent"])
 
 
 class TestDropping:

@@ -171,7 +171,8 @@ def test_a_command_from_the_training_thread_does_not_deadlock(begin, ask):
     began_s = time.monotonic()
     reply = client.set("lr", 0.5)
     assert time.monotonic() - began_s < PATIENCE_S
-    assert (reply.applied, reply.note) == (False, "Waiting for the next event of the thread that began run 'job'")
+    assert not reply.applied
+    assert re.search("next event of .*'job'", reply.note)
     assert lr.value == 0.1
     run.observe("batch")
     assert lr.value == 0.5
@@ -184,7 +185,8 @@ def test_on_the_training_thread_the_remark_is_waited_for_however_late_it_is(begi
     run = begin()
     run.control("lr", 0.1)
     reply = ask(run).set("lr", 0.5)
-    assert (reply.applied, reply.note) == (False, "Waiting for the next event of the thread that began run 'job'")
+    assert not reply.applied
+    assert re.search("next event of .*'job'", reply.note)
 
 
 def test_commands_are_acknowledged_with_their_event(trained, not_awaited):
@@ -202,9 +204,8 @@ def test_commands_are_acknowledged_with_their_event(trained, not_awaited):
         client.call("fail")
     with not_awaited():
         waiting = client.set("lr", 0.25, at="epoch", timeout_s=PATIENCE_S)
-    assert (waiting.applied, waiting.note) == (
-        False, "Waiting for the next event 'epoch' of the thread that began run 'job'",
-    )  # fmt: skip
+    assert not waiting.applied
+    assert re.search("next event 'epoch' of .*'job'", waiting.note)
     assert [(entry.kind, entry.name, entry.error) for entry in client.history] == [
         ("set", "lr", ""),
         ("call", "double", ""),

@@ -208,7 +208,7 @@ def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(cau
         plotter.close()
     (error,) = errors.value.exceptions
     assert (error.figure, error.step) == ("poison", 1)
-    assert "the renderer died of it twice (signal 9)" in str(error)
+    assert "twice (signal 9)" in str(error)
     assert [record.step for record in caught.records] == [0, 2]
 
 
@@ -222,7 +222,7 @@ def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeyp
     plotter.close()
     counts = plotter.statistics()
     assert (counts.n_started, counts.n_errors, counts.n_waiting) == (2, 3, 0)
-    assert "died twice before it drew anything" in counts.last_error
+    assert "died twice" in counts.last_error
 
 
 def test_a_figure_that_hangs_is_given_up(caught):

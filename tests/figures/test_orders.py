@@ -123,7 +123,7 @@ def test_a_closure_over_a_large_array_is_counted_and_says_what_to_write(caught, 
     with pytest.raises(FigureErrors) as errors:
         plotter.plot(lambda: draw(large), step=0, name="closure")
     assert "holds at most 4,194,304 bytes, got tests.figures.test_orders:" in str(errors.value.exceptions[0])
-    assert "pass its arrays as arguments" in str(errors.value.exceptions[0])
+    assert "as arguments" in str(errors.value.exceptions[0])
     assert (plotter.statistics().n_waiting, plotter.statistics().n_here) == (0, 0)
     plotter.close()
 
@@ -362,7 +362,6 @@ def test_a_run_never_waits_for_its_figures_and_says_what_it_dropped(tmp_path):
     with sg.open(run.directory) as old:
         assert [int(step) for step in old.series("slow").steps] == [*range(9), 29]
         assert len(old.series("other")) == 1
-    assert [str(one.message).partition(": ")[2] for one in warned] == [
-        "figures come faster than they are drawn, so older ones make room; on_full='block' waits",
-        "20 of 31 figures were dropped for lack of room",
-    ]
+    coming, dropped = (str(one.message) for one in warned)
+    assert "on_full='block'" in coming
+    assert "20 of 31 figures" in dropped

@@ -299,7 +299,7 @@ def test_a_matrix_of_another_width_is_damage(tmp_path: Path) -> None:
     path.write_bytes(b"".join([*frame(encode_version(SIGHTGLASS_VERSION, 1.0)), *frame(payload)]))
     with Recording(tmp_path) as recording:
         assert recording.series("a").columns().values == []
-        assert "a wide block has not a number for each of its series" in str(recording.damages[0])
+        assert "a wide block" in str(recording.damages[0])
         with pytest.raises(DamagedError, match=r"2 series.*'a'.*'b'"):
             recording.series("b")[0]
 

@@ -67,7 +67,8 @@ def test_a_client_changes_its_pace_with_a_ping(agent_bench):
 
 def test_a_client_that_did_not_say_hello_is_refused(agent_bench):
     answer = agent_bench().say(A, messages.Ping())
-    assert refused(answer) == ("RefusedError", "Expected a hello first; the lease may have ended")
+    assert refused(answer)[0] == "RefusedError"
+    assert "hello first" in refused(answer)[1]
 
 
 def test_clients_are_bounded(agent_bench, monkeypatch):
@@ -85,7 +86,8 @@ def test_streams_of_a_client_are_bounded(agent_bench):
     for i in range(MAX_STREAMS):
         d.open(A, f"on('batch').map(lambda e: e.loss + {i})")
     answer = d.say(A, messages.Open(request=1, query="batch.loss"))
-    assert refused(answer) == ("RefusedError", f"Expected at most {MAX_STREAMS} streams of a client, got more")
+    assert refused(answer)[0] == "RefusedError"
+    assert f"{MAX_STREAMS} streams" in refused(answer)[1]
 
 
 # Leases
@@ -351,7 +353,8 @@ def test_end_group_without_such_a_group_is_refused(agent_bench, query, error, re
     refusal = refused(d.say(A, messages.EndGroup(request=9, stream=stream)))
     assert (refusal[0], refusal[1][: len(reason)]) == (error, reason)
     refusal = refused(d.say(B, messages.EndGroup(request=9, stream=stream)))
-    assert refusal == ("RefusedError", f"Expected the number of a stream that you opened, got {stream}")
+    assert refusal[0] == "RefusedError"
+    assert refusal[1].endswith(f"got {stream}")
 
 
 # Commands
@@ -452,9 +455,12 @@ def test_viewers_may_not_confirm_a_price(agent_bench):
     ask, confirm = (messages.Open(request=1, query="batch.loss", confirm=on) for on in (False, True))
     text = "It stops the run. Only a controller's key can confirm it to go on"
     assert refused(d.say(A, ask, may_command=False)) == ("UnconfirmedError", text)
-    reason = "Expected a controller's key to accept a cost with confirm=True; this is a viewer's key"
-    assert refused(d.say(A, confirm, may_command=False)) == ("RefusedError", reason)
-    assert refused(d.say(B, ask)) == ("UnconfirmedError", "It stops the run. Ask again with confirm=True to go on")
+    kind, reason = refused(d.say(A, confirm, may_command=False))
+    assert kind == "RefusedError"
+    assert "controller's key" in reason
+    kind, reason = refused(d.say(B, ask))
+    assert kind == "UnconfirmedError"
+    assert re.match(r"It stops the run\. .*confirm=True", reason)
     assert isinstance(d.say(B, confirm)[0], messages.Opened)
     assert isinstance(d.say(A, ask, may_command=False)[0], messages.Opened)  # it is open already, and costs no more
 
@@ -591,7 +597,8 @@ def test_an_event_of_the_run_cannot_be_published(agent_bench):
     d.hello(A)
     d.observe("batch", loss=1.0)
     refusal = refused(d.say(A, messages.Publish(request=4, event="batch")))
-    assert refusal == ("RefusedError", "Event 'batch' comes from observe already; an event name has one source")
+    assert refusal[0] == "RefusedError"
+    assert refusal[1].startswith("Event 'batch' comes from observe ")
 
 
 def test_the_runs_own_event_displaces_a_published_one(agent_bench):
@@ -604,7 +611,8 @@ def test_the_runs_own_event_displaces_a_published_one(agent_bench):
     d.telemetry.events.log({"a": 1}, None, {})
     d.observe("batch", loss=2.0)
     refusal = refused(d.say(A, *block(codec.decode(reply.value), 2.5)))
-    assert refusal == ("RefusedError", "Event 'log' comes from log already; an event name has one source")
+    assert refusal[0] == "RefusedError"
+    assert refusal[1].startswith("Event 'log' comes from log ")
     assert A in d.agent.clients
     assert d.values(B, stream) == [1.0, 2.0]
 
@@ -612,7 +620,7 @@ def test_the_runs_own_event_displaces_a_published_one(agent_bench):
 def test_records_of_nothing_published_are_refused(agent_bench):
     d = agent_bench()
     d.hello(A)
-    assert refused(d.say(A, *block(4, 2.5)))[1] == "Expected records of a published stream, got number 4"
+    assert refused(d.say(A, *block(4, 2.5)))[1].endswith("number 4")
     assert d.say(A, messages.Ping()) == []
 
 
