@@ -69,23 +69,23 @@ def test_a_query_that_fails_says_so_when_its_answer_is_read() -> None:
     with testing.ask("batch.loss", "batch.grad") as asked:
         run = sg.init("job")
         run.observe("batch", loss=1.0)
-        with pytest.raises(sg.EvaluationError, match="Unknown observable 'grad'"):
+        with pytest.raises(sg.EvaluationError, match="'grad'"):
             asked.values("batch.grad")
-    with pytest.raises(sg.EvaluationError, match="Unknown observable 'grad'"):
+    with pytest.raises(sg.EvaluationError, match="'grad'"):
         asked.values("batch.grad")
-    with pytest.raises(sg.UnknownNameError, match=r"Did you mean 'batch.loss'"):
+    with pytest.raises(sg.UnknownNameError, match=r"'batch.loss'"):
         asked.values("batch.los")
 
 
 def test_a_block_without_a_run_fails_unless_it_failed_already() -> None:
-    with pytest.raises(AssertionError, match="none has begun"), testing.ask("batch.loss"):
+    with pytest.raises(AssertionError, match="begun"), testing.ask("batch.loss"):
         pass
     with pytest.raises(ZeroDivisionError), testing.ask("batch.loss") as failed:
         _ = 1 / 0
     with testing.ask() as asked:
         train()
     assert asked.run.ended
-    with pytest.raises(AssertionError, match="none has begun"):
+    with pytest.raises(AssertionError, match="begun"):
         _ = failed.run
 
 

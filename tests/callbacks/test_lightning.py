@@ -237,7 +237,7 @@ def test_an_error_in_the_training_leaves_nothing(tmp_path):
 
 
 def test_wrong_arguments():
-    with pytest.raises(TypeError, match="Expected a run or the name of one, got int 3"):
+    with pytest.raises(TypeError, match="got int 3"):
         SightglassCallback(3)
-    with sg.init("t") as run, pytest.raises(TypeError, match="Expected no options for a run that exists, got dir"):
+    with sg.init("t") as run, pytest.raises(TypeError, match="got dir"):
         SightglassCallback(run, dir="x")

@@ -52,7 +52,7 @@ def test_own_attributes_come_first(run):
 def test_an_unknown_name_raises_with_a_suggestion(run):
     client = sg.connect(run)
     client.describe()
-    with pytest.raises(KeyError, match=r"Unknown observable 'los' at event 'batch'\. Did you mean 'loss'"):
+    with pytest.raises(KeyError, match=r"'los'.*'batch'.*'loss'"):
         client.batch["los"]
     assert not hasattr(client, "bach")
     assert not hasattr(client.batch, "los")
@@ -81,37 +81,26 @@ def test_completion_evaluates_no_property(run):
 @pytest.mark.parametrize(
     ("misuse", "meant"),
     [
-        (
-            lambda client: client.finish(),
-            "Did you mean stop(), which ends the training, or close(), which ends this connection?",
-        ),
-        (
-            lambda client: client.log("loss", 3.0),
-            "Did you mean publish(name, stream), which offers a stream of your own?",
-        ),
-        (
-            lambda client: client.observe("batch"),
-            "Did you mean publish(name, stream), which offers a stream of your own?",
-        ),
-        (lambda client: client.control("lr", 0.1), "Did you mean set(name, value), or describe().controls?"),
-        (lambda client: client.action("save", print), "Did you mean call(name), or describe().actions?"),
-        (lambda client: client.config, "Did you mean describe().config?"),
+        (lambda client: client.finish(), "stop()"),
+        (lambda client: client.log("loss", 3.0), "publish(name, stream)"),
+        (lambda client: client.observe("batch"), "publish(name, stream)"),
+        (lambda client: client.control("lr", 0.1), "set(name, value), or describe().controls?"),
+        (lambda client: client.action("save", print), "call(name), or describe().actions?"),
+        (lambda client: client.config, "describe().config?"),
     ],
 )
 def test_what_only_the_program_has_is_answered_with_what_to_use(run, misuse, meant):
     client = sg.connect(run)
-    with pytest.raises(AttributeError, match=r"^A connected run has no attribute '\w+'") as caught:
+    with pytest.raises(AttributeError, match="no attribute") as caught:
         misuse(client)
-    assert str(caught.value).endswith(meant)
+    assert meant in str(caught.value)
 
 
 def test_what_only_the_program_has_is_not_completed_unless_it_is_an_event(run):
     client = sg.connect(run)
     assert {"log", "stop", "batch"} <= set(dir(client))
     assert not {"finish", "control", "observe", "config"} & set(dir(client))
-    with pytest.raises(
-        TypeError, match=r"^Only the program announces event 'log'\. A client publishes a stream: publish"
-    ):
+    with pytest.raises(TypeError, match=r"'log'.*publish"):
         client.log("loss", 3.0)
 
 

@@ -99,7 +99,7 @@ class TestMembers:
         wait_until(lambda: late._telemetry.subscriptions.active)
         observe([late], [1])
         assert stream.wait(1, timeout_s=WAIT_S)[0].run == "c"
-        with pytest.raises(TypeError, match="'<' not supported"):
+        with pytest.raises(TypeError, match="'<'"):
             fleet.where(lambda run: run.config.lr < 1)
         fleet.close()
         assert [record.run for record in stream] == ["c"]
@@ -115,7 +115,7 @@ class TestMembers:
         assert fleet.left == {"sweep-1": "Run 'sweep-1' has ended"}
         assert second.name in repr(fleet)
         assert "1 left" in repr(fleet)
-        with pytest.raises(sg.UnknownNameError, match="Unknown run 'sweep-1' in the fleet"):
+        with pytest.raises(sg.UnknownNameError, match="'sweep-1'"):
             fleet["sweep-1"]
 
     @pytest.mark.parametrize("id", ["", "0" * 12])
@@ -184,13 +184,13 @@ class TestMembers:
 
     def test_waiting_for_more_runs_than_there_are_says_so(self, begin, gather):
         begin("a")
-        with pytest.raises(TimeoutError, match="Expected 2 runs within 0 s, got 1"):
+        with pytest.raises(TimeoutError, match=r"2 runs.*0 s, got 1"):
             gather().wait(2, timeout_s=0)
 
     def test_it_wants_names(self):
-        with pytest.raises(TypeError, match="Expected names or patterns of runs, got int"):
+        with pytest.raises(TypeError, match="got int"):
             sg.fleet([3])
-        with pytest.raises(TypeError, match=r"Expected a function such as .*, got 'lr < 0[.]1'"):
+        with pytest.raises(TypeError, match=r"'lr < 0[.]1'"):
             sg.fleet(where="lr < 0.1")
 
 
@@ -345,12 +345,12 @@ class TestValues:
         assert fleet.reduce(loss.last()) == whole[-1]
         by = fleet.reduce(loss.min(), by=lambda run: run.config.kind)
         assert by == {"a": numbers[:, ::2].min(), "b": numbers[:, 1::2].min()}
-        with pytest.raises(sg.QueryError, match="depends on the order"):
+        with pytest.raises(sg.QueryError, match="order"):
             fleet.reduce(loss.reduce(lambda total, x: total + x, 0.0))
 
     def test_a_reduction_without_a_value_says_why(self, begin, gather):
         begin("a")
-        with pytest.raises(sg.QueryError, match="No run of the fleet has a value"):
+        with pytest.raises(sg.QueryError, match="fleet"):
             gather().reduce(sg.on("batch").map(lambda b: b.loss).max(), timeout_s=0.1)
 
 
@@ -399,7 +399,7 @@ class TestCommands:
         fleet._members._find()  # it is greeted, and nobody takes in what it replies
         report = during([run], fleet.stop)
         assert report.applied.keys() == {"a"}
-        assert str(report.failed["silent"]) == "Run 'silent' has not replied so far"
+        assert "'silent' has not replied" in str(report.failed["silent"])
 
 
 class TestDropping:
@@ -478,7 +478,7 @@ def test_a_run_whose_configuration_lacks_an_entry_is_left_out_of_both(begin, gat
     for run in runs:
         run.close()
     with sg.open(tmp_path) as recorded:
-        with pytest.warns(RuntimeWarning, match="1 of 2 runs do not answer in full: b-.*lr"):
+        with pytest.warns(RuntimeWarning, match="1 of 2 runs.*b-.*lr"):
             assert recorded.reduce(maximum, by=read) == {1: 2.0}
         assert [recorded[name].name for name in recorded.where(read)] == ["a"]
 

@@ -100,9 +100,9 @@ def test_whatever_is_lost_each_record_comes_once_or_is_counted(
 
 def test_a_query_that_was_not_kept_is_refused_with_what_is() -> None:
     run = run_of(head_of("batch.n"), head_of("batch.loss", 8))
-    with pytest.raises(QueryError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.loss, batch\.n, and not "):
+    with pytest.raises(QueryError, match=r"'far'.*batch\.loss, batch\.n"):
         run.find(messages.Open(request=1, query="batch.x"))
-    with pytest.raises(QueryError, match="Its hub keeps no stream"):
+    with pytest.raises(QueryError, match="no stream"):
         run_of().find(messages.Open(request=1, query="batch.x"))
 
 
@@ -153,7 +153,7 @@ def test_what_is_no_description_is_refused() -> None:
     with pytest.raises(WireError):
         GoneRun(KeptMessage("sightglass.kept.node.abc.run", 1, 1.0, b"junk"))
     nameless = kept.KeptRun(version=1, description=codec.encode({})[0], buffers=[])
-    with pytest.raises(WireError, match="the description of the run"):
+    with pytest.raises(WireError, match="description"):
         GoneRun(stored("sightglass.kept.node.other.run", nameless))
 
 

@@ -29,7 +29,7 @@ def test_a_command_without_room_is_refused_at_the_call_and_never_sent(link):
     link.channel.full = True
     sent = [link.connection.start_request(command(b"%d" % i)) for i in range(MAX_WAITING)]
     for _ in range(3):
-        with pytest.raises(RunLostError, match=r"^Run 'job' takes no messages, and 1,000 wait already: this"):
+        with pytest.raises(RunLostError, match=r"'job'.*1,000 wait"):
             link.connection.start_request(command(b"late"))
     link.turn()
     assert (len(link.connection._send_queue), len(link.connection._pending)) == (MAX_WAITING, MAX_WAITING)

@@ -158,7 +158,7 @@ def test_a_rank_that_joins_is_not_asked_what_was_closed_and_one_refusal_costs_on
     begin("gpt-1", ranks=sg.Ranks(group="gpt", rank=1, size=2))
     asked = wait_until(lambda: group.ranks[1].describe().streams if 1 in group.ranks else ())
     assert [one.tag for one in asked] == ["batch.rank.sum(every=1)"]
-    assert "Rank 1 does not answer it: " in refused.note
+    assert "Rank 1" in refused.note
     assert "only" in refused.note
     assert not kept.ended
 
@@ -210,7 +210,7 @@ def test_spans_of_clocks_five_minutes_apart_belong_together(ranks, ask, tmp_path
 
 
 @pytest.mark.parametrize(("query", "options", "why"), [
-    ("batch.loss.ema(0.1)", {}, "merges over processes, got ema"), ("batch.loss", {"by": "rank"}, "by='rank' with a"),
+    ("batch.loss.ema(0.1)", {}, "ema"), ("batch.loss", {"by": "rank"}, "by='rank' with a"),
     ("batch.loss.mean(every=2).max(every=2)", {}, "only reducer"), ("batch.loss", {"since": "start"}, "several ranks"),
 ])  # fmt: skip
 def test_what_is_not_possible_over_ranks_is_refused(ranks, ask, query, options, why):
@@ -223,7 +223,7 @@ def test_commands_go_to_rank_0_by_the_present_rule(ranks, ask):
     runs = ranks(2)
     group = ask("gpt")
     assert group.describe().id == runs[0].id
-    with pytest.raises(sg.RefusedError, match="Commands are refused in a program of 2 processes"):
+    with pytest.raises(sg.RefusedError, match="2 processes"):
         group.stop()
 
 
@@ -231,7 +231,7 @@ def test_the_newest_of_two_programs_is_asked(ranks, ask, monkeypatch):
     old = ranks(2)
     monkeypatch.setenv("SLURM_JOB_ID", "17")
     new = ranks(2)
-    with pytest.warns(UserWarning, match="Several programs named 'gpt' are live: connected to the newest; 2 runs"):
+    with pytest.warns(UserWarning, match="'gpt'.*2 runs"):
         group = ask("gpt")
     stream = group.stream("batch.rank.count(every=1)")
     observe(old, 1)
@@ -266,7 +266,7 @@ def test_launchers_say_which_rank_a_process_is(monkeypatch, variables, place):
 @pytest.mark.parametrize("options", [{"rank": 2, "size": 2}, {"rank": 0}, {"size": 3}, {"rank": -1, "size": 2},
                                      {"rank": "0", "size": 2}])  # fmt: skip
 def test_a_rank_out_of_bounds_is_refused(options: dict[str, Any]):
-    with pytest.raises(ValueError, match="Expected rank and size as numbers"):
+    with pytest.raises(ValueError, match="rank and size"):
         sg.Ranks(**options)
 
 
@@ -285,7 +285,7 @@ def test_all_pieces_of_an_array_are_reduced_as_one(ranks, ask):
     streams = {query: group.stream(query) for query in wanted}
     by_name = group.stream("on('batch').map(lambda b: b.ws.map(lambda name, w: pieces(w).norm()))")
     histogram = group.stream("on('batch').map(lambda b: pieces(b.w)).histogram(4, every=1)")
-    with pytest.raises(QueryError, match="by=None for a query over all pieces"):
+    with pytest.raises(QueryError, match="by=None"):
         group.stream("pieces(batch.w).norm()", by="rank")
     every = [*streams.values(), by_name, histogram]
 
@@ -412,7 +412,7 @@ def test_a_rank_that_is_restarted_alone_is_left_out_and_said_to_be_and_its_time_
         pause=observe_both,
     )
     numbers = numbered.records()
-    assert numbered.note.startswith("Rank 1 was restarted alone: its windows are left out until all are")
+    assert numbered.note.startswith("Rank 1 was restarted alone")
     assert {one.missing for one in numbers[2:]} <= {(1,)}
     first.observe(20)
     found = numbered.wait(4, timeout_s=TIMEOUT_S)

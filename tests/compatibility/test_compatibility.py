@@ -96,7 +96,7 @@ def test_every_type_of_message_is_stored() -> None:
 @pytest.mark.parametrize("decode", [messages.decode_from_client, messages.decode_from_agent])
 def test_types_that_a_later_version_adds_are_refused(decode: Any) -> None:
     """So a peer sends one only to a peer that has said that it knows it."""
-    with pytest.raises(WireError, match="Invalid value 'newest'"):
+    with pytest.raises(WireError, match="'newest'"):
         decode([msgspec.msgpack.encode(["newest", 1])])
 
 

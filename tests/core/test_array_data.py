@@ -157,7 +157,7 @@ def test_a_wrapper_is_asked_for_what_it_wraps() -> None:
     wrapper = Wrapper(torch.ones(3))
     assert plain_array(wrapper, "torch") is wrapper
     wrapper.inner.untyped_storage().resize_(0)
-    with pytest.raises(UnreadableError, match="its storage was freed"):
+    with pytest.raises(UnreadableError, match="freed"):
         check_data(wrapper, "torch")
 
 
@@ -168,7 +168,7 @@ def test_a_fake_tensor_has_no_data() -> None:
 
     with FakeTensorMode():
         fake = torch.ones(3)
-    with pytest.raises(UnreadableError, match=r"Expected a tensor with data, got float32\[3\] of FakeTensor"):
+    with pytest.raises(UnreadableError, match=r"float32\[3\].*FakeTensor"):
         check_data(fake, "torch")
 
 
@@ -179,7 +179,7 @@ def test_a_tensor_within_a_transformation_has_no_data() -> None:
     def inside(x):
         with pytest.raises(
             UnreadableError,
-            match=r"got float32\[3\] inside a transformation of torch\.func, such as vmap or grad\. Offer",
+            match=r"float32\[3\].*torch\.func",
         ):
             check_data(x, "torch")
         return x.sum()
@@ -240,8 +240,8 @@ def test_a_snapshot_loses_only_what_is_gone() -> None:
     assert kept.n_lost == 1
     assert kept.first is not None
     assert kept.first.path == "kept.state['gone']"
-    assert "its storage was freed, as FSDP does between uses" in kept.first.why
+    assert "FSDP" in kept.first.why
     assert torch.equal(kept.value["there"], torch.ones(2))
-    with pytest.raises(UnreadableError, match=r"got a tensor float32\[3\] whose memory is gone"):
+    with pytest.raises(UnreadableError, match=r"float32\[3\].*memory"):
         snapshot(gone)
     assert array_kind(gone) == "torch"

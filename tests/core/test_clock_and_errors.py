@@ -39,7 +39,7 @@ def test_units_may_be_plural(text: str, seconds: float) -> None:
     "text", ["", "5", "min", "-5 s", "5 weeks", "1e3 s", "0 s", "0.1 ms", "5 s 3", "٣ s", "9" * 400 + " s", "nan s"]
 )
 def test_texts_that_are_not_durations_are_refused(text: str) -> None:
-    with pytest.raises(ValueError, match=r"^Expected a duration such as '5 min', '30 s', '500 ms' or '2 h', got '"):
+    with pytest.raises(ValueError, match=r"'5 min', '30 s', '500 ms'.*'2 h'"):
         duration(text)
 
 

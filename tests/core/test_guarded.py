@@ -282,9 +282,9 @@ def test_one_level_of_a_container() -> None:
 
 
 def test_an_array_that_cannot_be_converted_says_so() -> None:
-    with pytest.raises(TypeError, match=r"^Expected an array that NumPy can read, got Duck$"):
+    with pytest.raises(TypeError, match="got Duck"):
         to_host(Duck())
-    with pytest.raises(UnsendableError, match=r"^Expected a value that can be read: TypeError: .* got Duck$"):
+    with pytest.raises(UnsendableError, match=r"TypeError.*got Duck"):
         codec.encode(Duck())
     assert type(snapshot(Units([1.0], "m"))) is np.ndarray
 

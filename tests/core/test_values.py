@@ -57,9 +57,9 @@ def test_the_repr_of_a_histogram() -> None:
     assert histogram == Histogram.from_counts([1, 2], [1, 2, 3])
     assert histogram != Histogram.from_counts([1, 2], [1, 2, 3], n_nan=1)
     assert histogram != "histogram"
-    with pytest.raises(ValueError, match=r"^Expected n counts and n \+ 1 edges, got shapes \(2,\) and \(2,\)$"):
+    with pytest.raises(ValueError, match=r"\(2,\) and \(2,\)"):
         Histogram.from_counts([1, 2], [1, 2])
-    with pytest.raises(TypeError, match=r"^Expected real numbers for a histogram, got dtype complex128$"):
+    with pytest.raises(TypeError, match="complex128"):
         _ = Histogram(np.zeros(2, complex)).counts
 
 

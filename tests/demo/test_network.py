@@ -136,7 +136,5 @@ def test_evaluate_and_accuracy_agree():
 
 
 def test_an_unknown_activation_is_refused_by_name():
-    with pytest.raises(
-        UnknownNameError, match=r"Unknown activation 'rely'. Did you mean 'relu'\? Known: relu, sigmoid, tanh."
-    ):
+    with pytest.raises(UnknownNameError, match=r"'rely'.*'relu'"):
         network.init(SIZES, seed=0, activation="rely")

@@ -191,7 +191,7 @@ def test_a_renderer_whose_results_cannot_be_read_is_replaced_and_nothing_is_lost
 
     plotter = Plotter(sinks=[caught])
     monkeypatch.setattr(pipe, "read", fail)
-    with pytest.warns(RuntimeWarning, match="a renderer is replaced: RecursionError: deep"):  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="RecursionError: deep"):  # noqa: PT031
         for step in range(4):
             plotter.plot(draw, [1, 2], step=step)
         plotter.close()
@@ -208,7 +208,7 @@ def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(cau
         plotter.close()
     (error,) = errors.value.exceptions
     assert (error.figure, error.step) == ("poison", 1)
-    assert "the renderer died of it twice (signal 9)" in str(error)
+    assert "twice (signal 9)" in str(error)
     assert [record.step for record in caught.records] == [0, 2]
 
 
@@ -222,7 +222,7 @@ def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeyp
     plotter.close()
     counts = plotter.statistics()
     assert (counts.n_started, counts.n_errors, counts.n_waiting) == (2, 3, 0)
-    assert "died twice before it drew anything" in counts.last_error
+    assert "died twice" in counts.last_error
 
 
 def test_a_figure_that_hangs_is_given_up(caught):
@@ -259,7 +259,7 @@ def test_a_function_that_cannot_be_pickled_is_drawn_in_a_thread_with_one_warning
         with lock:
             return draw(x)
 
-    with pytest.warns(RuntimeWarning, match="Drawing in a thread of this process, because Expected a") as warned:  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="thread") as warned:  # noqa: PT031
         plotter.plot(draw_locked, [1], step=0)
         plotter.plot(draw_locked, [1], step=1)
     assert len(warned) == 1

@@ -39,7 +39,7 @@ def draw(x=(1, 2)):
 def test_a_step_beyond_64_bits_is_refused_and_nothing_waits(renderer, step, caught):
     plotter = Plotter(draw, sinks=[caught], renderer=renderer)
     for call in (plotter.plot, plotter.submit):
-        with pytest.raises(ValueError, match="Expected a step of at most 64 bits"):
+        with pytest.raises(ValueError, match="64 bits"):
             call(draw, step=step)
     assert plotter.statistics().n_events == plotter.statistics().n_waiting == 0
     plotter.close()
@@ -47,11 +47,11 @@ def test_a_step_beyond_64_bits_is_refused_and_nothing_waits(renderer, step, caug
 
 def test_a_name_that_cannot_be_encoded_is_refused_and_nothing_waits(caught):
     plotter = Plotter(sinks=[caught])
-    with pytest.raises(ValueError, match=r"Expected a name of a figure that UTF-8 can encode, got 'a.ud800'"):
+    with pytest.raises(ValueError, match=r"'a.ud800'"):
         plotter.plot(draw, step=0, name=SURROGATE)
-    with pytest.raises(TypeError, match="Expected the name of a figure as text, got int 3"):
+    with pytest.raises(TypeError, match="got int 3"):
         plotter.plot(draw, step=0, name=3)
-    with pytest.raises(UnknownNameError, match="Unknown on_full 'drop'"):
+    with pytest.raises(UnknownNameError, match="'drop'"):
         plotter.plot(draw, step=0, on_full="drop")
     assert plotter.statistics().n_events == 0
     plotter.close()
@@ -60,7 +60,7 @@ def test_a_name_that_cannot_be_encoded_is_refused_and_nothing_waits(caught):
 def test_misuse_of_a_run_raises_and_the_run_ends(tmp_path):
     with sg.init("job", dir=tmp_path) as run:
         for name, step in (("a", 10**20), (SURROGATE, 1)):
-            with pytest.raises(ValueError, match="Expected a "):
+            with pytest.raises(ValueError, match="Expected a"):
                 run.figure(name, draw, step=step)
         with pytest.raises(TypeError, match="step"):
             run.figure("a", draw, step="1")
@@ -123,7 +123,7 @@ def test_a_closure_over_a_large_array_is_counted_and_says_what_to_write(caught, 
     with pytest.raises(FigureErrors) as errors:
         plotter.plot(lambda: draw(large), step=0, name="closure")
     assert "holds at most 4,194,304 bytes, got tests.figures.test_orders:" in str(errors.value.exceptions[0])
-    assert "pass its arrays as arguments" in str(errors.value.exceptions[0])
+    assert "as arguments" in str(errors.value.exceptions[0])
     assert (plotter.statistics().n_waiting, plotter.statistics().n_here) == (0, 0)
     plotter.close()
 
@@ -166,7 +166,7 @@ def test_a_late_close_reports_each_figure_once_by_its_name(monkeypatch):
     for step in range(4):
         plotter.plot(draw, step=step, name="it's")
     renderer.jobs[0].hangs = True
-    with pytest.raises(FigureErrors, match="4 could not be drawn or delivered") as errors:
+    with pytest.raises(FigureErrors, match="4 could not") as errors:
         plotter.close(1.0)
     assert [(error.figure, error.step) for error in errors.value.exceptions] == [("it's", step) for step in range(4)]
     counts = plotter.statistics()
@@ -361,7 +361,6 @@ def test_a_run_never_waits_for_its_figures_and_says_what_it_dropped(tmp_path):
     with sg.open(run.directory) as old:
         assert [int(step) for step in old.series("slow").steps] == [*range(9), 29]
         assert len(old.series("other")) == 1
-    assert [str(one.message).partition(": ")[2] for one in warned] == [
-        "figures come faster than they are drawn, so older ones make room; on_full='block' waits",
-        "20 of 31 figures were dropped for lack of room",
-    ]
+    coming, dropped = (str(one.message) for one in warned)
+    assert "on_full='block'" in coming
+    assert "20 of 31 figures" in dropped

@@ -112,7 +112,7 @@ def test_frames_of_several_sizes_are_a_failure_of_this_figure(tmp_path: Path) ->
     plotter.plot(lambda: [np.zeros((2, 2)), np.zeros((3, 3))], step=0)
     with pytest.raises(sg.FigureErrors) as caught:
         plotter.close()
-    assert "Expected frames of one size" in str(caught.value.exceptions[0])
+    assert "one size" in str(caught.value.exceptions[0])
 
 
 def test_run_log_takes_images_of_pillow(tmp_path: Path) -> None:

@@ -116,7 +116,7 @@ def test_a_figure_is_drawn_again_as_json(tmp_path: Path) -> None:
         plotter.plot(scatter, POINTS, step=1)
     path = replot(tmp_path, "scatter", form="json", out=tmp_path / "again.json")
     assert same(path.read_bytes(), scatter(POINTS))
-    with pytest.raises(sg.FigureError, match="Expected json as the format of figure 'scatter', which is Plotly's"):
+    with pytest.raises(sg.FigureError, match=r"json.*'scatter'"):
         replot(tmp_path, "scatter", form="pdf", out=tmp_path)
 
 

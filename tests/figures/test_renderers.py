@@ -354,7 +354,7 @@ def test_results_that_cannot_be_passed_on_cost_their_figure_only(make, error):
             raise error
 
     renderer._finished = fail
-    with pytest.warns(RuntimeWarning, match="^sightglass-figures: the results of figure 'line' are lost: ") as warned:  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="sightglass-figures.*'line'") as warned:  # noqa: PT031
         plotter.plot(line, [1, 2], step=0)
         plotter.flush()
         wait_until(lambda: len(warned))  # `fail` raises on another thread, perhaps after flush() returned
@@ -385,7 +385,7 @@ def test_one_bad_figure_among_good_ones(make):
     plotter, sink = make(None)
     (error,) = failures(plotter, lambda: plotter.plot(lambda: {"a": line([1]), "b": None, "c": line([2])}, step=1))
     assert error.figure == "b"
-    assert "Expected a figure of Matplotlib or Plotly, or a picture, as 'b', got NoneType None" in str(error)
+    assert "as 'b', got NoneType None" in str(error)
     assert sink.names == [("a", 1), ("b", 1), ("c", 1)]
 
 

@@ -214,9 +214,9 @@ def test_a_model_without_a_loss() -> None:
     assert logits.shape == X.shape
     assert float(loss) == float((logits - X).sum())
     assert shapes(meta["plots"]) == {"x": ((3, 4),)}
-    with pytest.raises(TypeError, match=r"^Expected \(logits, loss\) from the model, got ArrayImpl: return both, "):
+    with pytest.raises(TypeError, match=r"\(logits, loss\)"):
         ask()
-    with pytest.raises(TypeError, match=r"^Expected a model that takes an argument 'deterministic', got Classifier: "):
+    with pytest.raises(TypeError, match=r"'deterministic'.*Classifier"):
         ask(deterministic=False)
 
 

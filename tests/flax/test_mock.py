@@ -73,5 +73,5 @@ def test_a_plot_is_drawn_from_them() -> None:
 
 @pytest.mark.parametrize("wrong", [[3, 4], "3", (3, "4"), 3])
 def test_anything_but_a_shape_is_refused(wrong: Any) -> None:
-    with pytest.raises(TypeError, match=r"^Expected a shape such as \(8, 64\), or an object with one, .* got "):
+    with pytest.raises(TypeError, match=r"\(8, 64\)"):
         sgf.mock_intermediates(Linen(), wrong)

@@ -35,13 +35,13 @@ def test_draws() -> None:
 
 @pytest.mark.parametrize("base", [sgf.Module, sgf.NNXModule])
 def test_a_method_in_place_of_a_static_one_is_refused_where_it_stands(base: type) -> None:
-    with pytest.raises(TypeError, match=r"Wrong\.plot, got a function: .* write @staticmethod above"):
+    with pytest.raises(TypeError, match=r"Wrong\.plot.*@staticmethod"):
 
         class Wrong(base):  # type: ignore[misc,valid-type]
             def plot(self, intermediates: Any) -> Any:
                 return {}
 
-    with pytest.raises(TypeError, match="got a classmethod"):
+    with pytest.raises(TypeError, match="classmethod"):
 
         class WrongToo(base):  # type: ignore[misc,valid-type]
             @classmethod

@@ -194,7 +194,7 @@ def test_nnx(make: Any, body: Any, expected: Any) -> None:
 
 
 def test_nnx_needs_to_know_where_sown_values_of_a_shared_module_go() -> None:
-    with pytest.raises(ValueError, match="got axis spec None but output was batched"):
+    with pytest.raises(ValueError, match="axis spec None"):
         capture_nnx(NNXBlock(nnx.Rngs(0)), share(None))
     model = AroundNNX(NNXBlock(nnx.Rngs(0)), share(None))
     assert forward(model, None, X, intermediates=False, loss=lambda *_: 0)[0].shape == X.shape

@@ -191,7 +191,7 @@ def test_types(dtype: str) -> None:
     names = ["mean", "sum", "min", "max", "first", "last", "var", "every", "histogram"]
     if dtype == "complex64":
         names.remove("histogram")
-        with pytest.raises(TypeError, match="Expected real numbers to count in a histogram, got complex64"):
+        with pytest.raises(TypeError, match="complex64"):
             KINDS["histogram"][0].start(x[0])
     axis = {"mean": np.mean, "sum": np.sum, "min": np.min, "max": np.max, "var": np.var}
     both = {name for name in names if name in axis or name in ("first", "last")}
@@ -326,9 +326,8 @@ def test_a_plan_says_which_tag_is_accumulated_how() -> None:
     assert plan(jnp.max).of("anything") == accumulator("max")
     assert plan(None).of("loss") is None
     made.check(["val/loss", "layer[0]"])
-    with pytest.raises(UnknownNameError) as unknown:
+    with pytest.raises(UnknownNameError, match=r"'los' in `reduce`.*'loss'"):
         plan({"los": "mean"}).check(["loss", "grads"])
-    assert str(unknown.value) == "Unknown tag 'los' in `reduce`. Did you mean 'loss'? Known: grads, loss."
 
 
 def test_invalid_arguments_are_refused() -> None:

@@ -59,7 +59,7 @@ def losses(x):
 
 def test_the_price_must_be_confirmed(client):
     for ask in (client.stream, client.record):
-        with pytest.raises(sg.UnconfirmedError, match=r"every jitted function .* Ask again with confirm=True"):
+        with pytest.raises(sg.UnconfirmedError, match="confirm=True"):
             ask("jax.loss")
     assert "every jitted function" in client.describe().events["jax"].note
     assert wanted.value is None
@@ -134,14 +134,14 @@ def test_thunks_are_traced_only_for_queried_values(client):
 
 def test_a_query_without_a_window_of_its_own_is_refused(run, client):
     stream = client.stream(sg.on("jax").map(lambda e: e.loss).mean(), confirm=True)
-    with pytest.raises(sg.QueryError, match=r"Event 'jax' has no groups.*for example mean\(every=100\)"):
+    with pytest.raises(sg.QueryError, match=r"'jax'.*mean\(every=100\)"):
         next(iter(stream))
 
 
 @pytest.mark.parametrize("expression", ["e.event.wall_time", "e.loss + e.event['index']"])
 def test_the_number_and_time_of_a_log_are_not_known(client, expression):
     stream = client.stream(f"on('jax').map(lambda e: {expression})", confirm=True)
-    with pytest.raises(sg.QueryError, match=r"Event 'jax' happens in a compiled step, where its number and time are"):
+    with pytest.raises(sg.QueryError, match="'jax'"):
         next(iter(stream))
 
 
@@ -183,5 +183,5 @@ def test_a_run_that_was_not_begun_so_has_no_such_event(tmp_path):
 
 
 def test_only_global_is_a_way_to_attach(tmp_path):
-    with pytest.raises(ValueError, match="Expected jax_attach='global' or None, got 'local'"):
+    with pytest.raises(ValueError, match=r"jax_attach='global'.*'local'"):
         sg.init("wrong", dir=tmp_path, jax_attach="local")

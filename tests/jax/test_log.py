@@ -76,11 +76,11 @@ def test_texts_are_refused_with_the_users_line():
         log({"x": {"name": "abc"}})
         return x
 
-    with pytest.raises(LogError, match=r"Cannot log the string 'abc' of 'x' in the log at .*test_log.py:\d+"):
+    with pytest.raises(LogError, match=r"'abc' of 'x'.*test_log.py:\d+"):
         spool(f)(1.0)
-    with pytest.raises(LogError, match="Expected a mapping of names to values"):
+    with pytest.raises(LogError, match="mapping"):
         spool(log)(1.0)
-    with pytest.raises(LogError, match="Cannot log a object of 'x'"):
+    with pytest.raises(LogError, match="object of 'x'"):
         spool(lambda x: log({"x": object()}))(1.0)
 
 
@@ -99,7 +99,7 @@ def test_explicit_prefix_and_argnames_reach_every_depth():
     assert keys() == ["q/b", "q/c"]
     assert keys(["a", "q/b"]) == ["a", "q/b"]
     assert keys("a", prefix="p/") == ["p/a"]
-    with pytest.raises(LookupError, match="Unknown log 'd' in argnames="):
+    with pytest.raises(LookupError, match="'d'"):
         spool(f, argnames="d")(1.0)
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import itertools
 import random
+import re
 from collections.abc import Iterator
 from typing import Any
 
@@ -284,7 +285,7 @@ def test_only_logs_in_a_nested_while_loop_are_unavailable():
     found = events(f, 3)["batch"]
     assert shown(found) == (False, 1, {"n": "int32[]"})
     assert set(found.unavailable) == {"c"}
-    assert "To make each round an event, leave out event= there" in found.unavailable["c"]
+    assert "leave out event=" in found.unavailable["c"]
 
 
 def test_conflicting_shapes_are_unfit_and_the_rest_is_not():
@@ -295,7 +296,7 @@ def test_conflicting_shapes_are_unfit_and_the_rest_is_not():
 
     found = events(f, np.zeros(3, np.float32))["batch"]
     assert shown(found)[2] == {"b": "float32[3]"}
-    assert found.unavailable["a"].startswith("Two logs under the key 'a' cannot be stacked: float32[3] at ")
+    assert re.search(r"'a' .*float32\[3\] at ", found.unavailable["a"])
 
 
 def test_conflicts_are_between_logs_of_one_event_alone():

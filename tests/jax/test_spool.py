@@ -128,9 +128,7 @@ def test_while_loops_keep_the_last():
 
 
 def test_while_loops_without_a_capacity_are_refused():
-    with pytest.raises(
-        LogError, match=r"under 'c' at .*test_spool.py:\d+ is in a while loop .* spool\(f, capacity=n\)"
-    ):
+    with pytest.raises(LogError, match=r"'c'.*test_spool.py:\d+.*spool\(f, capacity=n\)"):
         spool(loop)(5)
 
 
@@ -140,8 +138,7 @@ def test_logs_that_cannot_be_stacked_are_refused_with_both_places():
         log({"x": x[0]})
         return x
 
-    message = r"under the key 'x' cannot be stacked: float32\[3\] at .*py:\d+, but float32\[\] at .*py:\d+"
-    with pytest.raises(LogError, match=message):
+    with pytest.raises(LogError, match=r"'x'.*float32\[3\] at .*py:\d+, but float32\[\] at .*py:\d+"):
         spool(f)(X)
 
 

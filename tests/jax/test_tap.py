@@ -64,9 +64,7 @@ def test_a_callback_that_raises_is_counted_and_warned_of_once():
         raise ValueError("no")
 
     tapped = tap(program, bad)
-    with pytest.warns(
-        RuntimeWarning, match=r"callback of tap\(\) raised ValueError: no at the log in .*test_tap.py:\d+"
-    ):
+    with pytest.warns(RuntimeWarning, match=r"ValueError: no .*test_tap.py:\d+"):
         jax.block_until_ready(tapped(X)), jax.effects_barrier()
     statistics = tapped.statistics()
     assert statistics.n_events == statistics.n_errors == 17

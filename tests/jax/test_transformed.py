@@ -85,7 +85,7 @@ def test_types_of_steps_are_promoted() -> None:
 
 
 def test_keys_and_numbers_are_not_stacked() -> None:
-    with pytest.raises(LogError, match="cannot be stacked"):
+    with pytest.raises(LogError, match="stacked"):
         spool(lambda x: (log({"a": x}), log({"a": jax.random.key(0)}), x)[2])(1.0)
 
 
@@ -167,7 +167,7 @@ def test_a_prefix_is_text(wanted: bool) -> None:
         log({"a": x}, prefix=3)  # type: ignore[arg-type]
         return x
 
-    with pytest.raises(LogError, match="Expected text as prefix="):
+    with pytest.raises(LogError, match="prefix="):
         (spool(f) if wanted else f)(1.0)
 
 

@@ -120,7 +120,7 @@ def test_primitives_without_a_rule_are_refused_by_name():
 
         return lax.custom_linear_solve(lambda y: 2 * y, x, solve, solve)
 
-    with pytest.raises(LogError, match=r"Cannot collect logs inside 'custom_linear_solve' \(.*test_walk.py:\d+"):
+    with pytest.raises(LogError, match=r"'custom_linear_solve'.*test_walk.py:\d+"):
         spool(f)(1.0)
 
 
@@ -206,7 +206,7 @@ def test_a_log_in_the_test_of_a_loop():
     assert out == 2
     assert logs.slice[-3:]["test"].tolist() == [0, 1, 2]
     assert [s["test"] for s in watch(f, 2)[1]] == [[0], [1], [2]]
-    with pytest.raises(LogError, match=r"in the test of a while loop \(.*test_walk.py:\d+"):
+    with pytest.raises(LogError, match=r"while loop .*test_walk.py:\d+"):
         spool(jax.vmap(f), capacity=8)(jnp.arange(3))
 
 

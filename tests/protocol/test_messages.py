@@ -59,9 +59,9 @@ def test_every_type_of_message_is_tried():
 
 
 def test_each_side_speaks_its_own_types():
-    with pytest.raises(WireError, match=r"^Expected a message of version 2, got other bytes: "):
+    with pytest.raises(WireError, match="version 2"):
         messages.decode_from_client(messages.encode(FROM_AGENT[0]))
-    with pytest.raises(WireError, match=r"^Expected a message of version 2, got other bytes: "):
+    with pytest.raises(WireError, match="version 2"):
         messages.decode_from_agent(messages.encode(FROM_CLIENT[0]))
 
 
@@ -182,15 +182,15 @@ def test_odd_numbers_come_back():
 
 
 @pytest.mark.parametrize(("limit", "frames"), [
-    ("Expected a message, got no frame", []),
-    ("Expected at most 4096 frames, got 4097", [b""] * 4097),
-    ("Expected a header of at most 16777216 bytes, got 16777217", [bytes(2**24 + 1)]),
-    ("Expected a message of at most 67108864 bytes, got 67108865", [b"", bytes(2**26 + 1)]),
+    ("no frame", []),
+    ("4096 frames, got 4097", [b""] * 4097),
+    ("16777216 bytes, got 16777217", [bytes(2**24 + 1)]),
+    ("67108864 bytes, got 67108865", [b"", bytes(2**26 + 1)]),
 ])  # fmt: skip
 def test_limits(limit, frames):
     with pytest.raises(WireError) as caught:
         messages.decode_from_client(frames)
-    assert str(caught.value) == limit
+    assert limit in str(caught.value)
 
 
 @pytest.mark.parametrize(("value", "n", "n_blocks"), [
@@ -207,7 +207,5 @@ def test_blocks_are_split_at_the_limits(value, n, n_blocks):
 
 
 def test_what_cannot_travel_is_refused():
-    with pytest.raises(
-        UnsendableError, match=r"^Expected a number, string, array or a container of these, got set at \$\[0\]\.a$"
-    ):
+    with pytest.raises(UnsendableError, match=r"set at \$\[0\]\.a$"):
         block_codec.encode_block(1, of_rows([(0, 0, 0.0, {"a": set()}, None, 0)]))

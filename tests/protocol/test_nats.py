@@ -174,11 +174,11 @@ def test_two_hubs_in_one_process_know_nothing_of_each_other(listener, address):
 
 def test_without_a_hub_a_client_says_so_and_a_run_waits():
     address = HubAddress(url="nats://127.0.0.1:9")
-    with pytest.raises(TransportError, match=r"^Cannot connect to the hub: no hub answers at nats://127.0.0.1:9$"):
+    with pytest.raises(TransportError, match=r"nats://127.0.0.1:9"):
         channel_to(address)
     listener = NatsListener(address, ID)
     assert listener.send(b"hub-command.anyone.x", [b"x"]) == "gone"
-    wait_until(lambda: listener.link.reason == "no hub answers at nats://127.0.0.1:9", listener.link.reason)
+    wait_until(lambda: "nats://127.0.0.1:9" in listener.link.reason, "it says where nobody answers")
     listener.close()
 
 
@@ -343,14 +343,14 @@ print("done")
 
 
 def test_names_that_would_reach_other_subjects_are_refused():
-    with pytest.raises(TransportError, match=r"^Expected a name of 1 to 64 letters, digits, '-' or '_' on a hub, "):
+    with pytest.raises(TransportError, match="1 to 64"):
         NatsListener(HubAddress(url="nats://127.0.0.1:9", user="a.>"), ID)
 
 
 def test_without_nats_py_the_extra_is_named(monkeypatch):
     monkeypatch.setitem(sys.modules, "nats.aio.client", None)
     monkeypatch.setitem(sys.modules, "nats.aio", None)
-    with pytest.raises(MissingExtraError, match=r"^A hub needs 'nats-py': pip install 'sightglass\[hub\]'$"):
+    with pytest.raises(MissingExtraError, match=r"'nats-py'.*'sightglass\[hub\]'"):
         NatsListener(HubAddress(url="nats://127.0.0.1:9"), ID)
 
 

@@ -75,7 +75,7 @@ def test_a_lost_piece_is_noticed_at_the_next_one(lost):
     pieces = here.cut([bytes(1_000)], HEAD.size + 101) + here.cut([b"next"], 500)
     n = len(pieces)
     assert n > 10
-    with pytest.raises(WireError, match=rf"Expected piece {lost}, got {lost + 1}: what is between them was lost"):
+    with pytest.raises(WireError, match=f"piece {lost}, got {lost + 1}"):
         pass_on(pieces[:lost] + pieces[lost + 1 :], there)
 
 
@@ -83,7 +83,7 @@ def test_a_piece_that_comes_twice_is_refused():
     here, there = pair()
     (piece,) = here.cut([b"once"], 500)
     assert pass_on([piece], there)
-    with pytest.raises(WireError, match="Expected piece 1, got 0"):
+    with pytest.raises(WireError, match="piece 1, got 0"):
         there.add(piece)
 
 
@@ -120,7 +120,7 @@ def test_who_sends_more_than_is_allowed_is_refused():
     freely, there = Dialogue(out=WIDE, into=WIDE), Dialogue(out=NARROW, into=NARROW)
     for n in range(4):
         assert pass_on(freely.cut([b"%d" % n], 500), there)
-    with pytest.raises(WireError, match="Expected no message while so many are unread"):
+    with pytest.raises(WireError, match="unread"):
         pass_on(freely.cut([b"one more"], 500), there)
 
 
@@ -128,7 +128,7 @@ def test_who_sends_more_than_is_allowed_is_refused():
 def test_a_message_that_never_ends_is_refused(size):
     there = Dialogue(out=NARROW, into=NARROW)
     endless = [HEAD.pack(MORE, number) + bytes(size) for number in range(MAX_PIECES + 1)]
-    with pytest.raises(WireError, match="Expected a message of at most 4000 bytes, got more"):
+    with pytest.raises(WireError, match="4000 bytes"):
         pass_on(endless, there)
     assert there.part_bytes < 200_000
 
@@ -157,7 +157,7 @@ def test_any_bytes_are_read_or_refused(pieces):
     [b"", bytes(4), (MAX_FRAMES + 1).to_bytes(4, "little"), bytes([1, 0, 0, 0, 255, 0, 0, 0]), bytes([2, 0, 0, 0])],
 )
 def test_a_body_that_is_none_is_refused(body):
-    with pytest.raises(WireError, match="Expected a body of"):
+    with pytest.raises(WireError, match="body"):
         Dialogue(out=WIDE, into=WIDE).add(HEAD.pack(LAST, 0) + body)
 
 

@@ -102,9 +102,9 @@ def test_operands_broadcast_over_blocks() -> None:
     x, row = np.arange(2.0 * N).reshape(-1, 2), np.array([10.0, 20.0])
     np.testing.assert_array_equal(ask("b.x + b.row", x=x, row=row), x + row)
     assert ask("sum(b.x - b.row)", x=x, row=row) == pytest.approx((x - row).sum())
-    with pytest.raises(RefusedQueryError, match="Expected shapes that broadcast together"):
+    with pytest.raises(RefusedQueryError, match="broadcast"):
         ask("b.x + b.row", x=x, row=np.zeros(3))
-    with pytest.raises(RefusedQueryError, match=r"Expected a result of at most 64 MiB, got 3052 MiB"):
+    with pytest.raises(RefusedQueryError, match="64 MiB, got 3052 MiB"):
         ask("b.x[:, None] + b.x", x=np.zeros(20_000))
 
 

@@ -278,52 +278,40 @@ OFFERED: dict[str, Any] = {
         ("b.m['b']", UnknownNameError, "Unknown key 'b'."),
         ("b.m[b.array]", UnknownNameError, "Unknown key "),
         ("b.lazy.b", UnknownNameError, "Unknown key 'b'. Known: a."),
-        ("b.os", RefusedQueryError, "Expected 'os' to be a value, got a module: queries cannot read modules,"),
-        ("b.cls", RefusedQueryError, "Expected 'cls' to be a value, got a type"),
-        ("b.fn", RefusedQueryError, "Expected 'fn' to be a value, got a builtin_function_or_method"),
-        ("b.method", RefusedQueryError, "Expected 'method' to be a value, got a method"),
-        ("b.named.os", RefusedQueryError, "Expected 'os' to be a value, got a module"),
-        (
-            "b.named.map(lambda n, v: v.sep)",
-            RefusedQueryError,
-            "Expected 'the target of .sep' to be a value, got a module",
-        ),
-        ("b.listed[0]", RefusedQueryError, "Expected 0 to be a value, got a module"),
-        ("b.listed[0:1].first().sep", RefusedQueryError, "Expected 0 to be a value, got a module"),
-        ("b.objects[0]", RefusedQueryError, "Expected 0 to be a value, got a module"),
-        ("b.objects + 1", RefusedQueryError, "Expected 0 to be a value, got a module"),
-        ("b.structured + 1", RefusedQueryError, "Expected an array of numbers, got dtype ["),
-        ("b.space_of_os.os", RefusedQueryError, "Expected 'os' to be a value, got a module"),
-        ("b.space_of_os.f", RefusedQueryError, "Expected 'f' to be a value, got a builtin_function_or_method"),
-        (
-            "b.m + 1",
-            RefusedQueryError,
-            "Expected a number or an array, got mapping of 3. Use .map(lambda name, value: …)",
-        ),
-        ("b.bytes * 2", RefusedQueryError, "Expected numbers or arrays around '*', got bytes and int"),
-        ("b.none + 1", RefusedQueryError, "Expected numbers or arrays around '+', got NoneType and int"),
+        ("b.os", RefusedQueryError, "'os' … got a module"),
+        ("b.cls", RefusedQueryError, "'cls' … got a type"),
+        ("b.fn", RefusedQueryError, "'fn' … got a builtin_function_or_method"),
+        ("b.method", RefusedQueryError, "'method' … got a method"),
+        ("b.named.os", RefusedQueryError, "'os' … got a module"),
+        ("b.named.map(lambda n, v: v.sep)", RefusedQueryError, "'the target of .sep' … got a module"),
+        ("b.listed[0]", RefusedQueryError, "0 … got a module"),
+        ("b.listed[0:1].first().sep", RefusedQueryError, "0 … got a module"),
+        ("b.objects[0]", RefusedQueryError, "0 … got a module"),
+        ("b.objects + 1", RefusedQueryError, "0 … got a module"),
+        ("b.structured + 1", RefusedQueryError, "got dtype ["),
+        ("b.space_of_os.os", RefusedQueryError, "'os' … got a module"),
+        ("b.space_of_os.f", RefusedQueryError, "'f' … got a builtin_function_or_method"),
+        ("b.m + 1", RefusedQueryError, "got mapping of 3. Use .map(lambda name, value: …)"),
+        ("b.bytes * 2", RefusedQueryError, "'*' … bytes and int"),
+        ("b.none + 1", RefusedQueryError, "'+', got NoneType and int"),
         ("b.m[0:1]", UnknownNameError, "Unknown key "),
-        ("[1, 2][5]", EvaluationError, "Expected an index below 2, got 5"),
-        ("5[0]", EvaluationError, "Expected a mapping, a sequence or an array before [0], got int"),
-        ("len(5)", RefusedQueryError, "Expected a mapping, a sequence, a string or an array, got int"),
-        ("keys(5)", RefusedQueryError, "Expected a mapping, got int"),
-        ("startswith(5, 'a')", RefusedQueryError, "Expected a string, got int"),
-        ("b.array.item()", RefusedQueryError, "Expected an array of one item, got float64[2, 3]"),
-        (
-            "b.array.map(lambda v: v)",
-            RefusedQueryError,
-            "Expected a mapping or a sequence to iterate over, got float64[2, 3]",
-        ),
-        ("b.array + b.array[:, 0]", RefusedQueryError, "Expected shapes that broadcast together, got (2, 3) and (2,)"),
-        ("b.array['a']", EvaluationError, "Expected integers, slices or conditions as an index, got str"),
-        ("b.arr", UnknownNameError, "Unknown observable 'arr' at event 'batch'. Did you mean 'array'? Known: "),
-        ("b.arr + 1", UnknownNameError, "Unknown observable 'arr' at event 'batch'. Did you mean 'array'? Known: "),
+        ("[1, 2][5]", EvaluationError, "index below 2, got 5"),
+        ("5[0]", EvaluationError, "before [0], got int"),
+        ("len(5)", RefusedQueryError, "array, got int"),
+        ("keys(5)", RefusedQueryError, "mapping, got int"),
+        ("startswith(5, 'a')", RefusedQueryError, "string, got int"),
+        ("b.array.item()", RefusedQueryError, "one item, got float64[2, 3]"),
+        ("b.array.map(lambda v: v)", RefusedQueryError, "iterate over, got float64[2, 3]"),
+        ("b.array + b.array[:, 0]", RefusedQueryError, "got (2, 3) and (2,)"),
+        ("b.array['a']", EvaluationError, "an index, got str"),
+        ("b.arr", UnknownNameError, "'arr' at event 'batch'. Did you mean 'array'?"),
+        ("b.arr + 1", UnknownNameError, "'arr' at event 'batch'. Did you mean 'array'?"),
     ],
 )
 def test_nothing_else_can_be_read(text: str, error: type[Exception], message: str) -> None:
     with pytest.raises(error) as caught:
         evaluate(text, **OFFERED)
-    assert str(caught.value).startswith(message)
+    assert all(part in str(caught.value) for part in message.split(" … "))
 
 
 def test_reading_a_mapping_makes_nothing_in_it() -> None:
@@ -339,11 +327,11 @@ def test_registered_functions_are_called_with_values_and_give_no_way_out() -> No
     double = evaluator(lambda_of("lambda b: double(b.x, by=3)"), functions=functions, event="batch")
     assert double({"x": 2}) == 6
     away = evaluator(lambda_of("lambda b: module().path"), functions=functions, event="batch")
-    with pytest.raises(RefusedQueryError, match=r"^Expected 'the target of \.path' to be a value, got a module: "):
+    with pytest.raises(RefusedQueryError, match=r"'the target of \.path'.*module"):
         away({})
-    with pytest.raises(QueryError, match=r"^Unknown function 'dubble'\. Did you mean 'double'\? Known: "):
+    with pytest.raises(QueryError, match=r"'dubble'.*'double'"):
         evaluator(lambda_of("lambda b: dubble(b.x)"), functions=functions, event="batch")
-    with pytest.raises(QueryError, match=r"^Wrong arguments for double: "):
+    with pytest.raises(QueryError, match="double"):
         evaluator(lambda_of("lambda b: double()"), functions=functions, event="batch")
 
 
@@ -394,11 +382,11 @@ def test_functions_along_an_axis_are_those_of_numpy(shape: list[int], data: st.D
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("b.x.median(axis=2)", "Expected axes from -2 to 1, as the array has 2, got axis=2"),
+        ("b.x.median(axis=2)", "has 2, got axis=2"),
         ("b.x.quantile(0.5, axis=(0, -2))", "got axis=(0, -2)"),
         ("b.x.cumsum(axis='rows')", "got axis='rows'"),
-        ("b.x.diff(axis=(0, 1))", "Expected one axis, got axis=(0, 1)"),
-        ("median(1.5, axis=0)", "a number has none"),
+        ("b.x.diff(axis=(0, 1))", "one axis, got axis=(0, 1)"),
+        ("median(1.5, axis=0)", "has none"),
         ("b.wide.quantile([0.1, 0.2, 0.3, 0.4, 0.5, 0.6, 0.7, 0.8, 0.9], axis=0)", "64 MiB, got 69 MiB"),
     ],
 )

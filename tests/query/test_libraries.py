@@ -163,7 +163,7 @@ def test_a_result_whose_size_depends_on_values_needs_them_on_the_host(text: str,
     for make in (np.asarray, of_torch):
         found = host(evaluate(text, arrays(make)))
         assert str([np.asarray(part).tolist() for part in found]) == str([np.asarray(part).tolist() for part in wanted])
-    with pytest.raises(RefusedQueryError, match="the size of the result depends on values"):
+    with pytest.raises(RefusedQueryError, match="depends"):
         evaluate(text, arrays(of_jax))
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import itertools
+import re
 import sys
 import types
 from collections import Counter, OrderedDict, UserDict, defaultdict, deque
@@ -154,7 +155,7 @@ def test_an_object_that_pretends_to_be_another_is_refused() -> None:
             raise AssertionError("the program's code was run")
 
     for text in ("b.p", "b.p + 1", "b.p.x", "b.p[0]", "[b.p, 1]", "len(b.p)", "b.p == 'a'"):
-        with pytest.raises(RefusedQueryError, match="got a Proxy with another __class__"):
+        with pytest.raises(RefusedQueryError, match=r"Proxy.*__class__"):
             ask(text, {"p": Proxy()})
 
 
@@ -165,7 +166,7 @@ def test_a_key_that_is_not_there_does_not_print_the_others() -> None:
 
         __repr__ = __format__ = __str__
 
-    with pytest.raises(UnknownNameError, match=r"^Unknown key 'q'\. Known: a\.$"):
+    with pytest.raises(UnknownNameError, match=r"'q'.*: a\.$"):
         ask("b.d.q", {"d": {Key(): 1, "a": 2}})
     assert ask("b.d.map(lambda n, v: v).values()", {"d": {"a": 2}}) == [2]
 
@@ -202,25 +203,25 @@ def test_other_mappings_are_read(mapping: Mapping[str, Any]) -> None:
     assert ask("b.m.map(lambda n, v: v * 2).a", {"m": mapping}) == 3.0
     assert ask("len(b.m)", {"m": mapping}) == len(mapping)
     assert ask("first(b.m)", {"m": mapping}) == 1.5
-    with pytest.raises(UnknownNameError, match=r"^Unknown key 'q'\. Known: a, b"):
+    with pytest.raises(UnknownNameError, match=r"'q'.*: a, b"):
         ask("b.m.q", {"m": mapping})
 
 
 def test_an_error_of_a_mapping_is_told() -> None:
     broken = Store(lambda: "abc", broken="b")
-    with pytest.raises(EvaluationError, match=r"^Cannot read 'b' of mapping.*: OSError: closed file"):
+    with pytest.raises(EvaluationError, match=r"'b' of mapping.*OSError: closed file"):
         ask("b.m.b", {"m": broken})
     assert ask("b.m.a", {"m": broken}) == 1.5
-    with pytest.raises(EvaluationError, match=r"Cannot read mapping.*: KeyError: 'q'|OSError: closed file"):
+    with pytest.raises(EvaluationError, match=r"KeyError: 'q'|OSError: closed file"):
         ask("b.m.map(lambda n, v: v + 1)", {"m": broken})
 
 
 def test_a_mapping_without_end_is_read_for_a_limited_time(monkeypatch: pytest.MonkeyPatch) -> None:
     endless = Store(lambda: itertools.repeat("a"))
-    with pytest.raises(RefusedQueryError, match=r"Cannot read .*: it has more than 10,000 items|takes longer than"):
+    with pytest.raises(RefusedQueryError, match=r"10,000 items|longer than"):
         ask("b.m.values()", {"m": endless})
     monkeypatch.setattr(access, "MAX_READING_S", -1.0)
-    with pytest.raises(RefusedQueryError, match="reading it takes longer than -1 s"):
+    with pytest.raises(RefusedQueryError, match="-1 s"):
         ask("b.m.values()", {"m": Store(lambda: "abc")})
     assert ask("b.m.a", {"m": endless}) == 1.5
 
@@ -232,7 +233,7 @@ def test_items_that_are_not_used_may_be_anything() -> None:
     offered = {"d": {"f": len, "m": itertools, "a": 1.0}, "l": [len, 2.0]}
     assert ask("b.d.filter(lambda n, v: n == 'a')", offered) == {"a": 1.0}
     assert ask("b.l.map(lambda v: 1)", offered) == [1, 1]
-    with pytest.raises(RefusedQueryError, match="Expected a number or an array, got module"):
+    with pytest.raises(RefusedQueryError, match="got module"):
         ask("b.d.map(lambda n, v: v + 1)", {"d": {"m": itertools}})
 
 
@@ -288,7 +289,7 @@ def test_columns_and_tables_are_read_as_arrays() -> None:
     assert ask("b.df.filter(lambda n, v: n == 'loss').map(lambda n, v: v.mean())", offered) == {"loss": 2.0}
     whole = ask("b.df", offered)
     np.testing.assert_equal(whole, {"loss": np.array([0.5, 1.5, 4.0]), "label": ["a", "b", "a"]})
-    with pytest.raises(UnknownNameError, match="Unknown key 'lss'"):
+    with pytest.raises(UnknownNameError, match="'lss'"):
         ask("b.df.lss", offered)
 
 
@@ -305,7 +306,7 @@ def test_texts_are_compared_item_by_item() -> None:
     assert ask("(b.a == 'x').mean()", offered) == 0.5
     assert ask("b.a[0, 0] == 'x'", offered) is True
     assert ask("(b.t == 'x') & (b.t != 3)", offered) is True
-    with pytest.raises(RefusedQueryError, match="Expected numbers or arrays around '<'"):
+    with pytest.raises(RefusedQueryError, match="'<'"):
         ask("b.a < 'x'", offered)
     with pytest.raises(RefusedQueryError, match="broadcast"):
         ask("b.l == ['x', 'y']", offered)
@@ -320,7 +321,7 @@ def test_texts_are_counted_and_searched() -> None:
     assert ask("isin(b.t, ['yy', 'x'])", offered) is True
     assert ask("isin(b.t, ['yy'])", offered) is False
     for text in ("b.many.unique()", "isin(b.many, ['x'])"):
-        with pytest.raises(RefusedQueryError, match="Expected at most 100,000 texts, got 100,001"):
+        with pytest.raises(RefusedQueryError, match="100,000 texts, got 100,001"):
             ask(text, {"many": np.full(100_001, "x")})
 
 
@@ -331,7 +332,7 @@ def test_a_table_is_read_for_as_long_as_a_busy_machine_takes(monkeypatch: pytest
     frame = pandas.DataFrame({"loss": [0.5, 1.5], "n": [1, 2]})
     np.testing.assert_equal(ask("b.df", {"df": frame}), {"loss": np.array([0.5, 1.5]), "n": np.array([1, 2])})
     assert ask("b.df.map(lambda n, v: v.sum())", {"df": frame}) == {"loss": 2.0, "n": 3}
-    with pytest.raises(RefusedQueryError, match="reading it takes longer"):
+    with pytest.raises(RefusedQueryError, match="longer"):
         ask("b.m.values()", {"m": Store(lambda: "abc")})
 
 
@@ -380,10 +381,9 @@ def test_own_objects_asked_whole_are_mappings() -> None:
         ("on('batch').map(lambda b: [b.stats])", "the result[0].model"),
         ("on('batch')", "batch['stats'].model"),
     ):
-        with pytest.raises(UnsendableError) as caught:
+        with pytest.raises(UnsendableError, match=f"^{re.escape(path)}: a function"):
             Evaluation(parse(query)).per_event({"stats": stats})
-        assert str(caught.value) == f"{path}: a function cannot travel"
-    with pytest.raises(UnsendableError, match=r"^batch\.rows: Expected an array of numbers or strings, got dtype"):
+    with pytest.raises(UnsendableError, match=r"batch\.rows: .*dtype"):
         Evaluation(parse("batch.rows")).per_event({"rows": np.zeros(2, [("a", "i4"), ("b", "f8")])})
 
 

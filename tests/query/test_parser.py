@@ -201,9 +201,9 @@ def test_texts_that_are_not_queries(text: str, message: str, caret: int) -> None
 def test_known_functions_are_checked_when_they_are_given() -> None:
     assert parse("confusion(b.y)") == on("b").map(lambda_of("lambda b: confusion(b.y)"))
     assert parse("confusion(b.y)", functions=["confusion"]) == parse("confusion(b.y)")
-    with pytest.raises(QuerySyntaxError, match=r"^Unknown function 'confsion'. Did you mean 'confusion'\?"):
+    with pytest.raises(QuerySyntaxError, match=r"'confsion'.*'confusion'"):
         parse("confsion(b.y)", functions=["confusion"])
-    with pytest.raises(QuerySyntaxError, match=r"^Unknown function 'system'\. .*\n  fn.system\('ls', b.x\)\n     \^$"):
+    with pytest.raises(QuerySyntaxError, match=r"'system'.*\n  fn.system\('ls', b.x\)\n     \^$"):
         parse("fn.system('ls', b.x)", functions=[])
 
 
@@ -221,32 +221,32 @@ def test_wide_letters_are_as_wide_as_in_a_terminal() -> None:
 
 
 def test_queries_that_are_not_strings() -> None:
-    with pytest.raises(QuerySyntaxError, match=r"^Expected a query as text, got int$"):
+    with pytest.raises(QuerySyntaxError, match="got int"):
         parse(5)  # type: ignore[arg-type]
-    with pytest.raises(QuerySyntaxError, match=r"^Expected a query such as on\('batch'\)"):
+    with pytest.raises(QuerySyntaxError, match=r"on\('batch'\)"):
         as_query(5)  # type: ignore[arg-type]
-    with pytest.raises(RefusedQueryError, match=r"^Expected a query of at most 65536 characters, got 1000000$"):
+    with pytest.raises(RefusedQueryError, match="65536 characters, got 1000000"):
         parse("b" * 10**6)
 
 
 def test_reducers_are_checked_when_they_are_written() -> None:
     for make, message in [
-        (lambda: on("b").quantile(1.5), "Expected q between 0 and 1"),
-        (lambda: on("b").quantile([]), "Expected q between 0 and 1"),
-        (lambda: on("b").top(True), "Expected k to be an integer"),
-        (lambda: on("b").sample(0), "Expected k to be an integer"),
-        (lambda: on("b").collect(10**7), "Expected limit to be an integer from 1 to 1000000, got 10000000"),
-        (lambda: on("b").histogram(1.5), "Expected bins to be an integer"),
-        (lambda: on("b").mean(every=True), "Expected `every` to be a number of events"),
-        (lambda: on("b").mean(per=""), "Expected an event's name as a string, got ''"),
-        (lambda: on(""), "Expected an event's name as a string, got ''"),
+        (lambda: on("b").quantile(1.5), "between 0 and 1"),
+        (lambda: on("b").quantile([]), "between 0 and 1"),
+        (lambda: on("b").top(True), "Expected k"),
+        (lambda: on("b").sample(0), "Expected k"),
+        (lambda: on("b").collect(10**7), "from 1 to 1000000, got 10000000"),
+        (lambda: on("b").histogram(1.5), "Expected bins"),
+        (lambda: on("b").mean(every=True), "`every`"),
+        (lambda: on("b").mean(per=""), "as a string, got ''"),
+        (lambda: on(""), "as a string, got ''"),
     ]:
         with pytest.raises(QueryError, match=re.escape(message)):
             make()
     query = on("b")
     for _ in range(32):
         query = query.map(lambda b: b)
-    with pytest.raises(QueryError, match=r"^Expected at most 32 stages in a query, got more$"):
+    with pytest.raises(QueryError, match="32 stages"):
         query.map(lambda b: b)
 
 

@@ -48,7 +48,7 @@ def test_an_error_in_a_reducer_costs_the_event() -> None:
     for i, value in enumerate([1, "text", 2, 3]):
         head = evaluation.per_event({"x": value})
         if i == 1:
-            with pytest.raises(EvaluationError, match=r"^Expected a number or an array to reduce, got str$"):
+            with pytest.raises(EvaluationError, match="got str"):
                 evaluation.across_events(head, ordinal=i, step=i, wall_time=i)
         else:
             records += evaluation.across_events(head, ordinal=i, step=i, wall_time=i)
@@ -89,16 +89,16 @@ def test_large_values_are_refused_where_they_would_be_stored() -> None:
     large = np.zeros(20_000_000, np.float32)
     assert run("batch.x.norm().mean(every=1)", [large]) == [(0, 0.0, 1, True, True)]
     for text in ("batch.x", "batch.x + 0", "(batch.x, 1)", "batch.x.last(every=1)", "batch.x.mean(every=1)"):
-        with pytest.raises(RefusedQueryError, match=r"^Expected a result of at most 64 MiB, got \d+ MiB$"):
+        with pytest.raises(RefusedQueryError, match=r"64 MiB, got \d+ MiB"):
             run(text, [large])
 
 
 def test_conditions_of_windows_and_stages_are_single_values() -> None:
-    with pytest.raises(EvaluationError, match=r"^Expected a single boolean, got bool\[2\]"):
+    with pytest.raises(EvaluationError, match=r"bool\[2\]"):
         run("on('batch').where(lambda b: b.x > 0)", [np.zeros(2)])
-    with pytest.raises(EvaluationError, match=r"^Expected a single boolean, got bool\[2\]"):
+    with pytest.raises(EvaluationError, match=r"bool\[2\]"):
         run("on('batch').map(lambda b: b.x).sum(when=lambda b: b.x > 0)", [np.zeros(2)])
-    with pytest.raises(EvaluationError, match=r"^Expected a single boolean, got bool\[2\]"):
+    with pytest.raises(EvaluationError, match=r"bool\[2\]"):
         run("on('batch').map(lambda b: b.x).last(every=1).where(lambda x: x > 0)", [np.zeros(2)])
 
 

@@ -58,15 +58,13 @@ NASTY = {
 @pytest.mark.parametrize("name", NASTY)
 def test_what_costs_too_much_is_refused_before_it_is_evaluated(name: str) -> None:
     one = evaluation(NASTY[name])
-    with pytest.raises(
-        PriceError, match=r"Expected (at most 20 ms of the run's time|to hold at most \d+ MiB).*Ask for"
-    ) as found:
+    with pytest.raises(PriceError, match=r"(20 ms|\d+ MiB).*Ask for") as found:
         one.per_event({"x": LARGE})
     assert "stopped after" not in str(found.value)
 
 
 def test_the_refusal_says_what_to_ask_instead() -> None:
-    with pytest.raises(PriceError, match=r"got \d.*, most of it for sin of 4,000,000 items of float64\.") as found:
+    with pytest.raises(PriceError, match="sin of 4,000,000 items of float64") as found:
         evaluation("[sin(b.x).sum(), sin(b.x * 2).sum(), sin(b.x * 3).sum()]").per_event({"x": LARGE})
     assert found.value.seconds > 0.02
     n = int(str(found.value).rpartition("sample(")[2].partition(")")[0])
@@ -109,7 +107,7 @@ def test_an_evaluation_stops_within_a_block_of_its_limit() -> None:
     ticks, model = itertools.count(), CostModel()
     model.machine = 0.01  # so that it looks cheap before it runs
     one = evaluation("(b.x * 1.5).sum()", limit_s=0.0215, cpu_s=lambda: next(ticks) / 1_000, model=model)
-    with pytest.raises(PriceError, match=r"stopped after 18\.2 ms in \(b\.x \* 1\.5\)\.sum\(\)"):
+    with pytest.raises(PriceError, match=r"18\.2 ms.*\(b\.x \* 1\.5\)\.sum\(\)"):
         one.per_event({"x": np.broadcast_to(1.0, (200 * BLOCK,))})
 
 
@@ -182,7 +180,7 @@ def test_a_price_ends_when_there_is_no_time_for_it() -> None:
     ticks = itertools.count(1)
     long = f"[{', '.join(f'(b.x[:{i}] * 2 + 1).sum()' for i in range(90))}]"
     one = evaluation(long, limit_s=0.002, cpu_s=lambda: next(ticks) / 1_000)
-    with pytest.raises(PriceError, match="in its price"):
+    with pytest.raises(PriceError, match="price"):
         one.per_event({"x": np.ones(100)})
     assert next(ticks) < 10
 
@@ -200,13 +198,13 @@ def test_the_stages_of_a_query_share_the_time_of_an_event(after: str) -> None:
 
 @pytest.mark.parametrize("result", [list(MANY.items()), {name: [value] for name, value in MANY.items()}])
 def test_a_result_of_many_parts_is_refused(result: Any) -> None:
-    with pytest.raises(SightglassError, match="Expected results of at most 3333 parts in all, got more"):
+    with pytest.raises(SightglassError, match=r"3333 parts.*got more"):
         evaluation("b.x").per_event({"x": result})
 
 
 def test_too_many_parts_are_refused_before_they_are_looked_at() -> None:
     total = Total(max_parts=3)
-    with pytest.raises(RefusedQueryError, match="at most 3 parts"):
+    with pytest.raises(RefusedQueryError, match="3 parts"):
         total.add([("a", 1)] * 3)
     assert total.n_leaves == 0
 
@@ -294,7 +292,7 @@ def test_what_no_price_knows_is_bounded_while_it_is_evaluated(name: str) -> None
     query = parse(f"on('batch').map(lambda b: {SIZED_ONLY_WHEN_THEY_RUN[name]})", functions=functions)
     one = Evaluation(query, functions, meter=Meter(limit_s=10.0, max_bytes=max_bytes))
     tracemalloc.start()
-    with pytest.raises(PriceError, match=r"Expected to hold at most 6 MiB") as found:
+    with pytest.raises(PriceError, match="6 MiB") as found:
         one.per_event({"x": x, "places": np.arange(x.size)})
     _, peak = tracemalloc.get_traced_memory()
     tracemalloc.stop()
@@ -322,7 +320,7 @@ def test_slices_of_jax_are_copies() -> None:
     x = jnp.zeros(1_000_000)
     assert priced("b.x[1:].max()", x=x).n_bytes >= 999_999 * x.itemsize
     assert max(priced(text, x=x).n_bytes for text in ("b.x[:].max()", "b.x[0]", "b.x[5:9]")) < 100
-    with pytest.raises(PriceError, match="most of it for"):
+    with pytest.raises(PriceError, match="most of it"):
         evaluation("b.x[1:][:10]", limit_s=1e-4).per_event({"x": x})
 
 

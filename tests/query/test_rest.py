@@ -103,7 +103,7 @@ def test_conditions_are_functions_of_the_event_in_the_order_of_the_windows() -> 
     assert (first({"a": 2}), first({"a": 1})) == (True, False)
     assert (second({"step": 3}), second({"step": 4})) == (True, False)
     assert conditions(parse("batch.x.mean(every=3)")) == []
-    with pytest.raises(LookupError, match="Unknown observable 'a' at event 'batch'"):
+    with pytest.raises(LookupError, match=r"'a'.*'batch'"):
         first({"b": 1})
 
 
@@ -118,7 +118,7 @@ def test_windows_with_conditions_close_when_they_hold() -> None:
 
 
 def test_functions_of_the_run_are_refused() -> None:
-    with pytest.raises(QueryError, match="Unknown function 'double'"):
+    with pytest.raises(QueryError, match="'double'"):
         remaining(parse("on('batch').map(lambda b: double(b.x)).map(lambda x: double(x))"), 1)
 
 

@@ -159,12 +159,12 @@ def test_an_accumulator_begins_as_an_array(query: Query | str) -> None:
 
 @pytest.mark.parametrize("init", [np.zeros(901), np.zeros(0), np.zeros(2, complex), np.array(["a"])])
 def test_other_arrays_do_not_begin_an_accumulator(init: Any) -> None:
-    with pytest.raises(RefusedQueryError, match="Expected an array of 1 to 900 real numbers"):
+    with pytest.raises(RefusedQueryError, match="1 to 900"):
         on("b").scan(lambda acc, x: acc + x, init)
 
 
 def test_an_accumulator_keeps_the_shape_of_its_list() -> None:
-    with pytest.raises(EvaluationError, match=r"Expected the accumulator to stay \['int', 'int'\], got int64\[3\]"):
+    with pytest.raises(EvaluationError, match=r"\['int', 'int'\].*int64\[3\]"):
         answers("on('b').map(lambda b: b.x).scan(lambda acc, x: x, [0, 0])", [np.arange(3)])
 
 
@@ -199,9 +199,9 @@ def test_arrays_and_mappings_are_reduced_part_by_part() -> None:
 
 
 def test_a_window_of_large_arrays_is_refused() -> None:
-    with pytest.raises(RefusedQueryError, match="at most 64 MiB, got 76 MiB"):
+    with pytest.raises(RefusedQueryError, match="64 MiB, got 76 MiB"):
         answers("on('b').map(lambda b: b.x).rolling(1000).mean()", [np.zeros(10_000)])
-    with pytest.raises(QueryError, match="from 1 to 100,000, or a time such as '5 min', got 1000000"):
+    with pytest.raises(QueryError, match=r"1 to 100,000.*got 1000000"):
         on("b").rolling(1_000_000)
 
 
@@ -239,11 +239,11 @@ def test_texts_are_read_as_they_are_written(text: str) -> None:
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("b.x.rolling(3)", "Expected a reducer after rolling, such as rolling(100).mean()"),
-        ("b.x.rolling(3).mean(every=2)", "Expected a reducer without a window after rolling"),
-        ("b.x.rolling(0).mean()", "Expected a number of values from 1 to 100,000"),
+        ("b.x.rolling(3)", "rolling(100).mean()"),
+        ("b.x.rolling(3).mean(every=2)", "after rolling"),
+        ("b.x.rolling(0).mean()", "from 1 to 100,000"),
         ("b.x.rolling('3 apples').mean()", "3 apples"),
-        ("b.x.ema(2)", "Expected alpha above 0 and at most 1, got 2"),
+        ("b.x.ema(2)", "alpha above 0 and at most 1, got 2"),
     ],
 )
 def test_what_makes_no_sense_is_refused(text: str, message: str) -> None:
@@ -296,8 +296,8 @@ def test_a_sliding_window_has_groups() -> None:
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("on('b').map(lambda b: b.x).mean(every=2).max(by=lambda b: b.k)", "Expected by= on the first reducer"),
-        ("on('b').map(lambda b: b.x).mean(by='k')", "Expected a function such as lambda b: b.loss"),
+        ("on('b').map(lambda b: b.x).mean(every=2).max(by=lambda b: b.k)", "by= on the first"),
+        ("on('b').map(lambda b: b.x).mean(by='k')", "lambda b: b.loss"),
     ],
 )
 def test_groups_need_events(query: str, message: str) -> None:
@@ -307,7 +307,7 @@ def test_groups_need_events(query: str, message: str) -> None:
 
 
 def test_arrays_are_no_keys() -> None:
-    with pytest.raises(EvaluationError, match="Expected a number or a text to group by, got"):
+    with pytest.raises(EvaluationError, match="group by"):
         grouped("on('b').map(lambda b: b.x).sum(by=lambda b: b.k)", [{"k": np.arange(3), "x": 1}])
 
 
@@ -366,7 +366,7 @@ def test_long_distinct_texts_are_within_the_rule_of_harm():
 def test_a_long_text_is_no_key():
     made = Evaluation(parse("batch.x.mean(by=lambda b: b.k, every=2)"))
     head = made.per_event({"x": 1.0, "k": "k" * 1_001, "step": 0})
-    with pytest.raises(EvaluationError, match="Expected a text of at most 1,000 characters to group by, got 1,001"):
+    with pytest.raises(EvaluationError, match=r"1,000 characters.*1,001"):
         made.across_events(head, ordinal=0, step=0, wall_time=0.0)
 
 
@@ -431,7 +431,7 @@ def test_a_window_that_takes_too_long_to_reduce_again_is_refused(chain: str, spa
             evaluation.number(i % 7, i, (float(i), float(i), None))
             n_answered += 1
 
-    with pytest.raises(PriceError, match="Ask for fewer values, or close windows with every=…; a controller"):
+    with pytest.raises(PriceError, match="every=…"):
         ask()
     assert n_answered == 0 or span == "'1 d'"
 
@@ -450,7 +450,7 @@ def test_arrays_in_a_window_are_priced_from_the_first_one_on(chain: str) -> None
             evaluation.across_events(evaluation.per_event({"x": np.ones(9) * i}), ordinal=i, step=i, wall_time=float(i))
             n_answered += 1
 
-    with pytest.raises(PriceError, match=r"for rolling\(…\)"):
+    with pytest.raises(PriceError, match=r"rolling\(…\)"):
         ask()
     assert n_answered <= 20 // 3
 
@@ -513,7 +513,7 @@ def test_a_mapping_that_takes_long_to_merge_is_refused() -> None:
             head = evaluation.per_event({"x": {"a": float(i)}})
             evaluation.across_events(head, ordinal=i, step=i, wall_time=float(i))
 
-    with pytest.raises(PriceError, match="mean of 1,000 values"):
+    with pytest.raises(PriceError, match="mean of 1,000"):
         ask()
 
 

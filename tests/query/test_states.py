@@ -120,7 +120,7 @@ def test_groups_have_the_numbers_of_their_boundaries() -> None:
         assert [item.value[:2] for item in ends("epoch", 4)] == [(4, 1)]
         assert [item.value[:2] for item in ends("epoch", 5)] == [(5, 0)], "a group without a value is not awaited"
         evaluation.across_events(evaluation.per_event({"x": 1}), ordinal=8, step=8.0, wall_time=0.0)
-        with pytest.raises(EvaluationError, match="groups that the run numbers"):
+        with pytest.raises(EvaluationError, match="groups"):
             ends("epoch", None)
 
 
@@ -150,12 +150,12 @@ def test_a_quantile_of_many_values_travels_as_its_sketch() -> None:
     ("branch",), ("dict", ([], 1)),
 ])  # fmt: skip
 def test_what_is_no_state_is_refused(data: Any) -> None:
-    with pytest.raises(WireError, match="Expected the state of a reducer"):
+    with pytest.raises(WireError, match="reducer"):
         unpack(data)
 
 
 def test_a_state_that_is_too_large_is_refused() -> None:
-    with pytest.raises(RefusedQueryError, match="state of at most 16 MiB"):
+    with pytest.raises(RefusedQueryError, match="16 MiB"):
         pack((1, np.zeros(MAX_STATE_BYTES // 8 + 1)))
 
 

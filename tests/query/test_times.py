@@ -67,7 +67,7 @@ def test_times_beyond_what_nanoseconds_hold_are_right():
 
 @pytest.mark.parametrize("dtype", ["m8[Y]", "m8[M]", "m8"])
 def test_a_span_without_a_length_is_refused(dtype):
-    with pytest.raises(UnreadableError, match="Expected time spans in weeks or shorter units, got timedelta64"):
+    with pytest.raises(UnreadableError, match="timedelta64"):
         seconds_of(np.array([1, 2], dtype))
 
 

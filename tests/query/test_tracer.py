@@ -87,7 +87,7 @@ def _add(b: Any) -> None:
 
 @pytest.mark.parametrize("function", [_delete, _delete_item, _set, _add])
 def test_writing_is_refused(function: Callable[[Any], Any]) -> None:
-    with pytest.raises(RefusedQueryError, match=r"A query cannot set 'x': it only reads. To change the run, use"):
+    with pytest.raises(RefusedQueryError, match="'x'"):
         trace(function)
 
 
@@ -122,17 +122,15 @@ class Word(str):
     ],
 )
 def test_captured_objects_are_refused(captured: Any) -> None:
-    with pytest.raises(RefusedQueryError, match=r"Expected a constant .number, string, bool or None. in a query, got"):
+    with pytest.raises(RefusedQueryError, match="constant"):
         trace(lambda b: b.x + captured)
 
 
 @pytest.mark.parametrize("array", [np.zeros(3), np.zeros(()), np.array(["a"])])
 def test_captured_arrays_are_refused(array: Any) -> None:
-    with pytest.raises(
-        RefusedQueryError, match=r"A query cannot contain an array \(ndarray\). Pass it to `observe`, or"
-    ):
+    with pytest.raises(RefusedQueryError, match=r"\(ndarray\)"):
         trace(lambda b: b.x + array)
-    with pytest.raises(RefusedQueryError, match=r"A query cannot contain an array"):
+    with pytest.raises(RefusedQueryError, match="array"):
         trace(lambda b: array * b.x)
 
 
@@ -148,20 +146,20 @@ def test_scalars_become_python_numbers(captured: Any, plain: Any) -> None:
 
 @pytest.mark.parametrize("number", [2**64, -(2**63) - 1, 10**5000], ids=["65 bits", "64 bits", "many bits"])
 def test_large_integers_are_refused(number: int) -> None:
-    with pytest.raises(RefusedQueryError, match=r"Expected an integer from -2\*\*63 to 2\*\*64 - 1, got \d+ bits"):
+    with pytest.raises(RefusedQueryError, match=r"-2\*\*63 to 2\*\*64 - 1, got \d+ bits"):
         trace(lambda b: b.x + number)
 
 
 def test_underscores_and_odd_names_are_refused() -> None:
     for name in ("_x", "__class_getitem__", "__globals__", "__array_interface__"):
-        with pytest.raises(AttributeError, match=r"names with a leading underscore are refused"):
+        with pytest.raises(AttributeError, match="underscore"):
             trace(lambda b, name=name: getattr(b.x, name))
     for name in ("a b", "class", "ﬁ", "1", "a.b", ""):
-        with pytest.raises(RefusedQueryError, match=r"Expected a plain name in a query, got"):
+        with pytest.raises(RefusedQueryError, match="plain name"):
             trace(lambda b, name=name: getattr(b, name))
-    with pytest.raises(RefusedQueryError, match=r"Expected a plain name"):
+    with pytest.raises(RefusedQueryError, match="plain name"):
         trace(lambda b: fn.f(b.x, **{"a b": 1}))
-    with pytest.raises(RefusedQueryError, match=r"Expected a plain name"):
+    with pytest.raises(RefusedQueryError, match="plain name"):
         trace(lambda b: getattr(fn, "a b")(b.x))
 
 
@@ -176,7 +174,7 @@ def test_the_symbol_can_be_looked_at() -> None:
 
 def test_a_symbol_does_not_leave_its_lambda() -> None:
     kept: list[Any] = []
-    with pytest.raises(RefusedQueryError, match=r"Expected only arguments of this lambda, got 'v' of another lambda"):
+    with pytest.raises(RefusedQueryError, match="'v'"):
         trace(lambda b: b.p.map(lambda v: kept.append(v) or v) + kept[0])
 
 
@@ -187,17 +185,17 @@ def test_large_expressions_are_refused_at_once() -> None:
             x = x + x
         return x
 
-    with pytest.raises(RefusedQueryError, match=r"Expected an expression at most 64 levels deep"):
+    with pytest.raises(RefusedQueryError, match="64 levels"):
         trace(doubled)
-    with pytest.raises(QuerySyntaxError, match=r"In: a large expression$"):
+    with pytest.raises(QuerySyntaxError, match=r"large expression$"):
         trace(lambda b: 1 if doubled(b) else 0)
-    with pytest.raises(RefusedQueryError, match=r"Expected an expression of at most 1000 nodes"):
+    with pytest.raises(RefusedQueryError, match="1000 nodes"):
         trace(lambda b: [b.x] * 1001)
     itself: list[Any] = []
     itself.append(itself)
-    with pytest.raises(RefusedQueryError, match=r"Expected an expression at most 64 levels deep"):
+    with pytest.raises(RefusedQueryError, match="64 levels"):
         trace(lambda b: itself)
-    with pytest.raises(RefusedQueryError, match=r"Expected a string of at most 65536 characters, got 70000"):
+    with pytest.raises(RefusedQueryError, match="65536 characters, got 70000"):
         trace(lambda b: b.x == "a" * 70_000)
 
 
@@ -247,14 +245,14 @@ def test_wrong_numbers_of_arguments(function: Callable[..., Any], n: int) -> Non
         with pytest.raises(TypeError):
             trace(function)
         return
-    with pytest.raises(QuerySyntaxError, match=f"^Expected a function of 1 argument, got one of {n}$"):
+    with pytest.raises(QuerySyntaxError, match=f"1 argument, .* {n}$"):
         trace(function)
     with pytest.raises(QueryError):
         on("b").map(function)
 
 
 def test_values_that_are_not_functions() -> None:
-    with pytest.raises(QuerySyntaxError, match=r"^Expected a function such as lambda b: b.loss, got 5$"):
+    with pytest.raises(QuerySyntaxError, match="got 5"):
         on("b").map(5)  # type: ignore[arg-type]
 
 
@@ -310,38 +308,34 @@ def test_numpy_functions_are_written_down(function: Callable[[Any], Any], text: 
 
 
 def test_numpy_functions_that_queries_lack() -> None:
-    with pytest.raises(QuerySyntaxError, match=r"^Unknown function 'sinh' for numpy.sinh. Known: "):
+    with pytest.raises(QuerySyntaxError, match=r"'sinh'.*numpy.sinh"):
         trace(lambda b: np.sinh(b.x))
-    with pytest.raises(QuerySyntaxError, match=r"^Unknown function 'hstack' for numpy.hstack"):
+    with pytest.raises(QuerySyntaxError, match=r"'hstack'.*numpy.hstack"):
         trace(lambda b: np.hstack([b.x, b.y]))
-    with pytest.raises(QuerySyntaxError, match=r"^A query cannot use numpy.unique: write x.unique\(\), which"):
+    with pytest.raises(QuerySyntaxError, match=r"numpy.unique.*x.unique\(\)"):
         trace(lambda b: np.unique(b.x))
-    with pytest.raises(RefusedQueryError, match=r"numpy.add as a plain function only, without reduce or options"):
+    with pytest.raises(RefusedQueryError, match=r"numpy.add"):
         trace(lambda b: np.add.reduce(b.x))
-    with pytest.raises(RefusedQueryError, match=r"numpy.sqrt as a plain function only, without __call__ or options"):
+    with pytest.raises(RefusedQueryError, match=r"numpy.sqrt.*__call__"):
         trace(lambda b: np.sqrt(b.x, where=True))
 
 
 def test_calls_are_checked_where_they_are_written() -> None:
-    with pytest.raises(QuerySyntaxError, match=r"^Unknown function 'men' called on a value. Did you mean 'mean'?"):
+    with pytest.raises(QuerySyntaxError, match=r"'men'.*'mean'"):
         trace(lambda b: b.x.men())
-    with pytest.raises(
-        QuerySyntaxError, match=r"^Wrong arguments for mean\(x, axis=None\): got an unexpected keyword argument"
-    ):
+    with pytest.raises(QuerySyntaxError, match=r"mean\(x, axis=None\)"):
         trace(lambda b: b.x.mean(ax=0))
-    with pytest.raises(
-        QuerySyntaxError, match=r"^Wrong arguments for map.*: argument 2 must be a lambda, got a value$"
-    ):
+    with pytest.raises(QuerySyntaxError, match=r"map.*argument 2"):
         trace(lambda b: b.x.map(3))
-    with pytest.raises(RefusedQueryError, match=r"Expected a constant .* got function"):
+    with pytest.raises(RefusedQueryError, match="function"):
         trace(lambda b: b.x.mean(lambda v: v))
-    with pytest.raises(RefusedQueryError, match=r"A query can only call named functions, not b.x\[0\]"):
+    with pytest.raises(RefusedQueryError, match=r"b.x\[0\]"):
         trace(lambda b: b.x[0]())
-    with pytest.raises(RefusedQueryError, match=r"Expected slice\(1, 2, None\) only inside an index"):
+    with pytest.raises(RefusedQueryError, match=r"slice\(1, 2, None\)"):
         trace(lambda b: b.x.clip(slice(1, 2)))
-    with pytest.raises(RefusedQueryError, match=r"Expected Ellipsis only inside an index"):
+    with pytest.raises(RefusedQueryError, match="Ellipsis"):
         trace(lambda b: ...)
-    with pytest.raises(RefusedQueryError, match=r"Expected strings as the keys of a mapping in a query, got 1"):
+    with pytest.raises(RefusedQueryError, match="got 1"):
         trace(lambda b: {1: b.x})
 
 
@@ -375,7 +369,7 @@ def test_threads_trace_at_once() -> None:
 )
 def test_what_python_decided_at_once_is_refused(function: Any) -> None:
     for add in (on("batch").map, on("batch").where, lambda f: on("batch").count(when=f)):
-        with pytest.raises(QuerySyntaxError, match=r"Python decides `is` and `isinstance` at once: write x == None"):
+        with pytest.raises(QuerySyntaxError, match=r"`is` and `isinstance`.*x == None"):
             add(function)
     assert str(parse("on('batch').map(lambda b: 1)")) == "on('batch').map(lambda b: 1)"
 
@@ -392,15 +386,15 @@ def test_a_join_is_written_read_and_compared_as_text() -> None:
 @pytest.mark.parametrize(
     ("join", "message"),
     [
-        (lambda: on("a").join("a"), "Expected another event to join than 'a' itself: earlier values"),
-        (lambda: on("a").join("b").join("b"), "Expected each event to be joined once, got 'b' twice"),
-        (lambda: on("a").count(every=3).join("b"), "Expected join('b') directly after on('a'), before other stages"),
-        (lambda: on("a").where(lambda a: a.x > 0).join("b"), "Expected join('b') directly after on('a')"),
-        (lambda: on("a").join("event"), "Expected an event to join, got 'event', which each event has itself"),
-        (lambda: on("a").join(""), "Expected an event's name as a string, got ''"),
-        (lambda: on("a").join(3), "Expected an event's name as a string, got 3"),
-        (lambda: parse("on('a').rolling(3).join('b')"), "Expected a reducer after rolling"),
-        (lambda: parse("a.x.join('b')"), "Expected a function of one value, got the stage 'join': write the long form"),
+        (lambda: on("a").join("a"), "than 'a' itself"),
+        (lambda: on("a").join("b").join("b"), "'b' twice"),
+        (lambda: on("a").count(every=3).join("b"), "join('b') directly after on('a')"),
+        (lambda: on("a").where(lambda a: a.x > 0).join("b"), "join('b') directly after on('a')"),
+        (lambda: on("a").join("event"), "got 'event'"),
+        (lambda: on("a").join(""), "got ''"),
+        (lambda: on("a").join(3), "got 3"),
+        (lambda: parse("on('a').rolling(3).join('b')"), "after rolling"),
+        (lambda: parse("a.x.join('b')"), "the stage 'join'"),
     ],
 )
 def test_a_join_that_has_no_meaning_is_refused_by_name(join, message) -> None:

@@ -171,7 +171,7 @@ def test_names():
     for host in ("192.168.1.2:8080", f"{socket.gethostname()}:8080"):
         everywhere.check(host, None)
     for allowed, host in ((names, "192.168.1.2:80"), (everywhere, "evil.example:8080"), (everywhere, None)):
-        with pytest.raises(Problem, match="Expected one of this server's own names as Host"):
+        with pytest.raises(Problem, match="Host"):
             allowed.check(host, None)
     assert is_loopback("127.9.9.9")
     assert not is_loopback("example.org")

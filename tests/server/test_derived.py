@@ -158,10 +158,10 @@ def test_a_restart_is_marked_and_pairs_are_of_one_run(tmp_path):
         ("other/x - a", "step", QuerySyntaxError, "Unknown tag 'other/x'"),
         ("other/x - other/y", "step", QuerySyntaxError, "Unknown tag 'other/x'"),
         ("nothing", "step", UnknownNameError, "Unknown tag 'nothing'"),
-        ("a", "nothing", QueryError, "Expected x as a step track of 'a' or as a series. Unknown tag 'nothing'"),
-        ("a - late", "step", QueryError, "Expected the tags of 'a - late' at equal steps, found none"),
-        ("a", "late", QueryError, "Expected 'a' and 'late' at equal steps, found none"),
-        ("a[3]", "step", QueryError, "Expected a mapping, a sequence or an array before [3]"),
+        ("a", "nothing", QueryError, "Unknown tag 'nothing'"),
+        ("a - late", "step", QueryError, "'a - late' at equal steps"),
+        ("a", "late", QueryError, "'a' and 'late' at equal steps"),
+        ("a[3]", "step", QueryError, "array before [3]"),
         ("(a, a)", "step", Problem, "Expected numbers under '(a, a)', got tuple"),
     ],
 )
@@ -175,7 +175,7 @@ def test_what_cannot_be_computed_says_why(record, text, x, error, says):
 def test_what_is_too_long_to_be_computed_is_refused(record, monkeypatch):
     monkeypatch.setattr(derived, "MAX_RECORDS", 4)
     files = record([({"a": float(i)}, i) for i in range(5)])
-    with pytest.raises(Problem, match="at most 4 records to compute from, 'a' has 5"):
+    with pytest.raises(Problem, match=r"4 records.*'a' has 5"):
         files.derived.get("a * 2", "step")
 
 

@@ -57,7 +57,7 @@ def test_only_a_hash_is_stored_for_this_user_alone():
 
 @pytest.mark.parametrize("name", ["", "../ada", "a/b", ".hidden", "a b", "x" * 65, "a\u202eb", "a\nb", "-x"])
 def test_names_that_are_refused(name):
-    with pytest.raises(ValueError, match="Expected a name of 1 to 64 letters"):
+    with pytest.raises(ValueError, match="1 to 64 letters"):
         Links().add(name, "viewer")
     assert not links_folder().exists()
 

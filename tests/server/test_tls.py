@@ -99,7 +99,7 @@ def test_certificates_from_files(serve, pem, tmp_path):
     assert not page.server.certificate.self_made
     assert shown(page.server.port).strip() == text[start:].strip()
     for files in ((key, certificate), (certificate, Path("missing.pem")), (Path(__file__), key)):
-        with pytest.raises(TransportError, match="Expected a certificate and its key"):
+        with pytest.raises(TransportError, match="certificate"):
             make_server([], tls=files)
 
 
@@ -110,7 +110,7 @@ def test_a_key_with_a_passphrase_is_refused_and_not_asked_for(pem, tmp_path):
     locked = tmp_path / "locked.pem"
     secret = serialization.BestAvailableEncryption(b"secret")
     locked.write_bytes(key.private_bytes(serialization.Encoding.PEM, serialization.PrivateFormat.PKCS8, secret))
-    with pytest.raises(TransportError, match="without a passphrase"):
+    with pytest.raises(TransportError, match="passphrase"):
         make_server([], tls=(pem, locked))
 
 
@@ -123,7 +123,7 @@ def test_without_cryptography_it_says_what_to_install(monkeypatch, pem):
         return usual(name, *rest, **more)
 
     monkeypatch.setattr(builtins, "__import__", without)
-    with pytest.raises(MissingExtraError, match=r"pip install 'sightglass\[tls\]'"):
+    with pytest.raises(MissingExtraError, match=r"'sightglass\[tls\]'"):
         make_server([], tls=True)
     make_server([], tls=(pem, pem))._socket.close()
 

@@ -69,7 +69,7 @@ def test_a_writer_waits_for_another_process(directory: Path, monkeypatch: pytest
     held = object_file.LOCAL.lock(object_file.lock_of(directory / NAME))
     assert held is not None
     monkeypatch.setattr(object_file, "LOCK_S", 0.0)
-    with pytest.raises(StorageError, match="Another process has held"):
+    with pytest.raises(StorageError, match="held"):
         edit(directory, Edit(add_labels=("second",)))
     held.close()
     assert edit(directory, Edit(add_labels=("second",))).labels == ("first", "second")
@@ -86,9 +86,7 @@ def test_entries_of_newer_versions_are_kept_and_odd_ones_have_their_default(dire
 def test_a_file_that_is_no_json_is_not_replaced(directory: Path, text: str) -> None:
     (directory / NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
     assert read(directory) == Annotations()
-    with pytest.raises(
-        StorageError, match=r"Expected an object of JSON in .*annotations\.json.*Mend or remove the file"
-    ):
+    with pytest.raises(StorageError, match=r"annotations\.json"):
         edit(directory, Edit(archived=True))
     assert (directory / NAME).read_bytes() == text.encode("utf-8", "surrogateescape")
 
@@ -116,7 +114,7 @@ def test_what_cannot_be_written_down_is_refused(given: dict[str, object]) -> Non
 
 def test_too_many_labels_are_refused(directory: Path) -> None:
     edit(directory, Edit(labels=tuple(map(str, range(100)))))
-    with pytest.raises(ValueError, match="Expected at most 100 labels, got 101"):
+    with pytest.raises(ValueError, match="100 labels, got 101"):
         edit(directory, Edit(add_labels=("more",)))
 
 
@@ -135,7 +133,7 @@ def test_runs_are_chosen_by_labels_and_lists_leave_out_the_trash(tmp_path: Path)
     assert [info.name for info in sg.runs(tmp_path)] == ["b"]
     assert [info.name for info in sg.runs(tmp_path, deleted=True)] == ["a"]
     runs[next(iter(set(runs) - {first}))].annotate(deleted=True)
-    with pytest.raises(sg.RunNotFoundError, match="all runs there are in the trash"):
+    with pytest.raises(sg.RunNotFoundError, match="trash"):
         sg.open(tmp_path)
     for name in runs:
         with sg.open(tmp_path / name) as old:

@@ -61,10 +61,8 @@ def test_a_failed_delivery_is_warned_about_once_counted_and_raised():
         box.flush(30)
 
     with (
-        pytest.warns(
-            RuntimeWarning, match=r"^test: not all records can be written: ValueError: odd: 1; further"
-        ) as warned,
-        pytest.raises(StorageError, match=r"^test: not all records could be written, 3 lost: ValueError: odd: 5$"),
+        pytest.warns(RuntimeWarning, match="^test: .*ValueError: odd: 1") as warned,
+        pytest.raises(StorageError, match=r"3 lost: ValueError: odd: 5$"),
     ):
         run()
     assert len(warned) == 1
@@ -81,8 +79,8 @@ def test_a_failure_at_the_end_is_raised_too():
     box = DeliveryQueue("test", lambda item: None, end=end)
     box.put(1)
     with (
-        pytest.warns(RuntimeWarning, match="the disk is full"),
-        pytest.raises(StorageError, match=r"0 lost: the disk is full$"),
+        pytest.warns(RuntimeWarning, match="disk is full"),
+        pytest.raises(StorageError, match=r"0 lost: .*disk"),
     ):
         box.close(30)
 
@@ -100,7 +98,7 @@ def test_the_queue_is_bounded(monkeypatch):
     box = DeliveryQueue("test", deliver)
     box.put("first", 10)
     begun.wait(30)
-    with pytest.warns(RuntimeWarning, match="the queue is full"):
+    with pytest.warns(RuntimeWarning, match="queue is full"):
         [box.put(size, size) for size in (60, 60, 20, 10, 1)]
     assert box.statistics().n_dropped == 2
     go.set()
@@ -112,7 +110,7 @@ def test_the_queue_is_bounded(monkeypatch):
 def test_items_put_after_close_are_lost():
     box = DeliveryQueue("test", print)
     box.close(30)
-    with pytest.warns(RuntimeWarning, match="the queue is closed"):
+    with pytest.warns(RuntimeWarning, match="queue is closed"):
         box.put(1)
     assert box.statistics().n_dropped == 1
 
@@ -122,7 +120,7 @@ def test_a_flush_that_takes_too_long_says_so():
     box = DeliveryQueue("test", lambda item: go.wait(30))
     box.put(1)
     box.put(2)
-    with pytest.raises(StorageError, match=r"not within 0.01 s, \d waiting$"):
+    with pytest.raises(StorageError, match=r"0.01 s, \d waiting"):
         box.flush(0.01)
     go.set()
     box.close(30)

@@ -106,7 +106,7 @@ def test_a_file_that_nobody_closed_fails_silently(tmp_path: Path) -> None:
 def test_only_regular_files_are_opened(tmp_path: Path, make: Any) -> None:
     """A pipe would block its reader; a device may never end."""
     make(tmp_path / "odd")
-    with pytest.raises(OSError, match="Expected a regular file"):
+    with pytest.raises(OSError, match="regular"):
         LOCAL.open(tmp_path / "odd")
 
 

@@ -332,7 +332,7 @@ def test_records_go_to_another_file_if_one_fails_for_ever(code: int) -> None:
     assert n_of(rows) == n_of(training.made)
     messages = [str(warning.message) for warning in told]
     assert len(messages) == len(set(messages))
-    assert any("Records go to another file" in message for message in messages)
+    assert any("another file" in message for message in messages)
 
 
 def test_a_slow_sync_holds_up_nothing_for_good() -> None:
@@ -351,9 +351,8 @@ def test_without_inodes_records_wait_until_there_are_some() -> None:
     with warnings.catch_warnings(record=True) as told:
         warnings.simplefilter("always")
         training.run()
-    assert [str(warning.message).partition(":")[0] for warning in told] == [
-        "Records cannot be written now and wait in memory"
-    ]
+    assert len(told) == 1
+    assert "wait in memory" in str(told[0].message)
     training.check(rows := read(training.disk))
     assert n_of(rows) == n_of(training.made)
 
@@ -386,5 +385,5 @@ def test_a_folder_without_locks_is_not_taken_for_live_runs(tmp_path: Path, monke
     monkeypatch.setattr(fcntl, "lockf", refuse)
     monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(without))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(other))
-    with pytest.warns(RuntimeWarning, match="without is on a file system without locks; using .*other/sightglass"):
+    with pytest.warns(RuntimeWarning, match="other/sightglass"):
         assert discovery.folder() == other / "sightglass"

@@ -126,7 +126,7 @@ def test_sounds_and_tables_are_read_back_as_they_were(begin, tmp_path):
 def test_a_table_that_wandb_would_cut_is_reported(begin, monkeypatch):
     monkeypatch.setattr(wandb.Table, "MAX_ARTIFACT_ROWS", 2)
     sink = begin()
-    with pytest.warns(RuntimeWarning, match="W&B keeps 2 rows of a table, got 3"), pytest.raises(StorageError):
+    with pytest.warns(RuntimeWarning, match="W&B.*2 rows.*got 3"), pytest.raises(StorageError):
         sink.write([record("t", 0, Table({"n": np.arange(3)}))]), sink.flush()
     sink.close()
 
@@ -134,7 +134,7 @@ def test_a_table_that_wandb_would_cut_is_reported(begin, monkeypatch):
 def test_values_that_wandb_does_not_support_are_reported_and_the_rest_is_logged(begin, tmp_path):
     sink = begin()
     with (
-        pytest.warns(RuntimeWarning, match=r"^W&B: not all records can be written: UnsendableError: 'z': .* complex"),
+        pytest.warns(RuntimeWarning, match="UnsendableError: 'z': .*complex"),
         pytest.raises(StorageError, match="1 lost"),
     ):
         sink.write([record("loss", 0, 1.0), record("z", 0, 1j)]), sink.flush()
@@ -253,7 +253,7 @@ def test_a_run_waits_for_the_queues_that_still_write_to_it(tmp_path):
 def test_a_finished_run_is_refused_at_once_and_the_next_one_has_a_sink_of_its_own(tmp_path):
     run, sink = shared_run(tmp_path, "first")
     run.finish()
-    with pytest.raises(StorageError, match=r"^W&B run 'first' has finished: plot and log before wandb.finish\(\)"):
+    with pytest.raises(StorageError, match=r"W&B.*'first'.*wandb.finish\(\)"):
         sink.write([record("late", 0, 1.0)])
     second, other = shared_run(tmp_path, "second")
     with second:
@@ -273,19 +273,19 @@ def test_rows_that_a_finished_run_did_not_take_are_named_and_counted(tmp_path):
     sink.flush()
     run._teardown_hooks.clear()
     run.finish()
-    why = r"2 lost: W&B run 'r' has finished before it got 'late': flush before wandb.finish\(\)"
-    with pytest.warns(RuntimeWarning, match="has finished before"), pytest.raises(StorageError, match=why):
+    why = r"2 lost: .*'r' has finished .*'late'.*wandb.finish\(\)"
+    with pytest.warns(RuntimeWarning, match="finished"), pytest.raises(StorageError, match=why):
         sink.close()
     assert sink.statistics().n_dropped == 2
 
 
 def test_without_a_run_it_says_what_to_do():
-    with pytest.raises(StorageError, match=r"No W&B run is active: call wandb.init\(\) first"):
+    with pytest.raises(StorageError, match=r"W&B.*wandb.init\(\)"):
         WandB()
 
 
 def test_without_the_package_it_says_what_to_install(monkeypatch):
     monkeypatch.setitem(sys.modules, "wandb", None)
     for make in (WandB, WandB.begin):
-        with pytest.raises(MissingExtraError, match=r"needs 'wandb': pip install 'sightglass\[wandb\]'$"):
+        with pytest.raises(MissingExtraError, match=r"'wandb'.*'sightglass\[wandb\]'"):
             make()

@@ -231,11 +231,11 @@ def test_dropped_calls_leave_a_hole_in_every_series(monkeypatch: pytest.MonkeyPa
     keeper.log(0, 0, 1e9, dict.fromkeys(tags, 0.0), None)
     keeper.flush(WAIT_S)
     monkeypatch.setattr(keeper, "_room", 0)
-    with pytest.warns(RuntimeWarning, match="Records are dropped"):
+    with pytest.warns(RuntimeWarning, match="dropped"):
         keeper.log(1, 1, 1e9, dict.fromkeys(tags, 1.0), None)
     monkeypatch.undo()
     keeper.log(2, 2, 1e9, dict.fromkeys(tags, 2.0), None)
-    with pytest.raises(StorageError, match=r"^300 records are lost"):
+    with pytest.raises(StorageError, match="300 records"):
         keeper.close(WAIT_S)
     assert seen(tmp_path) == {tag: [(0, 0, ("float", 0.0)), (2, 2, ("float", 2.0))] for tag in tags}
     assert check(tmp_path).intact
@@ -254,7 +254,7 @@ def test_a_run_with_many_tags_is_asked_and_exported(tmp_path: Path) -> None:
             pytest.approx(2 * step + 0.003) for step in range(3)
         ]
         assert recorded_run.series("t299").at(2) == 2.299
-        with pytest.raises(UnknownNameError, match="Did you mean 't299'"):
+        with pytest.raises(UnknownNameError, match="'t299'"):
             recorded_run.series("t2999")
         exported = recorded_run.export("npz", out=tmp_path / "out")
         assert exported
@@ -299,8 +299,8 @@ def test_a_matrix_of_another_width_is_damage(tmp_path: Path) -> None:
     path.write_bytes(b"".join([*frame(encode_version(SIGHTGLASS_VERSION, 1.0)), *frame(payload)]))
     with Recording(tmp_path) as recording:
         assert recording.series("a").columns().values == []
-        assert "a wide block has not a number for each of its series" in str(recording.damages[0])
-        with pytest.raises(DamagedError, match="2 series from 'a' to 'b'"):
+        assert "a wide block" in str(recording.damages[0])
+        with pytest.raises(DamagedError, match=r"2 series.*'a'.*'b'"):
             recording.series("b")[0]
 
 

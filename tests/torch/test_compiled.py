@@ -119,7 +119,7 @@ def test_nothing_is_compiled_again_unless_that_was_confirmed(desk, way, n_resets
     bystander(torch.randn(5, 4))
     for answer in (one, each):
         assert isinstance(answer.last_error, UnconfirmedError)
-        assert "all compiled programs of this process are compiled again" in str(answer.last_error)
+        assert "are compiled again" in str(answer.last_error)
     assert len(desk.values(grads)) == 5
     desk.leave(one, each, grads)
     assert loop.compiled(2) == 0
@@ -174,7 +174,7 @@ def test_or_a_clear_refusal(desk, way, n_hooks):
     answer, grads = desk.ask("batch.activations['1'].mean()", confirmed=True), desk.ask("batch.grads['0.bias'].norm()")
     assert loop.compiled(4) == 0
     assert answer.suspended
-    assert "Activations are not available: the module is compiled" in str(answer.last_error)
+    assert "module is compiled" in str(answer.last_error)
     assert len(loop.model[1]._forward_hooks) == 0
     assert len(desk.values(grads)) >= 2
 
@@ -236,7 +236,7 @@ def test_inputs_inside_compiled_modules_are_refused(desk, n_hooks):
     outer, inner = desk.ask("batch.inputs[''].shape"), desk.ask("batch.inputs['1'].shape", confirmed=True)
     assert loop.compiled(2) == 0
     assert desk.one(outer) == (5, 4)
-    assert str(inner.last_error).startswith("Inputs are not available: the module is compiled")
+    assert "module is compiled" in str(inner.last_error)
 
 
 def test_gradients_inside_compiled_modules_are_refused(desk, n_hooks):
@@ -244,7 +244,7 @@ def test_gradients_inside_compiled_modules_are_refused(desk, n_hooks):
     loop.step()
     answer = desk.ask("batch.activation_grads['1'].norm()", confirmed=True)
     loop.step()
-    assert "Gradients of activations are not available: the module is compiled" in str(answer.last_error)
+    assert "module is compiled" in str(answer.last_error)
     assert answer.suspended
     loop.step()
     assert n_hooks(loop.model) == 0
@@ -270,9 +270,7 @@ def test_gradients_of_a_compiled_module_that_returns_several_tensors(desk, n_res
     assert loop.compiled(10) == 0
     assert desk.values(first)
     assert whole.last_error is None
-    assert loop.watch.note(whole.query) == (
-        "Module '' returns several tensors: ask for each, such as b.activation_grads['[0]']."
-    )
+    assert "b.activation_grads['[0]']" in loop.watch.note(whole.query)
     assert n_resets() == 0
 
 
@@ -410,7 +408,7 @@ def test_a_client_is_told_the_price_first(desk):
     loop = Loop(desk)
     assert loop.compiled(2) == 1
     with sg.connect(desk.run) as client:
-        with pytest.raises(UnconfirmedError, match="compiled programs of this process are compiled again"):
+        with pytest.raises(UnconfirmedError, match="compiled again"):
             client.stream("batch.activations['1'].mean()")
         assert loop.compiled(2) == 0
         stream = client.stream("batch.activations['1'].mean()", confirm=True)
@@ -426,7 +424,7 @@ def test_what_compiled_programs_hide_ends_with_the_price(desk):
     with sg.connect(desk.run) as client:
         hidden, fine = client.stream("batch.activations['1'].mean()"), client.stream("batch.grads['0.bias'].norm()")
         loop.compiled(4)
-        with pytest.raises(UnconfirmedError, match="Ask again with a controller's key and confirm=True"):
+        with pytest.raises(UnconfirmedError, match=r"controller's key.*confirm=True"):
             hidden.wait(1, timeout_s=20)
         assert fine.wait(1)
         with pytest.raises(UnconfirmedError):

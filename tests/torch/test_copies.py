@@ -249,7 +249,7 @@ def test_a_refused_question_ends_alone(desk):
         scripted = first.stream("batch.activations['s'].mean()")
         for _ in range(3):
             loop.step()
-        with pytest.raises(sg.RefusedError, match="runs inside a TorchScript module, which calls no hooks"):
+        with pytest.raises(sg.RefusedError, match="TorchScript"):
             inside.wait(1, timeout_s=20)
         assert each.wait(1, timeout_s=20)[-1].value.keys() == {"a", "s", "b"}
         assert scripted.wait(1, timeout_s=20)
@@ -274,7 +274,7 @@ def test_an_error_of_one_query_leaves_the_others(desk, monkeypatch):
     for _ in range(3):
         model(torch.randn(5, 4)).sum().backward()
         desk.run.observe("batch")
-    assert "Cannot watch the module: RuntimeError: not this one" in str(bad.last_error)
+    assert "RuntimeError: not this one" in str(bad.last_error)
     assert len(desk.values(good)) == 2
     assert list(desk.values(each)[-1]) == ["0.bias", "1.weight", "1.bias"]
 

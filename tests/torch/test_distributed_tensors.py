@@ -88,7 +88,7 @@ def test_each_item_counts_once_in_whatever_way_a_tensor_is_spread(process_of):
 def test_a_term_of_a_sum_is_not_a_piece(process_of):
     term = DTensor.from_local(torch.ones(3), process_of(0, 2), [Partial()], run_check=False)
     assert float(evaluate("batch.w.sum()", w=term)) == 3.0
-    with pytest.raises(UnreadableError, match="Expected an array whose sum over processes is made, got one term of it"):
+    with pytest.raises(UnreadableError, match="one term"):
         evaluate("pieces(batch.w)", w=term)
 
 
@@ -122,5 +122,5 @@ def _sizes_aside(query, observables):
     "on('batch').map(lambda b: (pieces(b.w) - pieces(b.v)).norm())",
 ])  # fmt: skip
 def test_what_cannot_be_made_of_pieces_is_refused(query):
-    with pytest.raises(QueryError, match=r"Expected norm, sum, mean, size, min, max of pieces\(x\)"):
+    with pytest.raises(QueryError, match=r"pieces\(x\)"):
         over_pieces(as_query(query))

@@ -32,9 +32,7 @@ def test_a_client_sets_the_learning_rate_at_the_next_event(desk):
             desk.run.observe("batch")
         assert opt.param_groups[0]["lr"] == 1e-4
         assert desk.run.history[-1].old == 1e-3
-        with pytest.raises(
-            sg.CommandError, match=r"'optimizer\.lr': expected at most 1\.0, got 2\.0 \(declared in .*test_"
-        ):
+        with pytest.raises(sg.CommandError, match=r"'optimizer\.lr': .*1\.0, got 2\.0 \(.*test_"):
             client.set("optimizer.lr", 2.0)
 
 
@@ -68,7 +66,7 @@ def test_bounds(desk):
     sgt.watch(model, desk.run, optimizer=opt, bounds={"lr": (1e-5, 1e-2)})
     lr, decay = (desk.telemetry.commands.queue.controls[f"optimizer.{key}"] for key in ("lr", "weight_decay"))
     assert (lr.min, lr.max, decay.min, decay.max) == (1e-5, 1e-2, 0.0, 1.0)
-    with pytest.raises(sg.CommandError, match=r"expected at most 0\.0001, got 0\.001"):
+    with pytest.raises(sg.CommandError, match=r"0\.0001, got 0\.001"):
         sgt.watch(model, desk.run, optimizer=opt, name="x", bounds={"lr": (0.0, 1e-4)})
 
 
@@ -93,16 +91,14 @@ def test_an_optimizer_that_is_gone(desk):
     gc.collect()
     desk.run.observe("batch")
     assert (control.value, desk.values(answer), answer.n_errors) == (1e-3, [], 0)
-    with pytest.raises(sg.CommandError, match="The optimizer no longer exists"):
+    with pytest.raises(sg.CommandError, match="optimizer"):
         control.set(0.1)
 
 
 def test_a_name_that_is_taken(desk):
     desk.run.control("optimizer.lr", 0.1)
     model, opt = adam()
-    with pytest.raises(
-        ValueError, match=r"Expected an unused name for a control, 'optimizer\.lr' is declared in .*test_opt"
-    ):
+    with pytest.raises(ValueError, match=r"'optimizer\.lr'.*test_opt"):
         sgt.watch(model, desk.run, optimizer=opt)
     assert list(desk.telemetry.steps) == []
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import io
+import re
 
 import pytest
 import torch
@@ -113,10 +114,8 @@ def test_an_update_is_never_told_of_a_parameter_that_no_given_optimizer_holds(de
     assert desk.one(grads) == pytest.approx(numbers(training.grads))  # those of the second where they are accumulated
     assert other.suspended
     assert desk.values(other) == []
-    assert str(other.last_error) == (
-        "The update of '1.weight' is not available: no optimizer that was given to watch holds this parameter. "
-        "Give all optimizers of the module: watch(…, optimizer=[…])"
-    )
+    assert "'1.weight'" in str(other.last_error)
+    assert "watch(…, optimizer=[…])" in str(other.last_error)
     with sg.connect(desk.run) as client:
         told = client.describe().events["batch"].observables
     assert set(told["updates"].fields) == {"0.weight", "0.bias"}
@@ -129,7 +128,7 @@ def test_an_optimizer_of_another_module_gives_no_update(desk):
     training.step()
     training.step()
     assert updates.suspended
-    assert "holds a parameter of the module" in str(updates.last_error)
+    assert "of the module" in str(updates.last_error)
     assert desk.values(updates) == []
 
 
@@ -230,9 +229,9 @@ def test_the_same_optimizer_twice_is_one(desk):
 
 def test_wrong_arguments(desk):
     opt = torch.optim.SGD(two_layers().parameters(), 0.1)
-    with pytest.raises(TypeError, match=r"Expected an optimizer of torch\.optim, got float"):
+    with pytest.raises(TypeError, match=r"torch\.optim, got float"):
         sgt.watch(two_layers(), desk.run, optimizer=[opt, 0.1])
-    with pytest.raises(TypeError, match=r"Expected an optimizer of torch\.optim, got str"):
+    with pytest.raises(TypeError, match=r"torch\.optim, got str"):
         sgt.watch(two_layers(), desk.run, optimizer="adam")
 
 
@@ -320,10 +319,7 @@ def test_updates_beyond_the_limit_are_refused_with_their_size():
         desk.run.observe("batch")
     assert (first.suspended, every.suspended, three.suspended, fifth.suspended) == (False, True, False, True)
     assert isinstance(every.last_error, RefusedError)
-    assert str(every.last_error) == (
-        "The updates of 5 parameters need a copy of each during the optimizer's step, 80 MiB; at most 64 MiB may be "
-        'copied for all queries together. Ask for fewer parameters, such as b.updates["NAME"]'
-    )
+    assert re.search("5 parameters .*80 MiB; at most 64 MiB", str(every.last_error))
     assert len(desk.values(first)) == len(desk.values(three)) == 1
     desk.run.close()
 
@@ -339,7 +335,7 @@ def test_copies_that_take_too_long_are_not_made(desk, n_clones):
     assert training.watch.due("updates") == []
     error = work.hand_over()
     assert isinstance(error, PriceError)
-    assert "for the copies that updates need" in str(error)
+    assert "the copies" in str(error)
     training.watch._queries.choose(1, 1.0)
     assert training.watch.due("updates") == ["0.weight"]
 

@@ -52,7 +52,7 @@ def test_a_part_that_has_taken_its_limit_is_not_computed_further():
     meter.restart()
     meter.look("grads")
     meter.spent_s = 0.019
-    with pytest.raises(PriceError, match="stopped after 19 ms in grads"):
+    with pytest.raises(PriceError, match="19 ms in grads"):
         meter.look("grads")
 
 
@@ -66,7 +66,7 @@ def test_only_the_work_on_the_part_counts(monkeypatch):
     meter.resume(clock.now_s)
     meter.check("grads")
     clock.now_s += 0.02
-    with pytest.raises(PriceError, match="at most 10 ms"):
+    with pytest.raises(PriceError, match="10 ms"):
         meter.check("grads")
     meter.pause(clock.now_s, 0.02)
     assert meter.spent_s == pytest.approx(0.02)

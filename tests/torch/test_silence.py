@@ -114,5 +114,5 @@ def test_a_function_that_a_dtype_lacks_is_refused_with_the_way_out():
         run = sg.init("t")
         run.observe("batch", x=torch.ones(4).to(torch.float8_e4m3fn))
     assert asked.values(cast) == [1.0]
-    with pytest.raises(sg.EvaluationError, match=r"of float8_e4m3fn\[4\]: .* convert it first, x\.astype\('float32'\)"):
+    with pytest.raises(sg.EvaluationError, match=r"float8_e4m3fn\[4\].*x\.astype\('float32'\)"):
         asked.values("batch.x.mean()")

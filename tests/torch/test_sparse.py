@@ -70,4 +70,4 @@ def test_of_one_that_is_too_large_only_what_is_stored_is_read(desk):
         model(torch.zeros(1))
         desk.run.observe("batch")
     assert desk.values(norm) == [3.0] * 4
-    assert "got 3815 MiB at '0'. Ask for its norm() or sum(), which read only what is stored" in str(mean.last_error)
+    assert "3815 MiB at '0'" in str(mean.last_error)

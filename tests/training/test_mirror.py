@@ -70,7 +70,7 @@ def test_a_sink_that_fails_is_reported_and_costs_the_run_nothing_else(tmp_path):
     sink = Sink(OSError("the disk is gone"))
     run = sg.init("m", dir=tmp_path, mirror=sink)
     run.log({"loss": 0.5}, step=0)
-    with pytest.raises(StorageError, match=r"^mirror Sink: .* could be written, 1 lost: OSError: the disk is gone$"):
+    with pytest.raises(StorageError, match=r"Sink: .*1 lost: OSError"):
         run.close()
     assert sink.calls[-1] == "close"
     assert [r.value for r in sg.open(run.directory).series("loss")] == [0.5]
@@ -100,10 +100,10 @@ def test_mindspore_s_files_are_what_an_export_writes(tmp_path):
         run.log(values, step=step)
         run.flush()
 
-    with pytest.warns(RuntimeWarning, match=r"'a/\w+' at step 0: numbers were rounded to float32; further ones are"):
+    with pytest.warns(RuntimeWarning, match=r"'a/\w+'.*step 0.*float32"):
         log(0)
     log(1)
-    with pytest.warns(RuntimeWarning, match=r"not exact: numbers were rounded to float32: 4 values$"):
+    with pytest.warns(RuntimeWarning, match="float32: 4 values"):
         run.close()
 
     exported = export(Recording(run.directory), to="mindspore", out=tmp_path / "exported")
@@ -126,7 +126,7 @@ def test_mindspore_s_files_are_what_an_export_writes(tmp_path):
 def test_what_mindspore_has_no_place_for_is_reported(tmp_path):
     run = sg.init("m", dir=tmp_path, mirror="mindspore")
     run.log({"note": "text", "loss": 1e300, "x": 0.5}, step=2.5)
-    with pytest.raises(StorageError, match=r"'note': MindSpore summary files do not support Text"):
+    with pytest.raises(StorageError, match=r"'note': .*Text"):
         run.close()
     events = sg.open(run.directory / "mindspore")
     assert [(tag, events.series(tag)[0].step, events.series(tag)[0].value) for tag in events.tags()] == [
@@ -137,8 +137,8 @@ def test_what_mindspore_has_no_place_for_is_reported(tmp_path):
 @pytest.mark.parametrize(
     ("mirror", "error", "message"),
     [
-        ("tensorbord", ValueError, "^Expected mirror='tensorboard', 'mindspore', 'wandb' or a sink, got 'tensorbord'$"),
-        ([3], TypeError, "^Expected a sink with write, flush and close as mirror, got 3$"),
+        ("tensorbord", ValueError, "mirror='tensorboard', 'mindspore', 'wandb' .*'tensorbord'"),
+        ([3], TypeError, "mirror, got 3$"),
     ],
 )
 def test_another_mirror_is_refused(tmp_path, mirror, error, message):

@@ -112,11 +112,11 @@ def test_what_cannot_be_opened_is_warned_of_and_raised_by_flush(tmp_path: Path) 
         raise PermissionError(13, "Permission denied", str(tmp_path))
 
     recorder = Recorder(refuse, rank=0, clock=SystemClock())
-    with pytest.warns(RuntimeWarning, match=r"^Records cannot be written now and .*Permission denied$"):  # noqa: PT031
+    with pytest.warns(RuntimeWarning, match="Permission denied"):  # noqa: PT031
         recorder.group("batch", 1, 1.0)
-        with pytest.raises(StorageError, match=r"Permission denied; 1 wait in memory, 0 are lost$"):
+        with pytest.raises(StorageError, match=r"Permission denied; 1 wait.*0 are lost$"):
             recorder.flush(20)
-    with pytest.raises(StorageError, match=r"0 wait in memory, 1 are lost$"):
+    with pytest.raises(StorageError, match=r"0 wait.*1 are lost$"):
         recorder.close(20)
 
 

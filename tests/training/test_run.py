@@ -82,42 +82,38 @@ def test_disabled_makes_every_call_a_no_op(way, monkeypatch, runtime, tmp_path):
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
-        ({"name": ""}, TypeError, "Expected the run's name as text, got ''"),
-        ({"name": 5}, TypeError, "Expected the run's name as text, got 5"),
-        ({"mode": "loud"}, ValueError, "Expected mode 'live' or 'disabled', got 'loud'"),
-        ({"budget": 0}, ValueError, "Expected a budget above 0 and up to 1, or None, got 0"),
-        ({"budget": 2}, ValueError, "Expected a budget above 0 and up to 1, or None, got 2"),
-        ({"listen": "0.0.0.0:0"}, ValueError, "Expected an endpoint such as 'tcp://0.0.0.0:0', got '0.0.0.0:0'"),
+        ({"name": ""}, TypeError, "name as text, got ''"),
+        ({"name": 5}, TypeError, "name as text, got 5"),
+        ({"mode": "loud"}, ValueError, "'live' or 'disabled', got 'loud'"),
+        ({"budget": 0}, ValueError, "budget above 0 and up to 1, or None, got 0"),
+        ({"budget": 2}, ValueError, "budget above 0 and up to 1, or None, got 2"),
+        ({"listen": "0.0.0.0:0"}, ValueError, "'tcp://0.0.0.0:0', got '0.0.0.0:0'"),
     ],
 )
 def test_misuse_of_init_raises(options, error, message):
     with pytest.raises(error) as caught:
         sg.init(**{"name": "job", **options})
-    assert str(caught.value) == message
+    assert message in str(caught.value)
     assert discovery.entries() == []
 
 
 @pytest.mark.parametrize(
     ("misuse", "error", "message"),
     [
-        (lambda run: run.control("lr", 0.1), ValueError, "Expected a new name for a control, 'lr' is taken in .*"),
-        (lambda run: run.control("", 0.1), TypeError, "Expected the name of a control as text, got ''"),
-        (
-            lambda run: run.control("x", 5, max=1),
-            sg.CommandError,
-            "Control 'x': expected at most 1, got 5 .declared in .*",
-        ),
-        (lambda run: run.control("x", []), TypeError, "Expected a bool, int, float or str as control 'x', got list"),
-        (lambda run: run.action("save", print), ValueError, r"Expected a new name for a action, 'save' is taken in .*"),
-        (lambda run: run.action("x", 5), TypeError, "Expected a function as action 'x', got int"),
-        (lambda run: run.function("x", 5), TypeError, "Expected a function as 'x', got int"),
-        (lambda run: run.function("mean", print), ValueError, "Expected a new name for a function, 'mean' is taken"),
-        (lambda run: run.function("_x", print), ValueError, "Expected a plain name for a function, got '_x'"),
-        (lambda run: run.function("on", print), ValueError, "Expected a plain name for a function, got 'on'"),
-        (lambda run: run.observe(5, loss=1), TypeError, "Expected the name of an event as text, got int 5"),
-        (lambda run: run.log([1]), TypeError, "Expected a mapping of names to values, got list"),
-        (lambda run: run.log({"a": 1}, step="x"), TypeError, "Expected a number as 'step', got str 'x'"),
-        (lambda run: run.observe("log", a=1), ValueError, "Event 'log' comes from log already; .*"),
+        (lambda run: run.control("lr", 0.1), ValueError, "control, 'lr'.* in "),
+        (lambda run: run.control("", 0.1), TypeError, "control as text, got ''"),
+        (lambda run: run.control("x", 5, max=1), sg.CommandError, r"'x': expected at most 1, got 5 \("),
+        (lambda run: run.control("x", []), TypeError, "control 'x', got list"),
+        (lambda run: run.action("save", print), ValueError, "action, 'save'.* in "),
+        (lambda run: run.action("x", 5), TypeError, "action 'x', got int"),
+        (lambda run: run.function("x", 5), TypeError, "function as 'x', got int"),
+        (lambda run: run.function("mean", print), ValueError, "function, 'mean'"),
+        (lambda run: run.function("_x", print), ValueError, "function, got '_x'"),
+        (lambda run: run.function("on", print), ValueError, "function, got 'on'"),
+        (lambda run: run.observe(5, loss=1), TypeError, "event as text, got int 5"),
+        (lambda run: run.log([1]), TypeError, "got list"),
+        (lambda run: run.log({"a": 1}, step="x"), TypeError, "number as 'step', got str 'x'"),
+        (lambda run: run.observe("log", a=1), ValueError, "Event 'log' comes from log"),
     ],
 )
 def test_misuse_raises_at_the_call(begin, misuse, error, message):
@@ -125,7 +121,7 @@ def test_misuse_raises_at_the_call(begin, misuse, error, message):
     run.control("lr", 0.1)
     run.action("save", print)
     run.log({"a": 1})
-    with pytest.raises(error, match=f"^{message}$"):
+    with pytest.raises(error, match=message):
         misuse(run)
 
 
@@ -136,7 +132,7 @@ def test_a_run_works_without_a_registry(begin, monkeypatch):
     monkeypatch.setattr(discovery, "folder", nowhere)
     with pytest.warns(
         RuntimeWarning,
-        match=r"^Run 'job' continues, but can be reached by no other process: No folder for live runs: none$",
+        match="'job'.*: none$",
     ):
         run = begin()
     assert not run.reachable
@@ -157,19 +153,20 @@ def test_commands_are_refused_in_a_program_of_several_processes(begin, monkeypat
     monkeypatch.setenv("RANK", "0")
     run = begin()
     run.control("lr", 0.1)
-    reason = r"^Commands are refused in a program of 2 processes unless sg.Ranks\(agree=…\) supplies a broadcast$"
     with sg.connect(run) as client:
         assert not client.may_command
-        with pytest.raises(sg.RefusedError, match=reason):
+        with pytest.raises(sg.RefusedError, match=r"2 processes .*sg.Ranks\(agree=…\)"):
             client.set("lr", 0.5)
 
 
 def test_commands_go_to_rank_0(begin, monkeypatch):
     monkeypatch.setenv("WORLD_SIZE", "2")
     monkeypatch.setenv("RANK", "1")
-    with sg.connect(begin(ranks=sg.Ranks(agree=bytes))) as client, pytest.raises(sg.RefusedError) as caught:
+    with (
+        sg.connect(begin(ranks=sg.Ranks(agree=bytes))) as client,
+        pytest.raises(sg.RefusedError, match=r"rank 0.*rank 1"),
+    ):
         client.stop()
-    assert str(caught.value) == "Commands go to rank 0, whose run passes them to all; this is rank 1"
 
 
 def test_commands_with_agree(begin, monkeypatch):
@@ -258,56 +255,43 @@ def test_a_limit_on_the_bytes_that_a_late_client_gets(begin):
 
 
 def test_options_are_checked(begin):
-    with pytest.raises(ValueError, match=r"^Expected max_backlog_bytes to be at least 0, got -1$"):
+    with pytest.raises(ValueError, match=r"max_backlog_bytes.*0.*-1"):
         sg.Limits(max_backlog_bytes=-1)
-    with pytest.raises(TypeError, match=r"^Expected an int as max_backlog_records, got float 0.5$"):
+    with pytest.raises(TypeError, match=r"max_backlog_records, got float 0.5"):
         sg.Limits(max_backlog_records=0.5)
-    with pytest.raises(TypeError, match=r"^Expected a function as agree, got int 3$"):
+    with pytest.raises(TypeError, match="agree, got int 3"):
         sg.Ranks(agree=3)
-    with pytest.raises(TypeError, match=r"^Expected a path as into, got int 3$"):
+    with pytest.raises(TypeError, match="into, got int 3"):
         sg.Files(into=3)
-    with pytest.raises(ValueError, match=r"^Expected compat='mindspore' or None, got 'tensorboard'$"):
+    with pytest.raises(ValueError, match=r"compat='mindspore'.*'tensorboard'"):
         sg.Files(compat="tensorboard")
-    with pytest.raises(TypeError, match=r"^Expected sg.Ranks\(…\) or None, got type <class 'bytes'>$"):
+    with pytest.raises(TypeError, match=r"sg.Ranks\(…\).*<class 'bytes'>"):
         begin(ranks=bytes)
-    with pytest.raises(TypeError, match=r"^Expected a list of queries to record, got text: record=\['batch.loss'\]$"):
+    with pytest.raises(TypeError, match=r"record=\['batch.loss'\]"):
         begin(record="batch.loss")
 
 
 @pytest.mark.parametrize(
     ("misuse", "error", "message"),
     [
-        (lambda run: run.observe(""), ValueError, "Expected the name of an event such as 'batch', got ''"),
-        (lambda run: run.observe({"x": 1}), TypeError, "Expected the name of an event as text, got dict {'x': 1}"),
-        (
-            lambda run: run.log("loss", 3.0), TypeError,
-            "Expected a mapping of names to values, such as log({'loss': 0.5}), got log('loss', 3.0)",
-        ),
-        (
-            lambda run: run.log("loss"), TypeError,
-            "Expected a mapping of names to values, such as log({'loss': 0.5}), got log('loss')",
-        ),
-        (
-            lambda run: run.log({"loss": 1}, 5), TypeError,
-            "Expected step=… as a keyword of log, got 5 behind the data",
-        ),
-        (lambda run: run.finish(), AttributeError, "A run has no attribute 'finish'. Did you mean close()?"),
-        (lambda run: run.event, AttributeError, "A run has no attribute 'event'. Did you mean observe(…)?"),
+        (lambda run: run.observe(""), ValueError, "'batch', got ''"),
+        (lambda run: run.observe({"x": 1}), TypeError, "event as text, got dict {'x': 1}"),
+        (lambda run: run.log("loss", 3.0), TypeError, "such as log({'loss': 0.5}), got log('loss', 3.0)"),
+        (lambda run: run.log("loss"), TypeError, "such as log({'loss': 0.5}), got log('loss')"),
+        (lambda run: run.log({"loss": 1}, 5), TypeError, "step=… as a keyword"),
+        (lambda run: run.finish(), AttributeError, "'finish'. Did you mean close()?"),
+        (lambda run: run.event, AttributeError, "'event'. Did you mean observe(…)?"),
         (
             lambda run: run.stream("batch.loss"), AttributeError,
-            "A run has no attribute 'stream'. Did you mean sightglass.connect(run).stream(…)?",
+            "'stream'. Did you mean sightglass.connect(run).stream(…)?",
         ),
-        (
-            sg.plot, TypeError,
-            "Expected a stream as argument 1 of plot(), got Run. "
-            "Ask it as a client does: plot(sightglass.connect(run).stream(…)).",
-        ),
-        (lambda run: run.nothing, AttributeError, "'Run' object has no attribute 'nothing'"),
+        (sg.plot, TypeError, "plot(sightglass.connect(run).stream(…))"),
+        (lambda run: run.nothing, AttributeError, "attribute 'nothing'"),
     ],
 )  # fmt: skip
 def test_what_other_libraries_call_it_is_answered_with_its_name_here(begin, misuse, error, message):
     run = begin()
     with pytest.raises(error) as caught:
         misuse(run)
-    assert str(caught.value) == message
+    assert message in str(caught.value)
     assert not hasattr(run, "__array__")

@@ -116,12 +116,12 @@ def test_what_the_training_overwrites_is_kept_as_it_was(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("value", "error", "message"),
     [
-        ({"a": [1, 2], "b": [1]}, ValueError, r"columns of one length, got \{'a': 2, 'b': 1\}"),
-        ({"a": np.zeros((2, 2))}, TypeError, r"an array of one dimension or a list as column 'a', got float64\[2, 2\]"),
+        ({"a": [1, 2], "b": [1]}, ValueError, r"got \{'a': 2, 'b': 1\}"),
+        ({"a": np.zeros((2, 2))}, TypeError, r"column 'a', got float64\[2, 2\]"),
         ({"a": np.zeros(2, complex)}, TypeError, r"column 'a', got complex128\[2\]"),
-        ({"a": [object()]}, TypeError, "numbers, texts, images, figures or sounds in column 'a', got object"),
+        ({"a": [object()]}, TypeError, "column 'a', got object"),
         ({"a": "text"}, TypeError, "column 'a', got str"),
-        ([1, 2], TypeError, "a mapping of names to columns, or a data frame, got list"),
+        ([1, 2], TypeError, "got list"),
     ],
 )
 def test_misuse_raises_at_the_call(value: object, error: type[Exception], message: str) -> None:
@@ -166,11 +166,11 @@ def test_sorting_is_stable_both_ways(values: list[float], descending: bool) -> N
 
 def test_what_cannot_be_found_or_sorted_says_so() -> None:
     table = sg.Table(columns())
-    with pytest.raises(sg.UnknownNameError, match=r"Unknown column 'los'\. Did you mean 'loss'"):
+    with pytest.raises(sg.UnknownNameError, match=r"'los'.*'loss'"):
         find_rows(table, sort="los")
-    with pytest.raises(sg.QueryError, match="Expected float32 to compare 'loss' with, got 'much'"):
+    with pytest.raises(sg.QueryError, match=r"float32.*'loss'.*'much'"):
         find_rows(table, "loss > much")
-    with pytest.raises(sg.QueryError, match="Expected a column of numbers, times or texts, got 'seen', which is image"):
+    with pytest.raises(sg.QueryError, match=r"'seen'.*image"):
         find_rows(table, sort="seen")
 
 

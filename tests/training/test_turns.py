@@ -111,7 +111,7 @@ def test_a_query_that_never_fits_is_refused_with_its_price(place):
         place.observe("batch", x=LARGE, step=step)
     assert nasty.suspended
     assert isinstance(nasty.last_error, PriceError)
-    assert str(nasty.last_error).startswith("Expected at most 20 ms of the run's time for an event, got ")
+    assert "at most 20 ms of the run's time" in str(nasty.last_error)
     assert "at event 'batch', step" in str(nasty.last_error)
     assert [row[3] for row in other.rows.take()] == [0, 1, 2]
 

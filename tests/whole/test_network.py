@@ -49,7 +49,7 @@ def test_a_controller_commands_and_a_viewer_reads(listening):
         assert len(run.stream("batch.loss").wait(10, timeout_s=60)) >= 10
         assert run.describe().controls["lr"].value == 0.1
         for act in (lambda: run.set("lr", 0.5), run.pause, run.resume, run.stop, lambda: run.call("nothing")):
-            with pytest.raises(sg.RefusedError, match=r"Expected a controller's key to .*; a viewer's key"):
+            with pytest.raises(sg.RefusedError, match=r"controller's key.*viewer's key"):
                 act()
         assert run.describe().controls["lr"].value == 0.1
         assert run.history == []
@@ -156,7 +156,7 @@ def test_a_connection_file_that_leads_nowhere(tmp_path):
     with pytest.raises(sg.RunNotFoundError, match="No such file"):
         sg.connect(tmp_path / "none.json")
     (tmp_path / "other.json").write_text('{"a": 1}')
-    with pytest.raises(sg.RunNotFoundError, match="Expected a connection file"):
+    with pytest.raises(sg.RunNotFoundError, match="connection file"):
         sg.connect(tmp_path / "other.json")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -166,7 +166,7 @@ def test_a_connection_file_that_leads_nowhere(tmp_path):
         json.dumps({"run": "job", "id": "1", "endpoint": endpoint, "server_key": keys.public,
                     "client_public": keys.public, "client_secret": keys.secret})
     )  # fmt: skip
-    with pytest.raises(sg.RunLostError, match=f"does not answer at {endpoint}, the address in its conn"):
+    with pytest.raises(sg.RunLostError, match=f"answer at {endpoint}"):
         sg.connect(tmp_path / "gone.json", timeout_s=0.3)
     [info] = sg.runs(connections=tmp_path, timeout_s=0.3)
     assert (info.name, info.state) == ("job", "out of reach")
@@ -219,7 +219,7 @@ def test_another_host_that_dies(start, other_host, tmp_path, monkeypatch):
         stream = run.stream("batch.loss")
         stream.wait(10, timeout_s=60)
         child.send(signal.SIGKILL)
-        with pytest.raises(sg.RunLostError, match="has been silent for 2 s"):
+        with pytest.raises(sg.RunLostError, match="2 s"):
             list(stream)
     [info] = sg.runs(connections=tmp_path / "runs", timeout_s=0.3)
     assert info.state == "out of reach"

@@ -149,7 +149,7 @@ def test_hostile_queries(host, until):
 def test_three_strikes(host):
     with sg.connect("job") as run:
         stream = run.stream("batch.x[10 ** 7]")
-        with pytest.raises(sg.EvaluationError, match=r"IndexError: .*at event 'batch', step \d+"):
+        with pytest.raises(sg.EvaluationError, match=r"IndexError: .*'batch', step \d+"):
             list(stream)
         assert stream.statistics().n_records == 0
         host.goes_on()
@@ -200,9 +200,9 @@ def test_an_action_that_exits_or_raises(start):
     )
     child.hears("ready")
     with sg.connect("job") as run:
-        with pytest.raises(sg.CommandError, match="call 'leave' failed: SystemExit: 3"):
+        with pytest.raises(sg.CommandError, match=r"'leave'.*SystemExit: 3"):
             run.call("leave", 3)
-        with pytest.raises(sg.CommandError, match="call 'fail' failed: ValueError: on purpose"):
+        with pytest.raises(sg.CommandError, match=r"'fail'.*ValueError: on purpose"):
             run.call("fail")
         assert "lock" in run.call("lock").result
         assert [(entry.name, bool(entry.error)) for entry in run.history] == [

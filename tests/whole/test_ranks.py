@@ -113,9 +113,7 @@ def test_other_ranks_answer_queries_and_refuse_commands(ranks):
     with sg.connect("rank1") as run:
         assert not run.may_command
         run.stream("batch.loss").wait(10, timeout_s=30)
-        with pytest.raises(
-            sg.RefusedError, match="Commands go to rank 0, whose run passes them to all; this is rank 1"
-        ):
+        with pytest.raises(sg.RefusedError, match=r"rank 0.*rank 1"):
             run.stop()
     with sg.connect("rank0") as run:
         run.stop()
@@ -128,9 +126,7 @@ def test_without_a_broadcast_commands_are_refused(ranks):
     for i in range(3):
         with sg.connect(f"rank{i}") as run:
             for act in (run.stop, run.pause, lambda: run.set("lr", 0.2), lambda: run.call("note")):
-                with pytest.raises(
-                    sg.RefusedError, match=r"refused in a program of 3 processes unless sg.Ranks\(agree=…\)"
-                ):
+                with pytest.raises(sg.RefusedError, match=r"3 processes.*sg.Ranks\(agree=…\)"):
                     act()
             run.stream("batch.loss").wait(10, timeout_s=30)
     for child in children:

@@ -119,7 +119,7 @@ def test_every_rank_switches_at_the_same_call_and_the_numbers_stay_right(two_ran
     children = two_ranks("agree")
     with sg.connect("rank1") as other:
         refused = other.stream("batch.loss")
-        with pytest.raises(sg.RefusedError, match="Queries of compiled steps go to rank 0"):
+        with pytest.raises(sg.RefusedError, match="rank 0"):
             next(iter(refused))
     with sg.connect("rank0") as run:
         loss = run.stream("batch.loss")
@@ -145,7 +145,7 @@ def test_without_a_broadcast_a_client_is_refused(two_ranks):
     for rank in range(2):
         with sg.connect(f"rank{rank}") as run:
             stream = run.stream("batch.loss")
-            with pytest.raises(sg.RefusedError, match=r"Queries of compiled steps are refused in a program of 2 proc"):
+            with pytest.raises(sg.RefusedError, match="2 proc"):
                 next(iter(stream))
     for child in children:
         child.goes_on()

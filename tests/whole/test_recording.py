@@ -52,7 +52,7 @@ def test_a_client_lets_a_query_be_recorded_and_no_more(start, tmp_path):
         n_known = n_events()
         run.unrecord(query)
         n_after, n = n_events(), len(stream.wait(0))
-        with pytest.raises(sg.QueryError, match=r"Unknown recorded query"):
+        with pytest.raises(sg.QueryError, match="recorded query"):
             run.unrecord(query)
         stream.wait(n + 20, timeout_s=60)
         run.stop()
@@ -76,7 +76,7 @@ def test_a_viewer_may_not_record(tmp_path):
     with (
         sg.init("job", dir=tmp_path, listen="tcp://127.0.0.1:0") as run,
         sg.connect(run.viewer_file) as viewer,
-        pytest.raises(sg.RefusedError, match="controller's key to record"),
+        pytest.raises(sg.RefusedError, match="controller's key"),
     ):
         viewer.record("batch.loss")
 
@@ -154,9 +154,7 @@ def test_ranks_share_a_directory(start, tmp_path):
         assert old.stream("batch.loss").to_arrays().steps.tolist() == list(range(50))
         with old.rank(1) as other:
             assert other.stream("batch.loss").to_arrays().steps.tolist() == list(range(1000, 1050))
-        with pytest.raises(
-            sg.UnknownNameError if hasattr(sg, "UnknownNameError") else LookupError, match="Unknown rank 7"
-        ):
+        with pytest.raises(sg.UnknownNameError if hasattr(sg, "UnknownNameError") else LookupError, match="rank 7"):
             old.rank(7)
 
 
@@ -207,7 +205,7 @@ say("done")
         wait_until(lambda: True not in told())
         stream = run.stream(query)
         wait_until(lambda: stream.statistics().stride > 1)
-        with pytest.raises(sg.RefusedQueryError, match=r"costs .*% of the run's time .the budget is 1\.0%"):
+        with pytest.raises(sg.RefusedQueryError, match=r"1\.0%"):
             run.record(query)
         run.stop()
     child.hears("done")

@@ -62,14 +62,14 @@ def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
         stream = run.stream("batch.loss")
         stream.wait(10, timeout_s=60)
         child.send(signal.SIGKILL)
-        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+        with pytest.raises(sg.RunLostError, match="died"):
             for _ in stream:
                 pass
-        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+        with pytest.raises(sg.RunLostError, match="died"):
             run.describe()
     assert sg.runs() == []
     assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
-    with pytest.raises(sg.RunNotFoundError, match="Unknown run 'job'"):
+    with pytest.raises(sg.RunNotFoundError, match="'job'"):
         sg.connect("job")
 
 
@@ -80,7 +80,7 @@ def test_a_run_whose_goodbye_is_lost_has_ended(start):
         stream = run.stream("batch.loss")
         assert len(list(stream)) >= 5_000
         assert (stream.error, run.ended) == (None, True)
-        with pytest.raises(sg.RunLostError, match=r"^Run 'job' has ended$"):
+        with pytest.raises(sg.RunLostError, match=r"'job' has ended$"):
             run.describe()
     child.hears("over")
 
@@ -127,7 +127,7 @@ def test_a_suspended_run_is_silent_and_continues_when_resumed(train):
         child.send(signal.SIGSTOP)
         [info] = sg.runs(timeout_s=0.3)
         assert (info.name, info.state, info.pid) == ("job", "silent", child.pid)
-        with pytest.raises(sg.RunLostError, match="does not answer; it may be busy in one long call, stopped"):
+        with pytest.raises(sg.RunLostError, match="does not answer"):
             sg.connect("job", timeout_s=0.3)
         child.send(signal.SIGCONT)
         child.goes_on()
@@ -269,7 +269,7 @@ def test_a_worker_that_outlives_its_killed_parent_does_not_keep_the_run_alive(st
 def test_two_runs_of_one_name(train):
     older = train("job")
     newer = train("job")
-    with pytest.warns(UserWarning, match="2 live runs are named 'job': connected to the newest"):
+    with pytest.warns(UserWarning, match="2 live runs.*'job'"):
         run = sg.connect("job")
     with run:
         assert run.describe().pid == newer.pid

@@ -65,7 +65,7 @@ def test_the_live_records_come_from_the_run(begin, ask, tmp_path):
     observe(run, 0, LATE)
     run.flush()
     stream = ask(run).stream("batch.loss + 1", since="start")
-    with pytest.raises(sg.QueryError, match=r"^Expected a stream that has read what was recorded"):
+    with pytest.raises(sg.QueryError, match="recorded"):
         stream.end_group()
     observe(run, LATE, N)
     assert [r.value for r in stream.wait(N, timeout_s=30)] == [step + 1.0 for step in range(N)]
@@ -80,11 +80,10 @@ def test_a_stream_whose_past_is_not_recorded_begins_now(begin, ask, tmp_path):
     run.observe("batch", step=4119, loss=1.0, lr=0.1)
     run.flush()
     stream = client.stream("batch.lr", since="start")
-    hint = "when you asked; record it to keep what comes"
-    assert stream.note == f"from the next event, {hint}"
+    assert "record it" in stream.note
     run.observe("batch", step=4120, loss=1.0, lr=0.2)
     assert [r.value for r in stream.wait(1, timeout_s=30)] == [0.2]
-    assert stream.note == f"from step 4,120, {hint}"
+    assert stream.note.startswith("from step 4,120")
     stream.close()
     client.record("batch.lr")
     run.observe("batch", step=4121, loss=1.0, lr=0.3)
@@ -92,7 +91,7 @@ def test_a_stream_whose_past_is_not_recorded_begins_now(begin, ask, tmp_path):
     late = client.stream("batch.lr", since="start")
     run.observe("batch", step=4122, loss=1.0, lr=0.4)
     assert [r.step for r in late.wait(2, timeout_s=30)] == [4121, 4122]
-    assert late.note == "from step 4,121; earlier events were not recorded"
+    assert late.note.startswith("from step 4,121")
 
 
 def test_a_stream_says_where_it_begins_and_how_to_have_more(begin, ask, tmp_path):
@@ -110,10 +109,11 @@ def test_a_stream_says_where_it_begins_and_how_to_have_more(begin, ask, tmp_path
     run.log({"val/loss": 2.0}, step=4120)
     for stream in (late, recorded, logged, only, early):
         stream.wait(1, timeout_s=30)
-    asked = "from step 4,120, when you asked"
-    assert late.note == f"{asked}; record it to keep what comes"
+    assert late.note.startswith("from step 4,120")
+    assert "record it" in late.note
     assert late.map(abs).note == late.note
-    assert logged.note == f"{asked}; since='start' begins with what is recorded"
+    assert logged.note.startswith("from step 4,120")
+    assert "since='start'" in logged.note
     assert (early.note, only.note, recorded.note, recorded.latest.index) == ("", "", "", 4)
 
 
@@ -127,7 +127,7 @@ def test_a_recorded_stream_that_begins_late_says_so(begin, ask, tmp_path):
     with sg.open(run.directory) as old:
         whole, late = old.stream("batch.loss"), old.stream("batch.loss * 2")
         assert [len(stream.wait(2)) for stream in (whole, late)] == [5, 2]
-        assert (whole.note, late.note) == ("", "from step 3; earlier events were not recorded")
+        assert (whole.note, late.note.partition(";")[0]) == ("", "from step 3")
 
 
 def test_what_is_recorded_no_more_is_not_continued(begin, ask, tmp_path):
@@ -140,7 +140,7 @@ def test_what_is_recorded_no_more_is_not_continued(begin, ask, tmp_path):
     stream = client.stream("batch.loss", since="start")
     observe(run, 10, 12)
     assert [r.step for r in stream.wait(2, timeout_s=30)] == [10, 11]
-    assert stream.note.startswith("from step 10, when you asked; record it")
+    assert stream.note.startswith("from step 10")
 
 
 def test_groups_that_are_counted_from_when_they_are_asked_for_begin_now(begin, ask, tmp_path):
@@ -148,7 +148,7 @@ def test_groups_that_are_counted_from_when_they_are_asked_for_begin_now(begin, a
     observe(run, 0, 10)
     run.flush()
     stream = ask(run).stream("on('batch').map(lambda b: b.loss).sum().mean(every=2)", since="start")
-    assert stream.note.startswith("from the next event, when you asked")
+    assert "next event" in stream.note
 
 
 def test_a_directory_that_is_not_here(begin, ask, tmp_path, monkeypatch):
@@ -161,13 +161,13 @@ def test_a_directory_that_is_not_here(begin, ask, tmp_path, monkeypatch):
     observe(other, 0, 3)
     other.flush()
     describe = client.describe()
-    for directory, why in ((str(other.directory), "cannot be read here"), ("", "the run does not record")):
+    for directory, why in ((str(other.directory), "cannot be read"), ("", "does not record")):
         changed = type(describe)(**{**{name: getattr(describe, name) for name in describe.__slots__},
                                     "directory": directory})  # fmt: skip
         monkeypatch.setattr(client, "describe", lambda changed=changed: changed)
         stream = client.stream("batch.loss", since="start")
         assert why in stream.note
-    with pytest.raises(sg.QueryError, match=r"^Expected since='start' or None, got 'begin'$"):
+    with pytest.raises(sg.QueryError, match=r"since='start'.*'begin'"):
         client.stream("batch.loss", since="begin")
 
 

@@ -147,7 +147,7 @@ def test_a_stream_whose_records_a_later_run_hides_says_so(tmp_path, query, step)
             observe(run, step, 60)
             run.flush()
             wait_until(lambda: stream.ended)
-            with pytest.raises(sg.RunLostError, match=r"was started again in .*open it again"):
+            with pytest.raises(sg.RunLostError, match="started again"):
                 stream.wait(1000)
             assert [record.step for record in stream.records()] == list(range(30))
             again = old.stream(query)

@@ -59,15 +59,14 @@ def test_recorded_series_answer_in_every_spelling(recorded):
 
 
 @pytest.mark.parametrize(("query", "message"), [
-    ("val/los", r"^Unknown tag 'val/los'\. Did you mean 'val/loss'\? Known: kernel, val/loss\.$"),
-    ("kernl", r"^Unknown tag 'kernl'\. Did you mean 'kernel'\?"),
-    ("some/thing", r"log\['some/thing'\]\) cannot be answered from the recorded series\."),
-    ("batch.lr", r"cannot be answered from the recorded series\. Recorded: batch\.loss, epoch\.accuracy\. "
-                 r"Snapshots: on\('init'\)\. Logged: 'kernel', 'val/loss'\.$"),
-    ("batch.loss.mean(per='epcoh')", r"^per='epcoh' needs a record of each event 'epcoh'"),
-    ("", r"^Expected a query"),
-    (3, r"^Expected a query such as .*, got 3$"),
-    (None, r"^Expected a query such as .*, got None$"),
+    ("val/los", "'val/los'.*'val/loss'.*kernel, val/loss"),
+    ("kernl", "'kernl'.*'kernel'"),
+    ("some/thing", r"log\['some/thing'\].*series"),
+    ("batch.lr", r"batch\.loss, epoch\.accuracy\. .*on\('init'\)\. .*'kernel', 'val/loss'\.$"),
+    ("batch.loss.mean(per='epcoh')", "per='epcoh'"),
+    ("", "query"),
+    (3, "got 3$"),
+    (None, "got None$"),
 ])  # fmt: skip
 def test_a_query_that_cannot_be_answered_says_why(recorded, query, message):
     with sg.open(recorded) as old, pytest.raises(sg.QueryError, match=message):
@@ -76,27 +75,27 @@ def test_a_query_that_cannot_be_answered_says_why(recorded, query, message):
 
 def test_names_that_do_not_exist(recorded, tmp_path):
     with sg.open(recorded) as old:
-        with pytest.raises(UnknownNameError, match=r"^Unknown tag 'kernl' in .* Did you mean 'kernel'\?"):
+        with pytest.raises(UnknownNameError, match=r"'kernl'.*'kernel'"):
             old.series("kernl")
-        with pytest.raises(UnknownNameError, match=r"the nearest steps are: 4 and 5$"):
+        with pytest.raises(UnknownNameError, match="4 and 5"):
             old.series("kernel").at(4.5)
-        with pytest.raises(UnknownNameError, match=r"^Unknown rank 7 in .* Known: 0\.$"):
+        with pytest.raises(UnknownNameError, match=r"rank 7 .*Known: 0"):
             old.rank(7)
-    with pytest.raises(UnknownNameError, match=r"^Unknown rank 7 in .* Known: 0\.$"):
+    with pytest.raises(UnknownNameError, match=r"rank 7 .*Known: 0"):
         sg.open(recorded, rank=7)
     with sg.open(recorded.parent, rank=7) as runs:
         assert runs.tags() == []
-        with pytest.raises(UnknownNameError, match="Unknown rank 7"):
+        with pytest.raises(UnknownNameError, match="rank 7"):
             runs.stream("batch.loss")
-        with pytest.raises(UnknownNameError, match=r"^Unknown run 'nope' in .* Known: job-"):
+        with pytest.raises(UnknownNameError, match=r"'nope'.*job-"):
             runs["nope"]
-    with pytest.raises(sg.RunNotFoundError, match=r"nowhere' does not exist$"):
+    with pytest.raises(sg.RunNotFoundError, match="nowhere'"):
         sg.open(tmp_path / "nowhere")
     (tmp_path / "empty").mkdir()
-    with pytest.raises(sg.RunNotFoundError, match=r"^Nothing was recorded in '.*empty'"):
+    with pytest.raises(sg.RunNotFoundError, match="empty'"):
         sg.open(tmp_path / "empty")
     (tmp_path / "text").write_text("hello " * 20)
-    with pytest.raises(sg.DamagedError, match=r"^Expected a record file, .*text$"):
+    with pytest.raises(sg.DamagedError, match=r"text$"):
         sg.open(tmp_path / "text")
 
 
@@ -140,11 +139,11 @@ def test_records_read_before_closing_stay_and_the_rest_is_an_error(recorded):
     old.close()
     old.close()
     assert len(list(read)) == len(read.to_arrays().values) == 20
-    with pytest.raises(sg.RunLostError, match=r"^Recorded run 'job' was closed before all of 'val/loss' was read$"):
+    with pytest.raises(sg.RunLostError, match=r"'job'.*'val/loss'"):
         list(unread)
     for use in (old.tags, old.describe, lambda: old.series("kernel"), lambda: old.stream("batch.loss"),
                 lambda: old.history):  # fmt: skip
-        with pytest.raises(sg.RunLostError, match=r"^Recorded run 'job' in .* was closed: open it again$"):
+        with pytest.raises(sg.RunLostError, match=r"'job'.*closed"):
             use()
     assert repr(old) == f"<RecordedRun 'job' in {str(recorded)!r}, closed>"
     assert (old.name, old.config, old.ended) == ("job", {}, True)

@@ -168,11 +168,11 @@ def test_values_are_grouped_by_what_the_event_says_and_runs_by_what_they_say(fol
 @pytest.mark.parametrize(
     ("query", "message"),
     [
-        ("batch.loss", "Expected a query that ends in a reducer without a window, got on"),
-        (f"{LOSS}.mean(every=10)", "Expected a query that ends in a reducer without a window, got on"),
-        (f"{LOSS}.reduce(lambda a, x: a + x, init=0)", "Expected a reducer that merges over runs, got reduce"),
-        (f"{LOSS}.ema(0.1)", "Expected a query that ends in a reducer without a window, got on"),
-        ("on('batch').map(lambda b: b.lr).mean()", "cannot be answered from the recorded series. Recorded: batch"),
+        ("batch.loss", "reducer"),
+        (f"{LOSS}.mean(every=10)", "reducer"),
+        (f"{LOSS}.reduce(lambda a, x: a + x, init=0)", "got reduce"),
+        (f"{LOSS}.ema(0.1)", "reducer"),
+        ("on('batch').map(lambda b: b.lr).mean()", "Recorded: batch"),
     ],
 )
 def test_what_cannot_be_reduced_over_runs_says_why(runs, query, message):
@@ -186,9 +186,7 @@ def test_runs_that_do_not_answer_are_named(folder, tmp_path, losses):
         other.log({"x": 1.0})
     runs = sg.open(tmp_path / "runs")
     shutil.rmtree(tmp_path / "runs" / "r0")
-    with pytest.warns(
-        RuntimeWarning, match=r"2 of 5 runs do not answer in full: r0: .*; other.*: .*cannot be answered"
-    ):
+    with pytest.warns(RuntimeWarning, match="2 of 5 runs.*r0: .*other"):
         assert runs.reduce(f"{LOSS}.count()") == sum(map(len, losses[1:]))
     table = runs.table(n=f"{LOSS}.count(per='run')")
     assert dict(zip(table.column("run"), table.column("n"), strict=True)) == {
@@ -203,7 +201,7 @@ def test_damaged_parts_are_told(folder, tmp_path):
     data = bytearray(file.read_bytes())
     data[len(data) // 2] ^= 1
     file.write_bytes(data)
-    with pytest.warns(RuntimeWarning, match="r3: .* damaged"):
+    with pytest.warns(RuntimeWarning, match="r3: .*damaged"):
         sg.open(tmp_path / "runs").reduce(f"{LOSS}.count()")
 
 
@@ -438,7 +436,7 @@ def test_a_table_is_shown_and_saved(runs, tmp_path):
     table.save(tmp_path / "t.csv")
     assert polars.read_parquet(tmp_path / "t.parquet").equals(table.to_polars())
     assert (tmp_path / "t.csv").read_text().startswith("run,state,config.lr,config.opt.name,best\nr3,ended,")
-    with pytest.raises(ValueError, match=r"Expected a path that ends in .parquet or .csv, got '.xlsx'"):
+    with pytest.raises(ValueError, match=r".parquet.*.csv.*'.xlsx'"):
         table.save(tmp_path / "t.xlsx")
 
 
@@ -453,7 +451,7 @@ def test_columns_of_several_types_become_text():
 
 
 def test_columns_need_names_of_their_own(runs):
-    with pytest.raises(ValueError, match="Expected other names than run, state, config, problem for columns, got run"):
+    with pytest.raises(ValueError, match="got run"):
         runs.table(run="batch.loss")
 
 
@@ -461,18 +459,17 @@ def test_runs_without_what_others_are_grouped_by_are_named(copy, losses):
     with sg.init("bare", dir=copy["r3"].directory.parent, record=["batch.loss"]) as run:
         run.observe("batch", loss=1.0)
     runs = sg.open(run.directory.parent)
-    message = r"1 of 5 runs do not answer in full: bare.*: Unknown entry 'lr' in the config of 'bare'"
-    with pytest.warns(RuntimeWarning, match=message):
+    with pytest.warns(RuntimeWarning, match=r"1 of 5 runs.*'lr'.*'bare'"):
         grouped = runs.reduce(f"{LOSS}.count()", by=lambda run: run.config.lr > 0)
     assert grouped == {False: 50, True: 1_236}
 
 
 def test_runs_are_chosen_by_what_they_say(runs):
     assert list(runs.where(lambda run: run.config.lr < 0.15)) == ["r1", "r0"]
-    with pytest.raises(TypeError, match=r"^Expected a function such as lambda run: .*, got 'lr < 0[.]15'$"):
+    with pytest.raises(TypeError, match=r"'lr < 0[.]15'"):
         runs.where("lr < 0.15")
     assert list(runs.where(lambda run: run.config["opt"]["name"] == "sgd" and run.name != "r0")) == ["r2"]
-    with pytest.warns(RuntimeWarning, match="^No run has what the condition reads: Unknown entry 'wd' in the config"):
+    with pytest.warns(RuntimeWarning, match="'wd'"):
         assert not list(runs.where(lambda run: run.config.wd > 0))
     assert list(runs.where(lambda run: run.config.get("wd") is None and run.state == "ended")) == list(runs)
     assert runs.where(lambda run: run.config.opt.name == "sgd").table(n="batch.loss.count(per='run')").column("n") == [
@@ -543,7 +540,7 @@ def dies(run: sg.RecordedRun) -> None:
 
 
 def test_a_worker_that_is_killed_says_what_to_do(runs):
-    with pytest.raises(sg.WorkerLostError, match=r"A worker process ended before it answered; .* use Dask, .*__main__"):
+    with pytest.raises(sg.WorkerLostError, match="__main__"):
         runs.map(dies, executor="processes")
 
 

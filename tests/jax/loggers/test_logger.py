@@ -55,15 +55,15 @@ def test_a_seed_of_64_bits_keeps_them_all(memory):
 
 
 def test_anything_but_a_single_key_is_refused(memory):
-    with pytest.raises(LogError, match="integer seed or a PRNG key, got float32"):
+    with pytest.raises(LogError, match="float32"):
         memory.init(1.5)
     for keys in (jnp.arange(3), jax.random.split(jax.random.key(0), 3)):
-        with pytest.raises(LogError, match=r"got shape \(3.*use jax.vmap\(logger.init\)"):
+        with pytest.raises(LogError, match=r"\(3.*jax.vmap\(logger.init\)"):
             memory.init(keys)
     states = jax.vmap(memory.init)(jnp.arange(3))
-    with pytest.raises(LogError, match=r"has lanes of shape \(3,\): pass it to a function under jax.vmap"):
+    with pytest.raises(LogError, match=r"\(3,\).*jax.vmap"):
         memory.tap(train, states)
-    with pytest.raises(LogError, match=r"the state that init\(\) returns, got int"):
+    with pytest.raises(LogError, match=r"init\(\).*int"):
         memory.spool(train, 3)
 
 
@@ -234,7 +234,7 @@ def test_options_are_those_of_spool_and_tap(memory):
     assert memory.seen() == [
         ("a/x", 0, 1.0), ("b/x", 0, 1.0), ("b/loss", 20, 2.0), ("y", 0, 1.0), ("loss", 0, 1.0), ("loss", 20, 3.0),
     ]  # fmt: skip
-    with pytest.raises(LookupError, match="Unknown log 'los' in argnames"):
+    with pytest.raises(LookupError, match="'los'"):
         memory.spool(f, state, argnames="los")(1.0)
 
 
@@ -253,7 +253,7 @@ def test_log_writes_values_at_once(memory):
     memory.log(state, logs, prefix="p/")
     memory.log(state, log({"x": jnp.float32(1)}, step=7))
     assert memory.seen() == [*(("p/loss", *event) for event in losses(2.0)), ("x", 7, 1.0)]
-    with pytest.raises(LogError, match=r"Expected a logdict, as spool\(\) returns, got dict"):
+    with pytest.raises(LogError, match=r"spool\(\).*got dict"):
         memory.log(state, {"x": 1})
 
 
@@ -326,8 +326,8 @@ def test_a_sink_that_fails_does_not_stop_the_program():
         logger.flush()
 
     with (
-        pytest.warns(RuntimeWarning, match=r"^Broken: not all records can be written: OSError: no write") as told,
-        pytest.raises(StorageError, match=r"^Broken: not all records could be written, 4 lost: OSError: no write$"),
+        pytest.warns(RuntimeWarning, match="^Broken: .*OSError: no write") as told,
+        pytest.raises(StorageError, match=r"^Broken: .*4 lost: OSError: no write"),
     ):
         run()
     assert len(told) == 1
@@ -357,9 +357,9 @@ def test_a_closed_logger_raises_and_counts_what_it_loses():
     assert by_step([(r.tag, r.step, r.value.tolist()) for r in logger.records[""]]) == losses(1.0)
     assert logger.calls == ["flush", "close"]
     for misuse in (logger.init, lambda: logger.tap(train, state), lambda: logger.log(state, logdict({}))):
-        with pytest.raises(LogError, match=r"^This Memory is closed$"):
+        with pytest.raises(LogError, match="Memory"):
             misuse()
-    with pytest.warns(RuntimeWarning, match="the queue is closed"):
+    with pytest.warns(RuntimeWarning, match="closed"):
         tapped(1.0), jax.effects_barrier()
     assert logger.statistics().n_dropped == 3
 
@@ -371,8 +371,8 @@ def test_an_error_in_the_block_is_not_hidden_by_one_of_the_logger():
             raise ZeroDivisionError
 
     with (
-        pytest.warns(RuntimeWarning, match="^Broken: not all records could be written, 3 lost: OSError: no write"),
-        pytest.warns(RuntimeWarning, match="^Broken: not all records can be written"),
+        pytest.warns(RuntimeWarning, match="3 lost: OSError: no write"),
+        pytest.warns(RuntimeWarning, match="^Broken: "),
         pytest.raises(ZeroDivisionError),
     ):
         run()

@@ -41,9 +41,7 @@ def test_clients_see_it_live(tmp_path):
 
 def test_without_a_run_it_says_so():
     logger = RunLogger()
-    with pytest.raises(
-        LogError, match=r"^No run is live: call sightglass.init\(\) first, or pass a run: RunLogger\(run\)$"
-    ):
+    with pytest.raises(LogError, match=r"sightglass\.init\(\).*RunLogger\(run\)"):
         logger.init()
 
 
@@ -59,7 +57,7 @@ def test_logs_after_the_end_of_the_run_are_reported_as_lost(tmp_path):
 
     with (
         pytest.warns(RuntimeWarning, match="has ended"),
-        pytest.raises(StorageError, match="3 lost: Run 'job' has ended"),
+        pytest.raises(StorageError, match=r"3 lost.*'job'"),
     ):
         late()
 

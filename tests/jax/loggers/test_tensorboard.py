@@ -49,6 +49,6 @@ def test_values_without_an_encoding_are_reported_and_the_rest_is_written(tmp_pat
         logger.tap(lambda x: log({"half": jnp.ones(2, jnp.float8_e4m3fn), "x": x}), logger.init())(1.0)
         logger.close()
 
-    with pytest.warns(RuntimeWarning, match="'half': "), pytest.raises(StorageError, match="'half': "):
+    with pytest.warns(RuntimeWarning, match="'half'"), pytest.raises(StorageError, match="'half'"):
         run()
     assert [event.value for event in read(tmp_path).Scalars("x")] == [1.0]

@@ -399,7 +399,7 @@ def test_only_chosen_tags_are_written(record: Callable[..., Recording]) -> None:
 
     assert exported.files[0].n == 4
     assert exported.losses == []
-    with pytest.raises(UnknownNameError, match=r"Unknown tag 'los'.* Did you mean 'loss'"):
+    with pytest.raises(UnknownNameError, match=r"'los'.*'loss'"):
         export(recording, to="csv", tags=["los"])
 
 
@@ -463,7 +463,7 @@ def test_without_pyarrow_the_package_is_named(
     record: Callable[..., Recording], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
-    with pytest.raises(MissingExtraError, match=r"needs 'pyarrow': pip install 'sightglass\[export\]'"):
+    with pytest.raises(MissingExtraError, match=r"'pyarrow'.*'sightglass\[export\]'"):
         export(record(("a", columns(np.ones(1)))), to="parquet")
 
 

@@ -221,8 +221,8 @@ def test_our_own_blocks_are_skipped():
 @pytest.mark.parametrize(
     ("payload", "what"),
     [
-        (varint_field(2, 1), "Expected an Event with a wall time"),
-        (joined([double_field(1, 1), *bytes_field(5, *bytes_field(1, b""))]), "Expected a value with a tag"),
+        (varint_field(2, 1), "wall time"),
+        (joined([double_field(1, 1), *bytes_field(5, *bytes_field(1, b""))]), "tag"),
     ],
 )
 def test_missing_fields_are_refused(payload, what):
@@ -337,11 +337,11 @@ def test_holes_between_buckets_are_empty_bins():
     ("buckets", "what"),
     [
         (([0, 1], [2, 3], [1, 1]), "do not overlap"),
-        (([0], [NAN], [1]), "Expected finite buckets"),
-        (([2], [1], [1]), "Expected finite buckets"),
-        (([0], [1], [-1]), r"Expected counts from 0 to 2\*\*62"),
-        (([0], [1], [1e300]), r"Expected counts from 0 to 2\*\*62"),
-        (([0], [1], [NAN]), r"Expected counts from 0 to 2\*\*62"),
+        (([0], [NAN], [1]), "finite"),
+        (([2], [1], [1]), "finite"),
+        (([0], [1], [-1]), r"counts from 0 to 2\*\*62"),
+        (([0], [1], [1e300]), r"counts from 0 to 2\*\*62"),
+        (([0], [1], [NAN]), r"counts from 0 to 2\*\*62"),
     ],
 )
 def test_invalid_buckets_are_refused(buckets, what):

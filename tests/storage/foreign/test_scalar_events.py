@@ -133,5 +133,5 @@ def test_no_events_are_no_scalars():
 
 
 def test_payloads_beyond_the_buffer_are_refused():
-    with pytest.raises(ValueError, match="Expected payloads within 3 bytes"):
+    with pytest.raises(ValueError, match="3 bytes"):
         read_scalars(b"abc", np.array([1]), np.array([3]), tensorboard.find_scalar)

@@ -227,7 +227,7 @@ def test_graphs_are_skipped(tf):
 def test_what_is_no_sound_is_refused_when_it_is_read(tf):
     logged = next(item for item in tf if item.tag == "sound")
     assert (logged.kind, logged.type) == ("audio", "Audio")
-    with pytest.raises(WireError, match="Expected a WAV file, got b'RIFF'"):
+    with pytest.raises(WireError, match=r"WAV.*b'RIFF'"):
         logged.read()
 
 
@@ -330,7 +330,7 @@ def test_a_shape_that_does_not_fit_is_refused(shape, numbers):
     for size in shape:
         proto.tensor_shape.dim.add(size=size)
 
-    with pytest.raises(WireError, match="Expected as many numbers as shape"):
+    with pytest.raises(WireError, match="shape"):
         only(of_proto(tensor=proto)).value.sum()
 
 

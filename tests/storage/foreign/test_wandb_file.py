@@ -183,7 +183,7 @@ def test_what_is_no_table_is_damage(tmp_path: Path, text: str) -> None:
     (tmp_path / "files" / "t.json").write_text(text)
     file = placed(tmp_path, log([row(4, {"t": {"_type": "table-file", "path": "t.json"}})]))
     [[entry]] = file.entries().values()
-    with pytest.raises(DamagedError, match="Expected a table"):
+    with pytest.raises(DamagedError, match="table"):
         file.load(entry)
 
 
@@ -348,9 +348,9 @@ def test_a_wrong_length_costs_one_record(tmp_path: Path, place: int) -> None:
 
 
 def test_other_files_are_refused(tmp_path: Path) -> None:
-    with pytest.raises(DamagedError, match="Expected a file of Weights & Biases"):
+    with pytest.raises(DamagedError, match="Weights & Biases"):
         placed(tmp_path, b"something else")
-    with pytest.raises(DamagedError, match="Expected version 0 of W&B's log, got 1"):
+    with pytest.raises(DamagedError, match=r"version 0.*got 1"):
         placed(tmp_path, HEAD[:-1] + b"\1")
 
 
@@ -413,7 +413,7 @@ def test_an_image_that_was_replaced_is_damage(tmp_path: Path) -> None:
     (tmp_path / "files" / "a.png").write_bytes(b"other")
     file = placed(tmp_path, log([row(4, {"one": {"_type": "image-file", "path": "a.png", "sha256": "0" * 64}})]))
     [[entry]] = file.entries().values()
-    with pytest.raises(DamagedError, match=r"of 'one', step 4: The file 'a\.png' is not the one that was logged"):
+    with pytest.raises(DamagedError, match=r"'one', step 4: .*'a\.png'"):
         file.load(entry)
 
 

@@ -182,7 +182,7 @@ def test_a_length_beyond_the_file_allocates_nothing(path: Path, length: int) -> 
     tracemalloc.stop()
     assert peak < 4 * 2**20
     assert scan.torn == 62
-    with pytest.raises(DamagedError, match="offset 0: the payload of 100 bytes is damaged"):
+    with pytest.raises(DamagedError, match=r"offset 0.*100 bytes"):
         payload(file, Frame(0, 100))
     assert not intact(file, Frame(0, length))
 

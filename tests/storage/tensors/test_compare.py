@@ -76,17 +76,17 @@ def test_a_comparison_is_a_series() -> None:
 
 def test_what_cannot_be_compared_says_why() -> None:
     series = Values(np.zeros(2), None, np.zeros((2, 1)))
-    with pytest.raises(ViewError, match=r"got \(2,\) at step 0 and \(2, 1\) at 20"):
+    with pytest.raises(ViewError, match=r"\(2,\) at step 0 and \(2, 1\) at 20"):
         Comparison(series, series, 20).at(0)
     with pytest.raises(ViewError, match="one shape"):
         Comparison(series, series, 20).at(0, (0,))
     with pytest.raises(DamagedError):
         Comparison(series, series, 10).at(0)
-    with pytest.raises(ViewError, match="Expected a step of 'k' to compare with, got none"):
+    with pytest.raises(ViewError, match=r"'k'.*got none"):
         Comparison(series, Values()).at(0)
-    with pytest.raises(UnknownNameError, match="Unknown measure 'ratio'"):
+    with pytest.raises(UnknownNameError, match="'ratio'"):
         Comparison(series, series, measure="ratio")  # type: ignore[arg-type]
-    with pytest.raises(UnknownNameError, match="Unknown step to compare with 'last'"):
+    with pytest.raises(UnknownNameError, match="'last'"):
         Comparison(series, series, "last")  # type: ignore[arg-type]
-    with pytest.raises(ValueError, match="Expected atol to be a number from 0, got nan"):
+    with pytest.raises(ValueError, match=r"atol.*nan"):
         Comparison(series, series, atol=float("nan"))

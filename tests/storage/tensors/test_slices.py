@@ -164,39 +164,37 @@ def test_extended_types_stay():
 @pytest.mark.parametrize(
     ("text", "message"),
     [
-        ("[0, x]", "Expected an integer, a slice such as 2:5 or '...', got 'x'\n  [0, x]\n      ^"),
-        ("0, 1 2", "A comma is missing here\n  0, 1 2\n      ^"),
-        ("0:1 2:3", "A comma is missing here\n  0:1 2:3\n     ^"),
-        ("[0, 1.0]", "Expected an integer, got 1.0\n  [0, 1.0]\n      ^"),
-        ("[1e3]", "Expected an integer, got 1e3\n  [1e3]\n   ^"),
-        ("[nan]", "Expected an integer, got nan\n  [nan]\n   ^"),
-        ("[True]", "Expected an integer, got True: write 1\n  [True]\n   ^"),
-        ("[:, False]", "Expected an integer, got False: write 0\n  [:, False]\n      ^"),
-        ("[:, 1::0]", "The step of a slice cannot be 0\n  [:, 1::0]\n         ^"),
-        ("[1:2:3:4]", "A slice has two colons at most, as in 0:10:2\n  [1:2:3:4]\n        ^"),
-        ("[..., 0, ...]", "An index may have only one '...': write ':'\n  [..., 0, ...]\n           ^"),
-        ("[None, 0]", "None would add a dimension, which an index cannot do here: leave it out\n  [None, 0]\n   ^"),
-        ("[np.newaxis]", "np.newaxis would add a dimension, which an index cannot do here: leave it out\n"
-                         "  [np.newaxis]\n   ^"),
-        ("[0, [1, 2]]", "A list of indices is not supported: write a slice such as 2:5\n  [0, [1, 2]]\n      ^"),
-        ("0, [1, 2]", "A list of indices is not supported: write a slice such as 2:5\n  0, [1, 2]\n     ^"),
-        (" [0, 1", "This bracket is never closed\n   [0, 1\n   ^"),
-        ("[", "This bracket is never closed\n  [\n  ^"),
-        ("0, 1]", "This bracket was never opened\n  0, 1]\n      ^"),
-        ("[0] [1]", "Expected nothing after the bracket: write all indices in one pair, as in [0, 1]\n"
-                    "  [0] [1]\n      ^"),
-        ("[0]]", "Expected nothing after the bracket: write all indices in one pair, as in [0, 1]\n  [0]]\n     ^"),
-        ("[0, , 1]", "Expected an integer or a slice before the comma\n  [0, , 1]\n      ^"),
-        ("[,]", "Expected an integer or a slice before the comma\n  [,]\n   ^"),
-        ("[9223372036854775808]", "Expected an integer of at most 64 bits\n  [9223372036854775808]\n   ^"),
-        ("[:-9223372036854775809]", "Expected an integer of at most 64 bits\n  [:-9223372036854775809]\n    ^"),
-        ("٣", "Expected an integer, a slice such as 2:5 or '...', got '٣'\n  ٣\n  ^"),
+        ("[0, x]", "got 'x'\n  [0, x]\n      ^"),
+        ("0, 1 2", "is missing here\n  0, 1 2\n      ^"),
+        ("0:1 2:3", "is missing here\n  0:1 2:3\n     ^"),
+        ("[0, 1.0]", "an integer, got 1.0\n  [0, 1.0]\n      ^"),
+        ("[1e3]", "an integer, got 1e3\n  [1e3]\n   ^"),
+        ("[nan]", "an integer, got nan\n  [nan]\n   ^"),
+        ("[True]", "an integer, got True: write 1\n  [True]\n   ^"),
+        ("[:, False]", "an integer, got False: write 0\n  [:, False]\n      ^"),
+        ("[:, 1::0]", "cannot be 0\n  [:, 1::0]\n         ^"),
+        ("[1:2:3:4]", "as in 0:10:2\n  [1:2:3:4]\n        ^"),
+        ("[..., 0, ...]", "one '...': write ':'\n  [..., 0, ...]\n           ^"),
+        ("[None, 0]", "leave it out\n  [None, 0]\n   ^"),
+        ("[np.newaxis]", "leave it out\n  [np.newaxis]\n   ^"),
+        ("[0, [1, 2]]", "such as 2:5\n  [0, [1, 2]]\n      ^"),
+        ("0, [1, 2]", "such as 2:5\n  0, [1, 2]\n     ^"),
+        (" [0, 1", "is never closed\n   [0, 1\n   ^"),
+        ("[", "is never closed\n  [\n  ^"),
+        ("0, 1]", "was never opened\n  0, 1]\n      ^"),
+        ("[0] [1]", "as in [0, 1]\n  [0] [1]\n      ^"),
+        ("[0]]", "as in [0, 1]\n  [0]]\n     ^"),
+        ("[0, , 1]", "before the comma\n  [0, , 1]\n      ^"),
+        ("[,]", "before the comma\n  [,]\n   ^"),
+        ("[9223372036854775808]", "64 bits\n  [9223372036854775808]\n   ^"),
+        ("[:-9223372036854775809]", "64 bits\n  [:-9223372036854775809]\n    ^"),
+        ("٣", "got '٣'\n  ٣\n  ^"),
     ],
 )  # fmt: skip
 def test_syntax_errors_show_the_place(text, message):
     with pytest.raises(QuerySyntaxError) as caught:
         parse_index(text)
-    assert str(caught.value) == message
+    assert str(caught.value).endswith(message)
     assert caught.value.text == text
 
 
@@ -218,16 +216,16 @@ def test_thousands_of_digits_are_refused_quickly():
 @pytest.mark.parametrize("entry", [True, np.True_, None, 1.0, [0], "x", np.array([0, 1]), slice(0, 1.5), (0, (1,))])
 def test_wrong_entries_are_refused(entry):
     index = entry if isinstance(entry, tuple) else (entry,)
-    with pytest.raises(QuerySyntaxError, match=r"Expected an integer, a slice such as 2:5 or '...', got"):
+    with pytest.raises(QuerySyntaxError, match=r"2:5.*'...'"):
         resolve(index, (3, 3))
 
 
 def test_wrong_built_indices_are_refused():
-    with pytest.raises(QuerySyntaxError, match=r"The step of a slice cannot be 0, got slice\(None, None, 0\)"):
+    with pytest.raises(QuerySyntaxError, match=r"slice\(None, None, 0\)"):
         resolve(slice(None, None, 0), (3,))
-    with pytest.raises(QuerySyntaxError, match=r"An index may have only one '...'"):
+    with pytest.raises(QuerySyntaxError, match=r"one '\.\.\.'"):
         resolve((..., ...), (3,))
-    with pytest.raises(QuerySyntaxError, match="at most 64 bits, got one of 20001 bits"):
+    with pytest.raises(QuerySyntaxError, match=r"64 bits.*20001 bits"):
         resolve(2**20_000, (3,))
 
 
@@ -238,42 +236,38 @@ def test_numpys_integers_are_integers():
 @pytest.mark.parametrize(
     ("index", "shape", "message"),
     [
-        ("[0, 4]", (3, 4), "Index 4 is out of range for dimension 1 of shape (3, 4): use -4 to 3\n  [0, 4]\n      ^"),
-        ((..., -4), (2, 3), "Index -4 is out of range for dimension 1 of shape (2, 3): use -3 to 2"),
-        ("0", (0,), "Index 0 is out of range for dimension 0 of shape (0,): it is empty\n  0\n  ^"),
+        ("[0, 4]", (3, 4), "dimension 1 of shape (3, 4): use -4 to 3\n  [0, 4]\n      ^"),
+        ((..., -4), (2, 3), "dimension 1 of shape (2, 3): use -3 to 2"),
+        ("0", (0,), "shape (0,): it is empty\n  0\n  ^"),
         ("[0, ..., 1, 2]", (3, 4),
-         "Too many indices: 3 for shape (3, 4), which has 2 dimensions\n  [0, ..., 1, 2]\n              ^"),
-        (":", (), "Too many indices: 1 for shape (), which has 0 dimensions\n  :\n  ^"),
+         "shape (3, 4), which has 2 dimensions\n  [0, ..., 1, 2]\n              ^"),
+        (":", (), "shape (), which has 0 dimensions\n  :\n  ^"),
     ],
 )  # fmt: skip
 def test_indices_that_do_not_fit_are_explained(index, shape, message):
     with pytest.raises(QueryError) as caught:
         resolve(index, shape)
-    assert str(caught.value) == message
+    assert str(caught.value).endswith(message)
 
 
 @pytest.mark.parametrize(
     ("index", "shape", "message"),
     [
-        ("", (3, 4, 5), "A table shows at most 2 dimensions, but 3 of shape (3, 4, 5) are left free: "
-                        "give dimension 0 an integer, as in [0, :, :]"),
-        ("[1:, 1]", (3, 4, 5, 6, 7), "A table shows at most 2 dimensions, but 4 of shape (3, 4, 5, 6, 7) are left "
-                                     "free: give dimensions 0, 2 an integer, as in [0, 1, 0, :, :]"),
-        ("", (0, 4, 5), "A table shows at most 2 dimensions, but 3 of shape (0, 4, 5) are left free: "
-                        "give dimension 1 an integer, as in [:, 0, :]"),
-        ("[:, 1:]", (1000, 1001), "A table shows at most 100,000 values, but 1,000,000 of shape (1000, 1001) are "
-                                  "selected: narrow dimension 0 or 1"),
+        ("", (3, 4, 5), "dimension 0 an integer, as in [0, :, :]"),
+        ("[1:, 1]", (3, 4, 5, 6, 7), "dimensions 0, 2 an integer, as in [0, 1, 0, :, :]"),
+        ("", (0, 4, 5), "dimension 1 an integer, as in [:, 0, :]"),
+        ("[:, 1:]", (1000, 1001), "narrow dimension 0 or 1"),
     ],
 )  # fmt: skip
 def test_parts_that_are_not_tables_are_refused(index, shape, message):
     with pytest.raises(RefusedQueryError) as caught:
         cells(index, shape)
-    assert str(caught.value) == message
+    assert str(caught.value).endswith(message)
     with pytest.raises(RefusedQueryError):
         table(np.broadcast_to(np.float32(0), shape), index)
 
 
 def test_the_limit_can_be_moved():
     assert table(np.zeros(11), ":10", max_cells=10).values.size == 10
-    with pytest.raises(RefusedQueryError, match="at most 10 values, but 11 of"):
+    with pytest.raises(RefusedQueryError, match="10 values, but 11"):
         table(np.zeros(11), max_cells=10)

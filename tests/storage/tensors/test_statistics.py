@@ -190,11 +190,11 @@ def test_a_large_tensor_takes_little_more_memory():
 
 @pytest.mark.parametrize("array", [np.array(["a"]), np.array([None]), np.array(["2026"], "datetime64[Y]")])
 def test_only_numbers_have_statistics(array):
-    with pytest.raises(TypeError, match=r"Expected an array of numbers, got .*\[1\]"):
+    with pytest.raises(TypeError, match=r"\[1\]"):
         statistics(array)
-    with pytest.raises(TypeError, match=r"Expected an array of numbers, got .*\[1\]"):
+    with pytest.raises(TypeError, match=r"\[1\]"):
         find(array, "min")
-    with pytest.raises(TypeError, match=r"Expected two arrays of numbers, got .*\[1\]"):
+    with pytest.raises(TypeError, match=r"two arrays.*\[1\]"):
         difference(array, np.zeros(1))
 
 
@@ -247,7 +247,7 @@ def test_infinities_cancel_to_nan():
 
 
 def test_shapes_must_be_the_same():
-    with pytest.raises(ViewError, match=r"Expected two tensors of one shape, got \(2, 3\) and \(3,\)"):
+    with pytest.raises(ViewError, match=r"\(2, 3\).*\(3,\)"):
         difference(np.zeros((2, 3)), np.zeros(3))
 
 
@@ -304,8 +304,5 @@ def test_a_complex_number_counts_by_its_magnitude():
 
 
 def test_unknown_kinds_of_value_are_refused():
-    with pytest.raises(UnknownNameError) as caught:
+    with pytest.raises(UnknownNameError, match=r"'mx'.*'max'.*absmax, inf, max, min, nan, neginf, posinf, zero"):
         find(np.zeros(1), "mx")
-    assert str(caught.value) == (
-        "Unknown kind of value 'mx'. Did you mean 'max'? Known: absmax, inf, max, min, nan, neginf, posinf, zero."
-    )

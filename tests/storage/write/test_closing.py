@@ -62,9 +62,9 @@ def test_a_terminal_shows_what_is_left_and_is_clean_afterwards(monkeypatch: pyte
 
 def test_what_waits_at_the_end_is_lost_and_counted() -> None:
     losses = LossReport()
-    with pytest.raises(StorageError, match=r"^Records could not be written: stuck; 3 wait in memory, 0 are lost$"):
+    with pytest.raises(StorageError, match=r"stuck; 3 wait.*0 are lost$"):
         losses.check(3, unfinished="stuck")
-    with pytest.raises(StorageError, match=r"^Records could not be written: stuck; 0 wait in memory, 3 are lost$"):
+    with pytest.raises(StorageError, match=r"stuck; 0 wait.*3 are lost$"):
         losses.check(3, unfinished="stuck", over=True)
     assert losses.n_dropped == 3
     losses.check(0)

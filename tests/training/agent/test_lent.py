@@ -45,9 +45,9 @@ def clocks() -> Ticking:
 def test_a_call_that_takes_too_long_is_the_last_unless_it_is_the_first(clocks: Ticking) -> None:
     work = clocks.lend(cpu_s=0.03, wall_s=0.04)
     assert work(1.0) == 2.0
-    with pytest.raises(RefusedFunctionError, match=r"'work' of the run took 30 ms for one call, .* may take 20 ms"):
+    with pytest.raises(RefusedFunctionError, match=r"'work'.*30 ms.*20 ms"):
         work(1.0)
-    with pytest.raises(RefusedFunctionError, match="took 30 ms for one call, and is refused from then on"):
+    with pytest.raises(RefusedFunctionError, match="30 ms"):
         work(1.0)
     assert (work.n_calls, work.n_refused) == (2, 1)
 
@@ -64,7 +64,7 @@ def test_one_that_fails_late_is_refused_too(clocks: Ticking) -> None:
     for _ in range(2):
         with pytest.raises(ValueError, match="no"):
             work(1.0)
-    with pytest.raises(RefusedFunctionError, match="took 1e\\+03 ms"):
+    with pytest.raises(RefusedFunctionError, match=r"1e\+03 ms"):
         work(1.0)
 
 
@@ -108,9 +108,9 @@ def test_streams_that_call_a_refused_function_end_with_the_reason(agent_bench: A
     assert d.values(b"c", fine) == [0, 1]
     ended = {message.stream: message for message in d.sent[b"c"] if isinstance(message, messages.Ended)}
     assert ended.keys() == {work, other}
-    assert all("took 1e+03 ms for one call" in message.reason for message in ended.values())
+    assert all("1e+03 ms" in message.reason for message in ended.values())
     (refused,) = d.say(b"c", messages.Open(request=9, query="work(b.x) + 1"))
-    assert "is refused from then on" in refused.reason
+    assert "is refused" in refused.reason
     lent = d.ask(b"c", "describe")["lent"]
     assert lent["work"]["n_calls"] == 2
     assert lent["work"]["n_refused"] >= 2
@@ -129,7 +129,7 @@ def test_a_run_lends_functions() -> None:
         assert described.lent["double"].viewers
         assert not described.lent["plain"].viewers
         assert "function double  (viewers may call it)" in str(described)
-        with pytest.raises(QuerySyntaxError, match="Wrong arguments for double"):
+        with pytest.raises(QuerySyntaxError, match="double"):
             client.stream("double(batch.x, 1, 2)")
 
 
@@ -189,7 +189,7 @@ def test_a_lent_function_does_not_wait_for_its_own_run(by_socket: bool) -> None:
         run.observe("batch", x=1.0)
         assert answers.wait(1, timeout_s=20)[0].value == 1.0
         assert {name for name, error in found.items() if not isinstance(error, DeadlockError)} == set()
-        assert "it is called by a function" in str(found["describe"])
+        assert "a function" in str(found["describe"])
         assert client.describe().name == "waits"  # nothing was sent, and nothing is left
         assert run.history == []
 
@@ -228,6 +228,6 @@ def test_an_action_asks_but_does_not_wait_for_its_own_thread(by_socket: bool) ->
         assert {name for name, error in found.items() if isinstance(error, DeadlockError)} == {*COMMANDS, *WAITS}
         assert found["describe"] is None
         assert found["stream"] is None
-        assert "it is called by an action" in str(found["set"])
+        assert "an action" in str(found["set"])
         run.observe("batch", x=2.0)
         assert [entry.command.name for entry in run.history] == ["ask"]

@@ -301,7 +301,7 @@ def test_first_drawable_value_decides():
 
 
 def test_streams_that_cannot_share_raise_at_the_call_and_are_left_out_later():
-    with pytest.raises(ViewError, match="'loss' and 'kernel' cannot share"):
+    with pytest.raises(ViewError, match=r"'loss'.*'kernel'"):
         TerminalView([Stub(1.0), Stub(np.ones((2, 2)), tag="kernel")])
     late = Stub(tag="kernel")
     view = TerminalView([Stub(1.0, 2.0), late])
@@ -485,20 +485,18 @@ def test_plot_gives_a_view():
 
 
 def test_plot_refuses_values_that_are_not_streams():
-    with pytest.raises(
-        TypeError, match=r"argument 1 of plot\(\), got str. Get the stream from a run: plot\(run.stream\('loss'\)\)"
-    ):
+    with pytest.raises(TypeError, match=r"plot\(run.stream\('loss'\)\)"):
         plot("loss")
-    with pytest.raises(TypeError, match=r"Unpack the list: plot\(\*streams\)"):
+    with pytest.raises(TypeError, match=r"plot\(\*streams\)"):
         plot([Stub(1.0)])
     with pytest.raises(TypeError, match="got none"):
         plot()
 
 
 def test_plot_guesses_surfaces_and_views():
-    with pytest.raises(ViewError, match=r"Unknown surface 'terminl'. Did you mean 'terminal'?"):
+    with pytest.raises(ViewError, match=r"'terminl'.*'terminal'"):
         plot(Stub(1.0), surface="terminl")
-    with pytest.raises(ViewError, match=r"Unknown view 'lin'. Did you mean 'line'?"):
+    with pytest.raises(ViewError, match=r"'lin'.*'line'"):
         plot(Stub(), view="lin")
 
 

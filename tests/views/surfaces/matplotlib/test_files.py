@@ -70,7 +70,7 @@ def test_a_reader_never_sees_half_a_picture(stub, tmp_path, monkeypatch):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(type(view.figure), "savefig", fails)
-    with pytest.raises(ViewError, match=r"Cannot write .*No space left"):
+    with pytest.raises(ViewError, match="No space left"):
         view.save(path)
     assert path.read_bytes() == whole
     assert os.listdir(tmp_path) == ["a.png"]
@@ -83,7 +83,7 @@ def test_save_writes_the_current_state(stub, tmp_path):
 
 
 def test_misuse_raises_at_the_call(stub, tmp_path):
-    with pytest.raises(ViewError, match="Unknown figure format 'pgn'"):
+    with pytest.raises(ViewError, match="'pgn'"):
         MatplotlibView(stub(1.0), path="a.pgn")
-    with pytest.raises(ViewError, match="the directory 'nowhere' does not exist"):
+    with pytest.raises(ViewError, match="'nowhere'"):
         MatplotlibView(stub(1.0), path="nowhere/a.png")

