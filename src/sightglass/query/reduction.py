@@ -116,10 +116,10 @@ def wide(value: object) -> Value:
 
 def floating(value: object) -> Value:
     """Return a value as a float or a complex number, or an array of them, of 64 bits a part."""
-    value = wide(value)
-    if isinstance(value, np.ndarray):
-        return value if value.dtype.kind in "fc" else value.astype(np.float64)
-    return value if isinstance(value, float | complex) else float(value)
+    x = wide(value)
+    if isinstance(x, np.ndarray):
+        return x if x.dtype.kind in "fc" else x.astype(np.float64)
+    return x if isinstance(x, float | complex) else float(x)
 
 
 def difference(a: Value, b: Value) -> Value:

@@ -353,21 +353,20 @@ def _decode_histogram(buffer: memoryview) -> Histogram:
     limits, counts = (tensor_proto.from_raw(found.get(number, b""), "float64") for number in (6, 7))
     if len(limits) != len(counts):
         raise WireError(f"Expected as many buckets as limits, got {len(counts)} and {len(limits)}")
-    low, high, number = ends.values()
-    filled, others = np.flatnonzero(counts), _not_finite(low, high, number - counts.sum())
+    low, high, n_values = ends.values()
+    filled, others = np.flatnonzero(counts), _not_finite(low, high, n_values - counts.sum())
     if not len(filled):
         return from_buckets((), (), (), **others)
-    first, last = filled[0], filled[-1]
-    low = min(low, limits[first]) if math.isfinite(low) else limits[max(0, first - 1)]
-    high = high if math.isfinite(high) else limits[last]
+    first, last = int(filled[0]), int(filled[-1])
     inner = limits[first:last]
-    lefts, rights = np.append(low, inner), np.append(inner, high)
+    lefts = np.append(min(low, limits[first]) if math.isfinite(low) else limits[max(0, first - 1)], inner)
+    rights = np.append(inner, high if math.isfinite(high) else limits[last])
     with np.errstate(invalid="ignore"):
         rights = np.maximum(lefts, rights)
     return from_buckets(lefts, rights, counts[first : last + 1], **others)
 
 
-def _not_finite(low: float, high: float, n: float) -> dict[str, int]:
+def _not_finite(low: float, high: float, n: float) -> dict[str, Any]:
     """Return of which kind `n` values are that no bucket counts; NaN where the min and max do not tell."""
     if (math.isfinite(low) and math.isfinite(high)) or not 0 < n <= MAX_COUNT:
         return {}
