@@ -49,7 +49,8 @@ def test_a_training_is_logged_with_its_steps_and_hyper_parameters(tmp_path):
     (run,) = sg.open(tmp_path).values()
     assert [record.step for record in run.series("loss")] == [0, 1, 2]
     assert run.series("hparams/lr")[0].value == 0.1
-    assert logger.experiment is None  # it has ended
+    assert logger.experiment.ended
+    assert logger.version == logger.experiment.id
 
 
 def test_a_run_that_exists_stays_open(tmp_path):
@@ -59,3 +60,84 @@ def test_a_run_that_exists_stays_open(tmp_path):
         assert not run.ended
         assert (logger.experiment, logger.version) == (run, run.id)
     assert len(sg.open(run.directory).series("loss")) == 3
+
+
+class Asking(Model):
+    """A module that asks its logger in each hook for what Lightning's own loggers have."""
+
+    def __init__(self):
+        super().__init__()
+        self.asked = []
+
+    def ask(self, hook):
+        logger = self.logger
+        logger.experiment.log({f"note/{hook}": 1.0})
+        found = (logger.name, logger.version, logger.save_dir, logger.root_dir, logger.log_dir, self.trainer.log_dir)
+        self.asked.append((hook, found))
+
+    def validation_step(self, batch, index):
+        self.ask("validation_step")
+
+    def training_step(self, batch, index):
+        self.ask("training_step")
+        return super().training_step(batch, index)
+
+
+HOOKS = (
+    "setup", "configure_model", "on_fit_start", "on_train_start", "on_train_epoch_start",
+    "on_train_batch_start", "on_before_backward", "on_after_backward", "on_train_batch_end", "on_validation_start",
+    "on_validation_end", "on_train_epoch_end", "on_train_end", "on_fit_end",
+)  # fmt: skip
+for hook in HOOKS:
+    setattr(Asking, hook, lambda self, *_, hook=hook, **__: self.ask(hook))
+
+
+def fit_asking(logger, tmp_path):
+    loader = torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=2)
+    trainer = Trainer(
+        logger=logger, max_epochs=1, log_every_n_steps=1, accelerator="cpu", enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=tmp_path / "root",
+    )  # fmt: skip
+    model = Asking()
+    trainer.fit(model, loader, loader)
+    return model, trainer
+
+
+def test_whatever_a_module_asks_for_in_any_hook_is_there(tmp_path):
+    logger = SightglassLogger("job", dir=tmp_path / "runs")
+    model, trainer = fit_asking(logger, tmp_path)
+    directory = str(logger.experiment.directory)
+    runs = str(tmp_path / "runs")
+    expected = ("job", logger.version, runs, runs, directory, runs)  # the trainer's is the folder of a logger
+    assert {hook for hook, _ in model.asked} == {*HOOKS, "training_step", "validation_step"}
+    assert {found for _, found in model.asked} == {expected}
+    with sg.open(directory) as run:
+        assert {tag.removeprefix("note/") for tag in run.tags() if tag.startswith("note/")} >= {*HOOKS[:-2]}
+    assert trainer.checkpoint_callback.best_model_path.startswith(f"{tmp_path}/runs/job/{logger.version}/checkpoints/")
+    assert [run.name for run in sg.open(tmp_path / "runs").values()] == ["job"]
+
+
+def test_two_trainings_do_not_share_checkpoints(tmp_path):
+    paths = [
+        fit_asking(SightglassLogger("job", dir=tmp_path / "runs"), tmp_path)[1].checkpoint_callback.best_model_path
+        for _ in range(2)
+    ]
+    assert len({path.rpartition("/")[0] for path in paths}) == 2
+
+
+def test_other_ranks_have_a_dummy(tmp_path, monkeypatch):
+    from lightning.fabric.utilities.rank_zero import rank_zero_only
+
+    monkeypatch.setattr(rank_zero_only, "rank", 1)
+    monkeypatch.setenv("RANK", "1")
+    monkeypatch.setenv("WORLD_SIZE", "2")
+    logger = SightglassLogger("job", dir=tmp_path / "runs")
+    logger.experiment.log({"x": 1.0})
+    logger.experiment[0].anything()
+    logger.log_metrics({"x": 1.0}, step=0)
+    logger.log_hyperparams({"lr": 0.1})
+    logger.save()
+    logger.finalize("success")
+    assert (logger.name, logger.version, logger.log_dir) == ("job", None, None)
+    assert logger.save_dir == logger.root_dir == str(tmp_path / "runs")
+    assert not (tmp_path / "runs").exists()

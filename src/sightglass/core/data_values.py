@@ -19,6 +19,7 @@ import enum
 import math
 import operator
 import pathlib
+import re
 import sys
 from collections import deque
 from collections.abc import Callable, Iterator
@@ -31,8 +32,16 @@ from .errors import UnreadableError
 from .guarded import TableMapping, instance_dict, text
 
 NOT_DATA: Final = object()
-MAX_CONVERTED: Final = 2_000_000  # items: copying them takes about 10 ms
-MAX_LISTED: Final = 100_000  # items that become objects of Python: about 10 ms
+# How many items may be converted in an event: each kind takes 10 to 15 ms on a slow machine.
+MAX_CONVERTED: Final = 1_500_000  # numbers and times, which are copied
+MAX_LISTED: Final = 100_000  # texts, which become objects of Python
+MAX_MADE: Final = 10_000  # lists, structs, decimals, periods, intervals …, which a library makes one by one
+# The names of dtypes of these libraries: numbers and fixed numbers of them, times, texts.
+PLAIN: Final = re.compile(r"(array\()?(bool|u?int\d+|float\d*|double|halffloat|null)", re.IGNORECASE)
+TIMES: Final = re.compile(r"timestamp|datetime|duration|date", re.IGNORECASE)
+TEXTS: Final = re.compile(
+    r"(large_)?str(ing)?(_view)?\b|utf8|(large_|fixed_size_)?binary|categor|enum|object|sparse", re.IGNORECASE
+)
 ITEM_BYTES: Final = 8
 MAX_EXACT: Final = 2.0**53  # the largest integers that float64 tells from their neighbours
 
@@ -241,12 +250,14 @@ def _of_pandas(column: Value) -> Any:
     dtype = column.dtype
     if isinstance(dtype, np.dtype):
         return _column(column.to_numpy())
-    _check(len(column), MAX_CONVERTED, "fewer rows")
     if dtype.kind == "M":  # with a time zone
+        _check(len(column), MAX_CONVERTED, "fewer rows")
         return _column(np.asarray(column, dtype="datetime64[ns]"))
     plain = getattr(dtype, "numpy_dtype", None)
     if plain is None or plain.kind not in "biuf":
+        _check_column(column, str(getattr(dtype, "pyarrow_dtype", dtype)), column.array.nbytes)
         return _column(column.to_numpy(dtype=object, na_value=None))
+    _check(len(column), MAX_CONVERTED, "fewer rows")
     if not column.isna().any():
         return column.to_numpy(dtype=plain)
     if plain.kind in "iu":
@@ -255,9 +266,9 @@ def _of_pandas(column: Value) -> Any:
 
 
 def _of_polars(column: Value) -> Any:
-    n_missing = column.null_count()
-    if n_missing or column.n_chunks() > 1 or not column.dtype.is_numeric():
-        _check(len(column), MAX_CONVERTED, "fewer rows")
+    n_missing, kind = column.null_count(), str(column.dtype)
+    if n_missing or column.n_chunks() > 1 or not PLAIN.match(kind):
+        _check_column(column, kind, column.estimated_size())
     if n_missing and column.dtype.is_integer():
         _widened(column.drop_nulls().to_numpy())
     return _column(column.to_numpy())
@@ -265,12 +276,25 @@ def _of_polars(column: Value) -> Any:
 
 def _of_arrow(column: Value) -> Any:
     several = hasattr(column, "num_chunks")
-    if column.null_count or (several and column.num_chunks != 1):
-        _check(len(column), MAX_CONVERTED, "fewer rows")
+    kind = str(column.type).removeprefix("dictionary<values=")
+    if column.null_count or (several and column.num_chunks != 1) or not PLAIN.match(kind):
+        _check_column(column, kind, column.nbytes)
     found = column.to_numpy() if several else column.to_numpy(zero_copy_only=False)
     if column.null_count and str(column.type).startswith(("int", "uint")):
         _widened(np.asarray(column.drop_null()))
     return _column(found)
+
+
+def _check_column(column: Value, kind: str, n_bytes: int) -> None:
+    """Refuse a column that takes too long to convert, by the name of its dtype, before anything is converted."""
+    is_copied = bool(PLAIN.match(kind) or TIMES.match(kind))
+    n_most = MAX_CONVERTED if is_copied else MAX_LISTED if TEXTS.match(kind) else MAX_MADE
+    _check(len(column), n_most, "fewer rows" if is_copied else "fewer rows, or columns of numbers")
+    if n_bytes > ITEM_BYTES * MAX_CONVERTED and not is_copied:
+        raise UnreadableError(
+            f"Expected a column of at most {ITEM_BYTES * MAX_CONVERTED / 1e6:.0f} MB to convert in an event, got "
+            f"{n_bytes / 1e6:,.0f} MB of {kind}. Offer fewer rows, or columns of numbers"
+        )
 
 
 class TableColumns(TableMapping):

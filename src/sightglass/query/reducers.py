@@ -19,7 +19,7 @@ from sightglass.core.guarded import is_container, rebuild
 from sightglass.core.values import Value, to_host, type_name
 
 from .limits import PLAIN, check_count, check_int
-from .reduction import Reducer, State, by_name, check_alike, real, stored, wide
+from .reduction import Reducer, State, by_name, check_alike, difference, floating, real, stored, wide
 from .selecting import arg, collect, distinct, first, last, sample, top
 from .sketches import Bins, Quantiles, SortedNumbers
 from .windows import Place
@@ -233,9 +233,10 @@ def _ema(alpha: object) -> Reducer:
         raise QueryError(f"Expected alpha above 0 and at most 1, got {alpha!r}")
 
     def update(state: Value, value: object, ordinal: int) -> Value:
-        x = wide(value)
+        x = floating(value)
         check_alike(state, x)
-        return x if state is None else state + alpha * (x - state)
+        # Not `state + alpha * (x - state)`, which is NaN after an infinity.
+        return x if state is None or alpha == 1 else (1 - alpha) * state + alpha * x
 
     return by_name(Reducer(name="ema", start=lambda: None, update=update, finish=lambda s: s))
 
@@ -248,7 +249,7 @@ def _diff() -> Reducer:
 
     def finish(state: State) -> Value:
         before, x = state
-        return math.nan if before is None else check_int(x - before)
+        return math.nan if before is None else difference(x, before)
 
     return replace(
         by_name(Reducer(name="diff", start=lambda: (None, None), update=update, finish=finish, n_held=2)), n_needed=2

@@ -21,7 +21,7 @@ from sightglass.core.data_values import seconds_of
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.values import Value, is_extended, n_bytes, to_host, type_name
 
-from .limits import MAX_RESULT_BYTES, PLAIN, Total, check_bytes, check_length
+from .limits import MAX_RESULT_BYTES, PLAIN, Total, check_bytes, check_int, check_length
 from .sketches import Bins, Quantiles, SortedNumbers
 
 State = Any
@@ -112,6 +112,26 @@ def wide(value: object) -> Value:
         check_bytes(8 * value.size)
         return value.astype(WIDE.get(value.dtype.kind, np.float64))
     return value
+
+
+def floating(value: object) -> Value:
+    """Return a value as a float or a complex number, or an array of them, of 64 bits a part."""
+    x = wide(value)
+    if isinstance(x, np.ndarray):
+        return x if x.dtype.kind in "fc" else x.astype(np.float64)
+    return x if isinstance(x, float | complex) else float(x)
+
+
+def difference(a: Value, b: Value) -> Value:
+    """Return `a - b` of two values that are `wide`: of integers, exactly if it fits into 64 bits, else as floats."""
+    if isinstance(a, np.ndarray) or isinstance(b, np.ndarray):
+        a, b = np.asarray(a), np.asarray(b)
+        if a.dtype.kind in "iu" and b.dtype.kind in "iu":
+            about = a.astype(np.float64) - b.astype(np.float64)
+            if np.all(np.abs(about) < 2.0**62):  # so the difference of unsigned integers that wrap around is right
+                return (a.astype(np.uint64) - b.astype(np.uint64)).view(np.int64)
+            return about
+    return check_int(a - b)
 
 
 def check_alike(a: object, b: object) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from argparse import Namespace
 from collections.abc import Mapping
 from typing import Any
@@ -9,13 +10,17 @@ from typing import Any
 from sightglass.callbacks.callback_run import CallbackRun, runs_of_loggers
 from sightglass.callbacks.lightning_package import lightning_package
 from sightglass.core.ranks import is_first_rank
+from sightglass.core.runs_folder import runs_folder
 from sightglass.training.run import Run
 
+lightning = lightning_package("The logger for Lightning")
 
-class SightglassLogger(lightning_package("The logger for Lightning").loggers.Logger):  # type: ignore[misc]
+
+class SightglassLogger(lightning.loggers.Logger):  # type: ignore[misc,name-defined]
     """Logs in a run what a module passes to `self.log`. To query its tensors, add the callback for Lightning.
 
-    The run begins with the first metrics, on rank 0 only.
+    The run begins on rank 0, with the first metrics or when somebody asks for it. Checkpoints go to
+    `{folder of runs}/{name}/{id}/checkpoints`, unless the trainer says otherwise.
     """
 
     def __init__(self, run: Run | str = "lightning", **options: object) -> None:
@@ -31,6 +36,8 @@ class SightglassLogger(lightning_package("The logger for Lightning").loggers.Log
         super().__init__()
         self._callback_run = CallbackRun(run, options)
         self._name = run if isinstance(run, str) else run.name
+        self._folder = options.get("dir")
+        self._run = run if isinstance(run, Run) else None  # the newest, also when it has ended
 
     @property
     def name(self) -> str:
@@ -38,26 +45,49 @@ class SightglassLogger(lightning_package("The logger for Lightning").loggers.Log
         return self._name
 
     @property
-    def version(self) -> str:
-        """The id of the run; empty before it begins."""
-        return "" if self._callback_run.run is None else self._callback_run.run.id
+    @lightning.loggers.logger.rank_zero_experiment  # type: ignore[untyped-decorator]
+    def experiment(self) -> Run:
+        """The run, which begins now if it has not; on other ranks than 0 an object whose methods do nothing."""
+        if self._run is None:
+            self._run = self._callback_run.begin()
+        return self._run
 
     @property
-    def experiment(self) -> Run | None:
-        """The run; `None` before it begins."""
-        return self._callback_run.run
+    def version(self) -> str | None:
+        """The id of the run, which begins now if it has not; `None` on other ranks than 0."""
+        run = self.experiment
+        return run.id if isinstance(run, Run) else None
+
+    @property
+    def save_dir(self) -> str:
+        """The folder of the run's directory."""
+        directory = None if self._run is None else self._run.directory
+        folder = self._folder or runs_folder()
+        return os.fspath(folder if directory is None else directory.parent)  # type: ignore[call-overload,no-any-return]
+
+    @property
+    def root_dir(self) -> str:
+        """The folder of the run's directory."""
+        return self.save_dir
+
+    @property
+    def log_dir(self) -> str | None:
+        """The run's directory; `None` on other ranks than 0. The run begins now if it has not."""
+        run = self.experiment
+        return str(run.directory) if isinstance(run, Run) else None
 
     def log_hyperparams(self, params: Mapping[str, Any] | Namespace, *rest: object, **options: object) -> None:
         """Log hyper-parameters, as `hparams/{name}`."""
         if is_first_rank():
             self._callback_run.log_hyper_parameters(vars(params) if isinstance(params, Namespace) else params)
+            self._run = self._callback_run.run
 
     def log_metrics(self, metrics: Mapping[str, float], step: int | None = None) -> None:
         """Log metrics."""
         if is_first_rank():
-            run = self._callback_run.begin()
-            runs_of_loggers.add(run)
-            run.log(dict(metrics), step=step)
+            self._run = self._callback_run.begin()
+            runs_of_loggers.add(self._run)
+            self._run.log(dict(metrics), step=step)
 
     def finalize(self, status: str) -> None:
         """End the run that began with the training."""

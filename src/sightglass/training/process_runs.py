@@ -222,14 +222,33 @@ def _current_figures() -> RunSink | None:
 
 
 def _close_all() -> None:
-    error = uncaught()
+    """Close every run, whatever the others do; what went wrong with them is told afterwards, together."""
+    ending = uncaught()
+
+    def close(run: Run) -> None:
+        if ending is not None:
+            run._ends_by(type(ending), ending)
+        run.close()
+
+    failures = _of_all(close)
+    lost = [failure for failure in failures if isinstance(failure, StorageError)]
+    try:
+        if lost:
+            warnings.warn("\n".join(map(str, lost)), RuntimeWarning, stacklevel=1)
+    finally:
+        if len(lost) < len(failures):
+            raise BaseExceptionGroup("Runs could not be closed", failures)
+
+
+def _of_all(act: Callable[[Run], object]) -> list[BaseException]:
+    """Do something with every live run; return the failures, of which none keeps it from the other runs."""
+    failures: list[BaseException] = []
     for run in list(_live):
-        if error is not None:
-            run._ends_by(type(error), error)
         try:
-            run.close()
-        except StorageError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+            act(run)
+        except BaseException as failure:  # noqa: BLE001  an interrupt costs no run its records, either
+            failures.append(failure)
+    return failures
 
 
 def _close_first_at_exit() -> None:
@@ -239,14 +258,13 @@ def _close_first_at_exit() -> None:
 
 
 def _terminate_all(dies: bool) -> None:
-    for run in list(_live):
-        if not run._wiring.closed:
-            run._terminate(dies)
+    failures = _of_all(lambda run: None if run._wiring.closed else run._terminate(dies))
+    if failures:
+        raise BaseExceptionGroup("Runs could not be ended", failures)
 
 
 def _abandon_all() -> None:
-    for run in list(_live):
-        run._abandon()
+    _of_all(lambda run: run._abandon())
     _live.clear()
     _termination.release()
 

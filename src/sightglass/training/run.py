@@ -308,8 +308,10 @@ class Run(NamesElsewhere):
             StorageError: A record could not be written.
         """
         if not self._wiring.closed:
-            self._figures.close()
-            self._wiring.close()
+            try:
+                self._figures.close()
+            finally:
+                self._wiring.close()
 
     def __enter__(self) -> Run:
         return self

@@ -235,15 +235,17 @@ class Wiring:
             if self.recorder is not None:
                 self.recorder.close(CLOSE_S)
         finally:
+            problem = ""
             try:
                 self.files.end(self._run_file_at_end)
             except Exception as error:  # noqa: BLE001  a training must not fail at its end for a description of itself
-                message = f"Cannot note the end of run {self.settings.name!r}: {message_of(error)}"
-                warnings.warn(message, RuntimeWarning, stacklevel=3)
+                problem = f"Cannot note the end of run {self.settings.name!r}: {message_of(error)}"
             if self.endpoints is not None:
                 self.endpoints.close()
             current_run.answers_unless(self.id, None)
-            self.closed = True  # last: an interrupted close is done again at exit
+            self.closed = True  # an interrupted close is done again at exit
+            if problem:  # last, since it may be an error
+                warnings.warn(problem, RuntimeWarning, stacklevel=3)
 
     def abandon(self) -> None:
         """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""

@@ -327,6 +327,12 @@ def test_no_count_of_any_buckets_is_lost(buckets):
     assert histogram.n_nan == 3
 
 
+def test_an_edge_that_is_not_finite_costs_no_count():
+    histogram = from_buckets([-np.inf, 0, 1, NAN], [0, 1, np.inf, NAN], [1, 2, 3, 4])
+
+    assert (histogram.counts.tolist(), histogram.edges.tolist(), histogram.n_nan) == ([6], [0, 1], 4)
+
+
 def test_holes_between_buckets_are_empty_bins():
     histogram = from_buckets([3, 0], [4, 1], [2, 1])
 
@@ -337,8 +343,7 @@ def test_holes_between_buckets_are_empty_bins():
     ("buckets", "what"),
     [
         (([0, 1], [2, 3], [1, 1]), "do not overlap"),
-        (([0], [NAN], [1]), "finite"),
-        (([2], [1], [1]), "finite"),
+        (([2], [1], [1]), "left edge"),
         (([0], [1], [-1]), r"counts from 0 to 2\*\*62"),
         (([0], [1], [1e300]), r"counts from 0 to 2\*\*62"),
         (([0], [1], [NAN]), r"counts from 0 to 2\*\*62"),

@@ -83,7 +83,8 @@ def _diff(x: Value, axis: int = -1) -> Value:
             "on('batch').map(lambda b: b.loss).diff()"
         )
     before = (slice(None),) * axis_of(x, axis)
-    return x[*before, 1:] - x[*before, :-1]
+    later, earlier = x[*before, 1:], x[*before, :-1]
+    return later != earlier if "bool" in str(x.dtype) else later - earlier  # as in NumPy
 
 
 def axes_of(x: Value, axis: Value) -> tuple[int, ...]:

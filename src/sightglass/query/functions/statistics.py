@@ -120,10 +120,9 @@ def _quantile(x: Value, q: Value, axis: Axis = None) -> Value:
     if not x.shape[-1]:
         raise EvaluationError(f"Expected at least one value for a quantile, got {type_name(x)}")
     check_bytes(len(wanted) * math.prod(x.shape[:-1]) * FLOAT_BYTES)
-    if namespace(x) is np:
-        found = tuple(np.quantile(as_single(x), wanted, axis=-1))
-    else:
-        found = _sorted_quantiles(as_single(as_floating(x)), wanted)
+    if "complex" in str(x.dtype):
+        raise RefusedQueryError(f"Expected real numbers for a quantile, got {type_name(x)}: use .real or abs(…)")
+    found = _quantiles(as_single(as_floating(x)), wanted)
     return found if isinstance(q, list | tuple) else found[0]
 
 
@@ -135,15 +134,18 @@ def _in_rows(x: Value, axis: Value) -> Value:
     return xp.reshape(xp.permute_dims(x, (*others, *axes)), (*(x.shape[i] for i in others), -1))
 
 
-def _sorted_quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
-    xp = namespace(x)
-    ordered = xp.sort(x)
-    has_nan = xp.any(xp.isnan(x), axis=-1)
+def _quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
+    xp, last = namespace(x), x.shape[-1] - 1
+    places = [q * last for q in wanted]
+    if xp is np:  # NaN is last in order; `np.quantile` finds NaN between two equal infinities
+        ordered = np.partition(x, [*{*map(math.floor, places), *map(math.ceil, places), last}])
+        has_nan = np.isnan(ordered[..., -1])
+    else:
+        ordered, has_nan = xp.sort(x), xp.any(xp.isnan(x), axis=-1)
     found = []
-    for q in wanted:
-        place = q * (ordered.shape[-1] - 1)
+    for place in places:
         low, high = ordered[..., math.floor(place)], ordered[..., math.ceil(place)]
-        between = low if place == int(place) else low + (high - low) * (place - math.floor(place))
+        between = xp.where(low == high, low, low + (high - low) * (place - math.floor(place)))
         found.append(xp.where(has_nan, between * math.nan, between))
     return tuple(found)
 

@@ -131,15 +131,20 @@ def from_buckets(
     """Make a histogram from buckets without losing a count.
 
     A bucket without a width adds its count to the next one; a hole between buckets becomes an empty bin. Where two
-    overlap by a rounding, the second one begins where it says. `stored` is the histogram's attribute.
+    overlap by a rounding, the second one begins where it says. One edge that is not finite is the same as the other
+    one; what a bucket without a finite edge counts is not finite, either. `stored` is the histogram's attribute.
 
     Raises:
-        WireError: Buckets overlap or are not finite, or counts are negative or too large.
+        WireError: Buckets overlap, or counts are negative or too large.
     """
     with np.errstate(invalid="ignore"):
         left, right, count = (np.asarray(column, np.float64) for column in (lefts, rights, counts))
-    if not (np.isfinite(left).all() and np.isfinite(right).all() and (left <= right).all()):
-        raise WireError("Expected finite buckets whose left edge is not beyond the right one")
+    left, right = np.where(np.isfinite(left), left, right), np.where(np.isfinite(right), right, left)
+    if not (known := np.isfinite(left)).all() and np.isfinite(count).all():
+        n_nan += int(count[~known].clip(0, MAX_COUNT).sum())
+        left, right, count = left[known], right[known], count[known]
+    if not (left <= right).all():
+        raise WireError("Expected buckets whose left edge is not beyond the right one")
     if not (np.isfinite(count).all() and (count >= 0).all()) or count.sum() > MAX_COUNT:
         raise WireError("Expected counts from 0 to 2**62 in the buckets of a histogram")
     if min(n_nan, n_posinf, n_neginf) < 0:

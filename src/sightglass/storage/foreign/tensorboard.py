@@ -33,7 +33,7 @@ from sightglass.storage.format.summary import (
 )
 
 from .event_encoding import Encoded, encode_values
-from .event_format import LoggedValue, fields_once, figure, from_buckets
+from .event_format import MAX_COUNT, LoggedValue, fields_once, figure, from_buckets
 from .lost_plugins import LOST, plugin_of_array, plugin_of_strings
 from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of
 from .tensorboard_encoding import (
@@ -339,9 +339,10 @@ def _histogram_of_rows(tensor: TensorView) -> Histogram:
 def _decode_histogram(buffer: memoryview) -> Histogram:
     """Decode a HistogramProto as TensorBoard does: without the empty buckets at the ends, between its min and max.
 
-    Its outermost limits may be the largest floats.
+    Its outermost limits may be the largest floats. PyTorch writes the min, max and number of all values, and buckets of
+    the finite ones: of values that are not finite, min and max are not, and the number is larger than the counts.
     """
-    ends = {1: 0.0, 2: 0.0}
+    ends = {1: 0.0, 2: 0.0, 3: 0.0}  # min, max and number
     found: dict[int, Buffer] = {}
     fields: Iterator[tuple[int, int, Any]] = walk(buffer)
     for number, kind, value in fields:
@@ -352,15 +353,25 @@ def _decode_histogram(buffer: memoryview) -> Histogram:
     limits, counts = (tensor_proto.from_raw(found.get(number, b""), "float64") for number in (6, 7))
     if len(limits) != len(counts):
         raise WireError(f"Expected as many buckets as limits, got {len(counts)} and {len(limits)}")
-    filled = np.flatnonzero(counts)
+    low, high, n_values = ends.values()
+    filled, others = np.flatnonzero(counts), _not_finite(low, high, n_values - counts.sum())
     if not len(filled):
-        return from_buckets((), (), ())
-    first, last = filled[0], filled[-1]
+        return from_buckets((), (), (), **others)
+    first, last = int(filled[0]), int(filled[-1])
     inner = limits[first:last]
-    lefts, rights = np.append(min(ends[1], limits[first]), inner), np.append(inner, ends[2])
+    lefts = np.append(min(low, limits[first]) if math.isfinite(low) else limits[max(0, first - 1)], inner)
+    rights = np.append(inner, high if math.isfinite(high) else limits[last])
     with np.errstate(invalid="ignore"):
         rights = np.maximum(lefts, rights)
-    return from_buckets(lefts, rights, counts[first : last + 1])
+    return from_buckets(lefts, rights, counts[first : last + 1], **others)
+
+
+def _not_finite(low: float, high: float, n: float) -> dict[str, Any]:
+    """Return of which kind `n` values are that no bucket counts; NaN where the min and max do not tell."""
+    if (math.isfinite(low) and math.isfinite(high)) or not 0 < n <= MAX_COUNT:
+        return {}
+    kinds = {(True, False): "n_posinf", (False, True): "n_neginf"}
+    return {kinds.get((high == math.inf, low == -math.inf), "n_nan"): round(n)}
 
 
 def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) -> Encoded:
