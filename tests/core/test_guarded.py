@@ -126,6 +126,10 @@ def test_questions_to_an_object_are_answered(box: Box) -> None:
     assert type(length(value)) in (int, type(None))
 
 
+def test_the_name_of_a_dtype_can_be_sent() -> None:
+    assert type_name(np.zeros(2, [("\ud800", "f4")])).encode() == rb"[('\ud800', '<f4')][2]"
+
+
 @pytest.mark.parametrize("name", KNOWN)
 def test_every_known_value_is_copied_in_bounded_time(name: str) -> None:
     value = KNOWN[name]()

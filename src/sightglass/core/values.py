@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .array_data import check_data
 from .binning import binned
 from .data_values import is_masked
-from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, length, parts, rebuild
+from .guarded import FAILURES, clean, Holder, OwnValue, built_in, class_name, length, parts, rebuild
 from .own_pieces import own_piece
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
@@ -410,7 +410,7 @@ def type_name(value: Value) -> str:
     """
     try:
         if array_kind(value):
-            dtype = str(value.dtype).removeprefix("torch.")
+            dtype = clean(str(value.dtype)).removeprefix("torch.")
             return f"{dtype}[{', '.join(str(n) for n in value.shape)}]"
         counted = issubclass(type(value), Mapping | Sequence) and not issubclass(type(value), str | bytes)
         n = length(value) if counted else None
