@@ -20,7 +20,7 @@ import numpy.typing as npt
 from .array_data import check_data
 from .binning import binned
 from .data_values import is_masked
-from .guarded import FAILURES, clean, Holder, OwnValue, built_in, class_name, length, parts, rebuild
+from .guarded import FAILURES, Holder, OwnValue, built_in, class_name, clean, length, parts, rebuild
 from .own_pieces import own_piece
 
 PLAIN = frozenset((float, int, bool, str, type(None)))
