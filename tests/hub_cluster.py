@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -25,6 +25,7 @@ from sightglass.protocol.hub_address import hub_address
 from sightglass.protocol.hub_presence import HubDirectory
 
 from .hub_server import PATIENCE_S, PORTS, PROGRAM, wait_until
+from .machines import Machine
 
 SERVERS = """
 include ./hub.conf
@@ -60,42 +61,44 @@ RECORDED, OTHER = "batch.n", "batch.twice"
 
 
 class Machines:
-    """Network namespaces, each joined to ours by a cable of its own."""
+    """Machines that are joined to ours, each by a cable of its own; `addresses` are ours at the ends of the cables."""
 
     def __init__(self) -> None:
-        n = os.getpid() % 250
-        self._names = [f"sgc{os.getpid() % 10_000}{letter}" for letter in "abc"]
-        self.addresses = [f"10.214.{n}.{4 * i + 1}" for i in range(N_MACHINES)]
-        for name, here in zip(self._names, self.addresses, strict=True):
-            there = here[: here.rindex(".") + 1] + str(int(here.rpartition(".")[2]) + 1)
-            ip(f"netns add {name}")
-            ip(f"link add {name}h type veth peer name {name}p netns {name}")
-            ip(f"address add {here}/30 dev {name}h")
-            ip(f"link set {name}h up")
-            ip(f"-n {name} address add {there}/30 dev {name}p")
-            ip(f"-n {name} link set {name}p up")
-            ip(f"-n {name} route add default via {here}")
+        self._machines: list[Machine] = []
+        try:
+            for _ in range(N_MACHINES):
+                self._machines.append(Machine())
+        except BaseException:
+            self.close()
+            raise
+        self.addresses = [machine.gateway for machine in self._machines]
 
     def on(self, machine: int) -> tuple[str, ...]:
-        return ("ip", "netns", "exec", self._names[machine])
+        return self._machines[machine].prefix
 
     def cut(self, machine: int) -> None:
         """Pull the cable of a machine: packets vanish in silence."""
-        ip(f"-n {self._names[machine]} link set {self._names[machine]}p down")
+        self._machines[machine].pull()
 
     def heal(self, machine: int) -> None:
-        ip(f"-n {self._names[machine]} link set {self._names[machine]}p up")
-        ip(f"-n {self._names[machine]} route add default via {self.addresses[machine]}")
+        self._machines[machine].plug()
 
     def close(self) -> None:
-        for name in self._names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        for machine in self._machines:
+            machine.close()
 
 
-def ip(arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {arguments}: {done.stderr.strip()}")
+def free_ports(address: str, n: int) -> list[int]:
+    """Return ports that nothing listens on, and that the system gives to nobody else while a server is down."""
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        for port in random.sample(range(*PORTS), 100 * n):
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_server((address, port)))
+                found.append(port)
+            if len(found) == n:
+                return found
+    raise OSError(f"Expected {n} free ports at {address}, got {found}")
 
 
 class Cluster:
@@ -103,10 +106,10 @@ class Cluster:
 
     def __init__(self, path: Path, address: str) -> None:
         assert PROGRAM is not None
-        first = random.randint(*PORTS)
-        ports, routes = range(first, first + 3), range(first + 3, first + 6)
+        free = free_ports(address, 6)
+        ports, routes = free[:3], free[3:]
         folder = path / "hub"
-        arguments = ["hub", "--dir", str(folder), "--listen", f"{address}:{first}", "--config-only"]
+        arguments = ["hub", "--dir", str(folder), "--listen", f"{address}:{ports[0]}", "--config-only"]
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, done.output
         for n in range(3):
@@ -179,8 +182,12 @@ class Trial:
         for child in self.children.values():
             child.hears("ready", LONG_S)
 
-    def go(self, *, cut_s: float) -> Report:
-        """Let one part after another fail, then stop the runs, and look at what came and what is kept."""
+    def go(self, *, cut_s: float = 0.0) -> Report:
+        """Let one part after another fail, then stop the runs, and look at what came and what is kept.
+
+        Args:
+            cut_s: For how long a machine stays cut off after it was missed; a measurement wants it to be long.
+        """
         with (
             contextlib.closing(HubDirectory(hub_address(self._controller))) as self._directory,
             sg.fleet("job-*", hub=self._controller) as fleet,
@@ -217,15 +224,15 @@ class Trial:
         return self.report
 
     def _cut(self, lives: list[str], cut_s: float) -> None:
-        began_s = time.monotonic()
         self._machines.cut(2)
         here = [name for name in lives if self.machine[name] != 2]
         self._table_is(here, "a machine is cut off")
-        streams = {name: self.streams[name, OTHER] for name in here}
-        before = {name: stream.latest.index for name, stream in streams.items()}
-        time.sleep(max(0.0, began_s + cut_s - time.monotonic()))
-        for name, stream in streams.items():
-            self._check(stream.latest.index > before[name], f"{name} did not go on while another machine was cut off")
+        before = {name: self.streams[name, OTHER].latest.index for name in here}
+        time.sleep(cut_s)
+        for name, index in before.items():
+            stream = self.streams[name, OTHER]
+            what = f"{name} goes on while another machine is cut off"
+            wait_until(lambda stream=stream, index=index: stream.latest.index > index, what, timeout_s=LONG_S)
         self._machines.heal(2)
         self._table_is(lives, "it is healed")
 

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.waiting import PATIENCE_S, wait_until  # noqa: F401  for the tests with a hub
+from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
 from sightglass.core.errors import RefusedError, TransportError
@@ -86,14 +86,12 @@ class HubServer:
         command = [PROGRAM, "-a", "127.0.0.1", "-p", str(self.port), "-c", str(self.folder / "hub.conf")]
         with (self.folder / "log").open("ab") as log:
             self._process = subprocess.Popen([*command, "--ports_file_dir", str(self.folder)], stderr=log)
-        deadline_s = time.monotonic() + PATIENCE_S
-        while not self._listens():
-            if self._process.poll() is not None:
-                assert "address already in use" in (log_text := (self.folder / "log").read_text()), log_text
-                return False
-            assert time.monotonic() < deadline_s, (self.folder / "log").read_text()
-            time.sleep(0.01)
-        return True
+        process = self._process
+        wait_until(lambda: self._listens() or process.poll() is not None, (self.folder / "log").read_text)
+        if process.poll() is None:
+            return True
+        assert "address already in use" in (log_text := (self.folder / "log").read_text()), log_text
+        return False
 
     def kill(self) -> None:
         """End it at once, as a failing machine does."""
