@@ -341,7 +341,7 @@ def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_l
         goes_on(stream, stuck)
 
         seen = [int(one.value) for one in lost.wait(200, timeout_s=PATIENCE_S)]
-        lost.wait(1_000, timeout_s=PATIENCE_S)  # the run sends once a second what is kept
+        lost.wait(len(seen) + 1_000, timeout_s=PATIENCE_S)  # the run sends once a second what is kept
         killed.send(signal.SIGKILL)  # while somebody reads
         assert remote.stop().applied
         all_counted(stream, stuck)

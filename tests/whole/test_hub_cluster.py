@@ -14,7 +14,7 @@ from tests.machines import ALLOWED, NOT_ALLOWED
 pytestmark = [needs_server, pytest.mark.slow]
 pytest.importorskip("nats")
 
-N_RUNS = 12  # `python -m bench hub_cluster` has 64
+N_RUNS = 6  # `python -m bench hub_cluster` has 64
 
 
 @pytest.fixture
