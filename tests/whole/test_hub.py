@@ -111,7 +111,7 @@ def test_a_hub_from_its_first_start_to_its_second(service: Service, train: Train
     assert "Expected neither DIR nor --connections with --hub" in call(*on_hub, "runs", ".", code=2)
 
     again = subprocess.run(
-        [sys.executable, "-m", "sightglass", "hub", "--dir", tmp_path / "more", "--listen", f"127.0.0.1:{service.port}"],
+        [sys.executable, "-m", "sightglass", "hub", "--dir", tmp_path / "x", "--listen", f"127.0.0.1:{service.port}"],
         check=False, capture_output=True, text=True, timeout=PATIENCE_S,
     )  # fmt: skip
     assert again.returncode == 1
@@ -303,7 +303,7 @@ def test_a_hub_that_stands_still_holds_neither_a_training_nor_its_end(hub: Hub, 
                     wait_until(lambda local=local: local.describe().failures, "it is counted")
                 assert local.stop().applied
             assert one.ends() == 0
-            one.complaints  # that the hub does not answer  # noqa: B018
+            one.complaints  # that the hub does not answer
     finally:
         hub.server.go_on()
 

@@ -145,7 +145,8 @@ def test_who_follows_a_run_sees_each_record_once_while_its_files_are_compacted(s
     wait_until(lambda: sg.runs(tmp_path), "it is listed")
     with sg.open(directory, follow=True) as run, sg.open(directory, follow=True) as late:
         queries: list[Any] = [
-            "a", "batch.loss", sg.on("log").map(lambda e: e.b).sum(every=10), sg.on("batch").map(lambda b: b.loss).count(),
+            "a", "batch.loss", sg.on("log").map(lambda e: e.b).sum(every=10),
+            sg.on("batch").map(lambda b: b.loss).count(),
         ]  # fmt: skip
         streams = [run.stream(query) for query in queries]
         assert sg.runs(tmp_path)[0].state == "running"
