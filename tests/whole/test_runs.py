@@ -22,6 +22,7 @@ say("ready", run.id)
 until(lambda: run._telemetry.subscriptions.active)
 for step in range({N}):
     run.observe("batch", step=step, loss=float(step))
+assert not [name for name in sys.modules if name.split(".")[0] == "nats" or "hub" in name]  # without a hub
 say("over")
 """
 
