@@ -22,6 +22,7 @@ from tests.hub_server import PATIENCE_S, TRAINING, Hub, Service, all_counted, li
 
 import sightglass as sg
 from sightglass.cli import main
+from sightglass.client import hub_runs
 from sightglass.core.errors import (
     QueryError,
     RefusedError,
@@ -29,6 +30,7 @@ from sightglass.core.errors import (
     RunNotFoundError,
     SightglassError,
 )
+from sightglass.protocol.hub_address import hub_address
 from sightglass.protocol.hub_presence import HubDirectory
 
 from .conftest import Child, Start
@@ -94,7 +96,7 @@ def test_a_hub_from_its_first_start_to_its_second(service: Service, train: Train
     for path in (service.file("run"), viewer, controller):
         assert stat.S_IMODE(path.stat().st_mode) == 0o600
     before = service.file("run").read_text()
-    child = train(service.file("run"), "far", script=TRAINING.replace("x = ", "run.control('lr', 0.5)\nx = "))
+    child = train(service.file("run"), "far", script=TRAINING.replace("say(", "run.control('lr', 0.5); say(", 1))
     with reached("far", viewer) as watching:
         assert watching.describe().controls["lr"].value == 0.5
         with pytest.raises(SightglassError, match="viewer"):
@@ -316,10 +318,9 @@ def kept_state(service: Service, name: str = "far") -> str:
 
 
 def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_leaves_what_the_hub_keeps(
-    service: Service, train: Train
+    service: Service, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    from sightglass.protocol.hub_address import hub_address
-
+    monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 5.0)  # in this process
     stuck, killed = (train(service.file("run"), name) for name in ("stuck", "far"))
     directory = HubDirectory(hub_address(service.file("viewer")))
 
@@ -329,7 +330,7 @@ def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_l
     with (
         contextlib.closing(directory),
         reached("stuck", service.file("controller")) as remote,
-        reached("far", service.file("viewer")) as watched,
+        reached(killed.id, service.file("viewer")) as watched,  # who asks by the id follows no other run of its name
     ):
         stream, lost = remote.stream("batch.n"), watched.stream("batch.n")
         stream.wait(20, timeout_s=PATIENCE_S)
@@ -347,6 +348,9 @@ def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_l
         all_counted(stream, stuck)
         wait_until(lambda: "stuck" not in names(), "it said that it ended")
         wait_until(lambda: names() == [], "the killed one is not heard any more")
+        with pytest.raises(RunLostError, match=r"^Run 'far' is gone; it was last heard of at "):
+            list(lost)
+        wait_until(lambda: watched.ended, "it is over")
         wait_until(lambda: kept_state(service) == "gone", "it is gone")
         assert kept_state(service, "stuck") == "ended"
     service.end()

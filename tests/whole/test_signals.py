@@ -89,7 +89,7 @@ def kept(directory: Path) -> tuple[int, int]:
 
 
 @pytest.mark.slow
-def test_sigterm_loses_nothing_and_the_program_s_own_handler_decides_what_follows(start, tmp_path):
+def test_sigterm_and_ctrl_c_lose_nothing_and_the_program_s_own_handler_decides_what_follows(start, train, tmp_path):
     children = {
         what: start(TRAINING, str(tmp_path / str(i)), *program) for i, (what, program) in enumerate(PROGRAMS.items())
     }
@@ -123,10 +123,8 @@ def test_sigterm_loses_nothing_and_the_program_s_own_handler_decides_what_follow
     assert forked.hears("status") == [str(-signal.SIGTERM)]  # it dies although its main thread hears nothing
     assert forked.ends() == 0
 
-
-def test_ctrl_c_ends_a_run_that_is_paused(train):
-    child = train()
-    with sg.connect("job") as run:
+    child = train("paused")
+    with sg.connect("paused") as run:
         stream = run.stream("batch.loss")
         assert run.pause().applied
         child.send(signal.SIGINT)
