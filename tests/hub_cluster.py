@@ -274,6 +274,9 @@ class Trial:
                 values = [int(record.value) // factor for record in stream.records()]
                 self.report.n_kept += len(values)
                 self.report.n_kept_lost += stream.n_lost
+                self._check(bool(values), f"{name} {query}: the hub keeps nothing: {stream.error!r}, {stream.note}")
+                if not values:
+                    continue
                 end = values[-1] + 1 if made is None else made
                 once = values == sorted(set(values)) and len(values) + stream.n_lost == end - values[0]
                 counted = f"the hub keeps {len(values)}, {stream.n_lost} lost, of {end - values[0]}"

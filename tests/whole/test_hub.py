@@ -22,7 +22,7 @@ from tests.hub_server import PATIENCE_S, TRAINING, Hub, Service, all_counted, li
 
 import sightglass as sg
 from sightglass.cli import main
-from sightglass.client import hub_runs
+from sightglass.client import hub_runs, reconnect
 from sightglass.core.errors import (
     QueryError,
     RefusedError,
@@ -320,7 +320,9 @@ def kept_state(service: Service, name: str = "far") -> str:
 def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_leaves_what_the_hub_keeps(
     service: Service, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 5.0)  # in this process
+    monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 5.0)  # in this process, as are the next ones
+    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 5.0)
+    monkeypatch.setattr(reconnect, "MAX_REST_S", 0.5)
     stuck, killed = (train(service.file("run"), name) for name in ("stuck", "far"))
     directory = HubDirectory(hub_address(service.file("viewer")))
 
