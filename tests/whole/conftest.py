@@ -12,7 +12,6 @@ import tempfile
 import threading
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 from tests.machines import ALLOWED, NOT_ALLOWED, Machine
@@ -216,9 +215,26 @@ def train(start: Start) -> Callable[..., Child]:
 
 
 @pytest.fixture
-def until() -> Callable[..., Any]:
-    """Return `wait_until`."""
-    return wait_until
+def disk(runtime: Path) -> Iterator[Callable[[str], Path]]:
+    """Return a function that mounts a file system in memory with some options, and gives where it is."""
+    made: list[Path] = []
+
+    def make(options: str) -> Path:
+        path = runtime / f"disk{len(made)}"
+        path.mkdir()
+        if os.name != "posix" or os.getuid() != 0 or shutil.which("mount") is None:
+            pytest.skip("file systems are mounted by root")
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode and "permission denied" in done.stderr:
+            pytest.skip("file systems cannot be mounted here")
+        assert done.returncode == 0, done.stderr
+        made.append(path)
+        return path
+
+    yield make
+    for path in made:
+        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 @pytest.fixture

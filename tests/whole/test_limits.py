@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import os
-import subprocess
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -506,25 +505,6 @@ def test_too_small_files(sweep: Sweep) -> None:
             assert "File too large" in outcome["told"][0]
     assert [outcome["reachable"] for outcome in outcomes] == [False] * 4 + [True] * 3
     check_records(outcomes[-1])
-
-
-@pytest.fixture
-def disk(runtime: Path) -> Iterator[Callable[[str], Path]]:
-    """Return a function that makes a file system with some options, and gives where it is."""
-    made: list[Path] = []
-
-    def make(options: str) -> Path:
-        path = runtime / f"disk{len(made)}"
-        path.mkdir()
-        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(path)]
-        if os.getuid() != 0 or subprocess.run(command, capture_output=True, check=False).returncode:
-            pytest.skip("file systems cannot be mounted here")
-        made.append(path)
-        return path
-
-    yield make
-    for path in made:
-        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 @pytest.mark.slow

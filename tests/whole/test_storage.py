@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import itertools
-import shutil
 import signal
-import subprocess
 import warnings
-from collections.abc import Iterator
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -73,19 +71,8 @@ def test_a_kill_in_the_middle_of_a_compaction_costs_nothing(start: Start, tmp_pa
         assert len(unfinished(directory)) == 1
 
 
-@pytest.fixture
-def small_disk(runtime: Path) -> Iterator[Path]:
-    """Give a file system of 1 MiB."""
-    path = runtime / "disk"
-    path.mkdir()
-    command = ["mount", "-t", "tmpfs", "-o", "size=1m", "tmpfs", str(path)]
-    if shutil.which("mount") is None or subprocess.run(command, capture_output=True, check=False).returncode:
-        pytest.skip("needs the right to mount")
-    yield path
-    subprocess.run(["umount", "-l", str(path)], check=True)
-
-
-def test_training_continues_on_a_full_disk(small_disk: Path) -> None:
+def test_training_continues_on_a_full_disk(disk: Callable[[str], Path]) -> None:
+    small_disk = disk("size=1m")
     ballast = small_disk / "ballast"
     ballast.write_bytes(bytes(2**19))
     keeper = RecordWriter(lambda: small_disk, clock=SystemClock())
