@@ -68,4 +68,4 @@ if __name__ == "__main__":
     else:
         pipeline = subprocess.Popen([sys.executable, __file__, "process"], stdout=subprocess.PIPE, text=True)
         steer(pipeline.stdout.readline().strip())
-        assert pipeline.wait(60) == 0
+        assert pipeline.wait() == 0

@@ -94,7 +94,7 @@ def main():
             processes += [start(lr, width, directory) for lr, width in GRID]
             fleet.wait(len(GRID), timeout_s=PATIENCE_S)
             ranked = halve(fleet)
-            statuses = [process.wait(PATIENCE_S) for process in processes]
+            statuses = [process.wait() for process in processes]
             with sg.open(directory) as recorded:
                 n_epochs = sum(recorded.table(done="epoch.done.last(per='run')").column("done"))
         finally:

@@ -130,7 +130,7 @@ def main():
                 done = run.call("recycle", "dense1", at="epoch")
                 after = next(record.value for record in dead if record.step > (done.step + 1) * N_BATCHES)
                 run.stop()
-                assert process.wait(timeout=30) == 0, "the training failed"
+                assert process.wait() == 0, "the training failed"
             sg.plot(outputs, title="outputs of dense1, the last batch", height=8)
             sg.plot(dead, title="how many units are zero for a whole batch", view="line", height=8)
         finally:

@@ -163,7 +163,7 @@ def main():
         first, mean = watching.result()
     done = np.asarray(metrics["length"])[:, : train.n_done]
     print(f"Stopped after {train.n_done} of {N_UPDATES} updates: then episodes last {mean:.0f} steps.")
-    assert first.step < train.n_done < N_UPDATES, "the answer came before the training's end"
+    assert first.step < train.n_done, "the answer came in the call"
     np.testing.assert_array_equal(first.value, done[:, int(first.step)])
     assert mean > 1.5 * done[:, :5].mean(), "it learns"
 

@@ -53,4 +53,4 @@ if __name__ == "__main__":
     else:
         learner = subprocess.Popen([sys.executable, __file__, "learn"], stdout=subprocess.PIPE, text=True)
         steer(learner.stdout.readline().strip())
-        assert learner.wait(60) == 0
+        assert learner.wait() == 0

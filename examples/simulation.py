@@ -62,4 +62,4 @@ if __name__ == "__main__":
     else:
         bank = subprocess.Popen([sys.executable, __file__, "simulate"], stdout=subprocess.PIPE, text=True)
         steer(bank.stdout.readline().strip())
-        assert bank.wait(60) == 0
+        assert bank.wait() == 0

@@ -71,7 +71,7 @@ def process(lr, width):
         try:
             yield child
         except optuna.TrialPruned:
-            assert child.wait(60) == 0, "a training that is stopped ends well"
+            assert child.wait() == 0, "a training that is stopped ends well"
             raise
         finally:
             child.kill()

@@ -40,10 +40,10 @@ def training(name, directory, *arguments):
         [*command, "--name", name, "--dir", directory, "--depth", str(DEPTH), "--width", str(WIDTH), *arguments]
     )
     try:
-        run = sg.connect(name, wait_s=20)
+        run = sg.connect(name, wait_s=60)
         yield run
         run.stop()
-        assert process.wait(timeout=20) == 0, f"{name} failed"
+        assert process.wait() == 0, f"{name} failed"
     finally:
         process.kill()
 

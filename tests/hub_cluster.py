@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import contextlib
 import json
-import os
 import random
 import signal
+import socket
 import subprocess
 import time
 from collections.abc import Callable
@@ -23,8 +23,12 @@ import sightglass as sg
 from sightglass.cli import main
 from sightglass.protocol.hub_address import hub_address
 from sightglass.protocol.hub_presence import HubDirectory
+from sightglass.protocol.kept import RECORDS
+from sightglass.protocol.kept_reader import KeptReader
+from sightglass.protocol.nats import ROOT
 
 from .hub_server import PATIENCE_S, PORTS, PROGRAM, wait_until
+from .machines import Machine
 
 SERVERS = """
 include ./hub.conf
@@ -60,42 +64,44 @@ RECORDED, OTHER = "batch.n", "batch.twice"
 
 
 class Machines:
-    """Network namespaces, each joined to ours by a cable of its own."""
+    """Machines that are joined to ours, each by a cable of its own; `addresses` are ours at the ends of the cables."""
 
     def __init__(self) -> None:
-        n = os.getpid() % 250
-        self._names = [f"sgc{os.getpid() % 10_000}{letter}" for letter in "abc"]
-        self.addresses = [f"10.214.{n}.{4 * i + 1}" for i in range(N_MACHINES)]
-        for name, here in zip(self._names, self.addresses, strict=True):
-            there = here[: here.rindex(".") + 1] + str(int(here.rpartition(".")[2]) + 1)
-            ip(f"netns add {name}")
-            ip(f"link add {name}h type veth peer name {name}p netns {name}")
-            ip(f"address add {here}/30 dev {name}h")
-            ip(f"link set {name}h up")
-            ip(f"-n {name} address add {there}/30 dev {name}p")
-            ip(f"-n {name} link set {name}p up")
-            ip(f"-n {name} route add default via {here}")
+        self._machines: list[Machine] = []
+        try:
+            for _ in range(N_MACHINES):
+                self._machines.append(Machine())
+        except BaseException:
+            self.close()
+            raise
+        self.addresses = [machine.gateway for machine in self._machines]
 
     def on(self, machine: int) -> tuple[str, ...]:
-        return ("ip", "netns", "exec", self._names[machine])
+        return self._machines[machine].prefix
 
     def cut(self, machine: int) -> None:
         """Pull the cable of a machine: packets vanish in silence."""
-        ip(f"-n {self._names[machine]} link set {self._names[machine]}p down")
+        self._machines[machine].pull()
 
     def heal(self, machine: int) -> None:
-        ip(f"-n {self._names[machine]} link set {self._names[machine]}p up")
-        ip(f"-n {self._names[machine]} route add default via {self.addresses[machine]}")
+        self._machines[machine].plug()
 
     def close(self) -> None:
-        for name in self._names:
-            subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+        for machine in self._machines:
+            machine.close()
 
 
-def ip(arguments: str) -> None:
-    done = subprocess.run(["ip", *arguments.split()], capture_output=True, text=True, check=False)
-    if done.returncode:
-        raise OSError(f"ip {arguments}: {done.stderr.strip()}")
+def free_ports(address: str, n: int) -> list[int]:
+    """Return ports that nothing listens on, and that the system gives to nobody else while a server is down."""
+    with contextlib.ExitStack() as stack:
+        found: list[int] = []
+        for port in random.sample(range(*PORTS), 100 * n):
+            with contextlib.suppress(OSError):
+                stack.enter_context(socket.create_server((address, port)))
+                found.append(port)
+            if len(found) == n:
+                return found
+    raise OSError(f"Expected {n} free ports at {address}, got {found}")
 
 
 class Cluster:
@@ -103,10 +109,10 @@ class Cluster:
 
     def __init__(self, path: Path, address: str) -> None:
         assert PROGRAM is not None
-        first = random.randint(*PORTS)
-        ports, routes = range(first, first + 3), range(first + 3, first + 6)
+        free = free_ports(address, 6)
+        ports, routes = free[:3], free[3:]
         folder = path / "hub"
-        arguments = ["hub", "--dir", str(folder), "--listen", f"{address}:{first}", "--config-only"]
+        arguments = ["hub", "--dir", str(folder), "--listen", f"{address}:{ports[0]}", "--config-only"]
         done = CliRunner().invoke(main, arguments)
         assert done.exit_code == 0, done.output
         for n in range(3):
@@ -176,11 +182,14 @@ class Trial:
             )
             for name in self.names
         }  # fmt: skip
-        for child in self.children.values():
-            child.hears("ready", LONG_S)
+        self._ids = {name: child.hears("ready", LONG_S)[0] for name, child in self.children.items()}
 
-    def go(self, *, cut_s: float) -> Report:
-        """Let one part after another fail, then stop the runs, and look at what came and what is kept."""
+    def go(self, *, cut_s: float = 0.0) -> Report:
+        """Let one part after another fail, then stop the runs, and look at what came and what is kept.
+
+        Args:
+            cut_s: For how long a machine stays cut off after it was missed; a measurement wants it to be long.
+        """
         with (
             contextlib.closing(HubDirectory(hub_address(self._controller))) as self._directory,
             sg.fleet("job-*", hub=self._controller) as fleet,
@@ -203,6 +212,7 @@ class Trial:
             self._cluster.start(0)
             self._table_is(self.names, "the server is started again")
             for name in killed:
+                self._is_being_kept(name)
                 self.children[name].send(signal.SIGKILL)
             self._table_is(lives, "two runs are killed")
             self._cut(lives, cut_s)
@@ -217,15 +227,15 @@ class Trial:
         return self.report
 
     def _cut(self, lives: list[str], cut_s: float) -> None:
-        began_s = time.monotonic()
         self._machines.cut(2)
         here = [name for name in lives if self.machine[name] != 2]
         self._table_is(here, "a machine is cut off")
-        streams = {name: self.streams[name, OTHER] for name in here}
-        before = {name: stream.latest.index for name, stream in streams.items()}
-        time.sleep(max(0.0, began_s + cut_s - time.monotonic()))
-        for name, stream in streams.items():
-            self._check(stream.latest.index > before[name], f"{name} did not go on while another machine was cut off")
+        before = {name: self.streams[name, OTHER].latest.index for name in here}
+        time.sleep(cut_s)
+        for name, index in before.items():
+            stream = self.streams[name, OTHER]
+            what = f"{name} goes on while another machine is cut off"
+            wait_until(lambda stream=stream, index=index: stream.latest.index > index, what, timeout_s=LONG_S)
         self._machines.heal(2)
         self._table_is(lives, "it is healed")
 
@@ -234,6 +244,21 @@ class Trial:
         began_s, expected = time.monotonic(), set(names)
         wait_until(lambda: {run.entry.name for run in self._directory.runs()} == expected, fault, timeout_s=LONG_S)
         self.report.right_after_s[fault] = time.monotonic() - began_s
+
+    def _is_being_kept(self, name: str) -> None:
+        """Wait until the store takes records of both streams of a run again: it has to choose a leader first."""
+
+        def last() -> dict[str, int]:
+            with contextlib.closing(KeptReader(hub_address(self._controller))) as reader:
+                reader.read_last(f"{ROOT}.kept.*.{self._ids[name]}.*{RECORDS}")
+                return {one.subject: one.number for one in reader.read_all(PATIENCE_S)}
+
+        def grows() -> bool:
+            now = last()
+            return len(now) == 2 and all(number > before.get(subject, 0) for subject, number in now.items())
+
+        before = last()
+        wait_until(grows, f"records of {name} are kept", timeout_s=LONG_S)
 
     def _all_go_on(self, names: list[str]) -> None:
         """Wait until each run has made another record, and each stream has it or a later one."""

@@ -10,28 +10,24 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from tests.waiting import wait_until
+from tests.machines import ALLOWED, NOT_ALLOWED, Machine
+from tests.waiting import PATIENCE_S, wait_until
+
+ROOT = str(Path(__file__).parents[2])
 
 PREAMBLE = """
 import os, signal, sys, threading, time, warnings
 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)  # of Python 3.12, in programs that fork with threads
 import numpy as np
 import sightglass as sg
+from tests.waiting import wait_until as until
 
 def say(*words):
     print(*words, flush=True)
-
-def until(condition, timeout_s=60.0):
-    deadline_s = time.monotonic() + timeout_s
-    while not condition():
-        assert time.monotonic() < deadline_s, "the condition did not come true in time"
-        time.sleep(0.005)
 
 def train(run, offered=lambda step: {}):
     step = 0
@@ -69,7 +65,7 @@ class Child:
         self.process = subprocess.Popen(
             command,
             cwd=cwd,
-            env={**os.environ, **environment},
+            env={**os.environ, "PYTHONPATH": _python_path(), **environment},  # scripts import `tests`
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             stdin=subprocess.DEVNULL,
@@ -86,30 +82,18 @@ class Child:
         for reader in self._readers:
             reader.start()
 
-    def hears(self, first: str, timeout_s: float = 60.0) -> list[str]:
+    def hears(self, first: str, timeout_s: float = PATIENCE_S) -> list[str]:
         """Wait for a line that begins with a word, and return the other words of it."""
-        deadline_s = time.monotonic() + timeout_s
-        while True:
-            try:
-                line = self._lines.get(timeout=max(0.0, deadline_s - time.monotonic()))
-            except queue.Empty:
-                line = f"no such line within {timeout_s} s"
-                raise AssertionError(f"Expected {first!r}, {line}. Complaints: {self.complaints}") from None
-            assert line is not None, f"Expected {first!r}, the process ended first. Complaints: {self.complaints}"
-            words = line.split()
-            if words[:1] == [first]:
-                return words[1:]
+        return self._said(lambda words: words[:1] == [first], f"a line that begins with {first!r}", timeout_s)[1:]
 
-    def line(self, timeout_s: float = 60.0) -> list[str]:
-        """Wait for the next line, and return its words."""
-        line = self._lines.get(timeout=timeout_s)
-        assert line is not None, f"Expected a line, the process ended. Complaints: {self.complaints}"
-        return line.split()
+    def line(self) -> list[str]:
+        """Wait for the next line that is not empty, and return its words."""
+        return self._said(bool, "a line", PATIENCE_S)
 
     def goes_on(self) -> None:
         """Check that the training takes further steps from now on."""
         while not self._lines.empty():
-            self._lines.get()
+            assert self._lines.get() is not None, f"The process ended. Complaints: {self.complaints}"
         self.hears("step")
         self.hears("step")
 
@@ -119,9 +103,27 @@ class Child:
         if number == signal.SIGSTOP:  # on a busy machine it may take 200 ms, in which the process still answers
             os.waitid(os.P_PID, self.pid, os.WSTOPPED | os.WEXITED | os.WNOWAIT)
 
-    def ends(self, timeout_s: float = 60.0) -> int:
+    def ends(self) -> int:
         """Wait for the end; return the exit status."""
-        return self.process.wait(timeout_s)
+        wait_until(lambda: self.process.poll() is not None, "the process ends")
+        return self.process.returncode
+
+    def rest(self) -> list[str]:
+        """Wait for the end; return the lines that nobody heard."""
+        self.ends()
+        self._readers[0].join(60)
+        return [line for line in iter(self._lines.get, None) if line.endswith("\n")]
+
+    def _said(self, is_it: Callable[[list[str]], bool], what: str, timeout_s: float) -> list[str]:
+        def heard() -> list[str] | None:
+            while not self._lines.empty():
+                line = self._lines.get()
+                assert line is not None, f"Expected {what}, the process ended first. Complaints: {self.complaints}"
+                if is_it(words := line.split()):
+                    return words
+            return None
+
+        return wait_until(heard, lambda: f"{what}. Complaints: {self.complaints}", timeout_s=timeout_s)
 
     @property
     def complaints(self) -> str:
@@ -138,7 +140,7 @@ class Child:
                 os.killpg(self.pid, number)
             except (ProcessLookupError, PermissionError):
                 break
-        self.process.wait(60)
+        self.ends()
         for reader in self._readers:
             reader.join(60)
         complaints = "".join(self._complaints)
@@ -155,6 +157,10 @@ class Child:
         assert self.process.stderr is not None
         with self.process.stderr as lines:
             self._complaints.extend(lines)
+
+
+def _python_path() -> str:
+    return os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 
 def command(script: str, *arguments: str) -> list[str]:
@@ -209,34 +215,33 @@ def train(start: Start) -> Callable[..., Child]:
 
 
 @pytest.fixture
-def until() -> Callable[..., Any]:
-    """Return `wait_until`."""
-    return wait_until
+def disk(runtime: Path) -> Iterator[Callable[[str], Path]]:
+    """Return a function that mounts a file system in memory with some options, and gives where it is."""
+    made: list[Path] = []
+
+    def make(options: str) -> Path:
+        path = runtime / f"disk{len(made)}"
+        path.mkdir()
+        if os.name != "posix" or os.getuid() != 0 or shutil.which("mount") is None:
+            pytest.skip("file systems are mounted by root")
+        command = ["mount", "-t", "tmpfs", "-o", options, "none", str(path)]
+        done = subprocess.run(command, capture_output=True, text=True, check=False)
+        if done.returncode and "permission denied" in done.stderr:
+            pytest.skip("file systems cannot be mounted here")
+        assert done.returncode == 0, done.stderr
+        made.append(path)
+        return path
+
+    yield make
+    for path in made:
+        subprocess.run(["umount", "-l", str(path)], check=True)
 
 
 @pytest.fixture
-def other_host() -> Iterator[str]:
-    """Make a second network namespace, joined to ours by a pair of virtual cables; gives its name.
-
-    Its address is 10.213.n.2 with n = `os.getpid() % 250`, and its end of the cables the name with a b at the end.
-    """
-    if os.getuid() != 0 or shutil.which("ip") is None:
-        pytest.skip("network namespaces need root and the command `ip`")
-    name, n = f"sg{os.getpid() % 10_000}", os.getpid() % 250
-    commands = [
-        f"ip netns add {name}",
-        f"ip link add {name}a type veth peer name {name}b netns {name}",
-        f"ip address add 10.213.{n}.1/24 dev {name}a",
-        f"ip link set {name}a up",
-        f"ip -n {name} address add 10.213.{n}.2/24 dev {name}b",
-        f"ip -n {name} link set {name}b up",
-        f"ip -n {name} link set lo up",
-    ]
-    try:
-        for command in commands:
-            done = subprocess.run(command.split(), capture_output=True, text=True, check=False)
-            if done.returncode:
-                pytest.skip(f"{command}: {done.stderr.strip()}")
-        yield name
-    finally:
-        subprocess.run(["ip", "netns", "delete", name], capture_output=True, check=False)
+def other_host() -> Iterator[Machine]:
+    """Return a second machine, joined to this one by a cable."""
+    if not ALLOWED:
+        pytest.skip(NOT_ALLOWED)
+    machine = Machine()
+    yield machine
+    machine.close()

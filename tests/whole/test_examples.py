@@ -23,19 +23,6 @@ NEEDS = {
 }
 
 
-def test_there_are_examples() -> None:
-    assert set(EXAMPLES) >= {
-        "vanishing_gradients", "supervise_jobs", "progressive_fit", "jax_digits", "jax_seeds", "jax_rl_loop", "jax_ppo",
-        "char_transformer", "torch_digits", "lightning_digits", "hf_trainer_tiny", "http_server", "asyncio_service",
-        "simulation", "data_pipeline", "partial_fit", "halving", "tune_live", "hub_halving",
-    }  # fmt: skip
-
-
-def test_each_is_in_the_list_of_examples() -> None:
-    listed = (FOLDER / "README.md").read_text()
-    assert [name for name in EXAMPLES if f"[{name}]" not in listed] == []
-
-
 @pytest.mark.slow
 @pytest.mark.timeout(500)
 @pytest.mark.parametrize("name", sorted(EXAMPLES))

@@ -1,376 +1,495 @@
-"""Runs that meet their clients on a hub: found, asked and commanded, whatever becomes of the hub."""
+"""Runs that meet their clients on a hub: found, asked and commanded, whatever becomes of the hub, and kept there."""
 
 from __future__ import annotations
 
 import contextlib
 import json
-import os
 import re
+import shutil
 import signal
 import socket
+import stat
 import subprocess
 import sys
 import threading
-import warnings
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from click.testing import CliRunner
-from tests.hub_server import PATIENCE_S, HubServer, Trained, needs_server, wait_until
+from tests.hub_server import PATIENCE_S, TRAINING, Hub, Service, all_counted, listed, needs_server, wait_until
 
 import sightglass as sg
-from sightglass.core.errors import RefusedError, RunNotFoundError, SightglassError, TransportError
+from sightglass.cli import main
+from sightglass.client import hub_runs, reconnect
+from sightglass.core.errors import (
+    QueryError,
+    RefusedError,
+    RunLostError,
+    RunNotFoundError,
+    SightglassError,
+)
+from sightglass.protocol.hub_address import hub_address
+from sightglass.protocol.hub_presence import HubDirectory
 
-pytestmark = needs_server
+from .conftest import Child, Start
+
+pytestmark = [needs_server, pytest.mark.slow]
 pytest.importorskip("nats")
 
-TRAINING = """
-import sys, time
-import sightglass as sg
-
-with sg.init("far", dir=sys.argv[1]) as run:
-    lr = run.control("lr", 0.5)
-    step = 0
-    while not run.stopping:
-        run.observe("batch", step=step, loss=1.0 / (step + 1), lr=lr.value)
-        step += 1
-        time.sleep(0.002)
-"""
+Train = Callable[..., Any]
 
 
 @pytest.fixture
-def server() -> Iterator[HubServer]:
-    server = HubServer()
-    yield server
-    server.close()
+def service(tmp_path: Path) -> Iterator[Service]:
+    service = Service(tmp_path / "hub")
+    yield service
+    if service.process.poll() is None:
+        service.end()
 
 
 @pytest.fixture
-def run(server: HubServer) -> Iterator[Any]:
-    # To copy 20 MB takes longer than 20 ms on a busy machine; and what the budget thins would be missed.
-    limits = sg.Limits(max_event_s=10.0)
-    with sg.init("near", hub=server.url, config={"lr": 0.1}, limits=limits, budget=None) as run:
-        run.control("lr", 0.1, thread="any")
-        wait_until(lambda: [info.name for info in sg.runs(hub=server.url)] == ["near"], "it is found")
-        yield run
+def train(start: Start, tmp_path: Path) -> Train:
+    """Return a function that starts a training that shares nothing but a hub with us, and waits until it has begun."""
+    numbers = iter(range(100))
+
+    def train(file: Path, name: str = "job", *, script: str = TRAINING, **environment: str) -> Child:
+        there = {"SIGHTGLASS_HUB": str(file), "SIGHTGLASS_RUNTIME_DIR": str(tmp_path / f"n{next(numbers)}")}
+        child = start(script, name, **(there | environment))
+        (child.id,) = child.hears("ready")
+        return child
+
+    return train
 
 
-@pytest.fixture
-def training(server: HubServer, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
-    """A training in another process, which learns of the hub from its environment, and has a registry of its own."""
-    environment = os.environ | {"SIGHTGLASS_HUB": server.url, "SIGHTGLASS_RUNTIME_DIR": str(tmp_path / "other")}
-    process = subprocess.Popen([sys.executable, "-c", TRAINING, str(tmp_path / "runs")], env=environment)
-    yield process
-    process.kill()
-    process.wait(PATIENCE_S)
+def call(*arguments: object, code: int = 0) -> str:
+    done = CliRunner().invoke(main, [str(one) for one in arguments])
+    assert done.exit_code == code, done.output
+    return done.stdout if code == 0 else done.output
 
 
-def test_a_run_is_found_asked_and_commanded_on_its_hub(server: HubServer, run: Any) -> None:
-    (info,) = sg.runs(hub=server.url)
-    assert (info.name, info.id, info.state) == ("near", run.id, "running")
-    with Trained(run), sg.connect("near", hub=server.url) as remote:
-        assert remote.describe().config == {"lr": 0.1}
-        found = remote.stream("batch.loss.mean(every=10)").wait(6, timeout_s=PATIENCE_S)
-        assert [record.value for record in found[1:]] == [found[1].value + 10.0 * n for n in range(5)]
-        remote.set("lr", 0.25)
-        assert remote.describe().controls["lr"].value == 0.25
-    with sg.connect(run.id[:6], hub=server.url) as by_id, sg.connect(hub=server.url) as only:
-        assert by_id.id == only.id == run.id
+def reached(name: str, file: Path, **options: Any) -> Any:
+    """Connect; a machine that is busy answers late."""
+
+    def connect() -> Any:
+        with contextlib.suppress(SightglassError):
+            return sg.connect(name, hub=file, **options)
+
+    return wait_until(connect, f"{name} answers")
 
 
-def test_a_large_value_comes_through_the_hub(server: HubServer, run: Any) -> None:
-    import numpy as np
-
-    array = np.arange(2_500_000.0)  # 20 MB
-    with sg.connect("near", hub=server.url) as remote:
-        stream = remote.stream("batch.params")
-
-        def arrived() -> Any:
-            run.observe("batch", params=array)
-            return stream.latest
-
-        np.testing.assert_array_equal(wait_until(arrived, stream).value, array)
+def goes_on(stream: Any, child: Child) -> None:
+    """Check that a stream has records that its run makes from now on."""
+    child.goes_on()
+    n = int(child.hears("step")[0])
+    wait_until(lambda: stream.latest.step > n, "the stream goes on")
 
 
-def test_a_run_that_is_not_there_is_named_with_those_that_are(server: HubServer, run: Any) -> None:
-    with pytest.raises(RunNotFoundError, match=r"'neer'.*'near'"):
-        sg.connect("neer", hub=server.url)
-    with pytest.raises(RunNotFoundError, match="got Run"):
-        sg.connect(run, hub=server.url)
+# The hub as people use it
 
 
-def test_without_a_hub_clients_say_so() -> None:
-    with pytest.raises(TransportError, match=r"nats://127.0.0.1:9"):
-        sg.runs(hub="nats://127.0.0.1:9")
+def test_a_hub_from_its_first_start_to_its_second(service: Service, train: Train, tmp_path: Path) -> None:
+    assert f"its address is tls://127.0.0.1:{service.port}." in service.output
+    assert f"export SIGHTGLASS_HUB={service.file('run')}" in service.output
+    controller, viewer = service.file("controller"), service.file("viewer")
+    for path in (service.file("run"), viewer, controller):
+        assert stat.S_IMODE(path.stat().st_mode) == 0o600
+    before = service.file("run").read_text()
+    child = train(service.file("run"), "far", script=TRAINING.replace("say(", "run.control('lr', 0.5); say(", 1))
+    with reached("far", viewer) as watching:
+        assert watching.describe().controls["lr"].value == 0.5
+        with pytest.raises(SightglassError, match="viewer"):
+            watching.set("lr", 0.25)
+
+    on_hub = ("--hub", controller)
+    wait_until(lambda: "far" in CliRunner().invoke(main, ["--hub", str(controller), "runs"]).output, "it is listed")
+    assert "event 'batch'" in call(*on_hub, "describe", "far")
+    assert len(call(*on_hub, "watch", "far", "batch.n", "-n", "3", "--json").splitlines()) == 3
+    assert "lr" in call(*on_hub, "set", "far", "lr=0.125")
+    (row,) = json.loads(call(*on_hub, "top", "batch.n", "--every", "0.5", "--json"))
+    assert row["name"] == "far"
+    assert "Expected one of these commands with --hub" in call(*on_hub, "check", "runs", code=2)
+    assert "Expected neither DIR nor --connections with --hub" in call(*on_hub, "runs", ".", code=2)
+
+    again = subprocess.run(
+        [sys.executable, "-m", "sightglass", "hub", "--dir", tmp_path / "x", "--listen", f"127.0.0.1:{service.port}"],
+        check=False, capture_output=True, text=True, timeout=PATIENCE_S,
+    )  # fmt: skip
+    assert again.returncode == 1
+    assert "The NATS server ended: " in again.stderr
+    assert "address already in use" in again.stderr
+
+    assert service.end() == 0
+    service.start()  # as it was started before
+    assert service.file("run").read_text() == before
+    with reached("far", viewer) as watching:
+        assert watching.describe().controls["lr"].value == 0.125
+    call(*on_hub, "stop", "far")
+    assert child.ends() == 0
+    assert service.end(signal.SIGHUP) == 0  # its terminal was closed
+    socket.create_server(("127.0.0.1", service.port)).close()  # so has the server
 
 
-def test_a_run_without_its_hub_goes_on_says_so_once_and_is_found_later(server: HubServer) -> None:
-    server.kill()
-    with warnings.catch_warnings(record=True) as caught:
-        warnings.simplefilter("always")
-        with sg.init("patient", hub=server.url) as run:
-            with sg.connect(run) as local:  # on this machine, nothing has changed
-                failures = wait_until(lambda: local.describe().failures, "the hub was not reached")
-                assert failures["The hub"].endswith(
-                    "run 'patient' continues without it, and connects when it can: "
-                    f"no hub answers at nats://127.0.0.1:{server.port}"
-                )
-                stream = local.stream("batch.loss")
-                run.observe("batch", loss=1.0)
-                assert [record.value for record in stream.wait(1, timeout_s=PATIENCE_S)] == [1.0]
-            server.start()
-            with wait_until(lambda: try_connect("patient", server), "it is found") as remote:
-                assert remote.id == run.id
-            with sg.connect(run) as local:  # again: counted, and not said again
-                n = int(local.describe().failures["The hub"].partition(";")[0])
-                server.kill()
-                wait_until(lambda: int(local.describe().failures["The hub"].partition(";")[0]) > n, "it is counted")
-    told = [str(one.message) for one in caught if str(one.message).startswith("The hub")]
-    assert len(told) == 1, told
+def test_users_come_and_go_while_the_hub_runs(service: Service, train: Train, tmp_path: Path) -> None:
+    folder = ("--dir", service.folder)
+    node, ann, bob = (tmp_path / f"{name}.hub" for name in ("node", "ann", "bob"))
+    for file, role in ((node, "run"), (ann, "viewer"), (bob, "controller")):
+        call("hub", "user", "add", file.stem, "--project", "vision", "--role", role, "--out", file, *folder)
+    assert stat.S_IMODE(ann.stat().st_mode) == 0o600
+    rows = json.loads(call("hub", "user", "list", "--json", *folder))
+    assert [(row["project"], row["name"], row["role"]) for row in rows] == [
+        *(("default", role, role) for role in ("controller", "run", "viewer")),
+        *(("vision", "ann", "viewer"), ("vision", "bob", "controller"), ("vision", "node", "run")),
+    ]
+    assert not any("key" in row for row in rows)
+    child = train(node, "seen", SIGHTGLASS_RUNTIME_DIR=str(tmp_path / "there"))
+    with reached("seen", ann) as client, reached("seen", bob) as other:
+        stream, kept = client.stream("batch.n"), other.stream("batch.n")
+        stream.wait(5, timeout_s=PATIENCE_S)
+        call("hub", "user", "revoke", "ann", "--project", "vision", *folder)
+        with pytest.raises(RunLostError, match=r"was lost\. Cannot connect to the hub: .* refuses user 'ann'"):
+            list(stream)
+        wait_until(lambda: "refuses user 'ann': it does not know them" in str(listed(ann)), "it is refused")
+        with pytest.raises(RefusedError, match="refuses user 'ann'"):
+            sg.runs(hub=ann)
+        goes_on(kept, child)
+        assert "Unknown user 'anne'" in call("hub", "user", "revoke", "anne", *folder, code=1)
+
+    with pytest.MonkeyPatch.context() as patch:  # on the machine of the training, to which the hub is closed
+        patch.setenv("SIGHTGLASS_RUNTIME_DIR", str(tmp_path / "there"))
+        with sg.connect("seen") as local:
+            call("hub", "user", "revoke", "node", "--project", "vision", *folder)
+            wait_until(lambda: "refuses user 'node'" in local.describe().failures.get("The hub", ""), "it is told")
+            child.goes_on()
+            assert local.stop().applied
+    assert child.ends() == 0
 
 
-@pytest.mark.parametrize(
-    ("config", "says", "message"),
-    [
-        ("authorization {user: ann, password: secret}", b"", "refuses user 'anyone'"),
-        ("max_connections: 1", b"", "is full"),
-        (None, b"HTTP/1.1 400 Bad Request\r\n\r\n", "not a hub"),
-        pytest.param(None, b"", "within 5 s", marks=pytest.mark.slow),
-    ],
-    ids=["unknown user", "full", "another program", "silent"],
-)
-@pytest.mark.filterwarnings("ignore:The hub")
-def test_each_fault_is_named_and_the_training_goes_on(config: str | None, says: bytes, message: str) -> None:
-    with contextlib.ExitStack() as stack:
-        if config is not None:
-            server = HubServer(config=config)
-            stack.callback(server.close)
-            url = server.url
-            held = stack.enter_context(socket.create_connection(("127.0.0.1", server.port), PATIENCE_S))
-            assert held.recv(1)  # the one place is taken
-        else:
-            url = stack.enter_context(listener_that(says))
-        with sg.init("lone", hub=url) as run, sg.connect(run) as local:
-            stream = local.stream("batch.loss")
-            run.observe("batch", loss=2.0)
-            assert [record.value for record in stream.wait(1, timeout_s=PATIENCE_S)] == [2.0]
-            failures = wait_until(lambda: local.describe().failures, "it is counted")
-        assert re.search(f"run 'lone' continues without it.*{message}", failures["The hub"])
-        error = RefusedError if message.startswith("refuses") else TransportError
-        with pytest.raises(error, match=f"{message}|no answer from"):
-            sg.runs(hub=url)
+# What becomes of the hub, and of the way to it
 
 
-@contextlib.contextmanager
-def listener_that(says: bytes) -> Iterator[str]:
-    """Listen on a port of the system's, say this to each that connects, and then nothing."""
-    with contextlib.ExitStack() as stack:
-        listener = stack.enter_context(socket.create_server(("127.0.0.1", 0)))
+class Between:
+    """What carries the bytes between a machine and a server, and may stall, or cut all connections."""
 
-        def serve() -> None:
+    def __init__(self, port: int) -> None:
+        self._to, self._listener = ("127.0.0.1", port), socket.create_server(("127.0.0.1", 0))
+        self.port = self._listener.getsockname()[1]
+        self._flows = threading.Event()
+        self._flows.set()
+        self._pairs: list[tuple[socket.socket, socket.socket]] = []
+        self._threads: list[threading.Thread] = []
+        self._begin(self._accept)
+
+    def stall(self) -> None:
+        self._flows.clear()
+
+    def go_on(self) -> None:
+        self._flows.set()
+
+    def cut(self) -> None:
+        for pair in self._pairs:
+            end(*pair)
+
+    def close(self) -> None:
+        end(self._listener)
+        self.go_on()
+        self.cut()
+        for thread in self._threads:
+            thread.join(PATIENCE_S)
+        for one in (self._listener, *(one for pair in self._pairs for one in pair)):
+            one.close()
+
+    def _begin(self, target: Callable[..., None], *arguments: Any) -> None:
+        self._threads.append(threading.Thread(target=target, args=arguments))
+        self._threads[-1].start()
+
+    def _accept(self) -> None:
+        with contextlib.suppress(OSError):  # closed
             while True:
-                try:
-                    connection = stack.enter_context(listener.accept()[0])
-                except OSError:  # it was closed
-                    return
-                connection.sendall(says)
+                self._join(self._listener.accept()[0])
 
-        thread = threading.Thread(target=serve, daemon=True)
-        thread.start()
-        yield f"nats://127.0.0.1:{listener.getsockname()[1]}"
-        listener.shutdown(socket.SHUT_RDWR)
-        thread.join(PATIENCE_S)
-
-
-@pytest.mark.slow
-@pytest.mark.filterwarnings("ignore:The hub")
-def test_a_hub_that_stands_still_holds_neither_the_training_nor_its_end(server: HubServer) -> None:
-    run = sg.init("steady", hub=server.url)
-    wait_until(lambda: try_connect("steady", server), "it is found").close()
-    with sg.connect(run) as local, Trained(run) as trained:
-        server.stop()
+    def _join(self, here: socket.socket) -> None:
         try:
-            n = trained.n
-            wait_until(lambda: trained.n > n + 500, "the training goes on")
-            with (
-                sg.init("second", hub=server.url) as second,
-                sg.connect(second) as other,
-            ):  # does not wait for it, either
-                n = trained.n
-                wait_until(lambda: trained.n > n + 500, "the training goes on")
-                assert local.describe().name == "steady"
-                wait_until(lambda: other.describe().failures, "it is counted")
-        finally:
-            server.go_on()
-    run.close()
+            there = socket.create_connection(self._to, PATIENCE_S)
+        except OSError:  # the server is down
+            here.close()
+            return
+        self._pairs.append((here, there))
+        self._begin(self._carry, here, there)
+        self._begin(self._carry, there, here)
+
+    def _carry(self, one: socket.socket, other: socket.socket) -> None:
+        with contextlib.suppress(OSError):
+            while data := one.recv(65_536):
+                self._flows.wait()
+                other.sendall(data)
+        end(one, other)
 
 
-def test_without_a_hub_nothing_of_it_is_imported(tmp_path: Path) -> None:
-    program = f"""
-import sys
-import sightglass as sg
-with sg.init("plain", dir={str(tmp_path)!r}) as run, sg.connect(run) as client:
-    stream = client.stream("batch.loss")
-    run.observe("batch", loss=1.0)
-    stream.wait(1, timeout_s={PATIENCE_S})
-print([name for name in sys.modules if name.split(".")[0] == "nats" or "hub" in name])
-"""
-    environment = os.environ | {"SIGHTGLASS_RUNTIME_DIR": str(tmp_path / "other")}
-    environment.pop("SIGHTGLASS_HUB", None)
-    done = subprocess.run(
-        [sys.executable, "-c", program], check=False, env=environment, capture_output=True, timeout=PATIENCE_S
-    )
-    assert done.stdout == b"[]\n", (done.stdout, done.stderr)
+def end(*sockets: socket.socket) -> None:
+    """End connections without closing the sockets, which others wait for."""
+    for one in sockets:
+        with contextlib.suppress(OSError):
+            one.shutdown(socket.SHUT_RDWR)
 
 
-def try_connect(name: str, server: HubServer) -> Any:
+@pytest.fixture
+def between(hub: Hub) -> Iterator[Between]:
+    """Put something between the trainings and the hub."""
+    between = Between(hub.server.port)
+    file = hub.files["P", "node"]
+    file.write_text(file.read_text().replace(f":{hub.server.port}", f":{between.port}"))
+    yield between
+    between.close()
+
+
+def test_a_connection_that_stalls_is_cut_or_loses_its_hub_leaves_counted_gaps(
+    hub: Hub, between: Between, train: Train, runtime: Path
+) -> None:
+    file, bob = hub.files["P", "node"], hub.files["P", "bob"]
+    child = train(file, "calm")
+    with reached("calm", bob) as remote:
+        stream = remote.stream("batch.n")
+        stream.wait(20, timeout_s=PATIENCE_S)
+        between.stall()
+        child.goes_on()
+        between.go_on()
+        goes_on(stream, child)
+        assert remote.stop().applied
+        all_counted(stream, child)
+        assert (remote.n_reconnects, stream.statistics().n_lost) == (0, 0)  # a moment costs nothing
+
+    def dies() -> None:
+        hub.server.kill()
+
+    def comes_back() -> None:
+        shutil.rmtree(Path(json.loads(hub.server.config)["jetstream"]["store_dir"]) / "jetstream")
+        hub.server.start()
+
+    faults = {between.cut: between.go_on, between.stall: between.go_on, dies: comes_back}
+    child = train(file, PING_S="0.5", SIGHTGLASS_RUNTIME_DIR=str(runtime))
+    with reached("job", bob) as remote, sg.connect("job") as local:
+        stream = remote.stream("batch.n")
+
+        def n_failures() -> int:
+            return int(local.describe().failures.get("The hub", "0;").partition(";")[0])
+
+        for fault, repair in faults.items():
+            stream.wait(stream.statistics().n_records + 20, timeout_s=PATIENCE_S)
+            n_before = n_failures()
+            fault()
+            wait_until(lambda n=n_before: n_failures() > n, "the run notices")
+            child.goes_on()
+            repair()
+            between.cut()  # what is still in between is gone with its connections
+            goes_on(stream, child)
+        told = local.describe().failures["The hub"]
+        assert re.search("run 'job' continues without it, and connects when it can: ", told)
+        assert remote.stop().applied
+        all_counted(stream, child)
+
+
+def test_a_hub_that_stands_still_holds_neither_a_training_nor_its_end(hub: Hub, train: Train, runtime: Path) -> None:
+    file, here = hub.files["P", "node"], {"SIGHTGLASS_RUNTIME_DIR": str(runtime)}
+    child = train(file, "steady", **here)
+    reached("steady", hub.files["P", "ann"]).close()
+    hub.server.stop()
     try:
-        return sg.connect(name, hub=server.url)
-    except SightglassError:
-        return None
+        second = train(file, "second", **here)  # it does not wait for it, either
+        for name, one in (("steady", child), ("second", second)):
+            with sg.connect(name) as local:
+                one.goes_on()
+                assert local.describe().name == name
+                if name == "second":
+                    wait_until(lambda local=local: local.describe().failures, "it is counted")
+                assert local.stop().applied
+            assert one.ends() == 0
+            one.complaints  # that the hub does not answer
+    finally:
+        hub.server.go_on()
 
 
-@pytest.mark.slow
-def test_a_stream_goes_on_when_the_hub_is_back_and_its_holes_are_counted(server: HubServer, run: Any) -> None:
-    with sg.connect("near", hub=server.url) as remote:
-        stream = remote.stream("batch.loss")
-        with Trained(run) as trained:
-            first = stream.wait(100, timeout_s=PATIENCE_S)[0]
-            for _ in range(2):
-                server.kill()
-                n = trained.n
-                wait_until(lambda n=n: trained.n > n + 50, "the training goes on without it")
-                server.start()
-                n = trained.n
-                wait_until(lambda n=n: stream.latest is not None and stream.latest.value > n, "the stream goes on")
-        wait_until(lambda: stream.latest.value == trained.n - 1, "all have arrived")
-        counts, values = stream.statistics(), stream.to_arrays().values
-        assert list(values) == sorted(set(values))  # none twice
-        assert counts.n_records == len(values)
-        assert values[-1] - first.value + 1 == counts.n_records + counts.n_lost
+# What becomes of the runs
 
 
-@pytest.mark.slow
-def test_a_stream_that_many_ask_is_sent_once_and_each_gets_all_of_it(server: HubServer, run: Any) -> None:
-    with contextlib.ExitStack() as stack:
-        clients = [stack.enter_context(sg.connect("near", hub=server.url)) for _ in range(6)]
-        trained = stack.enter_context(Trained(run))
-        streams = [client.stream("batch.loss") for client in clients]
-        readers = run._wiring.agent.publications._readers
-
-        def shared_by(n: int) -> bool:
-            return [len(one) for one in list(readers.values())] == [n]
-
-        wait_until(lambda: shared_by(6), "all have entered")
-        clients[0].close()
-        streams[1].close()
-        wait_until(lambda: shared_by(4), "two have left")
-        again = clients[2].stream("batch.loss")  # of the same query: it gets the records of the past first
-        wait_until(lambda: shared_by(4), "it has entered again")
-        n = trained.n
-        for stream in [*streams[2:], again]:
-            wait_until(lambda stream=stream: stream.latest is not None and stream.latest.value > n + 50, stream)
-            records = stream.to_arrays().values
-            assert list(records) == list(range(int(records[0]), int(records[0]) + len(records)))
-            assert stream.statistics().n_lost == 0
-        assert again.to_arrays().values[0] <= streams[3].to_arrays().values[0]
+def kept_state(service: Service, name: str = "far") -> str:
+    return next((run.state for run in sg.runs(hub=service.file("viewer")) if run.name == name and not run.live), "")
 
 
-@pytest.mark.slow
-def test_a_killed_run_is_gone_and_one_that_ends_at_once(server: HubServer, training: Any) -> None:
-    from sightglass.protocol.hub_address import hub_address
-    from sightglass.protocol.hub_presence import HubDirectory
-
-    directory = HubDirectory(hub_address(server.url))
+def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_leaves_what_the_hub_keeps(
+    service: Service, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 5.0)  # in this process, as are the next ones
+    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 5.0)
+    monkeypatch.setattr(reconnect, "MAX_REST_S", 0.5)
+    stuck, killed = (train(service.file("run"), name) for name in ("stuck", "far"))
+    directory = HubDirectory(hub_address(service.file("viewer")))
 
     def names() -> list[str]:
         return sorted(run.entry.name for run in directory.runs())
 
-    wait_until(lambda: names() == ["far"], "it comes by itself")
-    with sg.init("short", hub=server.url):
-        wait_until(lambda: names() == ["far", "short"], "a second one")
-        training.send_signal(signal.SIGKILL)
-    wait_until(lambda: "short" not in names(), "it said that it ended")
-    wait_until(lambda: names() == [], "the killed one is not heard any more")
-    directory.close()
+    with (
+        contextlib.closing(directory),
+        reached("stuck", service.file("controller")) as remote,
+        reached(killed.id, service.file("viewer")) as watched,  # who asks by the id follows no other run of its name
+    ):
+        stream, lost = remote.stream("batch.n"), watched.stream("batch.n")
+        stream.wait(20, timeout_s=PATIENCE_S)
+        wait_until(lambda: names() == ["far", "stuck"], names)
+        stuck.send(signal.SIGSTOP)
+        wait_until(lambda: names() == ["far"], names)
+        stuck.send(signal.SIGCONT)
+        wait_until(lambda: names() == ["far", "stuck"], names)
+        goes_on(stream, stuck)
+
+        seen = [int(one.value) for one in lost.wait(200, timeout_s=PATIENCE_S)]
+        lost.wait(len(seen) + 1_000, timeout_s=PATIENCE_S)  # the run sends once a second what is kept
+        killed.send(signal.SIGKILL)  # while somebody reads
+        assert remote.stop().applied
+        all_counted(stream, stuck)
+        wait_until(lambda: "stuck" not in names(), "it said that it ended")
+        wait_until(lambda: names() == [], "the killed one is not heard any more")
+        with pytest.raises(RunLostError, match=r"^Run 'far' is gone; it was last heard of at "):
+            list(lost)
+        wait_until(lambda: watched.ended, "it is over")
+        wait_until(lambda: kept_state(service) == "gone", "it is gone")
+        assert kept_state(service, "stuck") == "ended"
+    service.end()
+    service.start()
+
+    def gone_run() -> Any:
+        with contextlib.suppress(RunNotFoundError, RunLostError):
+            return sg.connect("far", hub=service.file("viewer"))
+
+    with wait_until(gone_run, "what is kept survives the hub") as gone:
+        stream = gone.stream("batch.n")
+        with pytest.raises(
+            RunLostError, match=r"^Run 'far' is gone; it was last heard of at .* Its hub keeps batch\.n$"
+        ):
+            list(stream)
+        values = [int(record.value) for record in stream.records()]
+        assert values[: len(seen)] == seen
+        assert values == list(range(values[0], values[0] + len(values)))
+        assert stream.n_lost == 0
+        assert str(gone.describe()).startswith(f"run far ({gone.id})  gone after ")
 
 
-@pytest.mark.slow
-def test_the_command_line_reaches_the_runs_of_a_hub(server: HubServer, training: Any) -> None:
-    def call(*arguments: str, code: int = 0) -> str:
-        from sightglass.cli import main
-
-        done = CliRunner().invoke(main, ["--hub", server.url, *arguments])
-        assert done.exit_code == code, done.output
-        return done.stdout if code == 0 else done.output
-
-    wait_until(lambda: "far" in CliRunner().invoke(_main(), ["--hub", server.url, "runs"]).output, "it begins")
-    assert "event 'batch'" in call("describe", "far")
-    rows = [json.loads(line) for line in call("watch", "far", "batch.loss", "-n", "3", "--json").splitlines()]
-    assert len(rows) == 3
-    assert "lr" in call("set", "far", "lr=0.125")
-    (row,) = json.loads(call("top", "batch.lr", "--every", "0.5", "--json"))
-    assert row["name"] == "far"
-    assert "Expected one of these commands with --hub" in call("check", "runs", code=2)
-    assert "Expected neither DIR nor --connections with --hub" in call("runs", ".", code=2)
-    call("stop", "far")
-    wait_until(lambda: training.poll() == 0, "it stops")
-    assert f"No live runs on {server.url}." in CliRunner().invoke(_main(), ["--hub", server.url, "runs"]).output
+AWAY = """
+run = sg.connect("far", hub=sys.argv[1], wait_s=60)
+stream = run.stream("batch.n")
+stream.wait(20, timeout_s=60)
+say("watches")
+values = [int(record.value) for record in stream]
+say("got", values[0], values[-1], len(values), stream.n_lost, stream.statistics().n_records, run.n_reconnects)
+"""
 
 
-def _main() -> Any:
-    from sightglass.cli import main
-
-    return main
-
-
-@pytest.mark.parametrize(
-    ("content", "message"),
-    [
-        ('{"sightglass_hub": 1}', "'nats://host:4222', got '.*': "),
-        ("junk", "'nats://host:4222'"),
-        (None, "hub file '.*': No such file"),
-    ],
-)
-def test_a_hub_file_that_is_none_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
-    if content is not None:
-        (tmp_path / "a.hub").write_text(content)
-    with pytest.raises(TransportError, match=message):
-        sg.runs(hub=tmp_path / "a.hub")
-    with pytest.warns(RuntimeWarning, match="'lone'"):
-        run = sg.init("lone", hub=tmp_path / "a.hub")
-    run.observe("batch", loss=1.0)
-    run.close()
-
-
-@pytest.mark.parametrize(
-    "url",
-    [
-        *("http://a:1", "nats://", "nats://a:x", "nats://a/path", "nats://ann:secret@a:4222", "nats://a:99999"),
-        *("nats://a:1,", "nats://a:1,tls://b:1", "nats://a:1,nats://ann:secret@b:1"),
-    ],
-)
-def test_a_url_that_is_no_hubs_is_refused(url: str) -> None:
-    from sightglass.protocol.hub_address import hub_address
-
-    with pytest.raises(TransportError, match=r"^Expected ") as caught:
-        hub_address(url)
-    assert "secret" not in str(caught.value)
+def test_clients_that_are_away_or_late_get_the_rest_of_a_run_that_has_ended(
+    service: Service, train: Train, start: Start, tmp_path: Path
+) -> None:
+    """One stands still, so that it misses the run's goodbye, and its connection is lost."""
+    child = train(service.file("run"), "far")
+    client = start(AWAY, str(service.file("viewer")), SIGHTGLASS_RUNTIME_DIR=str(tmp_path / "elsewhere"))
+    client.hears("watches")
+    client.send(signal.SIGSTOP)
+    with reached("far", service.file("controller")) as run:
+        stream = run.stream("batch.n")
+        stream.wait(20, timeout_s=PATIENCE_S)
+        run.stop()
+        seen = [int(record.value) for record in stream]
+    made = int(child.hears("made")[0])
+    wait_until(lambda: kept_state(service) == "ended", "it has ended")
+    service.end()  # what it sent to the client is lost
+    client.send(signal.SIGCONT)
+    service.start()
+    first, last, n, n_lost, n_records, _ = map(int, client.hears("got"))
+    assert (last, n, n_lost) == (made - 1, made - first, 0)
+    assert n_records == n
+    with reached("far", service.file("viewer")) as gone:
+        stream = gone.stream("batch.n")
+        values = [int(record.value) for record in stream]
+        assert values == list(range(values[0], made))
+        assert set(seen) <= set(values)
+        assert (stream.n_lost, stream.statistics().n_records) == (0, len(values))
+        description = gone.describe()
+        assert (description.state, description.name) == ("ended", "far")
+        assert [one.query for one in description.streams] == ["batch.n"]
+        with pytest.raises(QueryError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n, and not batch\.x$"):
+            gone.stream("batch.x")
+        with pytest.raises(RunLostError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n$"):
+            gone.stop()
 
 
-def test_a_hub_of_another_type_is_refused_at_the_call() -> None:
-    with pytest.raises(TypeError, match="int 4222"):
-        sg.init("x", hub=4222)  # type: ignore[arg-type]
+# Groups and fleets
+
+SWEEP = """
+run = sg.init(sys.argv[1], config={"lr": float(os.environ["LR"])})
+rate = run.control("rate", run.config["lr"], thread="any")
+say("ready", run.id)
+train(run, lambda step: {"rate": rate.value})
+"""
 
 
-def test_the_url_of_a_cluster_names_several_servers() -> None:
-    from sightglass.protocol.hub_address import hub_address
+def test_rank_groups_fleets_and_patterns_over_a_hub_and_a_run_that_is_started_again(
+    hub: Hub, train: Train, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 5.0)  # in this process; the runs keep theirs
+    file, bob = hub.files["P", "node"], hub.files["P", "bob"]
+    for rank in "01":
+        place = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}
+        train(file, "wide", script=SWEEP, LR="0.0", **place)
+    a, _ = (train(file, name, script=SWEEP, LR=lr) for name, lr in (("sweep-a", "0.1"), ("sweep-b", "0.2")))
+    wait_until(lambda: listed(bob) == ["sweep-a", "sweep-b", "wide", "wide"], "all run")
 
-    assert hub_address("nats://a,nats://b:1").url == "nats://a:4222,nats://b:1"
+    with reached("wide", bob) as group:
+        assert (group.name, group.n_ranks) == ("wide", 2)
+        wait_until(lambda: sorted(group.ranks) == [0, 1], "both are found")
+        stream, each = group.stream("batch.n.count(every='200ms')"), group.stream("batch.n")
+        wait_until(lambda: any(record.complete for record in stream.records()), "a window of both")
+        wait_until(lambda: {record.rank for record in each.records()} == {0, 1}, "records of both")
 
+    def output(*arguments: str) -> str:
+        return CliRunner().invoke(main, ["--hub", str(bob), *arguments]).output
 
-def test_another_server_of_a_cluster_answers(server: HubServer, run: Any) -> None:
-    for url in (f"nats://127.0.0.1:9,{server.url}", f"{server.url},nats://127.0.0.1:9"):
-        assert [info.id for info in sg.runs(hub=url)] == [run.id]
+    text = call("--hub", bob, "watch", "sweep-*", "batch.n", "-n", "40", "--json")
+    assert {json.loads(line)["run"] for line in text.splitlines()} <= {"sweep-a", "sweep-b"}
+    set_rate = ("set", "sweep-*", "rate=0.125")
+    wait_until(lambda: {"sweep-a", "sweep-b"} <= set(re.findall("sweep-.", output(*set_rate))), "both are set")
+    assert "No live run matches 'swoop-*'" in call("--hub", bob, "stop", "swoop-*", code=3)
+    assert "Unknown run 'sweep-*' on this hub" in call("--hub", bob, "describe", "sweep-*", code=3)
+    assert "run wide" in call("--hub", bob, "describe", "wide")
+
+    with (
+        sg.fleet("sweep-*", hub=bob) as fleet,
+        reached("sweep-a", bob) as remote,
+        reached(a.id, bob) as by_id,
+    ):
+        fleet.wait(2, timeout_s=PATIENCE_S)
+        assert set(fleet) == {"sweep-a", "sweep-b"}
+        low = fleet.where(lambda run: run.config.lr < 0.15)
+        assert list(low) == ["sweep-a"]
+        together, stream, lone = (one.stream("batch.n") for one in (fleet, remote, by_id))
+        wait_until(lambda: {record.run for record in together.records()} == {"sweep-a", "sweep-b"}, "of both")
+        assert fleet["sweep-a"].describe().controls["rate"].value == 0.125
+        report = wait_until(lambda: low.set("rate", 0.05, timeout_s=PATIENCE_S).applied, "it is applied")
+        assert set(report) == {"sweep-a"}
+        late = train(file, "sweep-c", script=SWEEP, LR="0.3")
+        fleet.wait(3, timeout_s=PATIENCE_S)
+        wait_until(lambda: "sweep-c" in {record.run for record in together.records()}, "it is asked, too")
+        fleet.where(lambda run: run.config.lr > 0.25).stop(timeout_s=PATIENCE_S)
+        assert late.ends() == 0
+        wait_until(lambda: len(fleet.left) == 1, "it has left")
+
+        for one in (stream, lone):
+            one.wait(5, timeout_s=PATIENCE_S)
+        a.send(signal.SIGKILL)
+        a.ends()
+        again = train(file, "sweep-a", script=SWEEP, LR="0.1")
+        (restart,) = wait_until(lambda: stream.restarts, stream.statistics)
+        wait_until(lambda: stream.latest.index > restart.index, "records of the new run")
+        assert restart.run_id == remote.id == again.id
+        wait_until(lambda: "sweep-a" in fleet and fleet["sweep-a"].id == again.id, "the fleet follows it, too")
+        assert set(fleet) == {"sweep-a", "sweep-b"}  # one run, not two
+        wait_until(lambda: by_id.lost, "it is gone")  # it was asked for by its id
+        assert not lone.restarts

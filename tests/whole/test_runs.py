@@ -1,167 +1,193 @@
-"""What may happen to a run: it is killed, stopped, forked, doubled, and it ends in every way there is."""
+"""What may happen to a run: it ends in every way there is, is killed, stands still, is forked, and is asked by many."""
 
 from __future__ import annotations
 
 import os
 import signal
-import time
-import warnings
 from pathlib import Path
 
 import pytest
 
 import sightglass as sg
+from sightglass.client import reconnect
+from sightglass.storage.run_file import read
 
-COUNTING = """
-run = sg.init("job", budget=None)
+from .conftest import wait_until
+
+N = 2_000
+COUNTING = f"""
+run = sg.init(sys.argv[1], budget=None, dir=sys.argv[2])
+run.log({{"a": 1}})
 say("ready", run.id)
 until(lambda: run._telemetry.subscriptions.active)
-for step in range(5_000):
+for step in range({N}):
     run.observe("batch", step=step, loss=float(step))
+assert not [name for name in sys.modules if name.split(".")[0] == "nats" or "hub" in name]  # without a hub
+say("over")
 """
 
 ENDS = {
-    "close": ("run.close()", 0),
-    "exception": ("raise RuntimeError('on purpose')", 1),
-    "sys.exit": ("sys.exit(7)", 7),
-    "SIGINT": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT),
-    "no close": ("", 0),
-    "with": ("run.__enter__(); run.__exit__(None, None, None)", 0),
-    "exit inside observe": ("run.function('leave', sys.exit); run.observe('batch', loss=1.0); sys.exit(3)", 3),
+    "close": ("run.close()", 0, "ended"),
+    "exception": ("raise RuntimeError('on purpose')", 1, "failed"),
+    "exit": ("sys.exit(7)", 7, "ended"),
+    "interrupt": ("os.kill(os.getpid(), signal.SIGINT); time.sleep(60)", -signal.SIGINT, "terminated"),
+    "nothing": ("", 0, "ended"),
+    "prompt": ("sys.last_value = ValueError(); sys.ps1 = '>>> '", 0, "ended"),  # an error of an earlier line
 }
 
 
-@pytest.mark.parametrize("way", ENDS)
-def test_every_end_is_prompt_and_clean(start, until, way):
-    code, status = ENDS[way]
-    child = start(COUNTING + f"say('over', time.monotonic())\n{code}\n")
-    run_id = child.hears("ready")[0]
-    with sg.connect("job") as run:
-        stream = run.stream("batch.loss")
-        over_s = float(child.hears("over")[0])
-        assert child.ends() == status
-        assert time.monotonic() - over_s < 30  # nothing that it might wait for takes so long
-        values = [record.value for record in stream]
-        assert values[:5_000] == [float(step) for step in range(5_000)]
-        assert stream.statistics().n_lost == 0
-        until(lambda: run.ended)  # the goodbye follows the ends of the streams
-    assert run_id not in [info.id for info in sg.runs()]
-    assert [path.name for path in Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir()] == [f"{run_id}.closed"]
-    assert ("on purpose" in child.complaints) == (way == "exception")
+@pytest.mark.slow
+def test_each_end_of_a_program_is_clean_and_told_as_what_it_was(start, tmp_path):
+    children = {way: start(COUNTING + code, way, str(tmp_path / way)) for way, (code, _, _) in ENDS.items()}
+    for way, (_, status, state) in ENDS.items():
+        child = children[way]
+        (run_id,) = child.hears("ready")
+        with sg.connect(way) as run:
+            stream = run.stream("batch.loss")
+            child.hears("over")
+            assert child.ends() == status
+            assert [record.value for record in stream] == [float(step) for step in range(N)]
+            assert stream.statistics().n_lost == 0
+            wait_until(lambda run=run: run.ended, "the goodbye, which follows the ends of the streams")
+        assert run_id not in [info.id for info in sg.runs()]
+        assert Path(os.environ["SIGHTGLASS_RUNTIME_DIR"], f"{run_id}.closed").exists()
+        (directory,) = (tmp_path / way).iterdir()
+        assert read(directory / "run.json").state == state, way
+        assert ("on purpose" in child.complaints) == (way == "exception")
+    left = Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir()
+    assert {path.suffix for path in left} == {".closed"}
 
 
-def test_close_twice(start):
-    child = start("run = sg.init('job'); run.close(); run.close(); run.observe('batch'); say('done', repr(run))")
-    assert child.hears("done")[-1] == "ended>"
-    assert child.ends() == 0
-
-
-def test_a_killed_run_is_lost_soon_and_cleaned_away(train):
-    child = train()
-    with sg.connect("job", on_lost="raise") as run:
-        stream = run.stream("batch.loss")
-        stream.wait(10, timeout_s=60)
-        child.send(signal.SIGKILL)
-        with pytest.raises(sg.RunLostError, match="died"):
-            for _ in stream:
-                pass
-        with pytest.raises(sg.RunLostError, match="died"):
-            run.describe()
-    assert sg.runs() == []
-    assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
-    with pytest.raises(sg.RunNotFoundError, match="'job'"):
-        sg.connect("job")
-
-
-def test_a_run_whose_goodbye_is_lost_has_ended(start):
-    child = start(COUNTING + "run._wiring.agent.end = lambda reason: []\nrun.close()\nsay('over')")
-    child.hears("ready")
-    with sg.connect("job") as run:
-        stream = run.stream("batch.loss")
-        assert len(list(stream)) >= 5_000
-        assert (stream.error, run.ended) == (None, True)
-        with pytest.raises(sg.RunLostError, match=r"'job' has ended$"):
-            run.describe()
-    child.hears("over")
-
-
-WATCHING = """
-client = sg.connect("job", on_lost="raise")
-stream = client.stream("batch.x")
-stream.wait(10)
-say("watching")
-until(lambda: stream.ended, 60)
-say("ended", repr(stream.error), client._session.ended)
+RECORDING = """
+run = sg.init("job", budget=None, dir=sys.argv[1], record=["batch.loss"])
+worker = os.fork()
+if not worker:
+    time.sleep(600)
+    os._exit(0)
+say("ready", run.directory, worker)
+step = 0
+while True:
+    run.observe("batch", step=step, loss=1 / (step + 1))
+    step += 1
+    if step % 500 == 0:
+        say("step", step)
+    time.sleep(0.0005)
 """
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize(
-    ("end", "told"), [("run.close()", "None Run 'job' has ended"), ("os.kill(os.getpid(), 9)", "died")]
-)
-def test_a_client_that_was_stopped_while_the_run_ended_is_told_how(start, end, told):
-    """The run has more to say than its queues hold, so that its goodbye reaches nobody."""
-    run = start(
-        "run = sg.init('job', budget=None); x = np.zeros(10_000); say('ready')\n"
-        "until(lambda: run._telemetry.subscriptions.active)\n"
-        "while not os.path.exists(sys.argv[1]): run.observe('batch', x=x); time.sleep(0.001)\n"
-        f"for _ in range(3_000): run.observe('batch', x=x)\n{end}",
-        os.environ["SIGHTGLASS_RUNTIME_DIR"] + "/go",
-    )
-    run.hears("ready")
-    client = start(WATCHING)
-    client.hears("watching")
-    client.send(signal.SIGSTOP)
-    Path(os.environ["SIGHTGLASS_RUNTIME_DIR"], "go").touch()
-    run.ends()
-    time.sleep(5)  # longer than the run waits for anybody, and than libzmq keeps anything
-    client.send(signal.SIGCONT)
-    assert told in " ".join(client.hears("ended"))
+def test_a_killed_run_is_lost_cleaned_away_and_opens_up_to_its_last_second(start, tmp_path, monkeypatch):
+    """A worker that it forked lives on, and does not keep it alive."""
+    monkeypatch.setattr(reconnect, "RESTART_S", 0.5)
+    child = start(RECORDING, str(tmp_path))
+    directory, worker = child.hears("ready")
+    child.hears("step")
+    with sg.connect("job") as run, sg.open(directory, follow=True) as growing:
+        live, past = run.stream("batch.loss"), run.stream("batch.loss", since="start")
+        live.wait(1_000, timeout_s=60)
+        growing.stream("batch.loss").wait(1_000, timeout_s=60)
+        child.send(signal.SIGKILL)
+        for stream in (live, past):
+            with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+                list(stream)
+        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+            run.describe()
+        assert run.ended
+        steps = past.to_arrays().steps.tolist()
+        assert steps == list(range(len(steps)))
+    os.kill(int(worker), 0)
+    assert sg.runs() == []
+    assert not list(Path(os.environ["SIGHTGLASS_RUNTIME_DIR"]).iterdir())
+    with pytest.raises(sg.RunNotFoundError, match="Unknown run 'job'"):
+        sg.connect("job")
+    assert [info.state for info in sg.runs(tmp_path)] == ["died"]
+    with sg.open(directory) as old:
+        steps = old.stream("batch.loss").to_arrays().steps.tolist()
+        assert steps == list(range(len(steps)))
+        assert len(steps) >= 1_000  # of the last second, some may be missing
+        assert old.check().intact
 
 
-def test_a_suspended_run_is_silent_and_continues_when_resumed(train):
-    child = train()
-    with sg.connect("job") as run:
-        stream = run.stream("batch.loss")
-        stream.wait(10, timeout_s=60)
-        child.send(signal.SIGSTOP)
-        [info] = sg.runs(timeout_s=0.3)
-        assert (info.name, info.state, info.pid) == ("job", "silent", child.pid)
-        with pytest.raises(sg.RunLostError, match="does not answer"):
-            sg.connect("job", timeout_s=0.3)
-        child.send(signal.SIGCONT)
-        child.goes_on()
-        n = len(stream.wait(timeout_s=60))
-        stream.wait(n + 100, timeout_s=60)
-        assert [info.state for info in sg.runs(timeout_s=30)] == ["running"]
-        assert stream.statistics().n_lost == 0
+ENDING = """
+run = sg.init(sys.argv[1], budget=None)
+x = np.zeros(10_000)
+say("ready")
+until(lambda: run._telemetry.subscriptions.active)
+until(lambda: os.path.exists(sys.argv[2]), pause=lambda: run.observe("batch", x=x) or time.sleep(0.001))
+for _ in range(3_000):
+    run.observe("batch", x=x)
+exec(sys.argv[3])
+"""
+
+WATCHING = """
+from sightglass.client import reconnect
+reconnect.RESTART_S = 0.5
+clients = [sg.connect(name) for name in ("closed", "killed")]
+streams = [client.stream("batch.x") for client in clients]
+for stream in streams:
+    stream.wait(10, timeout_s=60)
+say("watching")
+for client, stream in zip(clients, streams):
+    until(lambda: stream.ended)
+    say("ended", repr(stream.error), client._session.ended)
+"""
 
 
 @pytest.mark.slow
-def test_a_run_that_held_the_interpreter_for_long_keeps_its_clients(start):
-    child = start(
-        """
-        import sightglass.training.clients as clients, ctypes
-        clients.LEASE_S = 1.5
-        run = sg.init("job")
-        say("ready")
-        until(lambda: run._telemetry.subscriptions.active)
-        run.observe("batch", loss=1.0)
-        ctypes.PyDLL(None).sleep(4)  # a call that never lets the interpreter go
-        until(lambda: run.stopping or run.observe("batch", loss=2.0))
-        """.replace("\n        ", "\n")
-    )
-    child.hears("ready")
-    import sightglass.client.connection as connection
+def test_a_client_that_stood_still_while_its_runs_ended_is_told_how(start, runtime):
+    """The runs have more to say than their queues hold, so that a goodbye reaches nobody."""
+    ends = {"closed": "run.close()", "killed": "os.kill(os.getpid(), 9)"}
+    runs = [start(ENDING, name, str(runtime / "go"), end) for name, end in ends.items()]
+    for run in runs:
+        run.hears("ready")
+    client = start(WATCHING)
+    client.hears("watching")
+    client.send(signal.SIGSTOP)
+    (runtime / "go").touch()
+    for run in runs:
+        run.ends()
+    client.send(signal.SIGCONT)
+    assert "None Run 'closed' has ended" in " ".join(client.hears("ended"))
+    assert "died" in " ".join(client.hears("ended"))
 
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(connection, "PING_S", 0.4)
-        with sg.connect("job") as run:
-            stream = run.stream("batch.loss")
-            records = stream.wait(50, timeout_s=60)
-            assert {record.value for record in records} == {1.0, 2.0}
-            run.stop()
-    assert child.ends() == 0
+
+@pytest.mark.slow
+def test_a_run_that_stands_still_is_silent_holds_up_nobody_and_goes_on(train):
+    stuck, other = train("job-stuck"), train("job-other")
+    with sg.connect("job-stuck") as run, sg.fleet("job-*") as fleet:
+        fleet.wait(2, timeout_s=60)
+        stream = run.stream("batch.loss")
+        stream.wait(10, timeout_s=60)
+        stuck.send(signal.SIGSTOP)
+        found = next(info for info in sg.runs(timeout_s=0.3) if info.name == "job-stuck")
+        assert (found.state, found.pid) == ("silent", stuck.pid)
+        with pytest.raises(sg.RunLostError, match="does not answer; it may be busy in one long call, stopped"):
+            sg.connect("job-stuck", timeout_s=0.3)
+        stuck.send(signal.SIGCONT)
+        stuck.goes_on()
+        n = stream.statistics().n_records
+        stream.wait(n + 100, timeout_s=60)
+        assert stream.statistics().n_lost == 0
+
+        stuck.send(signal.SIGSTOP)
+        report = fleet.set("lr", 0.25, timeout_s=8.0)
+        assert report.applied.keys() == {"job-other"}
+        # Its connection may be given up before the command is.
+        assert any(said in str(report.failed["job-stuck"]) for said in ("does not answer", "has been silent"))
+        with sg.fleet("job-*") as late:
+            wait_until(lambda: list(late) == ["job-other"], late)
+            assert late.silent == ["job-stuck"]
+            both = late.stream("batch.loss")
+            assert {record.run for record in both.wait(5, timeout_s=60)} == {"job-other"}
+            table = late.table(loss="batch.loss", timeout_s=60)
+            states = dict(zip(table.column("run"), table.column("state"), strict=True))
+            assert states == {"job-stuck": "silent", "job-other": "running"}
+            assert dict(zip(table.column("run"), table.column("loss"), strict=True))["job-other"] is not None
+            assert late.set("lr", 0.5).applied.keys() == {"job-other"}
+            stuck.send(signal.SIGCONT)
+            wait_until(lambda: set(late) == {"job-stuck", "job-other"}, late)
+            wait_until(lambda: {record.run for record in both.records()} == {"job-stuck", "job-other"}, late)
+    other.goes_on()
 
 
 FORKED = """
@@ -169,7 +195,6 @@ from sightglass.protocol import discovery
 run = sg.init("job", budget=None)
 say("ready", run.id)
 until(lambda: run._telemetry.subscriptions.active)
-children = []
 for _ in range(3):
     pid = os.fork()
     if not pid:
@@ -181,7 +206,6 @@ for _ in range(3):
             own.observe("batch", loss=3.0)
             assert sorted(entry.name for entry in discovery.entries())[-1] == "job"
         sys.exit(5)  # runs the functions that were registered for the exit
-    children.append(pid)
     assert os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]) == 5
 step = 0
 while not run.stopping:
@@ -205,12 +229,12 @@ def test_forked_children_leave_the_run_alone(start):
 
 
 LOADERS = """
-import multiprocessing as mp, warnings
+import multiprocessing as mp
 warnings.simplefilter("ignore", DeprecationWarning)
 sys.path.insert(0, sys.argv[2])
 import loader
 if __name__ == "__main__":
-    run = loader.run = sg.init("job", budget=None)
+    run = loader.run = sg.init(sys.argv[1], budget=None)
     say("ready")
     until(lambda: run._telemetry.subscriptions.active)
     context = mp.get_context(sys.argv[1])
@@ -220,84 +244,84 @@ if __name__ == "__main__":
     say("done")
 """
 
+LOADER = """
+run = None
+def load(i):
+    if run is not None:
+        run.observe('batch', step=i, loss=-1.0)
+    return i
+"""
+
 
 @pytest.mark.slow
-@pytest.mark.parametrize("method", ["fork", "forkserver", "spawn"])
-def test_data_loaders(start, method, tmp_path):
-    (tmp_path / "loader.py").write_text(
-        "run = None\n"
-        "def load(i):\n"
-        "    if run is not None:\n"
-        "        run.observe('batch', step=i, loss=-1.0)\n"
-        "    return i\n"
-    )
-    child = start(LOADERS, method, str(tmp_path))
+def test_data_loaders_that_are_forked_or_spawned(start, tmp_path):
+    (tmp_path / "loader.py").write_text(LOADER)
+    children = {method: start(LOADERS, method, str(tmp_path)) for method in ("fork", "forkserver", "spawn")}
+    for method, child in children.items():
+        child.hears("ready")
+        with sg.connect(method) as run:
+            stream = run.stream("batch.loss")
+            assert [record.value for record in stream] == [float(i) for i in range(200)]
+        child.hears("done")
+        assert child.ends() == 0
+
+
+RUNS = """
+runs = [sg.init(f"job{sys.argv[1]}-{i}", budget=None) for i in range(16)]
+say("ready")
+while True:
+    for run in runs:
+        run.observe("batch", loss=1.0)
+    time.sleep(0.05)
+"""
+
+BUSY = """
+run = sg.init("job", budget=None)
+say("ready")
+until(lambda: any(len(peers) == 50 for peers in list(run._wiring.agent._subscriptions._peers.values())))
+for step in range(5_000):
+    run.observe("batch", step=step, loss=float(step))
+until(lambda: run.stopping, pause=lambda: run.observe("other") or time.sleep(0.01))
+"""
+
+CLIENTS = """
+from concurrent.futures import ThreadPoolExecutor
+runs = [sg.connect("job", timeout_s=60) for _ in range(10)]
+streams = [run.stream("batch.loss") for run in runs]
+say("asked")
+def read(stream):
+    values = [record.value for record in stream.wait(5_000, timeout_s=150)]
+    return len(values), sum(values), stream.statistics().n_lost
+with ThreadPoolExecutor(10) as pool:
+    for got in pool.map(read, streams):
+        say("got", *got)
+    say("ended", sum(pool.map(lambda stream: len(list(stream)), streams)))
+"""
+
+
+@pytest.mark.slow
+def test_64_runs_are_listed_and_50_clients_get_every_record_of_a_busy_one(start):
+    processes = [start(RUNS, str(i)) for i in range(4)]
+    for process in processes:
+        process.hears("ready")
+    infos = sg.runs(timeout_s=60)
+    assert {info.name for info in infos} == {f"job{i}-{k}" for i in range(4) for k in range(16)}
+    assert len({info.id for info in infos}) == 64
+    assert {info.state for info in infos} == {"running"}
+    for process in processes:
+        process.finish()
+
+    child = start(BUSY)
     child.hears("ready")
+    clients = [start(CLIENTS) for _ in range(5)]
+    for client in clients:
+        client.hears("asked", 150)
+    expected = ["5000", str(float(sum(range(5_000)))), "0"]
+    for client in clients:
+        assert [client.hears("got", 150) for _ in range(10)] == [expected] * 10
     with sg.connect("job") as run:
-        stream = run.stream("batch.loss")
-        assert [record.value for record in stream] == [float(i) for i in range(200)]
-    child.hears("done")
-    assert child.ends() == 0
-
-
-def test_a_worker_that_outlives_its_killed_parent_does_not_keep_the_run_alive(start):
-    child = start(
-        """
-        run = sg.init("job")
-        worker = os.fork()
-        if not worker:
-            time.sleep(60)
-            os._exit(0)
-        say("ready", worker)
-        while True:
-            run.observe("batch", loss=1.0)
-            time.sleep(0.001)
-        """.replace("\n        ", "\n")
-    )
-    worker = int(child.hears("ready")[0])
-    with sg.connect("job", on_lost="raise") as run:
-        stream = run.stream("batch.loss")
-        stream.wait(5, timeout_s=60)
-        child.send(signal.SIGKILL)
-        with pytest.raises(sg.RunLostError):
-            for _ in stream:
-                pass
-    os.kill(worker, 0)
-    assert sg.runs() == []
-
-
-def test_two_runs_of_one_name(train):
-    older = train("job")
-    newer = train("job")
-    with pytest.warns(UserWarning, match="2 live runs.*'job'"):
-        run = sg.connect("job")
-    with run:
-        assert run.describe().pid == newer.pid
-    infos = sg.runs()
-    assert [info.pid for info in infos] == [newer.pid, older.pid]
-    with warnings.catch_warnings():
-        warnings.simplefilter("error")
-        for info in infos:
-            with sg.connect(info.id) as run:
-                assert run.describe().pid == info.pid
-                run.stop()
-    assert older.ends() == newer.ends() == 0
-
-
-def test_several_runs_in_one_process(start):
-    child = start(
-        """
-        runs = [sg.init(f"job{i}", budget=None) for i in range(3)]
-        say("ready")
-        while not all(run.stopping for run in runs):
-            for i, run in enumerate(runs):
-                run.observe("batch", value=i)
-            time.sleep(0.001)
-        """.replace("\n        ", "\n")
-    )
-    child.hears("ready")
-    for i in range(3):
-        with sg.connect(f"job{i}") as run:
-            assert {record.value for record in run.stream("batch.value").wait(20, timeout_s=60)} == {i}
-            run.stop()
+        run.stop()
+    for client in clients:
+        assert client.hears("ended") == ["50000"]
+        assert client.ends() == 0
     assert child.ends() == 0

@@ -6,7 +6,6 @@ import itertools
 import pickle
 import random
 from collections.abc import Callable
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -15,7 +14,6 @@ from tests.query.generated import Author
 
 import sightglass as sg
 
-ROOT = str(Path(__file__).parents[2])
 N_STEPS = 60
 N_CLIENTS = 20
 EPOCH = 10
@@ -190,27 +188,6 @@ class Crowd:
             client.close()
 
 
-ANOTHER = """
-import random
-from tests.query.generated import Author
-KNOWN = eval(sys.argv[2])
-with sg.connect(sys.argv[1]) as run:
-    streams = []
-    for seed in range(40):
-        try:
-            streams.append(run.stream(Author(seed, 1 + seed % 9, KNOWN, hostile=True).query("batch")))
-        except sg.SightglassError:
-            pass
-    say("asked", len(streams))
-    for stream in streams:
-        try:
-            for record in stream:
-                pass
-        except sg.SightglassError:
-            pass
-say("done", sum(stream.statistics().n_records for stream in streams))
-"""
-
 TRAININGS = [numpy_training, torch_training, jax_training]
 
 
@@ -225,19 +202,6 @@ def test_a_training_gives_the_same_bits_with_20_clients(training: Callable[[Obse
         crowd.leave()
     assert crowd.n_asked > 100
     assert crowd.n_refused < crowd.n_asked / 2
-    assert among == alone
-
-
-@pytest.mark.slow
-@pytest.mark.parametrize("training", TRAININGS[:2])
-def test_a_training_gives_the_same_bits_with_a_client_in_another_process(training, start) -> None:
-    alone = training(ignore)
-    with sg.init("crowd") as run:
-        run.observe("batch", step=-1)
-        other = start(ANOTHER, run.id, repr(KNOWN), PYTHONPATH=ROOT)
-        assert int(other.hears("asked")[0]) > 20
-        among = training(run.observe)
-    assert int(other.hears("done")[0]) > 20
     assert among == alone
 
 

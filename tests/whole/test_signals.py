@@ -1,0 +1,134 @@
+"""SIGTERM and Ctrl-C: what was recorded is written, and the program's own handler decides what follows."""
+
+from __future__ import annotations
+
+import signal
+import sys
+from pathlib import Path
+
+import pytest
+
+import sightglass as sg
+from sightglass.storage.run_file import read
+
+pytestmark = pytest.mark.skipif(sys.platform == "win32", reason="a process cannot be sent SIGTERM there")
+
+TRAINING = """
+exec(sys.argv[2])
+run = sg.init("job", budget=None, dir=sys.argv[1], record=["batch.loss"])
+exec(sys.argv[3])
+step = 0
+while not (ended := globals().get("received")):
+    run.observe("batch", step=step, loss=float(step))
+    run.log({"a": step}, step=step)
+    step += 1
+    if step % 100 == 0:
+        say("step", run.directory, step)
+    time.sleep(0.0005)
+exec(sys.argv[4])
+"""
+OWN = """
+received = []
+def handler(number, frame):
+    received.append(number)
+signal.signal(signal.SIGTERM, handler)
+"""
+WRAPPED = """
+ours = signal.getsignal(signal.SIGTERM)
+received = []
+def handler(number, frame):
+    ours(number, frame)
+    received.append(number)
+signal.signal(signal.SIGTERM, handler)
+"""
+AFTER = "say('last', step); os._exit(7)"  # nothing is closed
+
+PROGRAMS = {  # what happens before `init`, after it, and when the program's own handler was called
+    "no handler": ("", "", ""),
+    "a handler": (OWN, "", AFTER),
+    "a handler that calls the one it found": ("", WRAPPED, AFTER),
+    "a handler, and a run that is closed": (OWN, "", "run.close(); say('last', step)"),
+    "ignored": ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "", ""),
+    "a later handler that asks nobody": ("", "signal.signal(signal.SIGTERM, lambda *_: None)", ""),
+}
+
+# As that of `jax.distributed`, which saves checkpoints at every host at the same step.
+OUTSIDE_PYTHON = """
+import ctypes
+HANDLER = ctypes.CFUNCTYPE(None, ctypes.c_int)
+handler = HANDLER(lambda number: os.write(1, b"heard it\\n"))
+ctypes.CDLL(None).signal(signal.SIGTERM, handler)
+run = sg.init("outside", dir=sys.argv[1])
+say("ready")
+while True:
+    time.sleep(0.01)
+"""
+
+# In a long call of a library no handler of Python's runs.
+FORKED = """
+import ctypes
+run = sg.init("forked", dir=sys.argv[1])
+reader, writer = os.pipe()
+pid = os.fork()
+if not pid:
+    os.write(writer, b"x")
+    ctypes.PyDLL(None).sleep(600)  # it holds the interpreter, as a call that never returns would
+    os._exit(0)
+os.read(reader, 1)
+until(lambda: open(f"/proc/{pid}/stat").read().rpartition(")")[2].split()[0] == "S")
+os.kill(pid, signal.SIGTERM)
+say("status", os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1]))
+run.close()
+"""
+
+
+def kept(directory: Path) -> tuple[int, int]:
+    with sg.open(directory) as run:
+        assert list(run.series("a").steps) == list(range(run.series("a").n))
+        return run.series("a").n, len(run.stream("batch.loss").wait())
+
+
+@pytest.mark.slow
+def test_sigterm_and_ctrl_c_lose_nothing_and_the_program_s_own_handler_decides_what_follows(start, train, tmp_path):
+    children = {
+        what: start(TRAINING, str(tmp_path / str(i)), *program) for i, (what, program) in enumerate(PROGRAMS.items())
+    }
+    outside, forked = start(OUTSIDE_PYTHON, str(tmp_path / "outside")), start(FORKED, str(tmp_path / "forked"))
+    for what, child in children.items():
+        directory, step = Path((words := child.hears("step"))[0]), int(words[1])
+        child.send(signal.SIGTERM)
+        if what == "no handler":
+            assert child.ends() == -signal.SIGTERM
+            assert read(directory / "run.json").state == "terminated"
+            logged, recorded = kept(directory)
+            assert min(logged, recorded) >= step
+            assert abs(logged - recorded) <= 1  # the signal may come between the two
+            assert [run.state for run in sg.runs(directory.parent)] == ["terminated"]
+        elif what == "a handler, and a run that is closed":
+            last = int(child.hears("last")[0])
+            assert child.ends() == 0
+            assert read(directory / "run.json").state == "terminated"
+            assert kept(directory) == (last, last)
+            assert last >= step
+        elif "asks nobody" in what or what == "ignored":
+            while int(child.hears("step")[1]) < step + 300:
+                pass
+        else:
+            last = int(child.hears("last")[0])
+            assert child.ends() == 7
+            assert all(last >= n >= step for n in kept(directory))
+    outside.hears("ready")
+    outside.send(signal.SIGTERM)
+    assert outside.hears("heard") == ["it"]
+    assert forked.hears("status") == [str(-signal.SIGTERM)]  # it dies although its main thread hears nothing
+    assert forked.ends() == 0
+
+    child = train("paused")
+    with sg.connect("paused") as run:
+        stream = run.stream("batch.loss")
+        assert run.pause().applied
+        child.send(signal.SIGINT)
+        assert child.ends() == -signal.SIGINT
+        assert "KeyboardInterrupt" in child.complaints
+        indexes = [record.index for record in stream]
+        assert indexes == list(range(len(indexes)))
