@@ -151,7 +151,8 @@ def until(page: Page, condition: Callable[[], Any], what: object = "the conditio
 
 def go(page: Page, place: str) -> None:
     """Show another place in the same tab, as a link in it would: all else is as by default."""
-    page.evaluate("place => { location.hash = place }", place)
+    # The address follows what is shown a moment later, so it may be this one already, without an event.
+    page.evaluate("place => { location.hash = place; dispatchEvent(new HashChangeEvent('hashchange')) }", place)
 
 
 def violations(page: Page) -> list[str]:
