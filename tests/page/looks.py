@@ -149,7 +149,7 @@ def until(page: Page, condition: Callable[[], Any], what: object = "the conditio
     return wait_until(condition, what, pause=lambda: page.wait_for_timeout(LOOK_MS))
 
 
-def go(page: Page, place: str) -> None:
+def go_to(page: Page, place: str) -> None:
     """Show another place in the same tab, as a link in it would: all else is as by default."""
     # The address follows what is shown a moment later, so it may be this one already, without an event.
     page.evaluate("place => { location.hash = place; dispatchEvent(new HashChangeEvent('hashchange')) }", place)

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, drawn, go, has_url, ink, until
+from .looks import box_of, chart, drawn, go_to, has_url, ink, until
 
 BLUE, ORANGE, PURPLE = (63, 143, 196), (220, 107, 74), (154, 116, 201)
 
@@ -37,7 +37,7 @@ def page(open_page, server):
 def clear(page):
     """Show the page Ask without panels, once it is known what the run offers."""
     page.keyboard.press("Escape")
-    go(page, "/ask")
+    go_to(page, "/ask")
     expect(page.get_by_role("article")).to_have_count(0)
     expect(page.get_by_text("Try", exact=True)).to_be_visible()
     box(page).fill("")
@@ -513,7 +513,7 @@ def test_a_pattern_draws_a_line_for_each_live_run_and_later_ones_join(own_place,
 
 
 def the_run_whose_details_are_open_is_asked(page, name):
-    go(page, "/charts")
+    go_to(page, "/charts")
     page.get_by_role("navigation", name="Runs").get_by_role("button", name=name, exact=True).click()
     expect(page.get_by_role("complementary", name=f"Run {name}")).to_be_visible()
     page.get_by_role("link", name="Ask").click()

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, color_of, drawn, go, has_url, ink, until
+from .looks import box_of, chart, color_of, drawn, go_to, has_url, ink, until
 
 N = 200
 N_LONG = 50_000
@@ -68,9 +68,9 @@ def show(page, tags=""):
     """Show the charts of some tags, as they are by default: those of before are gone, and no menu is open."""
     page.keyboard.press("Escape")
     page.mouse.move(2, 2)
-    go(page, "/runs?project=charts")
+    go_to(page, "/runs?project=charts")
     expect(page.get_by_role("checkbox", name="Show up", exact=True)).to_be_visible()
-    go(page, f"/charts?project=charts&tags={quote(tags)}")
+    go_to(page, f"/charts?project=charts&tags={quote(tags)}")
     expect(page.get_by_role("article").first).to_be_visible()
 
 
