@@ -36,10 +36,10 @@ NOTEBOOK = """<!doctype html><meta charset="utf-8"><body style="margin: 20px"><s
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_golden_pictures(browser, own_place, tmp_path):
+def test_the_page_shows_the_golden_pictures(browser, own_place):
     with own_place.recording() as folder:
         browser_facts.record(folder, golden.VIEWS)
-    shown = browser_facts.page_facts(browser, own_place.serve().controller, golden.VIEWS, tmp_path)
+    shown = browser_facts.page_facts(browser, own_place.serve().controller, golden.VIEWS)
     lost = {
         (theme, name): facts.differences(found[name], golden.stored("page", name, theme), within=WITHIN)
         for theme, found in shown.items()

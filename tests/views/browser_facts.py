@@ -6,7 +6,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page
@@ -35,16 +35,15 @@ Views = Mapping[str, Callable[[], tuple[list[Any], dict[str, Any]]]]
 Facts = dict[str, list[str]]
 
 
-def page_facts(browser: Browser, link: str, views: Views, folder: Path) -> dict[str, Facts]:
+def page_facts(browser: Browser, link: str, views: Views, folder: Path | None = None) -> dict[str, Facts]:
     """Return what the page shows of each view of a recorded run, by theme.
 
     Args:
         browser: The browser.
         link: The link of a server with one run, which `record` wrote.
         views: The views.
-        folder: Where pictures of them go.
+        folder: Where pictures of them go, if anywhere.
     """
-    found: dict[str, Facts] = {"light": {}, "dark": {}}
     with _opened(browser) as page:
         base, _, token = link.partition("#")
         page.goto(f"{base}#/runs?{token}")
@@ -52,16 +51,25 @@ def page_facts(browser: Browser, link: str, views: Views, folder: Path) -> dict[
         page.wait_for_function("() => location.hash.includes('run=')")
         key = re.findall(r"run=(\w+)", page.url)[-1]
         panels = [quote(_panel(key, name, *make())) for name, make in views.items()]
-        page.evaluate("place => { location.hash = place }", "/ask?" + "&".join(f"ask={panel}" for panel in panels))
-        drawn = """n => document.querySelectorAll('.ask-body').length === n
-            && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
-            && !document.querySelector('.ask-body .chart-empty')"""
-        page.wait_for_function(drawn, arg=len(views))
-        _look(page, ".ask-body", list(views), found, folder / "page-all.png")
-        for name, place in PAGES.items():
-            page.evaluate("place => { location.hash = place }", place.format(run=key))
-            page.wait_for_function("() => document.querySelector('#main canvas, #main img, #main [role=log]')")
-            _look(page, "#main", [name], found, folder / f"page-{name}.png".replace(" ", "-"))
+        places = ["/ask?" + "&".join(f"ask={panel}" for panel in panels)]
+        places += [place.format(run=key) for place in PAGES.values()]
+        return {theme: _look(page, theme, places, list(views), folder) for theme in ("light", "dark")}
+
+
+def _look(page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None) -> Facts:
+    """Return what is shown at the first place, that of the panels, and at the others."""
+    page.emulate_media(color_scheme=theme)
+    page.evaluate("place => { location.hash = place }", places[0])
+    page.reload()
+    drawn = """n => document.querySelectorAll('.ask-body').length === n
+        && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
+        && !document.querySelector('.ask-body .chart-empty')"""
+    page.wait_for_function(drawn, arg=len(names))
+    found = _settled(page, ".ask-body", names, folder and folder / f"page-all-{theme}.png")
+    for name, place in zip(PAGES, places[1:], strict=True):
+        page.evaluate("place => { location.hash = place }", place)
+        page.wait_for_function("() => document.querySelector('#main canvas, #main img, #main [role=log]')")
+        found |= _settled(page, "#main", [name], folder and folder / f"page-{name}-{theme}.png".replace(" ", "-"))
     return found
 
 
@@ -107,24 +115,15 @@ def _opened(browser: Browser) -> Iterator[Page]:
         context.close()
 
 
-def _look(page: Page, selector: str, names: list[str], found: dict[str, Facts], picture: Path) -> None:
-    """Add what elements show to what was found, in each theme."""
-    before: Facts = {}
-    for theme, facts in found.items():
-        page.emulate_media(color_scheme=theme)
-        before = _settled(page, selector, names, before)
-        facts |= {name: [re.sub(WHEN, "hh:mm:ss", fact) for fact in before[name]] for name in names}
-        picture.parent.mkdir(parents=True, exist_ok=True)
-        page.screenshot(path=picture.with_stem(f"{picture.stem}-{theme}"), full_page=True)
-
-
-def _settled(page: Page, selector: str, names: list[str], before: Facts) -> Facts:
-    """Return the facts of each element once they are others than before, and stay the same."""
+def _settled(page: Page, selector: str, names: list[str], picture: Path | None) -> Facts:
+    """Return the facts of each element once they stay the same."""
     seen: list[Facts] = []
 
     def still() -> bool:
         seen.append(page.evaluate(FACTS, [selector, names]))
-        return seen[-1] != before and seen[-N_STILL:] == [seen[-1]] * N_STILL
+        return seen[-N_STILL:] == [seen[-1]] * N_STILL
 
     wait_until(still, "the page stays as it is", pause=lambda: page.wait_for_timeout(LOOK_MS))
-    return seen[-1]
+    if picture:
+        page.screenshot(path=picture, full_page=True)
+    return {name: [re.sub(WHEN, "hh:mm:ss", fact) for fact in seen[-1][name]] for name in names}
