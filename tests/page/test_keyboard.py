@@ -279,7 +279,7 @@ UNSEEN = """() => {
 
 
 def test_one_sees_where_the_focus_is_on_every_page(page):
-    unseen = []
+    unseen, n_seen = [], 0
     for fragment in ("/charts", "/tensors", "/media", "/runs", "/ask", "/commands"):
         go_to(page, fragment)
         expect(page.get_by_role("main")).not_to_be_empty()
@@ -288,7 +288,9 @@ def test_one_sees_where_the_focus_is_on_every_page(page):
             press(page, "Tab")
             if found := page.evaluate(UNSEEN):
                 unseen.append(f"{fragment}: {found}")
+            n_seen += page.evaluate("() => document.activeElement !== document.body")
     assert not unseen
+    assert n_seen > 6 * 10
 
 
 def the_list_of_runs_is_one_tab_stop(page):
