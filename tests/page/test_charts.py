@@ -145,14 +145,11 @@ def test_downloads(page):
     pictures_are_downloaded(page)
 
 
-def test_search_and_history(page):
+def test_search_history_and_links(page, open_page, server):
     tags_are_searched_and_empty_states_help(page)
     back_undoes_zoom_and_filters_one_by_one(page)
     back_and_reload_keep_the_view(page)
     a_reload_right_after_a_change_keeps_it(page)
-
-
-def test_links(page, open_page, server):
     a_link_shows_the_same_in_another_browser(page, open_page, server)
     the_copied_link_names_the_runs_but_not_the_token(page, server)
 

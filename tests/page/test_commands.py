@@ -53,9 +53,10 @@ def test_controls_are_set(page, training):
     commands_are_marked_in_every_chart(page, training)
 
 
-def test_actions_and_pauses(page, training, open_page, server):
+def test_actions_pauses_and_viewers(page, training, open_page, server):
     actions_are_called_and_show_their_result(page, training)
     a_paused_training_waits_until_it_is_resumed(page, training, open_page, server)
+    a_viewer_sees_everything_and_changes_nothing(open_page, server)
 
 
 def controls_show_their_values_and_bounds(page):
@@ -152,7 +153,7 @@ def a_paused_training_waits_until_it_is_resumed(page, training, open_page, serve
     assert at[0] == at[1]  # it took no step meanwhile
 
 
-def test_a_viewer_sees_everything_and_changes_nothing(open_page, server, training):
+def a_viewer_sees_everything_and_changes_nothing(open_page, server):
     page = open_page(server.viewer, "/commands", expects=["status of 403"])
     expect(page.get_by_text(re.compile("You opened the read-only link"))).to_be_visible()
     expect(number(page, "lr")).to_be_disabled()

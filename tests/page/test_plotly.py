@@ -72,6 +72,7 @@ def test_figures_are_drawn_and_saved(open_page, server):
     page.keyboard.press("Escape")
     a_step_without_a_figure_says_why_and_the_next_one_is_drawn(page)
     traces_that_plotly_compiles_functions_for_are_drawn_too(page)
+    without_plotly_the_page_says_so_and_offers_the_json(open_page, server)
 
 
 def a_figure_is_drawn_by_plotly_which_is_fetched_then_and_once(page):
@@ -149,7 +150,7 @@ def a_figure_is_saved_as_it_was_recorded_and_as_a_picture(page):
     expect(dialog.get_by_role("button", name="Pixels")).to_have_count(0)
 
 
-def test_without_plotly_the_page_says_so_and_offers_the_json(open_page, server):
+def without_plotly_the_page_says_so_and_offers_the_json(open_page, server):
     page = open_page(server.controller, expects=["404"])
     refusal = {"error": {"type": "MissingExtraError", "message": "Plotly is not installed where this page is served"}}
     page.route("**/plotly.js", lambda route: route.fulfill(status=404, json=refusal))

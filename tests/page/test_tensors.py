@@ -136,6 +136,7 @@ def test_histograms(page):
 
 
 def test_several_tensors_and_runs(page):
+    a_tensor_is_compared_with_another_step_run_and_tensor(page)
     several_runs_and_tensors_are_shown_side_by_side(page)
     histograms_of_runs_at_a_step_share_a_chart(page)
     all_tensors_are_shown_at_a_glance(page)
@@ -293,7 +294,7 @@ def number_formats(page):
     expect(marked(page)).to_contain_text(re.compile(r": −?\d+\.\d{3}$"))
 
 
-def test_the_comparison_with_another_step_run_and_tensor(page):
+def a_tensor_is_compared_with_another_step_run_and_tensor(page):
     begin(page)
     page.get_by_role("button", name="Compare").click()
     minus = page.get_by_role("group", name="Compare with")
