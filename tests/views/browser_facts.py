@@ -56,7 +56,9 @@ def page_facts(browser: Browser, link: str, views: Views, folder: Path | None = 
         return {theme: _look(page, theme, places, list(views), folder) for theme in ("light", "dark")}
 
 
-def _look(page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None) -> Facts:
+def _look(
+    page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None
+) -> Facts:
     """Return what is shown at the first place, that of the panels, and at the others."""
     page.emulate_media(color_scheme=theme)
     page.evaluate("place => { location.hash = place }", places[0])

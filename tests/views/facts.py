@@ -6,10 +6,9 @@ lost does.
 
 from __future__ import annotations
 
-import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np

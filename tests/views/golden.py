@@ -159,8 +159,6 @@ def matplotlib_facts(name: str, theme: str) -> list[str]:
     return facts.of_figure(view.figure)
 
 
-
-
 def page_pictures() -> dict[str, dict[str, list[str]]]:
     """Return what the page shows of each view, by theme."""
     from playwright.sync_api import sync_playwright

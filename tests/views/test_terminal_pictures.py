@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import io
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,6 +10,7 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from rich.console import Console
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.values import Figure
@@ -81,17 +81,17 @@ def test_an_animation_of_a_live_stream_plays(tmp_path: Path) -> None:
         stream = sg.connect(run).stream(sg.on("log").map(lambda e: e["it"]))
         view = TerminalView(stream, console=on)
         run.log({"it": Figure(MOVING)}, step=0)
-        until_s, seen = time.monotonic() + 60, set()
-        while len(seen) < 3 and time.monotonic() < until_s:
+        colors, seen = {"38;2;200;0;0", "38;2;0;200;0", "38;2;0;0;200"}, set()
+
+        def all_frames() -> bool:
             if view.pull():  # as the live display does before it repaints
                 text = drawn(view.draw(height=20), on)
-                seen |= {code for code in ("38;2;200;0;0", "38;2;0;200;0", "38;2;0;0;200") if code in text}
-            time.sleep(0.02)
-        assert len(seen) == 3
+                seen.update(code for code in colors if code in text)
+            return seen == colors
+
+        wait_until(all_frames, lambda: f"frames of three colours, seen were {seen}")
         run.log({"it": Figure(encode_png(np.zeros((4, 4), np.uint8)))}, step=1)
-        while view.pull() and time.monotonic() < until_s:  # the last frame of the animation, then the still picture
-            time.sleep(0.02)
-        assert not view.pull()
+        wait_until(lambda: not view.pull(), "the last frame of the animation, then the still picture")
 
 
 @pytest.mark.parametrize("options", [{"no_color": True}, {"color_system": None}])
