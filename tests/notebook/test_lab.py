@@ -9,8 +9,6 @@ from playwright.sync_api import expect
 
 from .lab import Notebook, pixels
 
-pytestmark = pytest.mark.timeout(240)
-
 TRAIN = """
 import math, pathlib, threading, time
 import numpy as np

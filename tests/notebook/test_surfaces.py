@@ -14,10 +14,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 from tests.display import n_blue, virtual_display
+from tests.waiting import PATIENCE_S
 
 from .lab import pixels
-
-pytestmark = pytest.mark.timeout(240)
 
 TRAIN = """
 import sys, time
@@ -90,5 +89,5 @@ def test_frames_images_and_a_window_show_one_run_at_the_same_time(open_notebook,
             assert run.poll() is None
         finally:
             watching.send_signal(signal.SIGINT)
-            _, said = watching.communicate(timeout=30)
+            _, said = watching.communicate(timeout=PATIENCE_S)
     assert "Traceback" not in said

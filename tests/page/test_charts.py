@@ -276,7 +276,7 @@ def x_is_time(page, button, x):
 
 def groups_are_drawn_as_a_mean_with_a_band(page):
     show(page, "^group/y$")
-    page.get_by_role("combobox", name="Group").select_option("lr")
+    page.get_by_role("combobox", name="Group", exact=True).select_option("lr")
     expect(chart(page, "group/y").get_by_role("img", name="2 lines")).to_be_visible()
     color = color_of(page, "lr=0.1")
     mean = drawn(chart(page, "group/y"), color)
@@ -297,7 +297,7 @@ def groups_are_drawn_as_a_mean_with_a_band(page):
 
 def the_cursor_says_of_how_many_runs_a_mean_is_and_where_a_run_ended(page):
     show(page, "^group/part$")
-    page.get_by_role("combobox", name="Group").select_option("lr")
+    page.get_by_role("combobox", name="Group", exact=True).select_option("lr")
     expect(chart(page, "group/part").get_by_role("img", name="2 lines")).to_be_visible()
     said = values(page, "group/part")
     hover(page, "group/part", 0.25)
@@ -305,7 +305,7 @@ def the_cursor_says_of_how_many_runs_a_mean_is_and_where_a_run_ended(page):
     hover(page, "group/part", 0.75)
     expect(said).to_contain_text("1 of 2 runs")
     page.mouse.move(2, 2)
-    page.get_by_role("combobox", name="Group").select_option("")
+    page.get_by_role("combobox", name="Group", exact=True).select_option("")
     expect(chart(page, "group/part").get_by_role("img", name="4 lines")).to_be_visible()
     hover(page, "group/part", 0.74)
     expect(said).to_contain_text(f"until step {N // 2 - 1}")
