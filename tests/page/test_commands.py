@@ -227,7 +227,7 @@ def a_run_that_recorded_nothing_stays_named_after_its_end(own_place, open_page):
         brief = sg.init("brief", dir=folder)
         try:
             brief.observe("batch", loss=1.0)
-            page = open_page(own_place.serve().controller, "/commands", expects=["status of 404"])
+            page = open_page(own_place.serve().controller, "/commands", expects=["status of 404", "status of 409"])
             chosen = page.get_by_role("combobox", name="Run").locator("option:checked")
             expect(chosen).to_have_text("brief · running")
         finally:

@@ -61,8 +61,8 @@ def _look(
 ) -> Facts:
     """Return what is shown at the first place, that of the panels, and at the others."""
     page.emulate_media(color_scheme=theme)
+    page.reload()  # all is drawn anew; there is no stream now that would be cut off
     page.evaluate("place => { location.hash = place }", places[0])
-    page.reload()
     drawn = """n => document.querySelectorAll('.ask-body').length === n
         && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
         && !document.querySelector('.ask-body .chart-empty')"""
