@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
 from tests.browser import browser, chromium
+from tests.waiting import PATIENCE_S
 
 from .lab import Lab, Notebook
 
@@ -18,12 +19,12 @@ __all__ = ["browser", "chromium"]
 
 OpenNotebook = Callable[..., Notebook]
 
-expect.set_options(timeout=30_000)
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="session")
 def lab() -> Iterator[Lab]:
-    """Return a server for all tests of a file."""
+    """Return a server for all tests."""
     folder = Path(tempfile.mkdtemp(prefix="sgn", dir="/tmp"))
     (folder / "run").mkdir()
     lab = Lab(folder, str(folder / "run"))
@@ -36,7 +37,7 @@ def lab() -> Iterator[Lab]:
 def context(browser: Browser) -> Iterator[BrowserContext]:
     """Return a window."""
     context = browser.new_context(viewport={"width": 1300, "height": 1000})
-    context.set_default_timeout(30_000)
+    context.set_default_timeout(PATIENCE_S * 1000)
     yield context
     context.close()
 

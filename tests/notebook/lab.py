@@ -9,15 +9,15 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 import urllib.request
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
 from playwright.sync_api import BrowserContext, Locator, Page
+from tests.waiting import PATIENCE_S, wait_until
 
-START_S = 90.0
+LOOK_MS = 50
 OPTIONS = (
     "--no-browser", "--allow-root", "--LabApp.news_url=", "--LabApp.extension_manager=readonly",
     "--LabApp.expose_app_in_browser=True", "--ServerApp.open_browser=False",
@@ -60,7 +60,7 @@ class Lab:
         self._process = subprocess.Popen(
             command, env=self._env, stdout=self._log, stderr=self._log, start_new_session=True, cwd=self.root
         )
-        until(self._answers, "JupyterLab answers", timeout_s=START_S)
+        wait_until(self._answers, "JupyterLab answers")
 
     def _answers(self) -> bool:
         if self._process.poll() is not None:
@@ -123,11 +123,11 @@ class Notebook:
         """Open the notebook, or load the page anew."""
         place = f"lab/workspaces/{self.name}/tree/{self.name}.ipynb"  # a workspace of its own: others' tabs stay away
         self.page.goto(f"http://127.0.0.1:{self.lab.port}/{place}?token={self.lab.token}")
-        self.page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=60_000)
+        self.page.wait_for_selector(".jp-Notebook .jp-CodeCell", timeout=PATIENCE_S * 1000)
         self.page.wait_for_function(
             "() => window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'idle'"
             " || window.jupyterapp?.shell.currentWidget?.sessionContext?.session?.kernel?.status === 'busy'",
-            timeout=60_000,
+            timeout=PATIENCE_S * 1000,
         )
 
     def run(self, place: int) -> None:
@@ -144,7 +144,11 @@ class Notebook:
 
     def wait_done(self, place: int) -> None:
         """Wait until a cell has run."""
-        until(lambda: self.prompt(place).strip("[]: ").isdigit(), f"cell {place} is done")
+        self.until(lambda: self.prompt(place).strip("[]: ").isdigit(), f"cell {place} is done")
+
+    def until(self, condition: Callable[[], Any], what: str) -> Any:
+        """Wait for a fact, as `wait_until` does, while the page goes on."""
+        return wait_until(condition, what, pause=lambda: self.page.wait_for_timeout(LOOK_MS))
 
     def prompt(self, place: int) -> str:
         """Return what stands before a cell: "[*]:" while it is running."""
@@ -178,17 +182,6 @@ class Notebook:
         )
         self.page.close()
         assert not self.problems, "\n".join(self.problems)
-
-
-def until(condition: Callable[[], Any], what: str, *, timeout_s: float = 45.0) -> Any:
-    """Wait until something is true, and return it."""
-    deadline_s = time.monotonic() + timeout_s
-    while True:
-        found = condition()
-        if found:
-            return found
-        assert time.monotonic() < deadline_s, f"Expected within {timeout_s} s: {what}"
-        time.sleep(0.05)
 
 
 def pixels(canvas: Locator) -> dict[str, int]:

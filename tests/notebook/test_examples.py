@@ -13,7 +13,6 @@ from nbclient import NotebookClient
 FOLDER = Path(__file__).parents[2] / "examples" / "notebooks"
 NOTEBOOKS = sorted(path.stem for path in FOLDER.glob("*.ipynb"))
 WIDGET = "application/vnd.jupyter.widget-view+json"
-MAX_S = 30.0
 
 pytestmark = pytest.mark.slow
 
@@ -30,9 +29,7 @@ def executed(name: str, tmp_path: Path, *, kept: str) -> tuple[dict[str, Any], A
         The value of the expression, and the notebook.
     """
     notebook = nbformat.read(FOLDER / f"{name}.ipynb", as_version=4)
-    # The time that the cells take, without that of a kernel's start.
-    notebook.cells.insert(0, nbformat.v4.new_code_cell("import time as _time\n_begun = _time.monotonic()"))
-    last_cell = f"import json\nprint(json.dumps({{**{kept}, 'lasted_s': _time.monotonic() - _begun}}, default=float))"
+    last_cell = f"import json\nprint(json.dumps({kept}, default=float))"
     notebook.cells.append(nbformat.v4.new_code_cell(last_cell))
     NotebookClient(notebook, timeout=100, resources={"metadata": {"path": str(tmp_path)}}).execute()
     (said,) = notebook.cells[-1].outputs
@@ -72,7 +69,6 @@ def test_vanishing_gradients_are_seen_and_cured(tmp_path):
     assert found["acts"] == [["set", "activation"]]
     assert found["stopped"]
     assert n_views(notebook) == 3
-    assert found["lasted_s"] < MAX_S
 
 
 def test_fit_shows_its_curve_and_its_worst_images(tmp_path):
@@ -90,7 +86,6 @@ def test_fit_shows_its_curve_and_its_worst_images(tmp_path):
     assert misread[0][0] != misread[0][1]
     assert found["shares"][-1] > 0.85
     assert n_views(notebook) == 5
-    assert found["lasted_s"] < MAX_S
 
 
 def test_runs_are_compared_in_one_chart(tmp_path):
@@ -105,4 +100,3 @@ def test_runs_are_compared_in_one_chart(tmp_path):
     assert first == sorted(first, reverse=True), "the larger the rate, the faster"
     assert found["last"] > 0.9
     assert n_views(notebook) == 2
-    assert found["lasted_s"] < MAX_S

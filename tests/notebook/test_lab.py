@@ -7,9 +7,7 @@ import re
 import pytest
 from playwright.sync_api import expect
 
-from .lab import Notebook, pixels, until
-
-pytestmark = pytest.mark.timeout(240)
+from .lab import Notebook, pixels
 
 TRAIN = """
 import math, pathlib, threading, time
@@ -60,7 +58,7 @@ def drawn(notebook: Notebook) -> int:
 def grows(notebook: Notebook) -> None:
     """Wait until a view has drawn more than it has by now."""
     before = drawn(notebook)
-    until(lambda: drawn(notebook) > before + 20, "more records are drawn")
+    notebook.until(lambda: drawn(notebook) > before + 20, "more records are drawn")
 
 
 def test_a_view_updates_while_its_cell_is_running(open_notebook, lab):
@@ -71,13 +69,13 @@ def test_a_view_updates_while_its_cell_is_running(open_notebook, lab):
     canvas = view.locator("canvas").first
     canvas.wait_for()
     grows(notebook)
-    first = until(lambda: (seen := pixels(canvas))["n"] > 200 and seen, "lines are drawn")
+    first = notebook.until(lambda: (seen := pixels(canvas))["n"] > 200 and seen, "lines are drawn")
     shown = view.locator(".sightglass-view")
     text = shown.inner_text()
     assert "batch.loss" in text
     grows(notebook)
-    until(lambda: pixels(canvas)["sum"] != first["sum"], "the picture changes")
-    until(lambda: shown.inner_text() != text, "the values change")
+    notebook.until(lambda: pixels(canvas)["sum"] != first["sum"], "the picture changes")
+    notebook.until(lambda: shown.inner_text() != text, "the values change")
     assert notebook.prompt(1) == "[*]:"
     # What pages say arrives while the cell is running: otherwise nothing would be acknowledged.
     (lab.root / "stop1").touch()
@@ -98,15 +96,15 @@ def test_a_view_survives_another_run_of_its_cell_and_a_reload(open_notebook):
     notebook.open()
     canvas = notebook.view(1).locator("canvas").first
     canvas.wait_for()
-    until(lambda: drawn(notebook) > before, "what came before is there again")
-    until(lambda: pixels(canvas)["n"] > 200, "lines are drawn")
+    notebook.until(lambda: drawn(notebook) > before, "what came before is there again")
+    notebook.until(lambda: pixels(canvas)["n"] > 200, "lines are drawn")
     grows(notebook)
 
     def served() -> str:
         notebook.finish(2)
         return notebook.said(2).strip()
 
-    until(lambda: served() == "1", "the page that is no more is sent nothing")
+    notebook.until(lambda: served() == "1", "the page that is no more is sent nothing")
 
 
 def test_a_view_can_be_shown_twice_and_gets_nothing_while_hidden(open_notebook):
@@ -119,7 +117,7 @@ def test_a_view_can_be_shown_twice_and_gets_nothing_while_hidden(open_notebook):
     notebook.command("notebook:create-output-view")
     views = notebook.page.locator(".sightglass-notebook canvas.chart-canvas, .sightglass-notebook .u-wrap > canvas")
     expect(views).to_have_count(2)
-    until(lambda: all(pixels(views.nth(i))["n"] > 200 for i in range(2)), "both have lines")
+    notebook.until(lambda: all(pixels(views.nth(i))["n"] > 200 for i in range(2)), "both have lines")
     grows(notebook)
     notebook.finish(2)
     assert notebook.said(2).split()[0] == "1", "one page, however many views"
@@ -135,7 +133,7 @@ def test_a_view_can_be_shown_twice_and_gets_nothing_while_hidden(open_notebook):
         notebook.finish(2)
         return notebook.said(2).split()
 
-    until(lambda: counted()[0] == "0", "the page said that it looks no more")
+    notebook.until(lambda: counted()[0] == "0", "the page said that it looks no more")
     assert counted() == counted(), "nothing is sent to nobody"
 
 
@@ -161,7 +159,7 @@ def test_streams_and_runs_show_themselves_and_names_are_texts(open_notebook):
     # Values are of a step, and of a later one after a while.
     values_of = batch.get_by_text(re.compile(r"values of step \d+"))
     before = values_of.inner_text()
-    until(lambda: values_of.inner_text() != before, "the card keeps up to date")
+    notebook.until(lambda: values_of.inner_text() != before, "the card keeps up to date")
     recorded = notebook.card(3)
     expect(recorded.get_by_role("heading", name="<b>bold</b>")).to_be_visible()
     expect(recorded.get_by_role("button", name="Stop")).to_be_hidden()
@@ -175,7 +173,7 @@ def test_a_card_sends_commands_while_a_cell_is_running(open_notebook):
     card = notebook.card(1)
     expect(card.locator(".control")).to_have_count(3)  # two controls and an action
     notebook.run(2)
-    until(lambda: notebook.prompt(2) == "[*]:", "the cell is running")
+    notebook.until(lambda: notebook.prompt(2) == "[*]:", "the cell is running")
     control = card.get_by_role("form", name="lr")
     expect(control).to_contain_text("0 to 1, in powers of ten")
     control.get_by_role("slider").press("End")
@@ -251,11 +249,17 @@ for step in (0, 10, 20):
 """
 
 
-def test_a_slider_goes_back_to_what_was_at_a_step(open_notebook):
-    notebook = open_notebook([FIGURES, PUT])
+def test_figures_in_views_and_as_the_last_line_of_a_cell(open_notebook):
+    notebook = open_notebook([FIGURES, PUT, PLOTLY, KEPT, ANIMATION, KEPT.replace("bars", "moves").replace("10", "11")])
     notebook.finish(0)
-    notebook.finish(1)
-    view = notebook.view(1)
+    a_slider_goes_back_to_what_was_at_a_step(notebook, 1)
+    figures_of_plotly_are_drawn_in_a_view_and_as_the_last_line_of_a_cell(notebook, 2)
+    an_animation_plays_in_a_view_and_as_the_last_line_of_a_cell(notebook, 4)
+
+
+def a_slider_goes_back_to_what_was_at_a_step(notebook, place):
+    notebook.finish(place)
+    view = notebook.view(place)
     pictures, slider = view.get_by_role("group", name="Pictures"), view.get_by_role("slider", name="Step")
     expect(pictures).to_contain_text("step 20")
     slider.press("Home")
@@ -276,18 +280,17 @@ for step in (0, 10):
 KEPT = "run.flush()\nsg.open(run.directory).series('bars').at(10)"
 
 
-def test_figures_of_plotly_are_drawn_in_a_view_and_as_the_last_line_of_a_cell(open_notebook):
-    notebook = open_notebook([FIGURES, PLOTLY, KEPT])
-    for place in (0, 1, 2):
-        notebook.finish(place)
-    view = notebook.view(1)
+def figures_of_plotly_are_drawn_in_a_view_and_as_the_last_line_of_a_cell(notebook, place):
+    notebook.finish(place)
+    notebook.finish(place + 1)
+    view = notebook.view(place)
     view.locator(".plotly-figure.is-drawn").wait_for()
     frame = view.frame_locator("iframe")
     expect(frame.locator(".gtitle")).to_have_text("Bars 10")
     assert frame.locator("body").evaluate("() => origin") == "null"
     view.get_by_role("slider", name="Step").press("Home")
     expect(frame.locator(".gtitle")).to_have_text("Bars 0")
-    own = notebook.page.locator(".jp-CodeCell").nth(2).locator(".js-plotly-plot .gtitle")
+    own = notebook.cell(place + 1).locator(".js-plotly-plot .gtitle")
     expect(own).to_have_text("Bars 10")
 
 
@@ -302,21 +305,19 @@ def animate(ys):
     return FuncAnimation(figure, lambda i: line.set_ydata(ys[i]), frames=len(ys), interval=100)
 
 view = sg.plot(client.stream(sg.on("log").map(lambda e: e.moves)))
-run.figure("moves", animate, np.random.default_rng(0).normal(size=(4, 20)), step=1)
+run.figure("moves", animate, np.random.default_rng(0).normal(size=(4, 20)), step=11)
 """
 
 
-def test_an_animation_plays_in_a_view_and_as_the_last_line_of_a_cell(open_notebook):
-    notebook = open_notebook([FIGURES, ANIMATION, KEPT.replace("bars", "moves").replace("10", "1")])
-    notebook.finish(0)
-    notebook.finish(1)
-    image = notebook.view(1).locator("img")
+def an_animation_plays_in_a_view_and_as_the_last_line_of_a_cell(notebook, place):
+    notebook.finish(place)
+    image = notebook.view(place).locator("img")
     image.wait_for()
     assert image.evaluate("async image => (await image.decode(), image.src.slice(0, 5))") == "blob:"
     first = image.screenshot()
-    until(lambda: image.screenshot() != first, "another frame is shown")
-    notebook.finish(2)
-    own = notebook.page.locator(".jp-CodeCell").nth(2).locator("img")
+    notebook.until(lambda: image.screenshot() != first, "another frame is shown")
+    notebook.finish(place + 1)
+    own = notebook.cell(place + 1).locator("img")
     own.wait_for()
     first = own.screenshot()
-    until(lambda: own.screenshot() != first, "another frame is shown")
+    notebook.until(lambda: own.screenshot() != first, "another frame is shown")

@@ -14,10 +14,9 @@ from collections.abc import Iterator
 import pytest
 from playwright.sync_api import expect
 from tests.display import n_blue, virtual_display
+from tests.waiting import PATIENCE_S
 
-from .lab import pixels, until
-
-pytestmark = pytest.mark.timeout(240)
+from .lab import pixels
 
 TRAIN = """
 import sys, time
@@ -79,16 +78,16 @@ def test_frames_images_and_a_window_show_one_run_at_the_same_time(open_notebook,
                 notebook.finish(cell)
             frames = notebook.view(1).locator("canvas").first
             frames.wait_for()
-            before = until(lambda: (seen := pixels(frames))["n"] > 500 and seen, "frames are drawn")
-            until(lambda: pixels(frames)["sum"] != before["sum"], "the frames move")
+            before = notebook.until(lambda: (seen := pixels(frames))["n"] > 500 and seen, "frames are drawn")
+            notebook.until(lambda: pixels(frames)["sum"] != before["sum"], "the frames move")
             expect(notebook.view(1).locator(".sightglass-view")).to_contain_text("gradients per layer")
             grid = notebook.view(2).locator("canvas, img")
-            until(lambda: grid.count() >= 9, "nine pictures are drawn")
-            until(lambda: watching.poll() is not None or n_blue(display) > 100, "the window draws its line")
+            notebook.until(lambda: grid.count() >= 9, "nine pictures are drawn")
+            notebook.until(lambda: watching.poll() is not None or n_blue(display) > 100, "the window draws its line")
             expect(notebook.view(2).locator(".sightglass-view")).to_contain_text("largest losses so far")
             assert watching.poll() is None
             assert run.poll() is None
         finally:
             watching.send_signal(signal.SIGINT)
-            _, said = watching.communicate(timeout=30)
+            _, said = watching.communicate(timeout=PATIENCE_S)
     assert "Traceback" not in said

@@ -8,15 +8,16 @@ from pathlib import Path
 import pytest
 from playwright.sync_api import Browser, Page, expect
 from tests.browser import browser, chromium
+from tests.waiting import PATIENCE_S
 
-from .places import Place
+from .places import Place, Shelf
 from .tabs import Tabs
 
 __all__ = ["browser", "chromium"]
 
 OpenPage = Callable[..., Page]
 
-expect.set_options(timeout=60_000)  # a machine that also runs other tests is slow
+expect.set_options(timeout=PATIENCE_S * 1000)
 
 
 @pytest.fixture
@@ -31,6 +32,14 @@ def tabs(browser: Browser) -> Iterator[Tabs]:
 def open_page(tabs: Tabs) -> OpenPage:
     """Return a function that opens a link."""
     return tabs.open
+
+
+@pytest.fixture(scope="session")
+def shelf(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Shelf]:
+    """Return where recorded runs stand that tests only look at, a project for each file of tests."""
+    shelf = Shelf(tmp_path_factory.mktemp("shelf"))
+    yield shelf
+    shelf.close()
 
 
 @pytest.fixture(scope="module")

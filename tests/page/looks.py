@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import re
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 from axe_playwright_python.base import AXE_SCRIPT
 from playwright.sync_api import Locator, Page
+from tests.waiting import wait_until
+
+LOOK_MS = 30
 
 # Where pixels of a colour lie: for each column of the plot's area, from the left, [lowest, highest, how many]; heights
 # are shares of the area's, from below. Pixels that anti-aliasing blended with the ground count if they are near enough.
@@ -142,13 +144,15 @@ def has_url(page: Page, part: str) -> None:
     until(page, lambda: part in page.url)
 
 
-def until(page: Page, condition: Callable[[], Any], timeout_s: float = 60.0) -> Any:
-    """Look again and again, while the page goes on, until the answer is true, and return it."""
-    deadline_s = time.monotonic() + timeout_s
-    while not (result := condition()):
-        assert time.monotonic() < deadline_s, f"the condition did not come true within {timeout_s} s"
-        page.wait_for_timeout(30)
-    return result
+def until(page: Page, condition: Callable[[], Any], what: object = "the condition") -> Any:
+    """Wait for a fact, as `wait_until` does, while the page goes on."""
+    return wait_until(condition, what, pause=lambda: page.wait_for_timeout(LOOK_MS))
+
+
+def go_to(page: Page, place: str) -> None:
+    """Show another place in the same tab, as a link in it would: all else is as by default."""
+    # The address follows what is shown a moment later, so it may be this one already, without an event.
+    page.evaluate("place => { location.hash = place; dispatchEvent(new HashChangeEvent('hashchange')) }", place)
 
 
 def violations(page: Page) -> list[str]:

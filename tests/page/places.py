@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import queue
 import shutil
 import sys
 import tempfile
@@ -11,22 +10,13 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
+import httpx
 import pytest
+from tests.waiting import wait_until
 
 from ..whole.conftest import Child  # noqa: TID252  tests are no package
 
 TRAINING = Path(__file__).with_name("training.py")
-
-
-class Training(Child):
-    """A training in a process."""
-
-    def hears_nothing(self, time_s: float) -> None:
-        """Check that it takes no step for a while."""
-        while not self._lines.empty():
-            self._lines.get()
-        with pytest.raises(queue.Empty):
-            self._lines.get(timeout=time_s)
 
 
 class Server(Child):
@@ -79,10 +69,10 @@ class Place:
         self.children.append(server)
         return server.listens()
 
-    def train(self, name: str = "training", *, pace_s: float = 0.01) -> Training:
+    def train(self, name: str = "training", *, pace_s: float = 0.01) -> Child:
         """Start a training, and wait until it offers things."""
         command = [sys.executable, str(TRAINING), name, str(self.runs), str(pace_s)]
-        training = Training(command, self.environment)
+        training = Child(command, self.environment)
         self.children.append(training)
         training.hears("ready")
         return training
@@ -107,3 +97,29 @@ class Place:
                 complaints.append(str(error))
         shutil.rmtree(self.runtime, ignore_errors=True)
         assert not complaints, "\n".join(complaints)
+
+
+class Shelf(Place):
+    """Recorded runs under one server, which tests only look at: each file of tests has a project of its own there."""
+
+    _server: Server | None = None
+
+    @property
+    def server(self) -> Server:
+        """The server, which starts when it is first asked for."""
+        if self._server is None:
+            self._server = self.serve()
+        return self._server
+
+    @contextmanager
+    def project(self, name: str) -> Iterator[Path]:
+        """Let this process record runs of a project; yields the folder for them. The server knows them afterwards."""
+        with self.recording() as folder:
+            yield folder / name
+        n_runs = len(list((folder / name).iterdir()))
+        wait_until(lambda: self._n_listed(name) == n_runs, f"{n_runs} runs of {name} are listed")
+
+    def _n_listed(self, project: str) -> int:
+        token = self.server.viewer.partition("token=")[2]
+        answer = httpx.get(f"{self.server.base}/api/v1/runs", headers={"Authorization": f"Bearer {token}"})
+        return sum(run["project"] == project for run in answer.json()["runs"])

@@ -9,6 +9,7 @@ from typing import Any, Literal
 from urllib.parse import urlsplit
 
 from playwright.sync_api import Browser, BrowserContext, Page
+from tests.waiting import PATIENCE_S
 
 SIZES = {"wide": (1440, 900), "laptop": (1024, 700), "phone": (390, 844)}
 Size = Literal["wide", "laptop", "phone"]
@@ -56,7 +57,7 @@ class Tabs:
             context = self.browser.new_context(
                 viewport={"width": width, "height": height}, color_scheme=scheme, has_touch=size == "phone", **options
             )
-            context.set_default_timeout(60_000)
+            context.set_default_timeout(PATIENCE_S * 1000)
             self.contexts.append(context)
         page = context.new_page()
         self._watch(page)

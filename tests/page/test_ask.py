@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, drawn, has_url, ink, until
+from .looks import box_of, chart, drawn, go_to, has_url, ink, until
 
 BLUE, ORANGE, PURPLE = (63, 143, 196), (220, 107, 74), (154, 116, 201)
 
@@ -29,10 +29,18 @@ def server(place, training):
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller, "/ask")
-    expect(box(page)).to_be_visible()
-    expect(page.get_by_text("Try", exact=True)).to_be_visible()  # what the run offers is known
+    page = open_page(server.controller, "/ask", expects=["status of 400", "status of 409"])
+    clear(page)
     return page
+
+
+def clear(page):
+    """Show the page Ask without panels, once it is known what the run offers."""
+    page.keyboard.press("Escape")
+    go_to(page, "/ask")
+    expect(page.get_by_role("article")).to_have_count(0)
+    expect(page.get_by_text("Try", exact=True)).to_be_visible()
+    box(page).fill("")
 
 
 def box(page):
@@ -40,6 +48,7 @@ def box(page):
 
 
 def ask(page, query):
+    """Ask for a stream, and return its panel."""
     box(page).fill(query)
     page.get_by_role("button", name="Ask", exact=True).click()
     panel = page.get_by_role("article", name=query, exact=True)
@@ -52,11 +61,45 @@ def streams(page):
     return page.get_by_role("listitem").filter(has=page.get_by_role("button", name="Open it here"))
 
 
+def test_a_query_is_written(page):
+    completion_knows_events_observables_keys_and_functions(page)
+    an_error_stands_under_its_place(page)
+    an_unknown_name_is_refused_in_the_library_s_words(page)
+    suggestions_are_offered(page)
+
+
+def test_every_kind_of_data_has_its_view_and_others_can_be_chosen(tabs, page):
+    for query, check in VIEWS:
+        data_has_its_view_and_the_server_chooses_it(tabs, page, query, check)
+    every_offered_view_can_be_chosen(page)
+    another_view_is_chosen_and_stays_when_the_page_is_opened_again(page)
+    frames_and_their_history(page)
+
+
+def test_what_is_done_with_a_panel(page, place):
+    a_panel_is_seen_large_and_its_query_goes_back_into_the_box(page)
+    costs_are_shown_and_numbers_go_on(page)
+    a_csv_holds_the_records(page)
+    pinned_panels_stay_when_the_others_are_removed(page)
+    recorded_streams_reach_the_disk_and_the_charts(page, place)
+
+
+def test_several_streams_in_a_panel(page):
+    streams_are_added_to_a_panel_have_axes_of_their_own_and_are_removed(page)
+    a_line_and_a_histogram_share_axes(page)
+    streams_that_cannot_share_a_view_say_why(page)
+
+
+def test_several_readers(page, open_page, server):
+    equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, page)
+    a_link_shows_the_same_panels(page, open_page, server)
+    a_viewer_queries_and_cannot_record(open_page, server)
+
+
 # The box
 
 
-def test_completion_knows_events_observables_keys_and_functions(page, tabs):
-    tabs.expected.append("status of 400")  # where typing takes long, half a query is checked
+def completion_knows_events_observables_keys_and_functions(page):
     options = page.get_by_role("listbox", name="Completions").get_by_role("option")
     box(page).press_sequentially("bat")
     expect(options.first).to_contain_text("batch")
@@ -80,9 +123,7 @@ def test_completion_knows_events_observables_keys_and_functions(page, tabs):
     expect(options).to_have_count(0)
 
 
-def test_an_error_stands_under_its_place(open_page, server):
-    page = open_page(server.controller, "/ask", expects=["status of 400"])
-    expect(page.get_by_text("Try", exact=True)).to_be_visible()
+def an_error_stands_under_its_place(page):
     box(page).fill("batch.loss.mean(every=)")
     problem = page.get_by_role("alert").filter(has_text="^")
     expect(problem).to_be_visible()
@@ -97,12 +138,13 @@ def test_an_error_stands_under_its_place(open_page, server):
     expect(problem).to_be_hidden()
 
 
-def test_an_unknown_name_is_refused_in_the_library_s_words(page):
+def an_unknown_name_is_refused_in_the_library_s_words(page):
     panel = ask(page, "batch.lss")
     expect(panel.get_by_role("alert")).to_contain_text("Did you mean 'loss'?")
 
 
-def test_suggestions_are_offered(page):
+def suggestions_are_offered(page):
+    clear(page)
     page.get_by_role("button", name="batch.loss", exact=True).click()
     panel = page.get_by_role("article", name="batch.loss", exact=True)
     drawn(panel, BLUE)
@@ -177,8 +219,9 @@ VIEWS = [
 ]
 
 
-@pytest.mark.parametrize(("query", "check"), VIEWS, ids=[query for query, _ in VIEWS])
-def test_every_kind_of_data_has_its_view_and_the_server_chooses_it(tabs, page, query, check):
+def data_has_its_view_and_the_server_chooses_it(tabs, page, query, check):
+    clear(page)
+    tabs.heard.clear()
     panel = ask(page, query)
     chosen = until(page, lambda: [one for one in tabs.heard if one["type"] == "view" and one["view"]])[-1]
     expect(panel.get_by_role("combobox", name="View")).to_have_value(chosen["view"])
@@ -189,7 +232,8 @@ def test_every_kind_of_data_has_its_view_and_the_server_chooses_it(tabs, page, q
     check(panel)
 
 
-def test_another_view_is_chosen_and_stays_when_the_page_is_opened_again(page):
+def another_view_is_chosen_and_stays_when_the_page_is_opened_again(page):
+    clear(page)
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
     view = panel.get_by_role("combobox", name="View")
@@ -203,7 +247,8 @@ def test_another_view_is_chosen_and_stays_when_the_page_is_opened_again(page):
     expect(view).to_have_value("log")
 
 
-def test_every_offered_view_can_be_chosen(page):
+def every_offered_view_can_be_chosen(page):
+    clear(page)
     panel = ask(page, "batch.vector")
     view = panel.get_by_role("combobox", name="View")
     expect(view).to_be_visible()
@@ -216,7 +261,8 @@ def test_every_offered_view_can_be_chosen(page):
         expect(shown).to_be_visible()
 
 
-def test_frames_and_their_history(page):
+def frames_and_their_history(page):
+    clear(page)
     panel = ask(page, "batch.vector")
     expect(panel.get_by_role("combobox", name="View")).to_have_value("bars")
     panel.get_by_role("button", name="Options of this panel").click()
@@ -232,7 +278,8 @@ def test_frames_and_their_history(page):
 # Panels and their streams
 
 
-def test_streams_are_added_to_a_panel_have_axes_of_their_own_and_are_removed(page):
+def streams_are_added_to_a_panel_have_axes_of_their_own_and_are_removed(page):
+    clear(page)
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
     panel.get_by_role("button", name="Add a stream to this panel").click()
@@ -249,7 +296,8 @@ def test_streams_are_added_to_a_panel_have_axes_of_their_own_and_are_removed(pag
     expect(page.get_by_role("article", name="batch.ramp", exact=True)).to_be_visible()
 
 
-def test_a_line_and_a_histogram_share_axes(page):
+def a_line_and_a_histogram_share_axes(page):
+    clear(page)
     panel = ask(page, "batch.loss.histogram(16, every=20)")
     has_canvas_or_svg(panel)
     panel.get_by_role("button", name="Add a stream to this panel").click()
@@ -262,8 +310,8 @@ def test_a_line_and_a_histogram_share_axes(page):
     until(page, lambda: ink(both, faint, near=12).n > 200)
 
 
-def test_streams_that_cannot_share_a_view_say_why(page, tabs):
-    tabs.expected.append("status of 409")
+def streams_that_cannot_share_a_view_say_why(page):
+    clear(page)
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
     panel.get_by_role("button", name="Add a stream to this panel").click()
@@ -273,7 +321,8 @@ def test_streams_that_cannot_share_a_view_say_why(page, tabs):
     expect(both.get_by_role("alert").first).to_contain_text(re.compile("image|picture"))
 
 
-def test_pinned_panels_stay_when_the_others_are_removed(page):
+def pinned_panels_stay_when_the_others_are_removed(page):
+    clear(page)
     pinned = ask(page, "batch.loss")
     pinned.get_by_role("button", name="Pin this panel").click()
     ask(page, "batch.ramp")
@@ -285,7 +334,8 @@ def test_pinned_panels_stay_when_the_others_are_removed(page):
     until(page, lambda: "ask=" not in page.url)
 
 
-def test_equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, page):
+def equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, page):
+    clear(page)
     query = "batch.loss.max(every=7)"
     act = open_page(server.controller, "/commands")
     mine = ask(page, query)
@@ -304,7 +354,8 @@ def test_equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, 
     expect(asked).to_have_count(0)
 
 
-def test_costs_are_shown_and_numbers_go_on(page):
+def costs_are_shown_and_numbers_go_on(page):
+    clear(page)
     panel = ask(page, "batch.loss.mean(every=5)")
     row = panel.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
     expect(row).to_contain_text(re.compile(r"[\d.]+ µs an event"))
@@ -337,7 +388,8 @@ def test_a_late_page_has_the_whole_run_and_says_how_much_of_it(own_place, open_p
         stream.close()
 
 
-def test_recorded_streams_reach_the_disk_and_the_charts(page, place):
+def recorded_streams_reach_the_disk_and_the_charts(page, place):
+    clear(page)
     query = "batch.loss.min(every=10)"
     panel = ask(page, query)
     record = panel.get_by_role("button", name="record", exact=True)
@@ -355,7 +407,8 @@ def test_recorded_streams_reach_the_disk_and_the_charts(page, place):
     drawn(tag, BLUE, n=10)
 
 
-def test_a_csv_holds_the_records(page):
+def a_csv_holds_the_records(page):
+    clear(page)
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
     panel.get_by_role("button", name="Download").click()
@@ -370,7 +423,7 @@ def test_a_csv_holds_the_records(page):
         assert float(row["value"]) == pytest.approx(1 + math.sin(float(row["step"]) / 20) / 2, rel=1e-12)
 
 
-def test_a_viewer_queries_and_cannot_record(open_page, server):
+def a_viewer_queries_and_cannot_record(open_page, server):
     page = open_page(server.viewer, "/ask")
     expect(page.get_by_text("viewer", exact=True)).to_be_visible()
     panel = ask(page, "batch.loss")
@@ -392,7 +445,8 @@ def test_recorded_runs_answer_the_same_queries(own_place, open_page):
     expect(ask(page, "batch.grads").get_by_role("alert")).to_contain_text("batch.loss")  # what was kept
 
 
-def test_a_panel_is_seen_large_and_its_query_goes_back_into_the_box(page):
+def a_panel_is_seen_large_and_its_query_goes_back_into_the_box(page):
+    clear(page)
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
     panel.get_by_role("button", name="Show this panel large").click()
@@ -404,7 +458,8 @@ def test_a_panel_is_seen_large_and_its_query_goes_back_into_the_box(page):
     expect(box(page)).to_have_value("batch.loss")
 
 
-def test_a_link_shows_the_same_panels(page, open_page, server):
+def a_link_shows_the_same_panels(page, open_page, server):
+    clear(page)
     ask(page, "batch.loss")
     ask(page, "batch.matrix")
     has_url(page, "matrix")
@@ -412,16 +467,6 @@ def test_a_link_shows_the_same_panels(page, open_page, server):
     for query in ("batch.loss", "batch.matrix"):
         has_canvas_or_svg(other.get_by_role("article", name=query, exact=True))
     assert chart(other, "batch.matrix").count() == 1
-
-
-def test_the_run_whose_details_are_open_is_asked(own_place, open_page):
-    own_place.train("older")
-    own_place.train("newer")
-    page = open_page(own_place.serve().controller)
-    page.get_by_role("navigation", name="Runs").get_by_role("button", name="older", exact=True).click()
-    expect(page.get_by_role("complementary", name="Run older")).to_be_visible()
-    page.get_by_role("link", name="Ask").click()
-    expect(page.get_by_role("heading", name="Ask older anything")).to_be_visible()
 
 
 def test_a_pattern_draws_a_line_for_each_live_run_and_later_ones_join(own_place, open_page):
@@ -462,5 +507,14 @@ def test_a_pattern_draws_a_line_for_each_live_run_and_later_ones_join(own_place,
         with sg.connect(runs["sweep-b"]) as client:
             [stream] = client.describe().streams
         assert len(stream.clients) == 1  # the server is the run's one client, however many viewers there are
+        the_run_whose_details_are_open_is_asked(page, "sweep-b")
         for run in runs.values():
             run.close()
+
+
+def the_run_whose_details_are_open_is_asked(page, name):
+    go_to(page, "/charts")
+    page.get_by_role("navigation", name="Runs").get_by_role("button", name=name, exact=True).click()
+    expect(page.get_by_role("complementary", name=f"Run {name}")).to_be_visible()
+    page.get_by_role("link", name="Ask").click()
+    expect(page.get_by_role("heading", name=f"Ask {name} anything")).to_be_visible()

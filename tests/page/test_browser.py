@@ -47,21 +47,24 @@ def machine(monkeypatch, tmp_path):
     return machine
 
 
-def test_a_browser_on_the_path_precedes_playwrights_own(machine):
+def test_a_browser_is_found_or_installed(machine):
+    one_on_the_path_that_starts_precedes_playwrights_own(machine)
+    machine.own.unlink()
+    (machine.path / "google-chrome").unlink()
+    playwright_installs_it_or_else_apt(machine)
+
+
+def one_on_the_path_that_starts_precedes_playwrights_own(machine):
     machine.put(machine.own)
     assert browser.find_browser(str(machine.own)) == str(machine.own)
     machine.put(machine.path / "google-chrome")
     assert browser.find_browser(str(machine.own)) == str(machine.path / "google-chrome")
+    machine.put(machine.path / "google-chrome", STUB)  # one that does not start is not a browser
+    assert browser.find_browser(str(machine.own)) == str(machine.own)
     assert machine.commands == []
 
 
-def test_a_stub_that_does_not_start_is_not_a_browser(machine):
-    machine.put(machine.path / "chromium-browser", STUB)
-    machine.put(machine.own)
-    assert browser.find_browser(str(machine.own)) == str(machine.own)
-
-
-def test_playwright_installs_it_or_else_apt(machine):
+def playwright_installs_it_or_else_apt(machine):
     machine.brings["playwright"] = lambda: machine.put(machine.own)
     assert browser.find_browser(str(machine.own)) == str(machine.own)
     assert [command[1:4] for command in machine.commands] == [["-m", "playwright", "install"]]

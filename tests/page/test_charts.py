@@ -8,6 +8,7 @@ import math
 import re
 import struct
 import xml.etree.ElementTree as ET
+from urllib.parse import quote
 
 import msgspec
 import numpy as np
@@ -16,7 +17,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, color_of, drawn, has_url, ink, overflow, until, violations
+from .looks import box_of, chart, color_of, drawn, go_to, has_url, ink, until
 
 N = 200
 N_LONG = 50_000
@@ -28,13 +29,15 @@ def begin(folder, name, **config):
     return sg.init(name, dir=folder, config=config)
 
 
-@pytest.fixture(scope="module")
-def server(place):
-    with place.recording() as folder:
+@pytest.fixture(scope="session")
+def server(shelf):
+    with shelf.project("charts") as folder:
         for seed in range(4):
             with begin(folder, f"seed-{seed}", lr=(0.1, 0.01)[seed % 2], seed=seed) as run:
                 for i in range(N):
                     run.log({"group/y": (seed % 2) * 10 + (-1) ** (seed // 2) + 0.0 * i}, step=i)
+                    if seed < 3 or i < N // 2:
+                        run.log({"group/part": 2.0 * seed}, step=i)
         with begin(folder, "up", lr=0.1, seed=0) as run:
             for i in range(N):
                 run.log(
@@ -53,18 +56,26 @@ def server(place):
             spikes = set(SPIKES)
             for i in range(N_LONG):
                 run.log({"long/spikes": float(i in spikes)}, step=i)
-    return place.serve()
+    return shelf.server
 
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller, "/charts?tags=^group/")
-    expect(chart(page, "group/y")).to_be_visible()
-    return page
+    return open_page(server.controller, "/runs?project=charts", permissions=["clipboard-read", "clipboard-write"])
 
 
-def show(page, tags):
-    """Search for tags, so that only their charts are there."""
+def show(page, tags=""):
+    """Show the charts of some tags, as they are by default: those of before are gone, and no menu is open."""
+    page.keyboard.press("Escape")
+    page.mouse.move(2, 2)
+    go_to(page, "/runs?project=charts")
+    expect(page.get_by_role("checkbox", name="Show up", exact=True)).to_be_visible()
+    go_to(page, f"/charts?project=charts&tags={quote(tags)}")
+    expect(page.get_by_role("article").first).to_be_visible()
+
+
+def search(page, tags):
+    """Type a search for tags."""
     page.get_by_role("searchbox", name="Search tags").fill(tags)
 
 
@@ -94,13 +105,73 @@ def ys_of(share):
     return pytest.approx((share + 0.06) / 1.12, abs=0.05)
 
 
+def test_lines_stand_where_their_numbers_are(page):
+    lines_stand_where_their_numbers_are_each_in_its_run_s_colour(page)
+    every_spike_of_a_long_run_is_seen(page)
+    nan_and_infinities_are_marked(page)
+
+
+def test_smoothing_clipping_and_axes(page):
+    smoothing_leaves_the_line_itself_behind(page)
+    log_axes(page)
+    clipping_leaves_outliers_out(page)
+    for button, x in (("Relative", "relative"), ("Wall", "wall")):
+        x_is_time(page, button, x)
+
+
+def test_groups_and_a_baseline(page):
+    groups_are_drawn_as_a_mean_with_a_band(page)
+    the_cursor_says_of_how_many_runs_a_mean_is_and_where_a_run_ended(page)
+    lines_are_drawn_minus_the_baseline(page)
+
+
+def test_cursor_and_zoom(page):
+    the_cursor_reads_values_and_stands_in_all_charts(page)
+    the_linked_cursor_shows_the_values_in_other_charts(page)
+    a_drag_zooms_all_charts_and_loads_every_point_there(page)
+    a_box_zooms_into_values_too_and_other_charts_follow_sideways(page)
+
+
+def test_charts_and_sections_are_arranged(page):
+    charts_are_grouped_by_prefix_and_groups_open_and_shut(page)
+    charts_are_pinned_enlarged_and_resized(page)
+    charts_are_made_wider_and_taller_and_moved_with_mouse_and_keys(page)
+    sections_are_moved_and_small_ones_share_a_row(page)
+
+
+def test_downloads(page):
+    a_csv_holds_the_numbers_that_were_logged(page)
+    a_csv_of_a_long_run_holds_every_point(page)
+    pictures_are_downloaded(page)
+
+
+def test_search_history_and_links(page, open_page, server):
+    tags_are_searched_and_empty_states_help(page)
+    back_undoes_zoom_and_filters_one_by_one(page)
+    back_and_reload_keep_the_view(page)
+    a_reload_right_after_a_change_keeps_it(page)
+    a_link_shows_the_same_in_another_browser(page, open_page, server)
+    the_copied_link_names_the_runs_but_not_the_token(page, server)
+
+
+def test_charts_of_one_s_own(page):
+    a_chart_of_one_s_own_draws_several_tags(page)
+    a_chart_of_an_expression_completes_tags_and_shows_errors_at_their_place(page)
+
+
+def test_another_x_and_settings_of_one_chart(page):
+    x_is_a_step_track_or_another_series_and_pairs_are_of_one_step(page)
+    a_scatter_draws_each_pair_as_a_point(page)
+    settings_of_a_chart_go_over_those_of_the_page_and_are_reset(page)
+
+
 # What is drawn
 
 
-def test_charts_are_grouped_by_prefix_and_groups_open_and_shut(page):
-    show(page, "")
+def charts_are_grouped_by_prefix_and_groups_open_and_shut(page):
+    show(page)
     page.mouse.move(900, 500)
-    for name, n in (("group", 1), ("long", 1), ("odd", 3), ("train", 2), ("val", 1), ("other", 1)):
+    for name, n in (("group", 2), ("long", 1), ("odd", 3), ("train", 2), ("val", 1), ("other", 1)):
         head = page.get_by_role("button", name=re.compile(rf"^{name}\s*{n}$"))
         until(page, lambda head=head: head.count() or page.mouse.wheel(0, 300))
     expect(head).to_have_attribute("aria-expanded", "true")
@@ -113,7 +184,7 @@ def test_charts_are_grouped_by_prefix_and_groups_open_and_shut(page):
     expect(chart(page, "plain")).to_be_visible()
 
 
-def test_lines_stand_where_their_numbers_are_each_in_its_run_s_colour(page):
+def lines_stand_where_their_numbers_are_each_in_its_run_s_colour(page):
     show(page, "^train/loss$")
     colors = color_of(page, "up"), color_of(page, "down")
     assert colors[0] != colors[1]
@@ -126,7 +197,7 @@ def test_lines_stand_where_their_numbers_are_each_in_its_run_s_colour(page):
     assert ink(chart(page, "train/loss"), colors[0]).n == pytest.approx(up.n, rel=0.1)
 
 
-def test_every_spike_of_a_long_run_is_seen(page):
+def every_spike_of_a_long_run_is_seen(page):
     show(page, "^long/spikes$")
     line = drawn(chart(page, "long/spikes"), color_of(page, "long"))
     for step in SPIKES:
@@ -137,7 +208,7 @@ def test_every_spike_of_a_long_run_is_seen(page):
     expect(chart(page, "long/spikes")).to_contain_text(re.compile(r"of 50(,000|\.0k|k) points"))
 
 
-def test_nan_and_infinities_are_marked(page):
+def nan_and_infinities_are_marked(page):
     show(page, "^odd/holes$")
     line = drawn(chart(page, "odd/holes"), color_of(page, "odd"))
     low, high = line.span(0.1, 0.02)
@@ -148,7 +219,7 @@ def test_nan_and_infinities_are_marked(page):
     expect(chart(page, "odd/holes")).to_contain_text("3 NaN or ∞")
 
 
-def test_smoothing_is_debiased_and_leaves_the_line_itself_behind(page):
+def smoothing_leaves_the_line_itself_behind(page):
     show(page, "^odd/noise$")
     color = color_of(page, "odd")
     before = drawn(chart(page, "odd/noise"), color)
@@ -161,14 +232,9 @@ def test_smoothing_is_debiased_and_leaves_the_line_itself_behind(page):
     page.get_by_role("slider", name="Smoothing").focus()
     page.keyboard.press("Home")
     until(page, lambda: ink(chart(page, "odd/noise"), color).n == pytest.approx(before.n, rel=0.1))
-    show(page, "^plain$")
-    page.get_by_role("spinbutton", name="Smoothing weight").fill("0.9")
-    page.keyboard.press("Enter")
-    flat = drawn(chart(page, "plain"), color_of(page, "up"))
-    assert flat.span(0.0, 0.02) == (pytest.approx(0.5, abs=0.03), pytest.approx(0.5, abs=0.03))
 
 
-def test_log_axes(page):
+def log_axes(page):
     show(page, "^train/power$")
     color = color_of(page, "up")
     curve = drawn(chart(page, "train/power"), color)
@@ -185,7 +251,7 @@ def test_log_axes(page):
     has_url(page, "xlog=1")
 
 
-def test_clipping_leaves_outliers_out(page):
+def clipping_leaves_outliers_out(page):
     show(page, "^odd/outlier$")
     color = color_of(page, "odd")
     assert drawn(chart(page, "odd/outlier"), color).span(0.7, 0.2)[1] < 0.1
@@ -196,8 +262,7 @@ def test_clipping_leaves_outliers_out(page):
     assert high - low > 0.5
 
 
-@pytest.mark.parametrize(("button", "x"), [("Relative", "relative"), ("Wall", "wall")])
-def test_x_by_time(page, button, x):
+def x_is_time(page, button, x):
     show(page, "^train/loss$")
     drawn(chart(page, "train/loss"), color_of(page, "up"))
     with scalars_with(page, lambda one: one["x"] == x) as answer:
@@ -209,9 +274,9 @@ def test_x_by_time(page, button, x):
     has_url(page, f"x={x}")
 
 
-def test_groups_are_drawn_as_a_mean_with_a_band(page):
+def groups_are_drawn_as_a_mean_with_a_band(page):
     show(page, "^group/y$")
-    page.get_by_role("combobox", name="Group").select_option("lr")
+    page.get_by_role("combobox", name="Group", exact=True).select_option("lr")
     expect(chart(page, "group/y").get_by_role("img", name="2 lines")).to_be_visible()
     color = color_of(page, "lr=0.1")
     mean = drawn(chart(page, "group/y"), color)
@@ -230,7 +295,23 @@ def test_groups_are_drawn_as_a_mean_with_a_band(page):
     assert until(page, band) == (ys_of(0), ys_of(2 / 12))
 
 
-def test_lines_are_drawn_minus_the_baseline(page):
+def the_cursor_says_of_how_many_runs_a_mean_is_and_where_a_run_ended(page):
+    show(page, "^group/part$")
+    page.get_by_role("combobox", name="Group", exact=True).select_option("lr")
+    expect(chart(page, "group/part").get_by_role("img", name="2 lines")).to_be_visible()
+    said = values(page, "group/part")
+    hover(page, "group/part", 0.25)
+    expect(said).to_contain_text(re.compile(r"lr=0\.01 \(3\)\s*4\s*n = 2"))
+    hover(page, "group/part", 0.75)
+    expect(said).to_contain_text("1 of 2 runs")
+    page.mouse.move(2, 2)
+    page.get_by_role("combobox", name="Group", exact=True).select_option("")
+    expect(chart(page, "group/part").get_by_role("img", name="4 lines")).to_be_visible()
+    hover(page, "group/part", 0.74)
+    expect(said).to_contain_text(f"until step {N // 2 - 1}")
+
+
+def lines_are_drawn_minus_the_baseline(page):
     show(page, "^train/loss$|^group/y$")
     up, down = color_of(page, "up"), color_of(page, "down")
     assert drawn(chart(page, "train/loss"), up).span(0.9)[0] > 0.8
@@ -279,7 +360,7 @@ def point_at_losses(page):
     expect(values(page, "train/loss")).to_contain_text("step 50")
 
 
-def test_the_cursor_reads_values_and_stands_in_all_charts(page):
+def the_cursor_reads_values_and_stands_in_all_charts(page):
     point_at_losses(page)
     expect(values(page, "train/loss")).to_contain_text(re.compile(r"down\s*149\s*up\s*50"))
     other = chart(page, "val/loss")
@@ -291,14 +372,14 @@ def test_the_cursor_reads_values_and_stands_in_all_charts(page):
     expect(other.locator(".plot-dot:visible")).to_have_count(0)
 
 
-def test_the_linked_cursor_shows_the_values_in_other_charts(page):
+def the_linked_cursor_shows_the_values_in_other_charts(page):
     point_at_losses(page)
     expect(values(page, "val/loss")).to_contain_text(re.compile(r"up\s*100\s*down\s*25"))
     page.mouse.move(2, 2)
     expect(values(page, "val/loss")).to_be_hidden()
 
 
-def test_a_drag_zooms_all_charts_and_loads_every_point_there(page):
+def a_drag_zooms_all_charts_and_loads_every_point_there(page):
     show(page, "^long/spikes$")
     drawn(chart(page, "long/spikes"), color_of(page, "long"))
     with scalars_with(page, lambda one: one["tag"] == "long/spikes" and "from" in one) as answer:
@@ -323,7 +404,7 @@ def test_a_drag_zooms_all_charts_and_loads_every_point_there(page):
     )
 
 
-def test_a_box_zooms_into_values_too_and_other_charts_follow_sideways(page):
+def a_box_zooms_into_values_too_and_other_charts_follow_sideways(page):
     show(page, "loss")
     color = color_of(page, "up")
     drawn(chart(page, "train/loss"), color)
@@ -339,7 +420,7 @@ def test_a_box_zooms_into_values_too_and_other_charts_follow_sideways(page):
     until(page, lambda: "zoom" not in page.url)
 
 
-def test_charts_are_pinned_enlarged_and_resized(page):
+def charts_are_pinned_enlarged_and_resized(page):
     show(page, "loss")
     chart(page, "val/loss").hover()
     chart(page, "val/loss").get_by_role("button", name="Pin to the top").click()
@@ -378,7 +459,7 @@ def svg_of(page, tag):
     return ET.parse(download(page, tag, "SVG").path()).getroot()
 
 
-def test_a_csv_holds_the_numbers_that_were_logged(page):
+def a_csv_holds_the_numbers_that_were_logged(page):
     show(page, "^odd/(noise|holes)$")
     drawn(chart(page, "odd/noise"), color_of(page, "odd"))
     for tag, expected in (
@@ -393,7 +474,7 @@ def test_a_csv_holds_the_numbers_that_were_logged(page):
         np.testing.assert_array_equal([float(row["value"]) for row in rows], expected)
 
 
-def test_a_csv_of_a_long_run_holds_every_point(page):
+def a_csv_of_a_long_run_holds_every_point(page):
     show(page, "^long/spikes$")
     drawn(chart(page, "long/spikes"), color_of(page, "long"))
     rows = list(csv.DictReader(io.StringIO(download(page, "long/spikes", "CSV").path().read_text())))
@@ -401,7 +482,7 @@ def test_a_csv_of_a_long_run_holds_every_point(page):
     assert [i for i, row in enumerate(rows) if float(row["value"])] == SPIKES
 
 
-def test_pictures_are_downloaded(page):
+def pictures_are_downloaded(page):
     show(page, "^train/loss$")
     color = color_of(page, "up")
     drawn(chart(page, "train/loss"), color)
@@ -418,25 +499,25 @@ def test_pictures_are_downloaded(page):
     assert (np.abs(image - color).max(1) < 40).sum() > 500
 
 
-def test_tags_are_searched_and_empty_states_help(page):
+def tags_are_searched_and_empty_states_help(page):
     show(page, "^odd/")
-    expect(page.get_by_text("3 of 9")).to_be_visible()
+    expect(page.get_by_text("3 of 10")).to_be_visible()
     expect(chart(page, "odd/noise")).to_be_visible()
     expect(chart(page, "train/loss")).to_be_hidden()
-    show(page, "nothing-like-it")
+    search(page, "nothing-like-it")
     expect(page.get_by_role("heading", name="No tag matches")).to_be_visible()
     page.get_by_role("button", name="Clear the search").click()
     expect(chart(page, "group/y")).to_be_visible()
-    show(page, "(")
+    search(page, "(")
     expect(page.get_by_role("alert")).to_contain_text("Searched as plain text")
-    show(page, "")
+    search(page, "")
     page.get_by_role("button", name="None", exact=True).click()
     expect(page.get_by_role("heading", name="No run is visible")).to_be_visible()
     page.get_by_role("button", name=re.compile("^Show all")).click()
     expect(chart(page, "group/y")).to_be_visible()
 
 
-def test_a_link_shows_the_same_in_another_browser(page, open_page, server):
+def a_link_shows_the_same_in_another_browser(page, open_page, server):
     show(page, "loss$")
     color = color_of(page, "up")
     drawn(chart(page, "train/loss"), color)
@@ -463,9 +544,8 @@ def test_a_link_shows_the_same_in_another_browser(page, open_page, server):
     until(page, lambda: ink(mine, color).columns == ink(theirs, color).columns)
 
 
-def test_the_copied_link_names_the_runs_but_not_the_token(open_page, server):
-    page = open_page(server.controller, permissions=["clipboard-read", "clipboard-write"])
-    expect(chart(page, "group/y")).to_be_visible()
+def the_copied_link_names_the_runs_but_not_the_token(page, server):
+    show(page, "^group/")
     page.get_by_role("button", name="Copy a link").click()
     expect(page.get_by_role("status").filter(has_text="Link copied")).to_be_visible()
     copied = page.evaluate("navigator.clipboard.readText()")
@@ -474,7 +554,7 @@ def test_the_copied_link_names_the_runs_but_not_the_token(open_page, server):
     assert server.controller.partition("token=")[2] not in copied
 
 
-def test_back_undoes_zoom_and_filters_one_by_one(page):
+def back_undoes_zoom_and_filters_one_by_one(page):
     show(page, "^train/loss$")
     drawn(chart(page, "train/loss"), color_of(page, "up"))
     page.get_by_role("searchbox", name="Filter runs").press_sequentially("up", delay=50)
@@ -493,7 +573,7 @@ def test_back_undoes_zoom_and_filters_one_by_one(page):
     expect(page.get_by_role("searchbox", name="Filter runs")).to_have_value("up")
 
 
-def test_back_and_reload_keep_the_view(page):
+def back_and_reload_keep_the_view(page):
     show(page, "^odd/")
     page.get_by_role("link", name="Runs").click()
     expect(page.get_by_role("columnheader", name="Duration")).to_be_visible()
@@ -504,8 +584,8 @@ def test_back_and_reload_keep_the_view(page):
     expect(page.get_by_role("searchbox", name="Search tags")).to_have_value("^odd/")
 
 
-def test_a_chart_of_one_s_own_draws_several_tags(page):
-    show(page, "")
+def a_chart_of_one_s_own_draws_several_tags(page):
+    show(page)
     page.get_by_role("button", name="Chart", exact=True).click()
     dialog = page.get_by_role("dialog", name="New chart")
     dialog.get_by_role("textbox", name="Name").fill("both <b>losses</b>")
@@ -539,7 +619,7 @@ def settings_of(page, name):
     return menu
 
 
-def test_x_is_a_step_track_or_another_series_and_pairs_are_of_one_step(page):
+def x_is_a_step_track_or_another_series_and_pairs_are_of_one_step(page):
     show(page, "^train/loss$")
     axis = page.get_by_role("toolbar", name="Charts").get_by_role("combobox", name="Another horizontal axis")
     with scalars_with(page, lambda one: one["x"] == "val/loss") as found:
@@ -561,7 +641,8 @@ def test_x_is_a_step_track_or_another_series_and_pairs_are_of_one_step(page):
     drawn(chart(page, "train/loss"), color_of(page, "up"))
 
 
-def test_a_chart_of_an_expression_completes_tags_and_shows_errors_at_their_place(page):
+def a_chart_of_an_expression_completes_tags_and_shows_errors_at_their_place(page):
+    show(page)
     page.keyboard.press("c")
     dialog = page.get_by_role("dialog", name="New chart")
     box = dialog.get_by_label("Expression over tags")
@@ -594,7 +675,7 @@ def test_a_chart_of_an_expression_completes_tags_and_shows_errors_at_their_place
     assert "\n  val/loss - train/los\n             ^" in "\n" + gap.get_by_role("alert").locator("pre").inner_text()
 
 
-def test_a_scatter_draws_each_pair_as_a_point(page):
+def a_scatter_draws_each_pair_as_a_point(page):
     show(page, "^train/loss$")
     menu = settings_of(page, "train/loss")
     axis = menu.get_by_role("combobox", name="Another horizontal axis")
@@ -613,7 +694,8 @@ def test_a_scatter_draws_each_pair_as_a_point(page):
 # One chart alone
 
 
-def test_a_reload_right_after_a_change_keeps_it(page):
+def a_reload_right_after_a_change_keeps_it(page):
+    show(page, "^group/")
     page.evaluate(
         """() => {
           [...document.querySelectorAll('[role=toolbar] button')].find((one) => one.textContent === 'log y').click()
@@ -629,7 +711,7 @@ def test_a_reload_right_after_a_change_keeps_it(page):
     expect(log_y).to_have_attribute("aria-pressed", "false")
 
 
-def test_settings_of_a_chart_go_over_those_of_the_page_and_are_reset(page):
+def settings_of_a_chart_go_over_those_of_the_page_and_are_reset(page):
     show(page, "train/power|val/loss")
     color = color_of(page, "up")
     before = drawn(chart(page, "train/power"), color).span(0.5)
@@ -655,7 +737,7 @@ def names_in_sight(page):
     return [one.get_attribute("aria-label") for one in page.locator(".charts-rows article").all()]
 
 
-def test_charts_are_made_wider_and_taller_and_moved_with_mouse_and_keys(page):
+def charts_are_made_wider_and_taller_and_moved_with_mouse_and_keys(page):
     show(page, "^odd/")
     expect(chart(page, "odd/outlier")).to_be_visible()
     page.mouse.move(2, 2)
@@ -690,8 +772,8 @@ def test_charts_are_made_wider_and_taller_and_moved_with_mouse_and_keys(page):
     until(page, lambda: names_in_sight(page) == ["odd/holes", "odd/outlier", "odd/noise"])
 
 
-def test_sections_are_moved_and_small_ones_share_a_row(page):
-    show(page, "")
+def sections_are_moved_and_small_ones_share_a_row(page):
+    show(page)
     heads = page.locator(".section-name")
     until(page, lambda: heads.count() > 3)
     first = [one.inner_text().split("\n")[0] for one in heads.all()][:3]
@@ -709,43 +791,3 @@ def test_sections_are_moved_and_small_ones_share_a_row(page):
     page.mouse.up()
     until(page, lambda: heads.nth(0).inner_text().startswith(first[2]))
     expect(heads.nth(0)).to_have_attribute("aria-expanded", "true")  # a drag is no click
-
-
-# Runs of different lengths
-
-
-def test_the_mean_of_a_group_does_not_jump_where_a_run_ends_and_says_of_how_many_it_is(open_page, own_place):
-    with own_place.recording() as folder:
-        for seed, (n, value) in enumerate([(N, 1.0), (N, 1.0), (N // 2, 4.0)]):
-            with begin(folder, "lengths", lr=0.1, seed=seed) as run:
-                for i in range(n):
-                    run.log({"y": value, "z": i / N}, step=i)
-    page = open_page(own_place.serve().controller, "/charts?group=lr&band=none&tags=^y$")
-    within = chart(page, "y")
-    expect(within.get_by_role("img")).to_be_visible()
-    plot = within.locator(".u-over")
-    area = box_of(plot)
-    page.mouse.move(area["x"] + 0.25 * area["width"], area["y"] + 40)
-    legend = within.get_by_role("group", name="Values at the cursor")
-    expect(legend).to_contain_text("n = 3")
-    expect(legend).to_contain_text("2")
-    page.mouse.move(area["x"] + 0.75 * area["width"], area["y"] + 40)
-    expect(legend).to_contain_text("2 of 3 runs")
-    page.goto(page.url.replace("group=lr&", ""))
-    page.mouse.move(area["x"] + 0.74 * area["width"], area["y"] + 40)
-    expect(within.get_by_role("group", name="Values at the cursor")).to_contain_text(f"until step {N // 2 - 1}")
-
-
-def test_what_the_charts_offer_is_accessible_and_fits_a_phone(open_page, server):
-    place = "/charts?own=gap|val/loss - train/loss&own=bad|val/loss - train/los&tags=train/loss"
-    for size in ("wide", "phone"):
-        page = open_page(server.controller, place, size=size)
-        expect(chart(page, "train/loss")).to_be_visible()
-        chart(page, "train/loss").get_by_role("button", name=re.compile("^Settings of")).click()
-        expect(page.get_by_role("group", name="This chart alone")).to_be_visible()
-        assert violations(page) == []
-        assert overflow(page) == []
-        page.keyboard.press("Escape")
-        page.keyboard.press("c")
-        page.get_by_label("Expression over tags").fill("val")
-        assert violations(page) == []

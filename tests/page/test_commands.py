@@ -25,7 +25,7 @@ def server(place, training):
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller, "/commands")
+    page = open_page(server.controller, "/commands", expects=["status of 4"])
     expect(control(page, "lr")).to_be_visible()
     return page
 
@@ -43,7 +43,23 @@ def done(page):
     return page.get_by_role("list").filter(has_text=re.compile(r"(set|call|pause|resume) "))
 
 
-def test_controls_show_their_values_and_bounds(page):
+def test_controls_are_set(page, training):
+    controls_show_their_values_and_bounds(page)
+    values_out_of_bounds_are_not_sent(page)
+    a_refusal_of_the_run_is_shown_beside_the_control(page)
+    the_training_uses_a_number_that_is_set(page, training)
+    a_slider_moves_by_keys_and_is_set_when_it_is_meant(page, training)
+    switches_choices_and_texts(page, training)
+    commands_are_marked_in_every_chart(page, training)
+
+
+def test_actions_pauses_and_viewers(page, training, open_page, server):
+    actions_are_called_and_show_their_result(page, training)
+    a_paused_training_waits_until_it_is_resumed(page, training, open_page, server)
+    a_viewer_sees_everything_and_changes_nothing(open_page, server)
+
+
+def controls_show_their_values_and_bounds(page):
     expect(control(page, "lr")).to_contain_text("float, 0 to 1")
     expect(control(page, "patience")).to_contain_text("int, at least 1")
     expect(control(page, "augment").get_by_role("switch")).to_be_visible()
@@ -51,7 +67,7 @@ def test_controls_show_their_values_and_bounds(page):
     expect(control(page, "label").get_by_role("textbox")).to_have_value("first")
 
 
-def test_the_training_uses_a_number_that_is_set(page, training):
+def the_training_uses_a_number_that_is_set(page, training):
     number(page, "lr").fill("0.25")
     page.keyboard.press("Enter")
     assert training.hears("set") == ["lr", "0.25"]
@@ -60,7 +76,7 @@ def test_the_training_uses_a_number_that_is_set(page, training):
     expect(done(page).get_by_role("listitem").first).to_contain_text(re.compile(r"batch \d+|step \d+"))
 
 
-def test_a_slider_moves_by_keys_and_is_set_when_it_is_meant(page, training):
+def a_slider_moves_by_keys_and_is_set_when_it_is_meant(page, training):
     slider = control(page, "warmup").get_by_role("slider")
     slider.focus()
     page.keyboard.press("End")
@@ -74,7 +90,7 @@ def test_a_slider_moves_by_keys_and_is_set_when_it_is_meant(page, training):
     expect(control(page, "warmup").get_by_role("button", name="Set to")).to_be_hidden()
 
 
-def test_switches_choices_and_texts(page, training):
+def switches_choices_and_texts(page, training):
     switch = control(page, "augment").get_by_role("switch")
     expect(switch).to_be_checked()
     switch.click()
@@ -88,7 +104,7 @@ def test_switches_choices_and_texts(page, training):
     expect(control(page, "label")).to_contain_text("<b>second</b>")
 
 
-def test_values_out_of_bounds_are_not_sent(page):
+def values_out_of_bounds_are_not_sent(page):
     asked = []
     page.on("request", lambda request: asked.append(request) if request.url.endswith("/commands") else None)
     for name, value in (("lr", "2"), ("warmup", "1.5"), ("patience", "0")):
@@ -99,9 +115,7 @@ def test_values_out_of_bounds_are_not_sent(page):
     assert not asked
 
 
-def test_a_refusal_of_the_run_is_shown_beside_the_control(open_page, server, training):
-    page = open_page(server.controller, "/commands", expects=["status of 409", "status of 400"])
-    expect(control(page, "patience")).to_be_visible()
+def a_refusal_of_the_run_is_shown_beside_the_control(page):
     page.route(
         "**/commands",
         lambda route: route.continue_(post_data=route.request.post_data.replace('"value":7', '"value":-7')),
@@ -112,8 +126,7 @@ def test_a_refusal_of_the_run_is_shown_beside_the_control(open_page, server, tra
     expect(control(page, "patience")).to_contain_text(re.compile(r"now\s*5"))
 
 
-def test_actions_are_called_and_show_their_result(open_page, server, training):
-    page = open_page(server.controller, "/commands", expects=["status of 4"])
+def actions_are_called_and_show_their_result(page, training):
     expect(page.get_by_text("Save the weights.")).to_be_visible()
     page.get_by_role("button", name="Call checkpoint").click()
     assert training.hears("called") == ["checkpoint"]
@@ -125,18 +138,22 @@ def test_actions_are_called_and_show_their_result(open_page, server, training):
     training.may_complain = True
 
 
-def test_a_paused_training_waits_until_it_is_resumed(page, training, open_page, server):
+def a_paused_training_waits_until_it_is_resumed(page, training, open_page, server):
     asking = open_page(server.controller, "/charts")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
     expect(asking.get_by_role("img", name="Paused")).to_be_visible()
-    training.hears_nothing(0.5)
     page.get_by_role("button", name="Resume").click()
     training.goes_on()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()
+    resumed, paused = done(page).get_by_role("listitem").all_inner_texts()[:2]
+    assert resumed.startswith("resume")
+    assert paused.startswith("pause")
+    at = [re.search(r"batch \d+", text)[0] for text in (resumed, paused)]
+    assert at[0] == at[1]  # it took no step meanwhile
 
 
-def test_a_viewer_sees_everything_and_changes_nothing(open_page, server, training):
+def a_viewer_sees_everything_and_changes_nothing(open_page, server):
     page = open_page(server.viewer, "/commands", expects=["status of 403"])
     expect(page.get_by_text(re.compile("You opened the read-only link"))).to_be_visible()
     expect(number(page, "lr")).to_be_disabled()
@@ -154,7 +171,7 @@ def test_a_viewer_sees_everything_and_changes_nothing(open_page, server, trainin
     expect(control(page, "lr")).not_to_contain_text("0.9")
 
 
-def test_commands_are_marked_in_every_chart(page, training):
+def commands_are_marked_in_every_chart(page, training):
     number(page, "lr").fill("0.75")
     page.keyboard.press("Enter")
     training.hears("set")
@@ -198,14 +215,19 @@ def test_stop_is_confirmed_and_ends_the_process(own_place, open_page):
     expect(page.get_by_role("listitem").filter(has_text=re.compile("^stop"))).to_be_visible()
 
 
-def test_a_run_that_recorded_nothing_stays_named_after_its_end(own_place, open_page):
+def test_runs_that_cannot_be_reached(own_place, open_page):
+    page = a_run_that_recorded_nothing_stays_named_after_its_end(own_place, open_page)
+    a_run_out_of_reach_is_not_called_over(own_place, page)
+
+
+def a_run_that_recorded_nothing_stays_named_after_its_end(own_place, open_page):
     with own_place.recording() as folder:
         with sg.init("other", dir=folder) as run:
             run.log({"loss": 1.0})
         brief = sg.init("brief", dir=folder)
         try:
             brief.observe("batch", loss=1.0)
-            page = open_page(own_place.serve().controller, "/commands", expects=["status of 404"])
+            page = open_page(own_place.serve().controller, "/commands", expects=["status of 404", "status of 409"])
             chosen = page.get_by_role("combobox", name="Run").locator("option:checked")
             expect(chosen).to_have_text("brief · running")
         finally:
@@ -215,14 +237,17 @@ def test_a_run_that_recorded_nothing_stays_named_after_its_end(own_place, open_p
     page.get_by_role("link", name="Ask").click()
     page.get_by_role("link", name="Commands").click()
     expect(chosen).to_have_text("other · ended")
+    return page
 
 
-def test_a_run_out_of_reach_is_not_called_over(own_place, open_page):
+def a_run_out_of_reach_is_not_called_over(own_place, page):
     with own_place.recording() as folder, sg.init("afar", dir=folder) as run:
         run.log({"loss": 1.0})
     file = run.directory / "run.json"
     told = json.loads(file.read_text()) | {"host": "elsewhere", "ended": None, "state": "running"}
     file.write_text(json.dumps(told))  # as the run of another machine
-    page = open_page(own_place.serve().controller, "/commands")
+    option = page.get_by_role("combobox", name="Run").locator("option").filter(has_text="afar")
+    expect(option).to_have_text(re.compile("running"))
+    page.get_by_role("combobox", name="Run").select_option(option.get_attribute("value"))
     expect(page.get_by_text("This run is running, and out of reach of this server")).to_be_visible()
     expect(page.get_by_text("is over")).to_have_count(0)

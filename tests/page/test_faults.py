@@ -9,12 +9,11 @@ import signal
 import socket
 
 import numpy as np
-import pytest
 from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import chart, color_of, drawn, ink, until
+from .looks import chart, color_of, drawn, go_to, ink, until
 
 AWAY = [
     "ERR_CONNECTION_REFUSED",
@@ -45,11 +44,15 @@ def connection(page):
     return page.get_by_role("status").filter(has_text=re.compile("^(connected|connecting|reconnecting)$"))
 
 
-def test_a_killed_run_is_shown_as_dead_with_its_recording(own_place, open_page):
+def test_a_killed_run_is_shown_as_dead_with_its_recording_and_its_panel_says_that_it_ended(own_place, open_page):
     training = own_place.train("doomed")
-    page = open_page(own_place.serve().controller)
+    server = own_place.serve()
+    page, asking = open_page(server.controller), open_page(server.controller, "/ask")
     color = color_of(page, "doomed")
     drawn(chart(page, "train/loss"), color)
+    asking.get_by_role("button", name="batch.loss", exact=True).click()
+    panel = asking.get_by_role("article", name="batch.loss", exact=True)
+    drawn(panel, BLUE)
     training.send(signal.SIGKILL)
     training.ends()
     expect(page.get_by_role("img", name=re.compile("^Died"))).to_be_visible()
@@ -57,15 +60,6 @@ def test_a_killed_run_is_shown_as_dead_with_its_recording(own_place, open_page):
     page.get_by_role("link", name="Commands").click()
     expect(page.get_by_role("main")).to_contain_text("This run died")
     expect(page.get_by_role("button", name="Stop …")).to_be_hidden()
-
-
-def test_a_panel_of_a_killed_run_says_that_it_ended(own_place, open_page):
-    training = own_place.train("doomed")
-    page = open_page(own_place.serve().controller, "/ask")
-    page.get_by_role("button", name="batch.loss", exact=True).click()
-    panel = page.get_by_role("article", name="batch.loss", exact=True)
-    drawn(panel, BLUE)
-    training.send(signal.SIGKILL)
     expect(panel).to_contain_text(re.compile("ended|died|gone|lost"))
     drawn(panel, BLUE)
 
@@ -102,11 +96,10 @@ def test_new_links_shut_the_old_ones_out_and_the_page_says_so(own_place, open_pa
     expect(page.get_by_role("main")).to_contain_text(re.compile("terminal", re.IGNORECASE))
     page.goto(again.controller)
     expect(chart(page, "loss")).to_be_visible()
+    a_page_without_a_token_says_where_the_link_is(again, open_page)
 
 
-def test_a_page_without_a_token_says_where_the_link_is(own_place, open_page):
-    own_place.runs.mkdir(parents=True)
-    server = own_place.serve()
+def a_page_without_a_token_says_where_the_link_is(server, open_page):
     page = open_page(f"{server.base}/#", expects=["status of 401"])
     expect(page.get_by_role("heading", name="This page needs its link")).to_be_visible()
     page = open_page(f"{server.base}/#token=wrong", expects=["status of 401"])
@@ -152,11 +145,23 @@ def steps_of(page, tag):
     return [int(line.split(",")[3]) for line in got.value.path().read_text().splitlines()[1:]]
 
 
-def test_a_directory_deleted_while_shown_is_reported(own_place, open_page):
-    directory = record(own_place, "leaving")
-    record(own_place, "staying", n=100)
-    page = open_page(own_place.serve().controller, expects=["status of 404", "status of 422"])
-    expect(chart(page, "loss").get_by_role("img", name="2 lines")).to_be_visible()
+def test_files_that_leave_move_and_break(own_place, open_page):
+    # Each line at a height of its own, so that none hides another.
+    leaving = record(own_place, "leaving", n=1000, loss=0.2)
+    moving = record(own_place, "moving", n=1000, loss=0.4)
+    record(own_place, "staying", n=1000, loss=0.6)
+    record(own_place, "sound", n=1000, loss=0.8)
+    segment = break_files(own_place)
+    expects = ["status of 404", "status of 410", "status of 422"]
+    page = open_page(own_place.serve().controller, "/charts?runs=*", expects=expects)
+    a_directory_deleted_while_shown_is_reported(page, leaving)
+    page.keyboard.press("Escape")
+    a_directory_that_is_renamed_while_shown_is_found_again(page, moving)
+    corrupt_files_are_shown_with_their_problem(page, segment)
+
+
+def a_directory_deleted_while_shown_is_reported(page, directory):
+    expect(chart(page, "loss").get_by_role("img", name="5 lines")).to_be_visible()
     shutil.rmtree(directory)
     expect(page.get_by_role("img", name=re.compile("leaving.* is gone"))).to_be_visible()
     page.get_by_role("button", name="leaving", exact=True).click()
@@ -164,10 +169,7 @@ def test_a_directory_deleted_while_shown_is_reported(own_place, open_page):
     drawn(chart(page, "loss"), color_of(page, "staying"), n=10)
 
 
-def test_a_directory_that_is_renamed_while_shown_is_found_again(own_place, open_page):
-    directory = record(own_place, "moving")
-    page = open_page(own_place.serve().controller, expects=["status of 404", "status of 410", "status of 422"])
-    expect(chart(page, "loss")).to_be_visible()
+def a_directory_that_is_renamed_while_shown_is_found_again(page, directory):
     directory.rename(directory.with_name("elsewhere"))
     page.get_by_role("link", name="Runs").click()
     row = page.get_by_role("row").filter(has_text="moving")
@@ -178,8 +180,8 @@ def test_a_directory_that_is_renamed_while_shown_is_found_again(own_place, open_
     drawn(chart(page, "loss"), color_of(page, "moving"), n=10)
 
 
-def test_corrupt_files_are_shown_with_their_problem(own_place, open_page):
-    record(own_place, "sound")
+def break_files(own_place):
+    """Turn a bit of a run's file over, and put a run beside it whose files are none; returns the first file."""
     torn = record(own_place, "flipped", n=2000)
     [segment] = [path for path in torn.iterdir() if path.name != "run.json" and path.stat().st_size > 1000][:1]
     data = bytearray(segment.read_bytes())
@@ -189,7 +191,11 @@ def test_corrupt_files_are_shown_with_their_problem(own_place, open_page):
     broken.mkdir()
     (broken / "run.json").write_text("{")
     (broken / "events.out.tfevents.1.host").write_bytes(b"no record file at all, but long enough to be looked at")
-    page = open_page(own_place.serve().controller, "/runs", expects=["status of 422"])
+    return segment
+
+
+def corrupt_files_are_shown_with_their_problem(page, segment):
+    page.get_by_role("link", name="Runs").click()
     row = page.get_by_role("row").filter(has_text="broken")
     row.get_by_role("button", name="broken", exact=True).click()
     alert = page.get_by_role("complementary", name="Run broken").get_by_role("alert").first
@@ -225,40 +231,38 @@ def test_foreign_content_is_never_executed(own_place, open_page):
         f"/ask?ask=a||{EVIL}", f"/tensors?tensor={EVIL}&slice={EVIL}", f"/media?full={EVIL}|0",
     )  # fmt: skip
     for fragment in places:
-        page.evaluate("place => { location.hash = place }", fragment)
+        go_to(page, fragment)
         expect(page.get_by_role("main")).not_to_be_empty()
         page.wait_for_load_state("networkidle")
-    page.evaluate("location.hash = '/runs'")
+    go_to(page, "/runs")
     page.get_by_role("row").filter(has_text="evil").get_by_role("button", name=EVIL).first.click()
     expect(page.get_by_role("complementary")).to_contain_text("<script>")
     assert page.evaluate("window.evil") is None
     assert page.evaluate("document.querySelectorAll('[onerror], main script').length") == 0
 
 
-@pytest.mark.parametrize(
-    "fragment",
-    [
-        "/nowhere",
-        "/charts?zoom=9~1&smooth=x&x=never&yzoom=a:b",
-        "/ask?ask=%00|%00|%00",
-        "%%%",
-        "/tensors?step=NaN&slice=[[[",
-    ],
+NONSENSE = (
+    "/nowhere",
+    "/charts?zoom=9~1&smooth=x&x=never&yzoom=a:b",
+    "/ask?ask=%00|%00|%00",
+    "%%%",
+    "/tensors?step=NaN&slice=[[[",
 )
-def test_a_link_that_makes_no_sense_shows_a_page_all_the_same(own_place, open_page, fragment):
+
+
+def test_links_and_messages_that_make_no_sense_do_no_harm(own_place, open_page):
     record(own_place, "kept", kernel=sg.Tensor(np.ones((2, 2))))
     page = open_page(own_place.serve().controller, expects=["status of 4"])
-    expect(page.get_by_role("main")).to_be_visible()
-    page.evaluate("place => { location.hash = place }", fragment)
-    expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_count(6)
-    expect(page.get_by_role("main")).not_to_be_empty()
-
-
-def test_old_browsers_sockets_and_wrong_messages_do_no_harm(own_place, open_page):
-    record(own_place, "kept")
-    server = own_place.serve()
-    page = open_page(server.controller, expects=["status of 4"])
     expect(chart(page, "loss")).to_be_visible()
+    for fragment in NONSENSE:
+        go_to(page, fragment)
+        expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_count(6)
+        expect(page.get_by_role("main")).not_to_be_empty()
+    go_to(page, "/charts")
+    wrong_messages_do_no_harm(page)
+
+
+def wrong_messages_do_no_harm(page):
     page.evaluate("""async () => {
       const socket = new WebSocket(location.origin.replace('http', 'ws') + '/api/v1/live')
       await new Promise((opened) => (socket.onopen = opened))

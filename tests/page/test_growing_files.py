@@ -4,26 +4,15 @@ from __future__ import annotations
 
 import os
 import re
+from contextlib import closing
 
-import pytest
 from playwright.sync_api import expect
 from tests.growing import TAGS, Growing
 
 from .looks import chart, color_of, drawn, ink, until
+from .places import Place
 
-pytestmark = pytest.mark.parametrize("dialect", ["ms", "tb", "sg"])
-
-
-@pytest.fixture
-def file(own_place, dialect):
-    """A run with one step, and nothing else."""
-    with own_place.recording() as folder:
-        return Growing(folder, dialect)
-
-
-@pytest.fixture
-def link(own_place, file):
-    return own_place.serve().controller
+PICTURE = "canvas => canvas.toDataURL()"
 
 
 def show(page, name):
@@ -42,59 +31,45 @@ def row(page, name):
     return page.get_by_role("row").filter(has=page.get_by_role("button", name=name, exact=True))
 
 
-def test_the_line_of_a_chart_grows(link, open_page, file):
-    page = open_page(link, "/charts?tags=^loss$")
-    line = chart(page, "loss")
-    picture = lambda: line.locator("canvas").first.evaluate("canvas => canvas.toDataURL()")  # noqa: E731
-    until(page, lambda: line.locator("canvas").count())
-    color = color_of(page, file.name)
+def test_open_pages_follow_growing_files_of_each_program(tmp_path, open_page):
+    for dialect in ("ms", "tb", "sg"):
+        with closing(Place(tmp_path / dialect)) as place:
+            open_pages_follow_a_growing_file(place, open_page, dialect)
+
+
+def open_pages_follow_a_growing_file(place, open_page, dialect):
+    with place.recording() as folder:
+        file = Growing(folder, dialect)
+    link = place.serve().controller
+    charts = open_page(link, "/charts?tags=^loss$")
+    tensors, media, runs = (
+        open_page(link, f"/{name}", context=charts.context) for name in ("tensors", "media", "runs")
+    )
+    _, tensor, picture = TAGS[dialect]
+    show(tensors, tensor)
+    show(media, picture)
+    line = chart(charts, "loss")
+    image = media.get_by_role("article", name=f"{picture} of {dialect}").get_by_role("img").first
+    color = color_of(charts, dialect)
     drawn(line, color, n=5)
-    while file.parts:
-        before = picture()
+    while len(file.parts) > 1:
+        stands_at(tensors, file.step)
+        stands_at(media, file.step)
+        looked = line.locator("canvas").first.evaluate(PICTURE), until(media, lambda: image.get_attribute("src"))
         file.append()
-        until(page, lambda before=before: picture() != before)
-    until(page, lambda: ink(line, color).width > 0.5)
-
-
-def test_the_table_of_a_tensor_goes_to_the_last_step(link, open_page, file):
-    page = open_page(link, "/tensors")
-    show(page, TAGS[file.name][1])
-    stands_at(page, file.step)
-    table = page.get_by_role("grid")
-    expect(table).to_be_visible()
-    while file.parts:
-        file.append()
-        stands_at(page, file.step)
-    expect(table).to_be_visible()
-
-
-def test_the_picture_is_that_of_the_last_step(link, open_page, file):
-    page = open_page(link, "/media")
-    tag = TAGS[file.name][2]
-    show(page, tag)
-    stands_at(page, file.step)
-    picture = page.get_by_role("article", name=f"{tag} of {file.name}").get_by_role("img")
-    before = until(page, lambda: picture.first.get_attribute("src"))
-    file.append()
-    stands_at(page, file.step)
-    until(page, lambda: picture.first.get_attribute("src") not in (before, ""))
-
-
-def test_the_table_of_runs_shows_the_last_step(link, open_page, file):
-    page = open_page(link, "/runs")
-    while file.parts:
-        file.append()
-        expect(row(page, file.name).get_by_role("gridcell", name=str(file.step), exact=True)).to_be_visible()
-    expect(row(page, file.name)).to_contain_text("running" if file.name == "sg" else "writing")
-
-
-def test_a_tail_that_is_being_written_is_no_problem(link, open_page, file):
-    page = open_page(link, "/runs")
-    file.append()
-    file.tear()
-    expect(row(page, file.name).get_by_role("gridcell", name=str(file.step), exact=True)).to_be_visible()
-    red = row(page, file.name).locator(".state-problem")
+        if len(file.parts) == 1:
+            file.tear()  # what is being written is no problem
+        until(charts, lambda looked=looked: line.locator("canvas").first.evaluate(PICTURE) != looked[0])
+        stands_at(tensors, file.step)
+        expect(tensors.get_by_role("grid")).to_be_visible()
+        stands_at(media, file.step)
+        until(media, lambda looked=looked: image.get_attribute("src") not in (looked[1], ""))
+        expect(row(runs, dialect).get_by_role("gridcell", name=str(file.step), exact=True)).to_be_visible()
+    until(charts, lambda: ink(line, color).width > 0.5)
+    expect(row(runs, dialect)).to_contain_text("running" if dialect == "sg" else "writing")
+    red = row(runs, dialect).locator(".state-problem")
     expect(red).to_have_count(0)
     os.utime(file.path, (1e9, 1e9))
-    os.utime(file.path.parent / "run.json", (1e9, 1e9)) if file.name == "sg" else None
+    os.utime(file.path.parent / "run.json", (1e9, 1e9)) if dialect == "sg" else None
     expect(red).to_have_count(1)
+    charts.context.close()

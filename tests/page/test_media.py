@@ -54,9 +54,9 @@ def png(width, height):
     return b"\x89PNG\r\n\x1a\n" + chunk(b"IHDR", head) + chunk(b"IDAT", zlib.compress(rows)) + chunk(b"IEND", b"")
 
 
-@pytest.fixture(scope="module")
-def server(place):
-    with place.recording() as folder:
+@pytest.fixture(scope="session")
+def server(shelf):
+    with shelf.project("media") as folder:
         for seed, name in enumerate(("first", "second")):
             with sg.init(name, dir=folder) as run:
                 for step in STEPS[: 3 - seed]:
@@ -74,12 +74,12 @@ def server(place):
                         },
                         step=step,
                     )
-    return place.serve()
+    return shelf.server
 
 
 @pytest.fixture
 def page(open_page, server):
-    return open_page(server.controller, "/media")
+    return open_page(server.controller, "/media?project=media")
 
 
 def show(page, tag):
@@ -104,7 +104,27 @@ def pixels(image):
     return image.evaluate(PIXELS)
 
 
-def test_the_pictures_of_all_runs_stand_side_by_side_and_are_those_that_were_logged(page):
+def test_pictures_and_figures_of_several_runs(page, open_page, server):
+    pictures_of_all_runs_stand_side_by_side_as_they_were_logged(page)
+    a_picture_is_seen_in_full_size(page)
+    another_step_shows_other_pictures(page)
+    pictures_and_figures_are_downloaded_as_recorded(page)
+    a_link_shows_the_same_picture(page, open_page, server)
+
+
+def test_sounds(page):
+    for tag in ("tone", "floats"):
+        a_sound_is_played_from_where_one_clicks(page, tag)
+    another_step_shows_another_sound_which_is_downloaded_as_it_was(page)
+
+
+def test_texts(page):
+    captions_and_texts_are_texts_whatever_stands_in_them(page)
+    texts_are_searched_and_downloaded(page)
+    texts_are_drawn_as_markdown_of_which_nothing_is_run_or_fetched(page)
+
+
+def pictures_of_all_runs_stand_side_by_side_as_they_were_logged(page):
     show(page, "digits")
     for seed, name in enumerate(("first", "second")):
         images = run(page, "digits", name).get_by_role("img").and_(page.locator("img"))
@@ -122,7 +142,7 @@ def test_the_pictures_of_all_runs_stand_side_by_side_and_are_those_that_were_log
     expect(run(page, "digits", "second")).to_contain_text("step 100, the last until then")
 
 
-def test_another_step_shows_other_pictures(page):
+def another_step_shows_other_pictures(page):
     show(page, "digits")
     page.get_by_role("slider", name="Step").focus()
     page.keyboard.press("Home")
@@ -132,7 +152,7 @@ def test_another_step_shows_other_pictures(page):
     until(page, lambda: pixels(image) == digits(0, 200)[0].ravel().tolist())
 
 
-def test_a_picture_in_full_size(page):
+def a_picture_is_seen_in_full_size(page):
     show(page, "digits")
     run(page, "digits", "first").get_by_role("button", name=re.compile("^Open .* in full size")).first.click()
     dialog = page.get_by_role("dialog", name="digits of first")
@@ -152,7 +172,7 @@ def test_a_picture_in_full_size(page):
     expect(dialog).to_be_hidden()
 
 
-def test_pictures_and_figures_are_downloaded_as_recorded(page):
+def pictures_and_figures_are_downloaded_as_recorded(page):
     for tag, suffix in (("digits", "PNG"), ("curve", "PNG"), ("paper", "PDF")):
         show(page, tag)
         with page.expect_download() as got:
@@ -163,19 +183,14 @@ def test_pictures_and_figures_are_downloaded_as_recorded(page):
             assert data == PDF
         elif tag == "curve":
             assert data == png(600, 400)
+            image = run(page, tag, "first").locator("img")
+            until(page, lambda image=image: image.evaluate("image => image.naturalWidth") == 600)
         else:
             image = pytest.importorskip("PIL.Image").open(io.BytesIO(data))
             np.testing.assert_array_equal(np.asarray(image.convert("L")), digits(0, 200)[0])
 
 
-def test_figures_are_shown(page):
-    show(page, "curve")
-    image = run(page, "curve", "first").locator("img")
-    until(page, lambda: image.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [600, 400])
-
-
-@pytest.mark.parametrize("tag", ["tone", "floats"])
-def test_sounds_are_played_from_where_one_clicks(page, tag):
+def a_sound_is_played_from_where_one_clicks(page, tag):
     show(page, tag)
     first = run(page, tag, "first")
     expect(first).to_contain_text("1 s, 8,000 Hz, " + ("mono, int16" if tag == "tone" else "stereo, float64"))
@@ -192,7 +207,7 @@ def test_sounds_are_played_from_where_one_clicks(page, tag):
     expect(first.get_by_role("button", name=f"Play {tag}")).to_be_visible()
 
 
-def test_another_step_shows_another_sound_which_is_downloaded_as_it_was(page):
+def another_step_shows_another_sound_which_is_downloaded_as_it_was(page):
     show(page, "tone")
     first = run(page, "tone", "first")
     outline = first.get_by_role("slider").locator("path").first
@@ -211,7 +226,7 @@ def cells(table, column):
 
 
 def test_a_table_is_found_sorted_and_paged(open_page, server):
-    page = open_page(server.controller, "/media", expects=["status of 404"])
+    page = open_page(server.controller, "/media?project=media", expects=["status of 404"])
     show(page, "worst")
     first = run(page, "worst", "first")
     table = first.get_by_role("region", name="Table worst")
@@ -237,7 +252,7 @@ def test_a_table_is_found_sorted_and_paged(open_page, server):
     expect(first.get_by_role("alert")).to_contain_text("Unknown column 'los'. Did you mean 'loss'?")
 
 
-def test_captions_and_texts_are_texts_whatever_stands_in_them(page):
+def captions_and_texts_are_texts_whatever_stands_in_them(page):
     show(page, "one")
     expect(run(page, "one", "first")).to_contain_text(f"caption 200 {HTML}")
     show(page, "note")
@@ -247,7 +262,7 @@ def test_captions_and_texts_are_texts_whatever_stands_in_them(page):
     assert log.locator("img, b, script").count() == 0
 
 
-def test_texts_are_drawn_as_markdown_of_which_nothing_is_run_or_fetched(page):
+def texts_are_drawn_as_markdown_of_which_nothing_is_run_or_fetched(page):
     fetched = []
     page.on("request", lambda request: fetched.append(request.url))
     show(page, "report")
@@ -265,7 +280,7 @@ def test_texts_are_drawn_as_markdown_of_which_nothing_is_run_or_fetched(page):
     expect(log.locator("mark").first).to_have_text("# Done")
 
 
-def test_texts_are_searched_and_downloaded(page):
+def texts_are_searched_and_downloaded(page):
     show(page, "note")
     page.get_by_role("searchbox", name="Search in the texts").fill("note 1")
     first = run(page, "note", "first")
@@ -278,7 +293,7 @@ def test_texts_are_searched_and_downloaded(page):
     assert [f"[step {step}] note {step} {HTML}" for step in STEPS] == got.value.path().read_text().splitlines()
 
 
-def test_a_link_shows_the_same_picture(page, open_page, server):
+def a_link_shows_the_same_picture(page, open_page, server):
     show(page, "digits")
     page.get_by_role("slider", name="Step").focus()
     page.keyboard.press("Home")
@@ -286,17 +301,3 @@ def test_a_link_shows_the_same_picture(page, open_page, server):
     other = open_page(server.viewer, page.url.partition("#")[2])
     image = run(other, "digits", "first").locator("img").first
     until(other, lambda: image.count() and pixels(image) == digits(0, 0)[0].ravel().tolist())
-
-
-def test_an_empty_state_helps(own_place, open_page):
-    with own_place.recording() as folder, sg.init("plain", dir=folder) as run:
-        run.log({"loss": 1.0})
-    server = own_place.serve()
-    expect(
-        open_page(server.controller, "/media").get_by_role(
-            "heading", name="No images, figures, sounds, tables or texts"
-        )
-    ).to_be_visible()
-    expect(
-        open_page(server.controller, "/tensors").get_by_role("heading", name="No tensors in the visible runs")
-    ).to_be_visible()

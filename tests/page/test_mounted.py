@@ -75,11 +75,59 @@ def page(browser):
             else route.fulfill(body="" if "favicon" in route.request.url else PAGE, content_type="text/html")
         ),
     )
-    page.goto(ORIGIN)
-    page.wait_for_function("!!window.mount")
+    begin(page)
     yield page
     page.close()
     assert problems == []
+
+
+def begin(page):
+    """Load the module anew, with nothing mounted."""
+    page.emulate_media(color_scheme="light")
+    page.goto(ORIGIN)
+    page.wait_for_function("!!window.mount")
+
+
+def test_zoom_and_scrolling(page):
+    zoom_by_dragging_move_with_shift_and_show_all_again(page)
+    begin(page)
+    a_wheel_without_a_key_goes_on_scrolling_the_notebook(page)
+    begin(page)
+    a_million_points_are_all_there_when_one_comes_near(page)
+
+
+def test_values_tools_and_files(page):
+    values_stand_under_the_cursor_in_names_that_are_escaped(page)
+    begin(page)
+    tools_appear_for_pointers_and_keys_and_change_the_options(page)
+    begin(page)
+    the_shown_view_is_saved(page)
+
+
+def test_streams_limits_and_notices(page):
+    streams_may_be_styled_before_and_after_their_records(page)
+    begin(page)
+    records_are_forgotten_before_they_are_sent_again(page)
+    begin(page)
+    limits_and_names_of_x_and_notices(page)
+    begin(page)
+    ten_thousand_names_are_counted(page)
+
+
+def test_views_come_and_go_and_follow_their_surroundings(page):
+    auto_follows_its_surroundings(page)
+    begin(page)
+    a_view_may_be_taken_out_and_put_back_and_be_there_twice(page)
+    begin(page)
+    a_view_may_be_made_before_its_element_is_in_the_page(page)
+
+
+def test_every_view_is_a_picture_and_leaves_nothing_behind(page):
+    for view in VIEWS:
+        every_view_is_a_picture_too_and_lines_and_areas_are_svg(page, view)
+        page.evaluate("view.destroy()")
+    for view in ("line", *VIEWS):
+        nothing_is_left_of_a_view_that_was_destroyed(page, view)
 
 
 def shown(page):
@@ -91,7 +139,7 @@ def chart(page):
     return page.locator("#cell .u-over")
 
 
-def test_zoom_by_dragging_move_with_shift_and_show_all_again(page):
+def zoom_by_dragging_move_with_shift_and_show_all_again(page):
     page.evaluate("window.view = draw(); view.push(line(1001, (i) => Math.sin(i / 50)))")
     until(page, lambda: page.evaluate("window.model?.lines[0].x.length") == 1001)
     box = box_of(chart(page))
@@ -124,7 +172,7 @@ def test_zoom_by_dragging_move_with_shift_and_show_all_again(page):
     until(page, lambda: shown(page) == [0, 1000])
 
 
-def test_a_wheel_without_a_key_goes_on_scrolling_the_notebook(page):
+def a_wheel_without_a_key_goes_on_scrolling_the_notebook(page):
     page.evaluate("document.body.style.height = '3000px'; window.view = draw(); view.push(line(10))")
     chart(page).hover()
     page.mouse.wheel(0, 120)
@@ -132,7 +180,7 @@ def test_a_wheel_without_a_key_goes_on_scrolling_the_notebook(page):
     assert shown(page) == [0, 9]
 
 
-def test_values_stand_under_the_cursor_in_names_that_are_escaped(page):
+def values_stand_under_the_cursor_in_names_that_are_escaped(page):
     page.evaluate(
         "window.view = draw({ labels: { loss: '<img src=x onerror=window.hit=1> 損失' } }); view.push(line(5))"
     )
@@ -144,7 +192,7 @@ def test_values_stand_under_the_cursor_in_names_that_are_escaped(page):
     assert page.evaluate("window.hit") is None
 
 
-def test_tools_appear_for_pointers_and_keys_and_change_the_options(page):
+def tools_appear_for_pointers_and_keys_and_change_the_options(page):
     page.evaluate(
         "window.told = []; window.view = draw({ onOptions: (o) => told.push(o) });view.push(line(50, (i) => i % 7 + 1))"
     )
@@ -169,7 +217,7 @@ def test_tools_appear_for_pointers_and_keys_and_change_the_options(page):
     expect(tools.get_by_role("button", name="Options of this view")).to_be_focused()
 
 
-def test_the_shown_view_is_saved(page):
+def the_shown_view_is_saved(page):
     page.evaluate("window.view = draw({ title: 'Loss & co' }); view.push(line(3, (i) => [1, NaN, 3][i]))")
 
     def save(what):
@@ -205,8 +253,7 @@ VIEWS = {
 }
 
 
-@pytest.mark.parametrize("view", VIEWS)
-def test_every_view_is_a_picture_too_and_lines_and_areas_are_svg(page, view):
+def every_view_is_a_picture_too_and_lines_and_areas_are_svg(page, view):
     page.evaluate(
         "([view, values]) => { const all = eval(values); window.view = mount(cell, { view, title: 'a <b>' });"
         " window.view.push({ step: all.map((_, i) => i), values: all }) }",
@@ -225,7 +272,7 @@ def test_every_view_is_a_picture_too_and_lines_and_areas_are_svg(page, view):
     assert page.evaluate("window.hit") is None
 
 
-def test_auto_follows_its_surroundings(page):
+def auto_follows_its_surroundings(page):
     page.evaluate("window.view = draw(); view.push(line(3))")
     host = page.locator("#cell > div")
     expect(host).to_have_attribute("data-theme", "light")
@@ -243,7 +290,7 @@ def test_auto_follows_its_surroundings(page):
     expect(host).to_have_attribute("data-theme", "light")
 
 
-def test_streams_may_be_styled_before_and_after_their_records(page):
+def streams_may_be_styled_before_and_after_their_records(page):
     page.evaluate(
         "window.view = draw({ names: ['a'] });"
         "view.setStream('b', { label: 'bee', color: '#ff0000', dash: [2, 2], second: true });"
@@ -259,7 +306,7 @@ def test_streams_may_be_styled_before_and_after_their_records(page):
     until(page, lambda: page.evaluate(found) == [["ay", "#3f8fc4", False]])
 
 
-def test_records_are_forgotten_before_they_are_sent_again(page):
+def records_are_forgotten_before_they_are_sent_again(page):
     page.evaluate("window.view = draw({ names: ['a', 'b'] }); view.push(line(3), 'a'); view.push(line(3), 'b')")
     until(page, lambda: page.evaluate("window.model?.lines.length") == 2)
     page.evaluate("view.reset('a'); view.push(line(2), 'a')")
@@ -269,7 +316,7 @@ def test_records_are_forgotten_before_they_are_sent_again(page):
     expect(page.locator("#cell").get_by_role("list", name="Lines")).to_have_count(0)
 
 
-def test_limits_and_names_of_x_and_notices(page):
+def limits_and_names_of_x_and_notices(page):
     page.evaluate("window.view = draw({ xlimits: [2, 4], ylimits: [-1, 9], xname: 'epoch' }); view.push(line(10))")
     until(page, lambda: page.evaluate("window.model && [model.xs, model.ys]") == [[2, 4], [-1, 9]])
     chart(page).hover()
@@ -283,7 +330,7 @@ def test_limits_and_names_of_x_and_notices(page):
     expect(page.locator("#cell .view-notices")).to_have_count(0)
 
 
-def test_ten_thousand_names_are_counted(page):
+def ten_thousand_names_are_counted(page):
     page.evaluate(
         "window.view = draw(); const all = {}; for (let i = 0; i < 10000; i++) all[`n${i}`] = i;"
         "view.push({ step: [0, 1], values: [all, all] })"
@@ -291,7 +338,7 @@ def test_ten_thousand_names_are_counted(page):
     expect(page.locator("#cell")).to_contain_text("The first 64 names are drawn, 9,936 are not")
 
 
-def test_a_view_may_be_taken_out_and_put_back_and_be_there_twice(page):
+def a_view_may_be_taken_out_and_put_back_and_be_there_twice(page):
     page.evaluate(
         "window.a = draw(); window.b = mount(other, { view: 'line' }); for (const v of [a, b]) v.push(line(3))"
     )
@@ -312,7 +359,7 @@ def test_a_view_may_be_taken_out_and_put_back_and_be_there_twice(page):
     expect(page.locator("#other canvas")).to_be_visible()
 
 
-def test_a_view_may_be_made_before_its_element_is_in_the_page(page):
+def a_view_may_be_made_before_its_element_is_in_the_page(page):
     page.evaluate(
         "window.apart = document.createElement('div'); window.view = mount(apart, { view: 'line' }); view.push(line(3))"
     )
@@ -320,8 +367,7 @@ def test_a_view_may_be_made_before_its_element_is_in_the_page(page):
     expect(page.locator("canvas")).to_be_visible()
 
 
-@pytest.mark.parametrize("view", ["line", *VIEWS])
-def test_nothing_is_left_of_a_view_that_was_destroyed(page, view):
+def nothing_is_left_of_a_view_that_was_destroyed(page, view):
     counts = "[n_held(), open_ResizeObserver, open_MutationObserver]"
     make = (
         "([view, values]) => { const all = eval(values); window.view = mount(cell, { view });"
@@ -343,7 +389,7 @@ def test_nothing_is_left_of_a_view_that_was_destroyed(page, view):
     until(page, lambda: page.evaluate(counts) == before)
 
 
-def test_a_million_points_are_all_there_when_one_comes_near(page):
+def a_million_points_are_all_there_when_one_comes_near(page):
     page.evaluate(
         """() => {
           const n = 1000000, step = Float64Array.from({ length: n }, (_, i) => i)

@@ -7,18 +7,20 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
+from .looks import go_to
+
 EVIL = "\u202eevil"  # read from right to left: "live"
 SHOWN = "\\u202eevil"
 TAG = "lo\u2066ss\x1b"
 SHOWN_TAG = "lo\\u2066ss\\x1b"
 
 
-@pytest.fixture(scope="module")
-def server(place):
-    with place.recording() as folder, sg.init(EVIL, dir=folder, config={"who\u202e": "a\u202eb"}) as run:
+@pytest.fixture(scope="session")
+def server(shelf):
+    with shelf.project("names") as folder, sg.init(EVIL, dir=folder, config={"who\u202e": "a\u202eb"}) as run:
         for step in range(20):
             run.log({TAG: 1 / (step + 1), "kernel": sg.Tensor([[1.0, 2.0]])}, step=step)
-    return place.serve()
+    return shelf.server
 
 
 def hidden(page):
@@ -34,19 +36,19 @@ def hidden(page):
     )
 
 
-@pytest.mark.parametrize(
-    ("at", "shown"),
-    [("/runs", SHOWN), ("/charts", SHOWN_TAG), ("/tensors", SHOWN), ("/media", SHOWN), ("/ask", SHOWN)],
-)
-def test_every_page_shows_what_names_hide(open_page, server, at, shown):
-    page = open_page(server.controller, at)
-    expect(page.get_by_text(shown).first).to_be_attached()
-    assert hidden(page) == []
-
-
-def test_a_name_is_apart_from_the_text_around_it(open_page, server):
-    page = open_page(server.controller, "/runs")
-    expect(page.locator("bdi").get_by_text(SHOWN).first).to_be_visible()
+def test_every_page_shows_what_names_hide(open_page, server):
+    page = open_page(server.controller, "/runs?project=names")
+    expect(page.locator("bdi").get_by_text(SHOWN).first).to_be_visible()  # apart from the text around it
+    for at, shown in (
+        ("/charts", SHOWN_TAG),
+        ("/tensors", SHOWN),
+        ("/media", SHOWN),
+        ("/ask", SHOWN),
+        ("/runs", SHOWN),
+    ):
+        go_to(page, f"{at}?project=names")
+        expect(page.get_by_text(shown).first).to_be_attached()
+        assert hidden(page) == [], at
     page.get_by_role("button", name=SHOWN).first.click()
     expect(page.get_by_role("complementary")).to_contain_text("who\\u202e")
     expect(page.get_by_role("complementary")).to_contain_text("a\\u202eb")

@@ -11,33 +11,32 @@ import numpy as np
 import plotly.graph_objects as go
 import pytest
 from playwright.sync_api import Page, expect
+from tests.waiting import PATIENCE_S
 
 import sightglass as sg
 from sightglass.storage.format.wav import decode_wav
 
-from .looks import chart, color_of, drawn, until, violations
+from .looks import chart, color_of, drawn, go_to, until, violations
 from .test_runs import names, search
 
 WORDS = "</script><!--<script>alert(1)</script>"
 SECRET = "sk-abcdefghijklmnopqrstuvwxyz0123456789ABCD"
 
 
-@pytest.fixture(scope="module")
-def server(place):
-    with place.recording() as folder:
+@pytest.fixture(scope="session")
+def server(shelf):
+    with shelf.project("sweep") as folder:
         rng = np.random.default_rng(0)
         for seed in range(3):
             config = {"seed": seed, "api_key": SECRET, "words": WORDS}
-            with sg.init("sweep", dir=folder / "mnist", config=config) as run:
+            with sg.init("sweep", dir=folder, config=config) as run:
                 for step in range(5000):
                     spike = 40.0 if step == 3210 else 0.0
                     run.log({"loss": 1 / (step + 1) + rng.random() + 5 * seed + spike, f"{WORDS}/x": step}, step=step)
                 for step in range(4):
                     run.log({"digits": sg.Images(rng.random((2, 8, 8)))}, step=step)
         sg.open(run.directory).annotate(notes=WORDS, add_labels=["best"])
-        with sg.init("other", dir=folder / "cifar") as run:
-            run.log({"loss": 2.0}, step=0)
-    return place.serve()
+    return shelf.server
 
 
 @pytest.fixture
@@ -46,7 +45,7 @@ def open_file(tabs):
 
     def opened(path: Path, place: str = "", **options) -> Page:
         context = tabs.browser.new_context(viewport={"width": 1440, "height": 900}, offline=True, **options)
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(PATIENCE_S * 1000)
         tabs.contexts.append(context)
         page = context.new_page()
         tabs.hosts.add("")  # the file itself
@@ -77,12 +76,26 @@ def read_at(page: Page, tag: str, share: float) -> str:
     return legend.inner_text()
 
 
-def test_a_file_shows_and_does_what_the_page_does(open_page, server, open_file, tmp_path):
-    page = open_page(server.viewer, "/charts?project=mnist&clip=1")
+def test_a_file_of_charts_and_runs(open_page, server, open_file, tmp_path):
+    a_file_shows_and_does_what_the_page_does(open_page, server, open_file, tmp_path)
+    a_file_has_what_its_charts_compute(open_page, server, open_file, tmp_path)
+    the_table_of_a_file_sorts_filters_and_has_the_numbers_of_the_page(open_page, server, open_file, tmp_path)
+    other_pages_are_not_saved(open_page, server)
+
+
+def test_a_file_of_media(open_page, server, media, open_file, tabs, tmp_path):
+    a_file_has_the_pictures_of_its_view(open_page, server, open_file, tmp_path)
+    a_file_plays_sounds_and_has_texts(media, open_file)
+    a_table_of_a_file_is_sorted_found_and_paged(media, open_file)
+    figures_of_plotly_are_drawn_in_a_file_but_for_those_that_need_webgl(media, open_file, tabs)
+
+
+def a_file_shows_and_does_what_the_page_does(open_page, server, open_file, tmp_path):
+    page = open_page(server.viewer, "/charts?project=sweep&clip=1")
     expect(chart(page, "loss")).to_be_visible()
     file = open_file(saved_by(page, tmp_path))
     expect(chart(file, "loss")).to_be_visible()
-    assert "project=mnist&clip=1" in file.url
+    assert "project=sweep&clip=1" in file.url
     drawn(chart(file, "loss"), color_of(file, "sweep seed=1"))
     for share in (0.0, 0.3, 0.999):
         # Both show the value of the nearest point that is kept: at the ends, and where nothing is thinned, the same.
@@ -107,9 +120,9 @@ def test_a_file_shows_and_does_what_the_page_does(open_page, server, open_file, 
     assert file.get_by_role("navigation", name="Pages").get_by_role("link").all_inner_texts() == ["Charts", "Runs"]
 
 
-def test_a_file_has_what_its_charts_compute(open_page, server, open_file, tmp_path):
+def a_file_has_what_its_charts_compute(open_page, server, open_file, tmp_path):
     place = (
-        "/charts?project=mnist&x="
+        "/charts?project=sweep&x="
         + quote("loss + 1")
         + "&own="
         + quote("half|loss / 2")
@@ -125,8 +138,8 @@ def test_a_file_has_what_its_charts_compute(open_page, server, open_file, tmp_pa
     expect(chart(file, "loss").locator(".panel-notes")).not_to_contain_text("does not have")
 
 
-def test_the_table_of_a_file_sorts_filters_and_has_the_numbers_of_the_page(open_page, server, open_file, tmp_path):
-    place = "/runs?project=mnist&columns=loss.max&columns=loss.mean&columns=labels&sort=-loss.max"
+def the_table_of_a_file_sorts_filters_and_has_the_numbers_of_the_page(open_page, server, open_file, tmp_path):
+    place = "/runs?project=sweep&columns=loss.max&columns=loss.mean&columns=labels&sort=-loss.max"
     page = open_page(server.viewer, place)
     cells = page.locator(".table-row:not(.table-head) .table-cell")
     until(page, lambda: len([text for text in cells.all_inner_texts() if text]) >= 7)
@@ -139,12 +152,12 @@ def test_the_table_of_a_file_sorts_filters_and_has_the_numbers_of_the_page(open_
     search(file, "loss.max < 44")
     until(file, lambda: names(file) == ["sweep seed=0"])
     file.get_by_role("button", name="sweep seed=0", exact=True).click()
-    expect(file.get_by_role("complementary")).to_contain_text("runs/mnist/sweep-")
+    expect(file.get_by_role("complementary")).to_contain_text("runs/sweep/sweep-")
     expect(file.get_by_role("complementary").get_by_role("textbox")).to_have_count(0)
 
 
-def test_a_file_has_the_pictures_of_its_view(open_page, server, open_file, tmp_path):
-    page = open_page(server.viewer, "/media?project=mnist")
+def a_file_has_the_pictures_of_its_view(open_page, server, open_file, tmp_path):
+    page = open_page(server.viewer, "/media?project=sweep")
     expect(page.locator("main img")).to_have_count(6)
     file = open_file(saved_by(page, tmp_path))
     expect(file.locator("main img")).to_have_count(6)
@@ -154,10 +167,10 @@ def test_a_file_has_the_pictures_of_its_view(open_page, server, open_file, tmp_p
     expect(file.locator("main")).to_contain_text("step 2")
 
 
-@pytest.fixture(scope="module")
-def media(tmp_path_factory, place):
+@pytest.fixture(scope="session")
+def media(tmp_path_factory, shelf):
     """A file of a run with media of each kind, and of a table with more rows than fit."""
-    with place.recording():
+    with shelf.recording():
         folder = tmp_path_factory.mktemp("media")
         with sg.init("media", dir=folder) as run:
             for step in range(3):
@@ -181,7 +194,7 @@ def show(file: Page, tag: str) -> None:
     expect(file.get_by_role("heading", name=tag, exact=True)).to_be_visible()
 
 
-def test_a_file_plays_sounds_and_has_texts(media, open_file):
+def a_file_plays_sounds_and_has_texts(media, open_file):
     file = open_file(media.path)
     note = file.locator(".file-note")
     expect(note).to_contain_text("3 tables cut to the first rows · without tensors, queries and commands")
@@ -195,7 +208,7 @@ def test_a_file_plays_sounds_and_has_texts(media, open_file):
     expect(file.get_by_role("log")).to_contain_text("note 1")
 
 
-def test_a_table_of_a_file_is_sorted_found_and_paged(media, open_file):
+def a_table_of_a_file_is_sorted_found_and_paged(media, open_file):
     file = open_file(media.path, "#/media?media=small")
     table = file.get_by_role("region", name="Table small")
     table.get_by_role("button", name="loss").click()
@@ -214,7 +227,7 @@ def test_a_table_of_a_file_is_sorted_found_and_paged(media, open_file):
     expect(file.get_by_role("article")).to_contain_text("51 to 100")
 
 
-def test_figures_of_plotly_are_drawn_in_a_file_but_for_those_that_need_webgl(media, open_file, tabs):
+def figures_of_plotly_are_drawn_in_a_file_but_for_those_that_need_webgl(media, open_file, tabs):
     file = open_file(media.path, "#/media?media=bars")
     frame = file.frame_locator('iframe[title="Bars 2: bar"]')
     expect(frame.locator(".gtitle")).to_have_text("Bars 2")
@@ -227,9 +240,9 @@ def test_figures_of_plotly_are_drawn_in_a_file_but_for_those_that_need_webgl(med
     expect(file.locator(".plotly-words")).to_contain_text("open it on the page of a server")
 
 
-def test_a_file_tells_nothing_that_it_should_not(server, place, tmp_path, open_file):
-    with place.recording() as folder:
-        saved = sg.save_page(tmp_path / "a.html", folder, view="#/charts?project=mnist")
+def test_a_file_tells_nothing_that_it_should_not(server, shelf, tmp_path, open_file):
+    with shelf.recording() as folder:
+        saved = sg.save_page(tmp_path / "a.html", folder / "sweep", view="#/charts?project=sweep")
     text = saved.path.read_text()
     assert str(saved) == f"wrote {saved.path} ({saved.n_bytes / 1e6:.1f} MB): 3 runs, 6 series, 6 of them thinned"
     assert text.count("</script>") == 3
@@ -241,12 +254,14 @@ def test_a_file_tells_nothing_that_it_should_not(server, place, tmp_path, open_f
         "base64 -d | gunzip", shell=True, input=packed[1].encode(), capture_output=True, check=True
     ).stdout
     assert SECRET.encode() not in plain
-    assert str(place.folder).encode() not in plain
+    assert str(shelf.folder).encode() not in plain
     assert WORDS.encode() in plain
 
 
-@pytest.mark.parametrize("page_name", ["ask", "tensors", "commands"])
-def test_other_pages_are_not_saved(open_page, server, page_name):
-    page = open_page(server.viewer, f"/{page_name}")
-    page.get_by_role("button", name="Saved views").click()
-    expect(page.get_by_role("button", name="Save as HTML")).to_be_disabled()
+def other_pages_are_not_saved(open_page, server):
+    page = open_page(server.viewer, "/ask")
+    for place in ("/ask", "/tensors", "/commands"):
+        go_to(page, place)
+        page.get_by_role("button", name="Saved views").click()
+        expect(page.get_by_role("button", name="Save as HTML")).to_be_disabled()
+        page.get_by_role("dialog").get_by_role("button", name="Close", exact=True).click()

@@ -15,7 +15,7 @@ from playwright.sync_api import expect
 import sightglass as sg
 from sightglass.core.plotly_json import MEDIA_TYPE
 
-from .looks import box_of, until
+from .looks import box_of, go_to, until
 
 STEPS = (0, 10)
 WORDS = "<img src=x onerror=alert(1)><script>alert(2)</script><a href='javascript:alert(3)'>link</a>"
@@ -44,14 +44,14 @@ def hostile():
     return figure.update_layout(title=WORDS)
 
 
-@pytest.fixture(scope="module")
-def server(place):
-    with place.recording() as folder, sg.init("drawn", dir=folder) as run:
+@pytest.fixture(scope="session")
+def server(shelf):
+    with shelf.project("plotly") as folder, sg.init("drawn", dir=folder) as run:
         for step in STEPS:
             run.log({"bars": bars(step), "moves": animated(), "points": points(), "hostile": hostile()}, step=step)
         run.log({"odd": sg.Figure(b"{nothing", MEDIA_TYPE)}, step=0)
         run.log({"odd": bars(3)}, step=10)
-    return place.serve()
+    return shelf.server
 
 
 def frame_of(page, name):
@@ -65,12 +65,21 @@ def inside(page):
     return [frame for frame in page.frames if frame.url.endswith("/figure-frame")]
 
 
-def test_a_figure_is_drawn_by_plotly_which_is_fetched_then_and_once(open_page, server):
-    page = open_page(server.controller, "/charts")
+def test_figures_are_drawn_and_saved(open_page, server):
+    page = open_page(server.controller, "/charts?project=plotly", expects=["GPU stall", "WebGL", "GL Driver"])
+    a_figure_is_drawn_by_plotly_which_is_fetched_then_and_once(page)
+    a_figure_is_saved_as_it_was_recorded_and_as_a_picture(page)
+    page.keyboard.press("Escape")
+    a_step_without_a_figure_says_why_and_the_next_one_is_drawn(page)
+    traces_that_plotly_compiles_functions_for_are_drawn_too(page)
+    without_plotly_the_page_says_so_and_offers_the_json(open_page, server)
+
+
+def a_figure_is_drawn_by_plotly_which_is_fetched_then_and_once(page):
     page.get_by_role("navigation").first.wait_for()
     page.wait_for_load_state("networkidle")
     assert page.evaluate(LOADED) == 0
-    page.goto(f"{server.base}/#/media?media=bars")
+    go_to(page, "/media?project=plotly&media=bars")
     drawn = frame_of(page, "Bars 10: bar")
     expect(drawn.locator(".gtitle")).to_have_text("Bars 10")
     expect(drawn.locator(".bars .point")).to_have_count(3)
@@ -82,15 +91,15 @@ def test_a_figure_is_drawn_by_plotly_which_is_fetched_then_and_once(open_page, s
     assert page.evaluate(LOADED) == 1
 
 
-def test_traces_that_plotly_compiles_functions_for_are_drawn_too(open_page, server):
-    page = open_page(server.controller, "/media?media=points", expects=["GPU stall", "WebGL", "GL Driver"])
+def traces_that_plotly_compiles_functions_for_are_drawn_too(page):
+    go_to(page, "/media?project=plotly&media=points")
     frame_of(page, "Points: scattergl")
     [frame] = inside(page)
     assert frame.evaluate("() => document.querySelectorAll('canvas').length") > 0
 
 
 def test_a_figure_reaches_nothing_of_the_page_and_nothing_elsewhere(open_page, server):
-    page = open_page(server.controller, "/media?media=hostile", expects=REFUSED)
+    page = open_page(server.controller, "/media?project=plotly&media=hostile", expects=REFUSED)
     drawn = frame_of(page, "alert(2) link: scatter alert(2) link")
     # Plotly keeps what it does not know as text, and a link only if its address is one of the web.
     expect(drawn.locator(".gtitle")).to_contain_text("<script>alert(2)</script>")
@@ -105,12 +114,17 @@ def test_a_figure_reaches_nothing_of_the_page_and_nothing_elsewhere(open_page, s
         assert frame.evaluate(refused, url) == "TypeError"
     inline = """() => { const made = document.createElement('div')
       made.innerHTML = '<img src=x onerror="window.ran = 1">'; document.body.append(made)
-      return new Promise(done => setTimeout(() => done(window.ran ?? 0), 300)) }"""
+      // A second image, which also fails to load, comes after the first.
+      return new Promise(done => {
+        const later = new Image()
+        later.onerror = () => setTimeout(() => done(window.ran ?? 0))
+        later.src = 'x'
+      }) }"""
     assert frame.evaluate(inline) == 0
 
 
-def test_a_step_without_a_figure_says_why_and_the_next_one_is_drawn(open_page, server):
-    page = open_page(server.controller, "/media?media=odd&when=0")
+def a_step_without_a_figure_says_why_and_the_next_one_is_drawn(page):
+    go_to(page, "/media?project=plotly&media=odd&when=0")
     words = page.locator(".plotly-words")
     expect(words).to_contain_text("not a figure of Plotly")
     expect(words).to_contain_text("Plotly cannot draw this figure: ")
@@ -120,8 +134,8 @@ def test_a_step_without_a_figure_says_why_and_the_next_one_is_drawn(open_page, s
     expect(words).to_have_count(0)
 
 
-def test_a_figure_is_saved_as_it_was_recorded_and_as_a_picture(open_page, server):
-    page = open_page(server.controller, "/media?media=bars")
+def a_figure_is_saved_as_it_was_recorded_and_as_a_picture(page):
+    go_to(page, "/media?project=plotly&media=bars")
     frame_of(page, "Bars 10: bar")
     with page.expect_download() as got:
         page.get_by_role("button", name="Download Bars 10: bar as JSON").click()
@@ -136,11 +150,11 @@ def test_a_figure_is_saved_as_it_was_recorded_and_as_a_picture(open_page, server
     expect(dialog.get_by_role("button", name="Pixels")).to_have_count(0)
 
 
-def test_without_plotly_the_page_says_so_and_offers_the_json(open_page, server):
+def without_plotly_the_page_says_so_and_offers_the_json(open_page, server):
     page = open_page(server.controller, expects=["404"])
     refusal = {"error": {"type": "MissingExtraError", "message": "Plotly is not installed where this page is served"}}
     page.route("**/plotly.js", lambda route: route.fulfill(status=404, json=refusal))
-    page.goto(f"{server.base}/#/media?media=bars")
+    page.goto(f"{server.base}/#/media?project=plotly&media=bars")
     words = page.locator(".plotly-words")
     expect(words).to_contain_text("Bars 10: bar")
     expect(words).to_contain_text("Plotly is not installed where this page is served")

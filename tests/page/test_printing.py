@@ -80,7 +80,20 @@ def _unpacked(part: bytes) -> bytes:
         return b""
 
 
-def test_all_charts_are_printed_in_columns_and_in_light_colours(paper):
+def test_charts_are_printed(paper):
+    all_charts_are_printed_in_columns_and_in_light_colours(paper)
+
+
+def test_tables_are_printed(paper, open_page, server):
+    a_table_goes_over_pages_with_nothing_cut_off(paper)
+    a_comparison_of_many_runs_fits_the_paper(paper)
+    all_columns_of_the_overview_of_tensors_fit_the_paper(paper)
+    the_browser_s_own_way_to_print_lays_the_page_out_too(open_page, server)
+    for where, shows in (("/runs", "run-89"), ("/tensors?as=overview", "80 tensors"), ("/media", "text 49")):
+        the_head_of_a_long_table_stands_on_every_page(paper, where, shows)
+
+
+def all_charts_are_printed_in_columns_and_in_light_colours(paper):
     page = paper("/charts")
     charts = page.locator(".chart-print svg")
     expect(charts).to_have_count(30)
@@ -99,7 +112,7 @@ def test_all_charts_are_printed_in_columns_and_in_light_colours(paper):
     expect(page.locator("html")).to_have_attribute("data-theme", "dark")
 
 
-def test_a_table_goes_over_pages_with_nothing_cut_off(paper):
+def a_table_goes_over_pages_with_nothing_cut_off(paper):
     page = paper("/runs")
     rows = page.locator(".table-row:not(.table-head)")
     expect(rows).to_have_count(90)
@@ -107,18 +120,18 @@ def test_a_table_goes_over_pages_with_nothing_cut_off(paper):
     assert n_pages(page) >= 3
 
 
-def test_a_comparison_of_many_runs_fits_the_paper(paper):
+def a_comparison_of_many_runs_fits_the_paper(paper):
     page = paper("/runs?compare=1&runs=*")
     expect(page.get_by_role("columnheader").last).to_be_attached()
     fits(page)
 
 
-def test_all_columns_of_the_overview_of_tensors_fit_the_paper(paper):
+def all_columns_of_the_overview_of_tensors_fit_the_paper(paper):
     page = paper("/tensors?as=overview", "80 tensors")
     fits(page, "main")
 
 
-def test_the_browser_s_own_way_to_print_lays_the_page_out_too(open_page, server):
+def the_browser_s_own_way_to_print_lays_the_page_out_too(open_page, server):
     page = open_page(server.viewer, "/runs")
     expect(page.get_by_role("main")).to_contain_text("run-89")
     page.evaluate("dispatchEvent(new Event('beforeprint'))")
@@ -126,10 +139,7 @@ def test_the_browser_s_own_way_to_print_lays_the_page_out_too(open_page, server)
     expect(page.get_by_role("toolbar")).to_be_hidden()
 
 
-@pytest.mark.parametrize(
-    ("where", "shows"), [("/runs", "run-89"), ("/tensors?as=overview", "80 tensors"), ("/media", "text 49")]
-)
-def test_the_head_of_a_long_table_stands_on_every_page(paper, where, shows):
+def the_head_of_a_long_table_stands_on_every_page(paper, where, shows):
     page = paper(where, shows)
     heads, pages = n_heads(page)
     assert pages >= 2

@@ -7,7 +7,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import chart, has_url, until
+from .looks import chart, go_to, has_url, until
 from .test_runs import names
 
 
@@ -30,7 +30,15 @@ def page(open_page, server):
     return page
 
 
-def test_one_project_is_shown_everywhere_and_kept_in_the_address(page, open_page, server):
+def test_projects(page, open_page, server):
+    one_project_is_shown_everywhere_and_kept_in_the_address(page, open_page, server)
+    a_project_without_runs_says_so(page)
+    projects_are_filtered_and_grouped_by(page)
+    for size in ("wide", "phone"):
+        what_was_done_is_undone_while_the_dialog_is_open(open_page, server, size)
+
+
+def one_project_is_shown_everywhere_and_kept_in_the_address(page, open_page, server):
     assert sorted(names(page)) == ["same cifar lr=0.1", "same cifar lr=0.2", "same mnist lr=0.1", "same mnist lr=0.2"]
     expect(page.get_by_role("columnheader", name="Project")).to_be_visible()
     switch = page.get_by_role("combobox", name="Project")
@@ -49,21 +57,20 @@ def test_one_project_is_shown_everywhere_and_kept_in_the_address(page, open_page
     expect(chart(other, "accuracy")).to_have_count(0)
 
 
-def test_a_project_without_runs_says_so(open_page, server):
-    page = open_page(server.viewer, "/charts?project=gone")
+def a_project_without_runs_says_so(page):
+    go_to(page, "/charts?project=gone")
     page.get_by_role("button", name="Show all projects").click()
     expect(chart(page, "loss")).to_be_visible()
 
 
-def test_projects_are_filtered_and_grouped_by(open_page, server):
-    page = open_page(server.viewer, "/runs?filter=project=mnist")
+def projects_are_filtered_and_grouped_by(page):
+    go_to(page, "/runs?filter=project=mnist")
     until(page, lambda: sorted(names(page)) == ["same mnist lr=0.1", "same mnist lr=0.2"])
-    page = open_page(server.viewer, "/runs?group=project")
+    go_to(page, "/runs?group=project")
     until(page, lambda: {"project=cifar", "project=mnist"} <= set(names(page)))
 
 
-@pytest.mark.parametrize("size", ["wide", "phone"])
-def test_what_was_done_is_undone_while_the_dialog_is_open(open_page, server, size):
+def what_was_done_is_undone_while_the_dialog_is_open(open_page, server, size):
     page = open_page(server.controller, "/runs", size=size)
     page.keyboard.press("v")
     dialog = page.get_by_role("dialog", name="Saved views")

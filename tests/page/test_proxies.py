@@ -13,12 +13,12 @@ from pathlib import Path
 import httpx
 import pytest
 from playwright.sync_api import expect
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.server.certificate import Certificate
 
-from ..server.conftest import wait_until  # noqa: TID252  tests are no package
-from ..whole.conftest import Child  # noqa: TID252
+from ..whole.conftest import Child  # noqa: TID252  tests are no package
 from .looks import chart
 from .places import Server
 
@@ -81,7 +81,7 @@ def test_nginx_as_the_guide_says(own_place, open_page, tmp_path):
     )
     nginx = Child(["nginx", "-p", str(tmp_path), "-e", "stderr", "-c", str(tmp_path / "nginx.conf")], {})
     own_place.children.append(nginx)
-    wait_until(lambda: answers(f"{base}/", verify=False))
+    wait_until(lambda: answers(f"{base}/", verify=False), "nginx answers")
     check(open_page(link, ignore_https_errors=True))
     assert httpx.get(f"{base}/", verify=False, headers={"Host": "evil.example"}).status_code == 403
 
@@ -114,7 +114,7 @@ def test_jupyter_starts_the_page_and_adds_the_token(own_place, open_page, tmp_pa
     jupyter.may_complain = True  # JupyterLab says on stderr that it is loaded
     own_place.children.append(jupyter)
     base = f"http://127.0.0.1:{port}/user/me"
-    wait_until(lambda: answers(f"{base}/api"), 60)
+    wait_until(lambda: answers(f"{base}/api"), "Jupyter answers")
     known = httpx.get(f"{base}/server-proxy/servers-info", params={"token": "secret"}).json()
     assert [one["launcher_entry"]["title"] for one in known["server_processes"]] == ["Sightglass"]
     for path in ("/", "/api/v1/session"):  # nobody else gets in

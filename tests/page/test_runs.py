@@ -14,7 +14,7 @@ from tests.growing import FIXTURES
 import sightglass as sg
 
 from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
-from .looks import box_of, chart, color_of, drawn, has_url, ink, until
+from .looks import box_of, chart, color_of, drawn, go_to, has_url, ink, until
 
 
 @pytest.fixture(scope="module")
@@ -35,8 +35,15 @@ def server(place, training):
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller, "/runs")
+    return begin(open_page(server.controller, "/runs"))
+
+
+def begin(page, place="/runs"):
+    """Show a place as it is by default; returns the page."""
+    page.keyboard.press("Escape")
+    go_to(page, "/runs")
     expect(row(page, "recorded-0")).to_be_visible()
+    go_to(page, place)
     return page
 
 
@@ -51,7 +58,43 @@ def names(page):
     return [label.removeprefix("Show ") for label in labels]
 
 
-def test_what_a_run_s_files_have_beyond_what_is_shown_is_named(page):
+def test_live_and_recorded_runs_and_their_details(page, open_page, server, place):
+    live_and_recorded_runs_of_all_kinds_are_distinct(page)
+    what_a_run_s_files_have_beyond_what_is_shown_is_named(page)
+    details_show_all_of_a_run(page)
+    queries_and_their_costs(page, open_page, server)
+    a_live_chart_grows_by_itself(page)
+    runs_come_and_end_by_themselves(page, place)
+
+
+def test_columns_are_chosen_sorted_and_saved(page):
+    columns_show_differences_and_sort(page)
+    columns_of_series_are_chosen_sorted_and_remembered(page)
+    a_table_is_sorted_by_several_keys_and_saved(page)
+    a_series_is_shown_where_another_is_best(page)
+
+
+def test_runs_are_found_and_chosen(page):
+    an_invalid_filter_and_an_empty_list_explain_themselves(page)
+    a_filter_is_completed_and_shows_the_place_of_what_is_wrong(page)
+    pinned_runs_stay_on_top_whatever_is_searched(page)
+    a_run_keeps_its_colour_while_others_come_and_go(page)
+    the_list_beside_the_charts_chooses_the_visible_runs(page)
+
+
+def test_runs_are_labelled_renamed_and_coloured(page, open_page, server):
+    selected_runs_are_labelled_and_put_away_and_back(page)
+    a_run_is_renamed_and_has_notes(page, open_page, server)
+    the_reader_chooses_a_run_s_colour(page)
+
+
+def test_runs_are_compared_and_grouped(page):
+    runs_are_compared_by_config_facts_and_last_values(page)
+    groups_have_means_in_a_table_whose_columns_are_moved(page)
+
+
+def what_a_run_s_files_have_beyond_what_is_shown_is_named(page):
+    begin(page)
     row(page, "tb").get_by_role("button", name="tb", exact=True).click()
     expect(page.get_by_role("complementary", name="Run tb")).to_contain_text("Not showngraph")
 
@@ -60,7 +103,8 @@ def search(page, text):
     page.get_by_role("searchbox", name="Filter runs").fill(text)
 
 
-def test_live_and_recorded_runs_of_all_kinds_are_distinct(page):
+def live_and_recorded_runs_of_all_kinds_are_distinct(page):
+    begin(page)
     expect(row(page, "live")).to_contain_text("running")
     expect(row(page, "recorded-1")).to_contain_text("ended")
     expect(row(page, "recorded-1")).to_contain_text("199")
@@ -71,7 +115,8 @@ def test_live_and_recorded_runs_of_all_kinds_are_distinct(page):
     until(page, lambda: row(page, "live").inner_text() != before)  # it goes on by itself
 
 
-def test_columns_show_differences_and_sort(page):
+def columns_show_differences_and_sort(page):
+    begin(page)
     for column in ("State", "Started", "Duration", "Last step", "Source", "lr", "opt.name"):
         expect(page.get_by_role("columnheader", name=column, exact=True)).to_be_visible()
     expect(page.get_by_role("columnheader", name="same")).to_have_count(0)
@@ -96,7 +141,8 @@ def choose(page, *columns):
     dialog.get_by_role("button", name="Close", exact=True).click()
 
 
-def test_columns_of_series_are_chosen_sorted_and_remembered(page, open_page, server):
+def columns_of_series_are_chosen_sorted_and_remembered(page):
+    begin(page)
     search(page, "recorded")
     choose(page, "loss min", "loss argmin")
     heads = [text.rstrip(" ↑↓") for text in page.get_by_role("columnheader").all_inner_texts()]
@@ -110,8 +156,8 @@ def test_columns_of_series_are_chosen_sorted_and_remembered(page, open_page, ser
     until(page, lambda: names(page) == ["recorded-0", "recorded-1", "recorded-2"])
     head.click()
     until(page, lambda: names(page) == ["recorded-2", "recorded-1", "recorded-0"])
-    page.evaluate("location.hash = '#/charts'")
-    page.evaluate("location.hash = '#/runs'")
+    go_to(page, "/charts")
+    go_to(page, "/runs")
     expect(page.get_by_role("columnheader", name="loss.argmin", exact=True)).to_be_visible()
     page.get_by_role("button", name="Columns", exact=True).click()
     page.get_by_role("button", name="What differs").click()
@@ -119,7 +165,8 @@ def test_columns_of_series_are_chosen_sorted_and_remembered(page, open_page, ser
     expect(page.get_by_role("columnheader", name="opt.name", exact=True)).to_be_visible()
 
 
-def test_a_series_is_shown_where_another_is_best(page):
+def a_series_is_shown_where_another_is_best(page):
+    begin(page)
     search(page, "recorded")
     page.get_by_role("button", name="Columns", exact=True).click()
     page.get_by_role("searchbox", name="Search columns").fill("s")
@@ -132,14 +179,8 @@ def test_a_series_is_shown_where_another_is_best(page):
     until(page, lambda: names(page) == ["recorded-2", "recorded-1"])
 
 
-def test_a_filter_compares_what_series_come_to(page):
-    search(page, "loss.min<0.006 lr<1")
-    until(page, lambda: set(names(page)) == {"recorded-1", "recorded-2"})
-    search(page, "loss.min<0.006 opt.name=adam")
-    until(page, lambda: names(page) == ["recorded-1"])
-
-
-def test_selected_runs_are_labelled_and_put_away_and_back(page):
+def selected_runs_are_labelled_and_put_away_and_back(page):
+    begin(page)
     search(page, "recorded")
     page.get_by_role("checkbox", name="Select recorded-0").click()
     page.get_by_role("checkbox", name="Select recorded-2").click(modifiers=["Shift"])
@@ -168,7 +209,8 @@ def test_selected_runs_are_labelled_and_put_away_and_back(page):
     expect(row(page, "recorded-1")).not_to_contain_text("best")
 
 
-def test_a_run_is_renamed_and_has_notes(page, open_page, server):
+def a_run_is_renamed_and_has_notes(page, open_page, server):
+    begin(page)
     search(page, "recorded")
     row(page, "recorded-1").get_by_role("button", name="recorded-1", exact=True).click()
     details = page.get_by_role("complementary", name="Run recorded-1")
@@ -192,7 +234,8 @@ def test_a_run_is_renamed_and_has_notes(page, open_page, server):
     expect(row(page, "recorded-1")).to_be_visible()
 
 
-def test_a_table_is_sorted_by_several_keys_and_saved(page):
+def a_table_is_sorted_by_several_keys_and_saved(page):
+    begin(page)
     search(page, "recorded")
     for key, modifiers in (("opt.name", []), ("lr", ["Shift"]), ("lr", ["Shift"])):
         head = page.get_by_role("columnheader", name=re.compile(f"^{key}"))
@@ -215,23 +258,8 @@ def test_a_table_is_sorted_by_several_keys_and_saved(page):
     assert table.column("lr").to_pylist() == [0.001, 0.01, 0.1]
 
 
-@pytest.mark.parametrize(
-    ("text", "expected"),
-    [
-        ("^recorded-[01]$", {"recorded-0", "recorded-1"}),
-        ("lr=0.01", {"recorded-1"}),
-        ("recorded lr<0.1", {"recorded-1", "recorded-2"}),
-        ("opt.name=sgd", {"recorded-2"}),
-        ("recorded opt.name!=sgd", {"recorded-0", "recorded-1"}),
-        ("state=running", {"live"}),
-    ],
-)
-def test_filters(page, text, expected):
-    search(page, text)
-    until(page, lambda: set(names(page)) == expected)
-
-
-def test_an_invalid_filter_and_an_empty_list_explain_themselves(page):
+def an_invalid_filter_and_an_empty_list_explain_themselves(page):
+    begin(page)
     search(page, "(")
     expect(page.get_by_role("alert")).to_contain_text("(")
     assert len(names(page)) > 4
@@ -241,7 +269,8 @@ def test_an_invalid_filter_and_an_empty_list_explain_themselves(page):
     expect(row(page, "recorded-0")).to_be_visible()
 
 
-def test_pinned_runs_stay_on_top_whatever_is_searched(page):
+def pinned_runs_stay_on_top_whatever_is_searched(page):
+    begin(page)
     row(page, "recorded-0").hover()
     row(page, "recorded-0").get_by_role("button", name="Pin recorded-0").click()
     until(page, lambda: names(page)[0] == "recorded-0")
@@ -251,7 +280,8 @@ def test_pinned_runs_stay_on_top_whatever_is_searched(page):
     until(page, lambda: names(page) == ["recorded-2"])
 
 
-def test_details_show_all_of_a_run(page):
+def details_show_all_of_a_run(page):
+    begin(page)
     row(page, "recorded-1").get_by_role("button", name="recorded-1", exact=True).click()
     aside = page.get_by_role("complementary", name="Run recorded-1")
     for text in ("Duration", "Last step", "199", "Directory", "opt.name", "adam", "0.01"):
@@ -263,7 +293,8 @@ def test_details_show_all_of_a_run(page):
     expect(aside).to_be_hidden()
 
 
-def test_queries_and_their_costs(page, open_page, server):
+def queries_and_their_costs(page, open_page, server):
+    begin(page)
     asking = open_page(server.controller, "/ask")
     expect(asking.get_by_role("combobox", name="Run")).to_contain_text("live")
     asking.get_by_role("combobox", name="Query").fill("batch.loss.mean(every=10)")
@@ -281,22 +312,23 @@ def test_queries_and_their_costs(page, open_page, server):
     expect(aside).to_contain_text("No client queries")
 
 
-def test_runs_come_and_end_by_themselves(page, place):
+def runs_come_and_end_by_themselves(page, place):
+    begin(page)
     late = place.train("latecomer")
     expect(row(page, "latecomer")).to_contain_text("running")
     late.finish()
     expect(row(page, "latecomer")).to_contain_text("died")
 
 
-def test_a_live_chart_grows_by_itself(open_page, server):
-    page = open_page(server.controller, "/charts?filter=^live$")
+def a_live_chart_grows_by_itself(page):
+    begin(page, "/charts?filter=^live$")
     color = color_of(page, "live")
     before = drawn(chart(page, "train/loss"), color)
     until(page, lambda: (now := ink(chart(page, "train/loss"), color)).n and now.columns != before.columns)
 
 
-def test_the_list_beside_the_charts_chooses_the_visible_runs(open_page, server):
-    page = open_page(server.controller, "/charts?filter=recorded")
+def the_list_beside_the_charts_chooses_the_visible_runs(page):
+    begin(page, "/charts?filter=recorded")
     drawn(chart(page, "loss"), color_of(page, "recorded-0"), n=20)
     page.get_by_role("button", name="None", exact=True).click()
     expect(page.get_by_role("heading", name="No run is visible")).to_be_visible()
@@ -319,8 +351,8 @@ def test_the_list_beside_the_charts_chooses_the_visible_runs(open_page, server):
     expect(group).to_be_hidden()
 
 
-def test_a_run_keeps_its_colour_while_others_come_and_go(open_page, server):
-    page = open_page(server.controller, "/charts?filter=recorded")
+def a_run_keeps_its_colour_while_others_come_and_go(page):
+    begin(page, "/charts?filter=recorded")
     before = {name: color_of(page, name) for name in ("recorded-0", "recorded-1", "recorded-2")}
     assert len(set(before.values())) == 3
     search(page, "recorded-2")
@@ -328,15 +360,8 @@ def test_a_run_keeps_its_colour_while_others_come_and_go(open_page, server):
     assert color_of(page, "recorded-2") == before["recorded-2"]
 
 
-def test_without_runs_the_page_says_how_to_begin(own_place, open_page):
-    page = open_page(own_place.serve().controller)
-    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
-    expect(page.get_by_role("main")).to_contain_text("sightglass demo")
-    own_place.train("first")
-    expect(chart(page, "train/loss")).to_be_visible()  # by itself
-
-
-def test_runs_are_compared_by_config_facts_and_last_values(page):
+def runs_are_compared_by_config_facts_and_last_values(page):
+    begin(page)
     search(page, "recorded")
     page.get_by_role("group", name="List or compare").get_by_role("button", name="Compare 3").click()
     table = page.get_by_role("grid", name="Comparison of runs")
@@ -358,7 +383,8 @@ def test_runs_are_compared_by_config_facts_and_last_values(page):
     until(page, lambda: [text.strip() for text in heads.all_inner_texts()[1:]] == [f"recorded-{i}" for i in range(3)])
 
 
-def test_the_reader_chooses_a_run_s_colour(page):
+def the_reader_chooses_a_run_s_colour(page):
+    begin(page)
     search(page, "recorded")
     before = color_of(page, "recorded-1")
     row(page, "recorded-1").get_by_role("button", name="recorded-1", exact=True).click()
@@ -376,7 +402,8 @@ def test_the_reader_chooses_a_run_s_colour(page):
     assert color_of(page, "recorded-1") == after
 
 
-def test_a_filter_is_completed_and_shows_the_place_of_what_is_wrong(page):
+def a_filter_is_completed_and_shows_the_place_of_what_is_wrong(page):
+    begin(page)
     box = page.get_by_role("searchbox", name="Filter runs")
     box.press_sequentially("(lr < 0.05 or opt.n")
     page.get_by_role("listbox", name="Completions").get_by_role("option", name="opt.name").click()
@@ -391,8 +418,8 @@ def test_a_filter_is_completed_and_shows_the_place_of_what_is_wrong(page):
     expect(page.get_by_role("alert")).to_contain_text("No run has lozz")
 
 
-def test_groups_have_means_in_a_table_whose_columns_are_moved(page, open_page, server):
-    page = open_page(server.controller, "/runs?filter=recorded&columns=loss.min&columns=lr&stuck=lr&sort=loss.min")
+def groups_have_means_in_a_table_whose_columns_are_moved(page):
+    begin(page, "/runs?filter=recorded&columns=loss.min&columns=lr&stuck=lr&sort=loss.min")
     page.get_by_role("combobox", name="Group", exact=True).select_option("!lr")
     page.get_by_role("button", name="Only groups").click()
     until(page, lambda: names(page) == ["opt.name=sgd", "opt.name=adam"])
@@ -409,7 +436,7 @@ def test_groups_have_means_in_a_table_whose_columns_are_moved(page, open_page, s
     has_url(page, f"widths=loss.min:{round(box['width'] + 80)}")
 
 
-def test_views_over_the_runs_are_linked(page, open_page, server):
+def test_views_over_the_runs_are_linked(open_page, server):
     page = open_page(server.controller, "/runs?filter=recorded&views=1&columns=loss.min&columns=lr&logs=lr&runs=*")
     scatter = page.get_by_role("application", name="Scatter of loss.min over lr")
     box = box_of(scatter)
@@ -496,14 +523,25 @@ def test_a_view_is_saved_by_name_and_restored(page, open_page, server):
     expect(page.get_by_role("link", name="small rates")).to_be_visible()
 
 
-def test_metrics_that_tensorboard_s_hparams_name_are_columns(own_place, open_page):
-    with own_place.recording() as folder:
-        (folder / "try").mkdir(parents=True)
-        shutil.copy(FIXTURES / "torch.out.events", folder / "try" / "events.out.tfevents.1700000000.host")
-        (folder / "other").mkdir()
-        shutil.copy(FIXTURES / "tensorboardx.out.events", folder / "other" / "events.out.tfevents.1700000000.host")
-        with sg.init("own", dir=folder) as run:
-            run.log({"accuracy": 0.25}, step=0)
-    page = open_page(own_place.serve().controller, "/runs")
+def test_without_runs_and_without_what_a_page_shows_it_says_so(own_place, open_page):
+    page = open_page(own_place.serve().controller)
+    expect(page.get_by_role("heading", name="No runs yet")).to_be_visible()
+    expect(page.get_by_role("main")).to_contain_text("sightglass demo")
+    with own_place.recording() as folder, sg.init("own", dir=folder) as run:
+        run.log({"accuracy": 0.25}, step=0)
+    expect(chart(page, "accuracy")).to_be_visible()  # by itself
+    go_to(page, "/media")
+    expect(page.get_by_role("heading", name="No images, figures, sounds, tables or texts")).to_be_visible()
+    go_to(page, "/tensors")
+    expect(page.get_by_role("heading", name="No tensors in the visible runs")).to_be_visible()
+    metrics_that_tensorboard_s_hparams_name_are_columns(page, folder)
+
+
+def metrics_that_tensorboard_s_hparams_name_are_columns(page, folder):
+    (folder / "try").mkdir(parents=True)
+    shutil.copy(FIXTURES / "torch.out.events", folder / "try" / "events.out.tfevents.1700000000.host")
+    (folder / "other").mkdir()
+    shutil.copy(FIXTURES / "tensorboardx.out.events", folder / "other" / "events.out.tfevents.1700000000.host")
+    go_to(page, "/runs")
     expect(page.get_by_role("columnheader", name="accuracy.last")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="own").get_by_role("gridcell", name="0.25")).to_be_visible()

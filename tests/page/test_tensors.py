@@ -14,10 +14,10 @@ from tests.growing import write_kinds
 import sightglass as sg
 
 from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
-from .looks import box_of, has_url, until
-from .places import Place
+from .looks import box_of, go_to, has_url, until
 
 STEPS = [0, 10, 100, 1000]
+PLACE = "/tensors?project=tensors"
 rng = np.random.default_rng(3)
 KERNELS = [rng.normal(size=(3, 8, 5)).astype(np.float32) + i for i in range(len(STEPS))]
 KERNELS[2][1, 2, 3] = np.nan
@@ -26,9 +26,9 @@ OTHER = rng.normal(size=(3, 8, 5)).astype(np.float32)
 BIG = np.arange(10_000_000, dtype=np.float32).reshape(2500, 4000)
 
 
-@pytest.fixture(scope="module")
-def server(place):
-    with place.recording() as folder:
+@pytest.fixture(scope="session")
+def server(shelf):
+    with shelf.project("tensors") as folder:
         with sg.init("other", dir=folder) as run:
             run.log({"kernel": sg.Tensor(OTHER)}, step=100)
         with sg.init("weights", dir=folder) as run:
@@ -37,12 +37,22 @@ def server(place):
                 run.log({"acts": sg.Histogram(rng.normal(size=500) * (1 + step / 500))}, step=step)
             run.log({"big": sg.Tensor(BIG), "none": sg.Tensor(np.zeros((0, 3)))}, step=0)
         place_foreign(folder)
-    return place.serve()
+    return shelf.server
 
 
 @pytest.fixture
 def page(open_page, server):
-    return show(open_page(server.controller, "/tensors"), "kernel")
+    rights = ["clipboard-read", "clipboard-write"]
+    return open_page(server.controller, PLACE, permissions=rights, expects=["status of 400", "status of 409"])
+
+
+def begin(page, place=PLACE, tag="kernel"):
+    """Show a tensor as it is shown by default; returns the page."""
+    page.keyboard.press("Escape")
+    go_to(page, "/runs?project=tensors")
+    expect(page.get_by_role("grid", name="Runs")).to_be_visible()
+    go_to(page, place)
+    return show(page, tag)
 
 
 def show(page, tag):
@@ -87,7 +97,67 @@ def close_to(number):
     return pytest.approx(float(number), rel=1e-3, abs=1e-4)
 
 
-def test_the_table_shows_the_recorded_numbers(page):
+SLICES = {
+    "[2]": KERNELS[-1][2],
+    "[:, 3, ::-1]": KERNELS[-1][:, 3, ::-1],
+    "[1, 2:6:2, -3:]": KERNELS[-1][1, 2:6:2, -3:],
+    "[..., 1]": KERNELS[-1][..., 1],
+}
+
+
+def test_tables_and_slices(page):
+    the_table_shows_the_recorded_numbers(page)
+    for slice, expected in SLICES.items():
+        slices_are_numpy_s(page, slice, expected)
+    each_dimension_has_a_box(page)
+    an_invalid_slice_shows_the_librarys_error(page)
+    statistics_of_slice_and_whole(page)
+    a_single_number_and_an_empty_tensor(page)
+    slices_are_downloaded_and_copied(page)
+
+
+def test_steps_and_places_worth_seeing(page):
+    steps_by_slider_number_and_play(page)
+    places_worth_seeing_are_found(page)
+
+
+def test_colours_and_digits_of_cells(page):
+    cells_are_coloured_on_a_symmetric_scale(page)
+    number_formats(page)
+    a_heat_map_of_the_same_slice_opens_its_cells(page)
+    ten_million_cells_scroll_and_are_read(page)
+
+
+def test_histograms(page):
+    all_four_pictures_and_their_options(page)
+    counts_add_up(page)
+    a_histogram_is_read_by_keys_and_pointer(page)
+    a_click_on_a_step_opens_its_table_and_a_drag_zooms(page)
+
+
+def test_several_tensors_and_runs(page):
+    a_tensor_is_compared_with_another_step_run_and_tensor(page)
+    several_runs_and_tensors_are_shown_side_by_side(page)
+    histograms_of_runs_at_a_step_share_a_chart(page)
+    all_tensors_are_shown_at_a_glance(page)
+    a_statistic_over_the_steps_is_a_chart_of_ones_own(page)
+
+
+def test_tensors_of_other_kinds_and_programs(page, odd):
+    those_of_other_programs_open_too(page)
+    strings_are_a_table_of_texts(page)
+    a_complex_tensor_says_that_statistics_and_colours_are_of_magnitudes(page)
+    a_key_says_which_colour_is_which_value(page)
+    the_kinds_of_one_tag_are_chosen_apart(page)
+
+
+def test_damaged_steps_and_runs_without_tensors(open_page, shelf):
+    a_damaged_step_is_marked_and_a_tensor_says_what_it_was(open_page, shelf)
+    the_newest_visible_run_that_has_tensors_is_shown(open_page, shelf)
+
+
+def the_table_shows_the_recorded_numbers(page):
+    begin(page)
     expect(grid(page)).to_have_attribute("aria-rowcount", "8")
     expect(grid(page)).to_have_attribute("aria-colcount", "5")
     assert whole(page).input_value().replace(" ", "") in ("[0,:,:]", "[0,...]")
@@ -95,16 +165,8 @@ def test_the_table_shows_the_recorded_numbers(page):
         assert read(page, row, column) == close_to(KERNELS[-1][0, row, column])
 
 
-@pytest.mark.parametrize(
-    ("slice", "expected"),
-    [
-        ("[2]", KERNELS[-1][2]),
-        ("[:, 3, ::-1]", KERNELS[-1][:, 3, ::-1]),
-        ("[1, 2:6:2, -3:]", KERNELS[-1][1, 2:6:2, -3:]),
-        ("[..., 1]", KERNELS[-1][..., 1]),
-    ],
-)
-def test_slices_are_numpy_s(page, slice, expected):
+def slices_are_numpy_s(page, slice, expected):
+    begin(page)
     take(page, slice)
     expect(grid(page)).to_have_attribute("aria-rowcount", str(expected.shape[0]))
     expect(grid(page)).to_have_attribute("aria-colcount", str(expected.shape[1]))
@@ -115,7 +177,8 @@ def test_slices_are_numpy_s(page, slice, expected):
     has_url(page, "slice=")
 
 
-def test_each_dimension_has_a_box(page):
+def each_dimension_has_a_box(page):
+    begin(page)
     boxes = page.get_by_role("group", name="Slice").get_by_role("textbox")
     expect(boxes).to_have_count(4)
     first = boxes.first
@@ -125,8 +188,8 @@ def test_each_dimension_has_a_box(page):
     until(page, lambda: read(page, 0, 0) == close_to(KERNELS[-1][1, 0, 0]))
 
 
-def test_an_invalid_slice_shows_the_librarys_error(open_page, server):
-    page = show(open_page(server.controller, "/tensors", expects=["status of 400"]), "kernel")
+def an_invalid_slice_shows_the_librarys_error(page):
+    begin(page)
     take(page, "[7]")
     expect(page.get_by_role("alert")).to_contain_text("7")
     expect(whole(page)).to_have_attribute("aria-invalid", "true")
@@ -134,7 +197,8 @@ def test_an_invalid_slice_shows_the_librarys_error(open_page, server):
     expect(page.get_by_role("alert")).to_be_hidden()
 
 
-def test_statistics_of_slice_and_whole(page):
+def statistics_of_slice_and_whole(page):
+    begin(page)
     region = page.get_by_role("region", name="Statistics")
     for name, values in (("slice", KERNELS[-1][0]), ("whole", KERNELS[-1])):
         cells = region.get_by_role("row").filter(has=page.get_by_role("rowheader", name=name)).get_by_role("cell")
@@ -143,7 +207,8 @@ def test_statistics_of_slice_and_whole(page):
             assert float(cells.nth(i).get_attribute("title")) == pytest.approx(float(expected), rel=1e-4)
 
 
-def test_steps_by_slider_number_and_play(page):
+def steps_by_slider_number_and_play(page):
+    begin(page)
     slider = page.get_by_role("slider", name="Step")
     expect(slider).to_have_attribute("aria-valuetext", "step 1000, 4 of 4")
     slider.focus()
@@ -168,7 +233,8 @@ def test_steps_by_slider_number_and_play(page):
     expect(page.get_by_role("button", name="Play through the steps")).to_be_visible()
 
 
-def test_places_worth_seeing_are_found(page):
+def places_worth_seeing_are_found(page):
+    begin(page)
     finds = page.get_by_role("group", name="Find")
     foot = page.get_by_text(re.compile(r"^\[\d+(, \d+)*\]"))
     finds.get_by_role("button", name="max", exact=True).click()
@@ -202,7 +268,8 @@ def tints(page):
     return grid(page).locator("canvas").evaluate(TINTS)
 
 
-def test_cells_are_coloured_on_a_symmetric_scale(page):
+def cells_are_coloured_on_a_symmetric_scale(page):
+    begin(page)
     page.get_by_role("slider", name="Step").focus()
     page.keyboard.press("Home")
     blue, orange = until(page, lambda: (found := tints(page)) and min(found) > 1000 and found)
@@ -213,7 +280,8 @@ def test_cells_are_coloured_on_a_symmetric_scale(page):
     until(page, lambda: min(tints(page)) > 500)
 
 
-def test_number_formats(page):
+def number_formats(page):
+    begin(page)
     grid(page).focus()
     page.keyboard.press("Control+Home")
     formats = page.get_by_role("group", name="Number format")
@@ -226,8 +294,8 @@ def test_number_formats(page):
     expect(marked(page)).to_contain_text(re.compile(r": −?\d+\.\d{3}$"))
 
 
-def test_the_comparison_with_another_step_run_and_tensor(open_page, server):
-    page = show(open_page(server.controller, "/tensors", expects=["409"]), "kernel")
+def a_tensor_is_compared_with_another_step_run_and_tensor(page):
+    begin(page)
     page.get_by_role("button", name="Compare").click()
     minus = page.get_by_role("group", name="Compare with")
     expect(minus).to_contain_text("step 100")
@@ -236,7 +304,7 @@ def test_the_comparison_with_another_step_run_and_tensor(open_page, server):
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - KERNELS[0][0, 1, 1]))
     runs = minus.get_by_role("combobox", name="Run to compare with")
     runs.select_option(runs.locator("option").filter(has_text="other").get_attribute("value"))
-    expect(runs.locator("option")).to_have_text(["this run", "other", "ms"])  # no others have such a tensor
+    expect(runs.locator("option")).to_have_text(["this run", "other", "tensors/ms"])  # no others have such a tensor
     until(page, lambda: read(page, 1, 1) == close_to(KERNELS[3][0, 1, 1] - OTHER[0, 1, 1]))
     page.get_by_role("group", name="Find").get_by_role("button", name="max", exact=True).click()
     where = np.unravel_index((KERNELS[3] - OTHER).argmax(), OTHER.shape)
@@ -270,7 +338,8 @@ def test_the_comparison_with_another_step_run_and_tensor(open_page, server):
     expect(minus).to_be_hidden()
 
 
-def test_several_runs_and_tensors_are_shown_side_by_side(page):
+def several_runs_and_tensors_are_shown_side_by_side(page):
+    begin(page)
     views = page.get_by_role("group", name="View")
     views.get_by_role("button", name="Statistics").click()
     chart = page.get_by_role("img", name=re.compile(r"Line chart of norm of kernel, 1 line\b"))
@@ -280,7 +349,7 @@ def test_several_runs_and_tensors_are_shown_side_by_side(page):
     page.get_by_role("searchbox", name="Other tensors").fill("^acts$")
     expect(page.get_by_role("img", name=re.compile(r"Line chart of max of kernel, 4 lines"))).to_be_visible()
     expect(page.get_by_role("list", name="Lines").get_by_role("listitem")).to_have_text(
-        ["weights · kernel", "weights · acts", "other · kernel", "ms · kernel"]
+        ["weights · kernel", "weights · acts", "other · kernel", "tensors/ms · kernel"]
     )
     page.get_by_role("button", name="Download the statistics").click()
     with page.expect_download() as download:
@@ -300,8 +369,8 @@ def test_several_runs_and_tensors_are_shown_side_by_side(page):
     expect(page.locator(".histograms-card")).to_have_count(0)
 
 
-def test_slices_are_downloaded_and_copied(open_page, server):
-    page = show(open_page(server.controller, "/tensors", permissions=["clipboard-read", "clipboard-write"]), "kernel")
+def slices_are_downloaded_and_copied(page):
+    begin(page)
     take(page, "[1, ::2, 1:]")
     expect(grid(page)).to_have_attribute("aria-rowcount", "4")
     expected = KERNELS[-1][1, ::2, 1:]
@@ -320,7 +389,8 @@ def test_slices_are_downloaded_and_copied(open_page, server):
     np.testing.assert_allclose(np.loadtxt(copied.strip().splitlines(), delimiter="\t"), expected, rtol=1e-6)
 
 
-def test_a_heat_map_of_the_same_slice_opens_its_cells(page):
+def a_heat_map_of_the_same_slice_opens_its_cells(page):
+    begin(page)
     page.get_by_role("button", name="Heat map").click()
     heat = page.locator(".heat canvas")
     expect(heat).to_be_visible()
@@ -330,7 +400,8 @@ def test_a_heat_map_of_the_same_slice_opens_its_cells(page):
     expect(marked(page)).to_contain_text("row 7, column 4")
 
 
-def test_ten_million_cells_scroll_and_are_read(page):
+def ten_million_cells_scroll_and_are_read(page):
+    begin(page)
     sizes = []
     page.on(
         "response",
@@ -358,7 +429,8 @@ def center(locator):
     return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
 
 
-def test_a_single_number_and_an_empty_tensor(page):
+def a_single_number_and_an_empty_tensor(page):
+    begin(page)
     take(page, "[1, 2, 3]")
     number = page.get_by_role("status", name="Value of kernel[1, 2, 3]")
     expect(number).to_have_text(re.compile(r"^−?\d+\.\d{4,}$"))
@@ -367,17 +439,16 @@ def test_a_single_number_and_an_empty_tensor(page):
     expect(page.get_by_role("heading", name="No values")).to_be_visible()
 
 
-def test_a_damaged_step_is_marked_and_a_tensor_says_what_it_was(open_page, own_place):
-    with own_place.recording() as folder:
+def a_damaged_step_is_marked_and_a_tensor_says_what_it_was(open_page, shelf):
+    with shelf.project("damaged") as folder:
         place_foreign(folder)
-    shutil.rmtree(folder / "tb")
-    (file,) = (folder / "ms").iterdir()
-    data = bytearray(file.read_bytes())
-    data[data.index(np.float32([2, 4, 6]).tobytes())] ^= 1  # in the event of step 2
-    file.write_bytes(data)
-
-    page = open_page(own_place.serve().controller, "/tensors?tensor=mask&minus=unknown@same", expects=["404"])
-
+        shutil.rmtree(folder / "tb")
+        (file,) = (folder / "ms").iterdir()
+        data = bytearray(file.read_bytes())
+        data[data.index(np.float32([2, 4, 6]).tobytes())] ^= 1  # in the event of step 2
+        file.write_bytes(data)
+    place = "/tensors?project=damaged&tensor=mask&minus=unknown@same"
+    page = open_page(shelf.server.controller, place, expects=["404"])
     expect(page.get_by_role("alert")).to_contain_text("It cannot be compared: ")
     page.get_by_role("button", name="Stop comparing").click()
     expect(page.get_by_role("alert")).to_be_hidden()
@@ -387,7 +458,8 @@ def test_a_damaged_step_is_marked_and_a_tensor_says_what_it_was(open_page, own_p
     expect(bar.get_by_title(re.compile(r"Step 2 is damaged: \S+_MS, offset \d+"))).to_be_visible()
 
 
-def test_those_of_other_programs_open_too(page):
+def those_of_other_programs_open_too(page):
+    begin(page)
     picker = page.get_by_role("navigation", name="Run and tensor")
     picker.get_by_role("button", name="weights").click()
     names = picker.get_by_role("list", name="Runs").get_by_role("button").all_inner_texts()
@@ -405,11 +477,10 @@ def test_those_of_other_programs_open_too(page):
 # Histograms
 
 
-@pytest.fixture
 def histograms(page):
-    page.get_by_role("group", name="View").get_by_role("button", name="Histograms").click()
+    """Show the histograms of the kernel."""
+    begin(page).get_by_role("group", name="View").get_by_role("button", name="Histograms").click()
     expect(picture(page)).to_be_visible()
-    return page
 
 
 def picture(page):
@@ -433,8 +504,8 @@ def shot(page):
     return picture(page).locator("canvas").evaluate(SHOT)
 
 
-def test_all_four_pictures_and_their_options(histograms):
-    page = histograms
+def all_four_pictures_and_their_options(page):
+    histograms(page)
     seen = []
 
     def looks_different():
@@ -456,8 +527,8 @@ def test_all_four_pictures_and_their_options(histograms):
     has_url(page, "bins=16")
 
 
-def test_counts_add_up(histograms):
-    page = histograms
+def counts_add_up(page):
+    histograms(page)
     show(page, "acts")
     page.get_by_role("group", name="View").get_by_role("button", name="Table").click()
     table = page.get_by_role("region", name=re.compile("^Histogram of acts at step 1000"))
@@ -468,8 +539,8 @@ def test_counts_add_up(histograms):
     assert sum(counts) == 500
 
 
-def test_a_histogram_is_read_by_keys_and_pointer(histograms):
-    page = histograms
+def a_histogram_is_read_by_keys_and_pointer(page):
+    histograms(page)
     picture(page).focus()
     page.keyboard.press("ArrowRight")
     tip = page.get_by_text(re.compile("step 1,?000"))
@@ -481,8 +552,8 @@ def test_a_histogram_is_read_by_keys_and_pointer(histograms):
     expect(page.get_by_role("slider", name="Step")).to_have_attribute("aria-valuetext", "step 100, 3 of 4")
 
 
-def test_a_click_on_a_step_opens_its_table_and_a_drag_zooms(histograms):
-    page = histograms
+def a_click_on_a_step_opens_its_table_and_a_drag_zooms(page):
+    histograms(page)
     box = box_of(picture(page))
     middle = box["y"] + box["height"] / 2
     page.mouse.move(box["x"] + 0.4 * box["width"], middle)
@@ -497,7 +568,8 @@ def test_a_click_on_a_step_opens_its_table_and_a_drag_zooms(histograms):
     expect(grid(page)).to_be_visible()
 
 
-def test_all_tensors_are_shown_at_a_glance(page):
+def all_tensors_are_shown_at_a_glance(page):
+    begin(page)
     page.get_by_role("button", name="Overview").click()
     rows = page.get_by_role("list", name="Tensors of the run").get_by_role("listitem")
     expect(rows).to_have_count(4)
@@ -517,8 +589,9 @@ def test_all_tensors_are_shown_at_a_glance(page):
     expect(grid(page)).to_be_visible()
 
 
-def test_a_statistic_over_the_steps_is_a_chart_of_ones_own(page):
-    show(page, "kernel").get_by_role("button", name="Statistics", exact=True).click()
+def a_statistic_over_the_steps_is_a_chart_of_ones_own(page):
+    begin(page)
+    page.get_by_role("button", name="Statistics", exact=True).click()
     page.get_by_role("button", name="Chart", exact=True).click()
     has_url(page, "own=norm+of+kernel|norm%28kernel%29")
     chart = page.get_by_role("article", name="norm of kernel")
@@ -531,62 +604,62 @@ def test_a_statistic_over_the_steps_is_a_chart_of_ones_own(page):
     has_url(page, "norm%28kernel%29|n_nan%28kernel%29")
 
 
-def test_histograms_of_runs_at_a_step_share_a_chart(page):
-    show(page, "kernel").get_by_role("button", name="Histograms", exact=True).click()
+def histograms_of_runs_at_a_step_share_a_chart(page):
+    begin(page)
+    page.get_by_role("button", name="Histograms", exact=True).click()
     page.get_by_role("button", name="Other runs").click()
     page.get_by_role("button", name="One chart").click()
     names = page.get_by_role("list", name="Histograms").get_by_role("listitem")
-    expect(names).to_have_text([re.compile("^weights"), re.compile("^other step 100$"), re.compile("^ms step 3$")])
+    expect(names).to_have_text(
+        [re.compile("^weights"), re.compile("^other step 100$"), re.compile("^tensors/ms step 3$")]
+    )
     expect(page.locator(".curve-box canvas").first).to_be_visible()
     has_url(page, "together=1")
 
 
-def test_tensors_opens_on_the_newest_visible_run_that_has_some(own_place, open_page):
-    with own_place.recording() as folder:
+def the_newest_visible_run_that_has_tensors_is_shown(open_page, shelf):
+    with shelf.project("choice") as folder:
         for name in ("older", "middle", "newest"):
             with sg.init(name, dir=folder) as run:
                 run.log({"kernel": sg.Tensor(OTHER)} if name != "newest" else {"loss": 1.0}, step=0)
-    server = own_place.serve()
-    page = open_page(server.controller, "/tensors")
+    page = open_page(shelf.server.controller, "/tensors?project=choice")
     expect(page.get_by_role("heading", name="kernel", exact=True)).to_be_visible()
     expect(page.get_by_role("navigation", name="Run and tensor")).to_contain_text("middle")
     assert "from=" not in page.url
-    page = open_page(server.controller, "/tensors?filter=newest")
+    page = open_page(shelf.server.controller, "/tensors?project=choice&filter=newest")
     expect(page.get_by_role("heading", name="No tensors in the visible runs")).to_be_visible()
     expect(page.get_by_role("main")).to_contain_text("2 other runs have some")
     page.get_by_role("button", name="older").click()
     expect(page.get_by_role("heading", name="kernel", exact=True)).to_be_visible()
     expect(page.get_by_role("navigation", name="Run and tensor")).to_contain_text("older")
     has_url(page, "from=")
-    page = open_page(server.controller, "/tensors?runs=nothing")
+    page = open_page(shelf.server.controller, "/tensors?project=choice&runs=nothing")
     expect(page.get_by_role("heading", name="No run is visible")).to_be_visible()
 
 
-@pytest.fixture(scope="module")
-def odd(tmp_path_factory):
-    """A server of tensors that are not of real numbers, and of a tag with values of several kinds."""
-    place = Place(tmp_path_factory.mktemp("odd"))
-    with place.recording() as folder:
+@pytest.fixture(scope="session")
+def odd(shelf):
+    """A project of tensors that are not of real numbers, and of a tag with values of several kinds."""
+    with shelf.project("odd") as folder:
         with sg.init("odd", dir=folder) as run:
             run.log({"z": sg.Tensor(np.full((2, 3), 3 + 4j)), "kernel": sg.Tensor(OTHER[0])}, step=0)
             run.log({"names": np.array([["cat", "dog-1"], ["NaN", ""]])}, step=0)
         for kinds in (["histogram"], ["histogram", "scalar", "tensor"]):
             write_kinds(folder / "ms", kinds, step=len(kinds))
-    yield place.serve()
-    place.close()
 
 
-def odd_run(open_page, odd, run, tag):
-    page = open_page(odd.controller, "/tensors")
+def show_odd(page, run, tag):
+    go_to(page, "/runs?project=odd")
+    expect(page.get_by_role("grid", name="Runs")).to_be_visible()
+    go_to(page, "/tensors?project=odd")
     expect(page.get_by_role("list", name="Tags")).to_be_visible()  # the page has chosen a run
     page.get_by_role("navigation", name="Run and tensor").locator(".picker-run").click()
     page.get_by_role("list", name="Runs").get_by_role("button", name=re.compile(rf"\b{run}$")).click()
     page.get_by_role("list", name="Tags").get_by_role("button", name=tag).click()
-    return page
 
 
-def test_strings_are_a_table_of_texts(open_page, odd):
-    page = odd_run(open_page, odd, "odd", re.compile("^names"))
+def strings_are_a_table_of_texts(page):
+    show_odd(page, "odd", re.compile("^names"))
     expect(page.get_by_role("heading", name="names", exact=True)).to_be_visible()
     expect(page.locator(".tensor-dtype")).to_have_text("str")
     grid(page).focus()
@@ -601,15 +674,15 @@ def test_strings_are_a_table_of_texts(open_page, odd):
     expect(page.get_by_role("img", name="Colours of the cells")).to_have_count(0)
 
 
-def test_a_complex_tensor_says_that_statistics_and_colours_are_of_magnitudes(open_page, odd):
-    page = odd_run(open_page, odd, "odd", re.compile("^z"))
+def a_complex_tensor_says_that_statistics_and_colours_are_of_magnitudes(page):
+    show_odd(page, "odd", re.compile("^z"))
     expect(page.get_by_role("rowheader", name="whole, of |z|")).to_be_visible()
     key = page.get_by_role("img", name="Colours of the cells, by magnitude: from 0 to 5", exact=True)
     expect(key).to_be_visible()
 
 
-def test_a_key_says_which_colour_is_which_value(open_page, odd):
-    page = odd_run(open_page, odd, "odd", re.compile("^kernel"))
+def a_key_says_which_colour_is_which_value(page):
+    show_odd(page, "odd", re.compile("^kernel"))
     page.get_by_role("combobox", name="Colours").select_option("max")
     key = page.get_by_role("img", name="Colours of the cells")
     expect(key).to_have_text(re.compile(rf"^−({abs(OTHER[0]).max():.3g})\1$"))
@@ -617,8 +690,8 @@ def test_a_key_says_which_colour_is_which_value(open_page, odd):
     expect(key).to_have_count(0)
 
 
-def test_the_kinds_of_one_tag_are_chosen_apart(open_page, odd):
-    page = odd_run(open_page, odd, "ms", re.compile("histogram"))
+def the_kinds_of_one_tag_are_chosen_apart(page):
+    show_odd(page, "ms", re.compile("histogram"))
     has_url(page, "tensor=x:histogram")
     expect(page.get_by_role("heading", name="x", exact=True)).to_be_visible()
     expect(page.locator(".histograms").first).to_be_visible()

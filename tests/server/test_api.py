@@ -489,8 +489,7 @@ def test_commands(page, begin):
         answers = []
         asking = threading.Thread(target=lambda: answers.append(page.post(f"/runs/{key}/commands", body)))
         asking.start()
-        while asking.is_alive():
-            run.observe("batch", loss=1.0)
+        wait_until(lambda: not asking.is_alive(), "the answer", pause=lambda: run.observe("batch", loss=1.0))
         done.append(body)
         return answers[0]
 

@@ -127,8 +127,7 @@ def test_the_history_outlives_the_run(page, begin):
     client = sg.connect(run)
     asking = threading.Thread(target=client.set, args=("lr", 0.5))
     asking.start()
-    while asking.is_alive():
-        run.observe("batch", loss=1.0)
+    wait_until(lambda: not asking.is_alive(), "the answer", pause=lambda: run.observe("batch", loss=1.0))
     key = page.key("job")
     live = page.json(f"/runs/{key}")["history"]
     client.close()
@@ -156,8 +155,7 @@ def test_the_page_is_sent_the_last_commands_of_a_long_history(page, begin, monke
 
     asking = threading.Thread(target=ask)
     asking.start()
-    while asking.is_alive():
-        run.observe("batch", loss=1.0)
+    wait_until(lambda: not asking.is_alive(), "the answer", pause=lambda: run.observe("batch", loss=1.0))
     key = page.key("job")
     assert [entry["result"] for entry in page.json(f"/runs/{key}")["history"]] == [10, 12, 14]
     run.close()

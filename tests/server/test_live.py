@@ -242,8 +242,7 @@ def test_changes_of_the_runs_are_sent(page, begin):
     stopper = sg.connect(run)
     asking = threading.Thread(target=stopper.stop)
     asking.start()
-    while asking.is_alive():
-        run.observe("batch", loss=1.0)
+    wait_until(lambda: not asking.is_alive(), "the answer", pause=lambda: run.observe("batch", loss=1.0))
     stopper.close()
     assert socket.finds(lambda m: "runs" in m and [r["state"] for r in m["runs"]] == ["stopping"])
     run.close()

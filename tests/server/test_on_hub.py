@@ -59,9 +59,13 @@ def far(hub: Hub, tmp_path: Path) -> Iterator[subprocess.Popen[bytes]]:
 
 def looking(hub: Hub, user: str) -> RunsOnHub:
     """Return the runs of the hub: a machine that is busy connects late."""
-    while True:
+
+    def connected() -> RunsOnHub | None:
         with contextlib.suppress(TransportError):
             return RunsOnHub(hub.files["P", user], by_name=False)
+        return None
+
+    return wait_until(connected, "a connection to the hub")  # type: ignore[no-any-return]
 
 
 def shown(page: Page, name: str, **expected: Any) -> dict[str, Any]:

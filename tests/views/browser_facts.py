@@ -1,42 +1,21 @@
-"""What a notebook and the page show of every view, in a browser; `drawn.js` notes what canvases are drawn on with."""
+"""What the page shows of every view, in a browser; `drawn.js` notes what canvases are drawn on with."""
 
 from __future__ import annotations
 
-import base64
 import re
-import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
-from importlib import resources
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page
+from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.source import restarts_of
 
 NOTES = Path(__file__).with_name("drawn.js").read_text()
-MODULE = resources.files("sightglass.views") / "static" / "views.js"
-ORIGIN = "http://notebook.test/"
-NOTEBOOK = """<!doctype html><meta charset="utf-8"><body style="margin: 20px"><script type="module">
-  import { connect } from './views.js'
-  crypto.randomUUID = () => 'golden'
-  window.show = (name, options, messages) => {
-    const cell = document.body.appendChild(document.createElement('div'))
-    Object.assign(cell, { id: name, style: 'width: 640px' })
-    let hear
-    connect({
-      get: (what) => (what === 'options' ? options : name),
-      on: (event, heard) => { if (event === 'msg:custom') hear = heard },
-      send: () => {},
-      widget_manager: { get_model: async () => ({ comm_live: true }) },
-    })(cell)
-    for (const [content, buffers] of messages)
-      hear(content, buffers.map((text) => new DataView(Uint8Array.from(atob(text), (c) => c.charCodeAt(0)).buffer)))
-  }
-</script>"""
 # The page's names of options.
 WORDS = {"smooth": "smooth={}", "over": "over={}", "log_y": "ylog", "frames": "frames", "history": "history={}"}
 # The pages about recorded runs, with what they show of the run that `record` makes.
@@ -50,75 +29,50 @@ PAGES = {
 FACTS = """([selector, names]) =>
   Object.fromEntries([...document.querySelectorAll(selector)].map((one, i) => [names[i], factsOf(one)]))"""
 WHEN = r"(\d{4}-\d\d-\d\d )?\d?\d:\d\d:\d\d"
-STILL_S = 0.6  # a page that has not changed for so long has drawn everything
+N_STILL, LOOK_MS = 6, 100  # a page that was the same in so many looks has drawn everything
 
 Views = Mapping[str, Callable[[], tuple[list[Any], dict[str, Any]]]]
 Facts = dict[str, list[str]]
 
 
-def notebook_facts(browser: Browser, views: Views, theme: str, picture: Path) -> Facts:
-    """Return what a notebook shows of each view."""
-    with _opened(browser, theme) as page:
-        page.route(f"{ORIGIN}**", _serve)
-        page.goto(ORIGIN)
-        page.wait_for_function("!!window.show")
-        for name, make in views.items():
-            sources, options = make()
-            page.evaluate(
-                "([name, options, messages]) => show(name, options, messages)",
-                [name, *_messages(sources, options | {"dark": theme == "dark"})],
-            )
-        return _settled(page, "body > div", list(views), picture)
-
-
-def _messages(sources: list[Any], options: dict[str, Any]) -> tuple[dict[str, Any], list[Any]]:
-    """Return the options of a widget, and the messages that a page gets that asks for everything."""
-    from sightglass.views.surfaces.notebook import NotebookView
-
-    view, sent = NotebookView(sources, **options), []
-    widget = view._widget
-    widget.send = lambda content, buffers: sent.append(
-        [dict(content), [base64.b64encode(one).decode() for one in buffers]]
-    )
-    widget.receive({"type": "ready", "page": "golden"})
-    n = -1
-    while len(sent) > n:
-        n = len(sent)
-        widget.turn(time.monotonic())
-        for content, _ in sent[n:]:
-            widget.receive({"type": "ack", "page": "golden", "n": content["n"]})
-    return dict(widget._widget.options), sent
-
-
-def page_facts(browser: Browser, link: str, views: Views, theme: str, picture: Path) -> Facts:
-    """Return what the page shows of each view of a recorded run.
+def page_facts(browser: Browser, link: str, views: Views, folder: Path | None = None) -> dict[str, Facts]:
+    """Return what the page shows of each view of a recorded run, by theme.
 
     Args:
         browser: The browser.
         link: The link of a server with one run, which `record` wrote.
         views: The views.
-        theme: What the system prefers.
-        picture: A file for a picture of them all.
+        folder: Where pictures of them go, if anywhere.
     """
-    with _opened(browser, theme) as page:
+    with _opened(browser) as page:
         base, _, token = link.partition("#")
         page.goto(f"{base}#/runs?{token}")
         page.get_by_role("button", name="golden", exact=True).click()
         page.wait_for_function("() => location.hash.includes('run=')")
         key = re.findall(r"run=(\w+)", page.url)[-1]
         panels = [quote(_panel(key, name, *make())) for name, make in views.items()]
-        page.evaluate("place => { location.hash = place }", "/ask?" + "&".join(f"ask={panel}" for panel in panels))
-        drawn = """n => document.querySelectorAll('.ask-body').length === n
-            && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
-            && !document.querySelector('.ask-body .chart-empty')"""
-        page.wait_for_function(drawn, arg=len(views))
-        found = _settled(page, ".ask-body", list(views), picture)
-        for name, place in PAGES.items():
-            page.evaluate("place => { location.hash = place }", place.format(run=key))
-            page.wait_for_function("() => document.querySelector('#main canvas, #main img, #main [role=log]')")
-            shown = picture.with_name(picture.name.replace("all", name.replace(" ", "-")))
-            found |= _settled(page, "#main", [name], shown)
-        return found
+        places = ["/ask?" + "&".join(f"ask={panel}" for panel in panels)]
+        places += [place.format(run=key) for place in PAGES.values()]
+        return {theme: _look(page, theme, places, list(views), folder) for theme in ("light", "dark")}
+
+
+def _look(
+    page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None
+) -> Facts:
+    """Return what is shown at the first place, that of the panels, and at the others."""
+    page.emulate_media(color_scheme=theme)
+    page.reload()  # all is drawn anew; there is no stream now that would be cut off
+    page.evaluate("place => { location.hash = place }", places[0])
+    drawn = """n => document.querySelectorAll('.ask-body').length === n
+        && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
+        && !document.querySelector('.ask-body .chart-empty')"""
+    page.wait_for_function(drawn, arg=len(names))
+    found = _settled(page, ".ask-body", names, folder and folder / f"page-all-{theme}.png")
+    for name, place in zip(PAGES, places[1:], strict=True):
+        page.evaluate("place => { location.hash = place }", place)
+        page.wait_for_function("() => document.querySelector('#main canvas, #main img, #main [role=log]')")
+        found |= _settled(page, "#main", [name], folder and folder / f"page-{name}-{theme}.png".replace(" ", "-"))
+    return found
 
 
 def record(folder: Path, views: Views) -> None:
@@ -154,8 +108,8 @@ def _event(name: str, i: int) -> str:
 
 
 @contextmanager
-def _opened(browser: Browser, theme: str) -> Iterator[Page]:
-    context = browser.new_context(viewport={"width": 900, "height": 12_000}, color_scheme=theme)
+def _opened(browser: Browser) -> Iterator[Page]:
+    context = browser.new_context(viewport={"width": 900, "height": 12_000})
     context.add_init_script(NOTES)
     try:
         yield context.new_page()
@@ -163,23 +117,15 @@ def _opened(browser: Browser, theme: str) -> Iterator[Page]:
         context.close()
 
 
-def _serve(route: Any) -> None:
-    if route.request.url.endswith("views.js"):
-        route.fulfill(path=str(MODULE), content_type="text/javascript")
-    else:
-        route.fulfill(body="" if "favicon" in route.request.url else NOTEBOOK, content_type="text/html")
-
-
-def _settled(page: Page, selector: str, names: list[str], picture: Path) -> Facts:
+def _settled(page: Page, selector: str, names: list[str], picture: Path | None) -> Facts:
     """Return the facts of each element once they stay the same."""
-    found: Facts = {}
-    still_s = time.monotonic() + STILL_S
-    deadline_s = time.monotonic() + 60
-    while time.monotonic() < still_s:
-        assert time.monotonic() < deadline_s, "the page goes on changing"
-        page.wait_for_timeout(100)
-        before, found = found, page.evaluate(FACTS, [selector, names])
-        if found != before:
-            still_s = time.monotonic() + STILL_S
-    page.screenshot(path=picture, full_page=True)
-    return {name: [re.sub(WHEN, "hh:mm:ss", fact) for fact in found[name]] for name in names}
+    seen: list[Facts] = []
+
+    def still() -> bool:
+        seen.append(page.evaluate(FACTS, [selector, names]))
+        return seen[-N_STILL:] == [seen[-1]] * N_STILL
+
+    wait_until(still, "the page stays as it is", pause=lambda: page.wait_for_timeout(LOOK_MS))
+    if picture:
+        page.screenshot(path=picture, full_page=True)
+    return {name: [re.sub(WHEN, "hh:mm:ss", fact) for fact in seen[-1][name]] for name in names}

@@ -6,10 +6,9 @@ lost does.
 
 from __future__ import annotations
 
-import base64
 import re
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 import numpy as np
@@ -154,64 +153,3 @@ def _of_image(image: Any) -> str:
     values, (low, high) = np.ma.filled(image.get_array(), np.nan), image.get_clim()
     clim = f"{short(low)} to {short(high)}" if low is not None else "itself"
     return f"image {'x'.join(map(str, values.shape))}, {image.cmap.name} of {clim}: mean {short(np.nanmean(values))}"
-
-
-# plotly
-
-
-def of_plotly(figure: Mapping[str, Any]) -> list[str]:
-    """Return what the JSON of a plotly figure shows."""
-    layout = figure["layout"]
-    facts = [f"background {layout['paper_bgcolor']}, {layout.get('height')} pixels high"]
-    title = layout.get("title", {})
-    facts += [f"title {title['text']}" if title.get("text") else "no title"]
-    facts += [f"below the title {line}" for line in title.get("subtitle", {}).get("text", "").split("<br>") if line]
-    facts += [_of_trace(trace) for trace in figure["data"]]
-    for name in sorted(name for name in layout if name[1:5] == "axis" and layout[name].get("visible") is not False):
-        facts.append(f"{name} {_of_axis(layout[name])}")
-    for name, axis in layout.get("scene", {}).items():
-        if name.endswith("axis"):
-            facts.append(f"{name} {_of_axis(axis)}")
-    facts += [
-        f"rule {one['line']['color']} {one['line']['dash']} at {short(one['x0'])}" for one in layout.get("shapes", ())
-    ]
-    facts += [f"text {one['font'].get('color')} {one['text']}" for one in layout.get("annotations", ())]
-    facts += [f"image of {len(one['source'])} bytes at {short(one['x'])} {short(one['y'])}"
-              for one in layout.get("images", ())]  # fmt: skip
-    if layout.get("showlegend"):
-        facts.append("legend")
-    return facts
-
-
-def _of_axis(axis: Mapping[str, Any]) -> str:
-    parts = [axis.get("type", "linear"), axis.get("title", {}).get("text", "")]
-    parts += [f"{name} {axis[name]}" for name in ("range", "rangemode", "side", "ticktext", "domain", "autorange")
-              if name in axis]  # fmt: skip
-    return ", ".join(filter(None, map(str, parts)))
-
-
-def _of_trace(trace: Mapping[str, Any]) -> str:
-    look = [
-        trace["type"], trace.get("mode"), trace.get("name"), "in the legend" if trace.get("showlegend") else "",
-        *(f"{name} {trace[name]}" for name in ("fill", "fillcolor", "yaxis", "orientation", "text") if name in trace),
-        *(f"{part} {value}" for part in ("line", "marker") for value in [_look_of(trace.get(part, {}))] if value),
-    ]  # fmt: skip
-    if trace["type"] == "table":
-        cells = [*(" | ".join(map(str, column)) for column in trace["cells"]["values"])]
-        return f"table {' | '.join(trace['header']['values'])}: {' / '.join(cells)}"
-    columns = [_numbers(trace[name]) for name in "xyz" if name in trace]
-    return f"{', '.join(filter(None, look))}: {extent(*columns)}"
-
-
-def _look_of(part: Mapping[str, Any]) -> str:
-    found = [part.get(name) for name in ("color", "dash", "symbol")]
-    return " ".join(str(one if isinstance(one, str) else sorted({*one})) for one in found if one)
-
-
-def _numbers(column: Any) -> np.ndarray:
-    """Return a column as numbers; names count from 0."""
-    if isinstance(column, Mapping):  # plotly's JSON of an array
-        shape = [int(n) for n in column["shape"].split(",")] if "shape" in column else [-1]
-        return np.frombuffer(base64.b64decode(column["bdata"]), column["dtype"]).reshape(shape).astype(float)
-    array = np.asarray(column)
-    return array.astype(float) if array.dtype.kind in "fiu" else np.arange(array.size, dtype=float)

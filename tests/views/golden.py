@@ -1,4 +1,4 @@
-"""Golden pictures: every view, as every surface draws it, light and dark.
+"""Golden pictures: every view, as the terminal, Matplotlib and the page draw it, light and dark.
 
 `python -m tests.views.golden [SURFACE …]` writes them again; look at the pictures that it puts into `build/golden`
 before you commit. A picture of the terminal is its text; of the others, the file holds the facts that they show (see
@@ -159,39 +159,19 @@ def matplotlib_facts(name: str, theme: str) -> list[str]:
     return facts.of_figure(view.figure)
 
 
-def plotly_facts(name: str, theme: str) -> list[str]:
-    """Return what plotly draws."""
-    from sightglass.views.surfaces.plotly import PlotlyView
-
-    sources, options = VIEWS[name]()
-    view = PlotlyView(sources, dark=theme == "dark", **options)
-    view.save(picture("plotly", name, theme, ".html"))
-    return facts.of_plotly(view.figure.to_dict())
-
-
-LIBRARIES = {"matplotlib": matplotlib_facts, "plotly": plotly_facts}
-
-
-def browser_pictures(surface: str) -> dict[str, dict[str, list[str]]]:
-    """Return what a notebook or the page shows of each view, by theme."""
+def page_pictures() -> dict[str, dict[str, list[str]]]:
+    """Return what the page shows of each view, by theme."""
     from playwright.sync_api import sync_playwright
     from tests.browser import launch
     from tests.page.places import Place
     from tests.views import browser_facts
 
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
-        browser = launch(playwright)
-        if surface == "notebook":
-            found = {theme: browser_facts.notebook_facts(browser, VIEWS, theme, picture(surface, "all", theme))
-                     for theme in THEMES}  # fmt: skip
-        else:
-            place = Place(Path(folder))
-            with place.recording() as runs:
-                browser_facts.record(runs, VIEWS)
-            link = place.serve().controller
-            found = {theme: browser_facts.page_facts(browser, link, VIEWS, theme, picture(surface, "all", theme))
-                     for theme in THEMES}  # fmt: skip
-            place.close()
+        browser, place = launch(playwright), Place(Path(folder))
+        with place.recording() as runs:
+            browser_facts.record(runs, VIEWS)
+        found = browser_facts.page_facts(browser, place.serve().controller, VIEWS, SHOWN)
+        place.close()
         browser.close()
     return found
 
@@ -221,14 +201,14 @@ def stored(surface: str, name: str, theme: str) -> list[str]:
 def main() -> None:
     """Write golden pictures."""
     FOLDER.mkdir(exist_ok=True)
-    for surface in sys.argv[1:] or ["terminal", *LIBRARIES, "notebook", "page"]:
+    for surface in sys.argv[1:] or ["terminal", "matplotlib", "page"]:
         if surface == "terminal":
             (FOLDER / "terminal.txt").write_text("".join(f"=== {name}\n{terminal_picture(name)}\n" for name in VIEWS))
             continue
-        if draw := LIBRARIES.get(surface):
-            found = {theme: {name: draw(name, theme) for name in VIEWS} for theme in THEMES}
+        if surface == "matplotlib":
+            found = {theme: {name: matplotlib_facts(name, theme) for name in VIEWS} for theme in THEMES}
         else:
-            found = browser_pictures(surface)
+            found = page_pictures()
         written = {
             name: {"light": light, "dark": facts.differences(found["dark"][name], light)}
             for name, light in found["light"].items()

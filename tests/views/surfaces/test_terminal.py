@@ -5,7 +5,6 @@ from __future__ import annotations
 import io
 import itertools
 import re
-import time
 
 import numpy as np
 import pytest
@@ -14,6 +13,7 @@ from hypothesis import strategies as st
 from rich.console import Console
 from tests.profiles import examples
 from tests.sources import ListSource
+from tests.waiting import wait_until
 
 from sightglass.core.errors import RunLostError, ViewError
 from sightglass.core.record import Record
@@ -455,8 +455,7 @@ def test_a_live_view_that_fails_stops_no_other(method, monkeypatch):
         sources[1].ended = True
         assert good.wait(timeout_s=60)
         display = live_display_of(out)
-        while good in display.views:  # rich's thread goes on
-            time.sleep(0.01)
+        wait_until(lambda: good not in display.views, "rich's thread goes on")
         assert "good 7" in out.file.getvalue()
         assert display.failures.n > 0
         if method == "draw":

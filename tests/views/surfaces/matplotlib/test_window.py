@@ -13,7 +13,7 @@ import pytest
 pytestmark = pytest.mark.skipif(importlib.util.find_spec("_tkinter") is None, reason="this Python has no Tk")
 
 BEGIN = """
-import threading, time
+import threading
 import matplotlib
 matplotlib.use("tkagg")
 import numpy as np
@@ -21,6 +21,7 @@ from matplotlib import pyplot as plt
 from sightglass.core.record import Record
 from sightglass.views.surfaces.matplotlib import MatplotlibView
 from tests.sources import ListSource
+from tests.waiting import wait_until
 
 class Stub(ListSource):
     def __init__(self, *values, tag="loss"):
@@ -32,10 +33,7 @@ class Stub(ListSource):
             self.records.append(Record(tag=self.tag, index=i, step=float(i), wall_time=0.0, value=value))
 
 def until(true, *, view):
-    deadline = time.monotonic() + 30
-    while not true():
-        assert time.monotonic() < deadline, "in vain"
-        view._run(0.05)
+    wait_until(true, pause=lambda: view._run(0.05))
 
 def lines(view):
     return [line for axes in view.figure.axes for line in axes.get_lines()

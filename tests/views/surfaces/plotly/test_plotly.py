@@ -15,6 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.sources import ListSource
+from tests.views import golden
 
 from sightglass.core.audio import Audio
 from sightglass.core.errors import MissingExtraError, ViewError
@@ -613,3 +614,18 @@ def test_odd_values_everywhere_do_not_stop_it():
     changing = PlotlyView(Stub(1.0, "text", np.eye(2), 2.0))
     assert any("2 values not drawn" in notice for notice in changing.notices)
     assert SeriesBuffer(Stub()).kind is None
+
+
+def test_every_golden_view_is_drawn_light_and_dark_and_what_has_no_picture_is_a_table():
+    cells = {}
+    for name, make in golden.VIEWS.items():
+        for dark in (False, True):
+            sources, options = make()
+            figure = PlotlyView(sources, dark=dark, **options).figure.to_dict()
+            layout = figure["layout"]
+            assert figure["data"] or layout.get("images"), name
+            assert (layout["paper_bgcolor"] == "#ffffff") == (not dark), name
+            cells |= {name: [list(one["cells"]["values"]) for one in figure["data"] if one["type"] == "table"]}
+    assert cells["text"] == [[["2", "1", "0"], ["halved the learning rate", "warmed up", "began"]]]
+    assert cells["sounds"][0][1][1] == "1 s, 8,000 Hz, stereo, float64, peak 1"
+    assert cells["sheet"][0][0] == ["cat", "dog", "", "bird", "horse"]
