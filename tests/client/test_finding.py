@@ -20,7 +20,7 @@ from sightglass.protocol.zmq import new_keys
 
 def test_two_runs_of_one_name(begin: Any) -> None:
     older, newer = begin("job"), begin("job")
-    with pytest.warns(UserWarning, match="2 live runs are named 'job'"), sg.connect("job") as client:
+    with pytest.warns(UserWarning, match="2 live runs.*'job'"), sg.connect("job") as client:
         assert client.id == newer.id
     infos = sg.runs()
     assert [info.id for info in infos] == [newer.id, older.id]
@@ -47,7 +47,7 @@ def test_a_connection_file_that_leads_nowhere(tmp_path: Path) -> None:
     with pytest.raises(sg.RunNotFoundError, match="No such file"):
         sg.connect(tmp_path / "none.json")
     (tmp_path / "other.json").write_text('{"a": 1}')
-    with pytest.raises(sg.RunNotFoundError, match="Expected a connection file"):
+    with pytest.raises(sg.RunNotFoundError, match="connection file"):
         sg.connect(tmp_path / "other.json")
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -57,7 +57,7 @@ def test_a_connection_file_that_leads_nowhere(tmp_path: Path) -> None:
         json.dumps({"run": "job", "id": "1", "endpoint": endpoint, "server_key": keys.public,
                     "client_public": keys.public, "client_secret": keys.secret})
     )  # fmt: skip
-    with pytest.raises(sg.RunLostError, match=f"does not answer at {endpoint}"):
+    with pytest.raises(sg.RunLostError, match=endpoint):
         sg.connect(tmp_path / "gone.json", timeout_s=0.1)
     (info,) = sg.runs(connections=tmp_path, timeout_s=0.1)
     assert (info.name, info.state) == ("job", "out of reach")

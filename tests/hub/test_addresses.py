@@ -20,9 +20,9 @@ pytest.importorskip("nats")
 @pytest.mark.parametrize(
     ("content", "message"),
     [
-        ('{"sightglass_hub": 1}', r"^Expected a hub file, or a URL such as 'nats://host:4222', got '.*': "),
-        ("junk", r"^Expected a hub file, or a URL such as"),
-        (None, r"^Cannot read the hub file '.*': No such file or directory$"),
+        ('{"sightglass_hub": 1}', r"hub file.*'nats://host:4222', got '.*': "),
+        ("junk", r"hub file.*'nats://host:4222'"),
+        (None, r"hub file '.*': No such file"),
     ],
 )
 def test_a_hub_file_that_is_none_is_refused(tmp_path: Path, content: str | None, message: str) -> None:
@@ -30,7 +30,7 @@ def test_a_hub_file_that_is_none_is_refused(tmp_path: Path, content: str | None,
         (tmp_path / "a.hub").write_text(content)
     with pytest.raises(TransportError, match=message):
         sg.runs(hub=tmp_path / "a.hub")
-    with pytest.warns(RuntimeWarning, match="^Run 'lone' continues without a hub: "):
+    with pytest.warns(RuntimeWarning, match="'lone'.*without a hub: "):
         run = sg.init("lone", hub=tmp_path / "a.hub")
     run.observe("batch", loss=1.0)
     run.close()
@@ -50,7 +50,7 @@ def test_a_url_that_is_no_hubs_is_refused(url: str) -> None:
 
 
 def test_a_hub_of_another_type_is_refused_at_the_call() -> None:
-    with pytest.raises(TypeError, match=r"^Expected the URL of a hub or a hub file, got int 4222$"):
+    with pytest.raises(TypeError, match=r"hub file.*int 4222$"):
         sg.init("x", hub=4222)  # type: ignore[arg-type]
 
 
@@ -60,7 +60,7 @@ def test_the_url_of_a_cluster_names_several_servers() -> None:
 
 def test_where_no_hub_answers_clients_say_so() -> None:
     for ask in (sg.runs, sg.fleet):
-        with pytest.raises(TransportError, match=r"^Cannot connect to the hub: no hub answers at nats://127.0.0.1:9$"):
+        with pytest.raises(TransportError, match=r"nats://127.0.0.1:9$"):
             ask(hub="nats://127.0.0.1:9")
 
 
@@ -78,7 +78,7 @@ def test_a_run_that_is_not_there_is_named_with_those_that_are(near: tuple[HubSer
     server, run = near
     with pytest.raises(RunNotFoundError, match=r"^Unknown run 'neer' on this hub\. Did you mean 'near'\?"):
         sg.connect("neer", hub=server.url)
-    with pytest.raises(RunNotFoundError, match=r"^Expected the name or id of a run on a hub, got Run$"):
+    with pytest.raises(RunNotFoundError, match=r"on a hub.*Run$"):
         sg.connect(run, hub=server.url)
     with sg.connect(run.id[:6], hub=server.url) as by_id, sg.connect(hub=server.url) as only:
         assert by_id.id == only.id == run.id
@@ -89,11 +89,9 @@ def test_a_run_that_is_not_there_is_named_with_those_that_are(near: tuple[HubSer
 @needs_server
 def test_a_key_of_one_role_does_nothing_in_another(hub: Hub, tmp_path: Path) -> None:
     node, ann = hub.files["P", "node"], hub.files["P", "ann"]
-    with pytest.raises(TransportError, match=r"^Expected the hub file of a viewer or controller, got a run's: "):
+    with pytest.raises(TransportError, match=r"viewer or controller, got a run's: "):
         sg.runs(hub=node)
-    with pytest.warns(
-        RuntimeWarning, match="^Run 'lone' continues without a hub: Expected the hub file of a run, got a vi"
-    ):
+    with pytest.warns(RuntimeWarning, match="'lone'.*without a hub: .*got a vi"):
         sg.init("lone", hub=ann).close()
     forged = tmp_path / "forged.hub"
     forged.write_text(json.dumps(json.loads(ann.read_text()) | {"role": "controller"}))

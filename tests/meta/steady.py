@@ -11,8 +11,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 TESTS = Path(__file__).parents[1]
-# The wait itself, and a command that works for as long as it is asked to.
-NOT_TESTS = ("waiting.py", "simulation/__main__.py")
+# The wait itself, a command that works for as long as it is asked to, and the test of this module.
+NOT_TESTS = ("waiting.py", "simulation/__main__.py", "meta/test_steady.py")
 CLOCKS = {"monotonic", "perf_counter", "time", "process_time", "thread_time"}
 CLOCKS |= {f"{name}_ns" for name in CLOCKS}
 PAUSES = {"sleep", "wait_for_timeout"}

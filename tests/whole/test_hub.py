@@ -148,7 +148,7 @@ def test_users_come_and_go_while_the_hub_runs(service: Service, train: Train, tm
         stream, kept = client.stream("batch.n"), other.stream("batch.n")
         stream.wait(5, timeout_s=PATIENCE_S)
         call("hub", "user", "revoke", "ann", "--project", "vision", *folder)
-        with pytest.raises(RunLostError, match=r"was lost\. Cannot connect to the hub: .* refuses user 'ann'"):
+        with pytest.raises(RunLostError, match=r"refuses user 'ann'"):
             list(stream)
         wait_until(lambda: "refuses user 'ann': it does not know them" in str(listed(ann)), "it is refused")
         with pytest.raises(RefusedError, match="refuses user 'ann'"):
@@ -350,7 +350,7 @@ def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_l
         all_counted(stream, stuck)
         wait_until(lambda: "stuck" not in names(), "it said that it ended")
         wait_until(lambda: names() == [], "the killed one is not heard any more")
-        with pytest.raises(RunLostError, match=r"^Run 'far' is gone; it was last heard of at "):
+        with pytest.raises(RunLostError, match=r"'far' is gone"):
             list(lost)
         wait_until(lambda: watched.ended, "it is over")
         wait_until(lambda: kept_state(service) == "gone", "it is gone")
@@ -364,9 +364,7 @@ def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_l
 
     with wait_until(gone_run, "what is kept survives the hub") as gone:
         stream = gone.stream("batch.n")
-        with pytest.raises(
-            RunLostError, match=r"^Run 'far' is gone; it was last heard of at .* Its hub keeps batch\.n$"
-        ):
+        with pytest.raises(RunLostError, match=r"'far' is gone.*keeps batch\.n$"):
             list(stream)
         values = [int(record.value) for record in stream.records()]
         assert values[: len(seen)] == seen

@@ -83,7 +83,7 @@ def test_commands_are_applied_at_the_same_event_on_every_rank(start, runtime, tm
     pauser.hears("paused")
     with sg.connect("rank1") as other:
         assert not other.may_command
-        with pytest.raises(sg.RefusedError, match=r"Commands go to rank 0.*this is rank 1"):
+        with pytest.raises(sg.RefusedError, match=r"rank 0.*rank 1"):
             other.stop()
     with sg.connect("rank0") as run:
         assert run.may_command
@@ -231,7 +231,7 @@ def test_every_rank_switches_at_the_same_call_and_the_numbers_stay_right(two_ran
     children = two_ranks(JAX_TRAINING)
     with sg.connect("rank1") as other:
         refused = other.stream("batch.loss")
-        with pytest.raises(sg.RefusedError, match="Queries of compiled steps go to rank 0"):
+        with pytest.raises(sg.RefusedError, match=r"compiled steps .*rank 0"):
             next(iter(refused))
     with sg.connect("rank0") as run:
         loss = run.stream("batch.loss")

@@ -88,9 +88,9 @@ def test_a_killed_run_is_lost_cleaned_away_and_opens_up_to_its_last_second(start
         growing.stream("batch.loss").wait(1_000, timeout_s=60)
         child.send(signal.SIGKILL)
         for stream in (live, past):
-            with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+            with pytest.raises(sg.RunLostError, match="died: "):
                 list(stream)
-        with pytest.raises(sg.RunLostError, match="died: its process ended without closing it"):
+        with pytest.raises(sg.RunLostError, match="died: "):
             run.describe()
         assert run.ended
         steps = past.to_arrays().steps.tolist()
@@ -161,7 +161,7 @@ def test_a_run_that_stands_still_is_silent_holds_up_nobody_and_goes_on(train):
         stuck.send(signal.SIGSTOP)
         found = next(info for info in sg.runs(timeout_s=0.3) if info.name == "job-stuck")
         assert (found.state, found.pid) == ("silent", stuck.pid)
-        with pytest.raises(sg.RunLostError, match="does not answer; it may be busy in one long call, stopped"):
+        with pytest.raises(sg.RunLostError, match="does not answer"):
             sg.connect("job-stuck", timeout_s=0.3)
         stuck.send(signal.SIGCONT)
         stuck.goes_on()

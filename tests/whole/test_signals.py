@@ -60,8 +60,7 @@ handler = HANDLER(lambda number: os.write(1, b"heard it\\n"))
 ctypes.CDLL(None).signal(signal.SIGTERM, handler)
 run = sg.init("outside", dir=sys.argv[1])
 say("ready")
-while True:
-    time.sleep(0.01)
+threading.Event().wait()
 """
 
 # In a long call of a library no handler of Python's runs.
