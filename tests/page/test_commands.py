@@ -124,6 +124,7 @@ def a_refusal_of_the_run_is_shown_beside_the_control(page):
     page.keyboard.press("Enter")
     expect(control(page, "patience").get_by_role("alert")).to_contain_text(re.compile("-7"))
     expect(control(page, "patience")).to_contain_text(re.compile(r"now\s*5"))
+    page.unroute("**/commands")  # a request that is held here would wait as long as the test does
 
 
 def actions_are_called_and_show_their_result(page, training):
