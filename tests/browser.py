@@ -11,7 +11,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
-import pytest
 from playwright.sync_api import Browser, Playwright, sync_playwright
 
 NAMES = ("chromium", "chromium-browser", "google-chrome", "google-chrome-stable", "chrome")
@@ -36,9 +35,9 @@ class NoBrowserError(Exception):
     """No browser is installed, and none can be installed."""
 
 
-@pytest.fixture(scope="session")
-def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
-    """Start one browser for all tests of a folder."""
+@contextmanager
+def started() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """Start a browser; give it and its event loop."""
     with sync_playwright() as playwright:
         browser = launch(playwright)
         loop = asyncio.get_running_loop()
@@ -46,15 +45,6 @@ def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
         yield browser, loop
         asyncio._set_running_loop(loop)
         browser.close()
-
-
-@pytest.fixture
-def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
-    """Return the browser; between tests its event loop is not the running one, so that other tests can run theirs."""
-    browser, loop = chromium
-    asyncio._set_running_loop(loop)
-    yield browser
-    asyncio._set_running_loop(None)
 
 
 def launch(playwright: Playwright) -> Browser:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import os
 import platform
@@ -16,6 +17,7 @@ import pytest
 from tests import gate, profiles
 
 if TYPE_CHECKING:
+    from playwright.sync_api import Browser
     from tests.hub_server import Hub
 
 __all__ = ["profiles"]
@@ -102,6 +104,24 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     hub = Hub(tmp_path)
     yield hub
     hub.server.close()
+
+
+@pytest.fixture(scope="session")
+def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
+    """Start one browser for all tests of a worker."""
+    from tests.browser import started  # needs what most tests do not
+
+    with started() as chromium:
+        yield chromium
+
+
+@pytest.fixture
+def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Browser]:
+    """Return the browser; between tests its event loop is not the running one, so that other tests can run theirs."""
+    browser, loop = chromium
+    asyncio._set_running_loop(loop)
+    yield browser
+    asyncio._set_running_loop(None)
 
 
 @pytest.fixture

@@ -10,12 +10,9 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, BrowserContext, expect
-from tests.browser import browser, chromium
 from tests.waiting import PATIENCE_S
 
 from .lab import Lab, Notebook
-
-__all__ = ["browser", "chromium"]
 
 OpenNotebook = Callable[..., Notebook]
 

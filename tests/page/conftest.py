@@ -7,13 +7,10 @@ from pathlib import Path
 
 import pytest
 from playwright.sync_api import Browser, Page, expect
-from tests.browser import browser, chromium
 from tests.waiting import PATIENCE_S
 
 from .places import Place, Shelf
 from .tabs import Tabs
-
-__all__ = ["browser", "chromium"]
 
 OpenPage = Callable[..., Page]
 
