@@ -32,7 +32,7 @@ from .row import Row
 
 N_RUNS, N_VIEWERS = 10_000, 1_000
 WAY_S = 0.0005
-NATS_PY_S = 10e-6  # to take a message off the socket, as of the flood in tests/whole/test_hub_faults.py
+NATS_PY_S = 10e-6  # to take a message off the socket, as of the flood in tests/hub/test_faults.py
 PERIOD_S = math.ceil(BEAT_EVERY_S / BEAT_S) * BEAT_S  # between two signs of life: runs look once in `BEAT_S`
 MEASURED_S = 2.0
 N_SUBSCRIBERS = 16
