@@ -204,9 +204,10 @@ def seeds(driver: Driver, sweep: Sweep) -> None:
     chart = driver.chart("val/accuracy")
     driver.point(chart, 0.5)
     values = chart.get_by_role("group", name="Values at the cursor")
-    expect(values).to_contain_text(GROUP)
+    wanted = re.compile(re.escape(GROUP) + r" \(4\)([\d.]+)n = 4([\d.]+) … ([\d.]+)")
+    expect(values).to_contain_text(wanted)
     said = values.text_content() or ""
-    found = re.search(re.escape(GROUP) + r" \(4\)([\d.]+)n = 4([\d.]+) … ([\d.]+)", said)
+    found = wanted.search(said)
     assert found, said
     mean, low, high = map(float, found.groups())
     assert low < mean < high, said

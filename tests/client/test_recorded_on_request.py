@@ -58,7 +58,7 @@ def test_a_viewer_may_not_record(tmp_path: Path) -> None:
 def test_a_query_that_costs_too_much_is_not_recorded(begin: Any, ask: Any, tmp_path: Path) -> None:
     run = begin(dir=tmp_path, budget=0.01)
     client = ask(run)
-    x = np.random.default_rng(0).normal(size=1_000_000)
+    x = np.random.default_rng(0).normal(size=200_000)
     query = sg.on("batch").map(lambda b: abs(b.x).std())
 
     def train() -> None:

@@ -125,7 +125,7 @@ def test_running_reducers_are_loops_of_python(values: list[float], alpha: float)
     for value in values:
         total += value
         sums.append(total)
-        average = value if average is None or alpha == 1 else (1 - alpha) * average + alpha * value
+        average = value if average is None or alpha == 1 else average + alpha * (value - average)
         averages.append(average)
     assert values_of(answers("on('b').map(lambda b: b.x).scan(lambda a, x: a + x, 0.0)", values)) == sums
     assert values_of(answers(on("b").map(lambda b: b.x).ema(alpha), values)) == averages

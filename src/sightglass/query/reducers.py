@@ -235,8 +235,14 @@ def _ema(alpha: object) -> Reducer:
     def update(state: Value, value: object, ordinal: int) -> Value:
         x = floating(value)
         check_alike(state, x)
-        # Not `state + alpha * (x - state)`, which is NaN after an infinity.
-        return x if state is None or alpha == 1 else (1 - alpha) * state + alpha * x
+        if state is None or alpha == 1:
+            return x
+        found = state + alpha * (x - state)
+        # After an infinity that is NaN. The other form of the formula is not, and rounds a little more.
+        if isinstance(found, np.ndarray):
+            lost = np.isnan(found)
+            return np.where(lost, (1 - alpha) * state + alpha * x, found) if lost.any() else found
+        return found if found == found else (1 - alpha) * state + alpha * x  # noqa: PLR0124  it is a number
 
     return by_name(Reducer(name="ema", start=lambda: None, update=update, finish=lambda s: s))
 

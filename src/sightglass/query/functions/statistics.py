@@ -146,7 +146,8 @@ def _quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
     for place in places:
         low, high = ordered[..., math.floor(place)], ordered[..., math.ceil(place)]
         between = xp.where(low == high, low, low + (high - low) * (place - math.floor(place)))
-        found.append(xp.where(has_nan, between * math.nan, between))
+        quantile = xp.where(has_nan, between * math.nan, between)
+        found.append(quantile[()] if xp is np else quantile)  # numbers stay numbers
     return tuple(found)
 
 
