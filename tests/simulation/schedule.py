@@ -18,9 +18,12 @@ from typing import Any
 from unittest import mock
 
 from sightglass.client import reconnect
+from sightglass.query.costs import CostModel
+from sightglass.query.meter import Meter
 from sightglass.training import clients as run_clients
 from sightglass.training import io_loop, tail, unsent_rows
 from sightglass.training.options import Limits
+from sightglass.training.turns import Turns
 from sightglass.training.wiring import Machine
 
 from .clients import Client, join_later
@@ -239,9 +242,16 @@ class Schedule:
 
 @contextlib.contextmanager
 def surroundings(world: World) -> Iterator[None]:
-    """Replace what a program reads of its machine, so that a seed gives one history."""
+    """Replace what a program reads of its machine, so that a seed gives one history.
+
+    Evaluations take no time, and have the prices of a usual machine: on a busy one, a cheap query may be refused.
+    """
+    usual = CostModel()
+    usual.calibrated = True
     with (
         warnings.catch_warnings(),
+        mock.patch.dict(Meter.__init__.__kwdefaults__, cpu_s=lambda: 0.0, model=usual),
+        mock.patch.dict(Turns.__init__.__kwdefaults__, cpu_s=lambda: 0.0),
         mock.patch.object(secrets, "token_hex", lambda n: world.random.randbytes(n).hex()),
         mock.patch.object(secrets, "randbits", world.random.getrandbits),
         mock.patch.object(os, "getpid", return_value=1),
