@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
+import importlib.util
 import os
 import platform
 import shutil
@@ -40,7 +41,8 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras look
 # What JAX compiles is kept for all workers and processes of a test run, and for later runs on processors of this kind.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled_folder()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
-os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
+if importlib.util.find_spec("filelock"):  # which JAX needs to keep to a size
+    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
 
 BROWSER = ("page", "notebook")
 
