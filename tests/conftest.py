@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import asyncio
 import hashlib
-import importlib.util
 import os
 import platform
 import shutil
@@ -29,8 +28,7 @@ def compiled_folder() -> Path:
     described = Path("/proc/cpuinfo")
     lines = described.read_text().splitlines() if described.exists() else [platform.machine()]
     kind = "".join(sorted({line for line in lines if line.startswith(("flags", "Features", "model name"))}) or lines)
-    caches = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
-    return caches / "sightglass-tests" / f"jax-{hashlib.sha256(kind.encode()).hexdigest()[:12]}"
+    return Path(__file__).parents[1] / "build" / "jax" / hashlib.sha256(kind.encode()).hexdigest()[:12]
 
 
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
@@ -38,11 +36,9 @@ os.environ.setdefault("XLA_FLAGS", "--xla_cpu_experimental_ynn_fusion_type=")
 os.environ.setdefault("SIGHTGLASS_RENDERER_PRIORITY", "low")  # tests keep all cores busy, and wait for figures
 os.environ.setdefault("SIGHTGLASS_FACTS", "off")  # else each run starts git
 os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras looks for another one by default
-# What JAX compiles is kept for all workers and processes of a test run, and for later runs on processors of this kind.
+# What JAX compiles is kept for all workers and processes of a test run, and for later runs, until `make clean`.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled_folder()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
-if importlib.util.find_spec("filelock"):  # which JAX needs to keep to a size
-    os.environ.setdefault("JAX_COMPILATION_CACHE_MAX_SIZE", str(2**30))
 
 BROWSER = ("page", "notebook")
 
