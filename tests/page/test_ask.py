@@ -167,7 +167,8 @@ def has_log(panel):
 def has_picture(panel):
     picture = panel.get_by_role("img").and_(panel.locator("img")).first
     expect(picture).to_be_visible()
-    assert picture.evaluate("image => [image.naturalWidth, image.naturalHeight]") == [8, 8]
+    size = "image => [image.naturalWidth, image.naturalHeight]"
+    until(panel.page, lambda: picture.evaluate(size) == [8, 8])  # once it is decoded
     expect(panel).to_contain_text("a digit")
 
 

@@ -72,7 +72,8 @@ def projects_are_filtered_and_grouped_by(page):
 
 def what_was_done_is_undone_while_the_dialog_is_open(open_page, server, size):
     page = open_page(server.controller, "/runs", size=size)
-    page.keyboard.press("v")
+    with page.expect_response("**/saved-views"):  # an answer that came late would take away what is saved meanwhile
+        page.keyboard.press("v")
     dialog = page.get_by_role("dialog", name="Saved views")
     dialog.get_by_role("textbox").fill(size)
     dialog.get_by_role("button", name="Save", exact=True).click()
