@@ -181,7 +181,7 @@ def a_directory_that_is_renamed_while_shown_is_found_again(page, directory):
 
 
 def break_files(own_place):
-    """Turn a bit of a run's file over, and put a run beside it whose files are none; returns the first file."""
+    """Turn a bit of a run's file over, and put a run with no readable file beside it; returns the first file."""
     torn = record(own_place, "flipped", n=2000)
     [segment] = [path for path in torn.iterdir() if path.name != "run.json" and path.stat().st_size > 1000][:1]
     data = bytearray(segment.read_bytes())

@@ -82,7 +82,7 @@ def page(browser):
 
 
 def begin(page):
-    """Load the module anew, with nothing mounted."""
+    """Load the module again, with nothing mounted."""
     page.emulate_media(color_scheme="light")
     page.goto(ORIGIN)
     page.wait_for_function("!!window.mount")

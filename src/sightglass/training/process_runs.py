@@ -264,9 +264,11 @@ def _terminate_all(dies: bool) -> None:
 
 
 def _abandon_all() -> None:
-    _of_all(lambda run: run._abandon())
+    failures = _of_all(lambda run: run._abandon())
     _live.clear()
     _termination.release()
+    if failures:  # Python prints what a handler of `fork` raises
+        raise BaseExceptionGroup("Runs could not be left to the parent", failures)
 
 
 _termination = Termination(_terminate_all)
