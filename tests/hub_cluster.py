@@ -23,9 +23,6 @@ import sightglass as sg
 from sightglass.cli import main
 from sightglass.protocol.hub_address import hub_address
 from sightglass.protocol.hub_presence import HubDirectory
-from sightglass.protocol.kept import RECORDS
-from sightglass.protocol.kept_reader import KeptReader
-from sightglass.protocol.nats import ROOT
 
 from .hub_server import PATIENCE_S, PORTS, PROGRAM, wait_until
 from .machines import Machine
@@ -35,7 +32,6 @@ include ./hub.conf
 server_name: hub-{n}
 listen: {address}:{port}
 log_file: {folder}/{n}.log
-jetstream {{ store_dir: {folder}/store-{n}, max_memory_store: 0 }}
 cluster {{
   name: hub
   listen: {address}:{route}
@@ -131,9 +127,6 @@ class Cluster:
             file.write_text(json.dumps(content))
         for n in range(3):
             self.start(n)
-        arguments = ["hub", "store", "--dir", str(folder), "--replicas", "3", "--url", content["url"]]
-        done = CliRunner().invoke(main, arguments)
-        assert done.exit_code == 0, done.output
 
     def start(self, n: int) -> None:
         size = self._logs[n].stat().st_size if self._logs[n].exists() else 0
@@ -159,8 +152,6 @@ class Report:
     right_after_s: dict[str, float] = field(default_factory=dict)
     n_records: int = 0
     n_lost: int = 0
-    n_kept: int = 0
-    n_kept_lost: int = 0
     wrong: list[str] = field(default_factory=list)
 
 
@@ -182,10 +173,11 @@ class Trial:
             )
             for name in self.names
         }  # fmt: skip
-        self._ids = {name: child.hears("ready", LONG_S)[0] for name, child in self.children.items()}
+        for child in self.children.values():
+            child.hears("ready", LONG_S)
 
     def go(self, *, cut_s: float = 0.0) -> Report:
-        """Let one part after another fail, then stop the runs, and look at what came and what is kept.
+        """Let one part after another fail, then stop the runs, and look at what came.
 
         Args:
             cut_s: For how long a machine stays cut off after it was missed; a measurement wants it to be long.
@@ -212,7 +204,6 @@ class Trial:
             self._cluster.start(0)
             self._table_is(self.names, "the server is started again")
             for name in killed:
-                self._is_being_kept(name)
                 self.children[name].send(signal.SIGKILL)
             self._table_is(lives, "two runs are killed")
             self._cut(lives, cut_s)
@@ -222,8 +213,6 @@ class Trial:
             made = {name: int(self.children[name].hears("made", LONG_S)[0]) for name in lives}
             for name in lives:
                 self._came(name, made[name])
-        for name in self.names:
-            self._is_kept(name, made.get(name))
         return self.report
 
     def _cut(self, lives: list[str], cut_s: float) -> None:
@@ -244,21 +233,6 @@ class Trial:
         began_s, expected = time.monotonic(), set(names)
         wait_until(lambda: {run.entry.name for run in self._directory.runs()} == expected, fault, timeout_s=LONG_S)
         self.report.right_after_s[fault] = time.monotonic() - began_s
-
-    def _is_being_kept(self, name: str) -> None:
-        """Wait until the store takes records of both streams of a run again: it has to choose a leader first."""
-
-        def last() -> dict[str, int]:
-            with contextlib.closing(KeptReader(hub_address(self._controller))) as reader:
-                reader.read_last(f"{ROOT}.kept.*.{self._ids[name]}.*{RECORDS}")
-                return {one.subject: one.number for one in reader.read_all(PATIENCE_S)}
-
-        def grows() -> bool:
-            now = last()
-            return len(now) == 2 and all(number > before.get(subject, 0) for subject, number in now.items())
-
-        before = last()
-        wait_until(grows, f"records of {name} are kept", timeout_s=LONG_S)
 
     def _all_go_on(self, names: list[str]) -> None:
         """Wait until each run has made another record, and each stream has it or a later one."""
@@ -282,20 +256,6 @@ class Trial:
             self._check(once, f"{name} {query}: {len(values)} came and {n_lost} lost of {n_due}")
             if query == RECORDED:
                 self._check(not n_lost, f"{name} {query}: {n_lost} lost, which the run recorded")
-
-    def _is_kept(self, name: str, made: int | None) -> None:
-        """Check that the hub keeps each record of a run once, or that it counts as lost; of a killed run, up to one."""
-        with sg.connect(name, hub=self._controller, wait_s=PATIENCE_S, timeout_s=PATIENCE_S) as gone:
-            for query, factor in ((RECORDED, 1), (OTHER, 2)):
-                stream = gone.stream(query)
-                wait_until(lambda stream=stream: stream.ended, (name, query), timeout_s=LONG_S)
-                values = [int(record.value) // factor for record in stream.records()]
-                self.report.n_kept += len(values)
-                self.report.n_kept_lost += stream.n_lost
-                end = values[-1] + 1 if made is None else made
-                once = values == sorted(set(values)) and len(values) + stream.n_lost == end - values[0]
-                counted = f"the hub keeps {len(values)}, {stream.n_lost} lost, of {end - values[0]}"
-                self._check(once, f"{name} {query}: {counted}")
 
     def _check(self, is_right: bool, what: str) -> None:
         if not is_right:

@@ -12,6 +12,7 @@ import sys
 import tempfile
 import threading
 import time
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,7 +22,6 @@ from tests.waiting import PATIENCE_S, wait_until
 import sightglass as sg
 from sightglass.core.errors import RefusedError, TransportError
 from sightglass.hub.folder import HubFolder
-from sightglass.hub.store import make_stores
 from sightglass.protocol.hub_address import HubAddress, hub_address
 
 USERS = {"node": "run", "other": "run", "ann": "viewer", "bob": "controller"}
@@ -122,7 +122,8 @@ class HubServer:
 class Hub:
     """A server with the configuration of a hub, with users of two projects of the same names."""
 
-    def __init__(self, path: Path, **limits: int) -> None:
+    def __init__(self, path: Path, *, change: Callable[[dict[str, Any]], object] = bool) -> None:
+        """Start it; `change` may change its configuration before."""
         self.folder = HubFolder(path / "hub")
         self.folder.prepare(listen="127.0.0.1:1")  # the server takes another port
         files = {}
@@ -134,12 +135,11 @@ class Hub:
         self.folder.configure()
         content = json.loads(self.folder.configuration.read_text())
         del content["log_file"], content["listen"]  # the fixture's server has its own
-        content["accounts"]["P"]["limits"] |= limits
+        change(content)
         self.server = HubServer(config=json.dumps(content))
         self.files = files
         for file in files.values():
             file.write_text(file.read_text().replace("tls://127.0.0.1:1", f"tls://127.0.0.1:{self.server.port}"))
-        make_stores(self.folder, url=f"tls://127.0.0.1:{self.server.port}")
 
     def address(self, name: str, project: str = "P") -> HubAddress:
         return hub_address(self.files[project, name])

@@ -239,9 +239,10 @@ def test_a_request_waits_for_the_next_connection_and_no_longer(client):
     assert client.session.current(0.0) is client.connections[-1]
 
 
-@pytest.mark.parametrize(("fate", "error"), [("ended", None), ("died", RunLostError), ("awaited", RunLostError)])
-def test_a_run_that_is_gone_ends_the_streams_as_it_did(client, fate, error):
+@pytest.mark.parametrize("fate", ["ended", "died", "awaited"])
+def test_a_run_that_is_gone_ends_the_streams_and_says_which_records_are_missing(client, fate):
     stream = client.open()
+    client.tell(block(1, 0, 1, 2))
     client.run.fate = fate
     client.lose()
     if fate == "awaited":
@@ -252,9 +253,9 @@ def test_a_run_that_is_gone_ends_the_streams_as_it_did(client, fate, error):
         assert not client.session.ended
         client.turn(1)
     assert stream.buffer.ended
-    assert (type(stream.buffer.error) if error else stream.buffer.error) == error
-    assert client.session.ended == (client.session.connection.ended.removesuffix(". Connect again") if error
-                                    else "Run 'job' has ended")  # fmt: skip
+    lost = client.session.connection.ended.removesuffix(". Connect again")
+    assert client.session.ended == ("Run 'job' has ended while this client was away" if fate == "ended" else lost)
+    assert str(stream.buffer.error) == f"{client.session.ended}; of 't', records from number 3 on are missing"
     assert client.turn() is not None
     assert client.heard() == []
 

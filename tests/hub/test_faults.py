@@ -13,15 +13,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from click.testing import CliRunner
 from tests.hub_server import PATIENCE_S, Hub, HubServer, Trained, needs_server, wait_until
 
 import sightglass as sg
 from sightglass.cli import main
-from sightglass.core.errors import RefusedError, RunNotFoundError, SightglassError, TransportError
-from sightglass.hub.store import make_stores
+from sightglass.core.errors import RefusedError, SightglassError, TransportError
 from sightglass.protocol import hub_presence
 from sightglass.protocol.hub_address import hub_address
 from sightglass.protocol.hub_pace import MAX_RATE
@@ -228,36 +226,3 @@ def test_a_command_to_a_pattern_reaches_the_runs_that_answer_late(
         assert done.exit_code == 0, done.output
         assert json.loads(done.stdout).keys() == {"busy-0", "busy-1", "busy-2"}
         assert all(run.stopping for run in runs)
-
-
-def test_the_store_has_limits_and_what_they_left_out_is_not_silent(hub: Hub) -> None:
-    hub.folder.prepare(keep_bytes=2**20)
-    make_stores(hub.folder, url=hub.address("node").url)
-    node, ann = hub.files["P", "node"], hub.files["P", "ann"]
-    with (
-        sg.init("here", hub=node, budget=None) as run,
-        sg.connect("here", hub=ann, wait_s=PATIENCE_S) as remote,
-    ):
-        stream = remote.stream("batch.x")
-        for n in range(200):
-            run.observe("batch", step=n, x=np.full(2_000, float(n)))
-            stream.wait(n + 1, timeout_s=PATIENCE_S)
-    wait_until(lambda: [one.state for one in sg.runs(hub=ann)] == ["ended"], "it has ended")
-    with sg.connect("here", hub=ann) as gone:
-        stream = gone.stream("batch.x")
-        values = [int(record.value[0]) for record in stream]
-        assert values == list(range(values[0], 200))
-        assert 20 < len(values) < 70  # of 16 kB each, in 1 MiB
-        assert f"from step {values[0]}" in stream.note
-
-
-def test_a_hub_that_keeps_nothing_says_so() -> None:
-    server = HubServer()
-    with sg.init("here", hub=server.url) as run, Trained(run):
-        with sg.connect("here", hub=server.url, wait_s=PATIENCE_S) as remote:
-            remote.stream("batch.loss").wait(5, timeout_s=PATIENCE_S)
-        assert run._wiring.agent._keeping._told_s is None
-    wait_until(lambda: not sg.runs(hub=server.url), "it is gone")
-    with pytest.raises(RunNotFoundError):
-        sg.connect("here", hub=server.url)
-    server.close()

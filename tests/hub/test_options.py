@@ -11,6 +11,7 @@ from click.testing import CliRunner
 from tests.hub_server import HubServer, needs_server
 
 from sightglass.cli import main
+from sightglass.protocol.hub_address import hub_address
 
 pytest.importorskip("nats")
 
@@ -40,18 +41,21 @@ def test_what_cannot_be_done_says_why(tmp_path: Path) -> None:
         assert message in call("user", *arguments, *folder, code=1)
 
 
-def test_how_long_to_keep_is_checked_and_remembered(tmp_path: Path) -> None:
-    folder = ("--dir", tmp_path / "hub")
-    assert "--keep: Expected a duration such as" in call("--keep", "a while", "--config-only", *folder, code=2)
-    call("--keep", "off", "--config-only", *folder)
-    assert "keeps nothing" in call("store", *folder, code=1)
-    assert json.loads((tmp_path / "hub" / "run.hub").read_text())["keeps"] is False
-    assert "jetstream" not in json.loads((tmp_path / "hub" / "hub.conf").read_text())["accounts"]["default"]
-    call("--keep", "2 days", "--keep-bytes", "5000000", "--config-only", *folder)
-    call("--listen", "127.0.0.1:4333", "--config-only", *folder)
-    settings = json.loads((tmp_path / "hub" / "hub.json").read_text())
-    assert (settings["keep_s"], settings["keep_bytes"]) == (2 * 86_400, 5_000_000)
-    assert json.loads((tmp_path / "hub" / "run.hub").read_text())["keeps"] is True
+def test_a_folder_of_before_still_opens_and_is_given_a_configuration_without_a_store(tmp_path: Path) -> None:
+    """Hubs used to keep streams with JetStream; their settings, keys and hub files said so."""
+    folder = tmp_path / "hub"
+    call("--dir", folder, "--config-only")
+    settings, file = folder / "hub.json", folder / "run.hub"
+    settings.write_text(json.dumps(json.loads(settings.read_text()) | {"keep_s": 604_800.0, "keep_bytes": 2**30}))
+    file.write_text(json.dumps(json.loads(file.read_text()) | {"keeps": True}))
+    (folder / "hub.key").write_bytes(bytes(32))
+    before = hub_address(file)
+    call("--dir", folder, "--listen", "127.0.0.1:4333", "--config-only")
+    assert (hub_address(file).key, before.project, before.user) == (before.key, "default", "run")
+    content = (folder / "hub.conf").read_text()
+    assert "jetstream" not in content
+    assert "$JS" not in content
+    assert "$SRV" not in content
 
 
 @needs_server

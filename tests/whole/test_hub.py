@@ -1,11 +1,10 @@
-"""Runs that meet their clients on a hub: found, asked and commanded, whatever becomes of the hub, and kept there."""
+"""Runs that meet their clients on a hub: found, asked and commanded, whatever becomes of the hub."""
 
 from __future__ import annotations
 
 import contextlib
 import json
 import re
-import shutil
 import signal
 import socket
 import stat
@@ -24,10 +23,8 @@ import sightglass as sg
 from sightglass.cli import main
 from sightglass.client import hub_runs, reconnect
 from sightglass.core.errors import (
-    QueryError,
     RefusedError,
     RunLostError,
-    RunNotFoundError,
     SightglassError,
 )
 from sightglass.protocol.hub_address import hub_address
@@ -263,11 +260,7 @@ def test_a_connection_that_stalls_is_cut_or_loses_its_hub_leaves_counted_gaps(
     def dies() -> None:
         hub.server.kill()
 
-    def comes_back() -> None:
-        shutil.rmtree(Path(json.loads(hub.server.config)["jetstream"]["store_dir"]) / "jetstream")
-        hub.server.start()
-
-    faults = {between.cut: between.go_on, between.stall: between.go_on, dies: comes_back}
+    faults = {between.cut: between.go_on, between.stall: between.go_on, dies: hub.server.start}
     child = train(file, PING_S="0.5", SIGHTGLASS_RUNTIME_DIR=str(runtime))
     with reached("job", bob) as remote, sg.connect("job") as local:
         stream = remote.stream("batch.n")
@@ -313,11 +306,7 @@ def test_a_hub_that_stands_still_holds_neither_a_training_nor_its_end(hub: Hub, 
 # What becomes of the runs
 
 
-def kept_state(service: Service, name: str = "far") -> str:
-    return next((run.state for run in sg.runs(hub=service.file("viewer")) if run.name == name and not run.live), "")
-
-
-def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_leaves_what_the_hub_keeps(
+def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_does_not(
     service: Service, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 5.0)  # in this process, as are the next ones
@@ -343,80 +332,45 @@ def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_l
         wait_until(lambda: names() == ["far", "stuck"], names)
         goes_on(stream, stuck)
 
-        seen = [int(one.value) for one in lost.wait(200, timeout_s=PATIENCE_S)]
-        lost.wait(len(seen) + 1_000, timeout_s=PATIENCE_S)  # the run sends once a second what is kept
+        lost.wait(200, timeout_s=PATIENCE_S)
         killed.send(signal.SIGKILL)  # while somebody reads
         assert remote.stop().applied
         all_counted(stream, stuck)
         wait_until(lambda: "stuck" not in names(), "it said that it ended")
         wait_until(lambda: names() == [], "the killed one is not heard any more")
-        with pytest.raises(RunLostError, match=r"'far' is gone"):
-            list(lost)
+        ends_with_a_gap(lost)
         wait_until(lambda: watched.ended, "it is over")
-        wait_until(lambda: kept_state(service) == "gone", "it is gone")
-        assert kept_state(service, "stuck") == "ended"
-    service.end()
-    service.start()
-
-    def gone_run() -> Any:
-        with contextlib.suppress(RunNotFoundError, RunLostError):
-            return sg.connect("far", hub=service.file("viewer"))
-
-    with wait_until(gone_run, "what is kept survives the hub") as gone:
-        stream = gone.stream("batch.n")
-        with pytest.raises(RunLostError, match=r"'far' is gone.*keeps batch\.n$"):
-            list(stream)
-        values = [int(record.value) for record in stream.records()]
-        assert values[: len(seen)] == seen
-        assert values == list(range(values[0], values[0] + len(values)))
-        assert stream.n_lost == 0
-        assert str(gone.describe()).startswith(f"run far ({gone.id})  gone after ")
+        assert listed(service.file("viewer")) == []
 
 
-AWAY = """
-run = sg.connect("far", hub=sys.argv[1], wait_s=60)
-stream = run.stream("batch.n")
-stream.wait(20, timeout_s=60)
-say("watches")
-values = [int(record.value) for record in stream]
-say("got", values[0], values[-1], len(values), stream.n_lost, stream.statistics().n_records, run.n_reconnects)
-"""
+def ends_with_a_gap(stream: Any) -> None:
+    """Check that a stream fails with the number from which on its records are missing."""
+    values: list[int] = []
+    with pytest.raises(RunLostError) as failed:
+        values += (int(record.value) for record in stream)
+    first = stream.latest.index + 1
+    assert f"of 'batch.n', records from number {first:,} on are missing" in str(failed.value)
 
 
-def test_clients_that_are_away_or_late_get_the_rest_of_a_run_that_has_ended(
-    service: Service, train: Train, start: Start, tmp_path: Path
+def test_a_client_that_is_away_while_its_run_ends_learns_which_records_are_missing(
+    hub: Hub, train: Train, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """One stands still, so that it misses the run's goodbye, and its connection is lost."""
-    child = train(service.file("run"), "far")
-    client = start(AWAY, str(service.file("viewer")), SIGHTGLASS_RUNTIME_DIR=str(tmp_path / "elsewhere"))
-    client.hears("watches")
-    client.send(signal.SIGSTOP)
-    with reached("far", service.file("controller")) as run:
-        stream = run.stream("batch.n")
-        stream.wait(20, timeout_s=PATIENCE_S)
-        run.stop()
-        seen = [int(record.value) for record in stream]
-    made = int(child.hears("made")[0])
-    wait_until(lambda: kept_state(service) == "ended", "it has ended")
-    service.end()  # what it sent to the client is lost
-    client.send(signal.SIGCONT)
-    service.start()
-    first, last, n, n_lost, n_records, _ = map(int, client.hears("got"))
-    assert (last, n, n_lost) == (made - 1, made - first, 0)
-    assert n_records == n
-    with reached("far", service.file("viewer")) as gone:
-        stream = gone.stream("batch.n")
-        values = [int(record.value) for record in stream]
-        assert values == list(range(values[0], made))
-        assert set(seen) <= set(values)
-        assert (stream.n_lost, stream.statistics().n_records) == (0, len(values))
-        description = gone.describe()
-        assert (description.state, description.name) == ("ended", "far")
-        assert [one.query for one in description.streams] == ["batch.n"]
-        with pytest.raises(QueryError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n, and not batch\.x$"):
-            gone.stream("batch.x")
-        with pytest.raises(RunLostError, match=r"^Run 'far' has ended at .*\. Its hub keeps batch\.n$"):
-            gone.stop()
+    monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 1.0)
+    monkeypatch.setattr(reconnect, "MAX_REST_S", 0.5)
+    child, bob, away = train(hub.files["P", "node"], "far"), hub.files["P", "bob"], tmp_path / "away.hub"
+    with contextlib.closing(Between(hub.server.port)) as way:
+        away.write_text(bob.read_text().replace(f":{hub.server.port}", f":{way.port}"))
+        with reached("far", away) as client, reached("far", bob) as here:
+            lost, whole = client.stream("batch.n"), here.stream("batch.n")
+            for stream in (lost, whole):
+                stream.wait(20, timeout_s=PATIENCE_S)
+            way.stall()
+            assert here.stop().applied
+            all_counted(whole, child)  # who was connected has all of it
+            way.cut()
+            way.go_on()
+            ends_with_a_gap(lost)
+            assert lost.latest.index < whole.latest.index
 
 
 # Groups and fleets

@@ -147,7 +147,7 @@ def test_a_client_that_stood_still_while_its_runs_ended_is_told_how(start, runti
     for run in runs:
         run.ends()
     client.send(signal.SIGCONT)
-    assert "None Run 'closed' has ended" in " ".join(client.hears("ended"))
+    assert "of 'batch.x', records from number" in " ".join(client.hears("ended"))
     assert "died" in " ".join(client.hears("ended"))
 
 

@@ -65,8 +65,6 @@ const seen = new Map<string, Run>()
 export const knownRun = (key: string): Run | undefined => byKey.value.get(key) ?? seen.get(key)
 
 export const byKey = computed(() => new Map((allRuns.value ?? []).map((run) => [run.key, run])))
-/** Whether a run is gone, and its hub answers for it with the streams that it keeps. */
-export const isKept = (run: Run): boolean => !run.live && run.hub_role !== ''
 
 export const live = computed(() => (runs.value ?? []).filter((run) => run.live))
 export const filter = computed(() => parseFilter(at.filter.value))

@@ -10,13 +10,10 @@ from typing import Final, get_args
 
 import click
 
-from sightglass.core.clock import duration
-
 from .find_run import HEADER, JSON
 from .group import EXIT_FAILED, fail, main
 from .output import echo, print_json, print_rows
 
-MIN_BYTES: Final = 2**20  # below, not even one large value is kept
 ROLES: Final = ("run", "viewer", "controller")
 FOLDER: Final = click.option(
     "--dir", "folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path),
@@ -28,8 +25,6 @@ PROJECT: Final = click.option("--project", default="default", show_default=True,
 @main.group(invoke_without_command=True)
 @click.option("--listen", metavar="HOST:PORT", help="Where to listen (default: as before, or 127.0.0.1:4222).")
 @click.option("--address", metavar="HOST", help="The name under which runs and clients reach this machine.")
-@click.option("--keep", metavar="TIME", help="For how long to keep streams, such as '7 days', or 'off'.")
-@click.option("--keep-bytes", type=click.IntRange(min=MIN_BYTES), help="How much of them, for each project.")
 @click.option("--config-only", is_flag=True, help="Write the server's configuration, and do not start it.")
 @FOLDER
 @click.pass_context
@@ -38,8 +33,6 @@ def hub(
     *,
     listen: str | None,
     address: str | None,
-    keep: str | None,
-    keep_bytes: int | None,
     config_only: bool,
     folder: Path | None,
 ) -> None:
@@ -52,7 +45,7 @@ def hub(
     from sightglass.hub.service import nats_server, serve
 
     if ctx.invoked_subcommand is not None:
-        if listen or address or keep or keep_bytes or config_only or folder:
+        if listen or address or config_only or folder:
             raise click.UsageError(
                 "Expected these options alone, or, as for --dir, after `user add`, `list` or `revoke`"
             )
@@ -60,7 +53,7 @@ def hub(
     if not config_only:
         nats_server()  # without it, nothing is made
     found = HubFolder(folder)
-    settings = found.prepare(listen=listen, address=address, keep_s=_keep_s(keep), keep_bytes=keep_bytes)
+    settings = found.prepare(listen=listen, address=address)
     if config_only:
         click.echo(found.configuration)
         return
@@ -80,35 +73,6 @@ def hub(
         serve(found, ready=ready)
     except KeyboardInterrupt:
         echo("The hub has ended.", err=True)
-
-
-def _keep_s(text: str | None) -> float | None:
-    """Return for how long streams are kept; 0 for not at all, `None` for as long as before."""
-    if text in (None, "off"):
-        return None if text is None else 0.0
-    try:
-        return duration(text)
-    except ValueError as error:
-        raise click.UsageError(f"--keep: {error}, or 'off'") from None
-
-
-@hub.command("store")
-@click.option("--replicas", type=click.IntRange(1, 5), default=1, show_default=True, help="On how many servers.")
-@click.option("--url", default="", help="Where the servers are, with commas between. By default on this machine.")
-@FOLDER
-def store(*, replicas: int, url: str, folder: Path | None) -> None:
-    """Make the place where servers that you run yourself keep streams, for each project.
-
-    `sightglass hub` does so by itself. Do it once a cluster runs, and after `user add` for a new project.
-    """
-    from sightglass.hub.folder import HubFolder
-    from sightglass.hub.store import make_stores
-
-    found = HubFolder(folder)
-    if not found.settings().keep_s:
-        fail("This hub keeps nothing: see `sightglass hub --keep`", EXIT_FAILED)
-    make_stores(found, url=url, replicas=replicas)
-    echo(f"Kept on {replicas} server{'s' if replicas > 1 else ''}.")
 
 
 @hub.group()

@@ -186,13 +186,13 @@ def run_row(info: RunInfo) -> dict[str, Any]:
 
 
 def run_cells(info: RunInfo) -> tuple[str, ...]:
-    """Return the cells of a live run in a table, or of one that its hub keeps."""
+    """Return the cells of a live run in a table."""
     description = info.description
     events, clients = "", ""
     if description is not None:
         events = ", ".join(f"{name} {event.n_events:,}" for name, event in description.events.items())
-        clients = str(max(0, description.n_clients - 1)) if info.live else ""  # this command is one
-    age = elapsed((time.time() if info.live else info.changed) - info.started) if info.started else ""
+        clients = str(max(0, description.n_clients - 1))  # this command is one
+    age = elapsed(time.time() - info.started) if info.started else ""
     return info.name, info.id, info.state, age, events, clients, info.host, str(info.pid)
 
 

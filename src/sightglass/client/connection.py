@@ -13,7 +13,7 @@ import itertools
 import math
 import os
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final
 
 from sightglass.core import codec
 from sightglass.core.current_run import check_wait
@@ -28,7 +28,7 @@ from .arrivals import arrivals
 from .message_queue import MessageQueue
 from .pending_reply import PendingReply, exception_of
 from .presence import POLL_S, SILENCE_S, PresenceCheck
-from .resumable_stream import ResumableStream
+from .resumable_stream import End, ResumableStream
 
 # The longest time between pings. At least four fit into a run's lease, so that a late one does not end it.
 PING_S: Final = 3.0
@@ -40,10 +40,6 @@ RETRY_S: Final = 0.005
 LEAVE_S: Final = 1.0
 # The run's `io` loop replies within milliseconds, unless one long call of native code holds the interpreter.
 REPLY_S: Final = 10.0
-
-End = Literal["clean", "early", "lost", "invalid"]
-"""How a connection ended: closed by the run or this client; by the run before all its records arrived; lost, and may be
-made again; by an invalid message."""
 
 
 class Connection:
@@ -68,7 +64,6 @@ class Connection:
         worker: type[Worker] = Worker,
         pace_s: float = 0.0,
         on_change: Callable[[], None] | None = None,
-        early: End = "early",
     ) -> None:
         """Greet the run.
 
@@ -82,7 +77,6 @@ class Connection:
             pace_s: How long the run may hold records back, to send them together.
             on_change: Called when the run has accepted or refused this client, and when the connection has ended. With
                 it, the streams of a lost connection do not end here: the caller decides what becomes of them.
-            early: How it ends if the run ends before all its records have arrived: "lost" where the rest is kept.
 
         Raises:
             TransportError: No thread can be started for it.
@@ -93,7 +87,6 @@ class Connection:
         self.ended = ""
         self.end: End = "clean"
         self._on_change = on_change
-        self._early: End = early
         self._channel = channel
         self._presence = PresenceCheck(alive, closed)
         self._request_numbers = itertools.count(1)
@@ -290,7 +283,7 @@ class Connection:
     def _check_presence(self, now_s: float, *, heard: bool) -> None:
         match self._presence(now_s, heard=heard):
             case "ended":
-                self._end(f"Run {self.run!r} has ended", "clean")
+                self._run_ended()
             case "died":
                 self._end(f"Run {self.run!r} died: its process ended without closing it", "lost")
             case "silent":
@@ -310,8 +303,7 @@ class Connection:
             sent = self._channel.send(self._send_queue.first())
             if sent == "gone":
                 self._take_in()  # what the run sent before it left: its goodbye comes last
-                early = f"Run {self.run!r} has ended before all its records arrived: the rest is lost"
-                self._end(*((early, self._early) if self._streams else (f"Run {self.run!r} has ended", "clean")))
+                self._run_ended()
             elif sent == "lost":
                 self._take_in()
                 self._end(f"The connection to run {self.run!r} was lost", "lost")
@@ -344,7 +336,7 @@ class Connection:
         stream, request = getattr(message, "stream", None), getattr(message, "request", None)
         if stream is not None:
             for each in self._streams.pop(stream, ()):
-                each.end(problem)
+                each.fail(problem)
             self.send(messages.encode(messages.Close(stream=stream)))
         if request is not None:
             self._refused(request, problem)
@@ -406,7 +398,7 @@ class Connection:
     def _refused(self, request: int, error: Exception) -> None:
         stream = self._opening.pop(request, None)
         if stream is not None and stream.run_id:  # it was open before the connection was lost
-            stream.end(error)
+            stream.fail(error)
         pending = self._pending.pop(request, None)
         if pending is not None:
             pending.resolve(error=error)
@@ -423,6 +415,13 @@ class Connection:
         if cause is not None:
             self._end(f"Run {self.run!r} {cause}. Connect again", "lost")
         else:
+            self._run_ended()
+
+    def _run_ended(self) -> None:
+        """End with the run, which says of each stream that it has ended; of the others, records are missing."""
+        if self._streams:
+            self._end(f"Run {self.run!r} has ended before all its records arrived", "early")
+        else:
             self._end(f"Run {self.run!r} has ended", "clean")
 
     def _end(self, reason: str, end: End) -> None:
@@ -431,7 +430,7 @@ class Connection:
         self.end, self.ended = end, reason
         if end != "lost" or self._on_change is None:
             for stream in [*itertools.chain(*self._streams.values()), *self._opening.values()]:
-                stream.end(RunLostError(reason) if end != "clean" else None)
+                stream.end(reason, end)
         self._streams.clear()
         self._send_queue.close()
         for pending in [self._welcome, *self._pending.values()]:

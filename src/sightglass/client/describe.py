@@ -135,10 +135,8 @@ class Description:
     facts: Mapping[str, Any] = field(default_factory=dict)
 
     def __str__(self) -> str:
-        age, when = elapsed(self.wall_time - self.started), "for"
-        if self.state == "gone":
-            when = "after"
-        lines = [f"run {self.name} ({self.id})  {self.state} {when} {age} on {self.host}, process {self.pid}"]
+        age = elapsed(self.wall_time - self.started)
+        lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
         lines += _fact_lines(self.facts)

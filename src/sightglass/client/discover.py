@@ -35,7 +35,7 @@ from .live_runs import LiveRuns, Reachable, RunsHere
 from .pending_reply import PendingReply
 from .rank_group import RankGroup, members
 from .run import RemoteRun
-from .run_info import RunInfo, gone_info, live_info, recorded_info
+from .run_info import RunInfo, live_info, recorded_info
 from .session import Session
 from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, route_to
 
@@ -71,8 +71,7 @@ def runs(
         dir: The folder. If given, only the runs recorded there are returned, live ones among them. By default that
             of the environment's `SIGHTGLASS_RUNS`, else "runs", if it exists.
         connections: A folder of connection files, for live runs on other machines.
-        hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned, and behind them
-            those that are gone, but of which the hub keeps streams.
+        hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned.
         timeout_s: How long to wait for the replies of all live runs together.
         deleted: Return only the runs of the folder that are in the trash: other lists leave them out.
 
@@ -81,7 +80,7 @@ def runs(
         RefusedError: The hub refused this user.
     """
     if hub is not None:
-        return live_runs(hub=hub, timeout_s=timeout_s) + gone_runs(hub)
+        return live_runs(hub=hub, timeout_s=timeout_s)
     if dir is not None or deleted:
         return _recorded(runs_folder() if dir is None else Path(dir), deleted=deleted)
     found = live_runs(connections, timeout_s=timeout_s)
@@ -103,12 +102,6 @@ def live_runs(
     descriptions = _describe_all([(target.route.run, target.route.connect) for target in targets], timeout_s)
     found = [_info(target, description) for target, description in zip(targets, descriptions, strict=True)]
     return sorted(found, key=lambda info: -info.started) if hub is None else found  # on a hub, clocks may differ
-
-
-def gone_runs(hub: str | os.PathLike[str]) -> list[RunInfo]:
-    """Return the runs that are gone, and of which a hub keeps streams; those heard of last come first."""
-    with contextlib.closing(runs_on_hub(hub)) as found:
-        return [gone_info(description_of(run.description)) for run in found.gone()]
 
 
 def runs_on_hub(
@@ -288,16 +281,13 @@ def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRou
 
 
 def _locate_on(hub: str, target: object, live: RunsOnHub) -> tuple[Target, RunRoute]:
-    """Return a run on a hub, and the way to it; without a live one, the way to what the hub keeps of it."""
-    runs, kind = live.reachable(), "live runs"
-    if target is not None and not any(_means(str(target), run.entry) for run in runs if run.entry):
-        gone = [run for run in live.gone_reachable() if run.entry and _means(str(target), run.entry)]
-        runs, kind = (gone, "runs that are gone") if gone else (runs, kind)
+    """Return a run on a hub, and the way to it."""
+    runs = live.reachable()
     entries = [run.entry for run in runs if run.entry]
     if target is None:
         entry = _only(entries, f"No run is live on the hub {hub!r}")
     else:
-        entry = _find(str(target), entries, "on this hub", kind=kind)
+        entry = _find(str(target), entries, "on this hub")
     found = runs[entries.index(entry)]
     from .hub_runs import RunOnHub
 

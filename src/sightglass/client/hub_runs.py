@@ -20,9 +20,6 @@ if TYPE_CHECKING:
     from sightglass.protocol.hub_presence import HubRun
     from sightglass.protocol.nats_channel import NatsChannel
 
-    from .kept import GoneRun
-    from .kept_channel import KeptChannel
-
 FIND_S: Final = 2.0  # runs answer within milliseconds; a machine that is busy takes longer
 # A run that is too busy to answer at once says by itself that it lives: once more than `BEAT_EVERY_S`, and a rest for a
 # busy machine.
@@ -83,32 +80,6 @@ class RunsOnHub:
         heard_s = {run.entry.id: run.heard_s for run in runs}
         return [self._reachable(run, heard_s) for run in runs]
 
-    def gone(self) -> list[GoneRun]:
-        """Return the runs that live no more, and of which the hub keeps streams; those heard of last come first.
-
-        Raises:
-            TransportError: The hub cannot be reached.
-        """
-        from .kept_channel import gone_runs
-
-        living = {run.entry.id for run in self._directory.runs()}
-        return [run for run in gone_runs(self._address) if run.entry.id not in living]
-
-    def gone_reachable(self) -> list[Reachable]:
-        """Return the ways to what is kept of them. Errors as of `gone`."""
-        from sightglass.protocol.hub_presence import HubRun
-
-        found: list[Reachable] = []
-        for run in self.gone():
-            target = RunOnHub(self._address, HubRun(run.owner, run.entry, -math.inf, -math.inf), by_name=False)
-            found.append(
-                Reachable(
-                    target=target, route=target.kept_route(), entry=run.entry, may_command=False,
-                    project=self._address.project, gone=run,
-                )
-            )  # fmt: skip
-        return found
-
     def close(self) -> None:
         """Listen no more."""
         self._directory.close()
@@ -134,7 +105,7 @@ class RunOnHub:
         self._address, self._run = address, run
         self._heard_s = run.heard_s
         self._silent_s = math.inf  # since when the hub answers, and the run does not
-        self._channel: NatsChannel | KeptChannel | None = None
+        self._channel: NatsChannel | None = None
 
     def find(self) -> RunRoute:
         """Return the way to the run."""
@@ -162,39 +133,16 @@ class RunOnHub:
         if any(run.entry.id == route.id for run in found):
             self._silent_s = math.inf
             return self._route_to(self._run)
-        return self._route_to(found[0]) if found else self._gone(route)
-
-    def _gone(self, route: RunRoute) -> Found:
-        """Return the way to what the hub keeps of a run that is not there, once it is known to have ended."""
-        from .kept_channel import gone_runs
-
+        if found:
+            return self._route_to(found[0])
         self._silent_s = min(self._silent_s, time.monotonic())
-        is_late = time.monotonic() - self._silent_s >= GONE_AFTER_S
-        for run in gone_runs(self._address, owner=route.owner, id=route.id):
-            if run.ended or is_late:
-                return self.kept_route(goes_on=True)
-        return "died" if is_late else route
+        return "died" if time.monotonic() - self._silent_s >= GONE_AFTER_S else route
 
     def _route_to(self, run: HubRun) -> RunRoute:
         entry = run.entry
         return RunRoute(
-            run=entry.name, id=entry.id, rank=entry.rank, owner=run.owner, kept=self._address.keeps,
-            connect=lambda: self._connect(run),
-        )  # fmt: skip
-
-    def kept_route(self, *, goes_on: bool = False) -> RunRoute:
-        """Return the way to what the hub keeps of the run; with `goes_on` for a client that goes on with streams."""
-        entry = self._run.entry
-        return RunRoute(
-            run=entry.name, id=entry.id, rank=entry.rank, owner=self._run.owner,
-            connect=lambda: self._connect_to_kept(goes_on),
-        )  # fmt: skip
-
-    def _connect_to_kept(self, goes_on: bool) -> Channel:
-        from .kept_channel import KeptChannel
-
-        self._channel = KeptChannel(self._address, owner=self._run.owner, id=self._run.entry.id, goes_on=goes_on)
-        return self._channel
+            run=entry.name, id=entry.id, rank=entry.rank, owner=run.owner, connect=lambda: self._connect(run)
+        )
 
     def _connect(self, run: HubRun) -> Channel:
         from sightglass.protocol.nats_channel import NatsChannel

@@ -7,20 +7,17 @@ import os
 from collections.abc import Callable, Collection
 from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Protocol
+from typing import Protocol
 
 from sightglass.core.errors import WireError
 from sightglass.protocol import discovery
 
 from .target import ConnectionFile, RegisteredRun, RunRoute, Target, replaces, route_to
 
-if TYPE_CHECKING:
-    from .kept import GoneRun
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Reachable:
-    """A live run, before it has answered; or one that is gone, and of which a hub keeps streams.
+    """A live run, before it has answered.
 
     Attributes:
         target: Finds it again.
@@ -28,7 +25,6 @@ class Reachable:
         entry: Its entry in the registry or on the hub; `None` if it was found by a connection file.
         may_command: Whether it may accept commands; `False` where the hub refuses them.
         project: Its project on the hub, or empty.
-        gone: What the hub keeps of a run that lives no more.
         replaces: Returns whether it replaces a run that died, or may turn out to.
     """
 
@@ -37,7 +33,6 @@ class Reachable:
     entry: discovery.LiveRun | None
     may_command: bool = True
     project: str = ""
-    gone: GoneRun | None = None
     replaces: Callable[[RunRoute], bool] = lambda route: False
 
 

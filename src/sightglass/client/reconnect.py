@@ -12,8 +12,9 @@ from typing import Final, Protocol
 from sightglass.core.errors import RefusedError, TransportError
 from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
 
-from .connection import Connection, End
+from .connection import Connection
 from .presence import POLL_S
+from .resumable_stream import End
 from .target import RunRoute, Target
 
 # A program that is started again imports its libraries and compiles before its run begins.
@@ -137,7 +138,7 @@ class Reconnector:
             return
         self.died = found in ("died", "awaited")
         if found == "ended":
-            self._session.finish(f"Run {self.route.run!r} has ended", "clean")
+            self._session.finish(f"Run {self.route.run!r} has ended while this client was away", "early")
         elif found == "died" or (found == "awaited" and lost_s >= RESTART_S):
             self._session.finish(lost, "lost")
         elif found == "awaited":

@@ -4,14 +4,19 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, Literal
 
 from sightglass.core.columns import Columns
+from sightglass.core.errors import RunLostError
 from sightglass.core.record import Restart
 from sightglass.protocol import messages
 from sightglass.query.states import Numbering
 
 from .record_buffer import RecordBuffer
+
+End = Literal["clean", "early", "lost", "invalid"]
+"""How a connection ended: with the run or by this client; with the run before all its records arrived; lost, and may be
+made again; at an invalid message."""
 
 
 class ResumableStream:
@@ -121,8 +126,15 @@ class ResumableStream:
             self.newest.expect(counts.get("n_records", 0) + self.base)
             self.newest.end(error)
 
-    def end(self, error: Exception | None) -> None:
-        """End the stream, as far as this client knows."""
+    def end(self, reason: str, end: End) -> None:
+        """End the stream with its connection; if that was lost, the error says which records are missing."""
+        if end != "clean" and self.run_id:
+            first = self.newest.next_index or 0
+            reason = f"{reason}; of {self.buffer.tag!r}, records from number {first:,} on are missing"
+        self.fail(None if end == "clean" else RunLostError(reason))
+
+    def fail(self, error: Exception | None) -> None:
+        """End the stream."""
         with self._lock:
             self.newest.end(error)
 

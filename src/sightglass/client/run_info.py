@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Final
 
@@ -53,16 +53,14 @@ class RunInfo:
         name: The run's name.
         id: The run's id, 12 hexadecimal digits; empty if its files do not say.
         state: Of a live run "running", "paused" or "stopping"; "silent" if it is alive but does not answer; "out of
-            reach" if it is on another machine and does not answer. Of a run whose streams a hub keeps "ended", or
-            "gone" if it was not closed. Of a recorded run "ended", "failed", "terminated"
+            reach" if it is on another machine and does not answer. Of a recorded run "ended", "failed", "terminated"
             if it was sent SIGTERM, "died" if it did not close, "recorded" if its files do not say.
         pid: The number of its process; 0 if that is unknown.
         host: The name of its machine.
         started: When it began, in seconds since the Unix epoch; 0 if unknown.
         directory: Its run directory or file, or empty.
         description: The run's description; `None` if it did not answer, or is recorded.
-        changed: When its files were last written to, or its hub heard of it, in seconds since the Unix epoch; 0 for a
-            live run.
+        changed: When its files were last written to, in seconds since the Unix epoch; 0 for a live run.
         n_bytes: The size of its files.
         rank: The rank whose configuration `config` is; `None` for the lowest.
     """
@@ -107,11 +105,6 @@ def live_info(description: Description) -> RunInfo:
         name=description.name, id=description.id, state=description.state, pid=description.pid, host=description.host,
         started=description.started, directory=description.directory, description=description,
     )  # fmt: skip
-
-
-def gone_info(description: Description) -> RunInfo:
-    """Return what a run said about itself that is gone, and of which its hub keeps streams."""
-    return replace(live_info(description), changed=description.wall_time)
 
 
 def recorded_info(entry: RunEntry, *, rank: int | None = None) -> RunInfo:

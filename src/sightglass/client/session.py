@@ -22,10 +22,10 @@ from sightglass.core.threads import Worker
 from sightglass.protocol import block_codec, messages
 
 from .arrivals import arrivals
-from .connection import REPLY_S, Connection, End
+from .connection import REPLY_S, Connection
 from .pending_reply import PendingReply
 from .reconnect import Reconnector
-from .resumable_stream import ResumableStream
+from .resumable_stream import End, ResumableStream
 from .target import RunRoute, Target
 
 
@@ -188,7 +188,7 @@ class Session:
         """Make a connection."""
         return Connection(
             route.connect(), run=route.run, client=self._client, alive=route.alive, closed=route.closed,
-            pace_s=self._pace_s, worker=self._worker, on_change=self._changed, early="lost" if route.kept else "early",
+            pace_s=self._pace_s, worker=self._worker, on_change=self._changed,
         )  # fmt: skip
 
     def resume(self, connection: Connection) -> None:
@@ -213,7 +213,7 @@ class Session:
             streams, self._streams = self._streams, []
             self._condition.notify_all()
         for stream in streams:
-            stream.end(None if end == "clean" else RunLostError(reason))
+            stream.end(reason, end)
         arrivals.notify()
 
     def _take_over(self, connection: Connection) -> None:

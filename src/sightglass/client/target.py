@@ -28,7 +28,6 @@ class RunRoute:
         rank: Its rank, in a program of several processes.
         owner: On a hub, the user whose run it is.
         address: Where a connection file says that the run listens; otherwise empty.
-        kept: Whether the hub keeps what a client misses when the run ends.
         connect: Opens a channel; raises `TransportError` if that is not possible.
         alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
         closed: Returns whether the run was closed, once its process does not live.
@@ -41,7 +40,6 @@ class RunRoute:
     rank: int = 0
     owner: str = ""
     address: str = ""
-    kept: bool = False
     alive: Callable[[], bool] | None = None
     closed: Callable[[], bool] = lambda: False
 

@@ -1,13 +1,13 @@
 """The configuration of a hub's NATS server. Pure: values in, text out.
 
 A project is an account: its users can neither hear nor name what is in another one. What a user may do within their
-project are the subjects that they may publish to and subscribe to, as in the table of docs/wire.md; all others, such as
-those of JetStream's API, are refused.
+project are the subjects that they may publish to and subscribe to, as in the table of docs/wire.md; all others are
+refused. JetStream is off, and no user may use a subject under `$JS.`, `$SYS.` or `$SRV.`: there a server answers where
+a request says, with rights of its own.
 """
 
 from __future__ import annotations
 
-import hmac
 import json
 import secrets
 from collections import defaultdict
@@ -19,8 +19,6 @@ import msgspec
 
 from sightglass.protocol.hub_address import Role, login
 from sightglass.protocol.hub_link import MAX_PIECE_BYTES
-from sightglass.protocol.kept import RECORDS
-from sightglass.protocol.kept_reader import GET, STORE
 from sightglass.protocol.nats import ROOT
 
 PROJECT_LIMITS: Final = {
@@ -28,8 +26,6 @@ PROJECT_LIMITS: Final = {
     "max_subscriptions": 200_000,  # three for a run, one for a channel and for each stream that it shares with others
     "max_payload": MAX_PIECE_BYTES,
 }
-KEEPER: Final = "$hub"  # no user's name: these have no dollar
-MAX_FILE_BYTES: Final = 2**50  # of JetStream; each store has a limit of its own, which it reserves
 TLS_S: Final = 10  # for a handshake: the first ones of a thousand runs come together
 MAX_LOG_BYTES: Final = 10 * 2**20  # somebody who guesses passwords writes a line for each
 N_LOGS: Final = 3
@@ -59,44 +55,26 @@ def rights(user: str, role: Role) -> dict[str, list[str]]:
         return {
             "publish": [
                 f"{ROOT}.answer.*.*", f"{ROOT}.stream.{user}.*.*", f"{ROOT}.live.{user}.*", f"{ROOT}.here.*.*.{user}.*",
-                f"{ROOT}.kept.{user}.*.*", f"{ROOT}.kept.{user}.*.*{RECORDS}",
             ],
             "subscribe": [f"{ROOT}.ask.*.{user}.*.*", f"{ROOT}.command.*.{user}.*.*", f"{ROOT}.who.*.*"],
         }  # fmt: skip
     commands = [f"{ROOT}.command.{user}.*.*.*"] if role == "controller" else []
     return {
-        "publish": [f"{ROOT}.ask.{user}.*.*.*", f"{ROOT}.who.{user}.*", GET, *commands],
+        "publish": [f"{ROOT}.ask.{user}.*.*.*", f"{ROOT}.who.{user}.*", *commands],
         "subscribe": [
             f"{ROOT}.answer.{user}.*", f"{ROOT}.stream.*.*.*", f"{ROOT}.live.*.*", f"{ROOT}.here.{user}.*.*.*",
         ],
     }  # fmt: skip
 
 
-def keeper_key(secret: bytes, project: str) -> str:
-    """Return the key with which the hub itself makes the store of a project."""
-    return hmac.new(secret, project.encode(), "sha256").hexdigest()
-
-
-def keeper_rights() -> dict[str, list[str]]:
-    """Return the subjects that the hub itself may use: it makes and changes a store, and cannot read or empty it."""
-    return {
-        "publish": [f"$JS.API.STREAM.{verb}.{STORE}" for verb in ("CREATE", "UPDATE", "INFO")],
-        "subscribe": ["_INBOX.>"],
-    }
-
-
-def configuration(
-    users: Iterable[Credential], *, listen: str, certificate: Path, folder: Path, secret: bytes, keeps: bool
-) -> str:
+def configuration(users: Iterable[Credential], *, listen: str, certificate: Path, folder: Path) -> str:
     """Return the configuration of the server, in the subset of its language that is JSON.
 
     Args:
         users: Who may connect.
         listen: The address and port, such as "127.0.0.1:4222".
         certificate: A PEM file with the certificate and its key.
-        folder: A folder for JetStream and logs.
-        secret: What the keys are made of with which the hub makes the stores of projects.
-        keeps: Whether it keeps streams.
+        folder: A folder for logs.
     """
     projects: defaultdict[str, list[Credential]] = defaultdict(list)
     for user in users:
@@ -111,11 +89,6 @@ def configuration(
                 for one in members
             ],
         }
-        if keeps:
-            key = keeper_key(secret, project)
-            keeper = {"user": login(project, KEEPER), "password": key, "permissions": keeper_rights()}
-            accounts[project]["users"].append(keeper)
-            accounts[project]["jetstream"] = {"max_file": -1, "max_memory": 0, "max_streams": 1}
     content = {
         "listen": listen,
         "max_payload": MAX_PIECE_BYTES,
@@ -124,7 +97,6 @@ def configuration(
             "cert_file": str(certificate), "key_file": str(certificate), "handshake_first": True,
             "min_version": "1.3", "timeout": TLS_S,
         },
-        "jetstream": {"store_dir": str(folder), "max_file_store": MAX_FILE_BYTES, "max_memory_store": 0},
         "log_file": str(folder / "nats.log"),
         "logfile_size_limit": MAX_LOG_BYTES,
         "logfile_max_num": N_LOGS,

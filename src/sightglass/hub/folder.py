@@ -1,8 +1,7 @@
 """What a hub keeps in a folder that only its user can enter, and so has again when it is started again.
 
-`hub.pem` is its certificate with the key, `hub.json` its settings, `hub.key` what the hub's own keys are made of,
-`users/PROJECT.NAME.json` a user. `hub.conf`, the configuration of the server, is made from them. `jetstream` has the
-streams that it keeps.
+`hub.pem` is its certificate with the key, `hub.json` its settings, `users/PROJECT.NAME.json` a user. `hub.conf`, the
+configuration of the server, is made from them.
 """
 
 from __future__ import annotations
@@ -32,8 +31,6 @@ VALID: Final = datetime.timedelta(days=3650)  # hub files hold the certificate, 
 LISTEN: Final = "127.0.0.1:4222"
 PROJECT: Final = "default"
 EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # with where this machine is then reached
-KEEP_S: Final = 7 * 86_400.0  # a weekend, and the days around it
-KEEP_BYTES: Final = 2**30  # a hundred million numbers: people look at less
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
@@ -42,26 +39,16 @@ class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
     Attributes:
         listen: Its address and port.
         url: Where runs and clients connect.
-        keep_s: For how long it keeps streams; 0 if it does not.
-        keep_bytes: How many bytes of them, for each project.
     """
 
     listen: str
     url: str
-    keep_s: float = KEEP_S
-    keep_bytes: int = KEEP_BYTES
 
     @property
     def leads_back(self) -> bool:
         """Whether the hub listens for all machines, under an address that leads each of them to itself."""
         name = urlsplit(self.url).hostname or ""
         return self.listen.rpartition(":")[0] in EVERYWHERE and name.startswith(("localhost", "127."))
-
-    @property
-    def own_url(self) -> str:
-        """Where it is reached from its own machine."""
-        host, _, port = self.listen.rpartition(":")
-        return f"tls://{EVERYWHERE.get(host, host)}:{port}"
 
 
 class HubFolder:
@@ -82,23 +69,13 @@ class HubFolder:
         self._users = self.path / "users"
         self._certificate = self.path / "hub.pem"
         self._settings = self.path / "hub.json"
-        self._key = self.path / "hub.key"
 
-    def prepare(
-        self,
-        *,
-        listen: str | None = None,
-        address: str | None = None,
-        keep_s: float | None = None,
-        keep_bytes: int | None = None,
-    ) -> HubSettings:
+    def prepare(self, *, listen: str | None = None, address: str | None = None) -> HubSettings:
         """Make what the hub needs, unless it is there: certificate, settings, configuration, and first users.
 
         Args:
             listen: The address and port to listen on. By default as before, or loopback.
             address: The host name or address under which runs and clients reach the hub, if it is another one.
-            keep_s: For how long it keeps streams; 0 for not at all. By default as before, or a week.
-            keep_bytes: How many bytes of them, for each project. By default as before, or 1 GiB.
 
         Raises:
             TransportError: The folder cannot be used, or an address is not valid.
@@ -106,8 +83,6 @@ class HubFolder:
         """
         try:
             settings = self._chosen(listen, address)  # what may be refused comes first, so that nothing is left
-            keep_s = settings.keep_s if keep_s is None else keep_s
-            settings = msgspec.structs.replace(settings, keep_s=keep_s, keep_bytes=keep_bytes or settings.keep_bytes)
             pem = None if self._certificate.exists() else _certificate()
             self.path.mkdir(mode=0o700, parents=True, exist_ok=True)
             if os.name == "posix" and self.path.stat().st_mode & 0o077:
@@ -183,7 +158,6 @@ class HubFolder:
         """Return the content of a user's hub file. Errors as of `settings`."""
         content = {"sightglass_hub": 1, "url": self.settings().url, "project": user.project, "user": user.name}
         content |= {"role": user.role, "key": user.key, "certificate": self.certificate}
-        content["keeps"] = bool(self.settings().keep_s)
         return json.dumps(content, indent=1).encode()
 
     @property
@@ -192,22 +166,13 @@ class HubFolder:
         pem = self._certificate.read_text()
         return pem[pem.index("-----BEGIN CERTIFICATE-----") :]  # the key comes first, and stays here
 
-    @property
-    def secret(self) -> bytes:
-        """What the hub's own keys are made of."""
-        if not self._key.exists():
-            write_private(self._key, secrets.token_bytes(KEY_BYTES))
-        return self._key.read_bytes()
-
     def configure(self) -> None:
         """Write the configuration of the server, with the users that there are."""
         users = None
         while users != (users := self.users()):  # others may be added meanwhile
-            settings = self.settings()
             content = configuration(
-                users, listen=settings.listen, certificate=self._certificate, folder=self.path, secret=self.secret,
-                keeps=bool(settings.keep_s),
-            )  # fmt: skip
+                users, listen=self.settings().listen, certificate=self._certificate, folder=self.path
+            )
             write_private(self.configuration, content.encode())
 
     def _file_of(self, name: str, project: str) -> Path:

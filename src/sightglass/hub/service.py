@@ -14,7 +14,6 @@ from typing import Final
 from sightglass.core.errors import MissingExtraError, TransportError
 
 from .folder import HubFolder
-from .store import make_stores
 
 POLL_S: Final = 0.2  # until the server is ready, or knows a new user
 END_S: Final = 10.0  # for the server to end; it needs milliseconds
@@ -41,7 +40,7 @@ def serve(folder: HubFolder, *, ready: Callable[[], None]) -> None:
         ready: Called once it listens.
 
     Raises:
-        TransportError: The server cannot start, cannot keep streams, or ends by itself.
+        TransportError: The server cannot start, or ends by itself.
         MissingExtraError: It is not installed.
     """
     start = folder.log.stat().st_size if folder.log.exists() else 0
@@ -61,12 +60,10 @@ def serve(folder: HubFolder, *, ready: Callable[[], None]) -> None:
                 pass
             if not is_ready and READY in _since(folder.log, start):
                 is_ready = True
-                make_stores(folder)
                 ready()
             if is_ready and (found := _stamp(folder.configuration)) not in (known, None) and hasattr(signal, "SIGHUP"):
                 known = found
                 process.send_signal(signal.SIGHUP)
-                make_stores(folder)  # of a new project
     finally:
         _end(process)
     raise TransportError(f"The NATS server ended: {_reason(folder.log, start)}")

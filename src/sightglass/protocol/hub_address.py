@@ -33,7 +33,6 @@ class HubAddress:
         key: What the user proves their name with.
         certificate: The certificate of the hub, in PEM. Nothing else is accepted in its place.
         may_command: Whether the user may command runs.
-        keeps: Whether the hub keeps streams for when their runs are gone.
     """
 
     url: str
@@ -42,7 +41,6 @@ class HubAddress:
     key: str = field(default="", repr=False)
     certificate: str = field(default="", repr=False)
     may_command: bool = True
-    keeps: bool = False
 
 
 def hub_address(hub: str | os.PathLike[str], *, roles: Collection[Role] = ROLES) -> HubAddress:
@@ -69,7 +67,6 @@ def hub_address(hub: str | os.PathLike[str], *, roles: Collection[Role] = ROLES)
             url=checked_url(content["url"]), user=checked_token(content["user"]),
             project=checked_token(content["project"]), key=_text(content["key"]),
             certificate=_text(content["certificate"]), may_command=content["role"] == "controller",
-            keeps=content.get("keeps") is True,
         )  # fmt: skip
     except (TransportError, ValueError, KeyError, TypeError) as error:
         message = f"Expected a hub file, or a URL such as 'nats://host:4222', got {text!r}: {error}"

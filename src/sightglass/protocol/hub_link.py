@@ -18,7 +18,7 @@ import selectors
 import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
-from typing import TYPE_CHECKING, Any, Final, Literal, Protocol, runtime_checkable
+from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 
 from sightglass.core.errors import RefusedError, TransportError
 from sightglass.core.guarded import message as message_of
@@ -62,21 +62,8 @@ class HubUser(Protocol):
         """Called once a second while there is a connection, and after each attempt to make one that failed."""
 
 
-@runtime_checkable
-class HubReader(HubUser, Protocol):
-    """What reads the server's own answers, which have headers.
-
-    The server sends an answer wherever its request says, with rights of its own: also to the subject under which a run
-    is commanded, and with content that somebody has stored for that. Runs and clients send no headers, and a message
-    that has some reaches nothing but this.
-    """
-
-    def answered(self, data: bytes, headers: bytes) -> None:
-        """Take an answer of the server."""
-
-
-Task = tuple[Literal["listen", "ignore"], HubUser] | tuple[str, bytes, str]
-"""What the loop does next: listen for a user, or no more; or send data under a subject, with where to reply."""
+Task = tuple[Literal["listen", "ignore"], HubUser] | tuple[str, bytes]
+"""What the loop does next: listen for a user, or no more; or send data under a subject."""
 
 
 class HubLink:
@@ -141,14 +128,14 @@ class HubLink:
                 self._tasks.append(("ignore", user))
         self._wake()
 
-    def send(self, subject: str, pieces: Sequence[bytes], *, reply: str = "") -> bool:
-        """Send data in order; return whether there is a connection. The server's own answer goes to `reply`."""
+    def send(self, subject: str, pieces: Sequence[bytes]) -> bool:
+        """Send data in order; return whether there is a connection."""
         with self._lock:
             if not self._connected:
                 return False
             self._queued_bytes += sum(map(len, pieces))
             is_busy = bool(self._tasks)  # then it comes to these, too
-            self._tasks.extend((subject, piece, reply) for piece in pieces)
+            self._tasks.extend((subject, piece) for piece in pieces)
         if not is_busy:
             self._wake()
         return True
@@ -258,20 +245,17 @@ class HubLink:
             case ("ignore", user) if not isinstance(user, bytes):
                 for subscription in self._listening.pop(user, ()):
                     await subscription.unsubscribe()
-            case (subject, data, reply):
-                await client.publish(subject, data, reply=reply)
+            case (str(subject), bytes(data)):
+                await client.publish(subject, data)
                 self._sent_bytes += len(data)
 
     def _passes_to(self, user: HubUser) -> Callable[[str, bytes, bytes | None], Awaitable[None]]:
         """Return what is called for each message, and waited for before the next one is read."""
-        reader = user if isinstance(user, HubReader) else None
 
         async def received(subject: str, data: bytes, headers: bytes | None) -> None:
             if not headers:
                 user.received(subject, data)
-            elif reader is not None:
-                reader.answered(data, headers)
-            else:
+            else:  # of the server's own: runs and clients send none
                 self.pace.count(ASTRAY)
             if rest_s := self.pace.rest_s():
                 await asyncio.sleep(rest_s)

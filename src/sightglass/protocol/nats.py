@@ -24,7 +24,6 @@ from sightglass.core.errors import WireError
 
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_link
-from .kept import RECORDS
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
 from .pieces import (
     ENTER,
@@ -84,8 +83,6 @@ class NatsListener:
         link: The connection to the hub.
         subjects: What it listens to.
         n_broken: How many clients it gave up, since pieces were lost, or since they sent what they may not.
-        keeps: Whether the hub keeps streams. See `Keeper`.
-        n_losses: How often the connection was lost, and what was on its way.
     """
 
     def __init__(self, address: HubAddress, id: str, *, notify: Callable[[], None] | None = None) -> None:
@@ -102,13 +99,11 @@ class NatsListener:
         """
         run = f"{checked_token(address.user)}.{checked_token(id)}"
         self.subjects: Sequence[str] = (f"{ROOT}.ask.*.{run}.*", f"{ROOT}.command.*.{run}.*")
-        self.n_broken = self.n_losses = 0
-        self.keeps = address.keeps
+        self.n_broken = 0
         self._peers: dict[bytes, HubPeer] = {}
         self._inbox: deque[tuple[bytes, HubPeer, WholeMessage]] = deque()
         self._published: defaultdict[int, Cutter] = defaultdict(Cutter)
-        self._kept: defaultdict[str, Cutter] = defaultdict(Cutter)
-        self._publishes, self._keeps = f"{ROOT}.stream.{run}", f"{ROOT}.kept.{run}"
+        self._publishes = f"{ROOT}.stream.{run}"
         self._event = threading.Event()
         self._notify = notify or self._event.set
         self._closed = False
@@ -181,19 +176,6 @@ class NatsListener:
         pieces = self._published[stream].cut(frames, self.link.max_piece_bytes)
         return "sent" if self.link.send(f"{self._publishes}.{stream}", pieces) else "gone"
 
-    def keep(self, name: str, frames: Frames) -> Sent:
-        """Have the hub keep something under a name. See `Keeper`."""
-        if not self.link.has_room:
-            return "full"
-        are_records = name.endswith(RECORDS)
-        pieces = self._kept[name].cut(frames, self.link.max_piece_bytes) if are_records else [b"".join(frames)]
-        return "sent" if self.link.send(f"{self._keeps}.{name}", pieces) else "gone"
-
-    @property
-    def reached(self) -> bool:
-        """Whether there is a connection to the hub. See `Keeper`."""
-        return self.link.connected
-
     def wake(self) -> None:
         """End a wait."""
         self._event.set()
@@ -239,7 +221,6 @@ class NatsListener:
 
     def broken(self, reason: str) -> None:
         """Forget all clients: pieces of any of them may be lost."""
-        self.n_losses += 1
         for name in list(self._peers):
             self._forget(name)
 

@@ -201,23 +201,6 @@ class Assembler:
         return WholeMessage(_frames(parts[0] if len(parts) == 1 else memoryview(b"".join(parts))), size)
 
 
-class Salvager:
-    """Puts the messages together of pieces of which some are lost: those of which all are there."""
-
-    def __init__(self, max_message_bytes: int) -> None:
-        self._max_message_bytes = max_message_bytes
-        self._assembler = Assembler(max_message_bytes)
-
-    def add(self, piece: bytes) -> WholeMessage | None:
-        """Take a piece in; return the message that it completes, if it does."""
-        for number in (_head(piece)[1] if len(piece) >= HEAD.size else 0, None):
-            try:
-                return self._assembler.add(piece)
-            except WireError:  # what came before goes on with a lost piece, or this one does
-                self._assembler = Assembler(self._max_message_bytes, first=number or 0)
-        return None
-
-
 class WholeMessage(list[memoryview]):
     """The frames of a message, with the bytes that it was counted with."""
 

@@ -102,26 +102,6 @@ class Publisher(Protocol):
         """Send to all who have entered, without waiting."""
 
 
-@runtime_checkable
-class Keeper(Publisher, Protocol):
-    """What a publisher may be able to do, too: have streams kept, for those who ask when the run is gone.
-
-    Attributes:
-        keeps: Whether it does.
-        n_losses: How often what was on its way may have been lost.
-    """
-
-    keeps: bool
-    n_losses: int
-
-    @property
-    def reached(self) -> bool:
-        """Whether what is sent now arrives."""
-
-    def keep(self, name: str, frames: Frames) -> Sent:
-        """Have a message kept under a name, without waiting; see `kept` for the names."""
-
-
 class MemoryListener:
     """The agent's end for clients in the same process.
 

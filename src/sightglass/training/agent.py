@@ -27,7 +27,6 @@ from . import describe
 from .client_commands import ClientCommands
 from .client_subscriptions import ClientSubscriptions
 from .clients import MAX_CLIENTS, Client, Clients, Outbox, Outgoing, allowed_pace_s
-from .keeping import Keeping
 from .lent import check_functions
 from .options import Limits
 from .published import PublishedStreams
@@ -87,7 +86,6 @@ class Agent:
         self._outbox = outbox = Outbox()
         self.publications = outbox.publications
         self.clients = clients = Clients(clock)
-        self._keeping = Keeping(outbox, clock=clock)
         self._recorded = recorded = RecordedSubscriptions(telemetry, recorder, run=run)
         self._published = PublishedStreams(telemetry, outbox=outbox, run=run)
         self._commands = ClientCommands(
@@ -101,7 +99,7 @@ class Agent:
         )
         self._subscriptions = ClientSubscriptions(
             telemetry, clients=clients, outbox=outbox, recorded=recorded, functions=functions, clock=clock,
-            limits=limits, keeping=self._keeping,
+            limits=limits,
         )  # fmt: skip
 
     # Called by the io thread
@@ -119,7 +117,6 @@ class Agent:
                 self._hello(peer, message, may_command=delivery.may_command)
             elif peer in self.clients:
                 self._dispatch(peer, self.clients.renew(peer), message, buffers)
-                self._tell_hub()
             else:
                 reason = "Expected a hello first; the lease may have ended"
                 self._outbox.refuse(peer, 0, "RefusedError", reason)
@@ -152,8 +149,6 @@ class Agent:
             self.leave(peer)
         self._commands.tick()
         self._subscriptions.renew_notes()
-        self._subscriptions.keep_on()
-        self._tell_hub()
         self._answer_inquiries()
         return self._outbox.take()
 
@@ -188,7 +183,6 @@ class Agent:
             for stream in self.clients[peer].streams:
                 self._subscriptions.finish(peer, stream)
             self._outbox.send(peer, messages.Bye(reason=reason))
-        self._tell_hub(ended=reason)
         return self._outbox.take()
 
     # Called by the run
@@ -345,18 +339,6 @@ class Agent:
         if message.what == "history":  # its entries do not change: 10,000 are described without the lock
             value = [describe.result(entry) for entry in value[-message.last :]]
         self._outbox.reply(peer, message.request, value)
-
-    def _tell_hub(self, *, ended: str = "") -> None:
-        """Tell the hub what the run is of which it keeps streams, if it is time, or the run ends."""
-        if not self._keeping.is_due(ended):
-            return
-        try:
-            with self._telemetry.lock.turn():
-                description = self.describe()
-            self._keeping.tell_run(description, ended=ended)
-            self._subscriptions.tell_hub(ended=bool(ended))
-        except Exception as error:  # noqa: BLE001  costs what is kept
-            self.failures.add(error, "The hub cannot keep what the run is")
 
     def _describe_streams(self) -> list[dict[str, Any]]:
         active = self._telemetry.subscriptions.active.values()

@@ -7,8 +7,6 @@ import math
 from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Final
 
-import numpy as np
-
 from sightglass.core import codec
 from sightglass.core.clock import WorkClock
 from sightglass.core.columns import Columns, of_rows
@@ -23,7 +21,6 @@ from sightglass.query.states import Numbering
 
 from . import describe, waiting
 from .clients import Client, Clients, Outbox
-from .keeping import Keeping
 from .lent import check_functions
 from .options import Limits
 from .parked import ParkedStream, ParkedStreams, n_missing
@@ -53,10 +50,8 @@ class ClientSubscriptions:
         functions: Mapping[str, Callable[..., Any]],
         clock: WorkClock,
         limits: Limits | None,
-        keeping: Keeping,
     ) -> None:
         self._telemetry = telemetry
-        self._keeping = keeping
         self._clients = clients
         self._outbox = outbox
         self._recorded = recorded
@@ -115,8 +110,6 @@ class ClientSubscriptions:
         if source is not None and (source.origin == "live" or source.providers) and not subscription.rows.n_made:
             self._notes[peer, subscription.id] = request, opened.note
         self._send(subscription, backlog.parts(past), peer)
-        if self._keeping.may_begin(peer) and self.find(query) is subscription:
-            self._keep(subscription)
 
     def close(self, peer: bytes, stream: int, *, lost: bool = False) -> None:
         """Close a stream of a client; the subscription ends when nobody else needs it.
@@ -256,9 +249,7 @@ class ClientSubscriptions:
     def flush(self, subscription: Subscription) -> None:
         """Record the rows since the last call, and send them to the clients."""
         began_s = self._clock.cpu()
-        n_kept_bytes = subscription.rows.n_bytes
         rows = subscription.rows.take()
-        self._keeping.add(subscription, rows, n_kept_bytes)
         self._recorded.store(subscription, rows)
         blocks = [of_rows(part) for part in consecutive(rows)]
         for block in blocks:
@@ -266,17 +257,6 @@ class ClientSubscriptions:
         n_bytes = self._send(subscription, blocks)
         if subscription not in self._recorded:  # or who looks at it would end the recording
             subscription.cost.sent(self._clock.cpu() - began_s, n_bytes)
-
-    def keep_on(self) -> None:
-        """Send the hub the latest records of the streams that it keeps, and what it may lack of them."""
-        for subscription in self._kept():
-            self._keep(subscription)
-            self._keeping.send(subscription)
-
-    def tell_hub(self, *, ended: bool) -> None:
-        """Tell the hub what the streams are that it keeps, and whether they end with the run."""
-        for subscription in self._kept():
-            self._keeping.tell(subscription, counts=self._counts(subscription), over=ended)
 
     def bound_backlogs(self) -> None:
         """Shorten the backlogs that take most, until all of them together are within their limit."""
@@ -299,7 +279,6 @@ class ClientSubscriptions:
         with self._telemetry.lock.turn():
             self._drop(subscription)
             self.flush(subscription)  # the last rows go into the backlog
-            self._keeping.tell(subscription, counts=self._counts(subscription), over=not park)
             backlog = self._backlogs.pop(subscription.id)
             if park:
                 self._parked.park(subscription, backlog, n_events=self._n_events(subscription.query))
@@ -308,7 +287,6 @@ class ClientSubscriptions:
         """End a subscription that failed, and send the error to its clients."""
         self._recorded.discard(subscription, str(error))
         counts = self._counts(subscription)
-        self._keeping.tell(subscription, counts=counts, over=True, error=error)
         for peer in self._peers.pop(subscription.id, {}):
             self._clients[peer].streams.discard(subscription.id)
             kind = type(error).__name__
@@ -357,26 +335,6 @@ class ClientSubscriptions:
         except UnsendableError as error:
             self.fail(subscription, error)
         return n_bytes
-
-    def _keep(self, subscription: Subscription) -> None:
-        """Have the hub keep a stream from now on, with the records that it may lack."""
-        if not self._keeping.lacks(subscription):
-            return
-        backlog, end = self._backlogs[subscription.id], self._keeping.next_index(subscription)
-        records = backlog.since(0)
-        if end is not None:
-            records = records.slice(0, int(np.searchsorted(records.numbers, end)))
-        try:
-            blocks = [
-                frames for part in backlog.parts(records) for frames in block_codec.encode_blocks(subscription.id, part)
-            ]
-        except UnsendableError as error:
-            self.fail(subscription, error)
-            return
-        self._keeping.begin(subscription, blocks)
-
-    def _kept(self) -> list[Subscription]:
-        return [one for one in self._telemetry.subscriptions.active.values() if one in self._keeping]
 
     def _n_events(self, query: Query) -> int:
         """Return how many events of a query's kind there were."""

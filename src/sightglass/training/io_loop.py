@@ -28,7 +28,6 @@ from sightglass.query.held_memory import SharedBytes
 from .agent import Agent
 from .chores import Chores
 from .clients import Outgoing
-from .publications import KEPT
 
 IDLE_S: Final = 0.25  # the loop is woken for records and messages; this bounds the delay of everything else
 RETRY_S: Final = 0.005  # a full queue has room again after some milliseconds
@@ -37,8 +36,7 @@ LATE_S: Final = 1.0  # a loop that was held up this long reads the pings that wa
 MAX_OUTBOX_BYTES: Final = 64 * 2**20  # for each client; some seconds of a fast stream on a slow network
 MAX_OUTBOXES_BYTES: Final = 64 * 2**20  # for all clients together: however many are slow, the run has memory for itself
 MAX_OUTBOX_MESSAGES: Final = 20_000  # the same in messages, each of which costs memory of its own
-FINISH_S: Final = 1.5  # at the end of a run: clients on the same network read the rest in milliseconds
-STUCK_S: Final = 0.5  # a client that reads nothing for so long is not waited for
+FINISH_S: Final = 2.0  # at the end of a run: clients on the same network read the rest in milliseconds
 PACE: Final = 10  # sending takes at most a tenth of the thread's time, and of the interpreter lock
 FOLLOW_S: Final = 0.001  # a record waits no longer than for a wake-up (`events.WAKE_S`)
 FOLLOW_FOR_S: Final = 0.002  # longer than `events.WAKE_S`: while events come this close, they do not wake the loop
@@ -170,7 +168,6 @@ class IoLoop:
         self._urgent = False
         self._closing = ""
         self._ended_s: float | None = None
-        self._moved_s = 0.0
         self._worker = worker("io", self.round, reset=self.reset, wait=self._wait, wake=listener.wake)
         self._worker.warns_if_starved = False  # `serves` says it
         self._worker.wake()
@@ -255,14 +252,12 @@ class IoLoop:
             self._chores = None
             return 0.0  # they took some time, which the clients get all the same
         if self._ended_s is None:
-            self._ended_s = self._moved_s = now_s
+            self._ended_s = now_s
             self._queue(self._agent.flush())
             self._queue(self._agent.end(self._closing))
         self._listener.receive()  # nobody answers any more, but transports need it to notice who has left
-        if self._send():
-            self._moved_s = now_s
-        waiting = any(outbox.queue for outbox in self._outboxes.values())
-        if waiting and now_s - self._ended_s < FINISH_S and now_s - self._moved_s < STUCK_S:
+        self._send()
+        if any(outbox.queue for outbox in self._outboxes.values()) and now_s - self._ended_s < FINISH_S:
             return RETRY_S
         self._listener.close()
         return None
@@ -309,9 +304,8 @@ class IoLoop:
             if self._shared.n_bytes > MAX_OUTBOXES_BYTES:
                 outbox.shrink(outbox.n_bytes // 2)
 
-    def _send(self) -> int:
-        """Send as many queued messages as the peers take; return how many."""
-        n_sent = 0
+    def _send(self) -> None:
+        """Send as many queued messages as the peers take."""
         # Published streams first: the end of a stream follows its last records.
         published = [(name, self._outboxes[name]) for name in self._publications.names if name in self._outboxes]
         for peer, outbox in [*published, *self._outboxes.items()]:
@@ -324,20 +318,14 @@ class IoLoop:
                     outbox.clear()
                     break
                 outbox.take()
-                n_sent += 1
-            is_kept = peer.startswith(KEPT)
-            is_gone = not (is_kept or peer in self._agent.clients or peer in self._publications.names)
-            if is_gone:
+            if peer not in self._agent.clients and peer not in self._publications.names:
                 outbox.drop_records()
-            if (is_gone or is_kept) and not outbox.queue:
-                self._outboxes.pop(peer, None)
+                if not outbox.queue:
+                    self._outboxes.pop(peer, None)
         self._publications.admit(lambda peer: peer not in self._outboxes or not self._outboxes[peer].queue)
-        return n_sent
 
     def _pass_on(self, peer: bytes, frames: Frames) -> Sent:
-        """Send to one peer, or to all who read a stream, or to the hub that keeps it."""
-        if (keeper := self._publications.keeper) is not None and peer.startswith(KEPT):
-            return keeper.keep(peer.removeprefix(KEPT).decode(), frames)
+        """Send to one peer, or to all who read a stream."""
         stream, publisher = self._publications.names.get(peer), self._publications.publisher
         if stream is None or publisher is None:
             return self._listener.send(peer, frames)

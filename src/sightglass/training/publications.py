@@ -10,10 +10,9 @@ from __future__ import annotations
 from collections.abc import Callable, Collection
 from typing import Final
 
-from sightglass.protocol.transport import Keeper, Publisher
+from sightglass.protocol.transport import Publisher
 
 MIN_READERS: Final = 2  # below, a copy costs less than to publish
-KEPT: Final = b"kept-"  # begins the name that stands among peers for what the hub keeps; no listener names a peer so
 
 
 class Publications:
@@ -45,12 +44,6 @@ class Publications:
         if len(readers) + len(reachable) >= MIN_READERS:
             self._wanted.update((peer, stream) for peer in reachable)
         return others | {_name(stream)} if readers else others
-
-    @property
-    def keeper(self) -> Keeper | None:
-        """The publisher, if it has the hub keep streams; otherwise `None`."""
-        publisher = self.publisher
-        return publisher if isinstance(publisher, Keeper) and publisher.keeps else None
 
     def admit(self, is_free: Callable[[bytes], bool]) -> None:
         """Let peers enter that listen and for which nothing waits."""

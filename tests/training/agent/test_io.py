@@ -196,6 +196,30 @@ def test_the_last_records_arrive_before_the_end(served):
     assert [type(message).__name__ for message, _ in received] == ["Block", "Ended", "Bye"]
 
 
+@pytest.mark.parametrize(
+    ("pause_s", "gets_all"), [(0.1, True), (io_loop.FINISH_S - 0.1, True), (io_loop.FINISH_S + 0.1, False)]
+)
+def test_at_its_end_a_run_hands_out_what_waits_also_to_a_client_that_pauses(clock, pause_s, gets_all):
+    telemetry, listener = Telemetry(clock=clock, budget=None), MemoryListener()
+    agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={})
+    loop = IoLoop(listener, agent, clock=clock, worker=lambda *_, **__: Still())
+    channel, n = begin(listener, messages.Open(request=1, query="batch.loss")), 3 * MAX_QUEUED
+    for i in range(n):
+        telemetry.events.observe("batch", {"loss": float(i)})
+        loop.round(clock.now_s)
+        clock.pass_(0.02)
+    loop.close("the run has ended")
+    began_s, received = clock.now_s, []
+    while loop.round(clock.now_s) is not None:
+        clock.pass_(0.01)
+        if clock.now_s - began_s >= pause_s:
+            received += map(messages.decode_from_agent, channel.receive())
+    received += map(messages.decode_from_agent, channel.receive())
+    assert (n_records(received) == n) == gets_all
+    assert isinstance(received[-1][0], messages.Bye) == gets_all
+    assert clock.now_s - began_s <= io_loop.FINISH_S + 0.02
+
+
 @pytest.mark.parametrize(("paces", "blocks"), [((0.02, 0.05), [3]), ((0.02, 0.0), [1, 1, 1]), ((9.0, 9.0), [])])
 def test_records_are_held_back_if_all_clients_allow_it(clock, paces, blocks):
     telemetry, listener = Telemetry(clock=clock, budget=None), MemoryListener()

@@ -130,3 +130,6 @@ class Still:
 
     def wake(self):
         pass
+
+    def close(self, timeout_s):
+        pass

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from types import SimpleNamespace
 from typing import Any
 
 from hypothesis import example, given
@@ -13,10 +12,8 @@ from sightglass.core.clock import SystemClock
 from sightglass.protocol import messages
 from sightglass.protocol.transport import MEMORY, Both, Delivery, MemoryListener, publisher_of
 from sightglass.training.agent import Agent
-from sightglass.training.clients import Outbox
 from sightglass.training.io_loop import IoLoop
-from sightglass.training.keeping import Keeping
-from sightglass.training.publications import KEPT, Publications
+from sightglass.training.publications import Publications
 from sightglass.training.telemetry import Telemetry
 
 from .test_isolation import Still
@@ -234,29 +231,3 @@ def test_without_a_publisher_each_client_has_its_copy():
     assert publisher_of(memory) is None
     hub: Any = Hub()
     assert publisher_of(Both(memory, hub, MEMORY)) is hub
-
-
-class Store(Hub):
-    """A hub that keeps streams."""
-
-    keeps, n_losses, reached = True, 0, True
-
-    def keep(self, name: str, frames: Any) -> Any:
-        return "sent"
-
-
-def test_a_stream_that_is_over_leaves_nothing_of_it_in_the_run():
-    outbox: Any = Outbox()
-    outbox.publications.publisher = Store()
-    keeping, now_s = Keeping(outbox, clock=SystemClock()), SystemClock.wall()
-    subscription: Any = SimpleNamespace(id=7, query=SimpleNamespace(key="batch.x", tag="batch.x"))
-    keeping.begin(subscription, [])
-    keeping.add(subscription, [(0, 0, now_s, 1.0, None, 0)], 8)
-    keeping.tell(subscription, over=True)
-    assert [peer for peer, _ in outbox.take()] == [KEPT + b"7", KEPT + b"7.records", KEPT + b"7"]
-    assert subscription not in keeping
-    assert not keeping._waiting
-    keeping.tell(subscription, over=True)  # again, or later: such as when its error comes after its end
-    keeping.send(subscription)
-    keeping.add(subscription, [(1, 1, now_s, 2.0, None, 1)], 8)
-    assert outbox.take() == []

@@ -3,7 +3,7 @@
 import { computed } from '@preact/signals'
 import { useState } from 'preact/hooks'
 import { useDetail } from '../../data/details'
-import { byKey, isKept, labelOf, live, runs } from '../../data/runs'
+import { byKey, labelOf, live, runs } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { at, state, update } from '../../state/state'
 import { Empty } from '../../ui/parts'
@@ -65,7 +65,7 @@ export function AskPage() {
         <QueryBox id="ask" run={run.key} text={text} description={detail?.description ?? null} button="Ask" hotkey="q" onText={setText} onAsk={ask} />
         {problem && <p class="field-problem">{problem}</p>}
         <div class="offers">
-          {detail?.description && <Offers queries={isKept(run) ? detail.streams.map((one) => one.query) : suggestions(detail.description)} title={isKept(run) ? 'Kept' : 'Try'} onPick={setText} onAsk={(query) => ask(query, { beside: false })} />}
+          {detail?.description && <Offers queries={suggestions(detail.description)} title="Try" onPick={setText} onAsk={(query) => ask(query, { beside: false })} />}
           {n_loose > 1 && (
             <button type="button" class="text-button offers-drop" onClick={() => setPanels(all.filter(({ pinned }) => pinned))}>
               Remove {n_loose === all.length ? 'all' : `${n_loose} that are not pinned`}
@@ -77,15 +77,11 @@ export function AskPage() {
         <Follow key={key} run={key} />
       ))}
       {all.length === 0 ? (
-        <Empty title={isKept(run) ? `What the hub keeps of ${run.name}` : `Ask ${askedPattern.value ?? run.name} anything`}>
-          {isKept(run) ? (
-            <p>This run is over, and its recording is out of reach from here. The hub keeps the streams that were watched while it ran: pick one above.</p>
-          ) : (
-            <p>
-              Type a query, or pick one above. The training itself answers it while it runs. Nothing is computed, copied or stored before you ask
-              or after you close the page.
-            </p>
-          )}
+        <Empty title={`Ask ${askedPattern.value ?? run.name} anything`}>
+          <p>
+            Type a query, or pick one above. The training itself answers it while it runs. Nothing is computed, copied or stored before you ask
+            or after you close the page.
+          </p>
         </Empty>
       ) : (
         <div class="ask-panels">

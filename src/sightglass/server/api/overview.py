@@ -115,7 +115,7 @@ async def get_overview(call: ApiRequest, query: OverviewQuery) -> OverviewReply:
 def _overview(runs: Runs, key: str, query: OverviewQuery) -> OverviewReply:
     until_s = time.monotonic() + LIMIT_S
     source = runs.find(key)
-    if source.answers and source.path is None:
+    if source.live and source.path is None:
         return OverviewReply(tensors=[], steps=[], n_records=0, n_pending=0)
     with source.borrow() as files:
         shown = _shown_tensors(files, query.step)

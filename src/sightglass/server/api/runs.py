@@ -129,7 +129,7 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
     """Describe a run: events, observables, controls, actions, history, and the streams that it evaluates."""
     source = await call.read(call.runs.find, call.key)
     found: Described | None = None
-    if source.answers:
+    if source.live:
         with contextlib.suppress(SightglassError):
             found = await call.query(_of_live, source)
     if found is None:
@@ -144,7 +144,7 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
 
 def _of_live(source: ServedRun) -> Described:
     described = source.describe()
-    return described, source.connection.remote().last_commands(MAX_HISTORY) if source.live else [], {}
+    return described, source.connection.remote().last_commands(MAX_HISTORY), {}
 
 
 def _of_recorded(source: ServedRun) -> Described:
@@ -164,7 +164,7 @@ async def list_tags(call: ApiRequest, query: Nothing) -> TagList:
 
 
 def _tags(source: ServedRun) -> TagList:
-    if source.answers and source.path is None:
+    if source.live and source.path is None:
         return TagList(tags=[])
     with source.borrow() as files:
         recording = files.recording

@@ -51,7 +51,7 @@ class StreamReader:
     Attributes:
         run: The run.
         query: The query as the client wrote it.
-        live: Whether a live run answers it, or the hub for a run that is gone; else it is computed from files.
+        live: Whether a live run answers it; else it is computed from files.
         stream: The stream, once it is open.
         backlog: The records for clients.
         view: How to draw the latest value, as the socket's `view` message, or `None` before the first record.
@@ -62,7 +62,7 @@ class StreamReader:
     def __init__(self, run: ServedRun, query: str, *, confirm: bool) -> None:
         self.run = run
         self.query = query
-        self.live = run.answers
+        self.live = run.live
         self.stream: Stream | None = None
         self.backlog = Backlog()
         self.view: dict[str, Any] | None = None

@@ -23,7 +23,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         own_name: The name that its program gave it, by which a live run is found.
         title: Its name, with what distinguishes it from other runs of that name.
         state: Its state, or how it ended; "writing" if only its files show that it grows.
-        live: Whether it is running. One that is gone, and reached over a hub, can be queried for what the hub keeps.
+        live: Whether it is running.
         hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
             Empty for the runs of this machine.
         source: The program that wrote its files.

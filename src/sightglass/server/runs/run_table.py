@@ -29,9 +29,8 @@ from typing import TYPE_CHECKING, Final
 
 import msgspec
 
-from sightglass.client.describe import description_of
 from sightglass.client.live_runs import Reachable
-from sightglass.core.errors import SightglassError, TransportError, UnknownNameError
+from sightglass.core.errors import TransportError, UnknownNameError
 from sightglass.core.guarded import message
 from sightglass.core.threads import pool
 from sightglass.protocol import discovery
@@ -64,7 +63,6 @@ DETAILS_S: Final = 0.25
 
 LARGE_BYTES: Final = 64 * 2**20  # such runs are read after all smaller ones
 GONE_S: Final = 3_600.0  # for a user to notice that a directory is gone
-KEPT_FRESH_S: Final = 30.0  # the hub sends some kilobytes of each run that is gone
 ID: Final = re.compile(r"[0-9a-f]{12}")
 ID_SHOWN: Final = 4
 
@@ -93,8 +91,6 @@ class Runs:
     def __init__(self, directories: Sequence[Path], *, hub: RunsOnHub | None = None) -> None:
         self._hub = hub
         self._on_hub: dict[str, Reachable] = {}
-        self._gone_on_hub: dict[str, Reachable] = {}
-        self._next_gone_s = 0.0
         self.directories = tuple(Path(os.path.realpath(path)) for path in directories)
         self.file_pool = pool("files", FILE_THREADS)
         self.look_pool = pool("look", LOOK_THREADS)
@@ -160,7 +156,6 @@ class Runs:
             if began_s < self._next_s and not at_once:
                 return
             living = self._living()
-            self._look_for_gone()
             self._take(self._found(living), living, began_s)
             # The first list does not wait for the details of a large folder: it has them some seconds later.
             self._read_details(
@@ -174,25 +169,9 @@ class Runs:
         """Return the live runs by their id, those of the hub without their directories."""
         here = self._living_here()
         found = self._hub.reachable() if self._hub is not None else ()
-        known = self._on_hub
         self._on_hub = {one.route.id: one for one in found if one.route.id not in here and ID.fullmatch(one.route.id)}
-        if known.keys() - self._on_hub.keys():
-            self._next_gone_s = 0.0  # one has just ended
         there = {id: one.entry for id, one in self._on_hub.items() if one.entry is not None}
         return {id: msgspec.structs.replace(entry, directory="") for id, entry in there.items()} | here
-
-    def _look_for_gone(self) -> None:
-        """Ask the hub of which runs that live no more it keeps streams, unless that was done a while ago."""
-        now_s = time.monotonic()
-        if self._hub is None or self._hub.problem or now_s < self._next_gone_s:
-            return
-        self._next_gone_s = now_s + KEPT_FRESH_S
-        try:
-            found = {one.route.id: one for one in self._hub.gone_reachable()}
-        except SightglassError as error:
-            log_error(error)
-            return
-        self._gone_on_hub = {id: one for id, one in found.items() if ID.fullmatch(id)}
 
     def _living_here(self) -> dict[str, discovery.LiveRun]:
         """Return the live runs of this machine; if they cannot be read now, those that are known."""
@@ -222,24 +201,14 @@ class Runs:
         self._named = self._names(found)
         present = {named.key: found[place] for place, named in self._named.items()}
         lives = self._owners(living)
-        recorded = {named.id for named in self._named.values()}
-        gone = {id: one for id, one in self._gone_on_hub.items() if id not in living and id not in recorded}
-        lives |= {id: msgspec.structs.replace(one.entry, directory="") for id, one in gone.items() if one.entry}
-        on_hub = self._on_hub | gone
-        for key, run in lives.items():
-            known = self._served.get(key)
-            if known is not None and known.kept != (run.id in gone):
-                self._drop(known)  # its streams go on where they are: the run may only be out of reach for a while
         for key in [*present, *lives]:
             if key not in self._served:
                 self._served[key] = ServedRun(key, roots=self.directories, on_open=self._opened)
         now_s = time.monotonic()
         for key, source in list(self._served.items()):
             entry = lives.get(key)
-            source.on_hub = on_hub.get(entry.id) if entry is not None else None
+            source.on_hub = self._on_hub.get(entry.id) if entry is not None else None
             source.entry = entry
-            if source.on_hub is not None and source.on_hub.gone is not None and source.description is None:
-                source.description = description_of(source.on_hub.gone.description)
             if key in present:
                 source.gone_s = None
                 if source.recorded is None or source.recorded_s <= began_s:

@@ -57,10 +57,9 @@ class ServedRun:
         key: Its key.
         recorded: The entry of its directory, if it has one.
         recorded_s: When that was read, on the monotonic clock.
-        entry: The entry in the registry of live runs, or on the hub, while it lives; that of a run that is gone, while
-            the hub keeps streams of it and nothing is recorded here.
+        entry: The entry in the registry of live runs, or on the hub, while it lives.
         on_hub: The way to it over the hub; `None` for a run of this machine.
-        description: Its last description while it lived, or what the hub keeps of it.
+        description: Its last description while it lived.
         n_described: How many descriptions differed from the one before.
         silent: Whether it did not answer the last request.
         gone_s: When its directory was found to be gone, on the monotonic clock.
@@ -86,7 +85,7 @@ class ServedRun:
         self.n_described = 0
         self.silent = False
         self.gone_s: float | None = None
-        self.connection = RunConnection(self._connect, is_live=lambda: self.answers)
+        self.connection = RunConnection(self._connect, is_live=lambda: self.live)
         self._details = Details()
         self._next_details_s = 0.0
         self._last_event: float | None = None
@@ -104,16 +103,6 @@ class ServedRun:
     @property
     def live(self) -> bool:
         """Whether it is running."""
-        return self.answers and not self.kept
-
-    @property
-    def kept(self) -> bool:
-        """Whether it is gone, and the hub answers for it with what it keeps."""
-        return self.on_hub is not None and self.on_hub.gone is not None
-
-    @property
-    def answers(self) -> bool:
-        """Whether it can be queried without files: it is running or kept."""
         return self.entry is not None
 
     def summary(self) -> RunSummary:
@@ -155,11 +144,9 @@ class ServedRun:
     def config(self) -> dict[str, Any]:
         """Return its configuration, without reading a file."""
         about = self.description
-        return dict(about.config) if about is not None and self.answers else self._details.config
+        return dict(about.config) if about is not None and self.live else self._details.config
 
     def _state(self) -> State:
-        if self.on_hub is not None and self.on_hub.gone is not None:
-            return "ended" if self.on_hub.gone.ended else "died"
         if self.entry is not None:
             live = self.description.state if self.description is not None else "running"
             return "unknown" if self.silent else live if live in ("paused", "stopping") else "running"  # type: ignore[return-value]
@@ -184,8 +171,6 @@ class ServedRun:
 
     def _last_step(self, details: Details) -> float | None:
         """Return the last recorded step, or the number of the last event of a run that does not record."""
-        if self.kept and self._state() == "died":
-            return None  # it said how far it was only now and then
         return self._last_event if details.last_step is None else details.last_step
 
     def _problem(self, directory: str) -> str:
