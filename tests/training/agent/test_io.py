@@ -204,6 +204,7 @@ def test_at_its_end_a_run_hands_out_what_waits_also_to_a_client_that_pauses(cloc
     agent = Agent(telemetry, run="job", id="abc", clock=clock, functions={})
     loop = IoLoop(listener, agent, clock=clock, worker=lambda *_, **__: Still())
     channel, n = begin(listener, messages.Open(request=1, query="batch.loss")), 3 * MAX_QUEUED
+    loop.round(clock.now_s)
     for i in range(n):
         telemetry.events.observe("batch", {"loss": float(i)})
         loop.round(clock.now_s)
