@@ -31,8 +31,7 @@ class Server(Child):
 
     def __init__(self, directories: list[Path], environment: dict[str, str], *options: str) -> None:
         for folder in directories:
-            if not folder.exists():
-                folder.mkdir(parents=True)  # or it would remark that there is none
+            folder.mkdir(parents=True, exist_ok=True)  # or it would remark that there is none
         command = [sys.executable, "-m", "sightglass", "ui", *map(str, directories), "--no-browser", *options]
         super().__init__(command, environment)
 

@@ -69,8 +69,13 @@ class Desk:
     def values(self, answer: Subscription) -> list[Any]:
         """Return what the rows of an answer hold; the `io` thread moves them while it is looked."""
         self.telemetry.flush(10.0)
-        wait_until(lambda: len(self._values(answer)) >= answer.rows.n_made, lambda: self._values(answer))
-        return list(self._values(answer).values())
+
+        def all_of_them() -> list[dict[int, Any]]:  # the next look may miss rows that are on their way
+            found = self._values(answer)
+            return [found] if len(found) >= answer.rows.n_made else []
+
+        (found,) = wait_until(all_of_them, lambda: self._values(answer))
+        return list(found.values())
 
     def _values(self, answer: Subscription) -> dict[int, Any]:
         waiting = {row[0]: row[3] for row in answer.rows.copy()}
