@@ -104,6 +104,14 @@ def hub(tmp_path: Path) -> Iterator[Hub]:
     hub.server.close()
 
 
+@pytest.fixture(scope="session", autouse=True)
+def poisoned() -> None:
+    """Let what storage lends turn into nonsense when its time is over."""
+    from sightglass.storage.read import segment_reader
+
+    segment_reader.POISON = 0xA5
+
+
 @pytest.fixture(scope="session")
 def chromium() -> Iterator[tuple[Browser, asyncio.AbstractEventLoop]]:
     """Start one browser for all tests of a worker."""

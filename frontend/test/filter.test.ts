@@ -101,3 +101,21 @@ test('what series come to is compared, too', () => {
   expect(found('val/acc > 0.5')).toEqual(['mnist-2'])
   columnValues.value = new Map()
 })
+
+test('infinities compare as numbers, as JSON has them and as people write them; NaN with nothing', () => {
+  columnValues.value = new Map([['loss.last', new Map([['burst', Infinity], ['sunk', -Infinity], ['odd', NaN], ['calm', 2]])]])
+  const all = [run('burst', { lr: 'Infinity' }), run('sunk', { lr: '-Infinity' }), run('odd', { lr: 'NaN' }), run('calm', { lr: 0.1 }), run('none')]
+  const names = (text: string) => all.filter(parseFilter(text).matches).map(({ name }) => name)
+  for (const key of ['loss', 'lr']) {
+    expect(names(`${key} > 100`)).toEqual(['burst'])
+    expect(names(`${key} < 0`)).toEqual(['sunk'])
+    expect(names(`${key} >= inf`)).toEqual(['burst'])
+    expect(names(`${key} = Infinity`)).toEqual(['burst'])
+    expect(names(`${key} = -inf`)).toEqual(['sunk'])
+    expect(names(`${key} < inf`)).toEqual(['sunk', 'calm'])
+    expect(names(`${key} <= -∞`)).toEqual(['sunk'])
+    expect(names(`${key} != inf`)).toEqual(['sunk', 'odd', 'calm'])
+    expect(names(`${key} < nan or ${key} >= nan`)).toEqual([])
+  }
+  columnValues.value = new Map()
+})

@@ -19,6 +19,9 @@ test('groups are ranked by their means', () => {
   expect(names('!seed', '-started', 'acc.max')).toEqual(['lr=0.1 opt.name=sgd: 2', 'lr=0.2 opt.name=adam: 2'])
   expect(together(sweep.slice(0, 2), 'acc.max')).toEqual({ value: expect.closeTo(0.6), std: expect.closeTo(0.1414, 3), n: 2 })
   expect(together(sweep.slice(0, 2), 'loss.min')).toEqual({ value: undefined, std: null, n: 2 }) // NaN has no mean
+  columnValues.value = new Map([['loss.min', new Map([['0.1-0', 1], ['0.1-1', Infinity], ['0.2-0', 2], ['0.2-1', 3]])]])
+  expect(together(sweep.slice(0, 2), 'loss.min')).toEqual({ value: Infinity, std: null, n: 2 })
+  expect(names('!seed', '-loss.min')).toEqual(['lr=0.1 opt.name=sgd: 2', 'lr=0.2 opt.name=adam: 2'])
   expect(together(sweep, 'same')).toEqual({ value: 1, std: null, n: 1 })
   expect(together(sweep, 'opt.name')).toEqual({ value: undefined, std: null, n: 2 })
   expect(together(sweep, 'seed')).toEqual({ value: undefined, std: null, n: 2 }) // the mean of seeds says nothing

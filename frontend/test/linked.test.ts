@@ -4,7 +4,8 @@ import { axisOf, bestSoFar, nextAlong, within } from '../src/pages/runs/linked/a
 const places = (values: unknown[], log = false) => [...axisOf('lr', values, log).places]
 
 test('numbers have places between the lowest and the highest, other values do not', () => {
-  expect(places([1, 3, 2, undefined, NaN, Infinity])).toEqual([0, 1, 0.5, NaN, NaN, NaN])
+  expect(places([1, 3, 2, undefined, NaN, Infinity, -Infinity])).toEqual([0, 1, 0.5, NaN, NaN, 1, 0])
+  expect(places([0.1, Infinity, -Infinity], true)).toEqual([expect.closeTo(0.5), 1, NaN])
   expect(places([0.001, 0.1, 0.01, 0, -1], true)).toEqual([0, 1, expect.closeTo(0.5), NaN, NaN])
   expect(places([4, 4])).toEqual([0.5, 0.5])
   expect(places([4], true)).toEqual([expect.closeTo(0.5)])

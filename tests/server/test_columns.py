@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import io
+import itertools
 import json
+import math
 import shutil
 import sys
 
+import numpy as np
 import pyarrow.parquet as pq
 import pytest
 
@@ -157,3 +160,64 @@ def test_parquet_without_pyarrow_says_what_to_install(page, monkeypatch):
     reply = page.post("/runs.parquet", {"columns": ["run.name"]})
     assert reply.status_code == 422
     assert "pip install 'sightglass[export]'" in reply.json()["error"]["message"]
+
+
+INF = math.inf
+MIXTURE = [0.5, 10, INF, -INF, 1e30, math.nan, True, 2**62, 2**70, np.float32(0.25), np.int8(3), np.bool_(1)]
+DTYPES = ["bool", *(f"{sign}int{n}" for sign in ("", "u") for n in (8, 16, 32, 64)), "float16", "float32", "float64"]
+NUMBERS: dict[str, list[object]] = {
+    **{dtype: [np.dtype(dtype).type(one) for one in (3, 1, 2)] for dtype in DTYPES},
+    **{f"ends of {dtype}": [np.iinfo(dtype).max, np.iinfo(dtype).min, 1] for dtype in DTYPES if "int" in dtype},
+    **{f"{dtype}, then float": [np.dtype(dtype).type(1), 0.5] for dtype in DTYPES},
+    **{f"mixture {n}": list(some) for n, some in enumerate(itertools.permutations(MIXTURE, 3)) if n % 31 == 0},
+    "time_ns": [1_795_864_543_000_000_000 + i for i in range(8)],
+    "beyond 1,024 bits": [1, -(2**2_000), 2**2_000],
+    "arrays without dimensions": [np.array(0.5), np.array(0.25, np.float32)],
+}
+
+
+@pytest.mark.parametrize("of", ["run", "reader"])
+def test_every_number_that_charts_draw_has_totals(columns, of):
+    """Columns are those of the numbers as float64, whatever their types, by whoever they were added up."""
+    jax, torch = pytest.importorskip("jax.numpy"), pytest.importorskip("torch")
+    given = NUMBERS | {
+        "jax": [jax.float32(0.5), jax.bfloat16(0.25), jax.int32(7)],
+        "torch": [torch.tensor(0.5), torch.tensor(3), torch.tensor(True), torch.tensor(0.25, dtype=torch.bfloat16)],
+    }
+    with sg.init("all", budget=None) as run:
+        for name, values in given.items():
+            for step, value in enumerate(values):
+                run.log({name: value}, step=step)
+    if of == "reader":
+        (run.directory / ".sightglass-totals").unlink()
+    statistics = {"last": lambda x: x[-1], "min": np.min, "max": np.max, "mean": np.mean, "first": lambda x: x[0],
+                  "count": len, "argmin": np.argmin, "argmax": np.argmax}  # fmt: skip
+    for name, values in given.items():
+        rows, found = columns(*(f"{name}.{statistic}" for statistic in statistics))
+        assert found["without"] == []
+        floats = np.array([as_float(value) for value in values])
+        exact = np.array(values, object) if all(type(value) is int for value in values) else floats
+        with np.errstate(all="ignore"):
+            expected = [
+                as_float(of(exact if statistic.startswith("arg") else floats)) for statistic, of in statistics.items()
+            ]
+        got = [float(one) for one in rows["all"]]
+        assert got == pytest.approx(expected, nan_ok=True), (name, values)
+
+
+def as_float(value):
+    try:
+        return float(value)
+    except OverflowError:
+        return INF if value > 0 else -INF
+
+
+def test_a_run_without_totals_is_named(columns):
+    record_values("good", [1.0])
+    run = record_values("bad", [1.0] * 500)
+    (file,) = run.directory.glob("*.sgr")
+    data = bytearray(file.read_bytes())
+    data[len(data) // 2] ^= 1
+    file.write_bytes(data)
+    _, found = columns("n.count")
+    assert found["without"] == [run.id]

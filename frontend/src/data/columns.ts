@@ -4,7 +4,7 @@ import { batch, computed, effect, signal, untracked } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import { at, update } from '../state/state'
 import { messageOf, post } from './api'
-import { columnValues } from './columnValues'
+import { columnValues, withoutTotals } from './columnValues'
 import { file } from './file'
 import type { Fault } from './expression'
 import { FACTS, flatConfig } from './filter'
@@ -17,6 +17,7 @@ interface Columns {
   tags: string[]
   statistics: string[]
   n_pending: number
+  without: string[]
 }
 
 /** While runs grow, their columns are read this often. */
@@ -93,6 +94,9 @@ const needed = computed(() => [...new Set(named.value.flatMap(columnOf))].slice(
 
 const configNames = computed(() => new Set((runs.value ?? []).flatMap((run) => Object.keys(flatConfig(run)))))
 
+/** How many runs the filter cannot judge: it compares what series come to, and theirs are not added up. */
+export const nUnjudged = computed(() => (filter.value.keys.some(({ key }) => !configNames.value.has(key) && columnOf(key).length) ? (runs.value ?? []).filter(({ key }) => withoutTotals.value.has(key)).length : 0))
+
 /** Names in filters: config keys, tags, facts. */
 export const filterNames = computed(() => [...configNames.value, ...tags.value, ...FACTS])
 
@@ -131,6 +135,7 @@ async function load(): Promise<void> {
       tags.value = same(tags.peek(), answer.tags)
       statistics.value = same(statistics.peek(), answer.statistics)
       nPending.value = answer.n_pending
+      withoutTotals.value = new Set(answer.without ?? []) // a page that was saved before has none
       answered.value = true
       columnsProblem.value = ''
     })

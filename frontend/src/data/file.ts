@@ -21,7 +21,7 @@ export interface About {
 }
 
 type Query = Record<string, string | number | undefined>
-type Columns = { names: string[]; keys: string[]; values: unknown[][]; tags: string[]; statistics: string[] }
+type Columns = { names: string[]; keys: string[]; values: unknown[][]; tags: string[]; statistics: string[]; without?: string[] }
 
 interface Content {
   about: About
@@ -86,6 +86,6 @@ interface Asked {
 export function replyToPost(path: string, { requests, columns }: Asked): unknown {
   if (path === 'scalars') return requests!.map(({ run, tag, x }) => series.get(JSON.stringify([run, tag, x])) ?? { error: 'This file does not have it' })
   if (path !== 'columns') return undefined
-  const { names, keys, values, tags, statistics } = table
-  return { keys, tags, statistics, n_pending: 0, values: columns!.map((name) => values[names.indexOf(name)] ?? keys.map(() => null)) }
+  const { names, keys, values, tags, statistics, without = [] } = table
+  return { keys, tags, statistics, without, n_pending: 0, values: columns!.map((name) => values[names.indexOf(name)] ?? keys.map(() => null)) }
 }

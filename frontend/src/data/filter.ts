@@ -1,6 +1,7 @@
 // Which runs match a filter, see `expression.ts`: words on their names, and comparisons of their columns, which are config
 // keys, facts, and what series come to.
 
+import { numberOf, specialOf } from '../views/cells'
 import { totalOf } from './columnValues'
 import { keysOf, parse, type Fault, type Node, type Operator } from './expression'
 import type { Annotations, Run } from './types'
@@ -42,13 +43,16 @@ export function flatConfig({ config }: Pick<Run, 'config'>): Record<string, unkn
 /** A value of a run by name: a config key, else a fact, else what a series comes to: of a tag alone, its last value. */
 export function valueOf(run: Run, key: string): unknown {
   const config = flatConfig(run)
-  if (key in config) return config[key]
+  if (key in config) return decoded(config[key])
   if (key === 'duration') return durationOf(run, Date.now() / 1000) ?? undefined
   if (key === 'deleted') return run.annotations.deleted > 0
   if (ANNOTATED.includes(key)) return run.annotations[key as keyof Annotations]
   if (FACTS.includes(key)) return run[key as keyof Run] ?? undefined
   return totalOf(run.key, key) ?? totalOf(run.key, `${key}.last`)
 }
+
+/** JSON has infinities and NaN as texts. */
+const decoded = (value: unknown): unknown => (typeof value === 'string' ? (specialOf(value) ?? value) : value)
 
 export function durationOf(run: Run, now_s: number): number | null {
   if (run.started === null) return null
@@ -90,7 +94,7 @@ function read(wanted: string, key: string): number {
   const [, size, unit] = /^([\d.]+) ?([a-z]+)$/.exec(wanted) ?? []
   if (key === 'duration' && unit && unit in UNITS) return Number(size) * UNITS[unit]!
   if ((key === 'started' || key === 'ended') && /^\d{4}-\d\d/.test(wanted)) return new Date(wanted.length === 10 ? `${wanted}T00:00` : wanted).getTime() / 1000
-  return Number(wanted)
+  return numberOf(wanted)
 }
 
 function compare(value: unknown, operator: Operator, wanted: string, key: string): boolean {
@@ -100,7 +104,7 @@ function compare(value: unknown, operator: Operator, wanted: string, key: string
     return String(value).toLowerCase().includes(wanted.toLowerCase())
   }
   const [a, b] = [value === null ? NaN : Number(value), read(wanted, key)]
-  const numeric = typeof value !== 'boolean' && value !== '' && wanted !== '' && Number.isFinite(a) && Number.isFinite(b)
+  const numeric = typeof value !== 'boolean' && value !== '' && wanted !== '' && !Number.isNaN(a) && !Number.isNaN(b)
   const text = value === null ? 'none' : (typeof value === 'object' ? JSON.stringify(value) : String(value)).toLowerCase()
   const equal = numeric ? a === b : text === wanted.toLowerCase() || (value === null && wanted.toLowerCase() === 'null')
   if (operator === '!=') return !equal

@@ -44,12 +44,13 @@ export function together(members: readonly Run[], key: string): Together {
   const n = new Set(values.map((value) => JSON.stringify(value))).size
   if (n === 1) return { value: values[0], std: null, n }
   const there = values.filter((value) => value !== undefined)
-  const numbers = there.filter((value): value is number => typeof value === 'number' && Number.isFinite(value))
+  const numbers = there.filter((value): value is number => typeof value === 'number' && !Number.isNaN(value))
   const isMeasured = key === 'duration' || key === 'last_step' || !(FACTS.includes(key) || members.some((run) => key in flatConfig(run)))
   if (!isMeasured || numbers.length < Math.max(2, there.length)) return { value: undefined, std: null, n }
   const mean = numbers.reduce((sum, one) => sum + one, 0) / numbers.length
   const squares = numbers.reduce((sum, one) => sum + (one - mean) ** 2, 0)
-  return { value: mean, std: Math.sqrt(squares / (numbers.length - 1)), n }
+  const std = Math.sqrt(squares / (numbers.length - 1))
+  return { value: mean, std: Number.isFinite(std) ? std : null, n } // without one beside an infinity
 }
 
 /** The groups: in the order of what they have in the columns that sort the runs, then in a natural order of their names. */

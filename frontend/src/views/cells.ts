@@ -16,7 +16,10 @@ export interface Format {
 const COMPLEX = /^\(?([+-]?(?:[\d.]+(?:e[+-]?\d+)?|nan|inf))??([+-]?(?:[\d.]+(?:e[+-]?\d+)?|nan|inf))j\)?$/i
 const WORDS: Record<string, number> = { NaN: NaN, nan: NaN, Infinity: Infinity, inf: Infinity, '-Infinity': -Infinity, '-inf': -Infinity }
 
-const numberOf = (text: string): number => WORDS[text.replace(/^\+/, '')] ?? Number(text)
+/** What is no finite number, as JSON has it or people write it; undefined for any other text. */
+export const specialOf = (text: string): number | undefined => WORDS[text.replace(/^\+/, '').replace('∞', 'inf')]
+
+export const numberOf = (text: string): number => specialOf(text) ?? Number(text)
 
 function complexOf(text: string): [number, number] | null {
   const found = COMPLEX.exec(text)

@@ -106,10 +106,16 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
   for (const { line, from, end } of seen) {
     if (line.low && line.high) pen.area(band(line, from, end, to(line)), line.style.color, highlight === wholeOf(line) ? 0.3 : line.faint ? 0.06 : 0.17)
   }
+  const dot = (points: readonly number[], stroke: { color: string; alpha: number }) => {
+    const found = dots(points, scale.ratio)
+    if (found.length) pen.line(found, { ...stroke, width: DOT })
+  }
   const faded = (line: Line) => (highlight === null ? line.faint : highlight !== wholeOf(line))
   for (const { line, from, end } of seen) {
-    const alpha = faded(line) ? 0.12 : 0.25
-    if (line.raw) pen.line(part(line, line.raw, from, end), { color: line.style.color, width: 1, alpha })
+    if (!line.raw) continue
+    const [points, stroke] = [part(line, line.raw, from, end), { color: line.style.color, alpha: faded(line) ? 0.12 : 0.25 }]
+    pen.line(points, { ...stroke, width: 1 })
+    dot(points, stroke)
   }
   // The selected ones are drawn above the others, and last that under the pointer.
   const rank = ({ line }: (typeof seen)[number]) => (wholeOf(line) === highlight ? 2 : line.faint ? 0 : 1)
@@ -122,8 +128,9 @@ export function drawLines(pen: Pen, lines: readonly Line[], scale: Scale, highli
       pen.line(points.flatMap((value, i) => (i % 2 ? [] : [value - r, points[i + 1]!, value + r, points[i + 1]!, NaN, NaN])), { color, width: (2 * r) / scale.ratio, alpha: (faded(line) ? 0.2 : 0.8) * (line.alpha ?? 1) })
       continue
     }
-    pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : end - from > scale.width ? 1.1 : 1.5, alpha: (faded(line) ? (line.faint ? 0.2 : 0.4) : 1) * (line.alpha ?? 1) })
-    if (points.length <= 2) pen.line(dot(points), { color, width: 4, alpha: 1 })
+    const alpha = (faded(line) ? (line.faint ? 0.2 : 0.4) : 1) * (line.alpha ?? 1)
+    pen.line(points, { color, dash, width: highlight === wholeOf(line) ? 2.25 : end - from > scale.width ? 1.1 : 1.5, alpha })
+    dot(points, { color, alpha })
   }
   for (const { line, from, end } of seen) drawOdd(pen, line, from, end, scale, first.x)
 }
@@ -151,7 +158,25 @@ export function drawMarks(pen: Pen, marks: readonly Mark[], scale: Scale, ink: s
   }
 }
 
-const dot = ([x, y]: number[]): number[] => (x === undefined || y === undefined ? [] : [x - 2, y, x + 2, y])
+/** CSS pixels. */
+const DOT = 4
+
+/** Strokes in the places where a path is shorter than a pixel, as at a point between gaps: without them nothing is seen there. */
+export function dots(points: readonly number[], ratio: number): number[] {
+  const found: number[] = []
+  let [n, left, right, top, bottom] = [0, 0, 0, 0, 0]
+  for (let i = 0; i <= points.length; i += 2) {
+    const [x, y] = [points[i]!, points[i + 1]!]
+    if (Number.isFinite(x) && Number.isFinite(y)) {
+      if (n++ === 0) [left, right, top, bottom] = [x, x, y, y]
+      else [left, right, top, bottom] = [Math.min(left, x), Math.max(right, x), Math.min(top, y), Math.max(bottom, y)]
+      continue
+    }
+    if (n > 0 && right - left < 1 && bottom - top < 1) found.push(left - (DOT / 2) * ratio, top, left + (DOT / 2) * ratio, top, NaN, NaN)
+    n = 0
+  }
+  return found
+}
 
 type Project = ReturnType<typeof project>
 

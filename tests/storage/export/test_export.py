@@ -16,6 +16,8 @@ import pytest
 from click.testing import CliRunner
 from google.protobuf.descriptor_pool import DescriptorPool
 from google.protobuf.message_factory import GetMessageClass
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
 
 import sightglass as sg
 from sightglass.cli import main
@@ -501,3 +503,63 @@ def test_the_command_opens_folders_of_runs(record: Callable[..., Recording], tmp
     assert tag.output.count('"tag": "a"') == 2
     assert wrong.exit_code == 1
     assert "Unknown tag 'c'" in wrong.output
+
+
+MIXED = {
+    "float": lambda i: np.float32(i).item() / 8,
+    "int": lambda i: i,
+    "array": lambda i: np.full((4, 4), i, np.float32),
+    "large": lambda i: np.full((40, 40), i, np.float32),  # a block of its own buffer
+    "small": lambda i: np.array([i, -i], np.float32),
+}
+
+
+@pytest.mark.parametrize("form", ["tensorboard", "mindspore", "npz"])
+@settings(deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(parts=st.lists(st.tuples(st.sampled_from([*MIXED]), st.integers(1, 4)), min_size=1, max_size=6))
+@example(parts=[("large", 4), ("large", 4), ("float", 2)])
+def test_an_export_has_no_number_that_nobody_recorded(
+    tmp_path_factory: pytest.TempPathFactory, form: Form, parts: list[tuple[str, int]]
+) -> None:
+    """Each part is a block, so what a tag has changes from block to block; the last one must not decide for all."""
+    folder = tmp_path_factory.mktemp("mixed")
+    writer = SegmentWriter(folder / "1700000000000-rank0-0000.sgr", wall_time=BEGAN)
+    given: dict[int, Any] = {}
+    for kind, n in parts:
+        values = [MIXED[kind](len(given) + i) for i in range(n)]
+        stacked = np.stack(values) if isinstance(values[0], np.ndarray) else np.array(values)
+        writer.append(logged("t"), columns(stacked, index=len(given)))
+        given |= {len(given) + i: value for i, value in enumerate(values)}
+    writer.flush()
+    writer.close()
+    with Recording(folder) as recording:
+        done = export(recording, to=form, out=folder / "out.npz" if form == "npz" else folder / "out")
+    found = of_npz(folder) if form == "npz" else of_events(folder)
+    assert not [loss for loss in done.losses if loss.left_out]
+    assert sum(map(len, found.values())) == len(given)
+    for i, value in given.items():
+        assert [np.asarray(one).tolist() for one in found[2 * i]] == [np.asarray(value).tolist()]
+
+
+def of_events(folder: Path) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    with Recording(folder / "out") as recording:
+        for key in recording.keys():  # noqa: SIM118  not a mapping
+            series = recording.series(key)
+            for i in range(len(series)):
+                value = series[i].value
+                found.setdefault(int(series[i].step), []).append(value.value if isinstance(value, Tensor) else value)
+    return found
+
+
+def of_npz(folder: Path) -> dict[int, list[Any]]:
+    found: dict[int, list[Any]] = {}
+    with np.load(folder / "out.npz") as arrays:
+        for name in (name for name in arrays if name.endswith("/steps")):
+            tag = name.removesuffix("/steps")
+            for row, step in enumerate(arrays[name].tolist()):
+                whole = f"{tag}/values" in arrays
+                found.setdefault(int(step), []).append(
+                    arrays[f"{tag}/values"][row] if whole else arrays[f"{tag}/values/{row}"]
+                )
+    return found

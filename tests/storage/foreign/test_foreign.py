@@ -37,6 +37,7 @@ from sightglass.storage.read.recording import Recording, open_part
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 DIALECTS = {"mindspore": mindspore, "tensorboard": tensorboard}
 VERSIONS = {"mindspore": MINDSPORE_VERSION, "tensorboard": TENSORBOARD_VERSION}
+WANDB_FILE = FIXTURES / "wandb.out" / "run-made.wandb"
 NAMES = {
     "mindspore": "events.out.events.summary.{}.0.host_MS",
     "tensorboard": "events.out.tfevents.{}.host.1.0",
@@ -611,3 +612,46 @@ def test_scalars_mixed_with_anything_come_in_order(
             assert type(got) is type(value.item() if isinstance(value, np.generic) else value)
             assert np.array_equal(got, value) if isinstance(got, np.ndarray) else got == value
         assert not recording.damages
+
+
+@given(
+    dialect=st.sampled_from([*DIALECTS, "wandb"]),
+    steps=st.lists(
+        st.tuples(st.floats(0, 1), st.sampled_from(["append", "rename", "rewrite"])), min_size=1, max_size=6
+    ),
+)
+def test_a_file_that_is_synced_is_followed_however_it_is_copied(
+    tmp_path_factory: pytest.TempPathFactory, dialect: str, steps: list[tuple[float, str]]
+) -> None:
+    """rsync, Syncthing and most cloud drives copy to another name and rename; shorter copies may come in between."""
+    folder = tmp_path_factory.mktemp("synced")
+    if dialect == "wandb":
+        data, path = WANDB_FILE.read_bytes(), folder / WANDB_FILE.name
+        with Recording(WANDB_FILE) as whole:
+            tag = next(key.tag for key in whole.keys() if key.values == "scalar")  # noqa: SIM118  not a mapping
+            expected = whole.series(tag).columns().values.tolist()
+    else:
+        path, tag, expected = path_of(folder, dialect), "loss", [float(i) for i in range(30)]
+        data = version(dialect) + b"".join(events(dialect, {"loss": x}, step=i) for i, x in enumerate(expected))
+    path.write_bytes(data[:12])
+    with Recording(folder) as recording:
+        most = 0
+        for share, how in [*steps, (1.0, steps[-1][1])]:
+            end = max(12, round(share * len(data)))
+            if how == "rename":
+                beside = folder / ".copy.tmp"
+                beside.write_bytes(data[:end])
+                beside.replace(path)
+            elif how == "rewrite":
+                path.write_bytes(data[: max(end, path.stat().st_size)])
+            else:
+                with path.open("ab") as file:
+                    file.write(data[path.stat().st_size : end])
+            if recording.changed():
+                recording.refresh()
+            n = len(recording.series(tag)) if tag in recording.tags() else 0
+            assert n >= most
+            most = n
+            if n:
+                assert recording.series(tag).columns().values.tolist() == expected[:n]
+        assert most == len(expected)

@@ -2,7 +2,8 @@
 
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { postForBytes } from '../../data/api'
-import { columnsProblem, nPending, parsed, serverColumn, sortKeys, tableOpen } from '../../data/columns'
+import { NOT_ADDED_UP } from '../../data/columnValues'
+import { columnsProblem, nPending, nUnjudged, parsed, serverColumn, sortKeys, tableOpen } from '../../data/columns'
 import { file } from '../../data/file'
 import { durationOf, valueOf } from '../../data/filter'
 import { together } from '../../data/groups'
@@ -94,6 +95,7 @@ export function RunTable() {
           {n} of {runs.value?.length ?? 0}
           <PutAway />
           {nPending.value > 0 && ` · ${nPending.value} still to read`}
+          {nUnjudged.value > 0 && <span title={NOT_ADDED_UP}> · {nUnjudged.value} cannot be judged by this filter</span>}
           {columnsProblem.value && ` · ${columnsProblem.value}`}
         </span>
       </div>

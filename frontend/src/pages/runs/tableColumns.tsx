@@ -2,6 +2,7 @@
 
 import { computed, signal } from '@preact/signals'
 import { chosen, metricColumns, parsed } from '../../data/columns'
+import { NOT_ADDED_UP, withoutTotals } from '../../data/columnValues'
 import { useDetail } from '../../data/details'
 import { configKeys, durationOf, valueOf } from '../../data/filter'
 import { filtered } from '../../data/runs'
@@ -79,7 +80,13 @@ const Duration = ({ run }: { run: Run }) => {
 
 /** A column of a fact, of a config key, or of what a series comes to. */
 const columnOf = (key: string): Column =>
-  [...FACTS, LABELS, ...ORIGINS, ...MORE].find((fact) => fact.key === key) ?? { key, title: key, width: Math.min(200, Math.max(110, 24 + 7 * key.length)), cell: (run) => cellOf(valueOf(run, key)) }
+  [...FACTS, LABELS, ...ORIGINS, ...MORE].find((fact) => fact.key === key) ?? { key, title: key, width: Math.min(200, Math.max(110, 24 + 7 * key.length)), cell: (run) => <ValueCell run={run} column={key} /> }
+
+function ValueCell({ run, column }: { run: Run; column: string }) {
+  const found = valueOf(run, column)
+  if (found === undefined && parsed(column) && withoutTotals.value.has(run.key)) return <span class="muted" title={NOT_ADDED_UP}>not added up</span>
+  return <>{cellOf(found)}</>
+}
 
 /** A number as a person writes it: all digits of an integer, in threes. */
 export const cellOf = (one: unknown): string => {

@@ -55,7 +55,8 @@ class ColumnsReply(msgspec.Struct, frozen=True, kw_only=True):
     """The values of columns, in the order of the request, each with a value for each of `keys`, or `null`.
 
     `tags` are the tags that columns can have, those of most runs first, and `statistics` what may follow them. The
-    totals of `n_pending` runs are not read yet: ask again for them.
+    totals of `n_pending` runs are not read yet: ask again for them. `without` are the runs whose series have none: they
+    are damaged, too large to be added up, or have too many series.
     """
 
     keys: list[str]
@@ -63,6 +64,7 @@ class ColumnsReply(msgspec.Struct, frozen=True, kw_only=True):
     tags: list[str]
     statistics: list[str]
     n_pending: int
+    without: list[str]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -114,6 +116,7 @@ def _read(runs: Runs, names: list[_Name]) -> ColumnsReply:
         tags=runs.columns.tags()[:MAX_TAGS],
         statistics=list(STATISTICS),
         n_pending=max(n_pending, n_left),
+        without=runs.columns.without(),
     )
 
 

@@ -244,7 +244,7 @@ class _Filling:
             values += [[column[by_key[key]] for key in kept] for column in reply.values]
         self._content.table.update(
             names=wanted, keys=list(kept), values=_json(values), tags=[tag for tag in first.tags if tag in known],
-            statistics=list(STATISTICS),
+            statistics=list(STATISTICS), without=[key for key in first.without if key in kept],
         )  # fmt: skip
 
     async def media(self) -> None:

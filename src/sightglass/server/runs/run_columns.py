@@ -42,6 +42,7 @@ class _RunValues:
     places: dict[str, int]
     values: npt.NDArray[np.float64]
     due_s: float
+    has_totals: bool
 
 
 class RunColumns:
@@ -117,6 +118,10 @@ class RunColumns:
                 values.append(self._at[place][1] if place in self._at else None)
         return values, n_pending
 
+    def without(self) -> list[str]:
+        """Return the keys of the runs whose series have no totals, so that nobody knows what they come to."""
+        return [key for key, known in self._known.items() if not known.has_totals]
+
     def tags(self) -> list[str]:
         """Return the tags of all series of numbers; those that most runs have come first."""
         runs = Counter(id(known.places) for known in self._known.values())
@@ -142,7 +147,9 @@ class RunColumns:
         tags, values = _values(totals) if totals is not None else ((), np.zeros((0, len(STATISTICS))))
         places = self._places.setdefault(tags, {tag: i for i, tag in enumerate(tags)})
         due_s = time.monotonic() + max(FRESH_S, REST * (time.monotonic() - began_s))
-        self._known[source.key] = _RunValues(version=recorded.version, places=places, values=values, due_s=due_s)
+        self._known[source.key] = _RunValues(
+            version=recorded.version, places=places, values=values, due_s=due_s, has_totals=totals is not None
+        )
 
 
 def _totals(source: ServedRun) -> RunTotals | None:

@@ -1,12 +1,13 @@
 """Export records to TensorBoard event files and MindSpore summary files.
 
 Numbers come in order of time, those of one wall time and step together, as they were logged: in one event for
-MindSpore, in one event each for TensorBoard. After them comes everything else, tag by tag, because of its size.
+MindSpore, in one event each for TensorBoard. After them comes everything else, tag by tag, because of its size. Each
+record decides, not its tag: a tag may have both.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from heapq import merge
 from operator import attrgetter
@@ -15,11 +16,12 @@ from typing import IO, Any, Final, Literal
 import numpy as np
 
 from sightglass.core.codec import Buffer
-from sightglass.core.columns import plain
+from sightglass.core.columns import Columns, plain
 from sightglass.storage.foreign import mindspore, tensorboard
 from sightglass.storage.foreign.event_changes import changes, cut
 from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.foreign.event_format import EventFormat
+from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
 from sightglass.storage.read.recording import Recording
@@ -95,10 +97,12 @@ class _Writer:
             self._file.write(part)
 
     def write_all(self, found: Sequence[tuple[str, Series]]) -> None:
-        light = [(name, series) for name, series in found if series.type in LIGHT]
+        light = [(name, series) for name, series in found if not series.types.isdisjoint(LIGHT)]
+        heavy = {series.key for _, series in found if not series.types <= LIGHT}
         together: dict[str, Any] = {}
         at: tuple[float, float] | None = None
-        for row in merge(*(self._rows(name, series) for name, series in light), key=attrgetter("wall_time")):
+        numbers = (self._numbers(name, series, heavy) for name, series in light)
+        for row in merge(*numbers, key=attrgetter("wall_time")):
             if together and ((row.wall_time, row.step) != at or row.tag in together):
                 self._log(together, at)
                 together = {}
@@ -106,13 +110,27 @@ class _Writer:
             together[row.tag] = row.value
         if together:
             self._log(together, at)
+        read = {series.key for _, series in light}  # their numbers are written, and what is damaged is counted
         for name, series in found:
-            if series.type not in LIGHT:
-                for row in self._rows(name, series):
-                    self._log({row.tag: row.value}, (row.wall_time, row.step))
+            if series.key in heavy:
+                again = series.key in read
+                for row in self._rows(name, series.blocks() if again else self._blocks(name, series)):
+                    if not (again and isinstance(row.value, int | float)):
+                        self._log({row.tag: row.value}, (row.wall_time, row.step))
 
-    def _rows(self, name: str, series: Series) -> Iterator[_Row]:
-        for columns in blocks(name, series, self._run, self._losses):
+    def _numbers(self, name: str, series: Series, heavy: set[Key]) -> Iterator[_Row]:
+        """Yield the numbers of a series, which may wait for those of others; note one that has other values, too."""
+        for row in self._rows(name, self._blocks(name, series)):
+            if isinstance(row.value, int | float):
+                yield row
+            else:
+                heavy.add(series.key)
+
+    def _blocks(self, name: str, series: Series) -> Iterator[Columns]:
+        return blocks(name, series, self._run, self._losses)
+
+    def _rows(self, name: str, read: Iterable[Columns]) -> Iterator[_Row]:
+        for columns in read:
             values = columns.values
             flat = isinstance(values, np.ndarray) and values.ndim == 1
             items = values.tolist() if flat and values.dtype.kind in "biuf" else values

@@ -86,8 +86,8 @@ class EventFile:
 
     @property
     def replaced(self) -> bool:
-        """Whether it has to be opened again: these programs never compact a file."""
-        return self._file.stale
+        """Whether it is stale, or another file has its path now, as where copies are renamed."""
+        return self._file.replaced
 
     @property
     def damages(self) -> Sequence[Damage]:

@@ -76,8 +76,8 @@ class WandbFile:
 
     @property
     def replaced(self) -> bool:
-        """Whether it has to be opened again: W&B never compacts a file."""
-        return self._file.stale
+        """Whether it is stale, or another file has its path now, as where copies are renamed."""
+        return self._file.replaced
 
     @property
     def damages(self) -> Sequence[Damage]:

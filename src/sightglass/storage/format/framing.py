@@ -157,6 +157,13 @@ class RandomAccessFile:
             own = self._file.status().identity
         return self.files.status(path).identity == own
 
+    @property
+    def replaced(self) -> bool:
+        """Whether it is stale, or another file has its path now: it was compacted, or copied and renamed."""
+        with contextlib.suppress(OSError):
+            return self.stale or not self.is_at(self.path)
+        return self.stale
+
     def read(self, offset: int, n: int) -> memoryview:
         """Return up to n bytes; fewer where the file ends."""
         if n <= CHUNK_BYTES:

@@ -4,13 +4,16 @@ A run adds what it writes, a reader what it reads; both keep the result in one f
 reducers `NAMES` need, so that their states, and columns of a table, are read from it.
 
 Rule 1: series of integers and of floats have a table each; a series that has both is of floats in the end.
-Rule 2: a series has no totals if a record is not an int64 or a float64, or if they would not be exact: a sum beyond 64
-bits, a step beyond 53.
+Rule 2: every series of real numbers has totals, whatever their types: booleans count as 0 and 1, what is beyond 64 bits
+is rounded. One with a record that is no such number has none.
+Rule 3: reducers take their states only from totals that are exact, of int64 and float64: no sum beyond 64 bits, no step
+beyond 53, no other type, which would change the type of the result.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
@@ -19,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.columns import FLOAT64, INT64, Columns
+from sightglass.core.values import is_real
 
 from .block import Key
 from .series_names import in_order
@@ -30,21 +34,26 @@ Files = Mapping[str, tuple[int, int]]
 NAMES: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "argmin", "argmax")
 """The reducers whose states are in totals."""
 
-VERSION: Final = 4
+VERSION: Final = 5
 MAX_EXACT: Final = 2**53  # larger integers are not all floats
 MAX_SUM: Final = 2.0**63
+INT64_RANGE: Final = range(-(2**63), 2**63)
 FIRST_ROWS: Final = 16
 MAX_SLOTS: Final = 1_000  # groups of series whose places are remembered
 
 _ROW: Final = [
     ("n", "<i8"), ("float_sum", "<f8"), ("mean", "<f8"), ("squares", "<f8"),
     ("first_at", "<i8"), ("last_at", "<i8"), ("argmin_at", "<i8"), ("argmax_at", "<i8"),
-    ("argmin_step", "<f8"), ("argmax_step", "<f8"), ("argmin_whole", "?"), ("argmax_whole", "?"),
+    ("argmin_step", "<f8"), ("argmax_step", "<f8"), ("argmin_whole", "?"), ("argmax_whole", "?"), ("exact", "?"),
 ]  # fmt: skip
+_WHOLE: Final = (int, np.bool_, np.integer)
 _VALUES: Final = ("sum", "min", "max", "first", "last", "argmin", "argmax")
 
 Table = npt.NDArray[np.void]
-"""Rows of totals, one for each series; `squares` are those of the differences from the mean, `_at` are ordinals."""
+"""Rows of totals, one for each series; `squares` are those of the differences from the mean, `_at` are ordinals.
+
+`exact` is whether rule 3 holds.
+"""
 
 
 ROWS: Final = {dtype: np.dtype([*_ROW, *((name, dtype) for name in _VALUES)]) for dtype in (FLOAT64, INT64)}
@@ -76,10 +85,11 @@ class RunTotals:
     tables: dict[np.dtype[Any], tuple[list[Key], Table]]
 
     def state(self, key: Key, name: str) -> Any:
-        """Return a reducer's state over a series, or `None` if there is none."""
+        """Return a reducer's state over a series, or `None` if there is none, or none that is exact."""
         for keys, table in self.tables.values():
             if key in keys:
-                return _state(table[keys.index(key)], name)
+                row = table[keys.index(key)]
+                return _state(row, name) if row["exact"] or name == "count" else None
         return None
 
 
@@ -117,7 +127,7 @@ class TotalsBuilder:
 
     Attributes:
         n_rows: How many records of each series there were.
-        without: Series without totals, see rule 2.
+        without: Series without totals: a record is no real number.
     """
 
     def __init__(self, before: RunTotals | None = None) -> None:
@@ -134,32 +144,32 @@ class TotalsBuilder:
 
     def add(self, key: Key, columns: Columns) -> None:
         """Add records of a series, or of those of a wide block, at least one."""
-        keys, values = self._keys_of(key), columns.values
-        if _are_numbers(values) and values.ndim == 1 + (key.kind == "wide"):
-            self._add(keys, values.reshape(len(columns), -1), columns)
+        keys, numbers = self._keys_of(key), numbers_of(columns.values)
+        if numbers is not None and numbers.ndim == 1 + (key.kind == "wide"):
+            exact = numbers is columns.values
+            self._add(keys, numbers.reshape(len(columns), -1), columns, exact=exact)
             return
         self._count(keys, len(columns))
         self.without.update(keys)
 
     def add_all(self, blocks: Iterable[tuple[Key, Columns]]) -> None:
         """Add blocks; series that were logged together are added together, for the price of one."""
-        alike: dict[Any, list[tuple[Key, Columns]]] = {}
+        alike: dict[Any, list[tuple[Key, Table, Columns]]] = {}
         for key, columns in blocks:
-            if columns.ordinals is None or not _are_numbers(columns.values) or columns.values.ndim > 1:
+            numbers = None if columns.ordinals is None else numbers_of(columns.values)
+            if columns.ordinals is None or numbers is None or numbers.ndim > 1:
                 self.add(key, columns)
                 continue
-            shared = columns.index, columns.values.dtype, columns.steps.tobytes(), columns.ordinals.tobytes()
-            alike.setdefault(shared, []).append((key, columns))
-        for several in alike.values():
-            values = np.stack([columns.values for _, columns in several], 1)
-            self._add(tuple(key for key, _ in several), values, several[0][1])
+            exact = numbers is columns.values
+            shared = columns.index, numbers.dtype, exact, columns.steps.tobytes(), columns.ordinals.tobytes()
+            alike.setdefault(shared, []).append((key, numbers, columns))
+        for (_, _, exact, *_), several in alike.items():
+            values = np.stack([numbers for _, numbers, _ in several], 1)
+            self._add(tuple(key for key, *_ in several), values, several[0][2], exact=exact)
 
-    def _add(self, keys: tuple[Key, ...], values: npt.NDArray[Any], shared: Columns) -> None:
+    def _add(self, keys: tuple[Key, ...], values: npt.NDArray[Any], shared: Columns, *, exact: bool) -> None:
         """Add values of shape (records, series), which share their steps and ordinals."""
         self._count(keys, len(values))
-        if not _are_exact(shared.steps):
-            self.without.update(keys)
-            return
         table = self._tables[values.dtype]
         slots = self._slots.get((keys, values.dtype))
         if slots is None:
@@ -168,8 +178,9 @@ class TotalsBuilder:
             slots = self._slots[keys, values.dtype] = np.array([table.slot(key) for key in keys], np.intp)
         ordinals = shared.ordinals if shared.ordinals is not None else np.arange(shared.index, shared.end)
         with np.errstate(all="ignore"):  # infinities of both signs add up to NaN, as they do one by one
-            inexact = table.add(slots, _totals(values, shared.steps, ordinals))
-        self.without.update(keys[i] for i in inexact)
+            block = _totals(values, shared.steps, ordinals)
+            block["exact"] = exact and _are_exact(shared.steps)
+            table.add(slots, block)
 
     def _count(self, keys: tuple[Key, ...], n: int) -> None:
         for key in keys:
@@ -222,12 +233,12 @@ class _Growing:
         for key, row in zip(keys, table, strict=True):
             self._rows[self.slot(key)] = row
 
-    def add(self, slots: npt.NDArray[np.intp], block: Table) -> list[int]:
-        """Add the totals of a block; return the places of series whose sums are beyond 64 bits."""
+    def add(self, slots: npt.NDArray[np.intp], block: Table) -> None:
+        """Add the totals of a block."""
         known = self._rows[slots]
         merged = np.where(known["n"] > 0, _merged(known, block), block)
+        merged["exact"] &= ~_are_beyond(merged)
         self._rows[slots] = merged
-        return np.flatnonzero(_are_beyond(merged)).tolist()
 
     def taken(self, without: set[Key]) -> dict[Key, np.void]:
         """Return the rows of series that have totals."""
@@ -259,6 +270,7 @@ def _merged(a: Table, b: Table) -> Table:
     table = a.copy()
     n = a["n"] + b["n"]
     table["n"] = n
+    table["exact"] &= b["exact"]
     for name in ("sum", "float_sum", "squares"):
         table[name] += b[name]
     delta = b["mean"] - a["mean"]
@@ -295,20 +307,47 @@ def _are_beyond(table: Table) -> npt.NDArray[np.bool_]:
 
 
 def _joined(floats: dict[Key, np.void], integers: dict[Key, np.void]) -> tuple[dict[Key, np.void], dict[Key, np.void]]:
-    """Return the rows of both tables, those of series that are in both as floats, unless these are not exact."""
+    """Return the rows of both tables, those of series that are in both as floats."""
     for key in [*floats]:
         row = integers.pop(key, None)
         if row is not None:
-            if any(abs(int(row[name])) > MAX_EXACT for name in _VALUES):
-                del floats[key]
-                continue
             one, other = (np.array([part]).astype(ROWS[FLOAT64]) for part in (floats[key], row))
+            other["exact"] &= all(abs(int(row[name])) <= MAX_EXACT for name in _VALUES)
             floats[key] = _merged(one, other)[0]
     return floats, integers
 
 
-def _are_numbers(values: object) -> bool:
-    return isinstance(values, np.ndarray) and values.dtype in ROWS
+def numbers_of(values: npt.NDArray[Any] | Sequence[Any]) -> npt.NDArray[Any] | None:
+    """Return real numbers of any types as int64 or float64: as they are if they are of one of these.
+
+    Booleans count as 0 and 1. Integers that are not all within 64 bits, and those among floats, are rounded to floats.
+
+    Returns:
+        An array of the same shape; `None` if a value is no real number.
+    """
+    if not isinstance(values, np.ndarray):
+        if not all(map(_is_real, values)):
+            return None
+        if all(isinstance(value, _WHOLE) and int(value) in INT64_RANGE for value in values):
+            return np.array([int(value) for value in values], INT64)
+        return np.array([_rounded(value) for value in values], FLOAT64)
+    if values.dtype in ROWS:
+        return values
+    if values.dtype.kind in "biu":
+        fits = values.dtype.itemsize < INT64.itemsize or not (values > INT64_RANGE[-1]).any()
+        return values.astype(INT64 if fits else FLOAT64)
+    return values.astype(FLOAT64) if is_real(values.dtype) else None
+
+
+def _rounded(value: Any) -> float:
+    try:
+        return float(value)
+    except OverflowError:  # an integer of more than 1,024 bits
+        return math.inf if value > 0 else -math.inf
+
+
+def _is_real(value: object) -> bool:
+    return isinstance(value, int | float) or (isinstance(value, np.generic) and is_real(value.dtype))
 
 
 def _are_exact(steps: npt.NDArray[Any]) -> bool:

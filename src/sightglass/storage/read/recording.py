@@ -25,7 +25,7 @@ from typing import Any, Final
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.storage import file_names, run_file
 from sightglass.storage.file_names import SUFFIX, rank_of
-from sightglass.storage.file_system import names_in
+from sightglass.storage.file_system import LOCAL, FileStatus, names_in
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
@@ -106,7 +106,7 @@ class Recording:
         self.lock = threading.RLock()
         self._open_part = open_part
         self._parts: dict[Path, RecordFile] = {}
-        self._kept: set[Path] = set()  # files whose place another one took that has fewer records
+        self._refused_at: dict[Path, FileStatus] = {}  # other files with fewer records that took the place of one
         self._series: dict[Key, Series] = {}  # those that were asked for
         self._found = RunSeries()
         self._keys: list[Key] | None = None
@@ -360,7 +360,7 @@ class Recording:
         self._unopened = False
         paths = self._paths()
         self.vanished = [path for path in self._parts if path not in paths]
-        replaced = [path for path, part in self._parts.items() if part.replaced and path not in self._kept]
+        replaced = [path for path, part in self._parts.items() if part.replaced and self._may_replace(path)]
         reopened = [self._reopen(path) for path in replaced]
         ranks = {part.rank for part in self._parts.values()}
         for path in sorted(paths):
@@ -386,6 +386,12 @@ class Recording:
         self.ranks = sorted(ranks)
         return any(reopened)
 
+    def _may_replace(self, path: Path) -> bool:
+        """Return whether what is at a path now may have the records of the file that was there."""
+        with contextlib.suppress(OSError):
+            return path not in self._refused_at or LOCAL.status(path) != self._refused_at[path]
+        return False
+
     def _reopen(self, path: Path) -> bool:
         """Open the file that took the place of another, unless it has fewer records; return whether that was done.
 
@@ -397,7 +403,8 @@ class Recording:
             return False
         n_rows, n_before = _n_rows(fresh), _n_rows(self._parts[path])
         if any(n_rows.get(key, 0) < n for key, n in n_before.items()):
-            self._kept.add(path)
+            with contextlib.suppress(OSError):
+                self._refused_at[path] = LOCAL.status(path)
             fresh.close()
             return False
         before = self._parts[path]

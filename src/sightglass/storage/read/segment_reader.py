@@ -52,6 +52,7 @@ __all__ = ["BlockEntry", "SegmentReader"]
 MAX_VERSION_BYTES: Final = 4_096
 MAX_HEAD_BYTES: Final = 2**20
 MAX_VERIFIED: Final = 4_096  # blocks whose arrays need not be verified again: a megabyte, and more than a user browses
+POISON = 0  # tests set a byte here, with which a buffer is filled when its time is over
 VERSION: Final = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 
 Found = tuple[npt.NDArray[np.int64], IndexRows]
@@ -133,9 +134,7 @@ class SegmentReader:
     @property
     def replaced(self) -> bool:
         """Whether it is stale, or another file has its path now, such as the compacted one."""
-        with contextlib.suppress(OSError):
-            return self.stale or not self._file.is_at(self.path)
-        return self.stale
+        return self._healed or self._file.replaced
 
     def entries(self) -> FileSeries:
         """Return the blocks of each series."""
@@ -324,11 +323,13 @@ class SegmentReader:
     def loads(self, entries: BlockEntries) -> Iterator[Columns | None]:
         """Read blocks of a series one after the other; `None` for those that are not what was written.
 
-        Arrays are valid until the next block is read; those in lists stay valid.
+        Arrays are read-only, and valid until the next block is read; those in lists stay valid.
         """
         buffer = memoryview(b"")
         for row in entries.rows:
             offset, length = int(row["offset"]), int(row["length"])
+            if POISON and buffer:
+                np.frombuffer(buffer, np.uint8)[:] = POISON
             if len(buffer) < length + FOOTER_BYTES:
                 buffer = np.empty(length + FOOTER_BYTES, np.uint8).data  # not filled with zeros
             try:
@@ -341,6 +342,8 @@ class SegmentReader:
             yield columns
             if isinstance(columns.values, list):
                 buffer = memoryview(b"")
+        if POISON and buffer:
+            np.frombuffer(buffer, np.uint8)[:] = POISON
 
     def _load(self, entries: BlockEntries, row: np.void, offset: int, buffer: memoryview) -> Columns:
         n, length = self._file.readinto(offset + HEADER_BYTES, buffer), len(buffer) - FOOTER_BYTES
@@ -348,7 +351,7 @@ class SegmentReader:
         if n < len(buffer) or framing.checksum(body) != int.from_bytes(buffer[length:], "little"):
             raise DamagedError("the payload is damaged")
         key = self._check(entries, row, body)
-        columns = decode(body)
+        columns = decode(body.toreadonly())
         return columns if key == entries.key else self._series.pick(columns, key, entries.key.tag)
 
     def _check(self, entries: BlockEntries, row: np.void, body: memoryview) -> Key:

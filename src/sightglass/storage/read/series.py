@@ -145,6 +145,13 @@ class Series(TensorViews):
 
     @property
     @_locked
+    def types(self) -> set[str]:
+        """The types of its blocks, each that of the newest value in it."""
+        sources = (entries for _, entries in self._view.sources)
+        return {str(entries.types[i]) for entries in sources for i in np.unique(entries.rows["type"]).tolist()}
+
+    @property
+    @_locked
     def dtype(self) -> str:
         """The dtype that the latest array was logged with, such as "bool"; empty where values are not arrays."""
         array = ARRAY.fullmatch(self.type)
@@ -271,7 +278,7 @@ class Series(TensorViews):
     def blocks(self, start: int = 0, stop: int | None = None) -> Iterator[Columns]:
         """Read records as they lie in the files, one block in memory at a time, without damaged ones.
 
-        Arrays are valid until the next block is read.
+        Arrays are read-only, and valid until the next block is read.
 
         Args:
             start: The number of the first, counted from 0.

@@ -30,7 +30,8 @@ export function axisOf(name: string, values: readonly unknown[], wantsLog: boole
   const span = widened(usable, log)
   const scale = log ? Math.log10 : (one: number) => one
   const [from, to] = span.map(scale) as Span
-  const placeOf = (one: unknown) => (typeof one === 'number' && Number.isFinite(one) && (!log || one > 0) ? (scale(one) - from) / (to - from) : NaN)
+  // Infinities stand at the ends, so that they can be brushed with what is near.
+  const placeOf = (one: unknown) => (typeof one === 'number' && (!log || one > 0) ? Math.min(1, Math.max(0, (scale(one) - from) / (to - from))) : NaN)
   const ticks = (n: number) => {
     const { at, label } = ticksOf(log ? 'log' : kind, span, n)
     return at.map((one) => ({ at: placeOf(one), text: label(one) }))
