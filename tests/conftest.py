@@ -41,11 +41,20 @@ os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled_folder()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
 
 BROWSER = ("page", "notebook")
+WORKER_BYTES = 5 * 2**30  # of a worker in the end, with the processes that it starts
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
     parser.addoption("--quick", metavar="FOLDERS", help="quick tests of these folders, smoke tests of all others")
     parser.addoption("--report", metavar="FILE", help="write what each test did to a file")
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return how many workers `-n auto` starts: half as many again as processors, since tests wait for a third of their
+    time, as far as there is memory for what they import."""
+    n_cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    n_bytes = os.sysconf("SC_PHYS_PAGES") * os.sysconf("SC_PAGE_SIZE") if hasattr(os, "sysconf") else 0
+    return max(1, min(n_cores + n_cores // 2, n_bytes // WORKER_BYTES or n_cores))
 
 
 def pytest_configure(config: pytest.Config) -> None:

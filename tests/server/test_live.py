@@ -303,7 +303,7 @@ def test_backlogs_stay_small(monkeypatch):
     monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
 
     class LiveRun:
-        answers = True
+        live = True
 
     reader = StreamReader(LiveRun(), "x", confirm=False)
     for start in range(0, 40_000, 1000):

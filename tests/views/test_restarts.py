@@ -94,7 +94,7 @@ def test_the_page(folder, query):
         class Served:
             """A run as the server has it, with its files open."""
 
-            answers = False
+            live = False
 
             def borrow(self):
                 return self

@@ -415,10 +415,10 @@ class Connection:
         if cause is not None:
             self._end(f"Run {self.run!r} {cause}. Connect again", "lost")
         else:
-            self._run_ended()
+            self._end(f"Run {self.run!r} has ended", "clean")
 
     def _run_ended(self) -> None:
-        """End with the run, which says of each stream that it has ended; of the others, records are missing."""
+        """End with a run whose goodbye did not arrive, nor the last records of the streams that have not ended."""
         if self._streams:
             self._end(f"Run {self.run!r} has ended before all its records arrived", "early")
         else:

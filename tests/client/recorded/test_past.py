@@ -232,7 +232,7 @@ def test_the_clock_of_the_run_is_set_before_and_after_the_query_is_sent(by_s):
         recorded.put_rows(rows.slice(4, 8))
         stream.since(0)
         producer.live.add(rows.slice(9, 12).moved(-6))
-        producer.live.end(None)
+        producer.live.fail(None)
         assert [record.step for record in stream] == list(range(12))
         assert stream.n_lost == 0
 

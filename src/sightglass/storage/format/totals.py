@@ -5,7 +5,7 @@ reducers `NAMES` need, so that their states, and columns of a table, are read fr
 
 Rule 1: series of integers and of floats have a table each; a series that has both is of floats in the end.
 Rule 2: every series of real numbers has totals, whatever their types: booleans count as 0 and 1, what is beyond 64 bits
-is rounded. One with a record that is no such number has none.
+is rounded. A series has none if a record is anything else.
 Rule 3: reducers take their states only from totals that are exact, of int64 and float64: no sum beyond 64 bits, no step
 beyond 53, no other type, which would change the type of the result.
 """
@@ -127,7 +127,7 @@ class TotalsBuilder:
 
     Attributes:
         n_rows: How many records of each series there were.
-        without: Series without totals: a record is no real number.
+        without: Series without totals: a record is not a real number.
     """
 
     def __init__(self, before: RunTotals | None = None) -> None:
@@ -323,7 +323,7 @@ def numbers_of(values: npt.NDArray[Any] | Sequence[Any]) -> npt.NDArray[Any] | N
     Booleans count as 0 and 1. Integers that are not all within 64 bits, and those among floats, are rounded to floats.
 
     Returns:
-        An array of the same shape; `None` if a value is no real number.
+        An array of the same shape; `None` if a value is not a real number.
     """
     if not isinstance(values, np.ndarray):
         if not all(map(_is_real, values)):
