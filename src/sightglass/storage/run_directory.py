@@ -10,11 +10,16 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
-from .file_names import OWN_NAME
+import msgspec
+
+from sightglass.core.errors import DamagedError
+
+from .file_names import OWN_NAME, name_of
 from .file_system import LOCAL, File, FileSystem, exists, written_aside
-from .run_file import RunFile, create, read, write
+from .run_file import RunFile, create, highest_place, read, write
 
 LOCK_ATTEMPTS: Final = 100  # another process looks at a new file for some microseconds
+BEHIND_S: Final = 1.0  # clocks that are set by the network differ by less
 MAX_NAME_BYTES: Final = 150
 """Of a run's name in that of its directory: file systems allow 255 bytes, with date and counter."""
 
@@ -80,6 +85,7 @@ class RunDirectory:
         self._about = about
         self._moved = moved
         self._files = files
+        self._place, self._seen = 0, dict[str, float]()
         self._file: Path | None = None
         self._held: File | None = None
         self._warned = False
@@ -100,7 +106,8 @@ class RunDirectory:
                 if self.path != chosen:
                     self._moved(self.path)
             if self._file is None or not exists(self._files, self._file):
-                self._file = create(self.path, self._about(), self._files)
+                self._take_place()
+                self._file = create(self.path, self._described(self._about()), self._files)
                 self._held = _held(self._file, self._files)  # before the look: of two, one at least sees the other
                 self.warn_of_others()
             return self.path
@@ -121,10 +128,26 @@ class RunDirectory:
                 with written_aside(self._files, self.path / name, [text.encode()], sync=False) as aside:
                     self._files.replace(aside, self.path / name)
             before = self._held
-            write(self._file, self._about(), self._files)
+            write(self._file, self._described(self._about()), self._files)
             self._held = _held(self._file, self._files)  # it is another file now
             if before is not None:
                 before.close()
+
+    def _described(self, run: RunFile) -> RunFile:
+        return msgspec.structs.replace(run, place=self._place, seen=self._seen)
+
+    def _take_place(self) -> None:
+        """Take a place above all others, note how far they are, and warn if this machine's clock is behind."""
+        now_s, self._seen = self._about().started, last_records(self.path, self._files)
+        self._place = max(int(now_s * 1000), highest_place(self.path, self._files) + 1)
+        behind_s = max(self._seen.values(), default=now_s) - now_s
+        if behind_s > BEHIND_S:
+            message = (
+                f"This machine's clock is {behind_s:.0f} s behind that of a process which has written to {self.path}. "
+                "The records are in the right order all the same, their times are not"
+            )
+            with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
+                warnings.warn(message, RuntimeWarning, stacklevel=5)
 
     def warn_of_others(self) -> None:
         """Warn, once, if another process is writing records of the same rank into the directory."""
@@ -148,7 +171,7 @@ class RunDirectory:
             OSError: It cannot be written.
         """
         if self._file is not None:
-            write(self._file, about(), self._files)
+            write(self._file, self._described(about()), self._files)
         if self._held is not None:
             self._held.close()
 
@@ -167,6 +190,28 @@ def others(path: Path, mine: RunFile, files: FileSystem = LOCAL) -> list[RunFile
                         found.append(run)
                     else:
                         lock.close()
+    return found
+
+
+def last_records(path: Path, files: FileSystem = LOCAL) -> dict[str, float]:
+    """Return when each process that has written into a run directory made its last record.
+
+    Returns:
+        Seconds since the Unix epoch, by the clock of the process, by the beginning of the names of its files.
+    """
+    from .read.run_series import last_wall_time, process_of  # they load NumPy, and most directories are new
+    from .read.segment_reader import SegmentReader
+
+    latest: dict[str, Path] = {}
+    with contextlib.suppress(OSError):
+        for name in sorted(files.names(path), key=lambda name: name_of(Path(name)) or (0.0, 0, 0)):
+            if (named := name_of(Path(name))) is not None:
+                latest[process_of(named[0], named[1])] = path / name
+    found: dict[str, float] = {}
+    for process, file in latest.items():
+        found[process] = 0.0
+        with contextlib.suppress(OSError, DamagedError), contextlib.closing(SegmentReader(file, files=files)) as part:
+            found[process] = last_wall_time(part)
     return found
 
 

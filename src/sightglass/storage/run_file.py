@@ -1,9 +1,11 @@
 """The description of a run: `run.json` in its directory.
 
 Rule 1: every process writes its own file only. The first process writes `run.json`; a process that continues in its
-directory, or another rank that shares it, writes `run-{started_ms}-rank{rank}.json`.
+directory, or another rank that shares it, writes `run-{place}-rank{rank}.json`.
 Rule 2: a file is replaced as a whole, so a reader never sees half of one.
 Rule 3: a field that cannot be read, or has another type than expected, has its default.
+Rule 4: the processes of a directory are ordered by their places, never by clocks. A process takes a place above all
+that it finds there, in the names of files and in files of this kind, and notes how far the others were.
 """
 
 from __future__ import annotations
@@ -20,7 +22,7 @@ import msgspec
 
 from sightglass.core.guarded import FAILURES, LostValue, message
 
-from .file_names import NAME, OWN_NAME
+from .file_names import NAME, OWN_NAME, name_of
 from .file_system import LOCAL, FileSystem, names_in, open_regular, written_aside
 from .foreign.wandb_log import WANDB_SUFFIX
 from .foreign.wandb_run import read_told
@@ -52,6 +54,10 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
         events: How many events of each name there were, written at the end.
         described: Its controls, actions and functions, written at the end.
         facts: About its program: command, versions, commit, folder.
+        place: Its place among the processes of the directory: milliseconds since the Unix epoch when it began, or more
+            if another one has that place. 0 in files of earlier versions.
+        seen: When each process that wrote there before it had made its last record then, in seconds since the Unix
+            epoch by the clock of that process, by the beginning of the names of its files.
     """
 
     version: int = VERSION
@@ -67,6 +73,28 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     events: dict[str, int] = {}
     described: dict[str, Any] = {}
     facts: dict[str, Any] = {}
+    place: int = 0
+    seen: dict[str, float] = {}
+
+    @property
+    def order(self) -> float:
+        """What orders the files of the processes of a directory."""
+        return self.place or self.started * 1000
+
+
+def highest_place(directory: Path, files: FileSystem = LOCAL) -> int:
+    """Return the highest place that a process of a run directory has, 0 without any.
+
+    Raises:
+        OSError: The directory cannot be read.
+    """
+    places = [0]
+    for name in files.names(directory):
+        if (named := name_of(Path(name))) is not None:
+            places.append(round(named[0] * 1000))
+        elif OWN_NAME.fullmatch(name) and (run := read(directory / name)) is not None:
+            places.append(run.place)
+    return max(places)
 
 
 def create(directory: Path, run: RunFile, files: FileSystem = LOCAL) -> Path:
@@ -75,7 +103,7 @@ def create(directory: Path, run: RunFile, files: FileSystem = LOCAL) -> Path:
     Raises:
         OSError: It cannot be created.
     """
-    mine = f"run-{round(run.started * 1000)}-rank{run.rank}"
+    mine = f"run-{round(run.order)}-rank{run.rank}"
     with written_aside(files, directory / f"{mine}.json", [_encode(run)], sync=True) as aside:
         for name in (NAME, f"{mine}.json", f"{mine}-{os.getpid()}.json"):
             with contextlib.suppress(FileExistsError):
@@ -171,7 +199,7 @@ def read_all(directory: Path, *, cached: bool = False) -> list[RunFile]:
         return []
     read_one = read_cached if cached else _read_any
     files = [run for name in names if (run := read_one(os.path.join(directory, name))) is not None]
-    return sorted(files, key=lambda run: run.started)
+    return sorted(files, key=lambda run: run.order)
 
 
 def tells(name: str) -> bool:

@@ -185,7 +185,7 @@ def _own_files(files: list[os.DirEntry[str]]) -> list[RunFile]:
         if tells(file.name):
             run = read_cached(file.path)
             own += [run] if run is not None else []
-    return sorted(own, key=lambda run: run.started)
+    return sorted(own, key=lambda run: run.order)
 
 
 def lives(run: RunFile, changed: float, *, alive: Callable[[str], bool]) -> bool:

@@ -82,7 +82,7 @@ def read_outside(entry: RunEntry, known: Details) -> Details:
     own = {
         name: run_file.read_cached(os.path.join(entry.path, name)) for name in found.names if OWN_NAME.fullmatch(name)
     }
-    file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.started))
+    file = run_file.together(sorted((one for one in own.values() if one is not None), key=lambda one: one.order))
     origin = known.origin or _origin(entry.path, found.names)
     return msgspec.structs.replace(
         known, version=entry.version, origin=origin, host=file.host or _host(found.names), looked=False,

@@ -290,16 +290,12 @@ class Recording:
 
     def _identify(self, starts: set[float]) -> dict[float, str]:
         together = {started for pair in self._found.overlaps() for started in pair}
-        told = [run for run in run_file.read_all(self.path) if run.rank == self.rank]
-        ids: dict[float, str] = {}
-        for started in sorted(starts):
-            # A process says who it is before its first file, whose name has whole milliseconds.
-            known = [run.id for run in told if run.started < started + 1e-3 and run.id not in ids.values()]
-            if started in together:
-                ids[started] = str(self.path)
-            else:
-                ids[started] = (known[-1] if known else "") or f"{self.path} {started}"
-        return ids
+        told = self._found.told()
+        return {
+            started: str(self.path) if started in together
+            else (told[started].id if started in told else "") or f"{self.path} {started}"
+            for started in sorted(starts)
+        }  # fmt: skip
 
     def changed(self) -> bool:
         """Return whether there may be something new, from the sizes and times of the latest files."""
@@ -435,9 +431,13 @@ class Recording:
                 stamps.append((status.st_mtime_ns, status.st_size))
         return stamps
 
+    def _told(self) -> list[RunFile]:
+        """Return what the processes of this rank say of themselves, in their order."""
+        return [run for run in run_file.read_all(self.path) if run.rank == self.rank]
+
     def _gather(self) -> None:
         """Put together what is in all files."""
-        self._found = RunSeries(self.parts)
+        self._found = RunSeries(self.parts, self._told)
         shape = [(part.path, len(part.blocks())) for part in self.parts]
         if shape != self._shape:  # else the series are the same
             self._shape, self._keys = shape, None

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.block_entries import BlockEntries, BlockEntry
+from sightglass.storage.run_file import RunFile
 
 from .record_file import RecordFile
 from .visible_rows import Group
@@ -17,8 +19,14 @@ Overlaps = frozenset[tuple[float, float]]
 class RunSeries(Mapping[Key, Sequence[Group]]):
     """What each process wrote to each series, the earliest process first."""
 
-    def __init__(self, parts: Sequence[RecordFile] = ()) -> None:
-        """Take the files, in the order in which they were written."""
+    def __init__(self, parts: Sequence[RecordFile] = (), told: Callable[[], Sequence[RunFile]] = tuple) -> None:
+        """Take the files, in the order in which they were written.
+
+        Args:
+            parts: The files with the records.
+            told: Returns what the processes say of themselves, in their order.
+        """
+        self._told = told
         self._processes: dict[float, list[RecordFile]] = {}
         for part in parts:
             self._processes.setdefault(part.started, []).append(part)
@@ -54,24 +62,60 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
     def overlaps(self) -> Overlaps:
         """Return which processes wrote at the same time.
 
-        A process that is restarted begins after the last record of the earlier one. Other programs' files do not say.
+        An earlier process still wrote when a later one began if it has records that the later one had not seen then.
+        Other programs' files do not say.
         """
         if len(self._processes) < 2:
             return frozenset()
         ours = [
-            (started, max((last_wall_time(part) for part in parts), default=0.0))
+            (started, max((last_wall_time(part) for part in parts), default=0.0), parts[0].rank)
             for started, parts in self._processes.items()
             if all(part.dialect == "sightglass" for part in parts)
         ]
+        told = self.told()
         return frozenset(
-            (one, other) for i, (one, last) in enumerate(ours) for other, _ in ours[i + 1 :] if other < last
+            (one, other)
+            for i, (one, last_s, rank) in enumerate(ours)
+            for other, _, _ in ours[i + 1 :]
+            if _still_wrote(process_of(one, rank), last_s, other, told.get(other))
         )
+
+    def told(self) -> dict[float, RunFile]:
+        """Return what each process says of itself, by when it began, for those of which that is known."""
+        found: dict[float, RunFile] = {}
+        free = list(self._told())
+        for started in sorted(self._processes):
+            # A process says who it is before its first file, whose name has whole milliseconds.
+            before = [run for run in free if run.order < started * 1000 + 1]
+            if before:
+                found[started] = before[-1]
+                free.remove(before[-1])
+        return found
 
     def _of(self, key: Key, entries: Mapping[RecordFile, Mapping[Key, Sequence[BlockEntry]]]) -> list[Group]:
         return [
             (started, [(part, BlockEntries.of(key, entries[part][key])) for part in parts if key in entries[part]])
             for started, parts in self._processes.items()
         ]
+
+
+def process_of(started: float, rank: int) -> str:
+    """Return how the names of the files of a process begin."""
+    return f"{round(started * 1000)}-rank{rank}"
+
+
+def _still_wrote(process: str, last_s: float, began: float, other: RunFile | None) -> bool:
+    """Return whether a process still wrote when another one began.
+
+    Args:
+        process: How the names of its files begin.
+        last_s: When it made its last record.
+        began: When the other one began, as the names of its files say.
+        other: What the other one says of itself.
+    """
+    if other is None or not other.place:  # it was written by an earlier version, or copied without `run.json`
+        return began < last_s
+    return other.seen.get(process, -math.inf) < last_s
 
 
 def last_wall_time(part: RecordFile) -> float:

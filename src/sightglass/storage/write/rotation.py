@@ -14,6 +14,7 @@ from typing import Final
 from sightglass.core.clock import Clock
 from sightglass.storage.file_names import SUFFIX
 from sightglass.storage.file_system import LOCAL, FileSystem, exists
+from sightglass.storage.run_file import highest_place
 
 from .compact import Compactor, pays, remove_old
 from .segment import Rows, SegmentWriter
@@ -58,7 +59,7 @@ class Segments:
         self._rank = rank
         self._clock = clock
         self._files = files
-        self._started_ms = 0
+        self._place = 0
         self._number = 0
         self._directory: Path | None = None
         self._current: SegmentWriter | None = None
@@ -215,17 +216,18 @@ class Segments:
     def _next(self) -> SegmentWriter:
         """Create the next file, under a free name."""
         wall_time = self._clock.wall()
-        self._started_ms = self._started_ms or int(wall_time * 1000)
         if self._directory is None or not exists(self._files, self._directory):
             self._directory = self._open_directory()
             remove_old(self._directory, self._files, now=wall_time)
+        if not self._place:  # above all others, whatever their clocks say
+            self._place = max(int(wall_time * 1000), highest_place(self._directory, self._files) + 1)
         while True:
-            name = f"{self._started_ms}-rank{self._rank}-{self._number:04d}{SUFFIX}"
+            name = f"{self._place}-rank{self._rank}-{self._number:04d}{SUFFIX}"
             try:
                 path = self._directory / name
                 opened = SegmentWriter(path, wall_time=wall_time, files=self._files, written=self._totals.add)
             except FileExistsError:
-                self._started_ms, self._number = self._started_ms + 1, 0
+                self._place, self._number = self._place + 1, 0
                 continue
             self._number += 1
             self._names.add(name)
