@@ -633,3 +633,34 @@ def test_arrays_of_strings_are_tables_of_texts(page):
     for path, query in (("find", {"what": "max"}), ("histograms", {}), ("tensor", {"format": "npy", "thin": 4})):
         assert page.get(f"/runs/{key}/{path}", tag="names", **query).status_code == 400
     assert page.json(f"/runs/{key}/overview")["tensors"] == []
+
+
+LARGE = {
+    "int": [2**53 - 1, 2**53, 2**53 + 1, 2**62 + 1, -(2**60) - 1, 7],
+    "int64": [np.int64(2**53 + 1), np.int64(2**62 + 3), np.int64(-5)],
+    "uint64": [np.uint64(2**64 - 1), np.uint64(2**63 + 1), np.uint64(1)],
+    "beyond 64 bits": [2**70 + 1, -(2**90) - 1, 3],
+    "among floats": [0.5, 2**53 + 1, 1e30, np.int64(2**60 + 1)],
+    "time_ns": [1_795_864_543_000_000_001 + 7 * i for i in range(60)],
+    "floats": [1e300, 2.0**60, math.inf],
+}
+
+
+def test_integers_beyond_53_bits_come_with_their_digits(page):
+    with sg.init("large", budget=None) as run:
+        for tag, values in LARGE.items():
+            for step, value in enumerate(values):
+                run.log({tag: value}, step=step)
+    key = page.key("large")
+    for tag, values in LARGE.items():
+        reply = page.json(f"/runs/{key}/scalars", tag=tag)
+        assert [float(y) for y in reply["y"]] == [float(value) for value in values]
+        exact = [[i, str(int(x))] for i, x in enumerate(values) if not isinstance(x, float) and abs(int(x)) >= 2**53]
+        assert reply["integers"] == exact
+        (entry,) = msgspec.msgpack.decode(page.post("/scalars", {"requests": [{"run": key, "tag": tag}]}).content)
+        assert entry["integers"] == exact
+    some = page.json(f"/runs/{key}/scalars", tag="time_ns", from_=20, to=40, points=4)
+    rows = {float(value): value for value in LARGE["time_ns"]}
+    assert some["thinned"]
+    assert [int(digits) for _, digits in some["integers"]] == [LARGE["time_ns"][int(step)] for step in some["step"]]
+    assert rows.keys() >= set(some["y"])

@@ -16,7 +16,8 @@ export function extended(old: Scalars, tail: Scalars): Scalars {
       return [name, column]
     }),
   ) as Pick<Scalars, (typeof COLUMNS)[number]>
+  const integers = new Map([...(old.integers ?? []), ...Array.from(tail.integers ?? [], ([i, digits]) => [old.x.length + i, digits] as const)])
   // The newest part is the last one: it goes on.
   const parts = old.parts.map((part, i) => (i === old.parts.length - 1 ? { ...part, end: joined.x.length } : part))
-  return { ...joined, n: old.n + tail.n, thinned: old.thinned || tail.thinned, parts, restarts: tail.restarts, tracks: tail.tracks, cursor: tail.cursor, continued: old.continued, n_pending: tail.n_pending }
+  return { ...joined, ...(integers.size && { integers }), n: old.n + tail.n, thinned: old.thinned || tail.thinned, parts, restarts: tail.restarts, tracks: tail.tracks, cursor: tail.cursor, continued: old.continued, n_pending: tail.n_pending }
 }

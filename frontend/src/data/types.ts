@@ -203,6 +203,8 @@ export interface Scalars {
   mean?: Float64Array | undefined
   /** Where x increases, the newest last: between them a run began again, or its steps or its clock went back. */
   parts: ScalarsPart[]
+  /** The digits of integers beyond 2^53, of which `y` has the nearest numbers, by their places among the points. */
+  integers?: ReadonlyMap<number, string> | undefined
   /** Where on x the run began again. */
   restarts: number[]
   /** The names of the further step tracks of its records. */

@@ -37,5 +37,6 @@ export function scalarsOf(entry: unknown): Scalars | string {
   if (![columns.parts, columns.restarts, columns.tracks].every(Array.isArray)) throw new WireError('Expected the parts of a series, its restarts and its step tracks')
   const parts = (columns.parts as number[][]).map(([start, end, alpha, pass]) => ({ start: start!, end: end!, alpha: alpha!, pass: pass! }))
   const about = { n: Number(columns.n), thinned: Boolean(columns.thinned), parts, restarts: columns.restarts as number[], tracks: columns.tracks as string[], cursor: String(columns.cursor), continued: Boolean(columns.continued), n_pending: Number(columns.n_pending ?? 0) }
-  return { ...about, x, y, wall, step, ...(mean.length && { mean }) }
+  const integers = new Map((columns.integers ?? []) as [number, string][])
+  return { ...about, x, y, wall, step, ...(mean.length && { mean }), ...(integers.size && { integers }) }
 }

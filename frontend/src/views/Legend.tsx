@@ -31,6 +31,8 @@ export interface Reading {
   line: Line
   y: number
   raw: number | null
+  /** The digits of an integer that is drawn rounded: of `raw`, if there is one, else of `y`. */
+  digits: string | null
   /** The ends of the band, where there is one. */
   spread: [number, number] | null
   /** How many lines a mean is of. */
@@ -46,7 +48,7 @@ export function readings(lines: readonly Line[], x: number, slack = 0): Reading[
     if (i < 0) return []
     const spread = line.low && line.high && line.low[i] !== line.high[i] ? ([line.low[i]!, line.high[i]!] as [number, number]) : null
     const end = line.x[line.x.length - 1]!
-    return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, spread, n: line.n ? line.n[i]! : null, until: x - slack > end && lines.length > 1 ? end : null }]
+    return [{ line, y: line.y[i]!, raw: line.raw ? line.raw[i]! : null, digits: line.digits?.get(line.x[i]!) ?? null, spread, n: line.n ? line.n[i]! : null, until: x - slack > end && lines.length > 1 ? end : null }]
   })
   const over = ({ until }: Reading) => Number(until !== null)
   return found.sort((a, b) => over(a) - over(b) || (Number.isNaN(a.y) ? 1 : Number.isNaN(b.y) ? -1 : b.y - a.y))
@@ -109,12 +111,12 @@ export function Legend({ tip, lines, marks, kind, xname, places, linked = false 
           <span class="legend-raw">{places || xname ? '' : xText(kind, x)}</span>
         </div>
       ))}
-      {rows.map(({ line, y, raw, spread, n, until }) => (
+      {rows.map(({ line, y, raw, digits, spread, n, until }) => (
         <div class={`legend-row ${grouped ? 'legend-tall' : ''} ${wholeOf(line) === tip.line ? 'is-near' : ''} ${until === null ? '' : 'is-over'}`} key={line.id}>
           <Swatch style={line.style} />
           <span class="legend-name">{line.label.slice(shared)}</span>
-          <span class="legend-value">{number(y, 5)}</span>
-          {raw !== null && !linked && <span class="legend-raw">{number(raw, 4)}</span>}
+          <span class="legend-value">{raw === null && digits !== null ? digits.replace('-', '−') : number(y, 5)}</span>
+          {raw !== null && !linked && <span class="legend-raw">{digits?.replace('-', '−') ?? number(raw, 4)}</span>}
           {n !== null && (!linked || n < (line.of ?? n)) && <span class="legend-raw">{line.of && n < line.of ? `${n} of ${line.of} runs` : `n = ${n}`}</span>}
           {until !== null && <span class="legend-raw">until {xname ? number(until, 6) : xText(kind, until)}</span>}
           {spread && !linked && <span class="legend-raw">{`${number(spread[0], 3)} … ${number(spread[1], 3)}`}</span>}

@@ -22,6 +22,8 @@ export interface Line {
   points?: boolean
   /** On the right axis. */
   second?: boolean
+  /** The digits of integers that are drawn rounded, by their places on x. */
+  digits?: ReadonlyMap<number, string>
   /** How strong it is drawn, from 0 to 1. */
   alpha?: number
   /** Whether it stands back behind others that are selected. */

@@ -85,6 +85,8 @@ export interface Table {
   step: Float64Array
   wall: Float64Array
   y: Float64Array
+  /** The digits of integers that `y` has rounded, by their places. */
+  integers?: ReadonlyMap<number, string> | undefined
 }
 
 /** One row a point: the run, where it stands, its value, with all digits; `x` is what the column of steps holds. */
@@ -92,8 +94,8 @@ export function csvOf(tag: string, tables: readonly Table[], x = 'step'): string
   // A name that a spreadsheet would run as a formula is made a text.
   const quoted = (text: string) => `"${(/^[=+\-@]/.test(text) ? `'${text}` : text).replaceAll('"', '""')}"`
   const rows = [`run,run_id,tag,${x === 'step' ? x : quoted(x)},wall_time,value`]
-  for (const { label, id = '', tag: own = tag, step, wall, y } of tables) {
-    for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(id)},${quoted(own)},${step[i]},${wall[i]},${y[i]}`)
+  for (const { label, id = '', tag: own = tag, step, wall, y, integers } of tables) {
+    for (let i = 0; i < y.length; i++) rows.push(`${quoted(label)},${quoted(id)},${quoted(own)},${step[i]},${wall[i]},${integers?.get(i) ?? y[i]}`)
   }
   return rows.join('\n') + '\n'
 }

@@ -56,6 +56,8 @@ async function whole(request: ScalarsRequest): Promise<Scalars[]> {
 }
 
 function after(part: Scalars, at: number): Scalars {
-  const cut = (column: Float64Array) => column.filter((_, i) => part.x[i]! > at)
-  return { ...part, x: cut(part.x), y: cut(part.y), wall: cut(part.wall), step: cut(part.step) }
+  const stays = Array.from(part.x.keys()).filter((i) => part.x[i]! > at)
+  const cut = (column: Float64Array) => Float64Array.from(stays, (i) => column[i]!)
+  const integers = new Map(stays.flatMap((i, k) => (part.integers?.has(i) ? [[k, part.integers.get(i)!]] : [])))
+  return { ...part, x: cut(part.x), y: cut(part.y), wall: cut(part.wall), step: cut(part.step), integers }
 }

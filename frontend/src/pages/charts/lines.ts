@@ -97,6 +97,7 @@ function linesOf(wanted: Wanted[], bases: Wanted[] | null, entries: Entry[], dat
 /** Notes on a chart: how many points were left out, and how many are not numbers. */
 function notesOf(data: (Scalars | null)[]): string {
   let [n, n_kept, n_odd, n_pending] = [0, 0, 0, 0]
+  const rounded = data.some((series) => series?.integers) ? 'integers beyond 2⁵³ are drawn rounded' : ''
   for (const series of data) {
     if (!series) continue
     n += series.n
@@ -108,5 +109,5 @@ function notesOf(data: (Scalars | null)[]): string {
   const odd = n_odd ? `${n > n_kept ? '≥ ' : ''}${count(n_odd)} NaN or ∞` : ''
   const faint = data.some((series) => series?.parts.some(({ alpha }) => alpha < 1)) ? FAINT : ''
   const reading = n_pending ? `${count(n_pending)} tensors are still read …` : ''
-  return [reading, odd, thinned, faint].filter(Boolean).join(' · ')
+  return [reading, odd, rounded, thinned, faint].filter(Boolean).join(' · ')
 }

@@ -99,7 +99,8 @@ function meanParts(line: Line, columns: readonly Float64Array[]): Line[] {
 }
 
 /** The lines of the parts of a series, each pass smoothed by itself. */
-function partsOf(line: Pick<Line, 'id' | 'label' | 'style' | 'faint'>, { x, y, mean, parts }: Scalars, weight: number, extent: number): Line[] {
+function partsOf(given: Pick<Line, 'id' | 'label' | 'style' | 'faint'>, { x, y, mean, parts, integers }: Scalars, weight: number, extent: number): Line[] {
+  const line = { ...given, ...(integers && { digits: new Map(Array.from(integers, ([i, digits]) => [x[i]!, digits])) }) }
   if (parts.length === 1) return [{ ...line, x, y: smooth(x, y, weight, extent, mean), raw: weight > 0 ? y : undefined }]
   const faint = parts.some(({ alpha }) => alpha < 1)
   return parts.map((part, i) => {

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import asyncio
 import time
+from dataclasses import dataclass, field
 from typing import Annotated, Any, Final
 
 import msgspec
+import numpy as np
 
 from sightglass.server.http_errors import Problem, bad_request, error_reply
 from sightglass.server.runs.derived import AXES, axis_of
@@ -25,6 +27,18 @@ from .schema import ErrorInfo, Request, Route
 MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
 POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop
 COLUMNS: Final = ("x", "y", "wall", "step", "mean")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Answer:
+    """A line, the generation of its files, how many records are to be read yet, and the digits of large integers."""
+
+    line: ScalarLine
+    generation: int
+    n_pending: int = 0
+    integers: list[tuple[int, str]] = field(default_factory=list)
+
+
 LIMIT_S: Final = 0.4  # of computing a statistic of tensors; the page draws what there is, and asks again
 MSGPACK: Final = "application/msgpack"
 
@@ -65,10 +79,11 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
 
     `mean` is the mean of all points between each point and the one before, NaN where they are joined straight; it is
     empty if no points are left out. Each of `parts` is a part of the line that is drawn by itself, the newest last: its
-    first point, the one after its last, its opacity, and the number of its pass. `restarts` are the places on x where
-    the run continued after a restart. `tracks` names the further step tracks of its records. A request with `cursor` as
-    `since` gets only what came later, if `continued`. `n_pending` records of a statistic of tensors are not read yet:
-    ask again for them.
+    first point, the one after its last, its opacity, and the number of its pass. `integers` has the place among the
+    points and the digits of each integer beyond 2^53, of which `y` has the nearest float64. `restarts` are the places
+    on x where the run continued after a restart. `tracks` names the further step tracks of its records. A request with
+    `cursor` as `since` gets only what came later, if `continued`. `n_pending` records of a statistic of tensors are not
+    read yet: ask again for them.
     """
 
     tag: str
@@ -80,6 +95,7 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     step: list[float]
     mean: list[float]
     parts: list[list[float]]
+    integers: list[tuple[int, str]]
     restarts: list[float]
     tracks: list[str]
     cursor: str
@@ -104,6 +120,7 @@ class PackedScalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     step: bytes = b""
     mean: bytes = b""
     parts: list[list[float]] = []
+    integers: list[tuple[int, str]] = []
     restarts: list[float] = []
     tracks: list[str] = []
     cursor: str = ""
@@ -113,16 +130,16 @@ class PackedScalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
 
 async def get_scalars(call: ApiRequest, query: ScalarsQuery) -> ScalarPoints:
     """Return a series of numbers, thinned so that each pixel column keeps its extremes."""
-    line, *cursor = await call.read(_line, call.runs, call.key, query)
-    columns: dict[str, Any] = {name: getattr(line, name) for name in COLUMNS}
-    return ScalarPoints(tag=query.tag, **columns, **_about(line, *cursor))
+    answer = await call.read(_line, call.runs, call.key, query)
+    columns: dict[str, Any] = {name: getattr(answer.line, name) for name in COLUMNS}
+    return ScalarPoints(tag=query.tag, **columns, **_about(answer))
 
 
 async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) -> Raw:
     """Return several series at once, as msgpack.
 
-    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, restarts, tracks, cursor, continued,
-    n_pending}`, whose columns x to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
+    Each is a map `{run, tag, n, thinned, x, y, wall, step, mean, parts, integers, restarts, tracks, cursor,
+    continued, n_pending}`, whose columns x to mean are float64, little endian, or `{run, tag, error: {type, message}}`.
     """
     packed = await asyncio.gather(*(call.read(_packed, call.runs, request) for request in body.requests))
     return Raw(data=encoding.encode_msgpack(packed), media_type=MSGPACK)
@@ -131,34 +148,36 @@ async def post_scalars(call: ApiRequest, query: Request, body: ScalarsRequests) 
 def _packed(runs: Runs, request: ScalarsRequest) -> dict[str, Any]:
     named = {"run": request.run, "tag": request.tag}
     try:
-        line, *cursor = _line(runs, request.run, request)
+        answer = _line(runs, request.run, request)
     except Exception as error:  # noqa: BLE001  one failure must not affect the others
         return {**named, "error": error_reply(error)[1]}
     return {
         **named,
-        **{name: encoding.floats(getattr(line, name)) for name in COLUMNS},
-        **_about(line, *cursor),
+        **{name: encoding.floats(getattr(answer.line, name)) for name in COLUMNS},
+        **_about(answer),
     }
 
 
-def _about(line: ScalarLine, generation: int, n_pending: int) -> dict[str, Any]:
+def _about(answer: _Answer) -> dict[str, Any]:
     """Return what a reply has beside the columns."""
+    line = answer.line
     parts = [[part.rows.start, part.rows.stop, part.alpha, part.number] for part in line.parts]
-    cursor = f"{generation}:{line.n_rows}"
+    cursor = f"{answer.generation}:{line.n_rows}"
     return {
         "n": line.n,
         "thinned": line.thinned,
         "parts": parts,
+        "integers": answer.integers,
         "restarts": line.restarts,
         "tracks": line.tracks,
         "cursor": cursor,
         "continued": line.since > 0,
-        "n_pending": n_pending,
+        "n_pending": answer.n_pending,
     }
 
 
-def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int, int]:
-    """Return the points of a series, the generation of its files, and how many records are to be read yet."""
+def _line(runs: Runs, key: str, query: ScalarsQuery) -> _Answer:
+    """Return the points of a series."""
     low = -float("inf") if query.low is None else query.low
     high = float("inf") if query.high is None else query.high
     if low != low or high != high:  # noqa: PLR0124  NaN
@@ -181,14 +200,32 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> tuple[ScalarLine, int, i
         if series is None:  # computed without the lock of the files, under which others are answered
             with files.derived.lock:
                 derived = files.derived.get(query.tag, query.x)
-                return *thinned(derived, derived.generation), 0
+                line, generation = thinned(derived, derived.generation)
+                return _Answer(line=line, generation=generation)
         n_pending = 0
         if isinstance(series, StatisticSeries):  # computed without the lock too
             n_pending = len(series)
             series = series.ready(until_s=until_s)
             n_pending -= len(series)
         with files.recording.lock:
-            return *thinned(series, files.generation), n_pending
+            line, generation = thinned(series, files.generation)
+            integers = _integers(series, line)
+            return _Answer(line=line, generation=generation, n_pending=n_pending, integers=integers)
+
+
+def _integers(series: NumberSeries, line: ScalarLine) -> list[tuple[int, str]]:
+    """Return the digits of the points that are integers beyond 2^53."""
+    places = np.flatnonzero(np.abs(line.y) >= encoding.SAFE_INTEGER)
+    if not isinstance(series, Series) or not len(places):
+        return []
+    rows = line.row[places].astype(int)
+    digits: dict[int, str] = {}
+    for span, columns in series.blocks_of(np.unique(rows).tolist()):
+        for row in rows[(rows >= span.start) & (rows < span.stop)].tolist():
+            value = None if columns is None else columns.values[row - span.start]
+            if isinstance(value, int | np.integer):
+                digits[row] = str(int(value))
+    return [(i, digits[row]) for i, row in zip(places.tolist(), rows.tolist(), strict=True) if row in digits]
 
 
 def _recorded(files: OpenFiles, query: ScalarsQuery) -> Series | None:

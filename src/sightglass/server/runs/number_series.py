@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
@@ -12,6 +13,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.values import is_real
 from sightglass.server.http_errors import Problem
 from sightglass.storage.format.block import Key
+from sightglass.storage.format.totals import real_of
 
 
 class NumberSeries(Protocol):
@@ -54,12 +56,9 @@ def count_numbers(values: npt.NDArray[Any] | Sequence[object]) -> tuple[npt.NDAr
     found = np.full(len(values), np.nan)
     n_numbers = 0
     for i, value in enumerate(values):
-        array = np.asarray(value)
-        if array.ndim == 0 and is_real(array.dtype):
-            found[i] = array
-            n_numbers += 1
-        elif value is None:
-            n_numbers += 1
+        number = real_of(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+        found[i] = math.nan if number is None else number
+        n_numbers += number is not None or value is None
     return found, n_numbers
 
 

@@ -62,6 +62,7 @@ class ScalarLine:
         y: Shape (n_points,); NaN where a value is not a number.
         wall: Shape (n_points,), in seconds since the Unix epoch.
         step: Shape (n_points,).
+        row: Shape (n_points,); the number of each in the series.
         mean: Shape (n_points,): the mean of the line of all points between each point and the one before, for
             smoothing; NaN where they are joined straight. Empty if no points are left out.
         parts: The parts that are drawn, the newest last; x increases in each.
@@ -77,6 +78,7 @@ class ScalarLine:
     y: Floats
     wall: Floats
     step: Floats
+    row: Floats
     mean: Floats
     parts: list[Part]
     restarts: list[float]
@@ -201,7 +203,8 @@ class Overview:
             parts = [Part(rows=slice(0, len(places)))]
         restarts = self._places(self._restarted, x) - shift
         return ScalarLine(
-            n=n, thinned=thinned, x=places, y=shown[VALUE], wall=shown[WALL], step=shown[STEP], mean=means,
+            n=n, thinned=thinned, x=places, y=shown[VALUE], wall=shown[WALL], step=shown[STEP], row=shown[NUMBER],
+            mean=means,
             parts=parts, restarts=restarts.tolist(), n_rows=self._n_rows, since=since, tracks=sorted(self.tracks),
         )  # fmt: skip
 

@@ -326,11 +326,12 @@ def numbers_of(values: npt.NDArray[Any] | Sequence[Any]) -> npt.NDArray[Any] | N
         An array of the same shape; `None` if a value is not a real number.
     """
     if not isinstance(values, np.ndarray):
-        if not all(map(_is_real, values)):
+        floats = [real_of(value) for value in values]
+        if None in floats:
             return None
         if all(isinstance(value, _WHOLE) and int(value) in INT64_RANGE for value in values):
             return np.array([int(value) for value in values], INT64)
-        return np.array([_rounded(value) for value in values], FLOAT64)
+        return np.array(floats, FLOAT64)
     if values.dtype in ROWS:
         return values
     if values.dtype.kind in "biu":
@@ -339,15 +340,14 @@ def numbers_of(values: npt.NDArray[Any] | Sequence[Any]) -> npt.NDArray[Any] | N
     return values.astype(FLOAT64) if is_real(values.dtype) else None
 
 
-def _rounded(value: Any) -> float:
+def real_of(value: Any) -> float | None:
+    """Return a real number of any type as a float, infinite beyond what floats hold; `None` for other values."""
+    if not (isinstance(value, int | float) or (isinstance(value, np.generic) and is_real(value.dtype))):
+        return None
     try:
         return float(value)
     except OverflowError:  # an integer of more than 1,024 bits
-        return math.inf if value > 0 else -math.inf
-
-
-def _is_real(value: object) -> bool:
-    return isinstance(value, int | float) or (isinstance(value, np.generic) and is_real(value.dtype))
+        return math.inf if int(value) > 0 else -math.inf
 
 
 def _are_exact(steps: npt.NDArray[Any]) -> bool:
