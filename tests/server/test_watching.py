@@ -76,6 +76,7 @@ def test_the_description_of_a_live_run_is_told_when_it_changes(page, begin):
     run.observe("batch", loss=1.0)
     socket, key = page.socket(), page.key("job")
     socket.send(type="runs")
+    socket.hears("runs")  # or it may be told as a part of the first list
     first = wait_until(lambda: (n := page.json(f"/runs/{key}")["described"]) == page.runs()["job"]["described"] and n)
     run.control("lr", 0.1)
     assert socket.finds(lambda m: m["type"] == "changed" and any(one["described"] > first for one in m["runs"]))

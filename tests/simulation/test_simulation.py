@@ -45,7 +45,7 @@ def test_a_seed_gives_one_history() -> None:
 @pytest.mark.slow
 def test_a_seed_gives_one_history_whatever_the_hashes() -> None:
     def replayed(hash_seed: str) -> bytes:
-        command = [sys.executable, "-m", "tests.simulation", "3"]
+        command = [sys.executable, "-m", "tests.simulation", "4"]
         environment = {**os.environ, "PYTHONHASHSEED": hash_seed}
         root = Path(__file__).parents[2]
         return subprocess.run(command, cwd=root, env=environment, capture_output=True, check=True).stdout

@@ -199,16 +199,19 @@ def last_records(path: Path, files: FileSystem = LOCAL) -> dict[str, float]:
     Returns:
         Seconds since the Unix epoch, by the clock of the process, by the beginning of the names of its files.
     """
-    from .read.run_series import last_wall_time, process_of  # they load NumPy, and most directories are new
-    from .read.segment_reader import SegmentReader
-
-    latest: dict[str, Path] = {}
+    latest: dict[tuple[float, int], Path] = {}
     with contextlib.suppress(OSError):
         for name in sorted(files.names(path), key=lambda name: name_of(Path(name)) or (0.0, 0, 0)):
             if (named := name_of(Path(name))) is not None:
-                latest[process_of(named[0], named[1])] = path / name
+                latest[named[:2]] = path / name
     found: dict[str, float] = {}
-    for process, file in latest.items():
+    if not latest:
+        return found
+    from .read.run_series import last_wall_time, process_of  # these take memory, and most directories are new
+    from .read.segment_reader import SegmentReader
+
+    for (started, rank), file in latest.items():
+        process = process_of(started, rank)
         found[process] = 0.0
         with contextlib.suppress(OSError, DamagedError), contextlib.closing(SegmentReader(file, files=files)) as part:
             found[process] = last_wall_time(part)

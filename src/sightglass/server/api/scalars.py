@@ -36,7 +36,7 @@ class _Answer:
     line: ScalarLine
     generation: int
     n_pending: int = 0
-    integers: list[tuple[int, str]] = field(default_factory=list)
+    integers: list[list[int | str]] = field(default_factory=list)
 
 
 LIMIT_S: Final = 0.4  # of computing a statistic of tensors; the page draws what there is, and asks again
@@ -95,7 +95,7 @@ class ScalarPoints(msgspec.Struct, frozen=True, kw_only=True):
     step: list[float]
     mean: list[float]
     parts: list[list[float]]
-    integers: list[tuple[int, str]]
+    integers: list[list[int | str]]
     restarts: list[float]
     tracks: list[str]
     cursor: str
@@ -120,7 +120,7 @@ class PackedScalars(msgspec.Struct, frozen=True, kw_only=True, omit_defaults=Tru
     step: bytes = b""
     mean: bytes = b""
     parts: list[list[float]] = []
-    integers: list[tuple[int, str]] = []
+    integers: list[list[int | str]] = []
     restarts: list[float] = []
     tracks: list[str] = []
     cursor: str = ""
@@ -213,7 +213,7 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> _Answer:
             return _Answer(line=line, generation=generation, n_pending=n_pending, integers=integers)
 
 
-def _integers(series: NumberSeries, line: ScalarLine) -> list[tuple[int, str]]:
+def _integers(series: NumberSeries, line: ScalarLine) -> list[list[int | str]]:
     """Return the digits of the points that are integers beyond 2^53."""
     places = np.flatnonzero(np.abs(line.y) >= encoding.SAFE_INTEGER)
     if not isinstance(series, Series) or not len(places):
@@ -225,7 +225,7 @@ def _integers(series: NumberSeries, line: ScalarLine) -> list[tuple[int, str]]:
             value = None if columns is None else columns.values[row - span.start]
             if isinstance(value, int | np.integer):
                 digits[row] = str(int(value))
-    return [(i, digits[row]) for i, row in zip(places.tolist(), rows.tolist(), strict=True) if row in digits]
+    return [[i, digits[row]] for i, row in zip(places.tolist(), rows.tolist(), strict=True) if row in digits]
 
 
 def _recorded(files: OpenFiles, query: ScalarsQuery) -> Series | None:
