@@ -26,6 +26,7 @@ from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
 from sightglass.query.price import Price, price_of
 from sightglass.query.reads import paths
+from sightglass.query.sizes import without
 
 COST = FUNCTIONS["sort"].cost
 LARGE = np.broadcast_to(np.float64(1), (4_000_000,))  # 32 MB in name only
@@ -349,3 +350,12 @@ def test_the_paths_that_a_query_reads() -> None:
         ("ok",), ("x", "T"), ("end",),
     ]  # fmt: skip
     assert paths(parse("on('batch').map(lambda b: (b.m['a'], b.m))")) == [("m",)]
+
+
+@given(shape=st.lists(st.integers(1, 4), min_size=1, max_size=4), data=st.data())
+def test_a_shape_without_axes_is_that_of_a_sum_over_them(shape: list[int], data: st.DataObject) -> None:
+    n = len(shape)
+    axes = data.draw(st.lists(st.integers(-n, n - 1), unique_by=lambda axis: axis % n, max_size=n))
+    assert without(tuple(shape), tuple(axes)) == np.zeros(shape).sum(axis=tuple(axes)).shape
+    if axes:
+        assert without(tuple(shape), axes[0]) == np.zeros(shape).sum(axis=axes[0]).shape
