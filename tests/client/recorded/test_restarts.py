@@ -277,3 +277,28 @@ def test_a_run_without_a_result_begins_nothing():
     for ordinal in range(8):
         starts.pass_to(ordinal, float(ordinal))
     assert (starts.begun_by(2.0), starts.begun_by(7.0), starts.begun_by(7.0)) == ("first", "third", "")
+
+
+@settings(deadline=None, max_examples=examples(25))
+@given(
+    before=st.sets(st.integers(0, 9)), restart=st.integers(1, 9), after=st.sets(st.integers(0, 5)),
+)  # fmt: skip
+def test_groups_end_where_those_ended_that_are_still_visible(before, restart, after):
+    """The first process ends groups after some of its steps 0 to 9; the second goes on at one of them."""
+    with tempfile.TemporaryDirectory() as parent:
+        folder = Path(parent) / "run"
+        for steps, ends in ((range(10), before), (range(restart, restart + 6), {restart + one for one in after})):
+            with sg.init("again", budget=None, files=sg.Files(into=folder), record=["batch.loss"]) as run:
+                for step in steps:
+                    run.observe("batch", step=step, loss=2.0**step)
+                    if step in ends:
+                        run.end_group("batch")
+        ends = {end for end in before if end < restart} | {restart + one for one in after}
+        expected, group = [], 0.0
+        for step in range(restart + 6):
+            group += 2.0**step
+            if step in ends:
+                expected, group = [*expected, group], 0.0
+        with sg.open(folder) as recorded:
+            got = [record.value for record in recorded.stream("on('batch').map(lambda b: b.loss).sum()")]
+        assert got == [*expected, *([group] if group else [])]
