@@ -75,6 +75,14 @@ def test_what_fits_is_never_thinned(rates, budget):
         assert account.strides(loads) == [1] * len(loads)
 
 
+@given(st.floats(0.01, 1e6), budgets)
+def test_however_long_nobody_asks_there_is_no_more_credit_than_for_a_start(idle_s, budget):
+    account = Account(budget)
+    account.charge(idle_s, 0.0)
+    account.charge(0.1, CREDIT_S + budget)
+    assert account.strides([Load(0.05, 100.0, 1)]) != [1]
+
+
 loads = st.builds(Load, st.floats(1e-7, 0.1), st.floats(0.1, 1e5), st.just(1))
 
 
