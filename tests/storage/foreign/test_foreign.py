@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import math
 import random
 import shutil
 from pathlib import Path
@@ -59,6 +60,10 @@ def events(dialect: str, values: dict[str, Any], *, step: int) -> bytes:
     made = [DIALECTS[dialect].encode_event(some, step=step, wall_time=BEGAN + step) for some in each]
     assert not any(left_out for _, left_out in made)
     return b"".join(framed(parts) for parts, _ in made)
+
+
+def event(dialect: str, value: float, *, step: int, wall_time: float) -> bytes:
+    return framed(DIALECTS[dialect].encode_event({"loss": value}, step=step, wall_time=wall_time)[0])
 
 
 def path_of(folder: Path, dialect: str, began: int = BEGAN) -> Path:
@@ -510,12 +515,44 @@ def test_the_greatest_step_is_one_that_a_restart_left(tmp_path: Path, dialect: s
 def test_files_that_began_within_one_second_stay_apart(tmp_path: Path) -> None:
     for number, began in enumerate((0.5, 0.75)):
         path = tmp_path / f"events.out.tfevents.{BEGAN}.host.{9 - number}.{number}"
-        content = b"".join(events("tensorboard", {"loss": float(number)}, step=s) for s in range(number, number + 3))
+        content = b"".join(
+            event("tensorboard", float(number), step=step, wall_time=BEGAN + began + step / 100)
+            for step in range(number, number + 3)
+        )
         path.write_bytes(version("tensorboard", BEGAN + began) + content)
 
     with Recording(tmp_path) as recording:
         assert recording.series("loss").columns().values.tolist() == [0, 1, 1, 1]
+        assert recording.overlap == ""
     assert check(tmp_path).intact
+
+
+@given(
+    dialect=st.sampled_from([*DIALECTS]),
+    logged=st.lists(st.tuples(st.sampled_from([0, 1, 2]), st.integers(0, 9)), min_size=2, max_size=20),
+)
+def test_writers_of_one_folder_hide_nothing_of_each_other_unless_one_began_after_the_other(
+    tmp_path_factory: pytest.TempPathFactory, dialect: str, logged: list[tuple[int, int]]
+) -> None:
+    """Each writer has a file, which begins with its first event; an event takes ten seconds."""
+    folder = tmp_path_factory.mktemp("shared")
+    files: dict[int, list[tuple[int, int, int]]] = {}
+    for number, (writer, step) in enumerate(logged):
+        files.setdefault(writer, []).append((BEGAN + 10 * number, step, 100 * writer + step))
+    for rows in files.values():
+        content = b"".join(event(dialect, float(value), step=step, wall_time=wall) for wall, step, value in rows)
+        path_of(folder, dialect, rows[0][0]).write_bytes(version(dialect, rows[0][0]) + content)
+    writers = [*files.values()]  # in the order in which they began
+    expected: list[float] = []
+    for k, rows in enumerate(writers):
+        after = [later for later in writers[k + 1 :] if later[0][0] > rows[-1][0]]
+        limit = min((later[0][1] for later in after), default=math.inf)
+        expected += [float(value) for _, step, value in rows if step < limit]
+    at_once = any(later[0][0] < rows[-1][0] for k, rows in enumerate(writers) for later in writers[k + 1 :])
+    with Recording(folder) as recording:
+        assert bool(recording.overlap) == at_once
+        if expected:
+            assert recording.series("loss").columns().values.tolist() == expected
 
 
 def test_the_lowest_rank_is_opened_by_default(tmp_path: Path) -> None:

@@ -63,14 +63,13 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
         """Return which processes wrote at the same time.
 
         An earlier process still wrote when a later one began if it has records that the later one had not seen then.
-        Other programs' files do not say.
+        Other programs' files do not say what was seen: there it has records of a later time than when the other began.
         """
         if len(self._processes) < 2:
             return frozenset()
         ours = [
             (started, max((last_wall_time(part) for part in parts), default=0.0), parts[0].rank)
             for started, parts in self._processes.items()
-            if all(part.dialect == "sightglass" for part in parts)
         ]
         told = self.told()
         return frozenset(
@@ -113,7 +112,7 @@ def _still_wrote(process: str, last_s: float, began: float, other: RunFile | Non
         began: When the other one began, as the names of its files say.
         other: What the other one says of itself.
     """
-    if other is None or not other.place:  # it was written by an earlier version, or copied without `run.json`
+    if other is None or not other.place:  # another program, or an earlier version wrote it
         return began < last_s
     return other.seen.get(process, -math.inf) < last_s
 
