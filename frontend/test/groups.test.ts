@@ -27,3 +27,9 @@ test('groups are ranked by their means', () => {
   expect(together(sweep, 'seed')).toEqual({ value: undefined, std: null, n: 2 }) // the mean of seeds says nothing
   columnValues.value = new Map()
 })
+
+test('infinities and NaN of a config are groups of their own, and texts that look like properties stay texts', () => {
+  const odd = ['Infinity', '-Infinity', 'NaN', null, 'constructor', 'inf', 1].map((clip, i) => run(`${i}`, { clip }))
+  expect([...grouped(odd, ['clip'], []).keys()].sort()).toEqual(['clip=-Infinity', 'clip=1', 'clip=Infinity', 'clip=NaN', 'clip=constructor', 'clip=inf', 'clip=null'])
+  expect(together(odd.slice(0, 4), 'clip').n).toBe(4)
+})

@@ -1,7 +1,7 @@
 // Which runs match a filter, see `expression.ts`: words on their names, and comparisons of their columns, which are config
 // keys, facts, and what series come to.
 
-import { numberOf, specialOf } from '../views/cells'
+import { numberOf } from '../views/cells'
 import { totalOf } from './columnValues'
 import { keysOf, parse, type Fault, type Node, type Operator } from './expression'
 import type { Annotations, Run } from './types'
@@ -52,7 +52,7 @@ export function valueOf(run: Run, key: string): unknown {
 }
 
 /** JSON has infinities and NaN as texts. */
-const decoded = (value: unknown): unknown => (typeof value === 'string' ? (specialOf(value) ?? value) : value)
+const decoded = (value: unknown): unknown => (typeof value === 'string' && /^(NaN|-?Infinity)$/.test(value) ? Number(value) : value)
 
 export function durationOf(run: Run, now_s: number): number | null {
   if (run.started === null) return null

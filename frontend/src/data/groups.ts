@@ -27,7 +27,10 @@ export function keysOfGroup(choice: string, runs: readonly Run[]): string[] {
 export const nameOfGroup = (run: Run, keys: readonly string[]): string => keys.map((key) => textOf(key, valueOf(run, key))).join(' ')
 
 const textOf = (key: string, value: unknown): string =>
-  value === undefined ? `no ${key}` : `${key}=${typeof value === 'string' ? value : JSON.stringify(value)}`
+  value === undefined ? `no ${key}` : `${key}=${written(value)}`
+
+/** A value as a text; JSON would make null of infinities and NaN. */
+const written = (value: unknown): string | undefined => (typeof value === 'string' || typeof value === 'number' ? String(value) : JSON.stringify(value))
 
 /** What the runs of a group have in a column. */
 export interface Together {
@@ -41,7 +44,7 @@ export interface Together {
 
 export function together(members: readonly Run[], key: string): Together {
   const values = members.map((run) => valueOf(run, key))
-  const n = new Set(values.map((value) => JSON.stringify(value))).size
+  const n = new Set(values.map(written)).size
   if (n === 1) return { value: values[0], std: null, n }
   const there = values.filter((value) => value !== undefined)
   const numbers = there.filter((value): value is number => typeof value === 'number' && !Number.isNaN(value))

@@ -14,12 +14,10 @@ export interface Format {
 }
 
 const COMPLEX = /^\(?([+-]?(?:[\d.]+(?:e[+-]?\d+)?|nan|inf))??([+-]?(?:[\d.]+(?:e[+-]?\d+)?|nan|inf))j\)?$/i
-const WORDS: Record<string, number> = { NaN: NaN, nan: NaN, Infinity: Infinity, inf: Infinity, '-Infinity': -Infinity, '-inf': -Infinity }
+const WORDS = new Map([['NaN', NaN], ['nan', NaN], ['Infinity', Infinity], ['inf', Infinity], ['-Infinity', -Infinity], ['-inf', -Infinity]])
 
-/** What is no finite number, as JSON has it or people write it; undefined for any other text. */
-export const specialOf = (text: string): number | undefined => WORDS[text.replace(/^\+/, '').replace('∞', 'inf')]
-
-export const numberOf = (text: string): number => specialOf(text) ?? Number(text)
+/** A number as JSON has it or people write it, infinities and NaN too; NaN for any other text. */
+export const numberOf = (text: string): number => WORDS.get(text.replace(/^\+/, '').replace('∞', 'inf')) ?? Number(text)
 
 function complexOf(text: string): [number, number] | null {
   const found = COMPLEX.exec(text)
@@ -40,7 +38,7 @@ export function cellText(cell: Cell, format: Format, dtype = ''): string {
   if (typeof cell === 'number') return written(cell, format)
   const complex = complexOf(cell)
   if (complex) return `${written(complex[0], format)}${complex[1] < 0 ? '' : '+'}${written(complex[1], format)}j`
-  return cell in WORDS ? written(WORDS[cell]!, format) : cell.replace('-', '−')
+  return WORDS.has(cell) ? written(WORDS.get(cell)!, format) : cell.replace('-', '−')
 }
 
 function written(value: number, { notation, digits }: Format): string {

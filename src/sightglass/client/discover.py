@@ -306,13 +306,13 @@ def _only(entries: Sequence[discovery.LiveRun], otherwise: str) -> discovery.Liv
     raise RunNotFoundError(f"Expected the name or id of one of {len(entries)} live runs: {known}")
 
 
-def _find(text: str, entries: Sequence[discovery.LiveRun], where: str, *, kind: str = "live runs") -> discovery.LiveRun:
+def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discovery.LiveRun:
     meant = [entry for entry in entries if _means(text, entry)]
     named = [entry for entry in meant if entry.name == text]
     if named:
         if len(named) > 1:
             warnings.warn(
-                f"{len(named)} {kind} are named {text!r}: connected to the newest, {named[0].id}. "
+                f"{len(named)} live runs are named {text!r}: connected to the newest, {named[0].id}. "
                 f"The others: {', '.join(entry.id for entry in named[1:])}",
                 stacklevel=4,
             )

@@ -30,7 +30,7 @@ KEY_BYTES: Final = 32  # 256 bits cannot be guessed
 VALID: Final = datetime.timedelta(days=3650)  # hub files hold the certificate, and would all be worthless with it
 LISTEN: Final = "127.0.0.1:4222"
 PROJECT: Final = "default"
-EVERYWHERE: Final = {"0.0.0.0": "127.0.0.1", "[::]": "[::1]"}  # with where this machine is then reached
+EVERYWHERE: Final = ("0.0.0.0", "[::]")  # all addresses of this machine
 
 
 class HubSettings(msgspec.Struct, frozen=True, kw_only=True):
