@@ -105,6 +105,7 @@ def test_logs_in_loops_branches_and_lanes(run, client):
     step(jnp.arange(4.0))
     run.flush()
     assert total.wait(4, timeout_s=90)
+    assert big.wait(1, timeout_s=90)
     assert mean.wait(1, timeout_s=90)
     assert sorted(float(r.value) for r in total.records()) == [0.0, 1.0, 3.0, 6.0]
     assert big.latest.value.tolist() == [2.0, 3.0]

@@ -277,6 +277,7 @@ def test_a_later_query_does_not_interrupt_an_earlier_one(queried):
     first = queried.query(lambda: step(x3()), "batch.loss")
     second = queried.query(lambda: step(x3()), "batch.x")
     queried.query(lambda: step(x3()), "on('batch').map(lambda b: b.x.max())")
+    queried.new_records(first)
     steps = [r.step for r in first.records()]
     assert steps == list(range(steps[0], steps[0] + len(steps)))
     second.close()

@@ -116,6 +116,7 @@ def test_reductions_equal_those_of_all_events_on_the_host(queried, function):
         jax.block_until_ready(step(start))
     queried.new_records(each)
     for query, stream in zip(REDUCED, streams, strict=True):
+        queried.new_records(stream)
         evaluation, wanted = Evaluation(parse(query)), []
         for r in each.records():  # all began with the same call
             head = evaluation.per_event({"c": int(r.value)})
