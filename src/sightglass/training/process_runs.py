@@ -275,4 +275,6 @@ _termination = Termination(_terminate_all)
 current_run.announce(_current_figures)
 _close_first_at_exit()
 if hasattr(os, "register_at_fork"):
-    os.register_at_fork(after_in_child=_abandon_all)
+    os.register_at_fork(
+        before=_termination.before_fork, after_in_parent=_termination.after_fork, after_in_child=_abandon_all
+    )

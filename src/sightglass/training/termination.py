@@ -54,6 +54,7 @@ class Termination:
         """
         self._end = end
         self._before: Any = signal.SIG_DFL
+        self._mask = threading.local()
 
     def install(self) -> None:
         """Handle the signal from now on; not from another thread, nor if it is ignored or handled outside Python."""
@@ -65,10 +66,21 @@ class Termination:
         self._before = found
         signal.signal(signal.SIGTERM, self._handle)
 
+    def before_fork(self) -> None:
+        """Hold the signal back: Python forgets the one that reaches a child before the child's own code runs."""
+        if signal.getsignal(signal.SIGTERM) == self._handle:
+            self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+
+    def after_fork(self) -> None:
+        """Let the signal through again; does nothing if it was not held back."""
+        if "before" in vars(self._mask):
+            signal.pthread_sigmask(signal.SIG_SETMASK, vars(self._mask).pop("before"))
+
     def release(self) -> None:
         """Restore the handler that was there: a forked child has no runs, and dies at once, whatever it waits for."""
         if signal.getsignal(signal.SIGTERM) == self._handle:
             signal.signal(signal.SIGTERM, self._before)
+        self.after_fork()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         # A handler that was installed after this one may call it, and decides what follows.
