@@ -235,7 +235,9 @@ class RecordWriter:
             if self._closed:
                 return
             self.active = True
-            if len(self._items) >= self._room or (size and self._refuse(size)):
+            # The large values of a log were refused one by one, before they were copied: its small ones are kept.
+            refused = isinstance(item, GivenRows) and size and self._refuse(size)
+            if refused or len(self._items) >= self._room:
                 self._drop(item)
                 return
             self._items.append(item)
