@@ -11,7 +11,7 @@ Theory of operation:
 4. The primitive lowers to nothing. `spool` and `tap` find it and replace it.
 5. `jax.vmap` puts its axis in front of all values and steps of a log whose values it batches, outermost first. Under
    differentiation, a log stays with the primal computation.
-6. A log may carry a mask (see `batching.py`): a boolean of the shape of the batch axes that says for which lanes it
+6. A log may carry a mask (see `rules.py`): a boolean of the shape of the batch axes that says for which lanes it
    happened.
 """
 
