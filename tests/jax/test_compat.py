@@ -7,7 +7,7 @@ import functools
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import batching
+from jax.interpreters import ad, batching
 
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import wanted
@@ -88,11 +88,16 @@ def test_the_value_of_a_user_context_can_be_read_past_its_property():
     assert holder.value is None
 
 
-def test_the_batching_rules_are_wrapped_once():
-    from jax.extend.core.primitives import cond_p, while_p
+def test_the_rules_are_wrapped_once():
+    from jax.extend.core.primitives import cond_p, scan_p, while_p
 
-    for primitive in (cond_p, while_p):
-        assert batching.fancy_primitive_batchers[primitive].__module__ == "sightglass.jax.batching"
+    wrapped = [
+        *((batching.fancy_primitive_batchers, primitive) for primitive in (cond_p, while_p)),
+        *((rules, scan_p) for rules in (ad.primitive_jvps, compat.linearizations)),
+        *((compat.recomputations, primitive) for primitive in (scan_p, while_p)),
+    ]
+    for rules, primitive in wrapped:
+        assert rules[primitive].__module__ == "sightglass.jax.rules"
 
 
 def test_the_miscompiled_product_is_not():

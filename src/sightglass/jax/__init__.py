@@ -8,11 +8,12 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("jax", extra="jax", purpose="sightglass.jax") from error
 
+# Importing this registers the rules for logs in loops and branches that JAX transforms.
+from sightglass.jax import rules as _rules  # noqa: F401
 from sightglass.jax.logs.logdict import logdict as logdict
 from sightglass.jax.logs.tagged import stepdict as stepdict
 
-# Importing these two registers the event "jax" and the rules for logs in loops and branches that JAX transforms.
-from sightglass.jax import rules as _rules  # noqa: F401
+# Importing this registers the event "jax".
 from sightglass.jax.ondemand import attach as _attach  # noqa: F401
 from sightglass.jax.ondemand.agree import agree as agree
 from sightglass.jax.ondemand.chunked import LoopState as LoopState

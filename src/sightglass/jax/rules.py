@@ -1,21 +1,28 @@
-"""Logs under `jax.vmap` inside branches and loops whose lanes differ.
+"""Logs in the loops and branches of programs that JAX transforms: they happen as often as in the program itself.
 
-JAX runs all branches of a `cond` whose predicate differs between lanes, and all lanes of a `while` until the last one
-has finished, and selects the results afterwards. Without a mask, a log would happen for the wrong lanes. So the two
-batching rules are wrapped: logs inside get a mask first. JAX's own rules handle all other programs.
+1. Under `jax.vmap`, JAX runs all branches of a `cond` whose predicate differs between lanes, and all lanes of a `while`
+   until the last one has finished, and selects the results afterwards. Without a mask, a log would happen for the wrong
+   lanes. So the two batching rules are wrapped: logs inside get a mask first.
+2. Under differentiation, JAX takes out of a `scan` what depends on none of the values that change in it, effects
+   included: a log of a constant would happen once. So the two rules of differentiation are wrapped: logs inside, at any
+   depth, are first tied to a value that changes.
+
+JAX's own rules handle all other programs.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+import warnings
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import jax
 import jax.numpy as jnp
-from jax.extend.core import Literal
-from jax.extend.core.primitives import cond_p, while_p
-from jax.interpreters import batching
+import numpy as np
+from jax.extend.core import Literal, Primitive
+from jax.extend.core.primitives import cond_p, scan_p, while_p
+from jax.interpreters import ad, batching, mlir
 
 from sightglass.core.errors import LogError
 from sightglass.jax import explicit
@@ -24,7 +31,8 @@ from sightglass.jax.pytree import PyTree
 from .program import compat
 from .program.collected import CollectedLogs
 from .program.log_event import LogEvent
-from .program.walk import Collector, Values, Walk
+from .program.primitive import log_p
+from .program.walk import RULES, Collector, Values, Walk
 from .tap import tap_p
 
 Masked = tuple[Values, CollectedLogs, Any]
@@ -138,5 +146,103 @@ def _reached(jaxpr: compat.AnyJaxpr, inputs: Sequence[bool]) -> list[bool]:
     return [not isinstance(v, Literal) and v in reached for v in inner.outvars]
 
 
+tied_p: Any = Primitive("tied")
+"""Returns its operands but the last, on which they depend as far as JAX can see; compiles to nothing."""
+tied_p.multiple_results = True
+tied_p.def_impl(lambda *values: list(values[:-1]))
+tied_p.def_abstract_eval(lambda *avals: list(avals[:-1]))
+ad.primitive_jvps[tied_p] = lambda primals, tangents: (tied_p.bind(*primals), tangents[:-1])
+batching.primitive_batchers[tied_p] = lambda values, dims: (tied_p.bind(*values), dims[:-1])
+mlir.register_lowering(tied_p, lambda context, *values: list(values[:-1]))
+
+
+class _Tying(Collector):
+    """Logs each event again, tied to the state, a value that changes in the loop."""
+
+    def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
+        for event in events:
+            leaves, tree = jax.tree.flatten((event.data, event.steps))
+            data, steps = jax.tree.unflatten(tree, _tied_to(state, leaves))
+            replace(event, data=data, steps=steps).bind()
+        return {}, state
+
+
+def _tie_all(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> Masked:
+    """Emit what contains logs with all that it reads tied to the state: JAX drops the effects of a part."""
+    if eqn.primitive is scan_p:
+        eqn = eqn.replace(params={**eqn.params, "jaxpr": _tied(eqn.params["jaxpr"], eqn.params)})
+    return RULES[eqn.primitive.name](walk, eqn, _tied_to(state, values), state)
+
+
+def _tied_to(tie: Any, values: Values) -> Values:
+    """Return values unchanged, which depend on the tie as far as JAX can see."""
+    if all(isinstance(jax.typeof(value), jax.core.ShapedArray) for value in values):
+        return tied_p.bind(*values, tie)  # type: ignore[no-any-return]
+    return values  # a mutable array cannot be returned
+
+
+def _differentiated(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule by which JAX differentiates a scan that first ties its logs to it."""
+
+    def tied(*args: Any, jaxpr: compat.AnyJaxpr, **params: Any) -> Any:
+        return rule(*args, jaxpr=_tied(jaxpr, params), **params)
+
+    return tied
+
+
+def _tied(body: compat.AnyJaxpr, params: Mapping[str, Any]) -> compat.AnyJaxpr:
+    """Return the body of a scan with its logs tied to it."""
+    if compat.effect not in body.effects:
+        return body
+    invars, walk = compat.opened(body)[0].invars, Walk(_Tying(), dict.fromkeys(RULES, _tie_all))
+    if len(invars) == compat.n_scan_constants(params):
+        warnings.warn(
+            f"The log at {walk.first_log(body)} is in a scan that carries nothing and scans over nothing. If the scan "
+            "is differentiated, JAX may compute such a log once for all rounds: scan over jnp.arange(n)",
+            RuntimeWarning,
+            stacklevel=2,
+        )
+        return body
+
+    def again(*values: jax.Array) -> Values:
+        (tie,) = tied_p.bind(np.uint8(0), values[-1])  # an integer: it has no tangent
+        return walk.run(body, values, tie)[0]
+
+    again.__name__ = compat.function_name(body)
+    return jax.make_jaxpr(again)(*_avals(invars))
+
+
+def _scan_recomputed(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule by which what JAX runs first of a scan keeps its logs: JAX drops them where it divides a call."""
+
+    def kept(*args: Any) -> Any:
+        first, *rest = rule(*args)
+        return compat.as_jit(first) if compat.effect in first.effects else first, *rest
+
+    return kept
+
+
+def _while_recomputed(rule: Callable[..., Any]) -> Callable[..., Any]:
+    """Return a rule by which JAX runs a while loop first and again later that logs the first time only."""
+
+    def once(*args: Any) -> Any:
+        first, later, *rest = rule(*args)
+        return first, later if first is None else _without_logs(later), *rest
+
+    return once
+
+
+def _without_logs(eqn: compat.Equation) -> Any:
+    def silent(name: str, jaxpr: compat.AnyJaxpr) -> Any:
+        eqns = [_without_logs(eqn) for eqn in compat.opened(jaxpr)[0].eqns if eqn.primitive is not log_p]
+        return compat.with_equations(jaxpr, eqns)
+
+    return compat.with_jaxprs(eqn, silent) if compat.effect in eqn.effects else eqn
+
+
+for of_primitive in (ad.primitive_jvps, compat.linearizations):
+    of_primitive[scan_p] = _differentiated(of_primitive[scan_p])
+compat.recomputations[scan_p] = _scan_recomputed(compat.recomputations[scan_p])
+compat.recomputations[while_p] = _while_recomputed(compat.recomputations[while_p])
 batching.fancy_primitive_batchers[cond_p] = _cond(batching.fancy_primitive_batchers[cond_p])
 batching.fancy_primitive_batchers[while_p] = _while(batching.fancy_primitive_batchers[while_p])

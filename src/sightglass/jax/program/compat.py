@@ -16,12 +16,19 @@ from pathlib import Path
 from typing import Any, TypeAlias, TypeVar
 
 import jax
+from jax._src.interpreters.ad import primitive_linearizations
 from jax.extend.core import ClosedJaxpr, Jaxpr, JaxprEqn, Literal, Var
 from jax.extend.source_info_util import current_name_stack, register_exclusion, summarize, user_context
 from jax.interpreters import mlir
+from jax.interpreters.partial_eval import partial_eval_jaxpr_custom_rules
 
 from sightglass.core.errors import LogError
 from sightglass.jax.pytree import PyTree
+
+linearizations: Any = primitive_linearizations
+"""By primitive, the rule of `jax.grad` and others; `jax.interpreters.ad.primitive_jvps` has that of `jax.jvp`."""
+recomputations: Any = partial_eval_jaxpr_custom_rules
+"""By primitive, the rule that divides an equation for `jax.checkpoint`: what runs first, and what runs again later."""
 
 T = TypeVar("T")
 
@@ -225,6 +232,11 @@ def scan_arity(eqn: Equation) -> tuple[int, int]:
     return len(eqn.invars) - n_xs - n_carry, n_carry
 
 
+def n_scan_constants(params: Mapping[str, Any]) -> int:
+    """Return how many constants a scan has, from its parameters (JAX 0.11 renamed them)."""
+    return params["num_consts"] if "num_consts" in params else len(params["ft_in"].unpack()[0])
+
+
 def jit_options(params: Mapping[str, Any]) -> dict[str, Any]:
     """Return the options of an inner jit, except its shardings, for `jax.jit`."""
     return {
@@ -272,9 +284,9 @@ def variables(atoms: Sequence[Any]) -> set[Any]:
 
 
 def with_equations(jaxpr: AnyJaxpr, eqns: Sequence[Equation]) -> Any:
-    """Return a jaxpr, closed or open as it was, with other equations."""
+    """Return a jaxpr, closed or open as it was, with other equations, which may log less."""
     inner, consts = opened(jaxpr)
-    inner = inner.replace(eqns=list(eqns))
+    inner = inner.replace(eqns=list(eqns), effects=_effects(inner.effects, eqns))
     return ClosedJaxpr(inner, consts) if isinstance(jaxpr, ClosedJaxpr) else inner
 
 
@@ -287,7 +299,12 @@ def with_jaxprs(eqn: Equation, change: Callable[[str, AnyJaxpr], AnyJaxpr]) -> A
         return change(name, value) if isinstance(value, Jaxpr | ClosedJaxpr) else value
 
     params = {name: changed(name, eqn.params[name]) for name in sorted(eqn.params, reverse=True)}
-    return eqn.replace(params={name: params[name] for name in eqn.params})
+    effects = _effects(eqn.effects, [opened(jaxpr)[0] for jaxpr in subjaxprs(params)])
+    return eqn.replace(params={name: params[name] for name in eqn.params}, effects=effects)
+
+
+def _effects(before: Set[Any], parts: Sequence[Any]) -> Set[Any]:
+    return before if any(effect in part.effects for part in parts) else before - {effect}
 
 
 def needed(eqns: Sequence[Equation], read: set[Any], *, besides: Set[Any] = frozenset()) -> list[Any]:
@@ -336,8 +353,17 @@ def as_one(eqns: Sequence[Equation], needed: set[Any], like: AnyJaxpr) -> Any:
     used = dict.fromkeys(v for eqn in eqns for v in eqn.invars if isinstance(v, Var))
     invars, outvars = [v for v in used if v not in made], [v for v in made if v in needed]
     inner = like.replace(constvars=[], invars=invars, outvars=outvars, eqns=list(eqns))
+    return _jit_of(ClosedJaxpr(inner, ()), invars, outvars, like)
+
+
+def as_jit(call: Equation) -> Any:
+    """Return a call as an inner jit."""
+    return _jit_of(call.params["call_jaxpr"], call.invars, call.outvars, call_like()).replace(effects=call.effects)
+
+
+def _jit_of(jaxpr: Any, invars: Sequence[Any], outvars: Sequence[Any], like: AnyJaxpr) -> Any:
     (call,) = like.eqns
-    params = dict(call.params, jaxpr=ClosedJaxpr(inner, ()))
+    params = dict(call.params, jaxpr=jaxpr)
     for name in params:  # one input and one output become many
         if name.startswith("in_") or name == "donated_invars":
             params[name] *= len(invars)
