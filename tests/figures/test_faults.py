@@ -8,6 +8,7 @@ import subprocess
 import sys
 import textwrap
 import time
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -314,11 +315,49 @@ def test_the_child_draws_while_a_processor_has_nothing_else_to_do(monkeypatch, c
     def shows(x):
         raise ValueError(f"policy {os.sched_getscheduler(0)}")
 
-    plotter = Plotter(sinks=[caught])
+    def waits_for(policy):
+        from matplotlib.figure import Figure
+
+        wait_until(lambda: os.sched_getscheduler(0) == policy, "the policy")
+        return Figure(figsize=(1, 1))
+
+    plotter = Plotter(sinks=[caught], on_error="ignore")
     plotter.plot(shows, 1, step=0)
-    with pytest.raises(FigureErrors) as errors:
-        plotter.close()
-    assert errors.value.exceptions[0].args[0].endswith(f"policy {os.SCHED_IDLE}")
+    wait_until(lambda: plotter.statistics().n_errors)
+    assert plotter.statistics().last_error.endswith(f"policy {os.SCHED_IDLE}")
+    plotter.plot(waits_for, os.SCHED_OTHER, step=1)
+    plotter.flush()  # as soon as somebody waits, it has its share
+    plotter.plot(waits_for, os.SCHED_IDLE, step=2)
+    wait_until(lambda: not plotter.statistics().n_waiting)
+    plotter.close()
+    assert caught.names[1:] == [("waits_for", 1), ("waits_for", 2)]
+    assert plotter.statistics().n_started == 1
+
+
+@pytest.mark.skipif(not hasattr(os, "SCHED_IDLE"), reason="this system has no idle priority")
+def test_a_child_that_may_not_leave_the_idle_class_is_replaced_while_somebody_waits(monkeypatch, caught, tmp_path):
+    """As for users who are not root."""
+    monkeypatch.setenv("SIGHTGLASS_RENDERER_PRIORITY", "idle")
+
+    def waits(path):
+        from matplotlib.figure import Figure
+
+        Path(path).write_text(str(os.sched_getscheduler(0)))
+        wait_until(lambda: os.sched_getscheduler(0) == os.SCHED_OTHER, "the policy")
+        return Figure(figsize=(1, 1))
+
+    def refuse(*arguments):
+        raise PermissionError
+
+    plotter = Plotter(sinks=[caught])
+    for step in range(20):
+        plotter.plot(waits, str(tmp_path / "policy"), step=step)
+    wait_until(lambda: (tmp_path / "policy").exists() and (tmp_path / "policy").read_text() == str(os.SCHED_IDLE))
+    monkeypatch.setattr(os, "sched_setscheduler", refuse)
+    monkeypatch.setattr(SystemClock, "queued", staticmethod(lambda process: time.monotonic()))
+    plotter.close()
+    assert caught.names == [("waits", step) for step in range(20)]
+    assert (plotter.statistics().n_started, plotter.statistics().n_errors) == (2, 0)
 
 
 def test_a_figure_that_waits_for_a_processor_is_not_given_up(caught, monkeypatch):

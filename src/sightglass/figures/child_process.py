@@ -12,7 +12,8 @@ Theory of operation:
 4. A child that draws one figure for longer than `limit_s` is killed by the next request, or by a thread that waits.
    That figure is given up, and the others are drawn. Further figures of its function have `HUNG_S` only, until one is
    drawn: a function that hangs does so more than once. The time that the child waits for a processor does not count: it
-   lets the training have them.
+   lets the training have them. But as long as a thread waits for figures, the child gets its share of the processors:
+   it is scheduled like other programs, or, where the system forbids that, replaced by one that is.
 5. Where the system lacks what a child needs, `put` refuses jobs, and they are drawn in this process.
 6. In a forked copy of this process, the ends of the pipes are closed: the child must see when this process ends.
 """
@@ -46,6 +47,7 @@ STARTING_S: Final = 60.0  # importing Matplotlib from a busy network file system
 HUNG_S: Final = (
     10.0  # many times what a figure usually takes: the others overtake it, and a function that hung is ended
 )
+STARVED_S: Final = 1.0  # for which a child may lack a processor while a thread waits for it: what a new one costs
 WRITABLE_S: Final = 0.5  # how soon the sender sees that the child has been replaced
 N_THREADS: Final = 4  # the child, the thread it reads with, and the two of this process that send and receive
 N_DESCRIPTORS: Final = 16  # the pipes of a child, also while it is started
@@ -83,6 +85,9 @@ class ChildRenderer:
         self._n_fruitless = 0
         self._given_up = ""
         self._too_long = False
+        self._lent = False
+        self._queued_s: float | None = None
+        self._polite = True
         self._ending = False
         self._child: subprocess.Popen[bytes] | None = None
         self._receiver: Background | None = None
@@ -102,6 +107,7 @@ class ChildRenderer:
         with self._lock:
             if self.lack:
                 return False
+            self._take_processor_back()
             if self._given_up:
                 self._lost.append((job, self._given_up))
             else:
@@ -140,6 +146,7 @@ class ChildRenderer:
                 self._give_up(f"results cannot be received: {self._receiver.error!r}")
             if self._sender.starved:
                 self._push()
+            self._lend_processor()
         self._report_lost()
         self.end_overdue()
 
@@ -185,7 +192,7 @@ class ChildRenderer:
         self._unsent.clear()
         self.lack = shortage(n_threads=N_THREADS, n_descriptors=N_DESCRIPTORS)
         try:
-            self._child = None if self.lack else spawn(self._arena)
+            self._child = None if self.lack else spawn(self._arena, polite=self._polite)
             if self._receiver is None and self._child is not None:
                 self._receiver = Background("figures-receive", self._receive)
         except Exception as error:  # noqa: BLE001  another process took what was free, or there is no interpreter
@@ -212,6 +219,30 @@ class ChildRenderer:
             if not self._unsent:
                 self._close_pipe()
         return True
+
+    def _lend_processor(self) -> None:
+        """Let the child have its share of the processors, as a thread waits for it."""
+        if self._child is None or not self._jobs or not self._polite:
+            return
+        try:
+            if os.sched_getscheduler(self._child.pid) == os.SCHED_IDLE:
+                os.sched_setscheduler(self._child.pid, os.SCHED_OTHER, os.sched_param(0))
+                self._lent = True
+        except PermissionError:  # Linux lets only root, or who may lower niceness, leave the idle class
+            queued_s = SystemClock.queued(self._child.pid)
+            self._queued_s = queued_s if self._queued_s is None else self._queued_s
+            if queued_s - self._queued_s > STARVED_S:
+                self._polite = False
+                self._child.kill()
+        except (AttributeError, OSError):  # the idle class is Linux's; or the child has ended
+            pass
+
+    def _take_processor_back(self) -> None:
+        self._queued_s = None
+        if self._lent and self._child is not None:
+            self._lent = False
+            with contextlib.suppress(OSError):
+                os.sched_setscheduler(self._child.pid, os.SCHED_IDLE, os.sched_param(0))
 
     def _now_s(self) -> float:
         """Return the time on a clock that stands still while the child waits for a processor."""
@@ -352,7 +383,9 @@ class ChildRenderer:
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         allowed_s = self._allowed_s()
         victim, self._drawing_id = self._drawing_id, None
-        if self._too_long and victim is not None and victim in self._jobs:
+        if self._queued_s is not None and not self._polite:
+            self._queued_s = None  # it was replaced, by one that gets processors: nobody died
+        elif self._too_long and victim is not None and victim in self._jobs:
             self._hung.add(_kind(self._jobs[victim]))
             self._drop(victim, f"took longer than {allowed_s:g} s, so the renderer was ended")
         elif victim is not None and victim in self._jobs:

@@ -21,6 +21,9 @@ Pictures: TypeAlias = "dict[str, Figure]"
 IN_BAND: Final = -1
 """The offset of a buffer that is not in shared memory: it follows its message."""
 
+PRIORITY: Final = "SIGHTGLASS_RENDERER_PRIORITY"
+"""The variable of the environment that says how a child shares processors: "idle", the default, or "low"."""
+
 MAX_TRACEBACK: Final = 8_000
 """How many characters of a traceback are stored, from its end, with the user's own frames: about a hundred lines."""
 

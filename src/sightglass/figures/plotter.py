@@ -4,7 +4,7 @@
   nothing is copied, imported or started.
 * Only the main process of a program draws; in all others every call does nothing. The same holds in a run's renderer,
   and with `SIGHTGLASS_MODE=disabled`.
-* A call copies its arguments and returns. It waits only for room in the queue, with `on_full="block"`.
+* A call copies its arguments and returns: it waits neither for a figure nor for room.
 """
 
 from __future__ import annotations
@@ -62,8 +62,9 @@ class Plotter:
         save_dir: The folder for files; by default the run's directory, or `figures/` without a run.
         sinks: Where figures go; by default the current run, and W&B if one of its runs is active.
         renderer: Where figures are drawn: in a child "process", in a "thread", or "inline", at once.
-        on_full: What to do when the queue is full: "block" for at most a minute, "drop_oldest", "drop_new", or
-            "replace" the waiting figure of the same name. Calls may have their own.
+        on_full: What to do when the queue is full: "spill" figures to a temporary file, which drops none while the disk
+            has room; "drop_oldest", "drop_new", or "replace" the waiting figure of the same name. Calls may have their
+            own.
         on_error: How to report failures: "raise" in the next call, "warn", or "ignore".
         inputs: Whether to store the arguments beside the figures, so that they can be drawn again; by default if there
             is a run or a `save_dir`.
@@ -87,7 +88,7 @@ class Plotter:
         save_dir: str | os.PathLike[str] | None = None,
         sinks: Sequence[FigureSink] | None = None,
         renderer: RendererKind = "process",
-        on_full: OnFull = "block",
+        on_full: OnFull = "spill",
         on_error: OnError = "raise",
         inputs: bool | None = None,
         theme: str | Mapping[str, object] = "light",

@@ -18,8 +18,9 @@ from .closures import Draws
 from .messages import DrawFigure, DrawFinished, Output, Pictures, failure_of, figure_error, plain
 from .sinks import FigureSink
 from .snapshot import PendingTransfer, Snapshot
+from .spill import Spilled
 
-OnFull = Literal["block", "drop_oldest", "drop_new", "replace"]
+OnFull = Literal["spill", "drop_oldest", "drop_new", "replace"]
 """What to do with a job when too many wait: see `job_backlog`."""
 
 MAX_STEP: Final = 2**63  # steps are int64 in files and messages
@@ -38,7 +39,7 @@ class RenderRequest:
     step: int | float
     output: Output
     sinks: tuple[FigureSink, ...]
-    on_full: OnFull = "block"
+    on_full: OnFull = "spill"
 
     def __post_init__(self) -> None:
         if not isinstance(self.name, str):
@@ -61,7 +62,7 @@ class RenderJob:
     Attributes:
         message: What a child is sent; complete once the arguments are on the host.
         request: What is wanted.
-        snapshot: The arguments.
+        snapshot: The arguments: in memory, on their way from a device, or in a file; `None` until it is decided.
         function: The function.
         n_bytes: How much room the arguments and the function take in the queue.
         lack: Why no child can load the function, or empty.
@@ -71,7 +72,7 @@ class RenderJob:
 
     message: DrawFigure
     request: RenderRequest
-    snapshot: Snapshot | PendingTransfer
+    snapshot: Snapshot | PendingTransfer | Spilled | None
     function: Draws
     n_bytes: int
     lack: str
@@ -92,8 +93,8 @@ class RenderJob:
         assert isinstance(self.snapshot, Snapshot)
         return self.snapshot
 
-    def complete(self, snapshot: Snapshot | PendingTransfer) -> None:
-        """Take the arguments, and encode the message with what of them is on the host."""
+    def complete(self, snapshot: Snapshot | PendingTransfer | Spilled | None) -> None:
+        """Take the arguments, and encode the message with what of them is in memory."""
         self.snapshot = snapshot
         in_band: list[Buffer] = []
         if isinstance(snapshot, Snapshot):

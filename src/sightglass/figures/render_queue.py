@@ -4,8 +4,8 @@ Theory of operation:
 
 1. A request is checked when it is made, and a job is encoded when it is made, before the queue has it: what cannot be
    drawn raises or is counted, and leaves nothing behind that somebody would wait for.
-2. What waits, and what is dropped when too much waits, is up to the `JobBacklog`. "block" waits for room for at most
-   `BLOCK_S`, and if that was in vain, not again until a figure is drawn.
+2. What waits, and what is dropped when too much waits, is up to the `JobBacklog`. With "spill", what memory has no room
+   for is written to a file, and read when there is room, in the order of the requests. No request waits for room.
 3. Every wait has a deadline. Without a timeout of the caller's, it is `_stall_s` after the last figure was finished,
    longer than a renderer can take for one: what still waits then is reported, and the renderer has it to the end.
 4. What takes long is overtaken by the others, see `Renderers`. A function that cannot be sent to a child is drawn in a
@@ -27,10 +27,13 @@ from collections import deque
 from collections.abc import Iterable
 from typing import Any, Final
 
+import msgspec
+
 from sightglass.core.clock import Clock, SystemClock
-from sightglass.core.codec import encode
+from sightglass.core.codec import Buffer, encode
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import FigureError, FigureErrors, UnsendableError
+from sightglass.core.guarded import warn
 from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.core.values import n_bytes
 
@@ -38,14 +41,15 @@ from .child_process import STARTING_S
 from .closures import Draws, PackedFunction, name_of, pack
 from .failure_log import FailureLog, OnError
 from .job_backlog import JobBacklog
-from .messages import DrawFigure, DrawFinished, Failure, Pictures, failure_of, figure_error, plain
+from .messages import IN_BAND, DrawFigure, DrawFinished, Failure, Pictures, failure_of, figure_error, plain
 from .render_job import RenderJob, RenderRequest, write_to_sinks
 from .renderers import RendererKind, Renderers
 from .sinks import EndingSink, FigureSink
 from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
+from .spill import Spilled, SpillFiles
 
 CHECK_S: Final = 0.25  # a hang is seen within limit_s and this; each check costs a waiting thread microseconds
-BLOCK_S: Final = 60.0  # a figure takes half of it where the training leaves the renderer no processor to speak of
+NOTICE_S: Final = 5.0  # whoever waits longer than this wants to know for what
 SINKS_S: Final = 30.0  # for sinks and a renderer that are done with their figures, when no other timeout is given
 LEAST_S: Final = 0.1  # for a sink to say that it is done, when the caller's timeout is over
 
@@ -76,7 +80,8 @@ class RenderQueue:
         self._stall_s = 2 * (limit_s + STARTING_S)  # a job that kills a renderer is drawn twice
         self._clock = clock or SystemClock()
         self._finished_s = -math.inf
-        self._stuck = False
+        self._spill_files = SpillFiles()
+        self._warned = False
         self._changed = threading.Condition(threading.RLock())
         self._backlog = JobBacklog(n_jobs=n_jobs, n_bytes=n_bytes)
         self._arena: Arena | None = None
@@ -115,12 +120,16 @@ class RenderQueue:
         """
         began_s = self._clock.monotonic()
         with self._changed:
-            while self._backlog.jobs:
+            told = False
+            while self._backlog.open:
                 stalled_s = max(began_s, self._finished_s) + self._stall_s
                 if self._clock.monotonic() >= (stalled_s if timeout_s is None else began_s + timeout_s):
                     return False
                 self._changed.wait(CHECK_S)
                 self._check()
+                if not told and self._clock.monotonic() >= began_s + NOTICE_S:
+                    told = True
+                    warn(f"Waiting for {len(self._backlog.open):,} figures that are not drawn yet", stacklevel=4)
         return True
 
     def flush(self, timeout_s: float | None) -> None:
@@ -145,7 +154,7 @@ class RenderQueue:
     def close_later(self) -> None:
         """Take no more requests, without waiting: what is left is drawn before the interpreter exits."""
         self.closed = True
-        if not self._backlog.jobs:
+        if not self._backlog.open:
             self._end()
 
     def abandon(self) -> None:
@@ -164,7 +173,7 @@ class RenderQueue:
         return Statistics(
             n_events=counts["events"],
             n_records=counts["records"],
-            n_waiting=len(self._backlog.jobs),
+            n_waiting=len(self._backlog.open),
             n_dropped=counts["dropped"] + self._backlog.n_dropped,
             n_errors=self.failures.n_errors,
             last_error=self.failures.last_error,
@@ -175,23 +184,27 @@ class RenderQueue:
 
     def _take(self, function: Draws, arguments: tuple[Any, ...], request: RenderRequest) -> None:
         """Make a job, and have it drawn, if there is room for it."""
-        deadline_s = self._clock.monotonic() + min(self._limit_s, BLOCK_S)
         with self._changed:
             self._start().end_overdue()
             self._counts["events"] += 1
             size = n_bytes(arguments)
-            if not request.droppable and self._room(request, size, deadline_s) is None:
+            if request.on_full == "drop_new" and self._room(request, size) is None:
                 return
         packed = self._pack(function)
         size += len(packed.pickled)
         value = start_transfer(arguments)
-        encoded = None if isinstance(value, PendingTransfer) else encode(value)
+        pending = value if isinstance(value, PendingTransfer) else None
+        encoded = encode(value) if pending is None else None
         with self._changed:
-            place = self._room(request, size, deadline_s)
+            if request.on_full == "spill":
+                self._check_size(size)
+                self._keep(self._job(function, packed, request, pending, size), encoded)
+                return
+            place = self._room(request, size)
             if place is None:
                 return
             assert self._arena is not None
-            snapshot = value if encoded is None else Snapshot(encoded, self._arena)
+            snapshot = pending if encoded is None else Snapshot(encoded, self._arena)
             try:
                 job = self._job(function, packed, request, snapshot, size)
             except BaseException:  # an interrupt, too, gives the memory back
@@ -212,29 +225,80 @@ class RenderQueue:
             atexit.register(_close_all)  # registered last, runs first: before runs, and W&B's, end
         return self._renderers
 
-    def _room(self, request: RenderRequest, size: int, deadline_s: float) -> int | None:
+    def _room(self, request: RenderRequest, size: int) -> int | None:
         """Make room for a request, and return its place, or `None` after counting it."""
-        if size > self._n_bytes:
-            raise UnsendableError(f"Expected at most {self._n_bytes:,} bytes to draw from, got {size:,}: see max_bytes")
-        while (place := self._backlog.place(request, size)) is None:
-            if request.on_full != "block":
-                self._counts["dropped"] += 1
-                return None
-            if self._stuck or self._clock.monotonic() >= deadline_s or self._start().in_own_thread:
-                self._stuck = True
-                self._counts["dropped"] += 1
-                why = f"Not drawn: no room within {min(self._limit_s, BLOCK_S):g} s; see on_full and max_jobs"
-                failure = Failure(figure=request.name, kind="", message=why)
-                self.failures.add(figure_error(failure, request.step))
-                return None
-            self._changed.wait(CHECK_S)
-            self._check()
+        self._check_size(size)
+        place = self._backlog.place(request, size)
+        if place is None:
+            self._counts["dropped"] += 1
         return place
 
+    def _check_size(self, size: int) -> None:
+        if size > self._n_bytes:
+            raise UnsendableError(f"Expected at most {self._n_bytes:,} bytes to draw from, got {size:,}: see max_bytes")
+
+    def _keep(self, job: RenderJob, encoded: tuple[bytes, list[Buffer]] | None) -> None:
+        """Take a job that is dropped only if the disk is full; `encoded`: its arguments, if they are on the host."""
+        self.use(job.request.sinks)
+        if encoded is None:
+            self._backlog.outside[job.message.id] = job
+            self._transferring.append((job, 0))
+            self._transfers.wake()
+        else:
+            self._hold_or_spill(job, encoded)
+            self._send_next()
+
+    def _hold_or_spill(self, job: RenderJob, encoded: tuple[bytes, list[Buffer]]) -> None:
+        """Hold a job in memory, or in a file if there is no room or others are before it."""
+        first = next(iter(self._backlog.outside.values()), job)
+        if first is job and self._backlog.fits(job.n_bytes):
+            self._hold(job, encoded)
+        else:
+            self._spill(job, encoded)
+
+    def _hold(self, job: RenderJob, encoded: tuple[bytes, list[Buffer]]) -> None:
+        assert self._arena is not None
+        job.complete(Snapshot(encoded, self._arena))
+        self._backlog.outside.pop(job.message.id, None)
+        self._backlog.add(job)
+        self._backlog.hold(job, len(self._backlog.held))
+
+    def _spill(self, job: RenderJob, encoded: tuple[bytes, list[Buffer]]) -> None:
+        blob, buffers = encoded
+        message = msgspec.structs.replace(job.message, blob=blob, spans=[(IN_BAND, len(one)) for one in buffers])
+        try:
+            spilled = self._spill_files.write(message, buffers, job.request.output.folder)
+        except OSError as error:
+            self._backlog.remove(job)
+            self._counts["dropped"] += 1
+            if not self._warned:
+                self._warned = True
+                warn(f"Figures are dropped: there is no room in memory, and none on the disk: {error}", stacklevel=6)
+            return
+        job.message = msgspec.structs.replace(job.message, pickled=b"")
+        job.complete(spilled)
+        self._backlog.outside[job.message.id] = job
+
+    def _read_spilled(self) -> None:
+        """Read the jobs in files for which there is room now, in order."""
+        while (job := next(iter(self._backlog.outside.values()), None)) is not None:
+            if not isinstance(job.snapshot, Spilled) or not self._backlog.fits(job.n_bytes):
+                return
+            try:
+                job.message, buffers = job.snapshot.read()
+                self._hold(job, (job.message.blob, list(buffers)))
+            except Exception as error:  # noqa: BLE001  a disk's failure costs this job only
+                self._fail(job, error)
+        self._spill_files.forget()
+
     def _job(
-        self, function: Draws, packed: PackedFunction, request: RenderRequest, snapshot: Snapshot | PendingTransfer,
+        self,
+        function: Draws,
+        packed: PackedFunction,
+        request: RenderRequest,
+        snapshot: Snapshot | PendingTransfer | None,
         size: int,
-    ) -> RenderJob:  # fmt: skip
+    ) -> RenderJob:
         message = DrawFigure(
             id=self._next_id, name=request.name, step=request.step, function=packed.name, pickled=packed.pickled,
             source=packed.source, blob=b"", spans=[], output=request.output,
@@ -265,7 +329,11 @@ class RenderQueue:
         return packed
 
     def _send_next(self) -> None:
-        while (job := self._backlog.next_to_send()) is not None:
+        while True:
+            self._read_spilled()
+            job = self._backlog.next_to_send()
+            if job is None:
+                return
             try:
                 self._start().put(job)
             except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
@@ -279,7 +347,7 @@ class RenderQueue:
     def _release(self, job: RenderJob) -> None:
         """Forget a job that is finished, and free its memory."""
         self._backlog.remove(job)
-        self._finished_s, self._stuck = self._clock.monotonic(), False
+        self._finished_s = self._clock.monotonic()
         self._changed.notify_all()
 
     def _check(self) -> None:
@@ -311,26 +379,30 @@ class RenderQueue:
                 self.failures.add(error)
             self._release(job)
             self._send_next()
-            return not self._backlog.jobs and self.closed
+            return not self._backlog.open and self.closed
 
     def _transfer(self, now_s: float) -> float:
         """Read arguments from devices, in order."""
         while self._transferring:
             job, place = self._transferring[0]
             failed: BaseException | None = None
+            encoded: Any = None
             try:
-                if isinstance(job.snapshot, PendingTransfer):
-                    assert self._arena is not None
-                    job.complete(Snapshot(encode(job.snapshot.read()), self._arena))
+                encoded = encode(job.snapshot.read()) if isinstance(job.snapshot, PendingTransfer) else None
             except BaseException as error:  # noqa: BLE001  a device's failure costs this job only
                 failed = error
             with self._changed:
                 self._transferring.popleft()
-                if failed is None:
-                    self._backlog.hold(job, place)
-                    self._send_next()
-                else:
+                if failed is not None:
                     self._fail(job, failed)
+                elif job.request.on_full == "spill":
+                    self._hold_or_spill(job, encoded)
+                else:
+                    if encoded is not None:
+                        assert self._arena is not None
+                        job.complete(Snapshot(encoded, self._arena))
+                    self._backlog.hold(job, place)
+                self._send_next()
         return UNTIL_WOKEN
 
     def _end(self) -> None:
@@ -360,13 +432,13 @@ class RenderQueue:
                 self.failures.add(FigureError(f"{type(sink).__name__}: {plain(error)}", kind=type(error).__name__))
         if close:
             self._sinks.clear()
-            if self._arena is not None and not self._backlog.jobs:
+            if self._arena is not None and not self._backlog.open:
                 self._arena.close()
 
     def _report_late(self) -> None:
         """Report each job that is still open; it may still be drawn, so it is not counted as failed."""
         with self._changed:
-            for job in self._backlog.jobs.values():
+            for job in self._backlog.open:
                 why = Failure(figure=job.message.name, kind="", message="Not drawn in time, and still waiting")
                 self.failures.add(figure_error(why, job.message.step), counted=False)
 

@@ -34,6 +34,7 @@ from sightglass.core.threads import Background
 from . import pipe
 from .messages import (
     IN_BAND,
+    PRIORITY,
     DrawFigure,
     DrawFinished,
     DrawStarted,
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
     from .drawing import Drawer
 
 NICE: Final = 10  # while Matplotlib is imported, a second of work: half way to the lowest, so that it ends soon
-PRIORITY: Final = "SIGHTGLASS_RENDERER_PRIORITY"  # of the environment: "idle", the default, or "low"
 LOWEST: Final = 19  # the system takes this for any sum above it
 RECENT_S: Final = 3.0  # a run writes its records to disk every second; with a margin
 MAX_RECENT_BYTES: Final = 64 * 2**20  # a hundred figures of usual size
@@ -213,7 +213,8 @@ def _yield_to_others() -> None:
 
     A training whose threads keep every processor busy waits for the slowest of them. A thread of nice 10 took every
     tenth tick of 4 ms from one of them; one of nice 19, every thirtieth; an idle one, every hundredth. Where no
-    processor ever rests, figures then take minutes: `SIGHTGLASS_RENDERER_PRIORITY=low` leaves the thread at nice 10.
+    processor ever rests, figures then take minutes, unless somebody waits for them (see `ChildRenderer`):
+    `SIGHTGLASS_RENDERER_PRIORITY=low` leaves the thread at nice 10.
     """
     if os.environ.get(PRIORITY) == "low":
         return

@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any, Final
 
+from .messages import PRIORITY
 from .snapshot import Arena
 
 ENDING_S: Final = 10.0  # for a child that is done: what the user's modules do at an exit is quick
@@ -54,9 +55,11 @@ def reap(child: subprocess.Popen[bytes]) -> int:
     return -signal.SIGTERM if child.returncode is None else child.returncode
 
 
-def spawn(arena: Arena) -> subprocess.Popen[bytes]:
-    """Start a child that can map the arena."""
+def spawn(arena: Arena, *, polite: bool = True) -> subprocess.Popen[bytes]:
+    """Start a child that can map the arena; a polite one draws only while a processor has nothing else to do."""
     environment = {**os.environ, **ENVIRONMENT}
+    if not polite:
+        environment[PRIORITY] = "low"
     home = str(Path(__file__).parents[2])
     if home not in site.getsitepackages():
         environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), home]))

@@ -143,7 +143,7 @@ class Run(NamesElsewhere):
             *arrays: The data; they are copied.
             step: The step; by default a counter of this name's figures.
             on_full: What to do when too many wait: "replace" the waiting one of the same name, "drop_oldest",
-                "drop_new", or "block" for at most a minute. What is dropped is counted and warned of.
+                "drop_new", or "spill" them to a file, to draw all. What is dropped is counted and warned of.
 
         Raises:
             TypeError: `name` is not a string, `fn` is not callable, or `step` is not a number.

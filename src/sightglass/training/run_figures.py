@@ -58,7 +58,7 @@ class RunFigures:
             self._steps[name] = int(at) + 1
         if not self._told and self._plotter.statistics().n_dropped:
             self._told = True
-            self._warn("figures come faster than they are drawn, so older ones make room; on_full='block' waits")
+            self._warn("figures come faster than they are drawn, so older ones make room; on_full='spill' keeps all")
 
     def close(self) -> None:
         """Wait for the figures that are being drawn, as long as some are finished."""
