@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core import threads
+from sightglass.core import threads, unpatched
 from sightglass.core.failures import MAX_KINDS, Failures
 from sightglass.core.guarded import message
 from sightglass.core.threads import BACKOFF_S, FORGIVEN_S, MAX_BACKOFF_S, UNTIL_WOKEN, Supervised, Worker, short_turns
@@ -195,7 +195,7 @@ def refuse(self: threading.Thread) -> None:
 
 
 def test_where_no_thread_can_start_the_caller_runs_the_rounds(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(threading.Thread, "start", refuse)
+    monkeypatch.setattr(unpatched.threading.Thread, "start", refuse)
     loop = Loop()
     worker = Worker("test", loop.round)
     worker.wake()
@@ -211,7 +211,7 @@ def test_where_no_thread_can_start_the_caller_runs_the_rounds(monkeypatch: pytes
 
 def test_a_thread_is_started_later_where_there_was_none(monkeypatch: pytest.MonkeyPatch) -> None:
     with monkeypatch.context() as patch:
-        patch.setattr(threading.Thread, "start", refuse)
+        patch.setattr(unpatched.threading.Thread, "start", refuse)
         loop = Loop()
         worker = Worker("test", loop.round)
         worker.wake()

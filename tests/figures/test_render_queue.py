@@ -70,32 +70,19 @@ def draw():
     raise AssertionError("the stepped renderer calls no function")
 
 
-def test_one_drawn_and_eight_waiting_jobs_fit_and_the_next_call_blocks(make, caught):
+def test_one_drawn_and_eight_waiting_jobs_fit_and_the_next_waits_elsewhere(make, caught):
     plotter, renderer = make()
-    for step in range(9):
+    for step in range(12):
         plotter.plot(draw, step=step)
     assert renderer.n_checks == 0
-    renderer.when_checked = renderer.draw  # room comes while it waits
-    plotter.plot(draw, step=9)
-    assert renderer.n_checks == 1
-    assert renderer.put_ids == list(range(10))
+    assert renderer.put_ids == list(range(9))
+    assert len(plotter._queue._backlog.outside) == 3
     while renderer.jobs:
         renderer.draw()
     plotter.close()
-    assert [record.step for record in caught.records] == list(range(10))
+    assert renderer.put_ids == list(range(12))
+    assert [record.step for record in caught.records] == list(range(12))
     assert plotter.statistics().n_dropped == 0
-
-
-def test_blocking_ends_at_the_limit(make):
-    plotter, renderer = make(max_jobs=1, limit_s=0.01)
-    for step in range(2):
-        plotter.plot(draw, step=step)
-    with pytest.raises(FigureErrors, match="'draw'") as errors:
-        plotter.plot(draw, step=2)
-    assert "Figure 'draw' at step 2: Not drawn: no room within 0.01 s" in str(errors.value.exceptions[0])
-    assert plotter.statistics().n_dropped == 1
-    while renderer.jobs:
-        renderer.draw()
 
 
 @pytest.mark.parametrize(("on_full", "drawn"), [("drop_oldest", [0, 1, 6, 7]), ("drop_new", [0, 1, 2, 3])])

@@ -163,9 +163,9 @@ def _python_path() -> str:
     return os.pathsep.join(filter(None, (ROOT, os.environ.get("PYTHONPATH"))))
 
 
-def command(script: str, *arguments: str) -> list[str]:
-    """Return what runs a script of a test."""
-    return [sys.executable, "-c", PREAMBLE + script, *arguments]
+def command(script: str, *arguments: str, first: str = "") -> list[str]:
+    """Return what runs a script of a test; `first`: what comes before it imports anything."""
+    return [sys.executable, "-c", first + PREAMBLE + script, *arguments]
 
 
 Start = Callable[..., Child]
@@ -188,8 +188,8 @@ def start() -> Iterator[Start]:
     """Return a function that starts a script in a process of its own, with arguments and an environment."""
     children: list[Child] = []
 
-    def start(script: str, *arguments: str, prefix: tuple[str, ...] = (), **environment: str) -> Child:
-        children.append(Child([*prefix, *command(script, *arguments)], environment))
+    def start(script: str, *arguments: str, prefix: tuple[str, ...] = (), first: str = "", **environment: str) -> Child:
+        children.append(Child([*prefix, *command(script, *arguments, first=first)], environment))
         return children[-1]
 
     yield start

@@ -5,12 +5,12 @@ One condition for all streams keeps the client simple: a process that follows ma
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from sightglass.core.columns import Columns
 from sightglass.core.source import Source
+from sightglass.core.unpatched import threading
 
 # Arrivals wake those who wait at once. This is for what notifies nobody: a file that another process writes to.
 WAIT_S: Final = 0.5

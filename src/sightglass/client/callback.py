@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import warnings
 from collections.abc import Callable
 
@@ -11,6 +10,7 @@ from sightglass.core.guarded import message
 from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.threads import Worker
+from sightglass.core.unpatched import threading
 
 from .arrivals import WAIT_S, arrivals
 

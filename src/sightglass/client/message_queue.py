@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import deque
 from typing import Final
 
+from sightglass.core.unpatched import threading
 from sightglass.protocol.transport import Frames
 
 # libzmq takes as many before any wait here, and a program that works asks less in the time in which a run answers.

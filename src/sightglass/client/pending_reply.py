@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import threading
 from typing import Any
 
 from sightglass.core import errors
 from sightglass.core.errors import RefusedError, SightglassError
+from sightglass.core.unpatched import threading
 
 
 class PendingReply:

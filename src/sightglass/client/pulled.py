@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import deque
 from collections.abc import Callable, Iterator, Mapping
@@ -15,6 +14,7 @@ from sightglass.core.errors import QueryError
 from sightglass.core.guarded import class_name, message, text
 from sightglass.core.record import Record
 from sightglass.core.threads import Background
+from sightglass.core.unpatched import threading
 
 from .arrivals import arrivals
 from .record_buffer import RecordBuffer

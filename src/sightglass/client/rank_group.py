@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 import warnings
 from collections.abc import Callable, Sequence
 from typing import Final, Literal
@@ -10,6 +9,7 @@ from typing import Final, Literal
 from sightglass.core.errors import QueryError, RunLostError, SightglassError
 from sightglass.core.guarded import message
 from sightglass.core.threads import Worker
+from sightglass.core.unpatched import threading
 from sightglass.query.parser import as_query
 from sightglass.query.pieces import over_pieces
 from sightglass.query.query import Query

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any, Final
@@ -10,6 +9,7 @@ from typing import Any, Final
 from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns, of_records
 from sightglass.core.record import Record, Restart
+from sightglass.core.unpatched import threading
 
 from .arrivals import arrivals
 

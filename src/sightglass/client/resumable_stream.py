@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable, Mapping
 from typing import Any, Literal
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import RunLostError
 from sightglass.core.record import Restart
+from sightglass.core.unpatched import threading
 from sightglass.protocol import messages
 from sightglass.query.states import Numbering
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any, Final, Literal
@@ -13,6 +12,7 @@ from sightglass.core.current_run import check_wait
 from sightglass.core.elsewhere import say_elsewhere
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record
+from sightglass.core.unpatched import threading
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query, in_states

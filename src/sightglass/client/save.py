@@ -5,7 +5,6 @@ from __future__ import annotations
 import atexit
 import contextlib
 import os
-import threading
 import time
 import warnings
 import weakref
@@ -19,6 +18,7 @@ from sightglass.core.errors import StorageError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.record import Record
 from sightglass.core.threads import Worker
+from sightglass.core.unpatched import threading
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.segment import SegmentWriter
 

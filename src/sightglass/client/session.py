@@ -11,7 +11,6 @@ connection wait for the next one.
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable
 from typing import Any
 
@@ -19,6 +18,7 @@ from sightglass.core.columns import Columns
 from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunLostError
 from sightglass.core.threads import Worker
+from sightglass.core.unpatched import threading
 from sightglass.protocol import block_codec, messages
 
 from .arrivals import arrivals

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import os
-import threading
 import time
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
@@ -20,6 +19,7 @@ from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError
 from sightglass.core.record import Record, Restart
 from sightglass.core.source_join import JoinKey
+from sightglass.core.unpatched import threading
 from sightglass.query.stages import Chain, Per, Reduce, Stage
 
 from .arrivals import WAIT_S, arrivals, follow

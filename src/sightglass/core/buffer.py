@@ -21,11 +21,12 @@ Theory of operation
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from typing import Any, Final
 
 import numpy as np
+
+from sightglass.core.unpatched import threading
 
 from .buckets import Array, Ints, merged_areas, retained, thinned
 from .columns import CLOSED, COMPLETE, FLOAT64, INT64, Columns

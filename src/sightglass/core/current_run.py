@@ -6,9 +6,10 @@ The one layer registers a function here; the other one calls it.
 from __future__ import annotations
 
 import contextlib
-import threading
 from collections.abc import Callable, Iterator
 from typing import Any
+
+from sightglass.core.unpatched import threading
 
 _finders: list[Callable[[], Any]] = []
 _connectors: list[Callable[[Any], Any]] = []

@@ -15,13 +15,13 @@ import gc
 import math
 import os
 import sys
-import threading
-import time
 import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Final
+
+from sightglass.core.unpatched import threading, time
 
 from .clock import SystemClock
 from .failures import Failures

@@ -22,10 +22,6 @@ from __future__ import annotations
 
 import contextlib
 import os
-import select
-import subprocess
-import threading
-import time
 from collections import OrderedDict, deque
 from typing import IO, Final
 
@@ -35,6 +31,7 @@ from sightglass.core.errors import WireError
 from sightglass.core.failures import Failures
 from sightglass.core.resources import shortage
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
+from sightglass.core.unpatched import select, subprocess, threading, time
 
 from . import pipe
 from .messages import DrawFinished, DrawStarted, Failure, ForgetFigures, Pictures, StartRenderer, StopRenderer, plain

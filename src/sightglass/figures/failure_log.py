@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import warnings
 from typing import Final, Literal
 
 from sightglass.core.errors import FigureError, FigureErrors
+from sightglass.core.unpatched import threading
 
 OnError = Literal["raise", "warn", "ignore"]
 

@@ -12,7 +12,6 @@ started, jobs wait, and the thread that waits for them draws them.
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections import deque
 from collections.abc import Iterator
@@ -23,6 +22,7 @@ from sightglass.core.codec import decode
 from sightglass.core.failures import Failures
 from sightglass.core.resources import shortage
 from sightglass.core.threads import Background
+from sightglass.core.unpatched import threading
 
 from .drawing import Drawer
 from .messages import DrawFinished, Failure, Pictures, failure_of

@@ -21,7 +21,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import threading
 import warnings
 from collections import deque
 from collections.abc import Iterable
@@ -35,6 +34,7 @@ from sightglass.core.counts import Statistics
 from sightglass.core.errors import FigureError, FigureErrors, UnsendableError
 from sightglass.core.guarded import warn
 from sightglass.core.threads import UNTIL_WOKEN, Worker
+from sightglass.core.unpatched import threading
 from sightglass.core.values import n_bytes
 
 from .child_process import STARTING_S

@@ -13,7 +13,6 @@ import mmap
 import os
 import sys
 import tempfile
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -23,6 +22,7 @@ import numpy as np
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError
 from sightglass.core.guarded import parts, rebuild
+from sightglass.core.unpatched import threading
 from sightglass.core.values import array_kind, to_host
 
 from .messages import IN_BAND

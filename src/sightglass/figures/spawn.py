@@ -6,10 +6,11 @@ import contextlib
 import os
 import signal
 import site
-import subprocess
 import sys
 from pathlib import Path
 from typing import Any, Final
+
+from sightglass.core.unpatched import subprocess
 
 from .messages import PRIORITY
 from .snapshot import Arena

@@ -15,7 +15,6 @@ import math
 import os
 import random
 import selectors
-import threading
 from collections import deque
 from collections.abc import Awaitable, Callable, Sequence
 from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
@@ -23,6 +22,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal, Protocol
 from sightglass.core.errors import RefusedError, TransportError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import Background
+from sightglass.core.unpatched import is_patched, threading
 
 from .hub_address import HubAddress
 from .hub_pace import Pace
@@ -327,8 +327,10 @@ _links_lock = threading.Lock()
 def use_link(address: HubAddress) -> HubLink:
     """Return this process's connection to a hub, and make it if necessary; `drop_link` ends its use.
 
-    Errors as of `HubLink`.
+    Errors as of `HubLink`, and a `TransportError` in a program that gevent has patched, where asyncio does not work.
     """
+    if is_patched():
+        raise TransportError("Expected a program with the system's threads for a hub, got one that gevent has patched")
     key = (os.getpid(), address)  # a forked child has no thread of its parent
     with _links_lock:
         link, n = _links.get(key, (None, 0))

@@ -12,7 +12,6 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
@@ -22,6 +21,7 @@ import msgspec
 
 from sightglass.core.errors import TransportError
 from sightglass.core.failures import Failures
+from sightglass.core.unpatched import threading
 
 from .discovery import MAX_ENTRY_BYTES, LiveRun
 from .hub_address import HubAddress, checked_token

@@ -14,13 +14,13 @@ client then connects again, and its streams go on with the next record, as after
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import defaultdict, deque
 from collections.abc import Callable, Sequence
 from typing import Final
 
 from sightglass.core.errors import WireError
+from sightglass.core.unpatched import threading
 
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_link

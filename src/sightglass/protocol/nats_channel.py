@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 import secrets
-import threading
 import time
 from collections import deque
 from collections.abc import Sequence
 from typing import Final
 
 from sightglass.core.errors import WireError
+from sightglass.core.unpatched import threading
 
 from .hub_address import HubAddress, checked_token
 from .hub_link import drop_link, use_connected_link

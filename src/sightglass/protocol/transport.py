@@ -8,13 +8,13 @@ implementation passes one contract suite (`tests/contracts/test_transport.py`).
 from __future__ import annotations
 
 import itertools
-import threading
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from sightglass.core.errors import TransportError
+from sightglass.core.unpatched import threading
 
 Frames = Sequence[bytes | bytearray | memoryview]
 Sent = Literal["sent", "full", "gone", "lost"]

@@ -24,6 +24,7 @@ from starlette.types import Message, Receive, Scope, Send
 
 from sightglass import __version__
 from sightglass.core.errors import TransportError
+from sightglass.core.unpatched import is_patched
 from sightglass.protocol import discovery
 from sightglass.views import encoding
 
@@ -163,9 +164,11 @@ def make_server(
     Raises:
         MissingExtraError: A certificate is to be made, and `cryptography` is not installed.
         OSError: This machine lacks the address, or the port is in use.
-        TransportError: The certificate cannot be used.
+        TransportError: The certificate cannot be used, or gevent has patched this program.
         ValueError: A proxy's address is not valid.
     """
+    if is_patched():
+        raise TransportError("Expected a process without gevent's patches for the page: run `sightglass ui` beside it")
     connections = Connections(Proxies(proxies))
     names = AllowedHosts.of(host, [*allowed_hosts, *([urlsplit(base_url).netloc] if base_url else [])])
     certificate = _certificate(tls, names, port)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-import threading
 from collections.abc import Callable, Iterable
 from itertools import count
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import IO
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.errors import UnsendableError
+from sightglass.core.unpatched import threading
 
 from .foreign.event_encoding import Encoded
 from .format.framing import frame

@@ -5,13 +5,13 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import threading
 import warnings
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from typing import Any
 
 from sightglass.core.record import Record
+from sightglass.core.unpatched import threading
 
 from .event_log import EventLog
 from .foreign import mindspore

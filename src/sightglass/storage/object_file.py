@@ -9,8 +9,6 @@ Rule 2: a file that is not JSON, because somebody edited it by hand, is not repl
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, Final
@@ -18,6 +16,7 @@ from typing import Any, Final
 import msgspec
 
 from sightglass.core.errors import StorageError
+from sightglass.core.unpatched import threading, time
 
 from .file_system import LOCAL, File, open_own, written_aside
 

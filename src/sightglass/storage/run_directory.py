@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 import warnings
 from collections.abc import Callable, Mapping
@@ -13,6 +12,7 @@ from typing import Final
 import msgspec
 
 from sightglass.core.errors import DamagedError
+from sightglass.core.unpatched import threading
 
 from .file_names import OWN_NAME, name_of
 from .file_system import LOCAL, File, FileSystem, exists, written_aside

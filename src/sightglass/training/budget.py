@@ -20,12 +20,12 @@ from __future__ import annotations
 
 import heapq
 import math
-import threading
 from collections.abc import Collection, Sequence
 from dataclasses import dataclass
 from typing import Final
 
 from sightglass.core.clock import WorkClock
+from sightglass.core.unpatched import threading
 
 from .cost import SAMPLE_S
 from .lock import TurnLock

@@ -10,7 +10,6 @@ A slow action does not block the agent, which takes the lock in between.
 from __future__ import annotations
 
 import itertools
-import threading
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -21,6 +20,7 @@ from sightglass.core.current_run import acting
 from sightglass.core.errors import CommandError, UnsendableError, unknown
 from sightglass.core.guarded import FAILURES
 from sightglass.core.ranks import Agree
+from sightglass.core.unpatched import threading
 
 from .attributes import attribute_path
 from .commands import Command, CommandQueue, CommandResult, Place, agreed, pack

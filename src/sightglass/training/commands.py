@@ -10,7 +10,6 @@ supplies (`agree`): rank 0 sends its commands, and each rank applies what it rec
 from __future__ import annotations
 
 import inspect
-import threading
 from collections import deque
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
@@ -23,6 +22,7 @@ from sightglass.core.copies import sendable
 from sightglass.core.errors import CommandError, unknown
 from sightglass.core.guarded import FAILURES, message
 from sightglass.core.ranks import Agree
+from sightglass.core.unpatched import threading
 from sightglass.core.values import n_bytes
 
 from .attributes import attribute_path

@@ -6,10 +6,10 @@ while a command waits; that is all that is needed.
 
 from __future__ import annotations
 
-import threading
 from typing import Final
 
 from sightglass.core.clock import Clock
+from sightglass.core.unpatched import threading
 
 # Longer than most steps take. A client whose command waits for this long is told where the events come from.
 SILENT_S: Final = 10.0

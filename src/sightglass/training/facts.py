@@ -9,13 +9,13 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
-import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from typing import IO, Any, Final
 
 from sightglass.core.redact import redact_code, redact_command, redact_environment
+from sightglass.core.unpatched import subprocess
 
 from .options import Facts
 

@@ -13,7 +13,6 @@ down no other client.
 
 from __future__ import annotations
 
-import time
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass, field
@@ -21,6 +20,7 @@ from typing import Final
 
 from sightglass.core.clock import WorkClock
 from sightglass.core.threads import Supervised, Worker
+from sightglass.core.unpatched import time
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames, Listener, Sent, publisher_of
 from sightglass.query.held_memory import SharedBytes

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import threading
-import time
 from collections.abc import Iterator
 from typing import Final
+
+from sightglass.core.unpatched import threading, time
 
 HANDOVER_S: Final = 0.0002  # long enough for a waiting thread to wake up and take the lock, short beside an event
 

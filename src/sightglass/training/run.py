@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import sys
-import threading
 import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
@@ -13,6 +12,7 @@ from sightglass.core import current_run
 from sightglass.core.elsewhere import say_elsewhere
 from sightglass.core.errors import StorageError
 from sightglass.core.guarded import text
+from sightglass.core.unpatched import threading
 
 from .commands import CommandResult
 from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line

@@ -9,7 +9,6 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import threading
 import warnings
 from collections.abc import Callable
 from pathlib import Path
@@ -17,6 +16,7 @@ from types import FrameType
 from typing import Any, Final
 
 from sightglass.core.threads import Background
+from sightglass.core.unpatched import threading
 from sightglass.storage.run_file import State
 
 GRACE_S: Final = 5.0  # `docker stop` kills after 10 s, Kubernetes after 30; the program's own handler needs some of it

@@ -8,7 +8,6 @@ One thread adds, others take.
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final
@@ -19,6 +18,7 @@ import numpy.typing as npt
 from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns
 from sightglass.core.record import Record
+from sightglass.core.unpatched import threading
 from sightglass.core.values import Value
 
 from . import encoding

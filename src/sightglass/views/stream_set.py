@@ -17,12 +17,12 @@ Theory of operation
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.source import Source, members_of
+from sightglass.core.unpatched import threading
 
 from .choose import VIEWS, Choice, ViewName, choose
 from .labels import label_streams

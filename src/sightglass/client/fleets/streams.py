@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import itertools
-import threading
 import time
 from collections.abc import Callable, Sequence
 from typing import Final
@@ -19,6 +18,7 @@ from sightglass.client.subscription import SubscriptionProducer, note_of_stream
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import RunLostError, SightglassError
 from sightglass.core.guarded import message
+from sightglass.core.unpatched import threading
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 

@@ -7,7 +7,6 @@ each lane: the latest value, its steps, and the latest numbers as a sparkline.
 from __future__ import annotations
 
 import math
-import threading
 from collections import deque
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
@@ -19,6 +18,7 @@ from rich.console import Console, RenderableType
 from rich.table import Table
 
 from sightglass.core.record import Record
+from sightglass.core.unpatched import threading
 from sightglass.core.values import Histogram, is_real, type_name
 from sightglass.jax.logs.logdict import PRIMARY
 from sightglass.jax.logs.summary import range_of

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import itertools
 import re
-import threading
 from collections import OrderedDict
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
@@ -27,6 +26,7 @@ from sightglass.core.errors import EvaluationError, QueryError, QuerySyntaxError
 from sightglass.core.record import Restart
 from sightglass.core.source import Source, client_of, made_by, restarts_of_runs, runs_of
 from sightglass.core.source_join import SourceJoin
+from sightglass.core.unpatched import threading
 from sightglass.server.http_errors import too_large
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording

@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import threading
 from collections import OrderedDict
 from typing import Final
 
+from sightglass.core.unpatched import threading
 from sightglass.storage.format.block import Key
 
 from .number_series import NumberSeries

@@ -8,7 +8,6 @@ Rule 3: totals know the step of a best value, but no other series there: that is
 
 from __future__ import annotations
 
-import threading
 import time
 from collections import Counter
 from collections.abc import Sequence
@@ -19,6 +18,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import SightglassError
+from sightglass.core.unpatched import threading
 from sightglass.storage import cache_file
 from sightglass.storage.format.totals import RunTotals, Table
 from sightglass.storage.read import run_totals

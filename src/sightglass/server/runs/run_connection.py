@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Callable, Iterator
 from typing import Final
 
 from sightglass.client.run import RemoteRun
+from sightglass.core.unpatched import threading
 
 PACE_S: Final = 0.01  # less than a frame of a screen; more messages would be drawn together
 IDLE_S: Final = 15.0  # longer than the page takes between two requests

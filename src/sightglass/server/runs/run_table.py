@@ -19,7 +19,6 @@ import hashlib
 import itertools
 import os
 import re
-import threading
 import time
 from collections import Counter
 from collections.abc import Callable, Iterable, Sequence
@@ -33,6 +32,7 @@ from sightglass.client.live_runs import Reachable
 from sightglass.core.errors import TransportError, UnknownNameError
 from sightglass.core.guarded import message
 from sightglass.core.threads import pool
+from sightglass.core.unpatched import threading
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import log_error, without_folders
 from sightglass.storage import run_file

@@ -10,7 +10,6 @@ import contextlib
 import hashlib
 import math
 import os
-import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
@@ -25,6 +24,7 @@ from sightglass.client.live_runs import Reachable
 from sightglass.client.run import RemoteRun
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, StorageError
 from sightglass.core.guarded import message
+from sightglass.core.unpatched import threading
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
 from sightglass.storage import annotation_file, run_listing

@@ -16,13 +16,13 @@ import contextlib
 import errno
 import itertools
 import os
-import threading
 from collections import Counter
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
+from sightglass.core.unpatched import threading
 from sightglass.storage import file_names, run_file
 from sightglass.storage.file_names import SUFFIX, rank_of
 from sightglass.storage.file_system import LOCAL, FileStatus, names_in

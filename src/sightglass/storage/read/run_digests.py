@@ -7,7 +7,6 @@ Rule 2: nothing is written beside a run whose files changed in the last `SETTLED
 from __future__ import annotations
 
 import contextlib
-import threading
 import time
 from collections.abc import Iterable, Iterator, Sequence
 from pathlib import Path
@@ -19,6 +18,7 @@ import numpy.typing as npt
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError
+from sightglass.core.unpatched import threading
 from sightglass.storage import cache_file
 from sightglass.storage.format.block import Key
 from sightglass.storage.tensors.browse import TensorSource

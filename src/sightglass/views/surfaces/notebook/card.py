@@ -13,7 +13,6 @@ from __future__ import annotations
 
 import dataclasses
 import itertools
-import threading
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
@@ -22,6 +21,7 @@ from typing import Any, Final, Protocol
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.core.guarded import message as message_of
 from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
+from sightglass.core.unpatched import threading
 from sightglass.core.values import array_kind, type_name
 from sightglass.query.shorthand import query_of
 from sightglass.storage import run_file

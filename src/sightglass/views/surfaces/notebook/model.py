@@ -7,7 +7,6 @@ Theory of operation
 
 from __future__ import annotations
 
-import threading
 import time
 import uuid
 from collections.abc import Callable, Mapping
@@ -16,6 +15,7 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 from sightglass.core.errors import MissingExtraError
+from sightglass.core.unpatched import threading
 
 from .cells import cells
 from .open_pages import Content, Message, OpenPages

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from typing import Final, Protocol
 
 from sightglass.core.failures import Failures
 from sightglass.core.threads import UNTIL_WOKEN, Worker
+from sightglass.core.unpatched import threading
 
 from .open_pages import PACE_S
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import threading
 from types import TracebackType
 from typing import Final, Self
 
@@ -10,6 +9,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
 from sightglass.core.clock import Clock, SystemClock
+from sightglass.core.unpatched import threading
 
 # Work that is done by then needs no bar.
 SHOWN_AFTER_S: Final = 1.0
