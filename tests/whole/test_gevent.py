@@ -45,9 +45,10 @@ try:
 except sg.TransportError as error:
     say("page", error)
 say("ready", run.directory)
-steps = gevent.joinall([gevent.spawn(train, number) for number in range(3)])
+trainings = [gevent.spawn(train, number) for number in range(3)]
+gevent.joinall(trainings)
 run.close()
-say("steps", *(one.value for one in steps))
+say("steps", *(one.value for one in trainings))
 """
 BEFORE_IMPORT = "from gevent import monkey\nmonkey.patch_all()\n"
 

@@ -8,28 +8,17 @@ copies whose methods see the originals.
 
 from __future__ import annotations
 
-import importlib
+import os as _os
+import select as _select
+import subprocess as _subprocess
 import sys
+import threading as _threading
+import time as _time
 from collections.abc import Mapping
 from types import FunctionType, ModuleType
-from typing import TYPE_CHECKING, Any, Final
-
-if TYPE_CHECKING:
-    import select
-    import subprocess
-    import threading
-    import time
+from typing import TYPE_CHECKING, Any
 
 __all__ = ["is_patched", "select", "subprocess", "threading", "time"]
-
-# Of each module, the classes that are used here and written in Python.
-_CLASSES: Final[dict[str, tuple[str, ...]]] = {
-    "os": (),
-    "select": (),
-    "subprocess": ("Popen",),
-    "threading": ("Condition", "Event", "Thread"),
-    "time": (),
-}
 
 
 def is_patched() -> bool:
@@ -38,30 +27,26 @@ def is_patched() -> bool:
     return monkey is not None and bool(monkey.is_module_patched("threading"))
 
 
-def __getattr__(name: str) -> Any:
-    if name not in _CLASSES:
-        raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    return globals().setdefault(name, _copied(name))
+def _copied(module: ModuleType, *classes: str, **others: ModuleType) -> Any:
+    """Return a module of originals.
 
-
-def _copied(name: str) -> ModuleType:
-    own, module, monkey = ModuleType(name), importlib.import_module(name), sys.modules.get("gevent.monkey")
+    Args:
+        module: The module, patched or not.
+        *classes: Its classes that are used and written in Python.
+        **others: Copies of modules that it uses.
+    """
+    own, monkey = ModuleType(module.__name__), sys.modules.get("gevent.monkey")
     scope = vars(own)
     scope.update(vars(module))
-    scope.update(monkey.saved.get(name, {}) if monkey is not None else {})
+    scope.update(monkey.saved.get(module.__name__, {}) if monkey is not None else {})
+    scope.update(others)
 
     def copies(of: Mapping[str, Any]) -> dict[str, FunctionType]:
         functions = {key: one for key, one in of.items() if isinstance(one, FunctionType)}
         return {key: _with(scope, one) for key, one in functions.items() if one.__globals__ is vars(module)}
 
-    used = [key for key in _CLASSES if key != name and isinstance(scope.get(key), ModuleType)]
-    scope.update({key: globals().get(key) or __getattr__(key) for key in used})
     scope.update(copies(scope))
-    scope.update({key: type(key, (scope[key],), copies(vars(scope[key]))) for key in _CLASSES[name]})
-    if name == "threading":
-        if is_patched():  # those that are there list greenlets, and switch between them
-            scope.update(_active={}, _limbo={}, _active_limbo_lock=scope["RLock"]())
-        scope.update(current_thread=lambda: _current_thread(scope), main_thread=sys.modules[name].main_thread)
+    scope.update({key: type(key, (scope[key],), copies(vars(scope[key]))) for key in classes})
     return own
 
 
@@ -71,9 +56,22 @@ def _with(scope: dict[str, Any], function: FunctionType) -> FunctionType:
     return copy
 
 
-def _current_thread(scope: dict[str, Any]) -> Any:
+def _current_thread() -> Any:
     """Return the thread of a run that this is, or else the program's thread."""
-    program = sys.modules["threading"]
-    if program.get_ident is scope["get_ident"]:
-        return program.current_thread()
-    return scope["_active"].get(scope["get_ident"]()) or program.main_thread()
+    if _threading.get_ident is threading.get_ident:
+        return _threading.current_thread()
+    return vars(threading)["_active"].get(threading.get_ident()) or _threading.main_thread()
+
+
+if TYPE_CHECKING:
+    import select
+    import subprocess
+    import threading
+    import time
+else:
+    select, time = _copied(_select), _copied(_time)
+    threading = _copied(_threading, "Condition", "Event", "Thread")
+    threading.current_thread, threading.main_thread = _current_thread, _threading.main_thread
+    if is_patched():  # what the module has lists greenlets, and switches between them
+        threading._active, threading._limbo, threading._active_limbo_lock = {}, {}, threading.RLock()
+    subprocess = _copied(_subprocess, "Popen", os=_copied(_os), select=select, threading=threading, time=time)
