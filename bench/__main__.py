@@ -19,8 +19,9 @@ CLAIMS = (
     "jax_live", "jax_compile",
     "jax_one_call", "torch_watch", "figures",
 )  # fmt: skip
-NAMED_ONLY = ("suite", "soak", "harm", "hub_cluster")
-# All tests, for many minutes; half an hour; nasty queries, for many minutes; 64 processes, for some minutes, as root.
+NAMED_ONLY = ("suite", "soak", "harm", "hub_cluster", "classes")
+# All tests, for many minutes; half an hour; nasty queries, for many minutes; 64 processes, for some minutes, as root;
+# some of the tests, for some minutes.
 
 
 def main(names: list[str]) -> int:

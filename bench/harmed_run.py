@@ -74,6 +74,14 @@ def observables(kind: str, n_bytes: int, *, shared: bool = True) -> Event:
     return event
 
 
+def columns() -> Event:
+    """Return a function that makes the columns of tables, alone and in a mapping, at their limit and far beyond it."""
+    from .nasty_columns import made
+
+    offered = {"one": 1.5, "x": np.zeros(1), **made()}
+    return lambda step: offered
+
+
 def _convert(kind: str) -> Callable[[np.ndarray], Any]:
     if kind == "torch":
         import torch
@@ -89,7 +97,7 @@ def _convert(kind: str) -> Callable[[np.ndarray], Any]:
 
 def main(kind: str, n_bytes: int, folder: str) -> None:
     """Make runs and events as long as lines come."""
-    event = observables(kind, n_bytes)
+    event = columns() if kind == "columns" else observables(kind, n_bytes)
     event(0)
     gc.collect()
     held = _memory("VmData")
