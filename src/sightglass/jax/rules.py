@@ -161,14 +161,16 @@ class _Tying(Collector):
 
     def take(self, events: Sequence[LogEvent], state: PyTree) -> tuple[CollectedLogs, Any]:
         for event in events:
-            leaves, tree = jax.tree.flatten((event.data, event.steps))
-            data, steps = jax.tree.unflatten(tree, _tied_to(state, leaves))
-            replace(event, data=data, steps=steps).bind()
+            leaves, tree = jax.tree.flatten(list(event.data.values()))  # a mapping would lose its order
+            values = jax.tree.unflatten(tree, _tied_to(state, leaves))
+            replace(event, data=dict(zip(event.data, values, strict=True))).bind()
         return {}, state
 
 
 def _tie_all(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> Masked:
     """Emit what contains logs with all that it reads tied to the state: JAX drops the effects of a part."""
+    if eqn.primitive.name.startswith("custom_"):  # JAX traces its derivative anew, and with it the logs
+        return compat.bind(eqn, _tied_to(state, values)), {}, state
     if eqn.primitive is scan_p:
         eqn = eqn.replace(params={**eqn.params, "jaxpr": _tied(eqn.params["jaxpr"], eqn.params)})
     return RULES[eqn.primitive.name](walk, eqn, _tied_to(state, values), state)
