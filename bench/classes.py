@@ -1,7 +1,7 @@
 """The classes of faults that were found in use: how many neighbours of each are tried, and how many are not right.
 
 Each class has tests that would have found it. A neighbour is a test, or an example of Hypothesis within one.
-HYPOTHESIS_PROFILE=release tries more. `CLASSES=R-03 python -m bench classes` tries one of them. Some minutes.
+Some tests try many cases each, and count as one. `CLASSES=R-03 python -m bench classes` tries one class.
 """
 
 from __future__ import annotations
@@ -51,8 +51,8 @@ class Counter:
         """Count the calls of each property."""
         for item in items:
             handle = getattr(getattr(item, "obj", None), "hypothesis", None)
-            if handle is not None and not hasattr(handle.inner_test, "counted"):
-                handle.inner_test = self._counted(handle.inner_test)
+            if handle is not None:
+                handle.inner_test = self._counted(getattr(handle.inner_test, "counted", handle.inner_test))
 
     def pytest_runtest_logreport(self, report: Any) -> None:
         """Add a test."""
@@ -68,7 +68,7 @@ class Counter:
             self._n_examples += 1
             test(*arguments, **named)
 
-        counted.counted = True  # type: ignore[attr-defined]
+        counted.counted = test  # type: ignore[attr-defined]
         return counted
 
 

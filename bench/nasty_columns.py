@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from tests.core.test_columns_at_source import MADE, MAX_CONVERTED, MAX_LISTED, MAX_MADE, NUMBERS, QUERIES, TEXTS
+from tests.core.test_columns_at_source import MADE, MAX_IN_COLUMN, MAX_LISTED, MAX_MADE, NUMBERS, QUERIES, TEXTS
 
 TIMES_BEYOND: Final = 4
 KINDS: Final = {
     f"{name}, {n:,}": (make, n)
-    for kinds, n_most in ((TEXTS, MAX_LISTED), (MADE, MAX_MADE), (NUMBERS, MAX_CONVERTED))
+    for kinds, n_most in ((TEXTS, MAX_LISTED), (MADE, MAX_MADE), (NUMBERS, MAX_IN_COLUMN))
     for name, make in kinds.items()
     for n in (n_most, TIMES_BEYOND * n_most)
 }

@@ -32,10 +32,11 @@ from .errors import UnreadableError
 from .guarded import TableMapping, instance_dict, text
 
 NOT_DATA: Final = object()
-# How many items may be converted in an event: each kind takes 10 to 15 ms on a slow machine.
-MAX_CONVERTED: Final = 1_500_000  # numbers and times, which are copied
-MAX_LISTED: Final = 100_000  # texts, which become objects of Python
-MAX_MADE: Final = 10_000  # lists, structs, decimals, periods, intervals …, which a library makes one by one
+# How many items may be converted in an event: the dearest of each kind takes some 15 ms, see `bench harm`.
+MAX_CONVERTED: Final = 1_500_000  # numbers and times in arrays, which NumPy copies
+MAX_IN_COLUMN: Final = 300_000  # numbers and times in a column with gaps or zones, which its library copies
+MAX_LISTED: Final = 20_000  # texts, which become objects of Python
+MAX_MADE: Final = 4_000  # lists, structs, decimals, periods, intervals …, which a library makes one by one
 # The names of dtypes of these libraries: numbers and fixed numbers of them, times, texts.
 PLAIN: Final = re.compile(r"(array\()?(bool|u?int\d+|float\d*|double|halffloat|null)", re.IGNORECASE)
 TIMES: Final = re.compile(r"timestamp|datetime|duration|date", re.IGNORECASE)
@@ -251,13 +252,13 @@ def _of_pandas(column: Value) -> Any:
     if isinstance(dtype, np.dtype):
         return _column(column.to_numpy())
     if dtype.kind == "M":  # with a time zone
-        _check(len(column), MAX_CONVERTED, "fewer rows")
+        _check(len(column), MAX_IN_COLUMN, "fewer rows")
         return _column(np.asarray(column, dtype="datetime64[ns]"))
     plain = getattr(dtype, "numpy_dtype", None)
     if plain is None or plain.kind not in "biuf":
         _check_column(column, str(getattr(dtype, "pyarrow_dtype", dtype)), column.array.nbytes)
         return _column(column.to_numpy(dtype=object, na_value=None))
-    _check(len(column), MAX_CONVERTED, "fewer rows")
+    _check(len(column), MAX_IN_COLUMN, "fewer rows")
     if not column.isna().any():
         return column.to_numpy(dtype=plain)
     if plain.kind in "iu":
@@ -288,7 +289,7 @@ def _of_arrow(column: Value) -> Any:
 def _check_column(column: Value, kind: str, n_bytes: int) -> None:
     """Refuse a column that takes too long to convert, by the name of its dtype, before anything is converted."""
     is_copied = bool(PLAIN.match(kind) or TIMES.match(kind))
-    n_most = MAX_CONVERTED if is_copied else MAX_LISTED if TEXTS.match(kind) else MAX_MADE
+    n_most = MAX_IN_COLUMN if is_copied else MAX_LISTED if TEXTS.match(kind) else MAX_MADE
     _check(len(column), n_most, "fewer rows" if is_copied else "fewer rows, or columns of numbers")
     if n_bytes > ITEM_BYTES * MAX_CONVERTED and not is_copied:
         raise UnreadableError(
