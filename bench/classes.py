@@ -11,11 +11,13 @@ import itertools
 import json
 import os
 import subprocess
+import tempfile
 from collections.abc import Callable, Iterator
 from contextlib import redirect_stdout
 from typing import Any, Final
 
 import pytest
+from tests.waiting import PATIENCE_S
 
 CLASSES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "N-01": ("a role reaches what it may not", ("tests/hub/test_deputies.py",)),
@@ -84,8 +86,8 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
         else:
             with redirect_stdout(io.StringIO()):
                 pytest.main(["-q", "-p", "no:cacheprovider", *tests], plugins=[counter])
-        if finding == "R-03":
-            _try_nests(counter)
+        if finding in MORE:
+            MORE[finding](counter)
         yield f"{finding} {what}: not right", counter.n_wrong, "", 0
         yield (
             f"  of neighbours tried{'' if counter.n_tried >= N_LEAST else f' (fewer than {N_LEAST})'}",
@@ -107,6 +109,32 @@ def _try_page(counter: Counter, test: str) -> None:
     counter.n_wrong += report["numFailedTests"]
 
 
+def _try_patches(counter: Counter) -> None:
+    """Try programs that gevent patches in part, at any moment, each in a process of its own."""
+    from tests.whole.conftest import command
+    from tests.whole.test_gevent import VARIANT, begin
+
+    environment = {
+        **os.environ,
+        "PYTHONPATH": os.pathsep.join(filter(None, [os.getcwd(), os.environ.get("PYTHONPATH")])),
+    }
+    for number in range(N_LEAST):
+        first, (moment, patched, listen) = begin(number)
+        with tempfile.TemporaryDirectory() as folder:
+            program = command(VARIANT, moment, patched, folder, listen, first=first)
+            try:
+                done = subprocess.run(
+                    program, capture_output=True, text=True, env=environment, timeout=PATIENCE_S, check=False
+                )
+                said = done.stdout
+            except subprocess.TimeoutExpired:
+                said = "hangs"
+        counter.n_tried += 1
+        if said.split() != ["rows", "50", "50"]:
+            counter.n_wrong += 1
+            counter.failed.append(f"{number}: {moment}")
+
+
 def _try_nests(counter: Counter) -> None:
     """Try all nests of loops under all derivatives; each has five logs."""
     from tests.jax.test_differentiated import DERIVATIVES, KEYS, NESTS, test_each_round_logs_once
@@ -118,3 +146,7 @@ def _try_nests(counter: Counter) -> None:
         except AssertionError:
             counter.n_wrong += 1
             counter.failed.append(f"{nest} under {derivative}")
+
+
+# Of these, further neighbours that take too long for the tests.
+MORE: Final = {"R-02": _try_patches, "R-03": _try_nests}

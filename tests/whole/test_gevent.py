@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import random
+from typing import Any
+
 import pytest
 
 import sightglass as sg
@@ -52,6 +56,40 @@ say("steps", *(one.value for one in trainings))
 """
 BEFORE_IMPORT = "from gevent import monkey\nmonkey.patch_all()\n"
 
+# Any part of what gevent can patch, at any moment: all rows are there.
+PARTS = ("socket", "select", "time", "subprocess", "os", "queue", "signal", "thread", "sys", "ssl", "dns")
+VARIANT = """
+import json
+moment, patched, directory = sys.argv[1], json.loads(sys.argv[2]), sys.argv[3]
+def patch(now):
+    if now == moment:
+        from gevent import monkey
+        monkey.patch_all(**patched)
+patch("before init")
+run = sg.init("variant", dir=directory, listen=sys.argv[4] or None, record=["batch.x"], budget=None)
+patch("after init")
+for step in range(50):
+    run.observe("batch", step=step, x=float(step))
+    run.log({"a": step}, step=step)
+    if step == 25:
+        patch("in the middle")
+    if "gevent" in sys.modules:
+        sys.modules["gevent"].sleep(0.001)
+run.flush()
+run.close()
+with sg.open(run.directory) as old:
+    say("rows", len(old.series("a")), len(old.stream("batch.x").wait()))
+"""
+
+
+def begin(number: int) -> tuple[str, list[str]]:
+    """Return what comes before the imports of a program, and its moment, what is patched, and its address."""
+    chance = random.Random(number)
+    moment = ("before init", "after init", "in the middle", "before the import")[number % 4]
+    patched = {part: chance.random() < 0.8 for part in PARTS}
+    first = f"from gevent import monkey\nmonkey.patch_all(**{patched!r})\n" if moment == "before the import" else ""
+    return first, [moment, json.dumps(patched), chance.choice(["", "tcp://127.0.0.1:0"])]
+
 
 @pytest.mark.slow
 @pytest.mark.parametrize("patch", ["before the import", "before a run", "beside a run"])
@@ -73,6 +111,19 @@ def test_a_program_that_gevent_has_patched(start, tmp_path, patch):
     with sg.open(directory) as old:
         assert [len(old.series(f"a{number}")) for number in range(3)] == steps
         assert len(old.series("picture")) == 3
+
+
+@pytest.mark.slow
+def test_whatever_gevent_patches_and_whenever_all_rows_are_there(start: Any, tmp_path: Any) -> None:
+    """More variants are in `bench classes`."""
+    children = {}
+    for number in range(8):
+        first, (moment, patched, listen) = begin(number)
+        children[number] = start(VARIANT, moment, patched, str(tmp_path / str(number)), listen, first=first)
+    for number, child in children.items():
+        assert child.hears("rows") == ["50", "50"], begin(number)
+        assert child.ends() == 0
+        assert "is given up" not in child.complaints, begin(number)  # gevent warns of patches that come late
 
 
 def test_without_gevent_threads_are_the_program_s():
