@@ -21,6 +21,7 @@ from __future__ import annotations
 import atexit
 import math
 import os
+import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable
@@ -129,7 +130,7 @@ class RenderQueue:
                 self._check()
                 if not told and self._clock.monotonic() >= began_s + NOTICE_S:
                     told = True
-                    warn(f"Waiting for {len(self._backlog.open):,} figures that are not drawn yet", stacklevel=4)
+                    sys.stderr.write(f"Waiting for {len(self._backlog.open):,} figures that are not drawn yet\n")
         return True
 
     def flush(self, timeout_s: float | None) -> None:
