@@ -89,12 +89,8 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
         if finding in MORE:
             MORE[finding](counter)
         yield f"{finding} {what}: not right", counter.n_wrong, "", 0
-        yield (
-            f"  of neighbours tried{'' if counter.n_tried >= N_LEAST else f' (fewer than {N_LEAST})'}",
-            counter.n_tried,
-            "",
-            None,
-        )
+        few = f" (fewer than {N_LEAST})" if counter.n_tried < N_LEAST else ""
+        yield f"  of neighbours tried{few}", counter.n_tried, "", None
         for name in counter.failed:
             yield f"    {name.rpartition('/')[2][:48]}", 1, "", None
 

@@ -85,6 +85,7 @@ class ChildRenderer:
         self._lent = False
         self._queued_s: float | None = None
         self._polite = True
+        self._is_replaced = False
         self._ending = False
         self._child: subprocess.Popen[bytes] | None = None
         self._receiver: Background | None = None
@@ -227,9 +228,10 @@ class ChildRenderer:
                 self._lent = True
         except PermissionError:  # Linux lets only root, or who may lower niceness, leave the idle class
             queued_s = SystemClock.queued(self._child.pid)
-            self._queued_s = queued_s if self._queued_s is None else self._queued_s
+            if self._queued_s is None:
+                self._queued_s = queued_s
             if queued_s - self._queued_s > STARVED_S:
-                self._polite = False
+                self._polite, self._is_replaced = False, True
                 self._child.kill()
         except (AttributeError, OSError):  # the idle class is Linux's; or the child has ended
             pass
@@ -380,8 +382,8 @@ class ChildRenderer:
         how = f"signal {-status}" if status < 0 else f"exit status {status}"
         allowed_s = self._allowed_s()
         victim, self._drawing_id = self._drawing_id, None
-        if self._queued_s is not None and not self._polite:
-            self._queued_s = None  # it was replaced, by one that gets processors: nobody died
+        if self._is_replaced:
+            self._is_replaced = False  # by a child that gets processors: no figure killed it
         elif self._too_long and victim is not None and victim in self._jobs:
             self._hung.add(_kind(self._jobs[victim]))
             self._drop(victim, f"took longer than {allowed_s:g} s, so the renderer was ended")

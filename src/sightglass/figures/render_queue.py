@@ -50,7 +50,7 @@ from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
 from .spill import Spilled, SpillFiles
 
 CHECK_S: Final = 0.25  # a hang is seen within limit_s and this; each check costs a waiting thread microseconds
-NOTICE_S: Final = 5.0  # whoever waits longer than this wants to know for what
+NOTICE_S: Final = 5.0  # a longer wait says what it waits for
 SINKS_S: Final = 30.0  # for sinks and a renderer that are done with their figures, when no other timeout is given
 LEAST_S: Final = 0.1  # for a sink to say that it is done, when the caller's timeout is over
 
