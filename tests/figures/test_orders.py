@@ -269,13 +269,14 @@ def test_a_full_disk_drops_the_newest_and_warns_once(monkeypatch, caught):
     assert plotter.statistics().n_dropped == 4
 
 
-def test_a_wait_of_five_seconds_says_for_what(monkeypatch, capsys):
+def test_a_wait_of_five_seconds_says_for_what(monkeypatch):
     plotter, renderer = simulate(monkeypatch)
     renderer.seconds = 4.0
     for step in range(4):
         plotter.plot(draw, step=step)
-    plotter.close()
-    assert capsys.readouterr().err.count("Waiting for 3 figures") == 1
+    with pytest.warns(RuntimeWarning, match="Waiting for 3 figures") as told:
+        plotter.close()
+    assert len(told) == 1
 
 
 def test_a_thread_that_hangs_costs_its_own_figure_only(caught):
@@ -427,6 +428,6 @@ def test_a_run_never_waits_for_its_figures_and_says_what_it_dropped(tmp_path):
     with sg.open(run.directory) as old:
         assert [int(step) for step in old.series("slow").steps] == [*range(9), 29]
         assert len(old.series("other")) == 1
-    coming, dropped = (str(one.message) for one in warned)
+    coming, dropped = (text for one in warned if "Waiting" not in (text := str(one.message)))  # of a busy machine
     assert "on_full='spill'" in coming
     assert "20 of 31 figures" in dropped

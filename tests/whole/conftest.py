@@ -22,6 +22,7 @@ ROOT = str(Path(__file__).parents[2])
 PREAMBLE = """
 import os, signal, sys, threading, time, warnings
 warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)  # of Python 3.12, in programs that fork with threads
+warnings.filterwarnings("ignore", "Waiting for .* figures")  # of a busy machine
 import numpy as np
 import sightglass as sg
 from tests.waiting import wait_until as until

@@ -21,7 +21,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import sys
 import warnings
 from collections import deque
 from collections.abc import Iterable
@@ -128,9 +127,10 @@ class RenderQueue:
                     return False
                 self._changed.wait(CHECK_S)
                 self._check()
-                if not told and self._clock.monotonic() >= began_s + NOTICE_S:
+                n_open = len(self._backlog.open)
+                if n_open and not told and self._clock.monotonic() >= began_s + NOTICE_S:
                     told = True
-                    sys.stderr.write(f"Waiting for {len(self._backlog.open):,} figures that are not drawn yet\n")
+                    warn(f"Waiting for {n_open:,} figures that are not drawn yet", stacklevel=4)
         return True
 
     def flush(self, timeout_s: float | None) -> None:
