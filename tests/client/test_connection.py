@@ -268,6 +268,11 @@ def test_what_a_run_sent_before_it_left_is_read():
     assert (buffer.n, buffer.error, link.connection.ended) == (10, None, "Run 'job' has ended")
 
 
+def test_the_run_learns_that_its_end_was_read(link):
+    link.tell(messages.Bye(reason="the run has ended"))
+    assert (link.heard()[-1], link.connection.ended) == (messages.Bye(), "Run 'job' has ended")
+
+
 def test_a_run_that_leaves_before_all_was_sent_does_not_end_a_stream_as_if_it_were_whole(link):
     """The run waits only shortly for a client that takes nothing."""
     buffer = link.open(1)

@@ -415,6 +415,7 @@ class Connection:
         if cause is not None:
             self._end(f"Run {self.run!r} {cause}. Connect again", "lost")
         else:
+            self._channel.send(messages.encode(messages.Bye()))  # the run waits until its last records are read
             self._end(f"Run {self.run!r} has ended", "clean")
 
     def _run_ended(self) -> None:

@@ -68,7 +68,7 @@ class Ping(Message, frozen=True, kw_only=True, array_like=True, tag="ping"):
 
 
 class Bye(Message, frozen=True, kw_only=True, array_like=True, tag="bye"):
-    """Ends the lease: from a client that leaves, or from a run that ends."""
+    """Ends the lease: from a client that leaves, or from a run that ends, which the client answers with its own."""
 
     reason: str = ""
 

@@ -11,6 +11,7 @@ The `io` loop drives it (`io_loop`): `receive` for each message, then `flush` an
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
@@ -178,12 +179,18 @@ class Agent:
         self._commands.release(peer)
 
     def end(self, reason: str) -> Outgoing:
-        """Tell all clients that the run ends."""
+        """Tell all clients that the run ends; each says goodbye when it has read that."""
         for peer in self.clients.peers:
             for stream in self.clients[peer].streams:
                 self._subscriptions.finish(peer, stream)
             self._outbox.send(peer, messages.Bye(reason=reason))
         return self._outbox.take()
+
+    def after_end(self, delivery: Delivery) -> None:
+        """Take in a goodbye; nothing else is answered any more."""
+        with contextlib.suppress(WireError):
+            if isinstance(messages.decode_from_client(delivery.frames)[0], messages.Bye):
+                self.leave(delivery.peer, lost=False)
 
     # Called by the run
 

@@ -246,7 +246,11 @@ class IoLoop:
             self._queue(self._agent.tick())
 
     def _end(self, now_s: float) -> float | None:
-        """Send the last records and the end of the run, as long as clients read them."""
+        """Send the last records and the end of the run, and wait until all clients have read them, for `FINISH_S`.
+
+        That they are sent is not enough: when a socket closes, libzmq drops what a busy client has not yet taken from
+        the system.
+        """
         if self._chores is not None:
             self._chores.close()
             self._chores = None
@@ -255,9 +259,11 @@ class IoLoop:
             self._ended_s = now_s
             self._queue(self._agent.flush())
             self._queue(self._agent.end(self._closing))
-        self._listener.receive()  # nobody answers any more, but transports need it to notice who has left
+        for delivery in self._listener.receive():
+            self._agent.after_end(delivery)
         self._send()
-        if any(outbox.queue for outbox in self._outboxes.values()) and now_s - self._ended_s < FINISH_S:
+        unread = len(self._agent.clients) > 0 or any(outbox.queue for outbox in self._outboxes.values())
+        if unread and now_s - self._ended_s < FINISH_S:
             return RETRY_S
         self._listener.close()
         return None

@@ -13,8 +13,10 @@ from tests.waiting import wait_until
 
 from sightglass.core.clock import SystemClock
 from sightglass.core.columns import of_rows
+from sightglass.core.threads import Background
 from sightglass.protocol import block_codec, messages, transport
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
+from sightglass.protocol.zmq import ZmqChannel, ZmqListener
 from sightglass.training import client_subscriptions, io_loop
 from sightglass.training.agent import Agent
 from sightglass.training.io_loop import IDLE_S, IoLoop, SendQueue, is_block
@@ -191,9 +193,44 @@ def test_the_last_records_arrive_before_the_end(served):
     read(channel, lambda frames: len(frames) >= 2)
     telemetry.events.observe("batch", {"loss": 2.0})
     telemetry.close()
-    thread.close("the run has ended")
+    closing = Background("closing", lambda: thread.close("the run has ended"))
     received = read(channel, lambda frames: frames and isinstance(frames[-1][0], messages.Bye))
     assert [type(message).__name__ for message, _ in received] == ["Block", "Ended", "Bye"]
+    channel.send(messages.encode(messages.Bye()))
+    closing.close(None)
+
+
+def test_a_run_ends_only_when_its_clients_have_read_what_the_system_holds(clock, tmp_path):
+    """Libzmq drops what a client with full queues has not taken from its socket when the other end closes."""
+    telemetry, listener = Telemetry(clock=clock, budget=None), ZmqListener(path=tmp_path / "socket")
+    loop = IoLoop(
+        listener, Agent(telemetry, run="job", id="abc", clock=clock, functions={}), clock=clock,
+        worker=lambda *_, **__: Still(),
+    )  # fmt: skip
+    channel, n = ZmqChannel(listener.address), 4 * MAX_QUEUED
+    for message in (
+        messages.Hello(version=messages.VERSION, client="me"),
+        messages.Open(request=1, query="batch.loss"),
+    ):
+        channel.send(messages.encode(message))
+    wait_until(lambda: loop.round(clock.now_s) and telemetry.subscriptions.active)
+    for i in range(n):
+        telemetry.events.observe("batch", {"loss": float(i)})
+        clock.pass_(0.02)
+        loop.round(clock.now_s)
+    loop.close("the run has ended")
+    wait_until(lambda: loop.round(clock.now_s) is None or not any(box.queue for box in loop._outboxes.values()))
+    assert loop.round(clock.now_s) is not None
+    received = []
+    while not (received and isinstance(received[-1][0], messages.Bye)):
+        channel.wait(10)
+        more = [messages.decode_from_agent(frames) for frames in channel.receive()]
+        assert more
+        received += more
+    assert n_records(received) == n
+    channel.send(messages.encode(messages.Bye()))
+    wait_until(lambda: loop.round(clock.now_s) is None)
+    channel.close()
 
 
 @pytest.mark.parametrize(
