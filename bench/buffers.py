@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.client.record_buffer import RecordBuffer
+from sightglass.client.resumable_stream import RecordBuffer
 from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns
-from sightglass.views.backlog import MAX_POINTS, Backlog
+from sightglass.views.encoding import MAX_POINTS, Backlog
 from sightglass.views.options import Options
 from sightglass.views.stream_set import StreamSet
 

@@ -12,7 +12,7 @@ CHILD = """
 import json, sys, time
 import numpy as np
 from pathlib import Path
-from sightglass.core.clock import SystemClock
+from sightglass.core.process.clock import SystemClock
 from sightglass.core.columns import Columns
 from sightglass.storage.write import rotation, writer
 from sightglass.storage.format.block import Key

@@ -8,9 +8,8 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
-from sightglass.training.facts import ProgramFacts
-from sightglass.training.machine_metrics import EVERY_S, MachineMetrics
+from sightglass.core.process.clock import SystemClock
+from sightglass.training.facts import EVERY_S, MachineMetrics, ProgramFacts
 from sightglass.training.recorder import Recorder
 
 ROUNDS = 50

@@ -19,8 +19,8 @@ from typing import Any, Final
 import numpy as np
 
 import sightglass as sg
+from sightglass.training.evaluation.subscription import Subscription
 from sightglass.training.run import wiring
-from sightglass.training.subscription import Subscription
 
 N_EVENTS: Final = 5  # the first ones, where the least is known about what a query costs
 PAUSE_S: Final = 0.05  # less than ten times 20 ms: the limit of an event is 20 ms then, not a tenth of the pace

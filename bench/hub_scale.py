@@ -20,13 +20,12 @@ import tracemalloc
 import types
 from collections.abc import Iterator
 
-from sightglass.hub.service import nats_server
-from sightglass.protocol import hub_presence
+from sightglass.hub import presence
+from sightglass.hub.address import HubAddress
+from sightglass.hub.link import BEAT_S, Pace
+from sightglass.hub.presence import BEAT_EVERY_S, HubAnnouncement, HubDirectory
+from sightglass.hub.service.nats_server import nats_server
 from sightglass.protocol.discovery import LiveRun
-from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.hub_link import BEAT_S
-from sightglass.protocol.hub_pace import Pace
-from sightglass.protocol.hub_presence import BEAT_EVERY_S, HubAnnouncement, HubDirectory
 
 from .row import Row
 
@@ -143,9 +142,9 @@ def _settled(*, n_viewers: int, per_s: float, take_s: float) -> ModelHub:
 
 def _use(hub: ModelHub) -> None:
     """Put the model in the place of the connection and of the clock."""
-    hub_presence.use_link = lambda address: hub
-    hub_presence.drop_link = lambda link: None
-    hub_presence.time = types.SimpleNamespace(monotonic=lambda: hub.now_s)
+    presence.use_link = lambda address: hub
+    presence.drop_link = lambda link: None
+    presence.time = types.SimpleNamespace(monotonic=lambda: hub.now_s)
 
 
 def entry(n: int) -> LiveRun:

@@ -14,8 +14,8 @@ from pathlib import Path
 import numpy as np
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
+from sightglass.core.process.clock import SystemClock
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.segment_reader import SegmentReader
 from sightglass.storage.write.rotation import Segments

@@ -15,8 +15,8 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.storage.format import index
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, RandomAccessFile, checksum
+from sightglass.storage.format.index import BlockEntries
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.write.segment import BLOCK_ROWS, SegmentWriter
 

@@ -47,8 +47,8 @@ from bench.row import Row
 from bench.sampling import Sampler
 from bench.torch_models import MODELS
 from bench.torch_rivals import Turn, rivals
+from sightglass.training.evaluation.subscription import Subscription
 from sightglass.training.run import wiring
-from sightglass.training.subscription import Subscription
 
 N_STEPS = int(os.environ.get("SIGHTGLASS_BENCH_STEPS", "2000"))
 LEAST_STEP_S = 0.025

@@ -9,10 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.columns import Columns, of_records
-from sightglass.core.record import Record
+from sightglass.core.columns import Columns, Record, of_records
 from sightglass.core.values import Figure, Histogram, Images
-from sightglass.views.pictures import encode
+from sightglass.views.frames import encode
 from sightglass.views.surfaces.matplotlib import MatplotlibView
 
 N_POINTS = 1_000_000

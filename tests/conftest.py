@@ -143,7 +143,7 @@ def browser(chromium: tuple[Browser, asyncio.AbstractEventLoop]) -> Iterator[Bro
 def not_awaited() -> Callable[[], AbstractContextManager[None]]:
     """Return a context in which a command is not awaited once the run has said what it waits for."""
 
-    from sightglass.client.pending_reply import PendingReply
+    from sightglass.client.connection import PendingReply
 
     @contextmanager
     def not_awaited() -> Iterator[None]:

@@ -21,8 +21,8 @@ from click.testing import CliRunner
 
 import sightglass as sg
 from sightglass.cli import main
-from sightglass.protocol.hub_address import hub_address
-from sightglass.protocol.hub_presence import HubDirectory
+from sightglass.hub.address import hub_address
+from sightglass.hub.presence import HubDirectory
 
 from .hub_server import PATIENCE_S, PORTS, PROGRAM, wait_until
 from .machines import Machine

@@ -21,8 +21,8 @@ from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
 from sightglass.core.errors import RefusedError, TransportError
-from sightglass.hub.folder import HubFolder
-from sightglass.protocol.hub_address import HubAddress, hub_address
+from sightglass.hub.address import HubAddress, hub_address
+from sightglass.hub.service.folder import HubFolder
 
 USERS = {"node": "run", "other": "run", "ann": "viewer", "bob": "controller"}
 PORTS = (20_000, 32_000)  # the system gives none of them away while a server is down
@@ -33,7 +33,7 @@ needs_server = pytest.mark.skipif(
 
 TRAINING = """
 warnings.filterwarnings("ignore", "The hub", RuntimeWarning)
-from sightglass.protocol import nats_client
+from sightglass.hub import nats_client
 nats_client.PING_S = float(os.environ.get("PING_S", nats_client.PING_S))
 run = sg.init(sys.argv[1], budget=None, limits=sg.Limits(max_event_s=10.0))
 say("ready", run.id)

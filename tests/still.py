@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightglass.core.threads import Worker
+from sightglass.core.process.threads import Worker
 
 
 class Still(Worker):

@@ -18,7 +18,7 @@ from typing import Any
 
 import sightglass as sg
 from sightglass.client.run import RemoteRun
-from sightglass.client.stream import Stream
+from sightglass.client.streams.stream import Stream
 from sightglass.core.errors import RunLostError, SightglassError
 from sightglass.protocol import discovery, messages
 from sightglass.protocol.address import Address

@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
-from sightglass.core.record import Record
 from sightglass.core.values import Histogram
 
 RATE = 300  # events a second

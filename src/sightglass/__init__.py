@@ -8,7 +8,7 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
-from .core import current_run
+from .core.process import current_run
 
 __version__ = "0.2.0"
 
@@ -25,11 +25,11 @@ _MODULES = {
     "fn": "query.tracer",
     "parse": "query.parser",
     "runs": "client.discover",
-    "fleet": "client.fleets.fleet",
-    "Fleet": "client.fleets.fleet",
-    "FleetReport": "client.fleets.fleet",
+    "fleet": "client.many.fleet",
+    "Fleet": "client.many.fleet",
+    "FleetReport": "client.many.fleet",
     "connect": "client.discover",
-    "RunInfo": "client.run_info",
+    "RunInfo": "client.describe",
     "open": "client.recorded.runs",
     "RecordedRun": "client.recorded.run",
     "RecordedRuns": "client.recorded.runs",
@@ -38,21 +38,21 @@ _MODULES = {
     "saved_views": "client.saved_views",
     "SavedViews": "client.saved_views",
     "Series": "storage.read.recording",
-    "Annotations": "storage.annotation_file",
+    "Annotations": "storage.object_file",
     "RemoteRun": "client.run",
-    "RankGroup": "client.rank_group",
-    "Stream": "client.stream",
-    "stream": "client.own_data",
+    "RankGroup": "client.many.rank_group",
+    "Stream": "client.streams.stream",
+    "stream": "client.streams.own_data",
     "plot": "views",
-    "Record": "core.record",
-    "Restart": "core.record",
+    "Record": "core.columns",
+    "Restart": "core.columns",
     "Tensor": "core.values",
     "Histogram": "core.values",
     "Image": "core.values",
     "Images": "core.values",
     "Figure": "core.values",
     "Text": "core.values",
-    "Audio": "core.audio",
+    "Audio": "core.values",
     "Table": "core.table",
     "SightglassError": "core.errors",
     "QueryError": "core.errors",
@@ -102,22 +102,23 @@ current_run.connect_with(lambda run: __getattr__("connect")(run))  # noqa: PLW01
 
 
 if TYPE_CHECKING:
+    from .client.describe import RunInfo as RunInfo
     from .client.discover import connect as connect
     from .client.discover import runs as runs
-    from .client.fleets.fleet import Fleet as Fleet
-    from .client.fleets.fleet import FleetReport as FleetReport
-    from .client.fleets.fleet import fleet as fleet
-    from .client.own_data import stream as stream
-    from .client.rank_group import RankGroup as RankGroup
+    from .client.many.fleet import Fleet as Fleet
+    from .client.many.fleet import FleetReport as FleetReport
+    from .client.many.fleet import fleet as fleet
+    from .client.many.rank_group import RankGroup as RankGroup
     from .client.recorded.run import RecordedRun as RecordedRun
     from .client.recorded.runs import RecordedRuns as RecordedRuns
     from .client.recorded.runs import open as open
     from .client.run import RemoteRun as RemoteRun
-    from .client.run_info import RunInfo as RunInfo
     from .client.saved_views import SavedViews as SavedViews
     from .client.saved_views import saved_views as saved_views
-    from .client.stream import Stream as Stream
-    from .core.audio import Audio as Audio
+    from .client.streams.own_data import stream as stream
+    from .client.streams.stream import Stream as Stream
+    from .core.columns import Record as Record
+    from .core.columns import Restart as Restart
     from .core.errors import CommandError as CommandError
     from .core.errors import DamagedError as DamagedError
     from .core.errors import DeadlockError as DeadlockError
@@ -144,9 +145,8 @@ if TYPE_CHECKING:
     from .core.errors import ViewError as ViewError
     from .core.errors import WireError as WireError
     from .core.errors import WorkerLostError as WorkerLostError
-    from .core.record import Record as Record
-    from .core.record import Restart as Restart
     from .core.table import Table as Table
+    from .core.values import Audio as Audio
     from .core.values import Figure as Figure
     from .core.values import Histogram as Histogram
     from .core.values import Image as Image
@@ -159,7 +159,7 @@ if TYPE_CHECKING:
     from .query.tracer import fn as fn
     from .server.page_file.save import PageFile as PageFile
     from .server.page_file.save import save_page as save_page
-    from .storage.annotation_file import Annotations as Annotations
+    from .storage.object_file import Annotations as Annotations
     from .storage.read.recording import Series as Series
     from .trackers.wandb import adopt as adopt
     from .training.options import Facts as Facts

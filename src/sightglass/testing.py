@@ -25,10 +25,10 @@ from unittest.mock import patch
 from .client.describe import StreamInfo
 from .client.discover import connect
 from .client.run import RemoteRun
-from .client.stream import Stream
+from .client.streams.stream import Stream
+from .core.columns import Record
 from .core.counts import Statistics
 from .core.errors import EvaluationError, UnknownNameError
-from .core.record import Record
 from .query.query import Query
 from .training import process_runs
 from .training.run import Run

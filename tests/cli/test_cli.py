@@ -34,8 +34,8 @@ from sightglass.cli.commands import _history_cells
 from sightglass.cli.complete import completions, settable
 from sightglass.cli.group import SECTIONS
 from sightglass.cli.hub import user
-from sightglass.cli.links import links
 from sightglass.cli.output import parse_value
+from sightglass.cli.ui import links
 from sightglass.cli.views import view
 from sightglass.query.functions import FUNCTIONS
 

@@ -10,14 +10,12 @@ import numpy as np
 import pytest
 from tests.still import Still
 
-from sightglass.client.connection import LEAVE_S, Connection
-from sightglass.client.presence import POLL_S
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.resumable_stream import ResumableStream
+from sightglass.client.connection import LEAVE_S, POLL_S, Connection
+from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 
 pytestmark = pytest.mark.smoke
@@ -95,7 +93,7 @@ class Link:
 
 
 def block(stream: int, index: int, value: object = 1.0) -> list[bytes]:
-    return list(block_codec.encode_block(stream, of_rows([(index, index, 0.0, value, None, index)])))
+    return list(messages.encode_block(stream, of_rows([(index, index, 0.0, value, None, index)])))
 
 
 @pytest.fixture
@@ -251,7 +249,7 @@ def test_what_a_run_sent_before_it_left_is_read():
     """The run closes between the client's look at its messages and its next message to the run."""
     link = Link()
     buffer = link.open(1)
-    last = [block_codec.encode_block(1, of_rows([(n, n, 0.0, 1.0, None, n)])) for n in range(10)]
+    last = [messages.encode_block(1, of_rows([(n, n, 0.0, 1.0, None, n)])) for n in range(10)]
     real = link.channel.channel.receive
 
     def leave() -> Any:

@@ -13,7 +13,7 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.client import discover
-from sightglass.client.pending_reply import PendingReply
+from sightglass.client.connection import PendingReply
 from sightglass.protocol.transport import MemoryListener
 from sightglass.protocol.zmq import new_keys
 

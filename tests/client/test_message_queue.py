@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 from tests.client.test_connection import Link
 
-from sightglass.client import message_queue
-from sightglass.client.message_queue import MAX_WAITING, MAX_WAITING_BYTES, MessageQueue
+from sightglass.client import connection
+from sightglass.client.connection import MAX_WAITING, MAX_WAITING_BYTES, MessageQueue
 from sightglass.core.errors import RunLostError
 from sightglass.protocol import messages
 
@@ -48,7 +48,7 @@ def test_a_command_without_room_is_refused_at_the_call_and_never_sent(link):
 
 
 def test_large_messages_are_bounded_by_their_bytes(link, monkeypatch):
-    monkeypatch.setattr(message_queue, "MAX_WAITING_BYTES", 10_000)
+    monkeypatch.setattr(connection, "MAX_WAITING_BYTES", 10_000)
     link.channel.full = True
     for _ in range(9):
         link.connection.start_request(command(bytes(1_000)))
@@ -83,7 +83,7 @@ def test_pings_do_not_pile_up(link):
 
 
 def test_a_publisher_waits_for_room(monkeypatch):
-    monkeypatch.setattr(message_queue, "MAX_WAITING", 1)
+    monkeypatch.setattr(connection, "MAX_WAITING", 1)
     queue, taken = MessageQueue(), []
     assert queue.offer([b"first"])
     thread = threading.Thread(target=lambda: taken.append(queue.offer([b"second"], timeout_s=60)))

@@ -9,7 +9,7 @@ import pytest
 from sightglass.client.connection import MIN_PING_S, Connection
 from sightglass.core import errors
 from sightglass.core.errors import SightglassError
-from sightglass.core.threads import Worker
+from sightglass.core.process.threads import Worker
 from sightglass.protocol import messages
 from sightglass.protocol.transport import MemoryListener
 

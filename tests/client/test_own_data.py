@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.client.pulled import AHEAD
+from sightglass.client.streams.own_data import AHEAD
 
 PATIENCE_S = 60.0
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sightglass.client.presence import LATE_S, POLL_S, SILENCE_S, PresenceCheck
+from sightglass.client.connection import LATE_S, POLL_S, SILENCE_S, PresenceCheck
 
 pytestmark = pytest.mark.smoke
 

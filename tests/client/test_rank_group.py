@@ -14,10 +14,10 @@ import pytest
 from tests.waiting import wait_until
 
 import sightglass as sg
-from sightglass.client.rank_group import RankGroup
-from sightglass.core.clock import SystemClock
+from sightglass.client.many.rank_group import RankGroup
 from sightglass.core.errors import QueryError
-from sightglass.core.ranks import JOB_VARIABLES, place_of
+from sightglass.core.process.clock import SystemClock
+from sightglass.core.process.ranks import JOB_VARIABLES, place_of
 from sightglass.training.run import Run
 from sightglass.training.wiring import Machine, RunSettings, Wiring
 

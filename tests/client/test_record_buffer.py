@@ -6,9 +6,8 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.core.columns import Columns
-from sightglass.core.record import Record
+from sightglass.client.resumable_stream import RecordBuffer
+from sightglass.core.columns import Columns, Record
 
 
 def columns(index, values, **options):
@@ -88,7 +87,7 @@ def test_latest():
 
 
 def test_older_records_are_thinned_and_counted(monkeypatch):
-    monkeypatch.setattr("sightglass.client.record_buffer.MAX_RECORDS", 100)
+    monkeypatch.setattr("sightglass.client.resumable_stream.MAX_RECORDS", 100)
     one = filled(*(columns(i, np.arange(i, i + 10)) for i in range(0, 300, 10)))
     cursor, part = one.since(0)
     assert (cursor, one.n, len(part) + one.n_forgotten) == (300, 300, 300)
@@ -97,7 +96,7 @@ def test_older_records_are_thinned_and_counted(monkeypatch):
 
 
 def test_bytes_are_bounded(monkeypatch):
-    monkeypatch.setattr("sightglass.client.record_buffer.MAX_BYTES", 100_000)
+    monkeypatch.setattr("sightglass.client.resumable_stream.MAX_BYTES", 100_000)
     one = filled(*(columns(i, [np.zeros(500)]) for i in range(50)))
     assert one.n_forgotten >= 25
 

@@ -15,7 +15,7 @@ import sightglass as sg
 from sightglass.client.describe import Description
 from sightglass.query import parser
 from sightglass.query.parser import as_query
-from sightglass.server.live.stream_reader import canonical
+from sightglass.server.live.shared_stream import canonical
 
 PATIENCE_S = 60.0
 

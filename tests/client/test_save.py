@@ -13,8 +13,8 @@ from tests.profiles import examples
 from tests.still import Still
 
 import sightglass as sg
-from sightglass.client.arrivals import WAIT_S
-from sightglass.client.save import Saving
+from sightglass.client.streams.arrivals import WAIT_S
+from sightglass.client.streams.save import Saving
 from sightglass.core.errors import StorageError, UnsendableError
 
 

@@ -9,16 +9,14 @@ import pytest
 from tests.still import Still
 
 from sightglass.client.connection import Connection
+from sightglass.client.live_runs import RunRoute
 from sightglass.client.reconnect import AWAY_S, GREET_S, LASTED_S, MAX_REST_S, REST_S, RESTART_S
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.resumable_stream import ResumableStream
+from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
 from sightglass.client.session import Session
-from sightglass.client.target import RunRoute
 from sightglass.core import codec
-from sightglass.core.columns import of_rows
+from sightglass.core.columns import Restart, of_rows
 from sightglass.core.errors import RefusedError, RunLostError, TransportError
-from sightglass.core.record import Restart
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 from sightglass.protocol.transport import MemoryListener
 
 pytestmark = pytest.mark.smoke
@@ -116,7 +114,7 @@ class Client:
 
 
 def block(number: int, *indexes: int) -> list[Any]:
-    return list(block_codec.encode_block(number, of_rows([(i, i, 0.0, float(i), None, i) for i in indexes])))
+    return list(messages.encode_block(number, of_rows([(i, i, 0.0, float(i), None, i) for i in indexes])))
 
 
 def steps(stream: ResumableStream) -> list[float]:

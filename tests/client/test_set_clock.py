@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
+from sightglass.core.process.clock import SystemClock
 
 N_EACH = 60
 

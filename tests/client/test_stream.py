@@ -12,12 +12,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.client.arrivals import arrivals
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.stream import Stream
-from sightglass.core.columns import Columns
+from sightglass.client.resumable_stream import RecordBuffer
+from sightglass.client.streams.arrivals import arrivals
+from sightglass.client.streams.stream import Stream
+from sightglass.core.columns import Columns, Restart
 from sightglass.core.counts import Statistics, statistics_of
-from sightglass.core.record import Restart
 
 pytestmark = pytest.mark.smoke
 

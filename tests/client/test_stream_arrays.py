@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightglass.client.stream_arrays import to_arrays
+from sightglass.client.streams.stream import to_arrays
 from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns
 from sightglass.core.values import Histogram

@@ -5,7 +5,7 @@ from __future__ import annotations
 import msgspec
 import pytest
 
-from sightglass.client.target import RegisteredRun, route_to
+from sightglass.client.live_runs import RegisteredRun, route_to
 from sightglass.protocol import discovery
 
 pytestmark = pytest.mark.smoke

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
 
-from sightglass.client.window_merger import MemberWindow, MergedWindow, WindowMerger
+from sightglass.client.many.window_merger import MemberWindow, MergedWindow, WindowMerger
 from sightglass.query.reducers import reducer
 
 HOLD_S = 5.0
@@ -186,7 +186,7 @@ def test_infinities_merge_without_a_warning() -> None:
 
 
 def test_what_waits_is_bounded(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sightglass.client.window_merger.MAX_HELD_BYTES", 10_000)
+    monkeypatch.setattr("sightglass.client.many.window_merger.MAX_HELD_BYTES", 10_000)
     windows = merger()
     made = [one for key in range(100) for one in windows.push(0, key, window(np.zeros(100)), 0.0)]
     assert [one.missing for one in made] == [(1,)] * len(made)

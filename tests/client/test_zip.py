@@ -11,9 +11,8 @@ from tests.core.test_joins import reference, streams_of_keys, tolerances
 from tests.profiles import examples
 
 import sightglass as sg
-from sightglass.core import source_join
-from sightglass.core.columns import Columns
-from sightglass.core.record import Restart
+from sightglass.core import joins
+from sightglass.core.columns import Columns, Restart
 
 pytestmark = pytest.mark.smoke
 
@@ -105,7 +104,7 @@ def test_the_pairs_are_right_for_any_chunks_and_however_little_may_wait(keys, to
     streams = [ManualStream(tag=f"stream {i}") for i in range(len(keys))]
     pairs, done = streams[0].zip(*streams[1:], tolerance=tolerance), [0] * len(keys)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(source_join, "MAX_WAITING_BYTES", max_bytes)
+        patch.setattr(joins, "MAX_WAITING_BYTES", max_bytes)
         while any(n < len(column) for n, column in zip(done, keys, strict=True)):
             i = data.draw(st.sampled_from([i for i, column in enumerate(keys) if done[i] < len(column)]))
             column = keys[i][done[i] : done[i] + data.draw(st.integers(1, 12))]
@@ -183,7 +182,7 @@ def test_a_restart_does_not_matter_to_a_stream_of_another_program():
 
 
 def test_what_waits_is_bounded(monkeypatch):
-    monkeypatch.setattr(source_join, "MAX_WAITING_BYTES", 100 * source_join.WAITING_ROW_BYTES)
+    monkeypatch.setattr(joins, "MAX_WAITING_BYTES", 100 * joins.WAITING_ROW_BYTES)
     ahead, behind = ManualStream(), ManualStream()
     ahead.bound(max_records=1000, max_bytes=2**30)
     pairs = ahead.zip(behind)

@@ -16,7 +16,7 @@ import numpy as np
 import sightglass as sg
 from sightglass.core import codec
 from sightglass.core.columns import Columns
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 from sightglass.protocol.address import Address, Keys, read_connection, write_connection
 from sightglass.protocol.discovery import LiveRun
 
@@ -174,7 +174,7 @@ def read(folder: Path) -> dict[str, Any]:
 def wire() -> list[dict[str, Any]]:
     """Return each message as its bytes, and what it says."""
     blocks = [
-        (sender, block_codec.encode_block(2, columns)) for columns in COLUMNS.values() for sender in ("client", "run")
+        (sender, messages.encode_block(2, columns)) for columns in COLUMNS.values() for sender in ("client", "run")
     ]
     frames = [
         *(("client", messages.encode(message)) for message in FROM_CLIENT),
@@ -189,11 +189,11 @@ def wire() -> list[dict[str, Any]]:
 
 def decoded(sender: str, frames: list[Any]) -> dict[str, Any]:
     """Return what a message says, as JSON."""
-    decode = messages.decode_from_client if sender == "client" else messages.decode_from_agent
+    decode = messages.decode_from_client if sender == "client" else messages.decode_from_run
     message, buffers = decode(frames)
     found: dict[str, Any] = {"type": type(message).__name__, "fields": told(msgspec.structs.asdict(message))["mapping"]}
     if isinstance(message, messages.Block):
-        columns = block_codec.decode_block(message, buffers)
+        columns = messages.decode_block(message, buffers)
         found["columns"] = {name: told(getattr(columns, name)) for name in COLUMN_NAMES}
     return found
 

@@ -81,7 +81,7 @@ def test_messages_of_every_version_are_understood(version: str, stored: Any) -> 
 @pytest.mark.parametrize(("version", "stored"), MESSAGES, ids=lambda one: one if isinstance(one, str) else one["type"])
 def test_fields_that_a_later_version_adds_are_skipped(version: str, stored: Any) -> None:
     head, *buffers = [base64.b64decode(frame) for frame in stored["frames"]]
-    decode = messages.decode_from_client if stored["from"] == "client" else messages.decode_from_agent
+    decode = messages.decode_from_client if stored["from"] == "client" else messages.decode_from_run
     (ours,) = messages.encode(decode([head, *buffers])[0])  # with the fields that were added since
     longer = msgspec.msgpack.encode([*msgspec.msgpack.decode(ours), {"new": [1, 2]}, "newer"])
     assert corpus.decoded(stored["from"], [longer, *buffers]) == corpus.decoded(stored["from"], [head, *buffers])
@@ -90,10 +90,10 @@ def test_fields_that_a_later_version_adds_are_skipped(version: str, stored: Any)
 def test_every_type_of_message_is_stored() -> None:
     stored = {(message["from"], message["type"]) for version, message in MESSAGES if version == sg.__version__}
     known = {("client", one.__name__) for one in messages.FromClient.__args__}
-    assert stored == known | {("run", one.__name__) for one in messages.FromAgent.__args__}
+    assert stored == known | {("run", one.__name__) for one in messages.FromRun.__args__}
 
 
-@pytest.mark.parametrize("decode", [messages.decode_from_client, messages.decode_from_agent])
+@pytest.mark.parametrize("decode", [messages.decode_from_client, messages.decode_from_run])
 def test_types_that_a_later_version_adds_are_refused(decode: Any) -> None:
     """So a peer sends one only to a peer that has said that it knows it."""
     with pytest.raises(WireError, match="'newest'"):

@@ -95,9 +95,8 @@ def beside_memory(outer):
 
 
 def on_hub(outer=None):
-    from sightglass.protocol.hub_address import HubAddress
-    from sightglass.protocol.nats import PEER, NatsListener
-    from sightglass.protocol.nats_channel import NatsChannel
+    from sightglass.hub.address import HubAddress
+    from sightglass.hub.nats import PEER, NatsChannel, NatsListener
 
     server = HubServer()
     address = HubAddress(url=server.url)

@@ -10,9 +10,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from sightglass.core.array_data import check_data, plain_array
-from sightglass.core.copies import freeze, snapshot
 from sightglass.core.errors import UnreadableError
+from sightglass.core.program_values.array_data import check_data, plain_array
+from sightglass.core.program_values.copier import freeze, snapshot
 from sightglass.core.values import array_kind, to_host
 
 needs_torch = pytest.mark.skipif(importlib.util.find_spec("torch") is None, reason="needs PyTorch")
@@ -22,7 +22,7 @@ TOUCHES = """
 import os
 import numpy as np
 import sightglass as sg
-from sightglass.core.copies import sendable
+from sightglass.core.program_values.copier import sendable
 
 QUERIES = (
     "batch.v", "batch.v.mean()", "batch.v + 1", "batch.v[0]", "batch.v.T", "[batch.v, 1]", "norm(batch.v)", "batch.d",

@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.buckets import line_means, retained
-from sightglass.core.buffer import LARGE_SHARE, ROW_BYTES, SHARE, Buffer
+from sightglass.core.buffer import LARGE_SHARE, ROW_BYTES, SHARE, Buffer, line_means, retained
 from sightglass.core.columns import Columns, of_rows
 from sightglass.core.values import Histogram, Tensor
 

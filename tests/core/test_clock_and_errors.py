@@ -11,8 +11,8 @@ from hypothesis import assume, example, given
 from hypothesis import strategies as st
 
 from sightglass.core import errors
-from sightglass.core.clock import UNITS_S, SystemClock, duration, elapsed
 from sightglass.core.errors import QuerySyntaxError, UnknownNameError, caret, unknown, unknown_event
+from sightglass.core.process.clock import UNITS_S, SystemClock, duration, elapsed
 
 
 @given(st.integers(1, 10**6), st.sampled_from(sorted(UNITS_S)), st.sampled_from(["", " ", "  "]))

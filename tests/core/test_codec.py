@@ -17,11 +17,10 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 
 from sightglass.core import codec
-from sightglass.core.audio import Audio
 from sightglass.core.codec import INLINE_BYTES, MAX_DEPTH, decode, encode
 from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
+from sightglass.core.values import Audio, Figure, Histogram, Image, Images, Tensor, Text
 
 DTYPES = ["?", "i1", "i2", "i4", "i8", "u1", "u2", "u4", "u8", "f2", "f4", "f8", "c8", "c16", ">i4", ">f8", "S3", "U2"]
 DTYPES += ["M8[ns]", "m8[s]"]

@@ -10,8 +10,15 @@ from typing import Any
 import numpy as np
 import pytest
 
-from sightglass.core.data_values import ITEM_BYTES, MAX_CONVERTED, MAX_IN_COLUMN, MAX_LISTED, MAX_MADE, as_data
 from sightglass.core.errors import EvaluationError, UnreadableError, UnsendableError
+from sightglass.core.program_values.array_data import (
+    ITEM_BYTES,
+    MAX_CONVERTED,
+    MAX_IN_COLUMN,
+    MAX_LISTED,
+    MAX_MADE,
+    as_data,
+)
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 

@@ -24,9 +24,9 @@ import numpy as np
 import pytest
 
 from sightglass.core import codec
-from sightglass.core.copies import freeze, snapshot
-from sightglass.core.data_values import MAX_CONVERTED, MAX_LISTED, NOT_DATA, as_data, is_masked
 from sightglass.core.errors import UnreadableError, UnsendableError
+from sightglass.core.program_values.array_data import MAX_CONVERTED, MAX_LISTED, NOT_DATA, as_data, is_masked
+from sightglass.core.program_values.copier import freeze, snapshot
 
 nan = math.nan
 DAY = dt.datetime(2026, 1, 2, 3, 4, 5, tzinfo=dt.UTC)

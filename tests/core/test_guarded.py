@@ -31,11 +31,10 @@ from tests.nasty import (
 )
 from tests.profiles import examples
 
-from sightglass.core import codec, copies
-from sightglass.core.copier import Copier, CopyLimits
-from sightglass.core.copies import freeze, leaf, sendable, snapshot
+from sightglass.core import codec
 from sightglass.core.errors import UnsendableError
-from sightglass.core.guarded import (
+from sightglass.core.program_values.copier import Copier, CopyLimits, freeze, leaf, sendable, snapshot
+from sightglass.core.program_values.guarded import (
     FAILURES,
     LostValue,
     class_name,
@@ -202,7 +201,9 @@ def test_values_are_read_as_they_are_stored(value: Any, copied: Any) -> None:
     ],
 )  # fmt: skip
 def test_what_cannot_be_kept_is_named(value: Any, path: str, why: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(copies, "Copier", partial(Copier, clock=lambda: 0.0))  # however slow the machine is
+    monkeypatch.setattr(
+        "sightglass.core.program_values.copier.Copier", partial(Copier, clock=lambda: 0.0)
+    )  # however slow the machine is
     assert frozen(value).first == LostValue(why, f"batch.x{path}")
     assert frozen(value).n_lost == 1
     assert frozen({"ok": 1, "bad": value}).value["ok"] == 1

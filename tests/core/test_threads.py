@@ -13,10 +13,18 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core import threads, unpatched
-from sightglass.core.failures import MAX_KINDS, Failures
-from sightglass.core.guarded import message
-from sightglass.core.threads import BACKOFF_S, FORGIVEN_S, MAX_BACKOFF_S, UNTIL_WOKEN, Supervised, Worker, short_turns
+from sightglass.core.counts import MAX_KINDS, Failures
+from sightglass.core.process import threads, unpatched
+from sightglass.core.process.threads import (
+    BACKOFF_S,
+    FORGIVEN_S,
+    MAX_BACKOFF_S,
+    UNTIL_WOKEN,
+    Supervised,
+    Worker,
+    short_turns,
+)
+from sightglass.core.program_values.guarded import message
 
 WAIT_S = 30.0
 

@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.visible import visible
+from sightglass.core.redact import visible
 
 pytestmark = pytest.mark.smoke
 

@@ -6,8 +6,8 @@ import threading
 
 from sightglass.figures import Plotter, renderers
 from sightglass.figures.drawing import Drawer
-from sightglass.figures.in_process import draw
 from sightglass.figures.messages import DrawFinished, Failure
+from sightglass.figures.renderers import draw
 
 
 class SimulatedClock:

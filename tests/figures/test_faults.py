@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
 from sightglass.core.errors import FigureErrors
+from sightglass.core.process.clock import SystemClock
 from sightglass.figures import Plotter
 
 from .conftest import wait_until
@@ -180,9 +180,9 @@ def test_a_renderer_that_is_killed_is_replaced_and_nothing_is_lost(caught):
 
 
 def test_a_renderer_whose_results_cannot_be_read_is_replaced_and_nothing_is_lost(caught, monkeypatch):
-    from sightglass.figures import pipe
+    from sightglass.figures import messages
 
-    errors, read = [RecursionError("deep")], pipe.read
+    errors, read = [RecursionError("deep")], messages.read
 
     def fail(file):
         got = read(file)
@@ -191,7 +191,7 @@ def test_a_renderer_whose_results_cannot_be_read_is_replaced_and_nothing_is_lost
         return got
 
     plotter = Plotter(sinks=[caught])
-    monkeypatch.setattr(pipe, "read", fail)
+    monkeypatch.setattr(messages, "read", fail)
     with pytest.warns(RuntimeWarning, match="RecursionError: deep"):  # noqa: PT031
         for step in range(4):
             plotter.plot(draw, [1, 2], step=step)
@@ -214,9 +214,9 @@ def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(cau
 
 
 def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeypatch):
-    from sightglass.figures import spawn
+    from sightglass.figures import child_process
 
-    monkeypatch.setitem(spawn.ENVIRONMENT, "PYTHONHOME", "/nowhere")
+    monkeypatch.setitem(child_process.ENVIRONMENT, "PYTHONHOME", "/nowhere")
     plotter = Plotter(sinks=[caught], on_error="ignore")
     for step in range(3):
         plotter.plot(draw, [1], step=step)

@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import FigureErrors, UnknownNameError
-from sightglass.figures import Plotter, closures, figure_files, render_queue, renderers, spill
+from sightglass.figures import Plotter, closures, figure_files, render_job, render_queue, renderers
 from sightglass.figures.snapshot import PendingTransfer
 
 from .simulated import simulate
@@ -255,7 +255,7 @@ def test_a_full_disk_drops_the_newest_and_warns_once(monkeypatch, caught):
                 raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
             return self.file.write(view[:100])  # as a raw file may
 
-    monkeypatch.setattr(spill.tempfile, "TemporaryFile", Disk)
+    monkeypatch.setattr(render_job.tempfile, "TemporaryFile", Disk)
     with pytest.warns(RuntimeWarning) as told:  # noqa: PT031
         for step in range(6):
             plotter.plot(draw, step=step)

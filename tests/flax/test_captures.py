@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from sightglass.flax import sown
-from sightglass.flax.captures import ordered
+from sightglass.flax.forward import ordered
 
 NAMES = st.text("abZ_019", min_size=1, max_size=4)
 TREES = st.recursive(

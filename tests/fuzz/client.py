@@ -3,13 +3,12 @@
 from __future__ import annotations
 
 from sightglass.client.connection import MIN_PING_S, Connection
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.resumable_stream import ResumableStream
-from sightglass.core.threads import Worker
+from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
+from sightglass.core.process.threads import Worker
 from sightglass.protocol.transport import MemoryListener
 
-from .agent import BUFFER
 from .inputs import split
+from .service import BUFFER
 from .wire import header
 
 

@@ -7,16 +7,16 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.clock import SystemClock
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import QueryError, UnsendableError
+from sightglass.core.process.clock import SystemClock
 from sightglass.core.values import Histogram
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 from sightglass.query.query import Query
 from sightglass.storage.tensors import slices
-from sightglass.training.subscription import Subscription
+from sightglass.training.evaluation.subscription import Subscription
 
 FUNCTIONS = {"f": lambda x: x}
 SHAPE = (3, 4, 5)
@@ -68,10 +68,10 @@ def evaluate(asked: Query) -> None:
     rows = subscription.rows.take()
     if rows:
         with contextlib.suppress(UnsendableError):
-            for frames in block_codec.encode_blocks(1, of_rows(rows)):
-                block, buffers = messages.decode_from_agent(frames)
+            for frames in messages.encode_blocks(1, of_rows(rows)):
+                block, buffers = messages.decode_from_run(frames)
                 assert isinstance(block, messages.Block)
-                block_codec.decode_block(block, buffers)
+                messages.decode_block(block, buffers)
 
 
 def check_error(subscription: Subscription) -> None:

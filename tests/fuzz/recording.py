@@ -8,8 +8,8 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
-from sightglass.core.clock import SystemClock
 from sightglass.core.errors import SightglassError
+from sightglass.core.process.clock import SystemClock
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.series import Series

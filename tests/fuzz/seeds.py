@@ -15,7 +15,7 @@ import numpy as np
 from sightglass.core import codec
 from sightglass.core.columns import Columns, of_rows
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.stages import REDUCERS, STAGES, WINDOWS
 from sightglass.storage.foreign import mindspore, tensorboard
@@ -24,10 +24,10 @@ from sightglass.storage.format.block import Key, Kind, encode
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.read.segment_reader import SegmentReader
 
-from .agent import BUFFER, GROUP, LATER, VIEWER
 from .inputs import SEPARATOR, join, placed
 from .query import observables
 from .records import NAME, payloads, record_file
+from .service import BUFFER, GROUP, LATER, VIEWER
 
 FIXTURES = Path(__file__).parents[1] / "storage" / "fixtures"
 
@@ -82,7 +82,7 @@ def seeds() -> Mapping[str, list[bytes]]:
     logged = {name: _payloads(module) for name, module in (("mindspore", mindspore), ("tensorboard", tensorboard))}
     return {
         "wire": _messages(),
-        "agent": _conversations(),
+        "service": _conversations(),
         "client": _answers(),
         "codec": [join(blob, *map(bytes, buffers)) for blob, buffers in map(codec.encode, VALUES)],
         "segment": [record_file(), record_file()[:300]],
@@ -108,7 +108,7 @@ def _block(values: list[Any]) -> list[bytes]:
     """Return the frames of a block, as a client publishes it under the number 6."""
     extra = None if len(values) % 2 else (3, True, False, {"epoch": 1.5})
     rows = [(i, i if i % 2 else 0.5, float(i), value, extra, i) for i, value in enumerate(values)]
-    return [bytes(frame) for frame in block_codec.encode_block(6, of_rows(rows))]
+    return [bytes(frame) for frame in messages.encode_block(6, of_rows(rows))]
 
 
 def _blocks() -> list[list[bytes]]:
@@ -263,5 +263,5 @@ def _quoted(word: bytes) -> str:
 
 
 def _tags() -> list[str]:
-    union = {*get_args(messages.FromClient), *get_args(messages.FromAgent)}
+    union = {*get_args(messages.FromClient), *get_args(messages.FromRun)}
     return sorted(str(kind.__struct_config__.tag) for kind in union)

@@ -12,12 +12,12 @@ from pathlib import Path
 
 from sightglass.storage.format.png import picture as read_picture
 
-from .agent import agent
 from .client import client
 from .foreign import event, events, foreign, picture
 from .query import query, slice_text
 from .recording import recording
 from .records import blocks, index, runfile, segment
+from .service import service
 from .wire import page, value, wire
 
 HERE = Path(__file__).parent
@@ -42,7 +42,7 @@ class Target:
 
 TARGETS: Mapping[str, Target] = {
     "wire": Target(wire, 8192),
-    "agent": Target(agent, 2048, "query.dict"),
+    "service": Target(service, 2048, "query.dict"),
     "client": Target(client, 2048),
     "codec": Target(value, 8192),
     "segment": Target(segment, 8192),

@@ -15,9 +15,9 @@ from .targets import CORPUS, HERE, TARGETS, stored
 
 # For each target, a function deep below it that some stored input reaches.
 DEEP = {
-    "wire": "sightglass.protocol.block_codec._steps",
-    "agent": "sightglass.training.published.PublishedStreams.take",
-    "client": "sightglass.client.record_buffer.RecordBuffer.add",
+    "wire": "sightglass.protocol.messages._steps",
+    "service": "sightglass.training.serving.clients.PublishedStreams.take",
+    "client": "sightglass.client.resumable_stream.RecordBuffer.add",
     "codec": "sightglass.core.codec._unpack_kind",
     "segment": "sightglass.storage.read.segment_reader.raw_values",
     "blocks": "sightglass.storage.format.block._unpack",
@@ -25,7 +25,7 @@ DEEP = {
     "recording": "sightglass.storage.write.merge.Merge.finish_all",
     "foreign": "sightglass.storage.foreign.event_file.EventFile._read",
     "events": "sightglass.storage.foreign.event_file.EventFile._raw",
-    "event": "sightglass.storage.format.tensor_proto.from_raw",
+    "event": "sightglass.storage.format.summary.from_raw",
     "picture": "sightglass.storage.format.png._jpeg",
     "runfile": "sightglass.storage.run_file.together",
     "query": "sightglass.query.windows.Fold.close",

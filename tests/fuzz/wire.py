@@ -9,14 +9,14 @@ import msgspec
 
 from sightglass.core import codec
 from sightglass.core.errors import QueryError, UnsendableError, WireError
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 from sightglass.query.parser import as_query
-from sightglass.server.live import messages as page_messages
+from sightglass.server.live import frame_queue as page_messages
 
 from .inputs import split
 
 _json_from_client = msgspec.json.Decoder(messages.FromClient)
-_json_from_agent = msgspec.json.Decoder(messages.FromAgent)
+_json_from_run = msgspec.json.Decoder(messages.FromRun)
 
 
 def header(data: bytes) -> bytes:
@@ -25,17 +25,17 @@ def header(data: bytes) -> bytes:
     No message begins with the byte of "[", which is a number in msgpack.
     """
     if data.startswith(b"["):
-        for decoder in (_json_from_client, _json_from_agent):
+        for decoder in (_json_from_client, _json_from_run):
             with contextlib.suppress(msgspec.MsgspecError, ValueError, OverflowError):
                 return msgspec.msgpack.encode(decoder.decode(data))
     return data
 
 
 def wire(data: bytes) -> None:
-    """Read a message, its header and then its buffers, as an agent and as a client do."""
+    """Read a message, its header and then its buffers, as a run and as a client do."""
     first, *buffers = split(data)
     frames = [header(first), *buffers]
-    for decode in (messages.decode_from_client, messages.decode_from_agent):
+    for decode in (messages.decode_from_client, messages.decode_from_run):
         with contextlib.suppress(WireError):
             message, rest = decode(frames)
             assert decode(messages.encode(message, rest)) == (message, rest)
@@ -45,7 +45,7 @@ def wire(data: bytes) -> None:
 def _read(message: Any, buffers: Any) -> None:
     match message:
         case messages.Block():
-            columns = block_codec.decode_block(message, buffers)
+            columns = messages.decode_block(message, buffers)
             assert len(columns) == message.n
             for i in range(message.n):
                 columns.record(i, tag="t", run="r")

@@ -12,7 +12,7 @@ from tests.hub_server import PATIENCE_S, Hub, HubServer, needs_server, wait_unti
 
 import sightglass as sg
 from sightglass.core.errors import RunNotFoundError, SightglassError, TransportError
-from sightglass.protocol.hub_address import hub_address
+from sightglass.hub.address import hub_address
 
 pytest.importorskip("nats")
 

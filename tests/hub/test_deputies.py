@@ -17,8 +17,8 @@ from typing import Any
 import pytest
 from tests.hub_server import PATIENCE_S, USERS, Hub, needs_server
 
-from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.nats_client import tls
+from sightglass.hub.address import HubAddress
+from sightglass.hub.nats_client import tls
 
 from .test_rights import CLIENT, ID, SUBJECTS, may_publish
 

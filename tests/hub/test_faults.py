@@ -20,11 +20,11 @@ from tests.hub_server import PATIENCE_S, Hub, HubServer, Trained, needs_server, 
 import sightglass as sg
 from sightglass.cli import main
 from sightglass.core.errors import RefusedError, SightglassError, TransportError
-from sightglass.protocol import hub_presence
-from sightglass.protocol.hub_address import hub_address
-from sightglass.protocol.hub_pace import MAX_RATE
-from sightglass.protocol.nats_client import tls
-from sightglass.server import certificate
+from sightglass.core.process import certificate
+from sightglass.hub import presence
+from sightglass.hub.address import hub_address
+from sightglass.hub.link import MAX_RATE
+from sightglass.hub.nats_client import tls
 
 pytestmark = needs_server
 pytest.importorskip("nats")
@@ -212,13 +212,13 @@ def test_a_user_who_floods_costs_the_training_little_and_is_named(hub: Hub) -> N
 def test_a_command_to_a_pattern_reaches_the_runs_that_answer_late(
     monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    monkeypatch.setattr(hub_presence.HubAnnouncement, "received", lambda *_: None)  # too busy to answer
-    monkeypatch.setattr(hub_presence, "BEAT_EVERY_S", 1.0)
+    monkeypatch.setattr(presence.HubAnnouncement, "received", lambda *_: None)  # too busy to answer
+    monkeypatch.setattr(presence, "BEAT_EVERY_S", 1.0)
     with contextlib.ExitStack() as stack:
         server = HubServer()
         stack.callback(server.close)
         runs = [stack.enter_context(sg.init(f"busy-{i}", dir=tmp_path, hub=server.url)) for i in range(3)]
-        directory = stack.enter_context(contextlib.closing(hub_presence.HubDirectory(hub_address(server.url))))
+        directory = stack.enter_context(contextlib.closing(presence.HubDirectory(hub_address(server.url))))
         wait_until(lambda: len(directory.runs()) == 3, "they are heard of")
         for run in runs:
             stack.enter_context(Trained(run))

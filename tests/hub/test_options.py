@@ -11,7 +11,7 @@ from click.testing import CliRunner
 from tests.hub_server import HubServer, needs_server
 
 from sightglass.cli import main
-from sightglass.protocol.hub_address import hub_address
+from sightglass.hub.address import hub_address
 
 pytest.importorskip("nats")
 

@@ -16,10 +16,11 @@ from tests.hub_server import PATIENCE_S, USERS, Hub, listed, needs_server, wait_
 
 import sightglass as sg
 from sightglass.core.errors import RunNotFoundError
-from sightglass.protocol import hub_link, nats_client
-from sightglass.protocol.hub_address import HubAddress
-from sightglass.protocol.hub_link import drop_link, use_link
-from sightglass.protocol.nats_client import tls
+from sightglass.hub import link as hub_link
+from sightglass.hub import nats_client
+from sightglass.hub.address import HubAddress
+from sightglass.hub.link import drop_link, use_link
+from sightglass.hub.nats_client import tls
 
 pytestmark = needs_server
 nats = pytest.importorskip("nats")

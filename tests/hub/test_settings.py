@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sightglass.hub.folder import HubSettings
+from sightglass.hub.service.folder import HubSettings
 
 
 @pytest.mark.parametrize(("listen", "url", "leads_back"), [

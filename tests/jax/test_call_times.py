@@ -13,10 +13,10 @@ from jax import lax
 from tests.waiting import wait_until
 
 from sightglass.jax import log
-from sightglass.jax.ondemand import step_budget
+from sightglass.jax.ondemand import step_variants
 from sightglass.jax.ondemand.call_times import MAX_WAIT_S, N_FIRST, SAMPLE_S, CallTimes, estimate, stride
-from sightglass.jax.program.work import work
-from sightglass.training.budget import Account
+from sightglass.jax.program.survey import work
+from sightglass.training.evaluation.budget import Account
 
 from .queried_run import QueriedRun
 
@@ -106,7 +106,7 @@ def test_a_stream_that_the_run_thins_too_meets_the_calls_that_are_answered(monke
         for _ in range(2):
             step(x)  # is counted only
         stream = queried.query(lambda: step(x), "batch.x")
-        monkeypatch.setattr(step_budget, "stride", lambda *_: 4)
+        monkeypatch.setattr(step_variants, "stride", lambda *_: 4)
         monkeypatch.setattr(Account, "strides", lambda self, loads: [4] * len(loads))
         (answer,) = queried.telemetry.subscriptions.active.values()
         wait_until(lambda: (jax.block_until_ready(step(x)), answer.stride == 4)[1], "a review of the budget")

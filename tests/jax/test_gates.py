@@ -13,15 +13,13 @@ from jax import lax
 from tests.waiting import wait_until
 
 from sightglass.jax import chunked, log
-from sightglass.jax.ondemand import loop_event, step_budget
+from sightglass.jax.ondemand import loop_buffer, step_variants
 from sightglass.jax.ondemand.call_times import every, price_of
 from sightglass.jax.ondemand.event_queries import StepQuery
-from sightglass.jax.ondemand.loop_buffer import MAX_EVERY, CallbackDelivery, largest_every
-from sightglass.jax.ondemand.loop_event import MAX_CALLS
-from sightglass.jax.ondemand.step_budget import StepBudget
+from sightglass.jax.ondemand.loop_buffer import MAX_CALLS, MAX_EVERY, CallbackDelivery, largest_every
+from sightglass.jax.ondemand.step_variants import StepBudget
 from sightglass.jax.ondemand.variant import Variant
-from sightglass.jax.program.structure import equations
-from sightglass.jax.program.work import work
+from sightglass.jax.program.survey import equations, work
 from sightglass.query.parser import parse
 
 from .programs import divided, mesh
@@ -345,7 +343,7 @@ def test_what_there_is_no_room_for_is_counted_apart(
         before, index = stream.statistics(), queried.telemetry.subscriptions.sources["batch_loop"].n_events
         thinned[0] = 4
         for room in (0, 1024):
-            monkeypatch.setattr(loop_event, "MAX_WAITING", room)
+            monkeypatch.setattr(loop_buffer, "MAX_WAITING", room)
             jax.block_until_ready(step(1.0))
         records, counts = queried.new_records(stream), stream.statistics()
         assert [r.step for r in records] == list(range(0, N, 4))
@@ -418,8 +416,8 @@ def test_rows_of_chunks_are_all_read_and_what_only_the_step_tells_is_thinned(thi
 def test_events_that_close_windows_of_other_queries_are_all_answered(
     tmp_path: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(step_budget, "every", lambda prices_s, allowed_s, largest: largest)
-    monkeypatch.setattr(step_budget, "stride", lambda *_: 1)
+    monkeypatch.setattr(step_variants, "every", lambda prices_s, allowed_s, largest: largest)
+    monkeypatch.setattr(step_variants, "stride", lambda *_: 1)
     monkeypatch.setattr(StepBudget, "share", 0.05)  # the step's alone: the run itself thins nothing
     queried = QueriedRun(dir=tmp_path)
     try:

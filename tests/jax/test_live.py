@@ -20,7 +20,7 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import LogError
-from sightglass.core.threads import TURN_S
+from sightglass.core.process.threads import TURN_S
 from sightglass.jax import live, log, spool
 from sightglass.jax.ondemand.arguments import MAX_SIGNATURES
 from sightglass.jax.ondemand.variant_compiler import MAX_VARIANTS

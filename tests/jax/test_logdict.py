@@ -18,8 +18,7 @@ from tests.profiles import examples
 
 from sightglass.core.errors import LogError, UnknownNameError
 from sightglass.jax.logs.columns import no_step
-from sightglass.jax.logs.logdict import logdict
-from sightglass.jax.logs.tagged import stepdict
+from sightglass.jax.logs.logdict import logdict, stepdict
 from sightglass.jax.reducers.accumulate import histogram, last_k
 
 unhurried = settings(max_examples=examples(40), deadline=None)

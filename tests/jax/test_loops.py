@@ -411,7 +411,7 @@ def test_steps_in_a_loop_are_its_own(queried):
 
 def test_a_deque_that_is_full_is_counted(queried, monkeypatch):
     """The host holds its own lock: what comes in meanwhile waits, and what has no room is counted."""
-    monkeypatch.setattr("sightglass.jax.ondemand.loop_event.MAX_WAITING", 3)
+    monkeypatch.setattr("sightglass.jax.ondemand.loop_buffer.MAX_WAITING", 3)
     step = queried.live(jax.jit(lambda c: lax.scan(logged, c, jnp.arange(50))[0]), 0)
     stream = queried.query(lambda: step(0), "round.c")
     n_dropped = stream.statistics().n_dropped

@@ -12,7 +12,7 @@ import pytest
 from jax import lax
 
 from sightglass.jax import log, spool, strip, tap
-from sightglass.jax.program import packing, traced_function
+from sightglass.jax.program import traced_function, walk
 from sightglass.jax.program.compat import opened
 from sightglass.jax.program.primitive import wanted_logs
 
@@ -24,7 +24,7 @@ X = jnp.arange(3.0)
 @pytest.fixture
 def all_of_it(monkeypatch):
     """Pack even the shortest stretches."""
-    monkeypatch.setattr(packing, "_WORTHWHILE", 1)
+    monkeypatch.setattr(walk, "_WORTHWHILE", 1)
 
 
 def long(x, n):

@@ -15,8 +15,8 @@ from tests.waiting import wait_until
 
 from sightglass.jax import chunked, control, log
 from sightglass.jax.program import compat
+from sightglass.jax.program.collected import stacked_logs
 from sightglass.jax.program.primitive import EVERYTHING, MARK, call_wanting
-from sightglass.jax.program.stacked_logs import stacked_logs
 
 from .queried_run import PATIENCE_S
 

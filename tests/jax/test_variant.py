@@ -14,11 +14,10 @@ import pytest
 from jax import lax
 
 from sightglass.jax import log
-from sightglass.jax.ondemand.event_queries import StepQuery
-from sightglass.jax.ondemand.query_outputs import fill, take_arrays
+from sightglass.jax.ondemand.event_queries import StepQuery, fill, take_arrays
 from sightglass.jax.ondemand.variant import Variant, find_events
 from sightglass.jax.program import compat
-from sightglass.jax.program.structure import equations
+from sightglass.jax.program.survey import equations
 from sightglass.query.parser import parse
 
 

@@ -10,7 +10,7 @@ from jax import lax
 
 from sightglass.core.errors import LogError
 from sightglass.jax import log, spool, tap
-from sightglass.jax.program.structure import equations
+from sightglass.jax.program.survey import equations
 
 from .programs import divided, mesh, read, watch
 

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from tests.query.lambdas import lambda_of
 
-from sightglass.core.guarded import is_container
+from sightglass.core.program_values.guarded import is_container
 from sightglass.core.values import Histogram, to_host
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.evaluator import evaluator

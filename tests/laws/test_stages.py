@@ -12,7 +12,7 @@ import pytest
 from tests.query.generated_stages import Event, Grown, grow
 
 import sightglass as sg
-from sightglass.core.clock import EventClock, SystemClock
+from sightglass.core.process.clock import EventClock, SystemClock
 
 N_QUERIES = int(os.environ.get("SIGHTGLASS_RANDOM_QUERIES", "60"))  # 1,000 take about a minute
 N_AT_ONCE = 20

@@ -138,7 +138,7 @@ def reference(marks: list[Mark], window: str, reducer: str) -> list[Mark]:
 
 
 def play(query: str, run: list[Happening], start: int = 0, *, quick: bool = False) -> list[PipelineItem]:
-    """Answer a query from an event on, in the way that an agent does."""
+    """Answer a query from an event on, in the way that a run does."""
     evaluation, items, ordinal, wall_time = Evaluation(parse(query)), [], 0, 1000.0
     for one in run:
         if one.kind == "event":

@@ -20,6 +20,22 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert code.circles(code.frontend_imports()) == []
 
 
+MAX_MODULES = 12  # of a folder: as many as a reader holds
+LARGE_FOLDERS = {
+    "figures": "one road from a call to a picture, through a queue and a child process",
+    "jax/ondemand": "one road from a query to a compiled program",
+    "query": "the stages that a query passes, from its text to its records",
+    "server/api": "a module for each family of endpoints",
+    "storage/foreign": "a module for each part of three formats of other programs",
+    "views": "what all surfaces share",
+}
+
+
+def test_a_folder_is_small_or_has_a_reason() -> None:
+    folders = [path.parent.relative_to(code.PACKAGE).as_posix() for path in code.PACKAGE.rglob("[!_]*.py")]
+    assert {folder for folder in folders if folders.count(folder) > MAX_MODULES} == set(LARGE_FOLDERS)
+
+
 def test_parameters_have_types() -> None:
     n_any, n_parameters = (sum(n) for n in zip(*code.parameters().values(), strict=True))
     assert n_any <= 0.05 * n_parameters
@@ -31,7 +47,7 @@ def test_texts_are_plain_english() -> None:
 
 def test_threads_start_in_one_module() -> None:
     assert {path for path, tree in code.trees() if any(starts_thread(node) for node in ast.walk(tree))} == {
-        "core/threads.py"
+        "core/process/threads.py"
     }
 
 
@@ -70,4 +86,4 @@ def test_a_circle_would_be_found() -> None:
 
 
 def test_imports_are_seen_at_every_level() -> None:
-    assert "sightglass.client.stream" in code.imports()["sightglass.client.run"]
+    assert "sightglass.client.streams.stream" in code.imports()["sightglass.client.run"]

@@ -36,7 +36,7 @@ from sightglass import cli
 from sightglass.cli import group
 from sightglass.client.describe import Description, HistoryEntry, StreamInfo
 from sightglass.client.run import RemoteRun
-from sightglass.client.stream import Stream
+from sightglass.client.streams.stream import Stream
 from sightglass.core import codec, errors
 from sightglass.core.counts import Statistics
 from sightglass.protocol import messages

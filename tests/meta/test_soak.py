@@ -11,8 +11,8 @@ from bench.soak.formula import EVENTS, REDUCERS, StreamCheck, loss, tensor
 from bench.soak.samples import growth
 from tests.client.test_stream import ManualStream
 
+from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
-from sightglass.core.record import Record
 
 pytestmark = pytest.mark.smoke
 

@@ -16,7 +16,7 @@ from playwright.sync_api import expect
 from tests.waiting import wait_until
 
 import sightglass as sg
-from sightglass.server.certificate import Certificate
+from sightglass.core.process.certificate import Certificate
 
 from ..whole.conftest import Child  # noqa: TID252  tests are no package
 from .looks import chart

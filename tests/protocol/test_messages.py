@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from sightglass.core.columns import of_rows
 from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Histogram, Tensor, Text
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 
 pytestmark = pytest.mark.smoke
 
@@ -49,8 +49,8 @@ def test_messages_of_clients_come_back(message):
 
 
 @pytest.mark.parametrize("message", FROM_AGENT, ids=lambda message: type(message).__name__)
-def test_messages_of_agents_come_back(message):
-    assert messages.decode_from_agent(messages.encode(message, [b"raw"])) == (message, [b"raw"])
+def test_messages_of_runs_come_back(message):
+    assert messages.decode_from_run(messages.encode(message, [b"raw"])) == (message, [b"raw"])
 
 
 def test_every_type_of_message_is_tried():
@@ -62,7 +62,7 @@ def test_each_side_speaks_its_own_types():
     with pytest.raises(WireError, match="version 2"):
         messages.decode_from_client(messages.encode(FROM_AGENT[0]))
     with pytest.raises(WireError, match="version 2"):
-        messages.decode_from_agent(messages.encode(FROM_CLIENT[0]))
+        messages.decode_from_run(messages.encode(FROM_CLIENT[0]))
 
 
 def test_further_fields_of_a_later_version_are_skipped_and_missing_ones_have_defaults():
@@ -116,9 +116,9 @@ def test_a_block_is_its_rows(values, index, data):
     rows = [
         (index + i, data.draw(column), data.draw(floats), value, data.draw(extras), i) for i, value in enumerate(values)
     ]
-    block, buffers = messages.decode_from_agent(block_codec.encode_block(7, of_rows(rows)))
+    block, buffers = messages.decode_from_run(messages.encode_block(7, of_rows(rows)))
     assert (block.stream, block.index, block.n) == (7, index, len(rows))
-    got = block_codec.decode_block(block, buffers)
+    got = messages.decode_block(block, buffers)
     at, wall_times, out = got.steps, got.wall_times, got.values
     n_events, flags, tracks = got.n_events, got.flags, got.tracks
     assert at.tolist() == [row[1] for row in rows]
@@ -141,8 +141,8 @@ def test_a_block_is_its_rows(values, index, data):
 def test_numpy_numbers_keep_their_type(dtype):
     values = np.array(["abc", "de", ""]) if dtype == "<U3" else np.zeros(3, dtype)
     rows = [(i, i, 0.0, value, None, i) for i, value in enumerate(values)]
-    block, buffers = messages.decode_from_agent(block_codec.encode_block(7, of_rows(rows)))
-    out = block_codec.decode_block(block, buffers).values
+    block, buffers = messages.decode_from_run(messages.encode_block(7, of_rows(rows)))
+    out = messages.decode_block(block, buffers).values
     assert out.dtype == values.dtype
     assert np.array_equal(out, values)
 
@@ -150,11 +150,11 @@ def test_numpy_numbers_keep_their_type(dtype):
 def test_arrays_and_kinds_come_back():
     big = np.arange(10_000.0).reshape(100, 100)
     values = [big, Histogram([1.0, 2.0]), Tensor(big), Text("hello"), (1, [2], {"a": None})]
-    block, buffers = messages.decode_from_agent(
-        block_codec.encode_block(1, of_rows([(i, 0, 0.0, v, None, i) for i, v in enumerate(values)]))
+    block, buffers = messages.decode_from_run(
+        messages.encode_block(1, of_rows([(i, 0, 0.0, v, None, i) for i, v in enumerate(values)]))
     )
     assert len(buffers) == 2
-    out = block_codec.decode_block(block, buffers).values
+    out = messages.decode_block(block, buffers).values
     assert np.array_equal(out[0], big)
     assert np.array_equal(out[2].value, big)
     assert (out[1], out[3], out[4]) == (values[1], values[3], values[4])
@@ -162,11 +162,11 @@ def test_arrays_and_kinds_come_back():
 
 def test_integers_of_any_length_come_back():
     values = [2**70, -1, 5]
-    block, buffers = messages.decode_from_agent(
-        block_codec.encode_block(1, of_rows([(i, 0, 0.0, v, None, i) for i, v in enumerate(values)]))
+    block, buffers = messages.decode_from_run(
+        messages.encode_block(1, of_rows([(i, 0, 0.0, v, None, i) for i, v in enumerate(values)]))
     )
-    assert block_codec.decode_block(block, buffers).values == values
-    assert {type(value) for value in block_codec.decode_block(block, buffers).values} == {int}
+    assert messages.decode_block(block, buffers).values == values
+    assert {type(value) for value in messages.decode_block(block, buffers).values} == {int}
 
 
 def test_odd_numbers_come_back():
@@ -174,8 +174,8 @@ def test_odd_numbers_come_back():
         (i, step, 0.0, value, None, i)
         for i, (step, value) in enumerate([(0, math.nan), (0.5, math.inf), (np.int32(3), -math.inf)])
     ]
-    block, buffers = messages.decode_from_agent(block_codec.encode_block(1, of_rows(rows)))
-    got = block_codec.decode_block(block, buffers)
+    block, buffers = messages.decode_from_run(messages.encode_block(1, of_rows(rows)))
+    got = messages.decode_block(block, buffers)
     at, values = got.steps, got.values
     assert at.tolist() == [0, 0.5, 3]
     assert [str(value) for value in values] == ["nan", "inf", "-inf"]
@@ -201,11 +201,11 @@ def test_limits(limit, frames):
 ])  # fmt: skip
 def test_blocks_are_split_at_the_limits(value, n, n_blocks):
     rows = [(i, i, 0.0, value, None, i) for i in range(n)]
-    parts = [messages.decode_from_agent(frames) for frames in block_codec.encode_blocks(7, of_rows(rows))]
+    parts = [messages.decode_from_run(frames) for frames in messages.encode_blocks(7, of_rows(rows))]
     assert [block.index + i for block, _ in parts for i in range(block.n)] == list(range(n))
     assert len(parts) == n_blocks
 
 
 def test_what_cannot_travel_is_refused():
     with pytest.raises(UnsendableError, match=r"set at \$\[0\]\.a$"):
-        block_codec.encode_block(1, of_rows([(0, 0, 0.0, {"a": set()}, None, 0)]))
+        messages.encode_block(1, of_rows([(0, 0, 0.0, {"a": set()}, None, 0)]))

@@ -7,7 +7,7 @@ from ipaddress import ip_address
 
 import pytest
 
-from sightglass.protocol.own_address import outer_address, outer_name
+from sightglass.protocol.address import outer_address, outer_name
 
 
 def test_the_address_of_the_way_out_is_not_a_loopback_one() -> None:

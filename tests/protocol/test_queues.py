@@ -29,9 +29,8 @@ def ends(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[tuple[Any, 
                 listener = ZmqListener(path=tmp_path / "s")
                 channel = ZmqChannel(listener.address)
             case _:
-                from sightglass.protocol.hub_address import HubAddress
-                from sightglass.protocol.nats import NatsListener
-                from sightglass.protocol.nats_channel import NatsChannel
+                from sightglass.hub.address import HubAddress
+                from sightglass.hub.nats import NatsChannel, NatsListener
 
                 server = HubServer()
                 after.callback(server.close)

@@ -188,7 +188,7 @@ SAMPLES = {
 def test_a_histogram_on_the_device_is_the_one_of_numpy(
     make: Callable[[Any], Any], name: str, bins: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sightglass.query.functions.histograms.on_device", lambda x: True)  # as if PyTorch's were, too
+    monkeypatch.setattr("sightglass.query.functions.statistics.on_device", lambda x: True)  # as if PyTorch's were, too
     found = evaluate(f"b.x.histogram({bins})", {"x": make(SAMPLES[name])})
     assert isinstance(found, DeviceHistogram if SAMPLES[name].size else Histogram)
     read = {

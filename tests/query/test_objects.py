@@ -18,7 +18,6 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from sightglass.core import guarded
 from sightglass.core.errors import (
     EvaluationError,
     RefusedQueryError,
@@ -26,6 +25,7 @@ from sightglass.core.errors import (
     UnknownNameError,
     UnsendableError,
 )
+from sightglass.core.program_values import guarded
 from sightglass.query import access
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
@@ -134,7 +134,7 @@ def as_plain(value: Any) -> Any:
         "collections",
         "numpy",
         "sightglass.core.values",
-        "sightglass.core.guarded",
+        "sightglass.core.program_values.guarded",
     )
     assert not type(value).__name__.startswith("Loud")
     if isinstance(value, dict):

@@ -17,16 +17,14 @@ from tests.query.lambdas import lambda_of
 
 from sightglass.core.errors import PriceError, RefusedQueryError, SightglassError
 from sightglass.query.blocks import BLOCK
-from sightglass.query.costs import CostModel
+from sightglass.query.costs import CostModel, without
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.functions import FUNCTIONS, containers
-from sightglass.query.held_memory import HeldMemory
 from sightglass.query.limits import Total
-from sightglass.query.meter import MAX_BYTES, Meter
+from sightglass.query.meter import MAX_BYTES, HeldMemory, Meter
 from sightglass.query.parser import parse
 from sightglass.query.price import Price, price_of
 from sightglass.query.reads import paths
-from sightglass.query.sizes import without
 
 COST = FUNCTIONS["sort"].cost
 LARGE = np.broadcast_to(np.float64(1), (4_000_000,))  # 32 MB in name only

@@ -9,9 +9,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.errors import QueryError
-from sightglass.query.compiled_stages import conditions, remaining
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
+from sightglass.query.pipeline import conditions, remaining
 from sightglass.query.query import Query
 from sightglass.query.windows import PipelineItem
 

@@ -13,8 +13,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
 
-from sightglass.core.copies import snapshot
 from sightglass.core.errors import EvaluationError, PriceError, QueryError, RefusedQueryError
+from sightglass.core.program_values.copier import snapshot
 from sightglass.query import reducers
 from sightglass.query.costs import CostModel
 from sightglass.query.evaluation import Evaluation

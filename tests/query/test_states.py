@@ -15,13 +15,12 @@ from sightglass.core import codec
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError, WireError
 from sightglass.core.values import Histogram
-from sightglass.query.bulk import reduce_numbers
-from sightglass.query.compiled_stages import last_reducer
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
+from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import in_states
 from sightglass.query.reducers import reducer
-from sightglass.query.states import LAST, MAX_STATE_BYTES, Numbering, WindowState, pack, unpack
+from sightglass.query.reduction import LAST, MAX_PACKED_BYTES, Numbering, WindowState, pack, reduce_numbers, unpack
 from sightglass.query.windows import PipelineItem
 
 REDUCERS = [
@@ -156,7 +155,7 @@ def test_what_is_no_state_is_refused(data: Any) -> None:
 
 def test_a_state_that_is_too_large_is_refused() -> None:
     with pytest.raises(RefusedQueryError, match="16 MiB"):
-        pack((1, np.zeros(MAX_STATE_BYTES // 8 + 1)))
+        pack((1, np.zeros(MAX_PACKED_BYTES // 8 + 1)))
 
 
 @pytest.mark.parametrize("name", ["sum", "mean", "var", "std"])

@@ -8,8 +8,8 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.core.data_values import seconds_of
 from sightglass.core.errors import PriceError, SightglassError, UnreadableError
+from sightglass.core.program_values.array_data import seconds_of
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 

@@ -17,7 +17,7 @@ import pytest
 
 import sightglass as sg
 from sightglass.query.functions import FUNCTIONS
-from sightglass.server.api import schema, tables, tensors
+from sightglass.server.api import schema, tensors
 from sightglass.server.app import ROUTES
 from sightglass.server.runs import run_table, scalar_lines
 from sightglass.storage.read.series import Series
@@ -319,11 +319,11 @@ def test_wrong_tables(mnist, query, status, kind, words):
 
 
 def test_a_table_that_is_too_large_names_the_limit(mnist, monkeypatch):
-    monkeypatch.setattr(tables, "MAX_CELLS", 39)
+    monkeypatch.setattr(tensors, "MAX_CELLS", 39)
     answer = mnist("tensor", tag="kernel", slice="[0]")
     assert error(answer) == (413, "TooLargeError")
     assert "at most 39 values in a table, got 40" in answer.json()["error"]["message"]
-    monkeypatch.setattr(tables, "MAX_NPY_BYTES", 16 * 119)
+    monkeypatch.setattr(tensors, "MAX_NPY_BYTES", 16 * 119)
     assert error(mnist("tensor", tag="kernel", format="npy")) == (413, "TooLargeError")
     monkeypatch.setattr(tensors, "MAX_STEPS", 2)
     assert error(mnist("steps", tag="kernel")) == (413, "TooLargeError")

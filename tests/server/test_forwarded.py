@@ -9,8 +9,7 @@ from click.testing import CliRunner
 from websockets.sync.client import connect
 
 from sightglass.cli import main
-from sightglass.server.access import AllowedHosts
-from sightglass.server.forwarded import Forwarded, Proxies
+from sightglass.server.access import AllowedHosts, Forwarded, Proxies
 from sightglass.server.http_errors import Problem
 
 HUB = "hub.example.org"

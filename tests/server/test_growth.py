@@ -13,15 +13,14 @@ from collections import Counter
 import pytest
 
 import sightglass as sg
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.stream import Stream
+from sightglass.client.resumable_stream import RecordBuffer
+from sightglass.client.streams.stream import Stream
 from sightglass.server.live import shared_stream
 from sightglass.server.live.frame_queue import FrameQueue
 from sightglass.server.live.page_socket import PageSocket
-from sightglass.server.live.shared_stream import SharedStream, StreamCursor
-from sightglass.server.live.stream_reader import StreamReader
-from sightglass.training.subscription import Subscription
-from sightglass.views.backlog import Backlog
+from sightglass.server.live.shared_stream import SharedStream, StreamCursor, StreamReader
+from sightglass.training.evaluation.subscription import Subscription
+from sightglass.views.encoding import Backlog
 
 from .conftest import wait_until
 

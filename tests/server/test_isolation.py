@@ -17,8 +17,7 @@ from sightglass.protocol import discovery
 from sightglass.server import http_errors
 from sightglass.server.http_errors import log_error
 from sightglass.server.live.hub import Hub
-from sightglass.server.live.shared_stream import StreamCursor
-from sightglass.server.live.stream_reader import StreamReader
+from sightglass.server.live.shared_stream import StreamCursor, StreamReader
 from sightglass.server.runs import run_table
 from sightglass.server.runs.served_run import ServedRun
 

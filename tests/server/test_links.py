@@ -10,7 +10,7 @@ import pytest
 from click.testing import CliRunner
 
 from sightglass.cli import main
-from sightglass.server.links import Links, links_folder
+from sightglass.server.access import Links, links_folder
 
 from .conftest import raises_closed, wait_until
 

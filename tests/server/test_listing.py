@@ -288,11 +288,11 @@ def test_a_table_is_found_sorted_and_paged(page):
 
 
 def test_a_long_recorded_stream_is_thinned_and_its_memory_bounded(page, monkeypatch):
-    from sightglass.server.live import stream_reader
-    from sightglass.views import backlog
+    from sightglass.server.live import shared_stream
+    from sightglass.views import encoding
 
-    monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
-    monkeypatch.setattr(stream_reader, "CHUNK_ROWS", 1000)
+    monkeypatch.setattr(encoding, "MAX_POINTS", 4096)
+    monkeypatch.setattr(shared_stream, "CHUNK_ROWS", 1000)
     with sg.init("long") as run:
         for step in range(20_000):
             run.log({"y": 50.0 if step == 7777 else float(step % 3)}, step=step)

@@ -16,8 +16,8 @@ import sightglass as sg
 from sightglass.core.columns import Columns
 from sightglass.core.errors import RunLostError
 from sightglass.server.live import frame_queue, shared_stream
-from sightglass.server.live.stream_reader import StreamReader
-from sightglass.views import backlog, encoding
+from sightglass.server.live.shared_stream import StreamReader
+from sightglass.views import encoding
 
 from .conftest import floats, raises_closed, record, wait_until
 
@@ -300,7 +300,7 @@ def test_a_run_that_dies_is_reported(page, tmp_path):
 
 
 def test_backlogs_stay_small(monkeypatch):
-    monkeypatch.setattr(backlog, "MAX_POINTS", 4096)
+    monkeypatch.setattr(encoding, "MAX_POINTS", 4096)
 
     class LiveRun:
         live = True

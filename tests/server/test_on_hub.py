@@ -16,7 +16,7 @@ from tests.hub_server import PATIENCE_S, Hub, needs_server
 import sightglass as sg
 from sightglass.client.hub_runs import RunsOnHub
 from sightglass.core.errors import TransportError
-from sightglass.protocol import hub_link, nats_client
+from sightglass.hub import link, nats_client
 from sightglass.server.runs import served_run
 
 from .conftest import Page, wait_until
@@ -41,7 +41,7 @@ with sg.init("far", dir=sys.argv[1], config={"lr": 0.5}, record=["batch.loss"]) 
 @pytest.fixture(autouse=True)
 def patient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let connections take their time on a busy machine."""
-    for module in (nats_client, hub_link, served_run):
+    for module in (nats_client, link, served_run):
         monkeypatch.setattr(module, "CONNECT_S", PATIENCE_S)
 
 

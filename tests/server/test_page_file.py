@@ -15,8 +15,8 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.plotly_json import MEDIA_TYPE
-from sightglass.server.page_file import content, media, save
-from sightglass.server.page_file.document import _inner
+from sightglass.server.page_file import content, save
+from sightglass.server.page_file.save import _inner
 from sightglass.storage.format.wav import decode_wav
 
 
@@ -90,7 +90,7 @@ def test_pictures_are_those_of_a_view_of_media(folder, monkeypatch):
     assert [(tag, step, type) for _, tag, step, _, type, _ in found["media"]] == [("digits", 0.0, "image/png")] * 3
     assert found["about"]["pages"] == ["charts", "runs", "media"]
     one = sum(len(data) for *_, data in found["media"]) / 3
-    monkeypatch.setattr(media, "MAX_BYTES", 2 * one + 200)  # of one picture, and what is said of it
+    monkeypatch.setattr(content, "MAX_BYTES", 2 * one + 200)  # of one picture, and what is said of it
     made, found = saved(view="#/media")
     assert len(found["media"]) == 1
     assert found["about"]["media_left_out"] == {"image": 2}
@@ -132,7 +132,7 @@ def test_media_that_are_too_large_or_damaged_are_left_out_and_the_others_are_the
         run.log({"long": sg.Audio(np.zeros(10_000, np.int16), 8_000), "text": "x" * 9_000, "many": "y"}, step=0)
         for step in range(30):
             run.log({"short": sg.Audio(np.zeros(10, np.int16), 8_000)}, step=step)
-    monkeypatch.setattr(media, "MAX_BYTES", 8_000)
+    monkeypatch.setattr(content, "MAX_BYTES", 8_000)
     _, found = saved(view="#/media")
     left = found["about"]["media_left_out"]
     assert left["audio"] > 10

@@ -14,7 +14,7 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.plotly_json import MEDIA_TYPE
-from sightglass.server import plotly_files
+from sightglass.server import page_files
 from sightglass.server.access import CSP
 
 SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
@@ -61,7 +61,7 @@ def test_plotlys_script_is_that_of_the_installed_package(page):
 
 
 def test_without_plotly_the_answer_says_what_to_install(page, monkeypatch):
-    monkeypatch.setattr(plotly_files, "script_path", lambda: None)
+    monkeypatch.setattr(page_files, "script_path", lambda: None)
     answer = page.http.get("/plotly.js")
     assert answer.status_code == 404
     assert "pip install plotly" in answer.json()["error"]["message"]

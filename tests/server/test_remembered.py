@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from sightglass.server.runs.remembered import Remembered
+from sightglass.server.runs.run_columns import Remembered
 
 
 def test_the_answers_asked_for_last_are_remembered() -> None:

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from sightglass.storage import saved_views
+from sightglass.storage import object_file
 
 from .conftest import record
 
@@ -77,7 +77,7 @@ def test_a_file_that_was_edited_by_hand(page):
 
 
 def test_there_are_at_most_so_many(page, monkeypatch):
-    monkeypatch.setattr(saved_views, "MAX_VIEWS", 1)
+    monkeypatch.setattr(object_file, "MAX_VIEWS", 1)
     save(page, "a", "#/runs")
     assert save(page, "b", "#/runs").status_code == 400
     assert save(page, "a", "#/ask").status_code == 200
@@ -87,8 +87,8 @@ def test_a_view_is_changed_in_the_folder_that_has_it(tmp_path):
     folders = [tmp_path / "one", tmp_path / "two"]
     for folder in folders:
         folder.mkdir()
-    saved_views.save_view(folders[1:], "there", "#/runs")
-    saved_views.save_view(folders, "there", "#/ask")
-    saved_views.save_view(folders, "here", "#/ask")
-    assert [list(saved_views.read_views([folder])) for folder in folders] == [["here"], ["there"]]
-    assert saved_views.read_views(folders) == {"here": "#/ask", "there": "#/ask"}
+    object_file.save_view(folders[1:], "there", "#/runs")
+    object_file.save_view(folders, "there", "#/ask")
+    object_file.save_view(folders, "here", "#/ask")
+    assert [list(object_file.read_views([folder])) for folder in folders] == [["here"], ["there"]]
+    assert object_file.read_views(folders) == {"here": "#/ask", "there": "#/ask"}

@@ -16,7 +16,7 @@ from tests.profiles import examples
 import sightglass as sg
 from sightglass.server.app import MAX_HEAD_BYTES, MAX_MESSAGE_BYTES
 from sightglass.server.live import frame_queue, shared_stream
-from sightglass.server.runs.run_connection import PACE_S
+from sightglass.server.runs.served_run import PACE_S
 
 from .conftest import floats, raises_closed, record, wait_until
 from .test_access import raw
@@ -300,7 +300,7 @@ def test_a_stream_rests_for_most_of_the_pace_and_as_long_as_its_turn_took_but_it
 
 def test_the_more_streams_of_a_run_are_read_the_longer_it_holds_records_back(page, begin):
     run, key, sockets = begin("job"), page.key("job"), [page.socket() for _ in range(8)]
-    clients = run._wiring.agent.clients
+    clients = run._wiring.service.clients
     for n, socket in enumerate(sockets, 1):
         socket.send(type="open", id=1, run=key, query=f"batch.loss + {n // 3}")
         socket.hears("opened")

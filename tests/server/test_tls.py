@@ -18,9 +18,9 @@ from websockets.sync.client import connect
 
 from sightglass.cli import main
 from sightglass.core.errors import MissingExtraError, TransportError
+from sightglass.core.process.certificate import Certificate
 from sightglass.server import connections
 from sightglass.server.app import Server, make_server
-from sightglass.server.certificate import Certificate
 from sightglass.server.connections import MAX_OF_ADDRESS
 
 from .conftest import wait_until

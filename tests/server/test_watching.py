@@ -10,7 +10,7 @@ import pytest
 from tests.growing import FOREIGN, Growing
 
 import sightglass as sg
-from sightglass.server.live.messages import MAX_WATCHED
+from sightglass.server.live.frame_queue import MAX_WATCHED
 from sightglass.server.runs import growth
 from sightglass.server.runs.growth import MAX_LATEST, Growth, WatchedDirectory
 from sightglass.server.runs.run_table import Runs

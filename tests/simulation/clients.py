@@ -8,16 +8,14 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, field
 
-from sightglass.client.pending_reply import PendingReply
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.resumable_stream import ResumableStream
+from sightglass.client.connection import PendingReply
+from sightglass.client.live_runs import Found, RunRoute
+from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
 from sightglass.client.session import Session
-from sightglass.client.target import Found, RunRoute
 from sightglass.core import codec
-from sightglass.core.columns import of_rows
+from sightglass.core.columns import Record, of_rows
 from sightglass.core.errors import SightglassError
-from sightglass.core.record import Record
-from sightglass.protocol import block_codec, messages
+from sightglass.protocol import messages
 
 from .network import Network, SimChannel
 from .questions import PUBLISHED, QUESTIONS, Question, loss
@@ -265,7 +263,7 @@ class Client:
             seed, first = self._network.world.seed, self._n_published
             self._n_published += self._network.world.random.randint(1, 5)
             rows = [(i, i, 0.0, loss(seed, i), None, i) for i in range(first, self._n_published)]
-            connection.send(block_codec.encode_block(session.publication, of_rows(rows)))
+            connection.send(messages.encode_block(session.publication, of_rows(rows)))
 
     def _freeze(self, session: Visit) -> None:
         session.frozen = True

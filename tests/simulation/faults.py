@@ -12,14 +12,15 @@ from sightglass.client.reconnect import Reconnector
 from sightglass.client.session import Session
 from sightglass.storage.write.column_builder import ColumnBuilder
 from sightglass.storage.write.writer import RecordWriter
-from sightglass.training.agent import Agent
-from sightglass.training.client_subscriptions import ClientSubscriptions
-from sightglass.training.io_loop import IoLoop
+from sightglass.training.serving.client_service import ClientService
+from sightglass.training.serving.client_subscriptions import ClientSubscriptions
+from sightglass.training.serving.io_loop import IoLoop
 
 from .world import World
 
 PLACES: tuple[tuple[type, str], ...] = (
-    (Agent, "_dispatch"), (Agent, "flush"), (ClientSubscriptions, "flush"), (IoLoop, "_take_in"), (IoLoop, "_send"),
+    (ClientService, "_dispatch"), (ClientService, "flush"), (ClientSubscriptions, "flush"),
+    (IoLoop, "_take_in"), (IoLoop, "_send"),
     (RecordWriter, "_collect"), (RecordWriter, "_pass_on"), (ColumnBuilder, "log"), (ColumnBuilder, "rows"),
     (Connection, "_dispatch"), (Connection, "_flush"), (Reconnector, "_try"), (Session, "resume"),
 )  # fmt: skip

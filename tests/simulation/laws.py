@@ -17,14 +17,16 @@ from typing import Any
 
 import numpy as np
 
+from sightglass.core.columns import Record
 from sightglass.core.errors import RunLostError, SightglassError
-from sightglass.core.record import Record
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
-from sightglass.training import clients as run_clients
-from sightglass.training import commands, io_loop, tail, unsent_rows
-from sightglass.training.agent import Agent
+from sightglass.training import commands
+from sightglass.training.evaluation import tail
+from sightglass.training.serving import clients as run_clients
+from sightglass.training.serving import io_loop
+from sightglass.training.serving.client_service import ClientService
 
 from .clients import Asked, Client, Visit
 from .network import Network
@@ -279,7 +281,7 @@ class Laws:
     def _bounds(self) -> None:
         wiring = self._program.wiring
         assert wiring is not None
-        if wiring.io is None or wiring.agent is None:
+        if wiring.io is None or wiring.service is None:
             return
         for peer, outbox in wiring.io._outboxes.items():
             size = sum(entry[1] for entry in outbox.queue)
@@ -291,37 +293,37 @@ class Laws:
         self._require("a message that waits counts once", n_bytes == n_held, f"{n_bytes}, not {n_held}")
         n_bytes = sum(size for size, is_record in held.values() if is_record)
         self._require("all queues are bounded", n_bytes <= io_loop.MAX_OUTBOXES_BYTES, str(n_bytes))
-        n_clients = len(wiring.agent.clients)
+        n_clients = len(wiring.service.clients)
         self._require("clients are bounded", n_clients <= run_clients.MAX_CLIENTS, str(n_clients))
         n_pending = len(wiring.telemetry.commands.queue.pending)
         self._require("commands are bounded", n_pending <= commands.MAX_PENDING + n_clients, str(n_pending))
         for active in wiring.telemetry.subscriptions.active.values():
-            bounded = len(active.rows) <= unsent_rows.MAX_UNSENT_ROWS + 200  # looked at every millisecond
+            bounded = len(active.rows) <= tail.MAX_UNSENT_ROWS + 200  # looked at every millisecond
             self._require("rows are bounded", bounded, f"{active.query}: {len(active.rows)}")
             bounded = active.tail.n_deferred <= tail.MAX_DEFERRED
             self._require("deferred work is bounded", bounded, f"{active.query}: {active.tail.n_deferred}")
-            n_kept = len(wiring.agent._subscriptions._backlogs[active.id].records)
+            n_kept = len(wiring.service._subscriptions._backlogs[active.id].records)
             bounded = n_kept <= active._limits.max_backlog_records
             self._require("the backlog is bounded", bounded, f"{active.query}: {n_kept}")
         if not (self._program.closing or self._errors):
-            self._freed(wiring.agent)
+            self._freed(wiring.service)
 
-    def _freed(self, agent: Agent) -> None:
+    def _freed(self, service: ClientService) -> None:
         """Check that clients end with their leases, and streams with their clients."""
-        now_s, peers = self._world.now_s, agent.clients.peers
-        for active in list(agent._telemetry.subscriptions.active.values()):
-            used = any(peer in peers for peer in agent._subscriptions._peers.get(active.id, ()))
-            kept = used or active in agent._recorded
+        now_s, peers = self._world.now_s, service.clients.peers
+        for active in list(service._telemetry.subscriptions.active.values()):
+            used = any(peer in peers for peer in service._subscriptions._peers.get(active.id, ()))
+            kept = used or active in service._recorded
             self._require("a stream that nobody reads is closed", kept, str(active.query))
         for peer in peers:
-            late_s = now_s - agent.clients[peer].lease_until_s
+            late_s = now_s - service.clients[peer].lease_until_s
             in_time = late_s < LEASE_ENDS_S or self._network.server.was_frozen(LEASE_ENDS_S)
             self._require("leases end", in_time, f"{peer!r}: {late_s:.1f} s late")
 
     def failures(self) -> None:
         """Check that nothing failed by an internal error."""
         wiring = self._program.wiring
-        failures = [] if wiring is None or wiring.agent is None else wiring.agent._failures()
+        failures = [] if wiring is None or wiring.service is None else wiring.service._failures()
         for each in failures:
             planned = each.last.endswith(": Killed") or self._errors
             self._require("nothing fails inside the run", not each.n or planned, f"{each.where}: {each.last}")

@@ -14,20 +14,18 @@ from unittest import mock
 import msgspec
 
 from sightglass.client.connection import End
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.resumable_stream import ResumableStream
+from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
 from sightglass.client.session import Session
-from sightglass.core.columns import Columns, Row
-from sightglass.core.record import Record
-from sightglass.core.threads import Supervised
+from sightglass.core.columns import Columns, Record, Row
+from sightglass.core.process.threads import Supervised
 from sightglass.protocol import messages
 from sightglass.query.windows import PipelineItem
 from sightglass.storage.write.segment import SegmentWriter
-from sightglass.training.client_commands import ClientCommands
-from sightglass.training.clients import Clients
-from sightglass.training.io_loop import IoLoop, SendQueue
-from sightglass.training.subscription import Subscription
-from sightglass.training.unsent_rows import UnsentRows
+from sightglass.training.evaluation.subscription import Subscription
+from sightglass.training.evaluation.tail import UnsentRows
+from sightglass.training.serving.client_commands import ClientCommands
+from sightglass.training.serving.clients import Clients
+from sightglass.training.serving.io_loop import IoLoop, SendQueue
 
 from .network import Weather
 from .program import Pace
@@ -90,7 +88,7 @@ def client_does_not_say_where_it_was() -> Planted:
 
 def gap_of_a_parked_stream_not_counted() -> Planted:
     """Let a stream that comes back go on with the next number, whatever happened meanwhile."""
-    return mock.patch("sightglass.training.client_subscriptions.n_missing", return_value=0)
+    return mock.patch("sightglass.training.serving.client_subscriptions.n_missing", return_value=0)
 
 
 def rest_of_a_short_write_lost() -> Planted:

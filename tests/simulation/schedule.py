@@ -20,10 +20,11 @@ from unittest import mock
 from sightglass.client import reconnect
 from sightglass.query.costs import CostModel
 from sightglass.query.meter import Meter
-from sightglass.training import clients as run_clients
-from sightglass.training import io_loop, tail, unsent_rows
+from sightglass.training.evaluation import tail
+from sightglass.training.evaluation.budget import Turns
 from sightglass.training.options import Limits
-from sightglass.training.turns import Turns
+from sightglass.training.serving import clients as run_clients
+from sightglass.training.serving import io_loop
 from sightglass.training.wiring import Machine
 
 from .clients import Client, join_later
@@ -272,7 +273,7 @@ def limits(plan: Plan) -> Iterator[None]:
         values += [
             (io_loop, "MAX_OUTBOX_MESSAGES", 12), (io_loop, "MAX_OUTBOX_BYTES", 5_000),
             (io_loop, "MAX_OUTBOXES_BYTES", 8_000),
-            (unsent_rows, "MAX_UNSENT_ROWS", 50), (tail, "MAX_DEFERRED", 8),
+            (tail, "MAX_UNSENT_ROWS", 50), (tail, "MAX_DEFERRED", 8),
         ]  # fmt: skip
     with contextlib.ExitStack() as stack:
         for module, name, value in values:

@@ -18,7 +18,7 @@ import threading
 from collections.abc import Callable
 from functools import partial
 
-from sightglass.core.threads import BREATH_S, Background, Supervised
+from sightglass.core.process.threads import BREATH_S, Background, Supervised
 
 START_S = 1_000.0  # monotonic clocks start anywhere, and code that takes 0 for "never" must not go unnoticed
 WALL_S = 1_700_000_000.0

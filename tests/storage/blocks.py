@@ -10,10 +10,9 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError
 from sightglass.storage.format.block import CHECKED, COLUMNS, HEAD, HEAD_BYTES
-from sightglass.storage.format.block_entries import BlockEntries, BlockEntry, Heads
-from sightglass.storage.format.frame_scan import Scan
-from sightglass.storage.format.framing import Frame, RandomAccessFile, checksum, payload
-from sightglass.storage.read.concat import Join
+from sightglass.storage.format.framing import Frame, RandomAccessFile, Scan, checksum, payload
+from sightglass.storage.format.index import BlockEntries, BlockEntry, Heads
+from sightglass.storage.read.run_series import Join
 from sightglass.storage.read.segment_reader import SegmentReader
 
 

@@ -16,7 +16,7 @@ from tests.simulation.disk import Call, Disk, Fault
 
 from sightglass.core.columns import plain
 from sightglass.core.errors import StorageError
-from sightglass.core.threads import Worker
+from sightglass.core.process.threads import Worker
 from sightglass.storage.format import index
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader

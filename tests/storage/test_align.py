@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.storage.align import moments
 
 pytestmark = pytest.mark.smoke

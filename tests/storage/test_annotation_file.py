@@ -12,7 +12,14 @@ import pytest
 import sightglass as sg
 from sightglass.core.errors import StorageError
 from sightglass.storage import object_file
-from sightglass.storage.annotation_file import NAME, Annotations, Edit, edit, edit_of, read
+from sightglass.storage.object_file import (
+    ANNOTATIONS_NAME,
+    Annotations,
+    Edit,
+    edit_annotations,
+    edit_of,
+    read_annotations,
+)
 from sightglass.storage.run_listing import run_at
 
 
@@ -24,79 +31,83 @@ def directory(tmp_path: Path) -> Path:
 
 
 def contents(directory: Path) -> dict[str, bytes]:
-    ours = (NAME, object_file.lock_of(directory / NAME).name)
+    ours = (ANNOTATIONS_NAME, object_file.lock_of(directory / ANNOTATIONS_NAME).name)
     return {path.name: path.read_bytes() for path in directory.iterdir() if path.name not in ours}
 
 
 def test_an_edit_changes_what_it_names_and_touches_nothing_of_the_run(directory: Path) -> None:
     before, entry = contents(directory), run_at(directory, alive=lambda id: False)
-    assert read(directory) == Annotations()
-    edit(directory, edit_of(name=" other ", add_labels=["best", "best", "paper"], notes="# Why"))
-    edit(directory, edit_of(remove_labels=["paper"], archived=True))
-    edit(directory, edit_of(baseline=True, deleted=True))
-    found = read(directory)
+    assert read_annotations(directory) == Annotations()
+    edit_annotations(directory, edit_of(name=" other ", add_labels=["best", "best", "paper"], notes="# Why"))
+    edit_annotations(directory, edit_of(remove_labels=["paper"], archived=True))
+    edit_annotations(directory, edit_of(baseline=True, deleted=True))
+    found = read_annotations(directory)
     assert (found.name, found.labels, found.notes) == ("other", ("best",), "# Why")
     assert found.archived
     assert found.baseline
     assert found.deleted > 0
-    edit(directory, edit_of(name="", labels=["a", "b"], deleted=False))
-    assert (read(directory).name, read(directory).labels, read(directory).deleted) == ("", ("a", "b"), 0.0)
+    edit_annotations(directory, edit_of(name="", labels=["a", "b"], deleted=False))
+    assert (
+        read_annotations(directory).name,
+        read_annotations(directory).labels,
+        read_annotations(directory).deleted,
+    ) == ("", ("a", "b"), 0.0)
     now = run_at(directory, alive=lambda id: False)
     assert contents(directory) == before
     assert entry is not None
     assert now is not None
     assert (now.version, now.name, now.plain) == (entry.version, "kept", True), "nothing is read again for a label"
-    assert now.annotations == read(directory)
+    assert now.annotations == read_annotations(directory)
 
 
 def test_two_writers_at_once_lose_nothing(directory: Path) -> None:
     def label(who: str) -> None:
         for n in range(10):
-            edit(directory, Edit(add_labels=(f"{who}{n}",)))
+            edit_annotations(directory, Edit(add_labels=(f"{who}{n}",)))
 
     threads = [threading.Thread(target=label, args=(who,)) for who in "abc"]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert set(read(directory).labels) == {f"{who}{n}" for who in "abc" for n in range(10)}
-    assert {path.name for path in directory.iterdir() if path.name.startswith(f".{NAME}")} == set()
+    assert set(read_annotations(directory).labels) == {f"{who}{n}" for who in "abc" for n in range(10)}
+    assert {path.name for path in directory.iterdir() if path.name.startswith(f".{ANNOTATIONS_NAME}")} == set()
 
 
 def test_a_writer_waits_for_another_process(directory: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    edit(directory, Edit(add_labels=("first",)))
+    edit_annotations(directory, Edit(add_labels=("first",)))
     # An open file of its own, as another process has.
-    held = object_file.LOCAL.lock(object_file.lock_of(directory / NAME))
+    held = object_file.LOCAL.lock(object_file.lock_of(directory / ANNOTATIONS_NAME))
     assert held is not None
     monkeypatch.setattr(object_file, "LOCK_S", 0.0)
     with pytest.raises(StorageError, match="held"):
-        edit(directory, Edit(add_labels=("second",)))
+        edit_annotations(directory, Edit(add_labels=("second",)))
     held.close()
-    assert edit(directory, Edit(add_labels=("second",))).labels == ("first", "second")
+    assert edit_annotations(directory, Edit(add_labels=("second",))).labels == ("first", "second")
 
 
 def test_entries_of_newer_versions_are_kept_and_odd_ones_have_their_default(directory: Path) -> None:
-    (directory / NAME).write_text(json.dumps({"labels": "best", "notes": "x", "stars": 3}))
-    assert read(directory) == Annotations(notes="x")
-    edit(directory, Edit(archived=True))
-    assert json.loads((directory / NAME).read_text()) == {"notes": "x", "archived": True, "stars": 3}
+    (directory / ANNOTATIONS_NAME).write_text(json.dumps({"labels": "best", "notes": "x", "stars": 3}))
+    assert read_annotations(directory) == Annotations(notes="x")
+    edit_annotations(directory, Edit(archived=True))
+    assert json.loads((directory / ANNOTATIONS_NAME).read_text()) == {"notes": "x", "archived": True, "stars": 3}
 
 
 @pytest.mark.parametrize("text", ["{", "[1]", "[" * 2000, "\udcff"])
 def test_a_file_that_is_no_json_is_not_replaced(directory: Path, text: str) -> None:
-    (directory / NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
-    assert read(directory) == Annotations()
+    (directory / ANNOTATIONS_NAME).write_bytes(text.encode("utf-8", "surrogateescape"))
+    assert read_annotations(directory) == Annotations()
     with pytest.raises(StorageError, match=r"annotations\.json"):
-        edit(directory, Edit(archived=True))
-    assert (directory / NAME).read_bytes() == text.encode("utf-8", "surrogateescape")
+        edit_annotations(directory, Edit(archived=True))
+    assert (directory / ANNOTATIONS_NAME).read_bytes() == text.encode("utf-8", "surrogateescape")
 
 
 def test_a_link_is_not_followed(directory: Path, tmp_path: Path) -> None:
     (tmp_path / "secret.json").write_text('{"notes": "secret"}')
-    os.symlink(tmp_path / "secret.json", directory / NAME)
-    assert read(directory) == Annotations()
+    os.symlink(tmp_path / "secret.json", directory / ANNOTATIONS_NAME)
+    assert read_annotations(directory) == Annotations()
     with pytest.raises(StorageError, match="Cannot write"):
-        edit(directory, Edit(archived=True))
+        edit_annotations(directory, Edit(archived=True))
     assert (tmp_path / "secret.json").read_text() == '{"notes": "secret"}'
 
 
@@ -113,9 +124,9 @@ def test_what_cannot_be_written_down_is_refused(given: dict[str, object]) -> Non
 
 
 def test_too_many_labels_are_refused(directory: Path) -> None:
-    edit(directory, Edit(labels=tuple(map(str, range(100)))))
+    edit_annotations(directory, Edit(labels=tuple(map(str, range(100)))))
     with pytest.raises(ValueError, match="100 labels, got 101"):
-        edit(directory, Edit(add_labels=("more",)))
+        edit_annotations(directory, Edit(add_labels=("more",)))
 
 
 def test_runs_are_chosen_by_labels_and_lists_leave_out_the_trash(tmp_path: Path) -> None:

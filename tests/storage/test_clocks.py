@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sightglass.core.clock import SystemClock
+from sightglass.core.process.clock import SystemClock
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_directory import BEHIND_S, RunDirectory
 from sightglass.storage.run_file import RunFile

@@ -19,8 +19,7 @@ from sightglass.core.codec import Buffer
 from sightglass.protocol import discovery
 from sightglass.storage.file_system import FileStatus, LocalFile, LocalFileSystem
 from sightglass.storage.format import index
-from sightglass.storage.format.frame_scan import Scan
-from sightglass.storage.format.framing import RandomAccessFile
+from sightglass.storage.format.framing import RandomAccessFile, Scan
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader
 from sightglass.storage.read.series import Series

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
+from sightglass.core.process.clock import SystemClock
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.write.writer import RecordWriter
 

@@ -13,12 +13,11 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.core.audio import Audio
+from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import MissingExtraError, StorageError
-from sightglass.core.record import Record
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
+from sightglass.core.values import Audio, Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.wandb import WandB
 

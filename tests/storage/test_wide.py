@@ -13,17 +13,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, StorageError, UnknownNameError, WireError
-from sightglass.storage.format import block, index, wide
+from sightglass.core.process.clock import SystemClock
+from sightglass.storage.format import block, index
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import SIGHTGLASS_VERSION, encode_version
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.read.segment_reader import SegmentReader
-from sightglass.storage.write import column_builder, compact, held_rows, segment, series_states
+from sightglass.storage.write import column_builder, compact, held_rows, segment
 from sightglass.storage.write.column_builder import ColumnBuilder, Log
 from sightglass.storage.write.compact import Compactor
 from sightglass.storage.write.rotation import Segments
@@ -56,10 +56,10 @@ few = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], dead
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make wide blocks of few series."""
-    for module in (column_builder, series_states):
+    for module in (column_builder, held_rows):
         monkeypatch.setattr(module, "MANY", 3)
-    monkeypatch.setattr(series_states, "MIN_SERIES", 2)
-    monkeypatch.setattr(series_states, "MAX_SERIES", 5)
+    monkeypatch.setattr(held_rows, "MIN_SERIES", 2)
+    monkeypatch.setattr(held_rows, "MAX_SERIES", 5)
     for module in (held_rows, segment, compact):
         monkeypatch.setattr(module, "TALL_ROWS", 3)
 
@@ -179,7 +179,7 @@ def test_a_flipped_bit_costs_the_records_of_one_block(tmp_path: Path) -> None:
     content = bytearray(path.read_bytes())
     content[places[hurt][1] + 12 + block.HEAD_BYTES + len(hurt.tag.encode("utf-8", "surrogatepass")) + 40] ^= 1
     path.write_bytes(content)
-    lost = wide.columns_of(hurt)
+    lost = block.columns_of(hurt)
     with Recording(tmp_path) as recording:
         n = {tag: len(recording.series(tag).columns()) for tag in recording.tags()}
         assert n == {tag: 2 if tag in lost else 4 for tag in TAGS}
@@ -195,14 +195,14 @@ def test_a_value_of_another_type_makes_a_series_single_and_no_others(tmp_path: P
     given[2]["b"] = None
     (path,) = write(tmp_path, given, takes=set(range(6))).glob("*.sgr")
     reader = SegmentReader(path)
-    keys = [[*wide.columns_of(key)] if key.kind == "wide" else key.tag for key in reader.blocks()]
+    keys = [[*block.columns_of(key)] if key.kind == "wide" else key.tag for key in reader.blocks()]
     reader.close()
     assert keys == [["a", "b", "c"], ["d", "e", "f"], ["a", "c"], "b"]
     assert seen(tmp_path) == recorded(given)
 
 
 def test_many_rows_are_written_series_by_series(tmp_path: Path) -> None:
-    tags = [f"t{i}" for i in range(series_states.MANY)]
+    tags = [f"t{i}" for i in range(held_rows.MANY)]
     given = [{tag: float(i) for tag in tags} for i in range(held_rows.TALL_ROWS)]
     (path,) = write(tmp_path, given).glob("*.sgr")
     reader = SegmentReader(path)
@@ -273,16 +273,16 @@ def test_a_restart_of_a_wide_run_hides_what_it_does_again(tmp_path: Path) -> Non
 
 
 def test_names_of_any_kind_are_kept() -> None:
-    key = wide.key_of(TAGS)
-    assert [*wide.columns_of(key)] == TAGS
-    assert set(wide.columns_of(key).values()) == set(range(len(TAGS)))
+    key = block.key_of(TAGS)
+    assert [*block.columns_of(key)] == TAGS
+    assert set(block.columns_of(key).values()) == set(range(len(TAGS)))
 
 
 @pytest.mark.parametrize("text", ["", "[", "{}", "[]", '["a", 1]', '["a", "a"]', "3", "[" * 100_000])
 def test_what_names_no_series_is_damage(text: str, tmp_path: Path) -> None:
     key = Key(kind="wide", tag=text)
     with pytest.raises(WireError):
-        wide.columns_of(key)
+        block.columns_of(key)
     path = tmp_path / "1000-rank0-0000.sgr"
     ones = Columns(index=0, steps=np.arange(2), wall_times=np.ones(2), values=np.ones((2, 2)))
     payload = block.encode(key, ones, segment=1)
@@ -295,7 +295,7 @@ def test_what_names_no_series_is_damage(text: str, tmp_path: Path) -> None:
 def test_a_matrix_of_another_width_is_damage(tmp_path: Path) -> None:
     path = tmp_path / "1000-rank0-0000.sgr"
     ones = Columns(index=0, steps=np.arange(2), wall_times=np.ones(2), values=np.ones((2, 3)))
-    payload = block.encode(wide.key_of(["a", "b"]), ones, segment=1)
+    payload = block.encode(block.key_of(["a", "b"]), ones, segment=1)
     path.write_bytes(b"".join([*frame(encode_version(SIGHTGLASS_VERSION, 1.0)), *frame(payload)]))
     with Recording(tmp_path) as recording:
         assert recording.series("a").columns().values == []

@@ -11,12 +11,12 @@ import pytest
 from tests.waiting import wait_until
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
+from sightglass.core.process.clock import SystemClock
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
+from sightglass.training.evaluation.subscription import Subscription
 from sightglass.training.run import wiring
-from sightglass.training.stream_backlog import StreamBacklog
-from sightglass.training.subscription import Subscription
+from sightglass.training.serving.client_subscriptions import StreamBacklog
 
 # Without PyTorch, which `make test TORCH=` goes without, there is nothing to test here.
 collect_ignore_glob = [] if importlib.util.find_spec("torch") else ["test_*.py"]
@@ -39,9 +39,9 @@ class Desk:
     def __init__(self, **options: Any) -> None:
         self.run = sg.init("t", **{"budget": None, **options})
         self.telemetry = wiring(self.run).telemetry
-        agent = wiring(self.run).agent
-        assert agent is not None
-        self._agents = agent._subscriptions._backlogs
+        service = wiring(self.run).service
+        assert service is not None
+        self._held = service._subscriptions._backlogs
         self._backlogs: dict[int, StreamBacklog] = {}
         self._numbers = itertools.count(1000)
 
@@ -57,12 +57,12 @@ class Desk:
             defer=self.telemetry.deferred.defer,
         )
         answer.may_compile = confirmed
-        self._agents[answer.id] = self._backlogs[answer.id] = StreamBacklog()
+        self._held[answer.id] = self._backlogs[answer.id] = StreamBacklog()
         self.telemetry.open(answer)
         return answer
 
     def leave(self, *answers: Subscription) -> None:
-        """Stop asking, as the agent does when the last client has left."""
+        """Stop asking, as a run does when the last client has left."""
         for answer in answers:
             self.telemetry.close_subscription(answer)
 

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-from sightglass.core import device_copy
+from sightglass.core.program_values import copier
 from sightglass.core.values import DeviceHistogram, PendingCopy, on_device, to_host
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
@@ -46,7 +46,7 @@ class Slow:
 def lane(monkeypatch):
     lane = Slow()
     pick = lambda tensor: lane if isinstance(tensor, torch.Tensor) else None  # noqa: E731
-    monkeypatch.setattr(device_copy, "copy_stream_of", pick)
+    monkeypatch.setattr(copier, "copy_stream_of", pick)
     return lane
 
 
@@ -58,7 +58,7 @@ def test_a_copy_arrives_when_it_is_read(lane):
         "half": torch.tensor([[0.5]], dtype=torch.bfloat16),
         "none": torch.zeros((0, 3)),
     }
-    gone = device_copy.start_copy(value)
+    gone = copier.start_copy(value)
     assert on_device(gone)
     assert isinstance(gone["norms"]["layer7"], PendingCopy)
     assert lane.n_copies == 4  # the small ones of each dtype together, and the large one
@@ -74,7 +74,7 @@ def test_a_copy_arrives_when_it_is_read(lane):
 def test_a_histogram_departs_in_its_parts(lane):
     edges = torch.tensor([0.0, 1.0, 2.0])
     one = torch.tensor(0)
-    gone = device_copy.start_copy(
+    gone = copier.start_copy(
         DeviceHistogram(
             below=torch.tensor([0, 1, 3]), edges=edges, n_finite=one + 3, n_nan=one, n_posinf=one, n_neginf=one
         )
@@ -84,13 +84,13 @@ def test_a_histogram_departs_in_its_parts(lane):
 
 def test_one_tensor_at_two_places(lane):
     x = torch.tensor([1.0, 2.0])
-    first, second = to_host(device_copy.start_copy((x, x)))
+    first, second = to_host(copier.start_copy((x, x)))
     assert first.tolist() == second.tolist() == [1.0, 2.0]
 
 
 def test_values_on_the_host_stay():
     value = {"x": torch.ones(3), "y": np.ones(2), "z": 1.0}
-    assert device_copy.start_copy(value) is value
+    assert copier.start_copy(value) is value
 
 
 def test_a_query_departs_before_it_is_waited_for(lane, monkeypatch):

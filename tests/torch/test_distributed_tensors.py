@@ -9,15 +9,15 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
-from sightglass.core.copies import snapshot
 from sightglass.core.errors import QueryError, UnreadableError
+from sightglass.core.program_values.copier import snapshot
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.evaluator import evaluator
 from sightglass.query.parser import as_query
 from sightglass.query.pieces import over_pieces
 from sightglass.query.stages import Map
 from sightglass.torch.observables import local
-from sightglass.training.aside import Aside, AsideEvaluation
+from sightglass.training.evaluation.aside import Aside, AsideEvaluation
 
 if not hasattr(pytest.importorskip("torch.distributed.tensor"), "DTensor"):
     pytest.skip("DTensor is public since PyTorch 2.5", allow_module_level=True)

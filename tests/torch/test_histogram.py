@@ -9,8 +9,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.values import Histogram
-from sightglass.query.functions import FUNCTIONS, histograms
-from sightglass.query.functions.histograms import MIN_LANED, PIECE
+from sightglass.query.functions import FUNCTIONS, statistics
+from sightglass.query.functions.statistics import MIN_LANED, PIECE
 
 histogram = FUNCTIONS["histogram"].call
 
@@ -55,7 +55,7 @@ def test_views_and_graphs():
 def test_neighbours_that_count_in_turns_are_all_counted(monkeypatch, bins):
     x = torch.relu(torch.randn(PIECE + MIN_LANED + 1, generator=torch.Generator().manual_seed(0)))
     got = histogram(x, bins)
-    monkeypatch.setattr(histograms, "MIN_LANED", len(x) + 1)
+    monkeypatch.setattr(statistics, "MIN_LANED", len(x) + 1)
     assert got == histogram(x, bins)
     assert got.counts[0] >= int((x == 0).sum())
     assert got.total == len(x)

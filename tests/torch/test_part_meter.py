@@ -11,9 +11,9 @@ from torch import nn
 import sightglass as sg
 import sightglass.torch as sgt
 from sightglass.core.errors import PriceError
-from sightglass.torch import part_meter
-from sightglass.torch.part_meter import PartMeter, fitting
-from sightglass.training.turns import PATIENCE
+from sightglass.torch import capture
+from sightglass.torch.capture import PartMeter, fitting
+from sightglass.training.evaluation.budget import PATIENCE
 
 from .conftest import Desk
 
@@ -58,7 +58,7 @@ def test_a_part_that_has_taken_its_limit_is_not_computed_further():
 
 def test_only_the_work_on_the_part_counts(monkeypatch):
     clock = SimpleNamespace(now_s=5.0)
-    monkeypatch.setattr(part_meter, "time", SimpleNamespace(thread_time=lambda: clock.now_s))
+    monkeypatch.setattr(capture, "time", SimpleNamespace(thread_time=lambda: clock.now_s))
     meter = PartMeter()
     meter.restart()
     meter.limit_s = 0.01

@@ -10,7 +10,7 @@ from torch import nn
 
 import sightglass as sg
 import sightglass.torch as sgt
-from sightglass.torch.passes import tensors_of
+from sightglass.torch.calls import tensors_of
 
 
 class Mixed(nn.Module):

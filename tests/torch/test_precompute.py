@@ -9,10 +9,8 @@ from hypothesis import strategies as st
 
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
-from sightglass.torch.capture import CapturedObservables, Work
-from sightglass.torch.part_meter import PartMeter
-from sightglass.torch.precompute import Offers, gives_new, is_answer, split
-from sightglass.torch.statistics import statistic
+from sightglass.torch.capture import CapturedObservables, PartMeter, Work
+from sightglass.torch.precompute import Offers, gives_new, is_answer, split, statistic
 
 pytestmark = pytest.mark.smoke
 

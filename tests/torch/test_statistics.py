@@ -15,10 +15,8 @@ from sightglass.query.blocks import MIN_ITEMS
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.parser import parse
-from sightglass.torch.capture import Work
-from sightglass.torch.part_meter import PartMeter
-from sightglass.torch.precompute import Offers, split
-from sightglass.torch.statistics import COUNTED, READ, statistic
+from sightglass.torch.capture import PartMeter, Work
+from sightglass.torch.precompute import COUNTED, READ, Offers, split, statistic
 
 STATISTICS = ["norm(g)", "g.mean()", "g.sum()", "g.min()", "g.max()", "abs(g).max()", "abs(g).mean()", "norm(abs(g))"]
 histogram = FUNCTIONS["histogram"].call

@@ -1,4 +1,4 @@
-"""What the tests of the training side share: a clock that is moved by hand, and telemetry without an agent."""
+"""What the tests of the training side share: a clock that is moved by hand, and telemetry without clients."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ import pytest
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
+from sightglass.training.evaluation.subscription import Subscription
+from sightglass.training.evaluation.telemetry import Telemetry
 from sightglass.training.options import EVENT_S
-from sightglass.training.subscription import Subscription
-from sightglass.training.telemetry import Telemetry
 
 
 class FakeClock:

@@ -12,8 +12,8 @@ import numpy as np
 import pytest
 
 from sightglass.core.errors import CommandError
-from sightglass.training.attributes import attribute_path
 from sightglass.training.commands import Command
+from sightglass.training.controls import attribute_path
 
 pytestmark = pytest.mark.smoke
 

@@ -11,7 +11,7 @@ from rich.console import Console
 
 import sightglass as sg
 from sightglass.storage.format.wav import decode_wav
-from sightglass.views.sounds import N_PEAKS, wave_of
+from sightglass.views.summaries import N_PEAKS, wave_of
 
 RATE = 8_000
 TONE = (np.sin(2 * np.pi * 440 * np.arange(2 * RATE) / RATE) * 2**14).astype(np.int16)

@@ -8,8 +8,18 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from sightglass.training.budget import CHEAP_S, CREDIT_S, DEBT_FOR_S, FLOOR_HZ, LEAST, Account, Load, floors, thinned
-from sightglass.training.cost import Cost
+from sightglass.training.evaluation.budget import (
+    CHEAP_S,
+    CREDIT_S,
+    DEBT_FOR_S,
+    FLOOR_HZ,
+    LEAST,
+    Account,
+    Load,
+    floors,
+    thinned,
+)
+from sightglass.training.evaluation.cost import Cost
 
 from .conftest import Bench, FakeClock
 

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 
 from sightglass.core.errors import CommandError
 from sightglass.training import commands
+from sightglass.training.command_runner import SILENT_S
 from sightglass.training.commands import MAX_PENDING, NOT_READ, Command, CommandQueue, agreed
 from sightglass.training.controls import Action, Control
-from sightglass.training.event_threads import SILENT_S
 
 
 def command(kind, name="", value=None, *, id=1, client="c", **options):

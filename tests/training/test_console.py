@@ -13,7 +13,7 @@ import pytest
 import sightglass as sg
 from sightglass.server.runs.details import Details, read_inside
 from sightglass.storage.read.recording import Recording
-from sightglass.training.console import MAX_LINE, MAX_LINES, MAX_WAITING, Console
+from sightglass.training.facts import MAX_LINE, MAX_LINES, MAX_WAITING, Console
 
 
 class Stream(io.StringIO):

@@ -164,7 +164,7 @@ def test_three_unreadable_buffers_in_a_row_suspend(bench, device):
 
 
 def test_what_waits_is_bounded_and_counted(bench, device, monkeypatch):
-    monkeypatch.setattr("sightglass.training.tail.MAX_DEFERRED", 10)
+    monkeypatch.setattr("sightglass.training.evaluation.tail.MAX_DEFERRED", 10)
     b = bench()
     subscription = b.ask("batch.loss")
     count = b.ask("on('batch').map(lambda e: e.loss).count(every=20)")

@@ -12,8 +12,8 @@ import pytest
 import sightglass as sg
 from sightglass.core.columns import Columns, of_rows
 from sightglass.core.values import Histogram, Tensor, Text
-from sightglass.training.stream_backlog import StreamBacklog
-from sightglass.training.turns import Turns
+from sightglass.training.evaluation.budget import Turns
+from sightglass.training.serving.client_subscriptions import StreamBacklog
 
 pytestmark = pytest.mark.smoke
 
@@ -302,7 +302,7 @@ def test_an_events_own_counter_is_its_step(bench):
 
 
 def test_unsent_rows_are_bounded_and_counted(bench, clock, monkeypatch):
-    monkeypatch.setattr("sightglass.training.unsent_rows.MAX_UNSENT_ROWS", 100)
+    monkeypatch.setattr("sightglass.training.evaluation.tail.MAX_UNSENT_ROWS", 100)
     b = bench()
     subscription = b.ask("batch.loss")
     for i in range(300):
@@ -325,7 +325,7 @@ def test_a_mapping_of_numbers_that_a_query_makes_is_a_row_and_that_of_the_progra
     assert [row[3] for row in own.rows] == [{"a": 1.0, "b": 2}]
     assert made.rows.n_bytes == 2 * 8
 
-    monkeypatch.setattr("sightglass.training.unsent_rows.MAX_UNSENT_BYTES", 1_000)
+    monkeypatch.setattr("sightglass.training.evaluation.tail.MAX_UNSENT_BYTES", 1_000)
     many = {str(i): float(i) for i in range(100)}
     for _ in range(10):
         b.observe("batch", stats=many)

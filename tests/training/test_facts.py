@@ -14,8 +14,8 @@ import pytest
 from tests.waiting import wait_until
 
 import sightglass as sg
-from sightglass.training.chores import Chores
 from sightglass.training.facts import STATUS, Git, ProgramFacts, packages, read_status
+from sightglass.training.serving.io_loop import Chores
 
 AUTHOR = {
     f"GIT_{who}_{what}": "a@b.c" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")

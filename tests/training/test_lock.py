@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 
-from sightglass.training.lock import HANDOVER_S, TurnLock
+from sightglass.training.evaluation.lock import HANDOVER_S, TurnLock
 
 
 def test_a_thread_gets_its_turn_while_the_lock_is_taken_again_and_again() -> None:

@@ -12,8 +12,8 @@ from tests.waiting import wait_until
 import sightglass as sg
 from sightglass.server.runs.details import Details, read_inside
 from sightglass.storage.read.recording import Recording
-from sightglass.training import machine_metrics
-from sightglass.training.machine_metrics import EVERY_S, MachineMetrics
+from sightglass.training import facts
+from sightglass.training.facts import EVERY_S, MachineMetrics
 
 OF_MACHINE = {
     "cpu_percent", "process_cpu_percent", "memory_percent", "process_memory_gb", "disk_percent", "disk_read_mb_s",
@@ -125,7 +125,7 @@ def test_without_the_libraries_nothing_is_sampled(
 def test_a_run_records_its_machine_as_series(monkeypatch: pytest.MonkeyPatch) -> None:
     pytest.importorskip("psutil")
     monkeypatch.delenv("SIGHTGLASS_FACTS")
-    monkeypatch.setattr(machine_metrics, "EVERY_S", 0.1)
+    monkeypatch.setattr(facts, "EVERY_S", 0.1)
     with sg.init("quiet", facts=sg.Facts(program=False)) as quiet, sg.init("x", facts=sg.Facts(program=False)) as run:
         run.log({"loss": 1.0}, step=-5)
         wait_until(

@@ -8,16 +8,16 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
-from sightglass.core.clock import SystemClock
 from sightglass.core.errors import StorageError
+from sightglass.core.process.clock import SystemClock
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
+from sightglass.training.evaluation.subscription import Subscription
+from sightglass.training.evaluation.telemetry import Telemetry
 from sightglass.training.recorder import Recorder
-from sightglass.training.recording import RecordedSubscriptions
-from sightglass.training.subscription import Subscription
-from sightglass.training.telemetry import Telemetry
+from sightglass.training.serving.client_subscriptions import RecordedSubscriptions
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from rich.console import Console
 
 import sightglass as sg
 from sightglass.core.table import column_type
-from sightglass.storage.export.sheet_files import as_parquet
+from sightglass.storage.export.media_files import as_parquet
 from sightglass.storage.format import png
 from sightglass.views.sheets import find_rows
 

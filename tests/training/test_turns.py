@@ -11,8 +11,8 @@ import pytest
 
 from sightglass.core.errors import PriceError
 from sightglass.query.costs import MODEL
-from sightglass.training.aside import AsideEvaluation
-from sightglass.training.turns import PATIENCE, Turns
+from sightglass.training.evaluation.aside import AsideEvaluation
+from sightglass.training.evaluation.budget import PATIENCE, Turns
 
 LARGE = np.ones(4_000_000)
 SLOW_S = 0.015

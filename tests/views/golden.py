@@ -18,10 +18,9 @@ import numpy as np
 from tests.sources import ListSource
 from tests.views import facts
 
-from sightglass.core.audio import Audio
-from sightglass.core.record import Record, Restart
+from sightglass.core.columns import Record, Restart
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Images
+from sightglass.core.values import Audio, Figure, Histogram, Images
 from sightglass.storage.format.png import encode_png
 from sightglass.views.surfaces.terminal import TerminalView
 

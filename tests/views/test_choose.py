@@ -9,10 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.audio import Audio
 from sightglass.core.errors import ViewError
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
+from sightglass.core.values import Audio, Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.views.choose import MAX_BARS, VIEWS, VIEWS_OF_KIND, Form, choose, form_of, views_of
 
 pytestmark = pytest.mark.smoke

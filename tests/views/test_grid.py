@@ -5,10 +5,10 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.core.values import Image, Images
 from sightglass.views.choose import form_of
-from sightglass.views.grid import grid_of, is_grid, with_grid
+from sightglass.views.frames import grid_of, is_grid, with_grid
 
 EIGHT = np.arange(64.0).reshape(8, 8)
 

@@ -11,16 +11,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.sources import ListSource
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.core.values import Histogram
 from sightglass.views.distributions import evenly
-from sightglass.views.labels import axis_names
-from sightglass.views.notices import Shown
+from sightglass.views.labels import Shown, axis_names
 from sightglass.views.options import Options
 from sightglass.views.scene import scene_of
 from sightglass.views.series_buffer import SeriesBuffer
+from sightglass.views.sheets import table_of
 from sightglass.views.stream_set import StreamSet, shared
-from sightglass.views.tables import table_of
 
 pytestmark = pytest.mark.smoke
 

@@ -9,13 +9,13 @@ import numpy as np
 import pytest
 from tests.sources import ListSource
 
-from sightglass.core.record import Record, Restart
+from sightglass.core.columns import Record, Restart
 from sightglass.views.options import Options
 from sightglass.views.passes import parts_of, passes_of
+from sightglass.views.sheets import rows_of, table_of
 from sightglass.views.stream_set import StreamSet
 from sightglass.views.surfaces.notebook.view_streams import NotebookStreams
 from sightglass.views.surfaces.terminal import TerminalView
-from sightglass.views.tables import rows_of, table_of
 
 pytestmark = pytest.mark.smoke
 

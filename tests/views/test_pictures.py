@@ -10,7 +10,7 @@ import pytest
 from matplotlib.figure import Figure
 
 import sightglass as sg
-from sightglass.views.pictures import encode, encode_figures
+from sightglass.views.frames import encode, encode_figures
 
 
 def figure(value=1.0, **options):

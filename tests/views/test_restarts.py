@@ -7,7 +7,7 @@ import pytest
 from tests.views import facts
 
 import sightglass as sg
-from sightglass.server.live.stream_reader import StreamReader
+from sightglass.server.live.shared_stream import StreamReader
 from sightglass.views.surfaces.terminal import TerminalView
 
 QUERIES = ["loss", "on('log').map(lambda e: e.loss).mean(every=3)"]

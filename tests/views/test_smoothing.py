@@ -10,10 +10,9 @@ import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
-from sightglass.core.buckets import line_means
-from sightglass.core.buffer import Buffer
+from sightglass.core.buffer import Buffer, line_means
 from sightglass.core.columns import Columns
-from sightglass.views.backlog import Backlog
+from sightglass.views.encoding import Backlog
 from sightglass.views.series_buffer import SeriesBuffer
 from sightglass.views.smoothing import smooth
 

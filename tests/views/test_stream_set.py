@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 from tests.sources import ListSource
 
+from sightglass.core.columns import Record
 from sightglass.core.errors import SightglassError, ViewError
-from sightglass.core.record import Record
 from sightglass.core.values import Histogram
 from sightglass.views.distributions import over_steps
 from sightglass.views.options import Options, options_of

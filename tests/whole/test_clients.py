@@ -131,7 +131,7 @@ def test_a_flooder_that_is_killed_while_its_queue_is_full(train, start):
 
 
 RECORDING = """
-from sightglass.training import clients
+from sightglass.training.serving import clients
 clients.LEASE_S = 3.0  # a shorter one ends by itself on a busy machine
 limits = sg.Limits(max_backlog_records=20)
 run = sg.init("job", dir=sys.argv[1], budget=None, record=["batch.n"], limits=limits)

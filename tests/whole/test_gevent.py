@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import sightglass as sg
-from sightglass.core.unpatched import is_patched, subprocess, threading
+from sightglass.core.process.unpatched import is_patched, subprocess, threading
 
 PATCHED = """
 PATCH = sys.argv[1]

@@ -27,8 +27,8 @@ from sightglass.core.errors import (
     RunLostError,
     SightglassError,
 )
-from sightglass.protocol.hub_address import hub_address
-from sightglass.protocol.hub_presence import HubDirectory
+from sightglass.hub.address import hub_address
+from sightglass.hub.presence import HubDirectory
 
 from .conftest import Child, Start
 
@@ -310,7 +310,7 @@ def test_a_run_that_stands_still_is_gone_and_comes_back_and_one_that_is_killed_d
     service: Service, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr(hub_runs, "GONE_AFTER_S", 5.0)  # in this process, as are the next ones
-    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 5.0)
+    monkeypatch.setattr("sightglass.client.connection.SILENCE_S", 5.0)
     monkeypatch.setattr(reconnect, "MAX_REST_S", 0.5)
     stuck, killed = (train(service.file("run"), name) for name in ("stuck", "far"))
     directory = HubDirectory(hub_address(service.file("viewer")))
@@ -386,7 +386,7 @@ train(run, lambda step: {"rate": rate.value})
 def test_rank_groups_fleets_and_patterns_over_a_hub_and_a_run_that_is_started_again(
     hub: Hub, train: Train, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 5.0)  # in this process; the runs keep theirs
+    monkeypatch.setattr("sightglass.client.connection.SILENCE_S", 5.0)  # in this process; the runs keep theirs
     file, bob = hub.files["P", "node"], hub.files["P", "bob"]
     for rank in "01":
         place = {"RANK": rank, "WORLD_SIZE": "2", "MASTER_ADDR": "node-1", "MASTER_PORT": "29500"}

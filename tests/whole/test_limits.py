@@ -32,7 +32,7 @@ FORKS = """
 import json, resource, traceback
 from pathlib import Path
 # Nothing is imported under a limit.
-import sightglass.client.discover, sightglass.client.stream, sightglass.training.process_runs
+import sightglass.client.discover, sightglass.client.streams.stream, sightglass.training.process_runs
 KIND, CASES, PLACE, N_STEPS = sys.argv[1], json.loads(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])
 USER = 1_000_000 + os.getpid()  # a user without other processes
 
@@ -159,7 +159,7 @@ run.close()
 
 FIGURES = """
 import matplotlib.backends.backend_agg, matplotlib.figure, matplotlib.pyplot, cloudpickle
-import sightglass.figures.plotter, sightglass.training.run_figures, sightglass.views.pictures
+import sightglass.figures.plotter, sightglass.training.run_figures, sightglass.views.frames
 
 def draw(x):
     figure = matplotlib.figure.Figure(figsize=(2, 1))

@@ -21,7 +21,7 @@ from sightglass.protocol.zmq import ZmqChannel, new_keys
 from .conftest import Child, wait_until
 
 LISTENING = """
-from sightglass.training import clients
+from sightglass.training.serving import clients
 clients.LEASE_S = float(sys.argv[3])
 run = sg.init("job", budget=None, dir=sys.argv[2], listen=sys.argv[1])
 run.control("lr", 0.1, min=0.0, max=1.0)
@@ -89,7 +89,7 @@ def impatient(monkeypatch: pytest.MonkeyPatch) -> None:
     """Let clients of this process notice soon that nothing comes."""
     monkeypatch.setattr(connection, "PING_S", 0.2)
     monkeypatch.setattr(connection, "SILENCE_S", 3.0)
-    monkeypatch.setattr("sightglass.client.presence.SILENCE_S", 3.0)
+    monkeypatch.setattr("sightglass.client.connection.SILENCE_S", 3.0)
     monkeypatch.setattr(reconnect, "GREET_S", 0.5)
     monkeypatch.setattr(reconnect, "MAX_REST_S", 0.5)
 

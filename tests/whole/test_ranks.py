@@ -45,7 +45,7 @@ def broadcast(data):
         return data
     return take(peers[0], struct.unpack("I", take(peers[0], 4))[0])
 
-import sightglass.training.clients as clients
+import sightglass.training.serving.clients as clients
 clients.LEASE_S = 3.0
 files = sg.Files(into=sys.argv[2])  # they share a directory
 run = sg.init(f"rank{rank}", budget=None, ranks=sg.Ranks(agree=broadcast), files=files, record=["batch.loss"])

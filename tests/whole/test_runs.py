@@ -278,7 +278,7 @@ while True:
 BUSY = """
 run = sg.init("job", budget=None)
 say("ready")
-until(lambda: any(len(peers) == 50 for peers in list(run._wiring.agent._subscriptions._peers.values())))
+until(lambda: any(len(peers) == 50 for peers in list(run._wiring.service._subscriptions._peers.values())))
 for step in range(5_000):
     run.observe("batch", step=step, loss=float(step))
 until(lambda: run.stopping, pause=lambda: run.observe("other") or time.sleep(0.01))

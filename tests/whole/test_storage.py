@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
 from sightglass.core.errors import StorageError
+from sightglass.core.process.clock import SystemClock
 from sightglass.storage.read.check import check
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.write.writer import RecordWriter
@@ -23,7 +23,7 @@ from .conftest import Child, Start, wait_until
 
 COMPACTING = """
 from pathlib import Path
-from sightglass.core.clock import SystemClock
+from sightglass.core.process.clock import SystemClock
 from sightglass.storage.write import compact, merge, rotation, writer
 from sightglass.storage.write.writer import RecordWriter
 

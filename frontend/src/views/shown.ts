@@ -1,4 +1,4 @@
-// What a line shows of its stream: the sentences of `views/notices.py`.
+// What a line shows of its stream: the sentences of `views/labels.py`.
 
 const commas = (n: number): string => n.toLocaleString('en-US', { maximumSignificantDigits: 12 })
 

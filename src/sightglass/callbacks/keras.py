@@ -72,7 +72,7 @@ class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
             run.control(LR_CONTROL, bind=(rate, "value"), min=0.0, max=max(1.0, 10.0 * rate.value))
             self._has_control = True
         if self._watches and keras.backend.backend() == "torch":
-            from sightglass.torch.keras_model import KerasModel
+            from sightglass.torch.watch import KerasModel
 
             self._module = module = KerasModel(self.model)
             self._callback_run.watch(module)

@@ -46,7 +46,7 @@ def _command(
             print_acknowledgement(send(remote), as_json, text)
         return
     from sightglass.client.connection import REPLY_S
-    from sightglass.client.fleets.fleet import fleet
+    from sightglass.client.many.fleet import fleet
 
     with fleet(run, hub=hub(), follow=False, timeout_s=REPLY_S) as found:
         if not (found or found.left or found.silent):

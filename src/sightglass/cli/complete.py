@@ -90,7 +90,7 @@ def _matching(head: str, word: str, names: Iterable[str]) -> list[str]:
 
 
 def _step(name: str) -> str:
-    from sightglass.query.shorthand import is_plain
+    from sightglass.query.parser import is_plain
 
     return f".{name}" if is_plain(name) else f'["{name}"]'
 

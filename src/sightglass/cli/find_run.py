@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from sightglass.core.clock import duration
 from sightglass.core.errors import RunNotFoundError
+from sightglass.core.process.clock import duration
 
 from .complete import RUN_NAME, is_live, is_path
 from .output import echo
@@ -19,7 +19,7 @@ from .output import echo
 if TYPE_CHECKING:
     ParamType = click.ParamType[float]
 
-    from sightglass.client.fleets.fleet import Fleet
+    from sightglass.client.many.fleet import Fleet
     from sightglass.client.recorded.run import RecordedRun
     from sightglass.client.recorded.runs import RecordedRuns
     from sightglass.client.run import RemoteRun
@@ -99,7 +99,7 @@ def open_source(run: str, *, wait: bool = False) -> Source:
     single run that is not live is waited for.
     """
     if is_pattern(run):
-        from sightglass.client.fleets.fleet import fleet
+        from sightglass.client.many.fleet import fleet
 
         return fleet(run, hub=hub())
     if hub() or not is_path(run) or is_live(run):

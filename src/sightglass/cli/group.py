@@ -15,7 +15,7 @@ from typing import Final, NoReturn
 import click
 
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError
-from sightglass.core.visible import visible
+from sightglass.core.redact import visible
 
 EXIT_FAILED: Final = 1
 EXIT_NO_RUN: Final = 3

@@ -41,8 +41,8 @@ def hub(
     It is a NATS server with TLS and a key for each user. It makes its keys at the first start. Ctrl-C ends it; the runs
     go on, and connect again when it is back.
     """
-    from sightglass.hub.folder import HubFolder
-    from sightglass.hub.service import nats_server, serve
+    from sightglass.hub.service.folder import HubFolder
+    from sightglass.hub.service.nats_server import nats_server, serve
 
     if ctx.invoked_subcommand is not None:
         if listen or address or config_only or folder:
@@ -92,9 +92,9 @@ def add(name: str, *, project: str, role: str, out: Path | None, folder: Path | 
 
     Who has the file is this user: only you can read it. A running hub knows them at once.
     """
-    from sightglass.core.private_file import write_private
-    from sightglass.hub.folder import HubFolder
-    from sightglass.protocol.hub_address import Role
+    from sightglass.core.process.private_file import write_private
+    from sightglass.hub.address import Role
+    from sightglass.hub.service.folder import HubFolder
 
     found = HubFolder(folder)
     found.settings()
@@ -118,7 +118,7 @@ def add(name: str, *, project: str, role: str, out: Path | None, folder: Path | 
 @JSON
 def list_(folder: Path | None, header: bool, as_json: bool) -> None:
     """List the users of the hub."""
-    from sightglass.hub.folder import HubFolder
+    from sightglass.hub.service.folder import HubFolder
 
     found = HubFolder(folder).users()
     if as_json:
@@ -138,7 +138,7 @@ def list_(folder: Path | None, header: bool, as_json: bool) -> None:
 @JSON
 def revoke(name: str, project: str, folder: Path | None, as_json: bool) -> None:
     """Revoke a user: a running hub ends their connections within a second."""
-    from sightglass.hub.folder import HubFolder
+    from sightglass.hub.service.folder import HubFolder
 
     found = HubFolder(folder)
     found.revoke(name, project)

@@ -12,18 +12,18 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sightglass.core.clock import elapsed
 from sightglass.core.errors import DamagedError
-from sightglass.core.visible import visible
+from sightglass.core.process.clock import elapsed
+from sightglass.core.redact import visible
 
 if TYPE_CHECKING:
     from rich.table import Table
 
-    from sightglass.client.fleets.fleet import FleetReport
+    from sightglass.client.describe import RunInfo
+    from sightglass.client.many.fleet import FleetReport
     from sightglass.client.recorded.run import RecordedRun
     from sightglass.client.run import Acknowledgement
-    from sightglass.client.run_info import RunInfo
-    from sightglass.core.record import Record
+    from sightglass.core.columns import Record
 
 
 _BREAKS: Final = re.compile(r"[\t\r\n\v\f]")  # they would break a line of a table, and become spaces
@@ -76,7 +76,7 @@ def print_report(
         as_json: Whether to print an object of the replies by the runs' names.
         text: Describes the effect in a run.
     """
-    from sightglass.core.guarded import message
+    from sightglass.core.program_values.guarded import message
 
     replies = {**report.applied, **report.waiting}
     failed = {name: message(error) for name, error in report.failed.items()} | dict(lost)
@@ -105,7 +105,7 @@ def jsonable(value: Any) -> Any:
     """Convert a value for JSON: arrays become lists, NaN and infinities become null."""
     import numpy as np
 
-    from sightglass.core.guarded import rebuild
+    from sightglass.core.program_values.guarded import rebuild
     from sightglass.core.values import Histogram
 
     if isinstance(value, Histogram):

@@ -33,8 +33,8 @@ from .top import EVERY_S, display
 
 if TYPE_CHECKING:
     from sightglass.client.run import RemoteRun
-    from sightglass.client.stream import Stream
-    from sightglass.core.record import Record
+    from sightglass.client.streams.stream import Stream
+    from sightglass.core.columns import Record
 
     from .find_run import Source
 
@@ -308,7 +308,7 @@ def _records(
     streams: list[Stream], firsts: list[int], n: int | None, deadline_s: float | None, losses: _LossReport
 ) -> Iterator[Record]:
     """Yield the records of all streams as they arrive, from some indices, until each had n or the time is over."""
-    from sightglass.client.arrivals import arrivals
+    from sightglass.client.streams.arrivals import arrivals
 
     cursors, n_seen = [0] * len(streams), [0] * len(streams)
     while True:

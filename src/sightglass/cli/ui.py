@@ -7,24 +7,26 @@ import functools
 import html
 import signal
 import sys
+import time
 from collections.abc import Iterator, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, get_args
 
 import click
 
 from sightglass.core.errors import MissingExtraError, TransportError
-from sightglass.core.private_file import write_private
-from sightglass.core.runs_folder import runs_folder
-from sightglass.server.heap import share_heap
+from sightglass.core.process.private_file import write_private
+from sightglass.core.process.runs_folder import runs_folder
+from sightglass.server.app import share_heap
 
-from .find_run import JSON, hub
+from .find_run import HEADER, JSON, hub
 from .group import EXIT_FAILED, fail, main
-from .output import print_json
+from .output import echo, print_json, print_rows
 
 if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
     from sightglass.server.app import Server
+
 
 PORT: Final = 7117
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
@@ -254,3 +256,77 @@ def _ended_by_signals(server: Server) -> Iterator[None]:
         sys.stdout.flush()
         if received:
             signal.raise_signal(received[0])
+
+
+# The commands `links`: personal links to the page, one for each person.
+
+ROLES: Final = ("viewer", "controller")
+
+
+@main.group()
+def links() -> None:
+    """Give people personal links to the page, and revoke them.
+
+    The run's history names the owner of the link that sent a command.
+    """
+
+
+@links.command("add")
+@click.argument("name")
+@click.option("--role", type=click.Choice(ROLES), required=True, help="Whether NAME may send commands to runs.")
+@click.option(
+    "--base-url",
+    metavar="URL",
+    default=f"http://127.0.0.1:{PORT}",
+    show_default=True,
+    help="The address of the page, as `sightglass ui` prints it.",
+)
+@JSON
+def add(name: str, role: str, base_url: str, as_json: bool) -> None:
+    """Make a link for NAME, and print it once.
+
+    It is valid at once for every page that you serve, now and later, until it is revoked. Only its hash is stored.
+    """
+    from sightglass.server.access import Links, Role
+
+    allowed = next(one for one in get_args(Role) if one == role)
+    try:
+        token = Links().add(name, allowed)
+    except ValueError as error:
+        fail(str(error), EXIT_FAILED)
+    link = f"{base_url.rstrip('/')}/#token={token}"
+    if as_json:
+        print_json({"name": name, "role": role, "link": link})
+    else:
+        click.echo(link)
+
+
+@links.command("list")
+@HEADER
+@JSON
+def list_(header: bool, as_json: bool) -> None:
+    """List the personal links."""
+    from sightglass.server.access import Links
+
+    found = Links().all()
+    if as_json:
+        print_json([{"name": link.name, "role": link.role, "added": link.added} for link in found])
+        return
+    rows: list[tuple[str, ...]] = []
+    for link in found:
+        rows.append((link.name, link.role, time.strftime("%Y-%m-%d %H:%M", time.localtime(link.added))))
+    print_rows(("name", "role", "added"), rows, header=header)
+
+
+@links.command("revoke")
+@click.argument("name")
+@JSON
+def revoke(name: str, as_json: bool) -> None:
+    """Revoke the link of NAME: its open pages end within seconds."""
+    from sightglass.server.access import Links
+
+    Links().revoke(name)
+    if as_json:
+        print_json({"name": name, "revoked": True})
+    else:
+        echo(f"Revoked the link of {name}.")

@@ -12,23 +12,22 @@ from __future__ import annotations
 import itertools
 import math
 import os
+from collections import deque
 from collections.abc import Callable
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sightglass.core import codec
-from sightglass.core.current_run import check_wait
-from sightglass.core.errors import RunLostError, SightglassError, TransportError, WireError
-from sightglass.core.failures import Failures
-from sightglass.core.guarded import message as message_of
-from sightglass.core.threads import Worker
-from sightglass.protocol import block_codec, messages
+from sightglass.core import codec, errors
+from sightglass.core.counts import Failures
+from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError, WireError
+from sightglass.core.process.current_run import check_wait
+from sightglass.core.process.threads import Worker
+from sightglass.core.process.unpatched import threading
+from sightglass.core.program_values.guarded import message as message_of
+from sightglass.protocol import messages
 from sightglass.protocol.transport import Channel, Frames
 
-from .arrivals import arrivals
-from .message_queue import MessageQueue
-from .pending_reply import PendingReply, exception_of
-from .presence import POLL_S, SILENCE_S, PresenceCheck
 from .resumable_stream import End, ResumableStream
+from .streams.arrivals import arrivals
 
 # The longest time between pings. At least four fit into a run's lease, so that a late one does not end it.
 PING_S: Final = 3.0
@@ -314,7 +313,7 @@ class Connection:
 
     def _receive(self, frames: Frames) -> None:
         try:
-            message, arrays = messages.decode_from_agent(frames)
+            message, arrays = messages.decode_from_run(frames)
         except WireError as error:
             self._refuse(error)
             return
@@ -328,7 +327,7 @@ class Connection:
     def _refuse(self, error: WireError) -> None:
         self._end(f"Run {self.run!r} sent an invalid message: {error}", "invalid")
 
-    def _drop(self, message: messages.FromAgent, error: Exception) -> None:
+    def _drop(self, message: messages.FromRun, error: Exception) -> None:
         """End the stream and the request of a message that caused an internal error."""
         what = f"A message ({type(message).__name__}) cannot be taken in"
         self._failures.add(error, what)
@@ -341,7 +340,7 @@ class Connection:
         if request is not None:
             self._refused(request, problem)
 
-    def _dispatch(self, message: messages.FromAgent, arrays: Frames) -> None:
+    def _dispatch(self, message: messages.FromRun, arrays: Frames) -> None:
         match message:
             case messages.Block():
                 self._add_records(message, arrays)
@@ -385,7 +384,7 @@ class Connection:
         self._resolve(answer.request, answer)
 
     def _add_records(self, block: messages.Block, arrays: Frames) -> None:
-        columns = block_codec.decode_block(block, arrays)
+        columns = messages.decode_block(block, arrays)
         for stream in self._streams.get(block.stream, ()):
             stream.add(columns)
         arrivals.notify()
@@ -444,3 +443,168 @@ class Connection:
     def _changed(self) -> None:
         if self._on_change is not None:
             self._on_change()
+
+
+# The messages that wait to be sent to a run, in bounded memory: a run that is stopped takes none.
+
+# libzmq takes as many before any wait here, and a program that works asks less in the time in which a run answers.
+MAX_WAITING: Final = 1_000
+# One message of the largest size that a client may send still fits; it may wait alone if it is larger.
+MAX_WAITING_BYTES: Final = 64 * 2**20
+
+
+class MessageQueue:
+    """A bounded queue of messages. Any thread may put; one takes."""
+
+    def __init__(self) -> None:
+        """Begin empty."""
+        self._messages: deque[Frames] = deque()
+        self._n_bytes = 0
+        self._room = threading.Condition()
+        self._closed = False
+
+    def __len__(self) -> int:
+        return len(self._messages)
+
+    def put(self, frames: Frames) -> None:
+        """Append a message of the connection itself, of which there are few: two for each stream, and a ping."""
+        with self._room:
+            self._append(frames)
+
+    def offer(self, frames: Frames, *, timeout_s: float = 0.0) -> bool:
+        """Append a message if there is room, or as soon as there is; return whether it was appended."""
+        size = _size(frames)
+        with self._room:
+            there = self._room.wait_for(lambda: self._closed or self._has_room(size), timeout_s)
+            if there:
+                self._append(frames)
+            return there
+
+    def first(self) -> Frames:
+        """Return the oldest message."""
+        return self._messages[0]
+
+    def pop(self) -> None:
+        """Remove the oldest message: it was sent."""
+        with self._room:
+            self._n_bytes -= _size(self._messages.popleft())
+            self._room.notify()
+
+    def close(self) -> None:
+        """Drop all messages: the connection has ended. What is put later is dropped, too."""
+        with self._room:
+            self._closed, self._n_bytes = True, 0
+            self._messages.clear()
+            self._room.notify_all()
+
+    def _has_room(self, size: int) -> bool:
+        fits = len(self._messages) < MAX_WAITING and self._n_bytes + size <= MAX_WAITING_BYTES
+        return fits or not self._messages
+
+    def _append(self, frames: Frames) -> None:
+        if not self._closed:
+            self._messages.append(frames)
+            self._n_bytes += _size(frames)
+
+
+def _size(frames: Frames) -> int:
+    return sum(map(len, frames))
+
+
+# A request that waits for its reply, and the exceptions that a run replies with.
+
+
+class PendingReply:
+    """A request that waits for its reply.
+
+    Attributes:
+        note: The run's last remark about the request, such as the event it waits for.
+    """
+
+    def __init__(self) -> None:
+        self.note = ""
+        self._done = False
+        self._news, self._noted = threading.Event(), threading.Event()
+        self._value: Any = None
+        self._error: Exception | None = None
+
+    def resolve(self, value: object = None, error: Exception | None = None) -> None:
+        """Set the reply, or the error that the run replied with."""
+        self._value, self._error, self._done = value, error, True
+        self._news.set()
+        self._noted.set()
+
+    def told(self, note: str, *, stuck: bool) -> None:
+        """Take in a remark; if no reply is in sight, nobody waits for it any longer."""
+        self.note = note
+        self._noted.set()
+        if stuck:
+            self._news.set()
+
+    def wait(self, timeout_s: float) -> bool:
+        """Wait for the reply, as long as it is in sight; return whether it arrived."""
+        self._news.wait(timeout_s)
+        return self._done
+
+    def wait_note(self, timeout_s: float) -> bool:
+        """Wait for the reply or a remark; return whether the reply arrived."""
+        self._noted.wait(timeout_s)
+        return self._done
+
+    def result(self) -> Any:
+        """Return the reply, or raise the error."""
+        if self._error is not None:
+            raise self._error
+        return self._value
+
+
+def exception_of(name: str, reason: str) -> Exception:
+    """Return the exception that the run names, or a `RefusedError` for a name that this version does not have."""
+    cls = getattr(errors, name, RefusedError)
+    no_message = (errors.UnknownNameError, errors.MissingExtraError, errors.FigureErrors)  # they take something else
+    if not (isinstance(cls, type) and issubclass(cls, SightglassError)) or cls in no_message:
+        cls = errors.QueryError if "Unknown" in reason else RefusedError
+    return cls(reason)
+
+
+# Whether a run is still there: by its lock on this machine, by its silence elsewhere.
+
+# How late the death of the run's process may be noticed, and how long what it sent before may take to arrive.
+POLL_S: Final = 0.5
+# A run on another machine counts as lost after five pings without a word: a congested network recovers within that.
+SILENCE_S: Final = 15.0
+# Much longer than `POLL_S`: a client that was held up so long first reads what the run sent meanwhile.
+LATE_S: Final = 4 * POLL_S
+
+Presence = Literal["there", "ended", "died", "silent"]
+
+
+class PresenceCheck:
+    """Decides whether a run has gone, from the times at which it was heard."""
+
+    def __init__(self, alive: Callable[[], bool] | None, closed: Callable[[], bool]) -> None:
+        """Begin before the first word of the run.
+
+        Args:
+            alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
+            closed: Returns whether the run was closed, once its process does not live.
+        """
+        self._alive = alive
+        self._closed = closed
+        self._asked_s = self._checked_s = self._heard_s = -math.inf
+        self._dead_s = math.inf
+
+    def __call__(self, now_s: float, *, heard: bool) -> Presence:
+        """Return whether the run is there; `heard` is whether it sent anything since the last call."""
+        if heard or now_s - self._asked_s > LATE_S:
+            self._heard_s, self._dead_s = now_s, math.inf
+        self._asked_s = now_s
+        if self._alive is None:
+            return "silent" if now_s - self._heard_s > SILENCE_S else "there"
+        if now_s - self._dead_s >= POLL_S:  # all that it sent has been read
+            return "ended" if self._closed() else "died"
+        if self._dead_s == math.inf and not heard and now_s - self._checked_s >= POLL_S:
+            self._checked_s = now_s
+            if not self._alive():
+                self._dead_s = now_s
+        return "there"

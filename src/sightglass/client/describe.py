@@ -3,16 +3,25 @@
 from __future__ import annotations
 
 import shlex
-from collections.abc import Mapping, Sequence
+import sys
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Final
+from pathlib import Path
+from typing import Any, Final, NoReturn
 
-from sightglass.core.clock import elapsed
-from sightglass.core.visible import visible
-from sightglass.query.parser import as_query
+from sightglass.core.errors import SightglassError, UnknownNameError, unknown
+from sightglass.core.process.clock import elapsed
+from sightglass.core.redact import visible
+from sightglass.query.parser import as_query, is_plain, query_of
+from sightglass.query.query import Query
+from sightglass.storage import object_file, run_file
+from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
+from sightglass.storage.object_file import Annotations
 from sightglass.storage.run_file import RunFile
+from sightglass.storage.run_listing import RunEntry
 
 # More would not fit the line of an observable in a terminal of 80 columns.
 MAX_FIELDS_SHOWN: Final = 6
@@ -308,3 +317,197 @@ def _recorded_events(series: Mapping[Key, tuple[int, str]]) -> dict[str, Any]:
         elif query and len(query.names) == 1 and query.tag == f"{name}.{query.names[0]}":
             event["observables"][query.names[0]] = {"type": type, "example": "", "fields": {}}
     return events
+
+
+# What a run says about itself, live or recorded: to list it, to choose it and to group it by.
+
+
+class Config(Mapping[str, Any]):
+    """A run's configuration, whose entries are attributes, too: `config.optimizer.lr`."""
+
+    def __init__(self, entries: Mapping[str, Any], *, run: str, path: str = "") -> None:
+        self._entries = entries
+        self._run = run
+        self._path = path
+
+    def __getitem__(self, name: str) -> Any:
+        value = self._entries[name]
+        return Config(value, run=self._run, path=f"{self._path}{name}.") if isinstance(value, Mapping) else value
+
+    def __getattr__(self, name: str) -> Any:
+        if name.startswith("_"):
+            raise AttributeError(name)
+        if name not in self._entries:
+            raise UnknownNameError("entry", self._path + name, self._entries, where=f"in the config of {self._run!r}")
+        return self[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._entries)
+
+    def __len__(self) -> int:
+        return len(self._entries)
+
+    def __repr__(self) -> str:
+        return repr(dict(self._entries))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RunInfo:
+    """A run that `runs` found, or that `where` chooses by what it says about itself.
+
+    Attributes:
+        name: The run's name.
+        id: The run's id, 12 hexadecimal digits; empty if its files do not say.
+        state: Of a live run "running", "paused" or "stopping"; "silent" if it is alive but does not answer; "out of
+            reach" if it is on another machine and does not answer. Of a recorded run "ended", "failed", "terminated"
+            if it was sent SIGTERM, "died" if it did not close, "recorded" if its files do not say.
+        pid: The number of its process; 0 if that is unknown.
+        host: The name of its machine.
+        started: When it began, in seconds since the Unix epoch; 0 if unknown.
+        directory: Its run directory or file, or empty.
+        description: The run's description; `None` if it did not answer, or is recorded.
+        changed: When its files were last written to, in seconds since the Unix epoch; 0 for a live run.
+        n_bytes: The size of its files.
+        rank: The rank whose configuration `config` is; `None` for the lowest.
+    """
+
+    name: str
+    id: str
+    state: str
+    pid: int
+    host: str
+    started: float
+    directory: str
+    description: Description | None = field(default=None, repr=False)  # it is long: `print(info.description)`
+    changed: float = 0.0
+    n_bytes: int = 0
+    rank: int | None = None
+
+    @property
+    def live(self) -> bool:
+        """Whether the run is live, and not only recorded."""
+        return self.changed == 0.0
+
+    @property
+    def annotations(self) -> Annotations:
+        """What people wrote down about it: another name, labels, notes."""
+        return object_file.read_annotations(self.directory) if self.directory else Annotations()
+
+    @property
+    def config(self) -> Config:
+        """Its configuration; entries are attributes, too: `run.config.optimizer.lr`."""
+        if self.description is not None:
+            return Config(self.description.config, run=self.name)
+        if not self.directory:
+            return Config({}, run=self.name)
+        files = run_file.read_all(Path(self.directory), cached=True)
+        config = run_file.together(files, rank=self.rank).config if files else read_settings(Path(self.directory))
+        return Config(config, run=self.name)
+
+
+def live_info(description: Description) -> RunInfo:
+    """Return what a live run says about itself."""
+    return RunInfo(
+        name=description.name, id=description.id, state=description.state, pid=description.pid, host=description.host,
+        started=description.started, directory=description.directory, description=description,
+    )  # fmt: skip
+
+
+def recorded_info(entry: RunEntry, *, rank: int | None = None) -> RunInfo:
+    """Return what the files of a run say about it."""
+    return RunInfo(
+        name=entry.name, id=entry.id, state=entry.state, pid=0, host="", started=entry.started,
+        directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes, rank=rank,
+    )  # fmt: skip
+
+
+Condition = Callable[[RunInfo], object]
+LACKS_ENTRY: Final = (UnknownNameError, KeyError)
+"""What a function of a `RunInfo` raises that reads an entry which the run's configuration lacks."""
+
+
+def check_condition(condition: object) -> None:
+    """Raise if runs cannot be chosen by this.
+
+    Raises:
+        TypeError: It is not a function, such as the text that other tools take here.
+    """
+    if not callable(condition):
+        raise TypeError(f"Expected a function such as lambda run: run.config.lr < 0.1, got {condition!r}")
+
+
+def holds(condition: Condition, info: RunInfo) -> bool:
+    """Return whether a condition holds for a run; not if the run's configuration lacks an entry that it reads."""
+    try:
+        return bool(condition(info))
+    except LACKS_ENTRY:
+        return False
+
+
+# Events as attributes of a run: `run.batch.<TAB>` completes the observables, and `run.batch.loss` is a query.
+#
+# Completion reads only attributes that exist: it evaluates no property. So the events become attributes whenever the
+# run describes itself: in `describe()`, when its own names are completed, and, in IPython, on connecting. Attributes of
+# the class stay: write `sightglass.on("stream")` for an event named "stream".
+
+
+class EventNamespace:
+    """The observables of an event as attributes, or as items where their names are not valid Python names.
+
+    Each is a query, to pass to `run.stream`.
+    """
+
+    def __init__(self, event: str, observables: Mapping[str, ObservableInfo]) -> None:
+        self._event = event
+        self._types = {name: info.type for name, info in observables.items()}
+        self.__dict__.update({name: query_of(event, [name]) for name in observables if is_plain(name)})
+
+    def __getitem__(self, name: str) -> Query:
+        if name not in self._types:
+            raise KeyError(unknown("observable", name, self._types, where=f"at event {self._event!r}"))
+        return query_of(self._event, [name])
+
+    def __call__(self, *args: object, **values: object) -> NoReturn:
+        """Raise TypeError: a client that calls `log` means the program's own run."""
+        raise TypeError(
+            f"Only the program announces event {self._event!r}. A client publishes a stream: publish(name, stream)"
+        )
+
+    def __dir__(self) -> list[str]:
+        return [name for name in self._types if is_plain(name)]
+
+    def __repr__(self) -> str:
+        types = ", ".join(f"{name}: {type}" for name, type in self._types.items())
+        return f"<event {self._event!r}: {types or 'no observables yet'}>"
+
+    def _ipython_key_completions_(self) -> list[str]:
+        return list(self._types)
+
+
+class EventAttributes(ABC):
+    """A run whose events become attributes when it describes itself."""
+
+    @abstractmethod
+    def describe(self) -> Description:
+        """Return the description of the run, and set its events as attributes."""
+
+    def _set_event_attributes(self, events: Mapping[str, EventInfo]) -> None:
+        """Set events as attributes, except those whose names are taken."""
+        own = self.__dict__
+        for name, event in events.items():
+            is_taken = hasattr(type(self), name) or (name in own and not isinstance(own[name], EventNamespace))
+            if is_plain(name) and not is_taken:
+                own[name] = EventNamespace(name, event.observables)
+
+    def _complete_in_ipython(self) -> None:
+        """Set the attributes at once if this is IPython, where the next key may be a tab."""
+        get_ipython = getattr(sys.modules.get("IPython"), "get_ipython", None)
+        if get_ipython and get_ipython() is not None:
+            self.__dir__()
+
+    def __dir__(self) -> list[str]:
+        try:
+            self.describe()
+        except SightglassError:
+            pass  # the run is gone; the names it had are still completed
+        return [*super().__dir__()]

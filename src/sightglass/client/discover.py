@@ -14,7 +14,6 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
-from sightglass.core.current_run import check_wait
 from sightglass.core.errors import (
     RefusedError,
     RunLostError,
@@ -24,20 +23,18 @@ from sightglass.core.errors import (
     WireError,
     unknown,
 )
-from sightglass.core.runs_folder import runs_folder
+from sightglass.core.process.current_run import check_wait
+from sightglass.core.process.runs_folder import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
 from sightglass.storage.run_listing import runs_in
 
-from .connection import Connection
-from .describe import Description, description_of
-from .live_runs import LiveRuns, Reachable, RunsHere
-from .pending_reply import PendingReply
-from .rank_group import RankGroup, members
+from .connection import Connection, PendingReply
+from .describe import Description, RunInfo, description_of, live_info, recorded_info
+from .live_runs import ConnectionFile, LiveRuns, OwnRun, Reachable, RegisteredRun, RunRoute, RunsHere, Target, route_to
+from .many.rank_group import RankGroup, members
 from .run import RemoteRun
-from .run_info import RunInfo, live_info, recorded_info
 from .session import Session
-from .target import ConnectionFile, OwnRun, RegisteredRun, RunRoute, Target, route_to
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run

@@ -9,16 +9,15 @@ import time
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Final
 
+from sightglass.hub.address import CLIENTS, HubAddress, hub_address
 from sightglass.protocol import discovery
-from sightglass.protocol.hub_address import CLIENTS, HubAddress, hub_address
 from sightglass.protocol.transport import Channel
 
-from .live_runs import Reachable
-from .target import Found, RunRoute
+from .live_runs import Found, Reachable, RunRoute
 
 if TYPE_CHECKING:
-    from sightglass.protocol.hub_presence import HubRun
-    from sightglass.protocol.nats_channel import NatsChannel
+    from sightglass.hub.nats import NatsChannel
+    from sightglass.hub.presence import HubRun
 
 FIND_S: Final = 2.0  # runs answer within milliseconds; a machine that is busy takes longer
 # A run that is too busy to answer at once says by itself that it lives: once more than `BEAT_EVERY_S`, and a rest for a
@@ -46,7 +45,7 @@ class RunsOnHub:
             RefusedError: The hub refused this user.
             MissingExtraError: nats-py is not installed.
         """
-        from sightglass.protocol.hub_presence import HubDirectory
+        from sightglass.hub.presence import HubDirectory
 
         self._address = hub_address(hub, roles=CLIENTS)
         self._by_name = by_name
@@ -117,7 +116,7 @@ class RunOnHub:
         A run that is not heard of may be without its hub, so it is tried again. If only the connection to the hub was
         lost, it is tried before any other is looked for: after an outage, a thousand clients would ask all runs.
         """
-        from sightglass.protocol.hub_presence import HubDirectory
+        from sightglass.hub.presence import HubDirectory
 
         if discovery.was_closed(route.id):  # it is on this machine
             return "ended"
@@ -145,7 +144,7 @@ class RunOnHub:
         )
 
     def _connect(self, run: HubRun) -> Channel:
-        from sightglass.protocol.nats_channel import NatsChannel
+        from sightglass.hub.nats import NatsChannel
 
         channel = NatsChannel(self._address, owner=run.owner, id=run.entry.id)
         if self._channel is not None:

@@ -10,12 +10,11 @@ import math
 from typing import Final, Protocol
 
 from sightglass.core.errors import RefusedError, TransportError
-from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
+from sightglass.core.process.threads import UNTIL_WOKEN, Supervised, Worker
 
-from .connection import Connection
-from .presence import POLL_S
+from .connection import POLL_S, Connection
+from .live_runs import RunRoute, Target
 from .resumable_stream import End
-from .target import RunRoute, Target
 
 # A program that is started again imports its libraries and compiles before its run begins.
 RESTART_S: Final = 30.0

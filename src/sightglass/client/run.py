@@ -7,27 +7,20 @@ from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sightglass.core import codec
-from sightglass.core.columns import of_records
-from sightglass.core.current_run import check_wait
-from sightglass.core.elsewhere import say_elsewhere
-from sightglass.core.errors import QueryError
-from sightglass.core.record import Record
-from sightglass.core.unpatched import threading
+from sightglass.core.columns import Record, of_records
+from sightglass.core.errors import QueryError, say_elsewhere
+from sightglass.core.process.current_run import check_wait
+from sightglass.core.process.unpatched import threading
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query, in_states
-from sightglass.query.states import Numbering
+from sightglass.query.reduction import Numbering
 
-from .beginning import with_beginning
-from .callback import StreamCallback
-from .connection import REPLY_S, Connection
-from .describe import Description, HistoryEntry, description_of, known_fields
-from .event_attributes import EventAttributes
-from .pending_reply import PendingReply
-from .record_buffer import RecordBuffer
-from .resumable_stream import ResumableStream
+from .connection import REPLY_S, Connection, PendingReply
+from .describe import Description, EventAttributes, HistoryEntry, description_of, known_fields
+from .resumable_stream import RecordBuffer, ResumableStream, with_beginning
 from .session import Session
-from .stream import Stream
+from .streams.stream import Stream, StreamCallback
 from .subscription import SubscriptionProducer, note_of_stream
 
 # A command waits for the run's next event: longer than most steps take, and than a checkpoint that is being written.

@@ -7,8 +7,8 @@ from collections.abc import Iterator, MutableMapping, Sequence
 from pathlib import Path
 
 from sightglass.core.errors import RunNotFoundError, UnknownNameError
-from sightglass.core.runs_folder import runs_folder
-from sightglass.storage.saved_views import read_views, rename_view, save_view
+from sightglass.core.process.runs_folder import runs_folder
+from sightglass.storage.object_file import read_views, rename_view, save_view
 
 
 class SavedViews(MutableMapping[str, str]):

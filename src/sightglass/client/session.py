@@ -15,18 +15,17 @@ from collections.abc import Callable
 from typing import Any
 
 from sightglass.core.columns import Columns
-from sightglass.core.current_run import check_wait
 from sightglass.core.errors import RunLostError
-from sightglass.core.threads import Worker
-from sightglass.core.unpatched import threading
-from sightglass.protocol import block_codec, messages
+from sightglass.core.process.current_run import check_wait
+from sightglass.core.process.threads import Worker
+from sightglass.core.process.unpatched import threading
+from sightglass.protocol import messages
 
-from .arrivals import arrivals
-from .connection import REPLY_S, Connection
-from .pending_reply import PendingReply
+from .connection import REPLY_S, Connection, PendingReply
+from .live_runs import RunRoute, Target
 from .reconnect import Reconnector
 from .resumable_stream import End, ResumableStream
-from .target import RunRoute, Target
+from .streams.arrivals import arrivals
 
 
 class Session:
@@ -253,7 +252,7 @@ class Offer:
         """Send records, as soon as there is a connection and room. Errors as in `Connection.request`."""
         self._session.current()
         connection = self._accepted()
-        connection.send_bounded(block_codec.encode_block(self._number, columns), timeout_s=REPLY_S)
+        connection.send_bounded(messages.encode_block(self._number, columns), timeout_s=REPLY_S)
 
     def _accepted(self) -> Connection:
         """Wait until the run has accepted the offer, and return the connection."""

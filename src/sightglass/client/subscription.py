@@ -12,10 +12,9 @@ from sightglass.core.errors import QueryError, RunLostError, SightglassError
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
 
+from .connection import PendingReply
 from .describe import description_of
-from .pending_reply import PendingReply
-from .record_buffer import RecordBuffer
-from .resumable_stream import ResumableStream
+from .resumable_stream import RecordBuffer, ResumableStream
 from .session import Session
 
 if TYPE_CHECKING:

@@ -17,12 +17,12 @@ from typing import Any
 import msgspec
 import numpy as np
 
-from .audio import Audio
-from .data_values import as_data, is_masked
 from .errors import UnsendableError, WireError
-from .guarded import FAILURES, LostValue, message, parts
+from .program_values.array_data import as_data, is_masked
+from .program_values.guarded import FAILURES, LostValue, message, parts
 from .table import Table
 from .values import (
+    Audio,
     Figure,
     Histogram,
     Image,

@@ -39,7 +39,7 @@ import math
 import sys
 import unicodedata
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Final
+from typing import Any, Final
 
 MAX_NAMES_SHOWN = 12  # about two lines in a terminal
 MAX_NAMES_COMPARED = 1_000  # difflib takes about 10 us for each; a model may have many thousand parameters
@@ -361,3 +361,28 @@ def _blank(character: str) -> str:
     if unicodedata.combining(character):
         return ""
     return "  " if unicodedata.east_asian_width(character) in "WF" else " "
+
+
+# Attributes that people know from other libraries, or from another kind of run: reading one says what to use here.
+
+
+class Elsewhere:
+    """An attribute that is not there: reading it raises, and says what is meant."""
+
+    def __init__(self, message: str) -> None:
+        self._message = message
+
+    def __get__(self, run: object, owner: type) -> Any:
+        raise AttributeError(self._message)
+
+
+def say_elsewhere(cls: type, what: str, meant: Mapping[str, str]) -> None:
+    """Give a class attributes that raise, by what is meant. With `__getattr__`, all others were read more slowly.
+
+    Args:
+        cls: The class.
+        what: What its instances are, such as "A run".
+        meant: For each attribute, what to use instead.
+    """
+    for name, instead in meant.items():
+        setattr(cls, name, Elsewhere(f"{what} has no attribute {name!r}. Did you mean {instead}?"))

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Protocol, runtime_checkable
 
-from .columns import Columns
-from .record import Restart
+from .columns import Columns, Restart
 
 
 @runtime_checkable

@@ -10,10 +10,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from .audio import Audio
-from .data_values import MAX_EXACT, NOT_DATA, as_data
-from .guarded import Holder, LostValue, class_name
-from .values import Figure, Image, Images, PendingCopy, Value, array_kind, is_extended, type_name
+from .program_values.array_data import MAX_EXACT, NOT_DATA, as_data
+from .program_values.guarded import Holder, LostValue, class_name
+from .values import Audio, Figure, Image, Images, PendingCopy, Value, array_kind, is_extended, type_name
 
 CELLS: Final = (str, bool, int, float, type(None), Image, Figure, Audio, np.generic)
 NUMBERS: Final = ("bool", "int", "uint", "float", "bfloat", "datetime64", "timedelta64")

@@ -11,8 +11,9 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Sequence
-from contextlib import suppress
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager, suppress
+from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
 
@@ -24,12 +25,11 @@ from rich.text import Text
 import sightglass as sg
 from sightglass.core.errors import RunLostError, RunNotFoundError
 
-from .page import page
-
 if TYPE_CHECKING:
     from sightglass.client.run import RemoteRun
-    from sightglass.client.stream import Stream
+    from sightglass.client.streams.stream import Stream
     from sightglass.views.surfaces.terminal import TerminalView
+
 
 REFRESHES_PER_SECOND: Final = 8  # a terminal chart looks continuous, and the training keeps its core
 MAX_CHART_ROWS: Final = 19  # a taller chart would only stretch the same lines
@@ -186,3 +186,37 @@ def _hints(run: RemoteRun) -> Text:
         text.append(f"\n  {verb:<9}", style="not bold dim")
         text.append(command, style="not bold")
     return text
+
+
+# Serve the page beside the demo: `sightglass ui` in a process of its own.
+
+NEEDS: Final = ("starlette", "uvicorn", "websockets")
+
+
+@contextmanager
+def page(directory: Path, *, browser: bool) -> Iterator[str | None]:
+    """Serve the page while the context lasts.
+
+    Args:
+        directory: The folder of the run directories.
+        browser: Whether to open the page in a browser.
+
+    Yields:
+        The controller's link, or `None` if the page's requirements are not installed or it does not start.
+    """
+    if not all(find_spec(name) for name in NEEDS):
+        yield None
+        return
+    command = [sys.executable, "-m", "sightglass", "ui", str(directory), *(() if browser else ("--no-browser",))]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        try:
+            yield _link(server)
+        finally:
+            server.terminate()
+
+
+def _link(server: subprocess.Popen[str]) -> str | None:
+    """Read the controller's link, which the server prints first."""
+    assert server.stdout is not None
+    role, _, link = server.stdout.readline().partition(":")
+    return link.strip() if role == "controller" else None

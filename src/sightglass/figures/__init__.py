@@ -1,6 +1,6 @@
 """Figures of a training, drawn outside of its loop: the plotter, and the theme."""
 
-from sightglass.storage.tensorboard_log import TensorBoard
+from sightglass.storage.event_log import TensorBoard
 from sightglass.views.theme import apply_theme, figure_size, label_panels, theme
 
 from .plotter import Plotter, no_plot

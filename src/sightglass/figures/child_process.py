@@ -22,22 +22,34 @@ from __future__ import annotations
 
 import contextlib
 import os
+import signal
+import site
+import sys
 from collections import OrderedDict, deque
-from typing import IO, Final
+from pathlib import Path
+from typing import IO, Any, Final
 
-from sightglass.core.clock import SystemClock
 from sightglass.core.codec import Buffer
+from sightglass.core.counts import Failures
 from sightglass.core.errors import WireError
-from sightglass.core.failures import Failures
-from sightglass.core.resources import shortage
-from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
-from sightglass.core.unpatched import select, subprocess, threading, time
+from sightglass.core.process.clock import SystemClock
+from sightglass.core.process.threads import UNTIL_WOKEN, Background, Worker, shortage
+from sightglass.core.process.unpatched import select, subprocess, threading, time
 
-from . import pipe
-from .messages import DrawFinished, DrawStarted, Failure, ForgetFigures, Pictures, StartRenderer, StopRenderer, plain
+from . import messages
+from .messages import (
+    PRIORITY,
+    DrawFinished,
+    DrawStarted,
+    Failure,
+    ForgetFigures,
+    Pictures,
+    StartRenderer,
+    StopRenderer,
+    plain,
+)
 from .render_job import Finished, RenderJob
 from .snapshot import Arena
-from .spawn import reap, search_path, spawn
 
 MAX_DEATHS: Final = 2  # one death may be an accident, such as a lack of memory
 STARTING_S: Final = 60.0  # importing Matplotlib from a busy network file system takes tens of seconds
@@ -134,7 +146,7 @@ class ChildRenderer:
                 del self._jobs[job.message.id]
                 self._deaths.pop(job.message.id, None)
             if others:
-                self._write(pipe.frame(ForgetFigures(ids=[job.message.id for job in others])))
+                self._write(messages.frame(ForgetFigures(ids=[job.message.id for job in others])))
         return others
 
     def check(self) -> None:
@@ -163,7 +175,7 @@ class ChildRenderer:
             self._ending = True
             if self._child is None:
                 return True
-            self._write(pipe.frame(StopRenderer()))
+            self._write(messages.frame(StopRenderer()))
             if not self._unsent:
                 self._close_pipe()
             receiver = self._receiver
@@ -209,11 +221,11 @@ class ChildRenderer:
         start = StartRenderer(
             path=search_path(), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes, limit_s=self._limit_s
         )
-        self._write(pipe.frame(start))
+        self._write(messages.frame(start))
         for job in self._jobs.values():
             self._write(job.frame)
         if self._ending:
-            self._write(pipe.frame(StopRenderer()))
+            self._write(messages.frame(StopRenderer()))
             if not self._unsent:
                 self._close_pipe()
         return True
@@ -362,7 +374,7 @@ class ChildRenderer:
                 return
 
     def _listen(self, file: IO[bytes]) -> None:
-        while (got := pipe.read(file)) is not None:
+        while (got := messages.read(file)) is not None:
             message, following = got
             if isinstance(message, DrawStarted):
                 with self._lock:
@@ -372,7 +384,7 @@ class ChildRenderer:
                     job = self._jobs.pop(message.id, None)
                     self._drawing_id, self._since_s, self._n_fruitless = None, self._now_s(), 0
                     self._deaths.pop(message.id, None)
-                pictures = message.pictures(map(bytes, pipe.parts(following, message.sizes)))
+                pictures = message.pictures(map(bytes, messages.parts(following, message.sizes)))
                 if job is not None:
                     self._hung.discard(_kind(job))
                     self._pass_on(job, message, pictures)
@@ -408,3 +420,63 @@ class ChildRenderer:
 def _kind(job: RenderJob) -> tuple[str, str]:
     """Return what tells figures apart that hang from others: several closures may share the name of a function."""
     return job.message.function, job.message.name
+
+
+# Start the process of a renderer, and wait for its end.
+
+ENDING_S: Final = 10.0  # for a child that is done: what the user's modules do at an exit is quick
+
+ENVIRONMENT: Final = {
+    "SIGHTGLASS_MODE": "disabled",
+    "WANDB_MODE": "disabled",
+    "MPLBACKEND": "Agg",
+    "JAX_PLATFORMS": "cpu",
+    "CUDA_VISIBLE_DEVICES": "",
+    "HIP_VISIBLE_DEVICES": "",
+    "ROCR_VISIBLE_DEVICES": "",
+    "OMP_NUM_THREADS": "1",
+    "OPENBLAS_NUM_THREADS": "1",
+    "MKL_NUM_THREADS": "1",
+}
+"""The child's environment: importing a user's module there starts no second run, and takes no accelerator."""
+
+
+def search_path() -> list[bytes]:
+    """Return `sys.path` for a child, without what is not the name of a folder."""
+    found = []
+    for place in sys.path:
+        with contextlib.suppress(TypeError, ValueError):
+            found.append(os.fsencode(place))
+    return found
+
+
+def reap(child: subprocess.Popen[bytes]) -> int:
+    """Wait for a child that has closed its pipe, and return its status; one that goes on is killed."""
+    try:
+        child.wait(ENDING_S)
+    except subprocess.TimeoutExpired:
+        child.kill()
+        with contextlib.suppress(subprocess.TimeoutExpired):  # the system may hold it, such as for a disk
+            child.wait(ENDING_S)
+    for file in (child.stdout, child.stdin):
+        if file is not None:
+            with contextlib.suppress(OSError):
+                file.close()
+    return -signal.SIGTERM if child.returncode is None else child.returncode
+
+
+def spawn(arena: Arena, *, polite: bool = True) -> subprocess.Popen[bytes]:
+    """Start a child that can map the arena; a polite one draws only while a processor has nothing else to do."""
+    environment = {**os.environ, **ENVIRONMENT}
+    if not polite:
+        environment[PRIORITY] = "low"
+    home = str(Path(__file__).parents[2])
+    if home not in site.getsitepackages():
+        environment["PYTHONPATH"] = os.pathsep.join(filter(None, [environment.get("PYTHONPATH"), home]))
+    options: dict[str, Any] = {"creationflags": getattr(subprocess, "BELOW_NORMAL_PRIORITY_CLASS", 0)}
+    if os.name == "posix":
+        options = {"process_group": 0, "pass_fds": (arena.descriptor,) if arena.descriptor >= 0 else ()}
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", "sightglass.figures.renderer"], env=environment, stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE, **options,
+    )  # fmt: skip

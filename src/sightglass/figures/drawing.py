@@ -28,7 +28,7 @@ import numpy.typing as npt
 
 from sightglass.core import plotly_json
 from sightglass.core.errors import FigureError, MissingExtraError
-from sightglass.core.guarded import rebuild
+from sightglass.core.program_values.guarded import rebuild
 from sightglass.core.values import Figure as Picture
 from sightglass.core.values import is_extended
 from sightglass.views import frames

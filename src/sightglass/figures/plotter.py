@@ -19,20 +19,19 @@ from typing import Any, Final, get_args
 
 import msgspec
 
+from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import FigureError, FigureErrors, UnknownNameError
-from sightglass.core.ranks import is_first_rank
-from sightglass.core.record import Record
+from sightglass.core.process.ranks import is_first_rank
 from sightglass.core.values import to_host
 from sightglass.views.theme import CONTEXTS, STYLES
 
 from .closures import Draws
-from .failure_log import OnError
+from .figure_files import FigureSink, RunSink, run_sink, wandb_sink
 from .messages import FigureTheme, Output, plain
-from .render_job import OnFull, RenderRequest
+from .render_job import OnError, OnFull, RenderRequest
 from .render_queue import RenderQueue
 from .renderers import RendererKind
-from .sinks import FigureSink, RunSink, run_sink, wandb_sink
 
 MAX_JOBS: Final = 8  # absorbs a burst; a longer queue would only delay figures that come faster than they are drawn
 MAX_BYTES: Final = 256 * 2**20  # address space only: pages of the arena that were never used take no memory

@@ -29,9 +29,9 @@ from collections import deque
 from collections.abc import Sequence
 from typing import IO, TYPE_CHECKING, Final
 
-from sightglass.core.threads import Background
+from sightglass.core.process.threads import Background
 
-from . import pipe
+from . import messages
 from .messages import (
     IN_BAND,
     PRIORITY,
@@ -104,7 +104,7 @@ class JobReceiver:
         """Read a message, and return whether there was one."""
         got = None
         try:
-            got = pipe.read(self._file)
+            got = messages.read(self._file)
         finally:
             if got is None:
                 self.ended_s = time.monotonic()
@@ -151,7 +151,7 @@ class ResultSender:
     def send(self, message: DrawStarted | DrawFinished, buffers: Sequence[Buffer] = ()) -> bool:
         """Send a message, and return whether the parent took it."""
         try:
-            for part in pipe.frame(message, buffers):
+            for part in messages.frame(message, buffers):
                 self._file.write(part)
             self._file.flush()
         except OSError:
@@ -253,7 +253,7 @@ def _draw(
 
 
 def _buffers(message: DrawFigure, following: bytearray, arena: mmap.mmap | None) -> list[Buffer]:
-    in_band = iter(pipe.parts(following, [size for at, size in message.spans if at == IN_BAND]))
+    in_band = iter(messages.parts(following, [size for at, size in message.spans if at == IN_BAND]))
     return [
         next(in_band) if at == IN_BAND or arena is None else memoryview(arena)[at : at + size]
         for at, size in message.spans

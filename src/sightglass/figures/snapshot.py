@@ -21,8 +21,8 @@ import numpy as np
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError
-from sightglass.core.guarded import parts, rebuild
-from sightglass.core.unpatched import threading
+from sightglass.core.process.unpatched import threading
+from sightglass.core.program_values.guarded import parts, rebuild
 from sightglass.core.values import array_kind, to_host
 
 from .messages import IN_BAND

@@ -1,7 +1,5 @@
-"""A hub for many users and projects: a NATS server with TLS, whose configuration is made here.
+"""Hubs: NATS servers, through which runs and clients on many machines meet.
 
-Theory of operation
-    `HubFolder` keeps what a hub needs to start again with the same keys: its certificate, its settings, and a file for
-    each user. From these it writes the server's `configuration`. `service` runs the server, and has it read the
-    configuration again when users come and go. The server alone decides who may do what: `configuration.rights`.
+`nats` is the transport, on a `link`: one connection for each process, made by `nats_client`. `pieces` cuts messages
+into what a server takes (pure); `presence` says which runs live. `service` is the command `sightglass hub`.
 """

@@ -11,13 +11,13 @@ except ModuleNotFoundError as error:
 # Importing this registers the rules for logs in loops and branches that JAX transforms.
 from sightglass.jax import rules as _rules  # noqa: F401
 from sightglass.jax.logs.logdict import logdict as logdict
-from sightglass.jax.logs.tagged import stepdict as stepdict
+from sightglass.jax.logs.logdict import stepdict as stepdict
 
 # Importing this registers the event "jax".
 from sightglass.jax.ondemand import attach as _attach  # noqa: F401
-from sightglass.jax.ondemand.agree import agree as agree
 from sightglass.jax.ondemand.chunked import LoopState as LoopState
 from sightglass.jax.ondemand.chunked import chunked as chunked
+from sightglass.jax.ondemand.live import agree as agree
 from sightglass.jax.ondemand.live import live as live
 from sightglass.jax.program.control import control as control
 from sightglass.jax.program.primitive import log as log
@@ -25,5 +25,5 @@ from sightglass.jax.reducers.accumulate import every as every
 from sightglass.jax.reducers.accumulate import histogram as histogram
 from sightglass.jax.reducers.accumulate import last_k as last_k
 from sightglass.jax.spool import spool as spool
-from sightglass.jax.strip import strip as strip
+from sightglass.jax.spool import strip as strip
 from sightglass.jax.tap import tap as tap

@@ -13,18 +13,18 @@ Theory of operation:
 from __future__ import annotations
 
 import dataclasses
+import functools
 import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from typing import Any, ParamSpec, TypeVar
 
 import jax
 import jax.numpy as jnp
 from jax import lax
 
 from sightglass.core.errors import LogError, UnknownNameError
-from sightglass.jax import explicit
-from sightglass.jax.pytree import Flag, PyTree
 
+from . import explicit
 from .logs.columns import no_step
 from .logs.lanes import Lanes, check_lanes, divided
 from .logs.logdict import logdict
@@ -35,6 +35,7 @@ from .program.primitive import Site, WantedLogs, wanted, wanted_logs
 from .program.survey import ExpectedLog, Survey, survey
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import Collector, Walk
+from .pytree import Flag, PyTree
 from .reducers.accumulate import every as every_nth
 from .reducers.accumulate import last_k
 from .reducers.accumulate import plan as planned
@@ -346,3 +347,31 @@ def spool(  # noqa: PLR0917  the signature users know from lox
         return jax.tree.unflatten(tree, outputs), collector.logs(collected, state, prefix)
 
     return TransformedFunction(f, program)
+
+
+# `strip`: a function without its logs.
+
+P = ParamSpec("P")
+R = TypeVar("R")
+
+
+def strip(f: Callable[P, R]) -> Callable[P, R]:
+    """Hide a function's logs from outer transformations.
+
+    A `log` outside of any transformation leaves nothing in the program; under `strip`, this holds inside `spool`, `tap`
+    and `live` too. JAX traces the backward pass of a `jax.custom_vjp` function after the call, so logs in that rule
+    are not hidden.
+
+    Args:
+        f: Any function, jitted or not.
+
+    Returns:
+        A function with the same results, and the same program as without any log.
+    """
+
+    @functools.wraps(f)
+    def stripped(*args: P.args, **kwargs: P.kwargs) -> R:
+        with wanted(None):
+            return f(*args, **kwargs)
+
+    return stripped

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import json
+import socket
 from dataclasses import dataclass
+from ipaddress import ip_address
 from pathlib import Path
 
 from sightglass.core.errors import WireError
-from sightglass.core.private_file import write_private
+from sightglass.core.process.private_file import write_private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -66,3 +68,26 @@ def read_connection(path: Path) -> tuple[str, str, Address]:
         return str(content["run"]), str(content["id"]), address
     except (ValueError, KeyError, TypeError) as error:
         raise WireError(f"Expected a connection file, got {str(path)!r}: {error!r}") from error
+
+
+# Under which address other machines reach this one.
+
+
+def outer_address() -> str | None:
+    """Return the address from which this machine reaches others; `None` if it has no route to them."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
+        try:
+            probe.connect(("192.0.2.1", 9))  # a test address (RFC 5737): choosing the route sends nothing
+        except OSError:
+            return None
+        return str(probe.getsockname()[0])
+
+
+def outer_name() -> str:
+    """Return this machine's full name, or its address if that name leads back to the machine that looks it up."""
+    name = socket.getfqdn()
+    try:
+        found = {str(entry[4][0]).partition("%")[0] for entry in socket.getaddrinfo(name, None)}
+    except OSError:
+        return name  # others may know it
+    return outer_address() or name if all(ip_address(one).is_loopback for one in found) else name

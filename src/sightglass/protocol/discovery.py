@@ -27,7 +27,7 @@ from pathlib import Path
 import msgspec
 
 from sightglass.core.errors import TransportError
-from sightglass.core.private_file import read_private, write_private
+from sightglass.core.process.private_file import read_private, write_private
 
 MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107

@@ -1,4 +1,4 @@
-"""The messages between a client and an agent, as bytes.
+"""The messages between a client and a run, as bytes.
 
 A message is a list of frames: one msgpack header, then raw buffers that it refers to. Each type is a struct below;
 the header is an array that begins with the type's tag. Anything else, or a message that exceeds a limit, is refused
@@ -10,12 +10,19 @@ change that an older peer could misread needs a new `VERSION`.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import itertools
+from collections.abc import Iterator, Sequence
 from typing import Annotated, Any, Final
 
 import msgspec
+import numpy as np
 
-from sightglass.core.errors import WireError
+from sightglass.core import codec
+from sightglass.core.buffer import MAX_BITS
+from sightglass.core.codec import Buffer
+from sightglass.core.columns import FLOAT64, INT64, Columns
+from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.values import n_bytes
 
 VERSION: Final = 2
 MAX_FRAMES: Final = 4_096  # more than `MAX_BLOCK_ROWS`: each record of a block may have a buffer
@@ -31,7 +38,6 @@ MAX_STRIDE: Final = 2**20  # more processes than any program has
 UNREAD: Final = "it did not read its messages"  # the reason of a `Bye` to a client that was disconnected
 RESTARTED: Final = "an internal error made the run drop its clients"  # the same, for all clients
 
-Buffer = bytes | bytearray | memoryview
 EventNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_INDEX)]
 Stride = Annotated[int, msgspec.Meta(ge=1, le=MAX_STRIDE)]
 
@@ -153,7 +159,7 @@ class Publish(Message, frozen=True, kw_only=True, array_like=True, tag="publish"
     stream: int = 0
 
 
-# From the agent
+# From the run
 
 
 class Welcome(Message, frozen=True, kw_only=True, array_like=True, tag="welcome"):
@@ -266,13 +272,13 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
 
 
 FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | RunCommand | Publish | RecordQuery | Block
-FromAgent = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
+FromRun = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
 
 Frames = Sequence[Buffer]
 
 _encoder = msgspec.msgpack.Encoder()
 _from_client = msgspec.msgpack.Decoder(FromClient)
-_from_agent = msgspec.msgpack.Decoder(FromAgent)
+_from_run = msgspec.msgpack.Decoder(FromRun)
 
 
 def encode(message: Message, buffers: Frames = ()) -> list[Buffer]:
@@ -290,10 +296,10 @@ def decode_from_client(frames: Frames) -> tuple[FromClient, Frames]:
     return _decode(_from_client, frames), frames[1:]
 
 
-def decode_from_agent(frames: Frames) -> tuple[FromAgent, Frames]:
-    """Decode a message from an agent. Errors as in `decode_from_client`."""
+def decode_from_run(frames: Frames) -> tuple[FromRun, Frames]:
+    """Decode a message from a run. Errors as in `decode_from_client`."""
     check(frames, MAX_MESSAGE_BYTES)
-    return _decode(_from_agent, frames), frames[1:]
+    return _decode(_from_run, frames), frames[1:]
 
 
 def check(frames: Frames, limit: int) -> None:
@@ -314,3 +320,115 @@ def _decode(decoder: Any, frames: Frames) -> Any:
         return decoder.decode(frames[0])
     except (msgspec.MsgspecError, ValueError, RecursionError) as error:
         raise WireError(f"Expected a message of version {VERSION}, got other bytes: {error}") from error
+
+
+# Records as the columns of a `Block`, and back.
+#
+# A block carries consecutive records of one stream. Its values are one array if they are numbers of one type, otherwise
+# they are encoded one by one (`core.codec`).
+
+
+def encode_block(stream: int, columns: Columns) -> list[Buffer]:
+    """Encode records of a stream, at least one.
+
+    Raises:
+        UnsendableError: A value cannot be serialised.
+    """
+    blob, buffers = codec.encode(columns.values)
+    steps = np.asarray(columns.steps)
+    message = Block(
+        stream=stream,
+        index=columns.index,
+        n=len(columns),
+        steps=(b"d" if steps.dtype == FLOAT64 else b"q") + steps.tobytes(),
+        wall_times=columns.wall_times.tobytes(),
+        values=blob,
+        n_events=b"" if columns.n_events is None else columns.n_events.tobytes(),
+        flags=b"" if columns.flags is None else columns.flags.tobytes(),
+        tracks=b"" if columns.tracks is None else codec.encode(columns.tracks)[0],
+        indexes=b"" if columns.indexes is None else columns.indexes.tobytes(),
+        bits=columns.bits,
+        areas=b"" if columns.areas is None else columns.areas.tobytes(),
+    )
+    return encode(message, buffers)
+
+
+def encode_blocks(stream: int, columns: Columns) -> Iterator[list[Buffer]]:
+    """Encode records of a stream in as few blocks as their limits allow.
+
+    Raises:
+        UnsendableError: A value cannot be serialised, or is too large for a message.
+    """
+    for start, stop in itertools.pairwise(_cuts(columns.values)):
+        yield from _halves(stream, columns.slice(start, stop))
+
+
+def _cuts(values: Any) -> list[int]:
+    """Return where blocks begin, and the end of the last one."""
+    cuts, n_block_bytes = [0], 0
+    sizes = map(n_bytes, values) if isinstance(values, list) else itertools.repeat(0, len(values))
+    for i, size in enumerate(sizes):
+        n_block_bytes += size
+        if i - cuts[-1] == MAX_BLOCK_ROWS or (i > cuts[-1] and n_block_bytes > MAX_BLOCK_BYTES):
+            cuts.append(i)
+            n_block_bytes = size
+    return [*cuts, len(values)]
+
+
+def _halves(stream: int, columns: Columns) -> Iterator[list[Buffer]]:
+    frames = encode_block(stream, columns)
+    try:
+        check(frames, MAX_MESSAGE_BYTES)
+        yield frames
+    except WireError as error:
+        if len(columns) == 1:
+            raise UnsendableError(
+                f"Expected a value that fits into a message: {error}. Ask for a part of it, or for a statistic"
+            ) from None
+        half = len(columns) // 2
+        yield from _halves(stream, columns.slice(0, half))
+        yield from _halves(stream, columns.slice(half))
+
+
+def decode_block(block: Block, buffers: Frames) -> Columns:
+    """Decode the columns of a block.
+
+    Raises:
+        WireError: The columns do not fit together.
+    """
+    try:
+        steps = _steps(block.steps)
+        wall_times = np.frombuffer(block.wall_times, FLOAT64)
+        values = codec.decode(block.values, buffers)
+        n_events = np.frombuffer(block.n_events, INT64) if block.n_events else None
+        flags = np.frombuffer(block.flags, np.uint8) if block.flags else None
+        tracks = codec.decode(block.tracks) if block.tracks else None
+        indexes = np.frombuffer(block.indexes, INT64) if block.indexes else None
+        areas = np.frombuffer(block.areas, FLOAT64) if block.areas else None
+    except (ValueError, TypeError) as error:
+        raise WireError(f"Expected the columns of a block: {error}") from error
+    if not 0 <= block.index <= MAX_INDEX:
+        raise WireError(f"Expected an index number from 0 to {MAX_INDEX}, got {block.index}")
+    if not 0 <= block.bits <= MAX_BITS:
+        raise WireError(f"Expected bits from 0 to {MAX_BITS}, got {block.bits}")
+    for name, column in (("steps", steps), ("wall_times", wall_times), ("values", values), ("n_events", n_events),
+                         ("flags", flags), ("tracks", tracks), ("indexes", indexes), ("areas", areas)):  # fmt: skip
+        if column is not None and _length(column) != block.n:
+            raise WireError(f"Expected {block.n} {name} in a block, got another length")
+    if tracks is not None and not all(isinstance(track, dict) for track in tracks):
+        raise WireError("Expected a mapping of step tracks for each record")
+    if indexes is not None and (indexes[0] != block.index or (np.diff(indexes) <= 0).any()):
+        raise WireError("Expected increasing index numbers in a block, from its first on")
+    return Columns(index=block.index, steps=steps, wall_times=wall_times, values=values, n_events=n_events,
+                   flags=flags, tracks=tracks, indexes=indexes, bits=block.bits, areas=areas)  # fmt: skip
+
+
+def _length(column: Any) -> int | None:
+    return len(column) if isinstance(column, list) or (isinstance(column, np.ndarray) and column.ndim) else None
+
+
+def _steps(raw: bytes) -> Any:
+    kind = raw[:1].decode("ascii", "replace")
+    if kind not in "dlq":
+        raise WireError(f"Expected a column of int64 or float64, got type {kind!r}")
+    return np.frombuffer(raw[1:], FLOAT64 if kind == "d" else INT64)

@@ -1,6 +1,6 @@
-"""Transports: how bytes move between agent and client. Two small protocols, and a transport within one process.
+"""Transports: how bytes move between a run and a client. Two small protocols, and a transport within one process.
 
-A `Listener` is the agent's end and serves many peers; a `Channel` is a client's end. Messages are lists of frames. They
+A `Listener` is the run's end and serves many peers; a `Channel` is a client's end. Messages are lists of frames. They
 arrive in order, complete or not at all. Sending never blocks: it returns whether the message was taken. Every
 implementation passes one contract suite (`tests/contracts/test_transport.py`).
 """
@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from typing import Final, Literal, Protocol, runtime_checkable
 
 from sightglass.core.errors import TransportError
-from sightglass.core.unpatched import threading
+from sightglass.core.process.unpatched import threading
 
 Frames = Sequence[bytes | bytearray | memoryview]
 Sent = Literal["sent", "full", "gone", "lost"]
@@ -44,7 +44,7 @@ class Delivery:
 
 
 class Listener(Protocol):
-    """The agent's end."""
+    """The run's end."""
 
     def wait(self, timeout_s: float) -> None:
         """Wait until something was received, for at most this long, or until `wake`."""
@@ -72,7 +72,7 @@ class Channel(Protocol):
         """Return the messages received, without waiting."""
 
     def send(self, frames: Frames) -> Sent:
-        """Send to the agent, without waiting; only from the thread that receives."""
+        """Send to the run, without waiting; only from the thread that receives."""
 
     def wake(self) -> None:
         """End a `wait`, or the next one; from any thread."""
@@ -103,7 +103,7 @@ class Publisher(Protocol):
 
 
 class MemoryListener:
-    """The agent's end for clients in the same process.
+    """The run's end for clients in the same process.
 
     Attributes:
         refusal: Why no client can connect, or empty.
@@ -171,7 +171,7 @@ class MemoryListener:
 
 
 class MemoryChannel:
-    """A client's end in the process of the agent."""
+    """A client's end in the process of the run."""
 
     def __init__(self, listener: MemoryListener, peer: bytes) -> None:
         self._listener = listener
@@ -191,7 +191,7 @@ class MemoryChannel:
         return [self._inbox.popleft() for _ in range(len(self._inbox))]
 
     def send(self, frames: Frames) -> Sent:
-        """Send to the agent."""
+        """Send to the run."""
         return self._listener._take(self._peer, frames)
 
     def wake(self) -> None:

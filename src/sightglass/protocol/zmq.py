@@ -25,11 +25,10 @@ import zmq
 import zmq.utils.garbage  # for large messages; imported while Python exits, it changes the exit status of Ctrl-C
 
 from sightglass.core.errors import TransportError
-from sightglass.core.resources import shortage
+from sightglass.core.process.threads import shortage
 
-from .address import Address, Keys
+from .address import Address, Keys, outer_address
 from .messages import MAX_CLIENT_MESSAGE_BYTES, MAX_MESSAGE_BYTES
-from .own_address import outer_address
 from .transport import MAX_QUEUED, MAX_QUEUED_BYTES, Delivery, Frames, Sent
 
 MAX_TAKEN: Final = 100  # messages in one turn, so that sending gets its turn too
@@ -125,7 +124,7 @@ def _context(*, n_threads: int) -> zmq.Context[zmq.Socket[bytes]]:
 
 
 class ZmqListener:
-    """The agent's end over ZeroMQ: a Unix socket, and TCP on request.
+    """The run's end over ZeroMQ: a Unix socket, and TCP on request.
 
     Attributes:
         address: The address for clients of this user on this machine.
@@ -345,7 +344,7 @@ class ZmqChannel:
         return messages
 
     def send(self, frames: Frames) -> Sent:
-        """Send to the agent."""
+        """Send to the run."""
         try:
             self._socket.send_multipart(list(frames), zmq.NOBLOCK, copy=_small(frames))
         except zmq.Again:

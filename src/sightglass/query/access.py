@@ -16,10 +16,15 @@ those classes: what they override is not called. The code of the program that a 
 
 from __future__ import annotations
 
+import functools
 import math
-from typing import Any, Final
+import operator
+import sys
+from collections.abc import Callable
+from typing import Any, Final, TypeAlias
 
 import numpy as np
+import numpy.typing as npt
 
 from sightglass.core.errors import (
     MAX_NAMES_COMPARED,
@@ -28,7 +33,7 @@ from sightglass.core.errors import (
     SightglassError,
     UnknownNameError,
 )
-from sightglass.core.guarded import (
+from sightglass.core.program_values.guarded import (
     FAILURES,
     KEYS,
     built_in,
@@ -50,12 +55,13 @@ from sightglass.core.values import (
     array_kind,
     itemsize,
     on_device,
+    to_host,
     type_name,
 )
 
-from .arrays import AS_IT_IS, is_array, namespace, operand, readable
-from .limits import MAX_ITEMS, check_bytes, check_length, n_items
-from .places import Check, item_of_jax, n_axes
+from .arrays import AS_IT_IS, is_array, is_texts, namespace, operand, readable
+from .expressions import BINARY, UNARY
+from .limits import MAX_ITEMS, MAX_TEXT, check_broadcast, check_bytes, check_int, check_length, check_power, n_items
 
 ARRAY_ATTRIBUTES: Final = ("shape", "dtype", "ndim", "size", "T", "real", "imag")
 HISTOGRAM_ATTRIBUTES: Final = ("counts", "edges", "n_nan", "n_posinf", "n_neginf", "total")
@@ -297,3 +303,148 @@ def _shown(name: object) -> str:
 def _reason(error: BaseException) -> str:
     """Return the first line of a library's error."""
     return message(error).partition("\n")[0]
+
+
+# Indices out of bounds are errors on JAX arrays, too, of which JAX takes the nearest item.
+#
+# What an index names is known on the host, and checked at once, or on a device. Then nothing waits for it: the smallest
+# and the largest place become a `Check`, which is read with the result of the event.
+
+Check: TypeAlias = tuple[Value, Value, int, int, str]
+"""The smallest and the largest place in an index, on a device; the axis, its length, and the expression. A tuple, so
+that it travels with other values."""
+
+ARRAY: Final = object()  # stands for an array in the form of an index
+MAX_FORMS: Final = 256  # more than the queries of a run have
+
+
+def item_of_jax(array: Value, parts: list[Any], expression: Callable[[], str], checks: list[Check] | None) -> Value:
+    """Return an item of a JAX array.
+
+    Args:
+        array: The array.
+        parts: The parts of the index.
+        expression: Returns what errors show.
+        checks: Where checks of places on a device go; `None` to wait for the device.
+
+    Raises:
+        EvaluationError: A place is out of bounds.
+    """
+    axis, on_device = 0, []
+    n_rest = len(array.shape) - sum(map(n_axes, parts))
+    for part in parts:
+        if axis < len(array.shape) and not (part is None or part is ... or isinstance(part, slice)):
+            if array_kind(part) != "jax":
+                _check_on_host(np.asarray(part), axis, int(array.shape[axis]), expression)
+            elif part.size:
+                on_device.append((part, axis))
+        axis += n_rest if part is ... else n_axes(part)
+    if not on_device:
+        return array[tuple(parts)]
+    form = tuple(
+        ARRAY if is_array(part) else (part.start, part.stop, part.step) if isinstance(part, slice) else part
+        for part in parts
+    )
+    item, *ends = _picker(form)(array, [part for part in parts if is_array(part)], [part for part, _ in on_device])
+    for (low, high), (_, axis) in zip(ends, on_device, strict=True):
+        check = low, high, axis, int(array.shape[axis]), expression()
+        if checks is None:
+            confirm(check)
+        else:
+            checks.append(check)
+    return item
+
+
+@functools.lru_cache(maxsize=MAX_FORMS)
+def _picker(form: tuple[Any, ...]) -> Callable[..., Any]:
+    """Return a compiled function for an item and the ends of its index: outside of `jit`, it would be ten operations.
+
+    Each of these takes 20 us, and JAX waits if more than 32 of them are under way on processors.
+    """
+
+    def pick(array: Value, named: list[Any], checked: list[Any]) -> Any:
+        arrays = iter(named)
+        parts = (next(arrays) if part is ARRAY else slice(*part) if type(part) is tuple else part for part in form)
+        return array[tuple(parts)], *((places.min(), places.max()) for places in checked)
+
+    return sys.modules["jax"].jit(pick)  # type: ignore[no-any-return]
+
+
+def _check_on_host(named: npt.NDArray[Any], axis: int, n: int, expression: Callable[[], str]) -> None:
+    if named.dtype == bool:
+        return
+    outside = named[(named < -n) | (named >= n)]
+    if outside.size:
+        confirm((outside.flat[0], outside.flat[0], axis, n, expression()))
+
+
+def confirm(check: Check) -> None:
+    """Read a check; waits for the device.
+
+    Raises:
+        EvaluationError: A place is out of bounds.
+    """
+    *ends, axis, n, expression = check
+    for end in map(int, map(to_host, ends)):
+        if not -n <= end < n:
+            raise EvaluationError(f"{expression}: index {end} is out of bounds for axis {axis} with size {n}")
+
+
+def n_axes(part: Value) -> int:
+    """Return how many axes of an array one part of an index takes."""
+    if part is None or part is ...:
+        return 0
+    return len(part.shape) if is_array(part) and "bool" in str(part.dtype) else 1
+
+
+# Operators on plain numbers, texts and arrays of texts.
+#
+# Numbers follow IEEE 754, as arrays do: a division by zero gives infinity or NaN instead of an error.
+
+APPLY: Final[dict[str, Callable[[Any, Any], Any]]] = {op: getattr(operator, name) for op, name in BINARY.items()}
+APPLY_UNARY: Final[dict[str, Callable[[Any], Any]]] = {op: getattr(operator, name) for op, name in UNARY.items()}
+COMPARISONS: Final = frozenset(("==", "!=", "<", "<=", ">", ">="))
+
+
+def of_unary(op: str, value: Value) -> Value:
+    """Return the result of an operator on one plain number."""
+    if op == "~" and type(value) is bool:
+        return not value
+    return check_int(APPLY_UNARY[op](value))
+
+
+def of_plain(op: str, a: Value, b: Value) -> Value:
+    """Return the result of an operator on plain numbers."""
+    apply = APPLY[op]
+    if op == "**":
+        check_power(a, b)
+    try:
+        result = apply(a, b)
+    except (ZeroDivisionError, OverflowError):
+        with np.errstate(all="ignore"):
+            return apply(np.float64(a), np.float64(b)).item()
+    return math.nan if type(result) is complex else check_int(result)
+
+
+def of_texts(op: str, a: object, b: object) -> Value:
+    """Return the result of an operator where an operand is a text, `None`, or an array of texts.
+
+    Raises:
+        RefusedQueryError: The operands cannot be compared or joined.
+    """
+    if op in ("==", "!=") and (is_texts(a) or is_texts(b)):
+        return APPLY[op](*_items(a, b))
+    if op in ("==", "!="):
+        same = (type(a) is type(b) or (isinstance(a, str) and isinstance(b, str))) and a == b
+        return same if op == "==" else not same
+    if isinstance(a, str) and isinstance(b, str) and (op in COMPARISONS or (op == "+" and len(a) + len(b) <= MAX_TEXT)):
+        return APPLY[op](a, b)
+    raise RefusedQueryError(f"Expected numbers or arrays around {op!r}, got {type_name(a)} and {type_name(b)}")
+
+
+def _items(a: Value, b: Value) -> tuple[Value, Value]:
+    """Return operands that NumPy compares item by item, texts with texts in its own way."""
+    check_broadcast(a, b)
+    if all(isinstance(value, str) or (is_texts(value) and value.dtype.kind == "U") for value in (a, b)):
+        return a, b
+    return tuple(np.asarray(value, dtype=object) for value in (a, b))  # type: ignore[return-value]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from typing import Final
 
 from . import expressions as e
-from .array_spec import ArraySpec
+from .arrays import ArraySpec
 from .functions import FUNCTIONS
 
 FUSED: Final = frozenset(("sum", "prod", "mean", "norm", "min", "max", "any", "all", "var", "std"))

@@ -12,18 +12,16 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
 
-from sightglass.core.copies import data_of, held, snapshot
-from sightglass.core.device_copy import start_copy
-from sightglass.core.guarded import built_in
+from sightglass.core.program_values.copier import data_of, held, snapshot, start_copy
+from sightglass.core.program_values.guarded import built_in
 from sightglass.core.values import CONTAINERS, SCALARS, Value, array_kind, on_device, to_host
 
 from . import expressions as e
+from .access import Check, confirm
 from .arrays import truth
-from .compiled_stages import Functions, compiled, computes_index, conditions, key_function, maps_to_new
 from .limits import PLAIN, Total
 from .meter import Meter, parts_ns
-from .pipeline import Pipeline, is_quick
-from .places import Check, confirm
+from .pipeline import Functions, Pipeline, compiled, computes_index, conditions, is_quick, key_function, maps_to_new
 from .query import Query
 from .running import Sliding
 from .stages import COUNTING, Map, Reduce, Stage, Where, event_functions

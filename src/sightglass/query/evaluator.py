@@ -11,28 +11,27 @@ from __future__ import annotations
 
 import math
 import operator
+import types
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import QuerySyntaxError, UnknownNameError
-from sightglass.core.guarded import FAILURES
-from sightglass.core.values import Value, array_kind
+from sightglass.core.errors import EvaluationError, QuerySyntaxError, SightglassError, UnknownNameError
+from sightglass.core.program_values.guarded import FAILURES, message
+from sightglass.core.program_values.own_pieces import is_traced
+from sightglass.core.values import Value, array_kind, type_name
 
 from . import expressions as e
-from .access import attribute, item
+from .access import APPLY, APPLY_UNARY, attribute, item, of_plain, of_texts, of_unary
 from .arrays import is_texts, operand, readable, texts
 from .blocks import MIN_ITEMS, Blocks
 from .chains import is_elementwise, is_fused
-from .costs import PLAIN_COST
-from .evaluation_errors import UnknownFunctionError, placed
+from .costs import PLAIN_COST, SIZED, n_broadcast, n_read, n_sliced, picks
 from .functions import FUNCTIONS, check_arguments, check_call
 from .limits import PLAIN, Total, check_broadcast
-from .meter import FREE_NS, MORE, ROUGH, CompilationNeeded, Meter, PriceNeeded
-from .price_walk import LISTED_NS
-from .scalars import APPLY, APPLY_UNARY, of_plain, of_texts, of_unary
-from .sizes import SIZED, n_broadcast, n_read, n_sliced, picks
+from .meter import FREE_NS, MORE, ROUGH, CompilationNeeded, Meter, NoRoom, PriceNeeded
+from .price import LISTED_NS
 
 READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, list, tuple))
 ROUGH_NS: Final = 1_500.0  # an operation on a small array
@@ -393,3 +392,28 @@ def _stacked(values: Value) -> Value:
 def _alone(value: Value) -> Value:
     """Return an array without dimensions as a scalar of its dtype, and anything else as it is."""
     return value[()] if type(value) is np.ndarray and not value.ndim else value
+
+
+# What an evaluation that fails says: which part of the query, of which values, and what to write instead.
+
+
+class UnknownFunctionError(UnknownNameError, QuerySyntaxError):
+    """A query calls a function that neither sightglass nor the run defines."""
+
+
+def placed(error: BaseException, text: str, values: Sequence[object]) -> BaseException:
+    """Return an error of a library, or of a function of the run, with the part of the query and its operands."""
+    if isinstance(error, SightglassError | PriceNeeded | CompilationNeeded | NoRoom) or any(map(is_traced, values)):
+        return error  # JAX tells by its own errors that a query cannot be traced
+    shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
+    why = message(error).partition("\n")[0]
+    return EvaluationError(f"Cannot compute {text} of {shown}: {why}{_way_out(error, values)}")
+
+
+def _way_out(error: BaseException, values: Sequence[object]) -> str:
+    """Return what to write in place of what failed; empty if nothing is known."""
+    if type(error).__name__ == "AxisError" and type(values[0]) in PLAIN:
+        return ". A number has no axis; over events, write every=100"
+    if isinstance(error, NotImplementedError) and " not implemented for '" in str(error):  # PyTorch, of a dtype
+        return ". PyTorch has no such function of this dtype: convert it first, x.astype('float32')"
+    return ""

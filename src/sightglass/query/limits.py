@@ -11,10 +11,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.array_data import check_data
 from sightglass.core.errors import EvaluationError, RefusedQueryError
-from sightglass.core.guarded import MAX_DEPTH as MAX_LEVELS
-from sightglass.core.guarded import length, parts, text
+from sightglass.core.program_values.array_data import check_data
+from sightglass.core.program_values.guarded import MAX_DEPTH as MAX_LEVELS
+from sightglass.core.program_values.guarded import length, parts, text
 from sightglass.core.values import Value, array_bytes, array_kind, itemsize, n_bytes, type_name
 
 MAX_DEPTH: Final = 64  # well below Python's recursion limit: reading, writing and compiling a tree recurse

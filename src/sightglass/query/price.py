@@ -10,13 +10,43 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from typing import Any, Final
 
 from sightglass.core.errors import SightglassError
-from sightglass.core.guarded import FAILURES
+from sightglass.core.program_values.guarded import FAILURES, MAX_DEPTH, length
+from sightglass.core.values import Histogram, array_kind, on_device
 
 from . import expressions as e
-from .costs import CostModel
-from .price_walk import MAX_STEPS, EnoughError, PriceWalk
+from .access import attribute, item, of_plain, of_unary
+from .arrays import (
+    FLOATS,
+    ArraySpec,
+    Unknown,
+    is_mask,
+    is_strided,
+    n_items_of,
+    name_and_width,
+    plain_arguments,
+    reshaped,
+    result_shape,
+)
+from .chains import can_cut, is_elementwise, is_fused
+from .costs import (
+    ARITHMETIC_NS,
+    BASE_NS,
+    LARGE_NS,
+    ON_DEVICE,
+    OPERATORS,
+    OTHER_BASE_NS,
+    PLAIN_COST,
+    STRIDED,
+    CostModel,
+    OperationCost,
+    learned_as,
+)
+from .functions import FUNCTIONS
+from .functions.containers import each
+from .limits import MAX_ITEMS, PLAIN
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -90,3 +120,385 @@ def price_of(
         sized=walk.sized,
         more=more,
     )
+
+
+# The walk over an expression that finds its price, operation by operation, with shapes in place of arrays.
+
+Scope = Mapping[str, Any]
+
+MAX_STEPS: Final = 1_200  # more than the largest expression has nodes; of 6 us each: a third of an event
+LATE: Final = 32  # steps: 0.2 ms
+N_SIGNATURES: Final = 200  # items whose shapes are read, 5 us each
+N_DISTINCT: Final = 8  # items that are priced on their own
+N_NESTED: Final = 4  # the same in a lambda within a lambda
+MIN_NEW_BYTES: Final = 2**20  # smaller memory is used again
+STACK_NS: Final = 300.0  # to make an item of a list one of an array
+LISTED_NS: Final = 2_000.0  # to make an item of a result, and to count its bytes
+READ_NS: Final = 2_000.0  # to check that an array can be read
+ITEM_NS: Final = 50.0  # to pass by an item of a list
+PICK: Final = OperationCost(ns=8.0, result="flat")
+SLICE: Final = OperationCost(ns=0.5, result="flat")  # JAX copies what others only refer to
+COMPARED: Final = OperationCost(ns=10.0, result="each")  # texts
+SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
+TEXTS: Final = (str, bytes, type(None))
+
+
+class EnoughError(Exception):
+    """The price of an expression is high enough, or takes too long to know."""
+
+
+@dataclass(slots=True)
+class PriceWalk:
+    """One walk over an expression: what it has cost so far."""
+
+    model: CostModel
+    measured: Mapping[int, float]
+    samples: int
+    enough_ns: float
+    enough_bytes: float
+    is_late: Callable[[], bool]
+    ns: float = 0.0
+    python_ns: float = 0.0
+    live: float = 0.0
+    peak: float = 0.0
+    largest: str = ""
+    largest_ns: float = LARGE_NS
+    largest_bytes: int = 0
+    n_items: int = 0
+    sized: bool = True
+    in_blocks: bool = False
+    chain_ns: float = 0.0
+    depth: int = 0
+    n_steps: int = 0
+
+    def charge(self, ns: float, name: str = "", *, python: bool = False) -> None:
+        """Add the nanoseconds of an operation."""
+        if python:
+            ns *= self.model.machine
+            self.python_ns += ns
+        self.ns += ns
+        if ns > self.largest_ns and name:
+            self.largest_ns, self.largest = ns, name
+        if self.ns > self.enough_ns:
+            raise EnoughError
+
+    def touch(self, n_bytes: float) -> None:
+        """Charge new memory, whose pages the system clears at their first use."""
+        if n_bytes >= MIN_NEW_BYTES:
+            self.charge(self.model.new_ns * n_bytes, "new memory")
+
+    def hold(self, n_bytes: float) -> None:
+        """Count bytes that stay alive."""
+        self.live += n_bytes
+        self.peak = max(self.peak, self.live)
+        if self.peak > self.enough_bytes:
+            raise EnoughError
+
+    def value(self, tree: e.Expr, scope: Scope) -> Any:
+        """Return the value of an expression, an array as its spec."""
+        self.n_steps += 1
+        if self.n_steps > MAX_STEPS or (not self.n_steps % LATE and self.is_late()):
+            raise EnoughError
+        fused = is_fused(tree)
+        if not (fused or is_elementwise(tree)):
+            outside, chain_ns, self.in_blocks = self.in_blocks, self.chain_ns, False
+            found = self.whole(tree, scope)
+            self.in_blocks, self.chain_ns = outside, chain_ns
+            return found
+        assert isinstance(tree, e.Unary | e.Binary | e.Call)
+        outside, self.in_blocks = self.in_blocks, True
+        if not outside:
+            self.chain_ns = 0.0
+        operands = [self.value(part, scope) for part in tree.children()]
+        self.in_blocks = outside or fused
+        ns = self.ns
+        found = self.operate(tree, operands)
+        self.chain_ns += self.ns - ns
+        self.in_blocks = outside
+        if not outside and id(tree) in self.measured:
+            n = max((spec.size for spec in (*operands, found) if isinstance(spec, ArraySpec)), default=0)
+            self.charge(self.measured[id(tree)] * n - self.chain_ns)
+        return found
+
+    def whole(self, tree: e.Expr, scope: Scope) -> Any:
+        """Return the value of an expression that is not evaluated in blocks."""
+        match tree:
+            case e.Const(value):
+                return value
+            case e.Ellipsis_():
+                return ...
+            case e.Var(name):
+                return self.read(scope[name])
+            case e.Attr(target, name):
+                return self.attribute(self.value(target, scope), name)
+            case e.Item(target, index):
+                return self.item(self.value(target, scope), self.value(index, scope))
+            case e.Slice(start, stop, step):
+                return slice(*(None if part is None else self.value(part, scope) for part in (start, stop, step)))
+            case e.Call():
+                return self.call(tree, scope)
+            case e.Tuple(items):
+                return tuple(self.value(part, scope) for part in items)
+            case e.List(items):
+                return [self.value(part, scope) for part in items]
+            case e.Dict(entries):
+                return {key: self.value(part, scope) for key, part in entries}
+        return Unknown()
+
+    def read(self, value: Any) -> Any:
+        """Return a value of the program, an array as its spec."""
+        kind = array_kind(value)
+        if kind is None:
+            return value
+        self.charge(READ_NS, python=True)
+        device = kind != "jax" and on_device(value)
+        shape = tuple(map(int, value.shape))
+        name, width = name_and_width(value.dtype)
+        spec = ArraySpec(
+            shape=shape, dtype=value.dtype, kind=kind, name=name, itemsize=width, device=device,
+            strided=is_strided(value, kind), reverse=kind == "numpy" and not value.flags.c_contiguous,
+        )  # fmt: skip
+        self.largest_bytes, self.n_items = max(self.largest_bytes, spec.n_bytes), max(self.n_items, spec.size)
+        if 0 < self.samples < spec.size:
+            self.charge(80.0 * self.samples)
+            spec = spec.like(self.samples, owned=self.samples * spec.itemsize)
+            self.hold(spec.owned)
+        return spec
+
+    def attribute(self, value: Any, name: str) -> Any:
+        """Return an attribute, of an array as a spec."""
+        if isinstance(value, ArraySpec):
+            match name:
+                case "shape":
+                    return value.shape
+                case "size":
+                    return value.size
+                case "ndim":
+                    return len(value.shape)
+                case "dtype":
+                    return value.name
+            return value.like(*(value.shape[::-1] if name == "T" else value.shape), owned=value.owned, strided=True)
+        if isinstance(value, Unknown | Histogram):
+            return Unknown()
+        return self.read(attribute(value, name))
+
+    def item(self, value: Any, index: Any) -> Any:
+        """Return an item, or a part of an array as a spec."""
+        if isinstance(value, Unknown) or isinstance(index, Unknown):
+            self.sized = False
+            return Unknown()
+        if not isinstance(value, ArraySpec):
+            return Unknown() if isinstance(index, ArraySpec) else self.read(item(value, index))
+        parts = index if isinstance(index, tuple) else (index,)
+        picks = [part for part in parts if not (part is None or part is ... or isinstance(part, int | slice))]
+        if picks:
+            n_each = 1 if any(map(is_mask, picks)) else max(1, value.size // max(1, value.shape[0]))
+            return self.result("[…]", PICK, [value.like(max(map(n_items_of, picks)) * n_each)])
+        ends = [end for part in parts if isinstance(part, slice) for end in (part.start, part.stop, part.step)]
+        if any(isinstance(end, ArraySpec | Unknown) for end in ends):
+            return value
+        whole = any(part is ... for part in parts)
+        view = value.placeholder()[tuple(parts if whole else (*parts, ...))]  # never an item, which has no memory
+        if value.kind == "jax" and view.shape != value.shape:
+            return self.result("[…]", SLICE, [value.like(*view.shape, owned=value.owned)]).like(
+                *view.shape, owned=view.size * value.itemsize
+            )
+        return value.like(
+            *view.shape, owned=value.owned, strided=value.strided or is_strided(view, "numpy"), reverse=value.reverse
+        )
+
+    def operate(self, tree: e.Unary | e.Binary | e.Call, values: list[Any]) -> Any:
+        """Return the result of an operator or function that works item by item, or of a statistic of one."""
+        if isinstance(tree, e.Call):
+            n_args = len(tree.args)
+            kwargs = dict(zip((key for key, _ in tree.kwargs), values[n_args:], strict=True))
+            return self.result(tree.name, FUNCTIONS[tree.name].cost, values[:n_args], kwargs)
+        if all(type(value) in PLAIN for value in values):
+            self.charge(BASE_NS[None], python=True)
+            return of_plain(tree.op, *values) if len(values) == 2 else of_unary(tree.op, values[0])
+        if any(isinstance(value, TEXTS) for value in values):
+            if arrays := [value for value in values if isinstance(value, ArraySpec)]:
+                return self.result(tree.op, COMPARED, arrays)
+            if n := max((length(value) or 0 for value in values if isinstance(value, list | tuple)), default=0):
+                self.charge(2 * ITEM_NS * n, python=True)
+                return FLOATS.like(n)
+            self.charge(BASE_NS[None] + sum(len(value) for value in values if isinstance(value, str)), python=True)
+            return Unknown()
+        return self.result(tree.op, OperationCost(ns=OPERATORS.get(tree.op, ARITHMETIC_NS), result="each"), values)
+
+    def call(self, tree: e.Call, scope: Scope) -> Any:
+        """Return the result of a call."""
+        if tree.name not in FUNCTIONS:
+            for arg in tree.args:
+                self.value(arg, scope)
+            self.charge(BASE_NS[None], python=True)
+            self.sized = False
+            return Unknown()
+        if FUNCTIONS[tree.name].lambdas:
+            return self.each(tree, scope)
+        args = [self.value(arg, scope) for arg in tree.args]
+        kwargs = {key: self.value(arg, scope) for key, arg in tree.kwargs}
+        cost = FUNCTIONS[tree.name].cost
+        return self.plain(tree.name, args) if cost is PLAIN_COST else self.result(tree.name, cost, args, kwargs)
+
+    def plain(self, name: str, args: list[Any]) -> Any:
+        """Return the result of a function that reads no items: of shapes, keys and texts."""
+        x, *others = args
+        self.charge(BASE_NS[None], python=True)
+        if isinstance(x, ArraySpec):
+            return self.of_array(name, x, others)
+        n = (length(x) or 0) if isinstance(x, list | tuple | Mapping | str) else 0
+        if n:
+            self.charge((LISTED_NS if name in ("keys", "values", "items") else ITEM_NS) * n, python=True)
+        if isinstance(x, Unknown) or any(isinstance(arg, ArraySpec | Unknown) for arg in others):
+            return Unknown()
+        if name in ("startswith", "endswith", "contains"):
+            return Unknown()
+        if isinstance(x, list | tuple) and name in ("ravel", "pieces", "reshape"):
+            return self.result(name, OperationCost(result="flat"), [x])
+        if isinstance(x, list | tuple | Mapping) and n > N_SIGNATURES:
+            self.hold(SLOTS * n)
+            return Unknown()
+        if isinstance(x, list | tuple | Mapping):
+            self.hold(SLOTS * min(n, MAX_ITEMS))
+        return self.read(FUNCTIONS[name].call(*args))
+
+    def of_array(self, name: str, x: ArraySpec, args: list[Any]) -> Any:
+        """Return the result of such a function of an array."""
+        n = x.shape[0] if x.shape else 0
+        match name:
+            case "shape":
+                return x.shape
+            case "size":
+                return x.size
+            case "len":
+                return n
+            case "item":
+                return x.like()
+            case "first" | "last":
+                return self.item(x, 0)
+            case "ravel" | "pieces" | "reshape":
+                if x.strided:
+                    return self.result(name, OperationCost(ns=STRIDED, result="flat"), [x])
+                return x.like(*(reshaped(x, args) if name == "reshape" else (x.size,)), owned=x.owned)
+            case "sample":
+                k = args[0] if isinstance(args[0], int) else n
+                if k >= n:
+                    return x
+                few = k < n / 50  # as in NumPy's `choice`: a set of places, instead of a permutation of all
+                self.charge(80.0 * k if few else 12.0 * n, f"sample of {n:,} items")
+                self.peak = max(self.peak, self.live + (64 * k if few else 8 * n))
+                return self.result(name, PICK, [x.like(k * max(1, x.size // n))])
+        return Unknown()
+
+    def each(self, tree: e.Call, scope: Scope) -> Any:
+        """Return the items of `map`, or of `filter`, each by its lambda.
+
+        Alike arrays are priced once. Of other items, and beyond `N_SIGNATURES`, the first ones stand for all: the
+        evaluation is stopped if the others take longer.
+        """
+        x, body = self.value(tree.args[0], scope), tree.args[1]
+        assert isinstance(body, e.Lambda)
+        if isinstance(x, Unknown | ArraySpec):
+            self.sized = False
+            return Unknown()
+        names: list[Any] = []
+        results: list[Any] = []
+        alike: dict[Any, tuple[Any, float, float, float]] = {}
+        began, n_priced = (self.ns, self.python_ns, self.live), 0
+        n_most = 1 if self.n_steps > MAX_STEPS / 2 else N_NESTED if self.depth else N_SIGNATURES
+        self.depth += 1
+        n_items, is_full = length(x) or 0, False
+        for name, value in each(x, n_most):
+            names.append(name)
+            if is_full:
+                continue
+            self.n_steps += 1
+            read = self.read(value)
+            is_array = isinstance(read, ArraySpec)
+            key: Any = (read.shape, read.name, read.strided) if is_array else n_priced
+            if key not in alike:
+                is_full = len(alike) >= N_DISTINCT or (n_priced > 0 and self.n_steps > MAX_STEPS / 2)
+                if is_full:
+                    continue
+                before = self.ns, self.python_ns, self.live
+                bound = (name, read) if len(body.params) == 2 else (read,)
+                result = self.value(body.body, {**scope, **dict(zip(body.params, bound, strict=True))})
+                alike[key] = result, self.ns - before[0], self.python_ns - before[1], self.live - before[2]
+            else:
+                result, ns, python_ns, n_bytes = alike[key]
+                self.ns += ns
+                self.python_ns += python_ns
+                self.hold(n_bytes)
+            n_priced += 1
+            results.append(result)
+        self.depth -= 1
+        if n_priced:
+            more = (n_items - n_priced) / n_priced
+            self.ns += more * (self.ns - began[0])
+            self.python_ns += more * (self.python_ns - began[1])
+            self.hold(more * (self.live - began[2]))
+            results += results[-1:] * (n_items - n_priced)
+        self.charge(n_items * BASE_NS[None] * e.n_nodes(body), python=True)
+        self.hold(SLOTS * n_items)
+        if tree.name == "filter":
+            return x
+        if not isinstance(x, Mapping):
+            return results
+        return dict(zip(names, results, strict=True)) if n_items == len(names) else Unknown()
+
+    def result(self, name: str, cost: OperationCost, args: list[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
+        """Charge an operation on arrays, and return the spec of its result."""
+        operands = [spec if (spec := self.stacked(arg)) is not None else arg for arg in args]
+        arrays = [one for one in operands if isinstance(one, ArraySpec)]
+        if not arrays:
+            self.sized = self.sized and not any(isinstance(arg, Unknown) for arg in args)
+            self.charge(BASE_NS["numpy"], python=True)
+            return Unknown()
+        first = max(arrays, key=lambda spec: spec.size)
+        others, named = plain_arguments(args, kwargs or {})
+        table_ns = None
+        if cost.shaped is not None:
+            shape, table_ns = cost.shaped(operands, **named)
+        else:
+            shape = result_shape(cost, arrays, first, named.get("axis", others[0] if others else None))
+        n = max(first.size, math.prod(shape))
+        ns = self.model.ns(learned_as(name, cost, shape), cost, first.dtype, first.name, n, table_ns=table_ns)
+        ns *= STRIDED if first.strided else 1.0
+        if cost.more_ns is not None:
+            ns += cost.more_ns(first.size, *others, **named)
+        said = f"{name} of {n:,} items of {first.name}" if ns > self.largest_ns else ""
+        self.charge(ns * (ON_DEVICE if first.device else 1.0), said)
+        self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
+        width = max(spec.width for spec in arrays)
+        owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
+        copies = first.size * (cost.copies * width + 8 * (cost.places and first.kind == "torch"))
+        if self.in_blocks and can_cut(arrays):
+            owned, copies = 0, 0.0
+        self.touch(copies + owned)
+        self.peak = max(self.peak, self.live + copies + owned)
+        self.live -= sum(spec.owned for spec in arrays)
+        self.hold(owned)
+        return Unknown() if cost.result == "plain" and cost.shaped is None else first.like(*shape, owned=owned)
+
+    def stacked(self, value: Any, depth: int = 0) -> ArraySpec | None:
+        """Return the array that a function makes of an argument; `None` if it is plain, or refused by the function."""
+        if isinstance(value, ArraySpec):
+            return value
+        n = length(value) if issubclass(type(value), list | tuple) else None
+        if not n or n > MAX_ITEMS or depth > MAX_DEPTH:
+            return None
+        value = list(list.__iter__(value) if issubclass(type(value), list) else tuple.__iter__(value))
+        if PLAIN.issuperset(map(type, value)):
+            self.charge(STACK_NS * len(value), python=True)
+            return FLOATS.like(len(value))
+        self.charge(ITEM_NS * n, python=True)  # a list may contain itself: its price ends the walk
+        inner = (self.stacked(item, depth + 1) for item in value if type(item) not in PLAIN)
+        specs = [spec for spec in inner if spec is not None]
+        if not specs:
+            return None
+        first, n_bytes = specs[0], sum(spec.n_bytes for spec in specs)
+        self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS) * len(value), python=True)
+        self.touch(n_bytes)
+        self.hold(n_bytes)
+        return first.like(len(value), *first.shape, owned=n_bytes + sum(spec.owned for spec in specs))

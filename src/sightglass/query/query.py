@@ -26,7 +26,7 @@ from . import expressions as e
 from .functions import FUNCTIONS
 from .limits import MAX_STAGES, MAX_TEXT
 from .reducers import BUILDERS
-from .reduction import Reducer
+from .reduction import Numbering, Reducer
 from .stages import (
     COUNTING,
     RUN,
@@ -48,7 +48,6 @@ from .stages import (
     event_functions,
     event_name,
 )  # fmt: skip
-from .states import Numbering
 from .tracer import as_tree, is_symbol, trace
 
 FIELDS: Final = "event"

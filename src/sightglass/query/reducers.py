@@ -13,9 +13,9 @@ from typing import Any
 
 import numpy as np
 
-from sightglass.core.copies import snapshot
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
-from sightglass.core.guarded import is_container, rebuild
+from sightglass.core.program_values.copier import snapshot
+from sightglass.core.program_values.guarded import is_container, rebuild
 from sightglass.core.values import Value, to_host, type_name
 
 from .limits import PLAIN, check_count, check_int

@@ -11,8 +11,8 @@ from typing import Any, Final, Self, TypedDict, Unpack, cast
 
 import numpy as np
 
-from sightglass.core.clock import duration
 from sightglass.core.errors import QueryError, closest
+from sightglass.core.process.clock import duration
 from sightglass.core.values import Value
 
 from . import expressions as e

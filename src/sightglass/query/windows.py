@@ -21,9 +21,8 @@ from typing import Any
 
 from sightglass.core.errors import EvaluationError
 
-from .reduction import Reducer, State, held_bytes
+from .reduction import LAST, Numbering, Reducer, State, WindowState, held_bytes, pack
 from .stages import Every, Group, Period, When, WholeRun, Window
-from .states import LAST, Numbering, WindowState, pack
 
 Place = tuple[float, float, Mapping[str, float] | None]
 """The origin of a value: step, wall time, and further step tracks."""

@@ -3,11 +3,10 @@
 Theory of operation
     * There are two tokens: the controller's allows commands, the viewer's is read-only. Each start makes new ones,
       unless the user chose the port: then they are stored, so that open pages find a restarted server. People with
-      personal links have tokens of their own; see `links`. A token travels
-      in the fragment of the printed link, which browsers do not send, then in the header `Authorization` and in the
-      first message of a socket. It never stands in a path, a query or a cookie: cookies are shared by all ports of a
-      host, so the browser would send them to another user's server on this machine. Tokens are compared in constant
-      time.
+      personal links have tokens of their own. A token travels in the fragment of the printed link, which browsers do
+      not send, then in the header `Authorization` and in the first message of a socket. It never stands in a path, a
+      query or a cookie: cookies are shared by all ports of a host, so the browser would send them to another user's
+      server on this machine. Tokens are compared in constant time.
     * A page of another site can make a browser send requests here, and can point its own name at this machine (DNS
       rebinding). So the header `Host` must be one of the server's own names, or of those under which a proxy serves it.
       Numeric addresses cannot be rebound: all of them are allowed if the server listens on all addresses.
@@ -20,21 +19,241 @@ Theory of operation
 from __future__ import annotations
 
 import contextlib
+import hashlib
 import hmac
 import ipaddress
 import json
+import os
+import re
 import secrets
 import socket
+import stat
+import time
 from collections.abc import Awaitable, Callable, Iterable, MutableMapping
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
-from sightglass.core.private_file import read_private, write_private
+import msgspec
+
+from sightglass.core.errors import TransportError, UnknownNameError
+from sightglass.core.process.private_file import read_private, write_private
 from sightglass.views.encoding import encode_json
 
 from .http_errors import Problem, error_reply
-from .links import Links, PersonalLink, Role
+
+# Proxies: what the proxies that the user named say of the clients behind them.
+#
+# Everyone can send the headers X-Forwarded-For, -Proto and -Host. They count from the addresses of these proxies only.
+
+Network = ipaddress.IPv4Network | ipaddress.IPv6Network
+
+
+class Proxies:
+    """The addresses of the named proxies."""
+
+    def __init__(self, addresses: Iterable[str] = ()) -> None:
+        """Take addresses and networks.
+
+        Raises:
+            ValueError: One of them is neither.
+        """
+        self._networks: tuple[Network, ...] = tuple(ipaddress.ip_network(one, strict=False) for one in addresses)
+
+    def __contains__(self, host: object) -> bool:
+        address = _address(str(host)) if self._networks else None
+        return address is not None and any(address in network for network in self._networks)
+
+    def client_of(self, forwarded: str) -> str:
+        """Return the last address in X-Forwarded-For that is not a proxy's; an empty text if there is none.
+
+        Each proxy appends the address of its client, so what stands before the first stranger is anybody's invention.
+        """
+        for part in reversed(forwarded.split(",")):
+            address = _address(part.strip())
+            if address is None:
+                return ""
+            if str(address) not in self:
+                return str(address)
+        return ""
+
+
+class Forwarded:
+    """Apply the headers of the named proxies to their requests."""
+
+    def __init__(self, app: App, *, proxies: Proxies, forward: Callable[[Any, str], None]) -> None:
+        """Wrap an application; `forward` is told of whose address a connection of a proxy is used for."""
+        self._app = app
+        self._proxies = proxies
+        self._forward = forward
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on."""
+        client = scope.get("client")
+        if client and client[0] in self._proxies:
+            self._apply(scope)
+        await self._app(scope, receive, send)
+
+    def _apply(self, scope: Scope) -> None:
+        given: dict[bytes, list[str]] = {}
+        for name, value in scope["headers"]:
+            given.setdefault(name.lower(), []).append(value.decode("latin-1"))
+        # Several proxies append to a list; the last one is the one that was named.
+        last = {name: ",".join(values).rpartition(",")[2].strip() for name, values in given.items()}
+        if host := last.get(b"x-forwarded-host"):
+            others = [(name, value) for name, value in scope["headers"] if name.lower() != b"host"]
+            scope["headers"] = [*others, (b"host", host.encode("latin-1"))]
+        if (scheme := last.get(b"x-forwarded-proto", "").lower()) in ("http", "https"):
+            scope["scheme"] = scheme.replace("http", "ws") if scope["type"] == "websocket" else scheme
+        self._forward(scope["client"], self._proxies.client_of(",".join(given.get(b"x-forwarded-for", []))))
+
+
+def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
+    host = text[1:].partition("]")[0] if text.startswith("[") else text
+    if host.count(":") == 1:  # an IPv4 address with a port
+        host = host.partition(":")[0]
+    try:
+        address = ipaddress.ip_address(host)
+    except ValueError:
+        return None
+    return getattr(address, "ipv4_mapped", None) or address
+
+
+# Personal links: one for each person, to be listed and revoked.
+#
+# Each link is a file in a folder that only this user can write to. The file has the hash of the link's token: who reads
+# it cannot use the link. All servers of this user take the links, and read the folder again when it changes.
+
+Role = Literal["controller", "viewer"]
+
+# 256 bits cannot be guessed, so that their hash needs no salt and no slow function
+NAME: Final = re.compile(r"\w[\w.@+-]{0,63}")  # a person's name or address; a file's name; nothing invisible
+SETTLED_S: Final = 1.0  # two changes within a tick of the file system's clock look like one
+
+
+class PersonalLink(msgspec.Struct, frozen=True, kw_only=True):
+    """A link of one person.
+
+    Attributes:
+        name: The person's name, which signs commands.
+        role: What the link allows.
+        digest: The SHA-256 of its token, in hexadecimal.
+        added: When it was added, in seconds since the Unix epoch.
+    """
+
+    name: str
+    role: Role
+    digest: str
+    added: float
+
+
+def links_folder() -> Path:
+    """Return the folder of this user's links: they outlive the session, unlike the links that a server prints."""
+    state = os.environ.get("XDG_STATE_HOME") or os.path.expanduser("~/.local/state")
+    return Path(state) / "sightglass" / "links"
+
+
+class Links:
+    """The personal links of this user."""
+
+    def __init__(self, folder: Path | None = None) -> None:
+        """Read the links in a folder, by default this user's."""
+        self._folder = folder or links_folder()
+        self._by_digest: dict[str, PersonalLink] = {}
+        self._read_at: tuple[int, int] | None = None
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the folder again if it changed."""
+        try:
+            status = self._folder.lstat()
+        except FileNotFoundError:
+            self._by_digest, self._read_at = {}, None
+            return
+        except OSError:
+            return  # what is known stays until the folder can be read again
+        read_at = (status.st_ino, status.st_mtime_ns)
+        if read_at == self._read_at:
+            return
+        files = sorted(self._folder.glob("*.json")) if _is_own(status) else []
+        found = filter(None, map(_read, files))
+        self._by_digest = {link.digest: link for link in found}
+        self._read_at = read_at if time.time() - status.st_mtime > SETTLED_S else None
+
+    def all(self) -> list[PersonalLink]:
+        """Return the links, by name."""
+        return sorted(self._by_digest.values(), key=lambda link: link.name)
+
+    def holds(self, link: PersonalLink) -> bool:
+        """Return whether a link is still valid."""
+        return self._by_digest.get(link.digest) == link
+
+    def find(self, token: str) -> PersonalLink | None:
+        """Return the link of a token, also if it was added just now."""
+        digest = _digest(token)
+        if digest not in self._by_digest:
+            self.refresh()
+        return self._by_digest.get(digest)
+
+    def add(self, name: str, role: Role) -> str:
+        """Add a link, and return its token, which is stored nowhere.
+
+        Raises:
+            ValueError: The name is not valid, or has a link.
+            TransportError: The link cannot be stored.
+        """
+        if not NAME.fullmatch(name):
+            expected = "a name of 1 to 64 letters, digits and any of . _ @ + -, which begins with a letter or digit"
+            raise ValueError(f"Expected {expected}, got {name!r:.100}")
+        if not self._folder.is_absolute():  # this user has no home folder, as in some containers
+            raise TransportError("Expected a home folder to store the link in: set XDG_STATE_HOME to a folder")
+        path = self._folder / f"{name}.json"
+        if path.exists():
+            raise ValueError(f"{name!r} has a link already: revoke it first")
+        token = secrets.token_urlsafe(TOKEN_BYTES)
+        link = PersonalLink(name=name, role=role, digest=_digest(token), added=time.time())
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            if not _is_own(self._folder.lstat()):
+                raise TransportError(f"Expected a folder that only this user can write to, got {self._folder}")
+            write_private(path, msgspec.json.encode(link))
+        except OSError as error:
+            raise TransportError(f"Cannot store the link: {error}") from None
+        return token
+
+    def revoke(self, name: str) -> None:
+        """Revoke a link: running servers end what it opened within seconds.
+
+        Raises:
+            UnknownNameError: Nobody of this name has a link.
+            TransportError: The link cannot be removed.
+        """
+        self.refresh()
+        if name not in {link.name for link in self.all()}:
+            raise UnknownNameError("link", name, [link.name for link in self.all()])
+        try:
+            (self._folder / f"{name}.json").unlink()
+        except OSError as error:
+            raise TransportError(f"Cannot revoke the link: {error}") from None
+
+
+def _digest(token: str) -> str:
+    return hashlib.sha256(token.encode("utf-8", "replace")).hexdigest()
+
+
+def _is_own(status: os.stat_result) -> bool:
+    """Return whether only this user can add links to a folder."""
+    own = not hasattr(os, "getuid") or (status.st_uid == os.getuid() and not status.st_mode & 0o022)
+    return stat.S_ISDIR(status.st_mode) and own
+
+
+def _read(path: Path) -> PersonalLink | None:
+    try:
+        link = msgspec.json.decode(path.read_bytes(), type=PersonalLink)
+    except (OSError, msgspec.MsgspecError):
+        return None
+    return link if NAME.fullmatch(link.name) and path.stem == link.name else None
+
 
 Scope = MutableMapping[str, Any]
 Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]

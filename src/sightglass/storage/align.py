@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

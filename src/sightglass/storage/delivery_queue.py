@@ -13,12 +13,13 @@ import contextlib
 import math
 import warnings
 from collections import deque
-from collections.abc import Callable
-from typing import Final, Generic, Protocol, TypeVar
+from collections.abc import Callable, Sequence
+from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
+from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
-from sightglass.core.threads import UNTIL_WOKEN, Worker
+from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 
 T = TypeVar("T")
 
@@ -187,3 +188,20 @@ class DeliveryQueue(Generic[T]):
 
 def _message(error: Exception) -> str:
     return str(error) if isinstance(error, StorageError) else f"{type(error).__name__}: {error}"
+
+
+# What takes records: event files, a run of W&B, or a class of the user's own.
+
+
+@runtime_checkable
+class RecordSink(Protocol):
+    """Receives records; all calls come from one thread."""
+
+    def write(self, records: Sequence[Record], /) -> None:
+        """Write records, in order; records of the same event or step are consecutive."""
+
+    def flush(self, timeout_s: float, /) -> None:
+        """Write everything to its destination."""
+
+    def close(self, timeout_s: float, /) -> None:
+        """Write the remaining records and close."""

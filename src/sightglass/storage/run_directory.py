@@ -12,7 +12,7 @@ from typing import Final
 import msgspec
 
 from sightglass.core.errors import DamagedError
-from sightglass.core.unpatched import threading
+from sightglass.core.process.unpatched import threading
 
 from .file_names import OWN_NAME, name_of
 from .file_system import LOCAL, File, FileSystem, exists, written_aside

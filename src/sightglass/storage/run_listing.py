@@ -12,12 +12,12 @@ from typing import Final, Literal, NamedTuple
 
 import msgspec
 
-from sightglass.core.guarded import message
+from sightglass.core.program_values.guarded import message
 
-from . import annotation_file
-from .annotation_file import Annotations
+from . import object_file
 from .file_names import EVENT_FILES, FOREIGN_START, OWN_NAME, SUMMARY_FILES, is_record_file, kind_of
 from .file_system import leads_out, names_in
+from .object_file import Annotations
 from .run_file import RunFile, read_cached, tells, together
 
 Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded"]
@@ -142,9 +142,9 @@ def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
     n_bytes, changed, annotated = 0, 0.0, Annotations()
     for file in files:
         plain = plain and _is_plain(file)
-        if file.name == annotation_file.NAME:
-            annotated = annotation_file.read(folder)
-        if file.name.startswith(".") or file.name == annotation_file.NAME:
+        if file.name == object_file.ANNOTATIONS_NAME:
+            annotated = object_file.read_annotations(folder)
+        if file.name.startswith(".") or file.name == object_file.ANNOTATIONS_NAME:
             continue  # such as totals, which are made from the others
         with contextlib.suppress(OSError):
             status = file.stat()

@@ -12,7 +12,7 @@ from typing import Any, Final
 
 import torch
 
-from sightglass.core.guarded import FAILURES
+from sightglass.core.program_values.guarded import FAILURES
 
 from .calls import OF_MODULES, ModuleCalls, Take
 from .compiled import Compiled, n_compiled

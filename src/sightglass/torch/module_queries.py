@@ -14,21 +14,17 @@ from typing import Any, Final
 import torch
 
 from sightglass.core.errors import PriceError, RefusedError, SightglassError, UnconfirmedError, UnknownNameError
-from sightglass.core.guarded import FAILURES, message
+from sightglass.core.program_values.guarded import FAILURES, message
 from sightglass.query.query import Query
-from sightglass.training.subscription import Subscription
+from sightglass.training.evaluation.subscription import Subscription
 
-from .calls import ACTIVATION_GRADS, EVALUATED, INPUTS, IS_KNOWN, OF_MODULES
-from .capture import Work, by_place
+from .calls import ACTIVATION_GRADS, EVALUATED, INPUTS, IS_KNOWN, OF_MODULES, module_name
+from .capture import PartMeter, Work, by_place, fitting
 from .compiled import Compiled, n_compiled
 from .hooks import Hooks, Place
-from .observables import SELF_CONTAINED, called_modules, is_inside, leaf_modules, modules
-from .optimizer_steps import UPDATES
-from .part_meter import PartMeter, fitting
-from .passes import module_name
-from .precompute import PrecomputedPart
-from .silence import why_silent
-from .statistics import statistic
+from .observables import SELF_CONTAINED, called_modules, is_inside, leaf_modules, modules, parameters
+from .optimizer_steps import GRADS, UPDATES
+from .precompute import PrecomputedPart, statistic
 
 RECOMPILED: Final = (
     "Activations are not available: the module is compiled and would have to be compiled again, "
@@ -150,7 +146,7 @@ class ModuleQueries:
             for work in self.works:
                 work.reached = False
             return False
-        several = self.hooks.calls.several  # their gradients have names of their own: a note says it, see `silence`
+        several = self.hooks.calls.several  # their gradients have names of their own: a note says it, see `why_silent`
         waiting = [
             work
             for work in self.works
@@ -279,3 +275,59 @@ def _uncalled(name: str, module: torch.nn.Module) -> str:
 
 def _cannot(error: BaseException) -> RefusedError:
     return RefusedError(f"Cannot watch the module: {message(error)}")
+
+
+# Why queries have no records: after some events that brought none of their tensors, a note says it.
+
+N_SILENT: Final = 8  # more batches than most programs accumulate; a note is no error, so it may be early
+
+NOT_CALLED: Final = "it was not called"
+NO_TENSOR: Final = (
+    "its module was not called, or has none of this name; b.{kind}.map(lambda name, x: x.shape) lists them"
+)
+NOT_EVALUATED: Final = "it was not called in evaluation mode"
+NO_GRAD: Final = "the loss does not depend on what it returns, or nothing was differentiated"
+NO_STEP: Final = "the optimizer made no step"
+UNUSED: Final = "the loss does not depend on it, or nothing was differentiated"
+FROZEN: Final = "it does not require a gradient"
+
+
+def why_silent(works: Iterable[Work], module: torch.nn.Module, several: Mapping[str, str]) -> str:
+    """Return what a query waits for that reads these parts; empty if tensors came.
+
+    Args:
+        works: The parts.
+        module: The watched module.
+        several: The modules that return several tensors, each with the name of one of them.
+    """
+    for work in works:
+        if work.n_silent < N_SILENT:
+            continue
+        kind, name = work.part.kind, work.part.name
+        if name is None:
+            return f"{work.n_silent} events in a row brought no {kind}: {_why_none(kind)}."
+        if kind == ACTIVATION_GRADS and name in several:
+            return f"Module {name!r} returns several tensors: ask for each, such as b.{kind}[{several[name]!r}]."
+        return f"{work.n_silent} events in a row brought nothing of {name!r}: {_why(kind, name, module)}."
+    return ""
+
+
+def _why_none(kind: str) -> str:
+    if kind in EVALUATED.values():
+        return "the module was not called in evaluation mode"
+    if kind == UPDATES:
+        return NO_STEP
+    return "nothing was differentiated" if kind in (GRADS, ACTIVATION_GRADS) else "no module was called"
+
+
+def _why(kind: str, name: str, module: torch.nn.Module) -> str:
+    if kind in (GRADS, UPDATES):
+        parameter = parameters(module).get(name)
+        if parameter is not None and not parameter.requires_grad:
+            return FROZEN
+        return UNUSED if parameter is None or parameter.grad is None else NO_STEP
+    if kind == ACTIVATION_GRADS:
+        return NO_GRAD
+    if module_name(name, modules(module)) != name:
+        return NO_TENSOR.format(kind=kind)
+    return NOT_EVALUATED if kind in EVALUATED.values() else NOT_CALLED

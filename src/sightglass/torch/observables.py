@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import torch
 
-from sightglass.core.array_data import check_data
 from sightglass.core.errors import AbsentError, RefusedQueryError
-from sightglass.core.own_pieces import is_distributed, own_piece
+from sightglass.core.program_values.array_data import check_data
+from sightglass.core.program_values.own_pieces import is_distributed, own_piece
 
 COMPILED: Final = "_orig_mod"
 WRAPPERS: Final = (COMPILED, "_fsdp_wrapped_module", "_checkpoint_wrapped_module")

@@ -21,17 +21,17 @@ from typing import Any
 import torch
 
 from sightglass.core.errors import CommandError, SightglassError
-from sightglass.core.ranks import rank_and_size
+from sightglass.core.process.ranks import rank_and_size
 from sightglass.core.values import type_name
 from sightglass.query.query import Query
-from sightglass.training.compiled import CompiledStep
 from sightglass.training.controls import BoundControl
+from sightglass.training.evaluation.compiled import CompiledStep
+from sightglass.training.evaluation.subscription import Subscription
+from sightglass.training.evaluation.subscriptions import ObservableFacts
 from sightglass.training.run import Run, wiring
-from sightglass.training.subscription import Subscription
-from sightglass.training.subscriptions import ObservableFacts
 
-from .calls import EVALUATED, OF_MODULES, OUTPUTS
-from .capture import CapturedObservables, is_recorded, with_works
+from .calls import EVALUATED, OF_MODULES, OUTPUTS, TRAINING
+from .capture import CapturedObservables, PartMeter, is_recorded, with_works
 from .compiled import Compiled
 from .hooks import Hooks
 from .module_queries import ModuleQueries, Prepared, part_names
@@ -47,8 +47,6 @@ from .observables import (
 )
 from .optimizer_controls import Bounds, RateScale, controls
 from .optimizer_steps import GRADS, UPDATES
-from .part_meter import PartMeter
-from .passes import TRAINING
 from .precompute import Offers, PrecomputedPart, gives_new, is_answer, split
 
 

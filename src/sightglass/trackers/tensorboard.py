@@ -18,8 +18,7 @@ from sightglass.storage.foreign.event_format import from_buckets
 from sightglass.storage.foreign.tensorboard_charts import curve_of
 from sightglass.training.run import Run
 
-from .media_summaries import MediaSummaries
-from .summaries import folder_name
+from .summaries import MediaSummaries, folder_name
 
 MIN_COUNT: Final = 1e-7  # PyTorch's: no division by zero
 

@@ -4,7 +4,7 @@ By default a command waits for the next event of the thread that made the run, w
 programs: there nothing reads a control at the same time. What the program declares with `thread="any"` is applied on
 the thread of whichever event comes first. Each command is taken out of the queue under the lock, so it is applied once.
 
-A slow action does not block the agent, which takes the lock in between.
+A slow action does not block the `io` thread, which takes the lock in between.
 """
 
 from __future__ import annotations
@@ -15,20 +15,19 @@ from typing import Any, Final
 
 import msgspec
 
-from sightglass.core.clock import WorkClock
-from sightglass.core.current_run import acting
 from sightglass.core.errors import CommandError, UnsendableError, unknown
-from sightglass.core.guarded import FAILURES
-from sightglass.core.ranks import Agree
-from sightglass.core.unpatched import threading
+from sightglass.core.process.clock import Clock, WorkClock
+from sightglass.core.process.current_run import acting
+from sightglass.core.process.ranks import Agree
+from sightglass.core.process.unpatched import threading
+from sightglass.core.program_values.guarded import FAILURES
 
-from .attributes import attribute_path
 from .commands import Command, CommandQueue, CommandResult, Place, agreed, pack
-from .compiled import CompiledSteps
-from .event_threads import EventThreads
-from .lock import TurnLock
-from .steps import host_step
-from .subscriptions import Subscriptions
+from .controls import attribute_path
+from .evaluation.compiled import CompiledSteps
+from .evaluation.deferred import host_step
+from .evaluation.lock import TurnLock
+from .evaluation.subscriptions import Subscriptions
 
 PAUSE_POLL_S: Final = 1.0  # a paused run is woken by commands; the poll only bounds the delay if a wake-up is missed
 PAUSE_ASYNC_POLL_S: Final = 0.05  # an event loop cannot wait for the condition; nobody notices so short a delay
@@ -271,3 +270,71 @@ def _step_number(step: object, index: int) -> float:
         return host_step(step)
     except FAILURES:
         return index
+
+
+# Which threads announce the events of a run: commands wait for those of one thread, and may wait in vain.
+#
+# An idle event is counted without a look at its thread. But the first event of each name is seen, and so are all events
+# while a command waits; that is all that is needed.
+
+# Longer than most steps take. A client whose command waits for this long is told where the events come from.
+SILENT_S: Final = 10.0
+MAX_EVENTS: Final = 1_000  # events of other threads to remember, each with the name of one thread
+
+
+class EventThreads:
+    """Notes the thread of each event that is seen. The thread that makes this is the run's own."""
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._own = threading.get_ident()
+        self._own_s: float | None = None
+        self._own_events: set[str] = set()
+        self._others: dict[str, tuple[str, float]] = {}
+        self._awaits = False
+
+    def saw(self, event: str) -> bool:
+        """Note an event of this thread; return whether this is the run's own thread."""
+        if threading.get_ident() == self._own:
+            self._own_s = self._clock.monotonic()
+            self._own_events.add(event)
+            return True
+        if event in self._others or len(self._others) < MAX_EVENTS:
+            self._others[event] = threading.current_thread().name, self._clock.monotonic()
+        return False
+
+    def applies(self, *, awaits: bool = False) -> bool:
+        """Note that this thread applies commands by itself; return whether it is the run's own."""
+        self._awaits = self._awaits or awaits
+        self._own_s = self._clock.monotonic()
+        return threading.get_ident() == self._own
+
+    def stuck(self, at: str | None, since_s: float, *, what: str) -> str:
+        """Return why a command will hardly be applied; empty if it can be.
+
+        Args:
+            at: The event that it waits for; `None` for any.
+            since_s: Since when it waits, by the monotonic clock.
+            what: The control or the action that it is about; empty for other commands.
+        """
+        heard = [(seen_s, event, thread) for event, (thread, seen_s) in self._others.items() if at in (None, event)]
+        if not heard or at in self._own_events:
+            return ""
+        seen_s, event, thread = max(heard)
+        silent = "so far"
+        if at is None and self._own_s is not None:
+            silent_s = self._clock.monotonic() - max(self._own_s, since_s)
+            if silent_s < SILENT_S or seen_s < since_s:
+                return ""
+            silent = f"for {silent_s:.0f} s"
+        declare = f"declare {what} with thread='any', or " if what else ""
+        return (
+            f"No event{f' {at!r}' if at else ''} of the thread that called init {silent}: {event!r} comes from thread "
+            f"{thread!r}. In the program, {declare}call run.apply() where commands may be applied"
+        )
+
+    def unawaited(self, name: str) -> str:
+        """Return why the call of an async action will hardly come; empty if it can."""
+        if self._awaits:
+            return ""
+        return f"Action {name!r} is an async function, and the program has not awaited run.apply_async() so far"

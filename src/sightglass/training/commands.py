@@ -18,16 +18,15 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sightglass.core import codec
-from sightglass.core.copies import sendable
 from sightglass.core.errors import CommandError, unknown
-from sightglass.core.guarded import FAILURES, message
-from sightglass.core.ranks import Agree
-from sightglass.core.unpatched import threading
+from sightglass.core.process.ranks import Agree
+from sightglass.core.process.unpatched import threading
+from sightglass.core.program_values.copier import sendable
+from sightglass.core.program_values.guarded import FAILURES, message
 from sightglass.core.values import n_bytes
 
-from .attributes import attribute_path
-from .compiled import Plans
-from .controls import Action, Control
+from .controls import Action, Control, attribute_path
+from .evaluation.compiled import Plans
 
 MAX_PENDING: Final = 1_000  # more than any person sends; a client in a loop is refused before memory fills
 MAX_HISTORY: Final = 10_000  # a few MB of numbers; a command per second for hours

@@ -9,13 +9,22 @@ from __future__ import annotations
 import inspect
 import math
 import sys
+import time
 from collections.abc import Callable, Iterable, Mapping
-from typing import Any, Literal, get_args
+from dataclasses import dataclass
+from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from sightglass.core.errors import CommandError
-from sightglass.core.guarded import FAILURES, class_name, first_line, message, text
+from sightglass.core.errors import MAX_NAMES_SHOWN, CommandError, QueryError, RefusedFunctionError, unknown
+from sightglass.core.process.current_run import awaited
+from sightglass.core.program_values.guarded import FAILURES, class_name, first_line, message, stored, text
+from sightglass.query import access
+from sightglass.query.arrays import readable
+from sightglass.query.expressions import Attr, Const, Expr, Item, Lambda, Var
+from sightglass.query.parser import parse
+from sightglass.query.query import Query
+from sightglass.query.stages import Map
 
 Number = int | float
 Scalar = bool | int | float | str
@@ -193,3 +202,240 @@ def declaring_line() -> str:
     """Return the file and line of the caller's caller."""
     frame = sys._getframe(2)
     return f"{frame.f_code.co_filename}:{frame.f_lineno}"
+
+
+# Attributes as controls: numbers inside offered objects, such as `batch.optimizer.lr`, with `controls="attributes"`.
+#
+# A path is read as a query reads it, so properties, modules, classes and functions are refused. Only a number that an
+# instance, a dict or a list stores can be set. It keeps its type.
+
+EXAMPLES: Final = "such as batch.optimizer.lr or batch.optimizer.param_groups[0]['lr']"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AttributePath:
+    """Where a number is: the last name or key of a path that begins at an event.
+
+    Attributes:
+        text: The path as the client wrote it.
+        event: The event.
+        owner: What has the attribute or the item.
+        key: The name of the attribute, the key or the place.
+        item: Whether it is an item, `[key]`.
+    """
+
+    text: str
+    event: str
+    owner: Expr
+    key: str | int
+    item: bool
+
+    def set(self, observables: Mapping[str, Any], value: object) -> tuple[Scalar, Scalar]:
+        """Set the number, in the objects that an event offers; return the old and the new one.
+
+        Raises:
+            CommandError: There is no such number, or the value has another type.
+            SightglassError: The path cannot be read.
+        """
+        owner = _read(self.owner, self.event, observables)
+        stores = type(owner) is dict or type(owner) is list
+        if not (stores or self.item) and _is_of_class(owner, str(self.key)):
+            raise self._refused(
+                f"expected an attribute that an instance stores, got one of its class {class_name(owner)}. "
+                f"{_numbers_of(owner)}"
+            )
+        old = access.item(owner, self.key) if stores or self.item else access.attribute(owner, str(self.key))
+        if not stores and (self.item or not _is_stored(owner, str(self.key))):
+            raise self._refused(
+                "expected an attribute that an instance stores, or an item of a dict or a list, got "
+                f"that of {class_name(owner)}"
+            )
+        if type(old) not in (bool, int, float):
+            raise self._refused(f"expected a number, got {class_name(old)} {text(old, 100)}")
+        new = Control(self.text, old).checked(value)
+        if stores:
+            owner[self.key] = new
+        else:
+            setattr(owner, str(self.key), new)
+        return old, new
+
+    def _refused(self, reason: str) -> CommandError:
+        return CommandError(f"Cannot set {self.text}: {reason}. In the program, declare run.control(…, bind=…) for it")
+
+
+def attribute_path(name: str) -> AttributePath:
+    """Parse a path.
+
+    Raises:
+        CommandError: It is not a path to something inside an observable, or a name in it begins with an underscore.
+    """
+    try:
+        query = parse(name)
+    except QueryError as error:
+        raise CommandError(f"Expected the path of a number, {EXAMPLES}, got {name!r:.200}: {error}") from None
+    match query.stages:
+        case (Map(fn=Lambda(body=Attr(target=(Attr() | Item()) as owner, name=key))),) if _is_path(owner):
+            return AttributePath(text=name, event=query.event, owner=owner, key=key, item=False)
+        case (Map(fn=Lambda(body=Item(target=(Attr() | Item()) as owner, index=Const(value=key)))),) if _is_path(
+            owner
+        ) and _is_key(key):
+            return AttributePath(text=name, event=query.event, owner=owner, key=key, item=True)  # type: ignore[arg-type]
+    raise CommandError(f"Expected the path of a number, {EXAMPLES}, got {name!r:.200}")
+
+
+def _is_path(tree: Expr) -> bool:
+    match tree:
+        case Attr(target=Var()):
+            return True
+        case Attr(target=target):
+            return _is_path(target)
+        case Item(target=target, index=Const(value=key)):
+            return _is_path(target) and _is_key(key)
+    return False
+
+
+def _is_key(key: object) -> bool:
+    return type(key) is int or (type(key) is str and not key.startswith("_"))
+
+
+def _read(tree: Expr, event: str, observables: Mapping[str, Any]) -> Any:
+    match tree:
+        case Attr(target=Var(), name=name):
+            if name not in observables:
+                raise CommandError(unknown("observable", name, observables, where=f"at event {event!r}"))
+            return readable(observables[name], name)
+        case Attr(target=target, name=name):
+            return access.attribute(_read(target, event, observables), name)
+        case Item(target=target, index=Const(value=key)):
+            return access.item(_read(target, event, observables), key)
+    raise CommandError(f"Expected a path, got {tree}")
+
+
+def _is_stored(owner: object, name: str) -> bool:
+    """Return whether an instance stores an attribute itself, so that no property or other descriptor comes first."""
+    if name not in stored(owner):
+        return False
+    found = next((vars(cls)[name] for cls in type(owner).__mro__ if name in vars(cls)), None)
+    return not hasattr(type(found), "__set__") or type(found).__name__ == "member_descriptor"
+
+
+def _is_of_class(owner: object, name: str) -> bool:
+    """Return whether only the class of an instance has an attribute."""
+    return name not in stored(owner) and any(name in vars(cls) for cls in type(owner).__mro__)
+
+
+def numbers_in(owner: object) -> dict[str, Scalar]:
+    """Return the numbers that an instance stores and a controller can set, by name."""
+    numbers = {name: value for name, value in stored(owner).items() if type(value) in (bool, int, float)}
+    return {name: numbers[name] for name in sorted(numbers) if not name.startswith("_") and _is_stored(owner, name)}
+
+
+def _numbers_of(owner: object) -> str:
+    names = [*numbers_in(owner)]
+    if not names:
+        return "The instance stores no number that can be set"
+    more = f" and {len(names) - MAX_NAMES_SHOWN} more" if len(names) > MAX_NAMES_SHOWN else ""
+    return f"Numbers that it stores: {', '.join(names[:MAX_NAMES_SHOWN])}{more}"
+
+
+# Functions that a run lends to queries, with `Run.function`. They cannot be interrupted, so they are watched.
+#
+# Rule 1: Viewers may call those that are declared with `viewers=True`.
+# Rule 2: One that takes longer for one call than an event's queries may is refused from then on: streams that call it
+# end with the reason, and new ones are refused. Only its first call may take longer, once in a run.
+
+MAX_CALL_S: Final = 0.02  # as `options.Limits.max_event_s` by default
+N_FIRST: Final = 1  # it may import and compile what it needs, which says nothing of the others; the budget pays for it
+
+
+class LentFunction:
+    """A function that queries may call.
+
+    Attributes:
+        name: The name that queries call.
+        viewers: Whether viewers may call it.
+        doc: The first line of its docstring.
+        refused: Why it is refused; empty while it is not.
+        n_calls: How often it was called.
+        n_refused: How often a query called it after it was refused.
+    """
+
+    def __init__(
+        self,
+        name: str,
+        function: Callable[..., Any],
+        *,
+        viewers: bool = False,
+        run: str = "",
+        max_call_s: float = MAX_CALL_S,
+        in_event: Callable[[], bool] = lambda: True,
+        cpu_s: Callable[[], float] = time.thread_time,
+        wall_s: Callable[[], float] = time.perf_counter,
+    ) -> None:
+        """Lend a function.
+
+        Args:
+            name: The name that queries call.
+            function: The function.
+            viewers: Whether viewers may call it.
+            run: The id of the run.
+            max_call_s: The seconds that a call may take, of the thread's processor time and in all.
+            in_event: Returns whether this thread evaluates an event; other calls, such as JAX's traces, are not timed.
+            cpu_s: Returns the thread's processor time.
+            wall_s: Returns the time.
+        """
+        self.name = name
+        self.viewers = viewers
+        self.doc = first_line(function)
+        self.refused = ""
+        self.n_calls = self.n_refused = 0
+        self.__wrapped__ = function  # its signature is that of this object
+        self._run = run
+        self._max_call_s = max_call_s
+        self._in_event = in_event
+        self._cpu_s = cpu_s
+        self._wall_s = wall_s
+
+    def __call__(self, *args: object, **kwargs: object) -> Any:
+        """Call the function.
+
+        Raises:
+            RefusedFunctionError: It is refused, from this call on if the call took too long and is not the first.
+        """
+        if self.refused:
+            self.n_refused += 1
+            raise RefusedFunctionError(self.refused)
+        self.n_calls += 1
+        cpu_s, wall_s = self._cpu_s(), self._wall_s()
+        try:
+            with awaited(self._run):
+                result = self.__wrapped__(*args, **kwargs)
+        finally:
+            taken_s = min(self._cpu_s() - cpu_s, self._wall_s() - wall_s)
+            if taken_s > self._max_call_s and self.n_calls > N_FIRST and self._in_event():
+                self.refused = (
+                    f"Function {self.name!r} of the run took {taken_s * 1e3:.3g} ms for one call, and is refused from "
+                    f"then on: an event's queries may take {self._max_call_s * 1e3:.3g} ms. Make it faster, or set "
+                    "sg.Limits(max_event_s=…)"
+                )
+        if self.refused:
+            raise RefusedFunctionError(self.refused)
+        return readable(result, f"{self.name}(…)")
+
+
+def check_functions(query: Query, functions: Mapping[str, Callable[..., Any]], *, may_command: bool) -> None:
+    """Refuse a query that calls a function which is refused, or which the client may not call.
+
+    Raises:
+        RefusedFunctionError: It calls one.
+    """
+    for name in query.functions:
+        lent = functions.get(name)
+        if isinstance(lent, LentFunction) and lent.refused:
+            lent.n_refused += 1
+            raise RefusedFunctionError(lent.refused)
+        if not may_command and not getattr(lent, "viewers", False):
+            raise RefusedFunctionError(
+                f"Expected functions that viewers may call, got {name!r}: the run has to declare it with "
+                f"run.function({name!r}, …, viewers=True)"
+            )

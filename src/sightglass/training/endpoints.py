@@ -14,8 +14,8 @@ from typing import TYPE_CHECKING
 import msgspec
 
 from sightglass.core.errors import SightglassError, TransportError
-from sightglass.core.ranks import RankPlace
-from sightglass.core.resources import shortage
+from sightglass.core.process.ranks import RankPlace
+from sightglass.core.process.threads import shortage
 from sightglass.protocol import discovery
 from sightglass.protocol.address import write_connection
 from sightglass.protocol.transport import MEMORY, Both, Listener, MemoryListener
@@ -23,7 +23,7 @@ from sightglass.protocol.zmq import N_DESCRIPTORS, ZmqListener
 from sightglass.storage.run_directory import RunDirectory
 
 if TYPE_CHECKING:
-    from sightglass.protocol.hub_presence import HubAnnouncement
+    from sightglass.hub.presence import HubAnnouncement
 
 
 class Endpoints:
@@ -149,9 +149,9 @@ class Endpoints:
     def _join(self, hub: str | os.PathLike[str]) -> None:
         """Meet clients on a hub as well, whenever it can be reached."""
         try:
-            from sightglass.protocol.hub_address import RUN, hub_address
-            from sightglass.protocol.hub_presence import HubAnnouncement
-            from sightglass.protocol.nats import PEER, NatsListener
+            from sightglass.hub.address import RUN, hub_address
+            from sightglass.hub.nats import PEER, NatsListener
+            from sightglass.hub.presence import HubAnnouncement
 
             address = hub_address(hub, roles=RUN)
             listener = NatsListener(address, self._id, notify=self.listener.wake)

@@ -9,13 +9,15 @@ from __future__ import annotations
 import contextlib
 import os
 import platform
+import re
 import sys
 import tempfile
-from collections.abc import Callable, Mapping
+from collections import deque
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Final
 
-from sightglass.core.redact import redact_code, redact_command, redact_environment
-from sightglass.core.unpatched import subprocess
+from sightglass.core.process.unpatched import subprocess
+from sightglass.core.redact import redact_code, redact_command, redact_environment, redact_text
 
 from .options import Facts
 
@@ -192,3 +194,245 @@ def _folder() -> str:
         return os.getcwd()
     except OSError:
         return ""
+
+
+# What the machine of a run has to do: processors, memory, disk, network, GPUs.
+#
+# psutil and NVIDIA's library are asked, where they are installed (`sightglass[system]`). Each part is asked by itself,
+# and given up when it fails: containers hide some, and machines without a GPU have no library for it.
+
+EVERY_S: Final = 10.0  # a sample takes less than a millisecond: a ten-thousandth of a core
+SHORT_S: Final = 1.0  # a run that ends earlier after its last sample has nothing to add
+
+Numbers = Iterator[tuple[str, float]]
+
+
+class MachineMetrics:
+    """Samples the machine from time to time, as long as somebody wants the numbers."""
+
+    def __init__(self, take: Callable[[Mapping[str, float]], None], *, wanted: Callable[[], bool]) -> None:
+        """Load nothing yet.
+
+        Args:
+            take: Gets the numbers of each sample, by name, on the thread of `tick`.
+            wanted: Whether to sample now.
+        """
+        self._take = take
+        self._wanted = wanted
+        self._parts: list[Callable[[float], Numbers]] | None = None
+        self._sampled_s = self._now_s = 0.0
+        self._counts: dict[str, tuple[float, float]] = {}
+
+    def tick(self, now_s: float) -> None:
+        """Sample, if it is time."""
+        self._now_s = now_s
+        if self._parts is None:
+            if self._wanted():
+                self._parts = [*_of_psutil(self._rate), *_of_nvidia()]
+                self._sample(now_s)  # a rate, such as the use of a processor, needs a beginning
+        elif now_s - self._sampled_s >= EVERY_S:
+            self._take(self._sample(now_s))
+
+    def close(self) -> None:
+        """Sample for the last time."""
+        if self._parts and self._now_s - self._sampled_s >= SHORT_S:
+            self._take(self._sample(self._now_s))
+
+    def _sample(self, now_s: float) -> dict[str, float]:
+        self._sampled_s = now_s
+        found: dict[str, float] = {}
+        for part in tuple(self._parts or ()):
+            try:
+                found.update(part(now_s))
+            except Exception:  # noqa: BLE001  psutil and NVIDIA raise what they like; the other parts go on
+                assert self._parts is not None
+                self._parts.remove(part)
+        return found
+
+    def _rate(self, name: str, count: float, now_s: float) -> Numbers:
+        """Yield by how much a count has grown each second since it was last given, in millions."""
+        before, at_s = self._counts.get(name, (count, now_s))
+        self._counts[name] = count, now_s
+        if now_s > at_s:
+            yield name, max(0.0, count - before) / (now_s - at_s) / 1e6
+
+
+Rate = Callable[[str, float, float], Numbers]
+
+
+def _of_psutil(rate: Rate) -> list[Callable[[float], Numbers]]:
+    try:
+        import psutil
+
+        process = psutil.Process()
+    except Exception:  # noqa: BLE001  a library that is broken is as good as one that is not installed
+        return []
+
+    def processors(now_s: float) -> Numbers:
+        yield "cpu_percent", psutil.cpu_percent(None)
+        yield "process_cpu_percent", process.cpu_percent(None)
+
+    def memory(now_s: float) -> Numbers:
+        yield "memory_percent", psutil.virtual_memory().percent
+        yield "process_memory_gb", process.memory_info().rss / 1e9
+
+    def disk_space(now_s: float) -> Numbers:
+        yield "disk_percent", psutil.disk_usage(".").percent
+
+    def disk(now_s: float) -> Numbers:
+        counts = psutil.disk_io_counters()
+        yield from rate("disk_read_mb_s", counts.read_bytes, now_s)
+        yield from rate("disk_write_mb_s", counts.write_bytes, now_s)
+
+    def network(now_s: float) -> Numbers:
+        counts = psutil.net_io_counters()
+        yield from rate("network_received_mb_s", counts.bytes_recv, now_s)
+        yield from rate("network_sent_mb_s", counts.bytes_sent, now_s)
+
+    return [processors, memory, disk_space, disk, network]
+
+
+def _of_nvidia() -> list[Callable[[float], Numbers]]:
+    try:
+        import pynvml as nvml
+
+        nvml.nvmlInit()
+        handles = {i: nvml.nvmlDeviceGetHandleByIndex(i) for i in _visible(nvml.nvmlDeviceGetCount())}
+    except Exception:  # noqa: BLE001  no library, no driver, or none that this process may use
+        return []
+
+    def utilization(now_s: float) -> Numbers:
+        for i, handle in handles.items():
+            yield f"gpu{i}_percent", nvml.nvmlDeviceGetUtilizationRates(handle).gpu
+
+    def memory(now_s: float) -> Numbers:
+        for i, handle in handles.items():
+            info = nvml.nvmlDeviceGetMemoryInfo(handle)
+            yield f"gpu{i}_memory_percent", 100 * info.used / info.total
+
+    def power(now_s: float) -> Numbers:
+        for i, handle in handles.items():
+            yield f"gpu{i}_power_w", nvml.nvmlDeviceGetPowerUsage(handle) / 1e3
+
+    def temperature(now_s: float) -> Numbers:
+        for i, handle in handles.items():
+            yield f"gpu{i}_celsius", nvml.nvmlDeviceGetTemperature(handle, nvml.NVML_TEMPERATURE_GPU)
+
+    return [utilization, memory, power, temperature]
+
+
+def _visible(n: int) -> list[int]:
+    """Return the numbers of the GPUs that this process may use; of all, where they are not named by numbers."""
+    named = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if named is None:
+        return list(range(n))
+    parts = [part.strip() for part in named.split(",") if part.strip()]
+    if named.strip() == "-1":
+        return []
+    return [int(part) for part in parts if int(part) < n] if all(map(str.isdecimal, parts)) else list(range(n))
+
+
+# What a program prints, as texts of its run.
+#
+# The `write` of `sys.stdout` and `sys.stderr` is followed, and not the file descriptors: the program keeps its streams,
+# with their terminal, buffers and order, and what holds one of them already, such as a handler of `logging`, is
+# followed, too. What libraries print in C is not.
+
+STREAMS: Final = {"out": "stdout", "err": "stderr"}
+MAX_WAITING: Final = 2**20  # characters, for half a second
+MAX_LINES: Final = 2_000  # in half a second: more is not for people to read
+MAX_LINE: Final = 2_000  # characters
+_COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
+
+Take = Callable[[str, Sequence[str]], None]
+
+
+class Console:
+    """Follows both streams, and hands on the lines that were finished."""
+
+    def __init__(self, take: Take) -> None:
+        """Begin to follow.
+
+        Args:
+            take: Gets "out" or "err" and the lines since the last time, on the thread of `tick`.
+        """
+        self._take = take
+        self._followed = {name: Followed(getattr(sys, stream)) for name, stream in STREAMS.items()}
+
+    def tick(self, now_s: float) -> None:
+        """Hand on the lines that were finished. If that fails, follow no more: nobody will call again."""
+        try:
+            self._hand_on(at_end=False)
+        except BaseException:
+            self._leave()
+            raise
+
+    def close(self) -> None:
+        """Follow no more, and hand on the rest."""
+        self._leave()
+        self._hand_on(at_end=True)
+
+    def _leave(self) -> None:
+        for followed in self._followed.values():
+            followed.leave()
+
+    def _hand_on(self, *, at_end: bool) -> None:
+        for name, followed in self._followed.items():
+            if lines := followed.lines(at_end=at_end):
+                self._take(name, lines)
+
+
+class Followed:
+    """A text stream whose writes are followed. Where the stream does not allow it, there is nothing to see."""
+
+    def __init__(self, stream: Any) -> None:
+        self._stream = stream
+        self._pieces: deque[str] = deque()
+        self._n_waiting = self._n_lost = 0
+        self._rest = ""
+        self._write: Callable[[str], Any] | None = None
+        with contextlib.suppress(AttributeError):  # no console, or a class of the program's without room for it
+            before = stream.write
+
+            def write(text: str) -> Any:
+                written = before(text)
+                self._note(text)
+                return written
+
+            stream.write = self._write = write
+
+    def leave(self) -> None:
+        """Give the stream its own `write` again, unless somebody else follows it, too."""
+        if self._write is not None and getattr(self._stream, "__dict__", {}).get("write") is self._write:
+            del self._stream.write
+        self._write = None
+
+    def lines(self, *, at_end: bool) -> list[str]:
+        """Return the lines that were finished; of one that was written over, such as a progress bar, the last state."""
+        pieces = [self._rest]
+        while self._pieces:
+            pieces.append(self._pieces.popleft())
+        self._n_waiting = 0
+        *lines, rest = "".join(pieces).split("\n")
+        if at_end and rest:
+            lines, rest = [*lines, rest], ""
+        self._rest = rest[rest.rfind("\r", 0, -1) + 1 :][-MAX_LINE:]
+        n_lost, self._n_lost = self._n_lost, 0
+        n_left = max(0, len(lines) - MAX_LINES)
+        left_out = [f"… {n:,} {what} left out" for n, what in ((n_left, "lines"), (n_lost, "characters")) if n]
+        return left_out + [_plain(line) for line in lines[n_left:]]
+
+    def _note(self, text: object) -> None:
+        if self._write is None or not isinstance(text, str):
+            return
+        if self._n_waiting + len(text) > MAX_WAITING:
+            self._n_lost += len(text)
+            return
+        self._n_waiting += len(text)
+        self._pieces.append(text)
+
+
+def _plain(line: str) -> str:
+    """Return a line as a terminal would show it, without colours and secrets."""
+    shown = _COLOURS.sub("", line).rstrip("\r").rpartition("\r")[2].rstrip()
+    return redact_text(shown if len(shown) <= MAX_LINE else shown[:MAX_LINE] + "…")

@@ -11,15 +11,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sightglass.core.columns import Row
-from sightglass.core.copies import snapshot
+from sightglass.core.columns import Record, Row
 from sightglass.core.errors import StorageError
-from sightglass.core.guarded import FAILURES, message
-from sightglass.core.record import Record
+from sightglass.core.program_values.copier import snapshot
+from sightglass.core.program_values.guarded import FAILURES, message
 from sightglass.core.values import PLAIN, n_bytes, to_host
-from sightglass.storage.delivery_queue import DeliveryQueue
+from sightglass.storage.delivery_queue import DeliveryQueue, RecordSink
 from sightglass.storage.file_names import EVENT_FILES, SUMMARY_FILES
-from sightglass.storage.record_sink import RecordSink
 
 MirrorTarget = Literal["tensorboard", "mindspore", "wandb"] | RecordSink
 
@@ -129,16 +127,15 @@ class Mirror:
     def _begin(self) -> RecordSink:
         match self._target:
             case "tensorboard":
-                from sightglass.storage.tensorboard_log import TensorBoard
+                from sightglass.storage.event_log import TensorBoard
 
                 return TensorBoard(self._folder() / EVENT_FILES)
             case "mindspore":
-                from sightglass.storage.mindspore_log import MindSpore
+                from sightglass.storage.event_log import MindSpore
 
                 return MindSpore(self._folder() / SUMMARY_FILES)
             case "wandb":
-                from sightglass.storage.wandb import WandB
-                from sightglass.storage.wandb_types import load
+                from sightglass.storage.wandb import WandB, load
 
                 active = load().run
                 if active is None:
@@ -177,7 +174,7 @@ def checked(mirror: MirrorTarget | Sequence[MirrorTarget]) -> tuple[MirrorTarget
         elif not isinstance(target, RecordSink):
             raise TypeError(f"Expected a sink with write, flush and close as mirror, got {target!r:.100}")
     if "wandb" in targets:
-        from sightglass.storage import wandb_types
+        from sightglass.storage import wandb
 
-        wandb_types.load()  # now, because Python cannot import it while the interpreter ends
+        wandb.load()  # now, because Python cannot import it while the interpreter ends
     return targets

@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, fields
 from typing import Final, Literal
 
-from sightglass.core.ranks import Agree
+from sightglass.core.process.ranks import Agree
 
 EVENT_S: Final = 0.02  # a frame of a film: nobody notices one that is late
 # A late client draws a chart of the whole stream from these, and one that was away for seconds continues without a gap.

@@ -18,23 +18,22 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sightglass.core import current_run
 from sightglass.core.errors import StorageError
-from sightglass.core.guarded import FAILURES, LostValue, class_name, message, rebuild, text
-from sightglass.core.ranks import is_first_rank
-from sightglass.core.runs_folder import runs_folder
-from sightglass.core.visible import visible
+from sightglass.core.process import current_run
+from sightglass.core.process.ranks import is_first_rank
+from sightglass.core.process.runs_folder import runs_folder
+from sightglass.core.program_values.guarded import FAILURES, LostValue, class_name, message, rebuild, text
+from sightglass.core.redact import visible
 from sightglass.query.query import Query
 from sightglass.storage.run_directory import choose
 
 from .mirror import MirrorTarget, checked
 from .options import OFF, Facts, Files, Limits, Ranks
-from .run import Run
-from .termination import Termination, uncaught
+from .run import Run, Termination, uncaught
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
-    from sightglass.figures.sinks import RunSink
+    from sightglass.figures.figure_files import RunSink
 
 Mode = Literal["live", "disabled"]
 MODES: Final = ("live", "disabled")

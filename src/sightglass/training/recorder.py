@@ -7,20 +7,20 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
-from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
-from sightglass.core.copies import sendable
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
-from sightglass.core.guarded import rebuild
-from sightglass.core.threads import Supervised, Worker
+from sightglass.core.process.clock import Clock
+from sightglass.core.process.threads import Supervised, Worker
+from sightglass.core.program_values.copier import sendable
+from sightglass.core.program_values.guarded import rebuild
 from sightglass.query.parser import as_query
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format.block import Key
 from sightglass.storage.write.writer import RecordWriter
 
+from .evaluation.subscription import Subscription
 from .mirror import Mirror
-from .subscription import Subscription
 
 
 class Recorder:

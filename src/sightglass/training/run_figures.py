@@ -9,9 +9,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from sightglass.figures.figure_files import RunSink
     from sightglass.figures.plotter import Plotter
     from sightglass.figures.render_job import OnFull
-    from sightglass.figures.sinks import RunSink
 
 
 class RunFigures:
@@ -41,7 +41,7 @@ class RunFigures:
     def sink(self) -> RunSink:
         """The sink for figures that belong to the run."""
         if self._sink is None:
-            from sightglass.figures.sinks import RunSink
+            from sightglass.figures.figure_files import RunSink
 
             self._sink = RunSink(self._log, ended=self._ended, folder=self._folder, name=self._name)
         return self._sink

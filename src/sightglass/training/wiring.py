@@ -1,4 +1,4 @@
-"""The wiring of a run: telemetry, agent, io thread, sockets and files, and the order in which they close.
+"""The wiring of a run: telemetry, client service, io thread, sockets and files, and the order in which they close.
 
 A run works without a network: what cannot be opened is reported as a warning. In a forked child the run is dead: every
 call is a no-op, and the parent's sockets and files stay untouched.
@@ -16,32 +16,29 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.core import current_run
-from sightglass.core.clock import SystemClock, WorkClock
-from sightglass.core.copies import sendable
-from sightglass.core.guarded import message as message_of
-from sightglass.core.guarded import warn
-from sightglass.core.ranks import place_of, rank_and_size, refusal
+from sightglass.core.process import current_run
+from sightglass.core.process.clock import SystemClock, WorkClock
+from sightglass.core.process.ranks import place_of, rank_and_size, refusal
+from sightglass.core.process.threads import Worker
+from sightglass.core.program_values.copier import sendable
+from sightglass.core.program_values.guarded import message as message_of
+from sightglass.core.program_values.guarded import warn
 from sightglass.core.redact import redact
-from sightglass.core.threads import Worker
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.storage.file_system import LOCAL, FileSystem, LocalFileSystem
 from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import CONSOLE, SYSTEM, RunFile, State
 
-from .agent import Agent
-from .chores import Chore, Chores
-from .console import Console
+from .controls import LentFunction
 from .endpoints import Endpoints
-from .facts import ProgramFacts
-from .io_loop import IoLoop
-from .lent import LentFunction
-from .machine_metrics import MachineMetrics
+from .evaluation.telemetry import Telemetry
+from .facts import Console, MachineMetrics, ProgramFacts
 from .mirror import Mirror, MirrorTarget
 from .options import OFF, Facts, Limits, Ranks
 from .recorder import Recorder
-from .telemetry import Telemetry
+from .serving.client_service import ClientService
+from .serving.io_loop import Chore, Chores, IoLoop
 
 DIFF_FILE: Final = "changes.diff"
 IO_CLOSE_S: Final = 4.0  # more than the last chores and the last messages take
@@ -119,7 +116,7 @@ class Wiring:
         functions: The functions that queries may call besides the library's own, by name.
         refuse_variants: Why compiled steps cannot be queried in this process; empty if they can.
         files: The run directory.
-        agent: Answers the clients; `None` in a disabled run, as are the next three.
+        service: Answers the clients; `None` in a disabled run, as are the next three.
         io: The loop that serves the clients.
         recorder: Records the run.
         endpoints: Where clients reach the run.
@@ -133,7 +130,7 @@ class Wiring:
         self.id = secrets.token_hex(6)
         self.clock = machine.clock
         self.functions: dict[str, LentFunction] = {}
-        self.agent: Agent | None = None
+        self.service: ClientService | None = None
         self.io: IoLoop | None = None
         self.recorder: Recorder | None = None
         self.endpoints: Endpoints | None = None
@@ -171,28 +168,28 @@ class Wiring:
         about = {
             "started": self._started, "config": self._config, "facts": {}, "directory": str(settings.directory)
         }  # fmt: skip
-        self.agent = Agent(
+        self.service = ClientService(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
             refuse_commands=refusal("Commands", self._rank, n_ranks, agree), recorder=self.recorder,
             limits=settings.limits,
         )  # fmt: skip
         for query in settings.record:
-            self.agent.record(as_query(query))
+            self.service.record(as_query(query))
         self.endpoints = machine.endpoints(
             settings.name, self.id, files=self.files, listen=settings.listen, hub=settings.hub,
             start_writer=self.recorder.start, place=place,
         )  # fmt: skip
         chores = Chores(self._all_chores(), run=settings.name)
         self.io = IoLoop(
-            self.endpoints.listener, self.agent, clock=self.clock, worker=machine.worker,
+            self.endpoints.listener, self.service, clock=self.clock, worker=machine.worker,
             charge=self.telemetry.budget.sent, chores=chores,
         )  # fmt: skip
         if not self.io.serves:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake
-        self.agent.background += [self.io.supervised.failures, self.recorder.supervised.failures, chores.failures]
+        self.service.background += [self.io.supervised.failures, self.recorder.supervised.failures, chores.failures]
         if self.endpoints.hub is not None:
-            self.agent.background.append(self.endpoints.hub.failures)
+            self.service.background.append(self.endpoints.hub.failures)
 
     def lend(self, name: str, function: Callable[..., Any], *, viewers: bool) -> None:
         """Let queries call a function; the caller holds the lock."""
@@ -289,14 +286,14 @@ class Wiring:
     def _facts_changed(self) -> None:
         """Show the facts to clients, and write them if `run.json` was written without them."""
         assert self._facts is not None
-        assert self.agent is not None
+        assert self.service is not None
         assert self.recorder is not None
-        self.agent.about["facts"] = self._facts.found
+        self.service.about["facts"] = self._facts.found
         self.recorder.aside(partial(self.files.renew, {DIFF_FILE: self._facts.diff} if self._facts.diff else {}))
 
     def _moved(self, path: Path) -> None:
-        if self.agent is not None:
-            self.agent.about["directory"] = str(path)
+        if self.service is not None:
+            self.service.about["directory"] = str(path)
 
     def _run_file(self, **at_end: Any) -> RunFile:
         """Return the content of `run.json`."""
@@ -307,9 +304,9 @@ class Wiring:
         )  # fmt: skip
 
     def _run_file_at_end(self) -> RunFile:
-        assert self.agent is not None
+        assert self.service is not None
         with self.telemetry.lock.mutex:
-            described = self.agent.describe()
+            described = self.service.describe()
         events = {name: event["n_events"] for name, event in described["events"].items()}
         return self._run_file(ended=self.clock.wall(), state=self.state, events=events, described=described)
 

@@ -43,12 +43,22 @@ from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
-from sightglass.core.audio import Audio
 from sightglass.core.errors import ViewError, unknown
 from sightglass.core.table import Table
-from sightglass.core.values import DeviceHistogram, Figure, Histogram, Image, Images, Tensor, Text, Value, array_kind
+from sightglass.core.values import (
+    Audio,
+    DeviceHistogram,
+    Figure,
+    Histogram,
+    Image,
+    Images,
+    Tensor,
+    Text,
+    Value,
+    array_kind,
+)
 
-from .grid import is_grid
+from .frames import is_grid
 
 MAX_BARS = 32  # as many names as fit beside each other, or as rows of a chart
 MAX_NESTING = 8

@@ -9,7 +9,7 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.core.values import Histogram, Tensor
 
 from .series_buffer import as_floats

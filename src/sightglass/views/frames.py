@@ -10,17 +10,26 @@ import base64
 import io
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final
+from typing import TYPE_CHECKING, Any, Final, Literal
 
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.columns import Record
+from sightglass.core.plotly_json import as_figure, is_plotly
+from sightglass.core.program_values.guarded import FAILURES, MAX_DEPTH, LostValue, message, parts
+from sightglass.core.values import PLAIN, Figure, Image, Images, Text, Value, array_kind, to_host
 from sightglass.storage.format import png
 
+from .scales import number
+
 if TYPE_CHECKING:
+    from matplotlib.figure import Figure as MatplotlibFigure
     from PIL import Image as Pillow
+
 
 FRAME_MS: Final = 100
 """How long a frame is shown that does not say it: ten a second, as Matplotlib's animations by default."""
@@ -139,3 +148,137 @@ def _of_matplotlib(animation: Any) -> bytes:
         path = Path(folder) / "animation.png"
         animation.save(path, writer=PillowWriter(fps=fps))
         return path.read_bytes()
+
+
+# Lists of images, as `sample(k)` and `top(k)` return them, as one grid of images with captions.
+#
+# An item is an image (or an array of an image's shape), or a tuple of an image and its caption's parts:
+# `on("batch").map(lambda b: (b.x[0], b.label[0], b.loss)).top(9, key=lambda one: one[2])`.
+
+MAX_IMAGES: Final = 1024  # more than any screen can show side by side
+
+
+def is_grid(value: object) -> bool:
+    """Return whether a list holds images of one size, judging by types and shapes."""
+    if not isinstance(value, list) or not 0 < len(value) <= MAX_IMAGES:
+        return False
+    shapes = {shape_of(item) for item in value}
+    return len(shapes) == 1 and None not in shapes
+
+
+def shape_of(item: Value) -> tuple[int, ...] | None:
+    """Return the shape of an item's image, (height, width) or (height, width, channels), or `None`."""
+    if isinstance(item, tuple) and item:
+        return shape_of(item[0]) if all(isinstance(part, str | Text) or _is_scalar(part) for part in item[1:]) else None
+    array = item.value if isinstance(item, Image) else item
+    if array_kind(array) is None:
+        return None
+    shape = tuple(int(n) for n in array.shape)
+    fits = len(shape) == 2 or (len(shape) == 3 and shape[-1] in (1, 3, 4))
+    return shape if fits and min(shape[:2]) > 1 else None
+
+
+def grid_of(value: Sequence[Value]) -> Images:
+    """Return a list of images as one grid with captions.
+
+    Numbers outside the range of images (0 to 1, or bytes) are scaled to it, all with the same factor.
+    """
+    arrays = [np.asarray(to_host(_picture(item))) for item in value]
+    captions = tuple(_caption(item) for item in value)
+    stack = np.stack(arrays)
+    if stack.dtype != np.uint8:
+        stack = stack.astype(np.float32)
+        finite = stack[np.isfinite(stack)]
+        low, high = (float(finite.min()), float(finite.max())) if finite.size else (0.0, 1.0)
+        if low < 0 or high > 1:
+            stack = (stack - low) / ((high - low) or 1.0)
+    return Images(stack, captions if any(captions) else ())
+
+
+def with_grid(record: Record) -> Record:
+    """Return a record with its list of images as one grid; other records are returned as they are."""
+    return replace(record, value=grid_of(record.value)) if is_grid(record.value) else record
+
+
+def _picture(item: Value) -> Any:
+    item = item[0] if isinstance(item, tuple) else item
+    return item.value if isinstance(item, Image) else item
+
+
+def _caption(item: object) -> str:
+    if isinstance(item, tuple):
+        return ", ".join(_text_of(part) for part in item[1:])
+    return str(getattr(item, "caption", "") or "")
+
+
+def _text_of(part: Value) -> str:
+    if isinstance(part, str | Text):
+        return str(part.value if isinstance(part, Text) else part)
+    return number(to_host(part))
+
+
+def _is_scalar(part: Value) -> bool:
+    if isinstance(part, bool | int | float | np.generic):
+        return True
+    return array_kind(part) is not None and tuple(part.shape) == ()
+
+
+# Figures of other libraries as ours: Matplotlib's as PNG, SVG or PDF, Plotly's as JSON.
+
+MEDIA_TYPES = {"png": "image/png", "svg": "image/svg+xml", "pdf": "application/pdf"}
+
+
+def encode(
+    figure: MatplotlibFigure, *, format: Literal["png", "svg", "pdf"] = "png", dpi: float | None = None
+) -> Figure:
+    """Render a Matplotlib figure to a file format, without changing the figure, on any backend.
+
+    Args:
+        figure: A `matplotlib.figure.Figure`.
+        format: The file format.
+        dpi: Dots per inch; by default the figure's.
+    """
+    data = io.BytesIO()
+    figure.savefig(data, format=format, dpi="figure" if dpi is None else dpi)
+    return Figure(data.getvalue(), MEDIA_TYPES[format])
+
+
+def encode_figures(data: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Encode figures of Matplotlib and Plotly and Pillow's images among named values; others are returned as they are.
+
+    A figure that cannot be drawn becomes a `LostValue`.
+    """
+    if type(data) is dict and {*map(type, data.values())} <= PLAIN:
+        return data
+    encoded: Mapping[str, Any] = _encoded(data, ())
+    return encoded
+
+
+def _encoded(value: Value, inside: tuple[int, ...]) -> Any:
+    """Encode the figures in a value; what cannot be read is returned as it is."""
+    try:
+        if is_pillow(value):
+            pixels = pixels_of(value)
+            return Figure(as_png(value) or b"") if pixels is None else Image(pixels)
+        if _is_figure(value):
+            return encode(value)
+        if is_plotly(value):
+            return as_figure(value)
+        if not (issubclass(type(value), Mapping) or type(value) in (list, tuple)):
+            return value
+        found = None if id(value) in inside or len(inside) >= MAX_DEPTH else parts(value)
+        if found is None:
+            return value
+        pairs = list(found.pairs)
+        encoded = [_encoded(item, (*inside, id(value))) for _, item in pairs]
+        unchanged = all(new is old for new, (_, old) in zip(encoded, pairs, strict=True))
+        return value if unchanged else found.build([key for key, _ in pairs], encoded)
+    except FAILURES as error:
+        is_ours = _is_figure(value) or is_pillow(value) or is_plotly(value)
+        return LostValue(message(error)) if is_ours else value
+
+
+def _is_figure(value: Value) -> bool:
+    """Return whether a value is a Matplotlib figure; nobody has one who has not imported Matplotlib."""
+    figure = getattr(sys.modules.get("matplotlib.figure"), "Figure", None)
+    return figure is not None and issubclass(type(value), figure)

@@ -71,7 +71,7 @@ def surface_here() -> str:
     """Return the default surface: the notebook in a Jupyter kernel, else the terminal."""
     if "IPython" not in sys.modules:  # a notebook's kernel has always imported it
         return "terminal"
-    from .surfaces.notebook.cells import in_notebook
+    from .surfaces.notebook.model import in_notebook
 
     return "notebook" if in_notebook() else "terminal"
 

@@ -13,22 +13,19 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Histogram
 
 from .choose import ROW_VIEWS, Choice, ViewName, flatten
-from .labels import axis_labels, label_streams, styles_of, subtitle_of
-from .notices import notices_of, shown_in_all
-from .options import Options, Span
-from .palette import line_color
+from .labels import axis_labels, label_streams, notices_of, shown_in_all, styles_of, subtitle_of
+from .options import Options, Span, line_color
 from .passes import Part, fading, going_on, ordered, parts_of, passes_of
-from .points import Points
 from .scales import number
 from .series_buffer import OVER_X, SeriesBuffer, as_floats
 from .smoothing import smooth
 from .summaries import Row, one_line
-from .thinning import thin, thin_indices, thin_path
+from .thinning import Points, thin, thin_indices, thin_path
 
 # Twice the dots of a very wide terminal, and half the pixels of a large screen.
 MAX_PIXELS = 2000

@@ -25,18 +25,17 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.buffer import Buffer
-from sightglass.core.columns import COMPLETE, Columns, of_records
-from sightglass.core.guarded import message
-from sightglass.core.record import Record
+from sightglass.core.columns import COMPLETE, Columns, Record, of_records
+from sightglass.core.joins import SourceJoin
+from sightglass.core.program_values.guarded import message
 from sightglass.core.source import Source, note_of, restarts_of
-from sightglass.core.source_join import SourceJoin
 from sightglass.core.values import Histogram, Tensor, to_host, type_name
 
 from .choose import Form, Kind, flatten, form_of, is_number
-from .grid import grid_of, is_grid
-from .points import MAX_POINTS, Floats, Points
+from .frames import grid_of, is_grid
 from .scales import number
 from .summaries import Row, one_line, restart_row, row_of
+from .thinning import MAX_POINTS, Floats, Points
 
 MAX_LINES = 64  # beyond, neither colours nor a legend distinguish them
 MAX_ROWS = 200  # a few screens of a log

@@ -21,8 +21,8 @@ from collections.abc import Iterable, Sequence
 from typing import TypeVar
 
 from sightglass.core.errors import ViewError, unknown
+from sightglass.core.process.unpatched import threading
 from sightglass.core.source import Source, members_of
-from sightglass.core.unpatched import threading
 
 from .choose import VIEWS, Choice, ViewName, choose
 from .labels import label_streams

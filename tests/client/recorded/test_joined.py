@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.client.recorded.joined_events import JoinedEvents
+from sightglass.client.recorded.timeline import JoinedEvents
 from sightglass.core.columns import of_rows
 
 PAIRS = "on('batch').join('epoch').map(lambda b: (b.x, b.epoch.acc, b.epoch.step, b.epoch.event.index))"

@@ -12,10 +12,9 @@ from tests.client.test_stream import ManualStream
 from tests.profiles import examples
 
 import sightglass as sg
-from sightglass.client.record_buffer import RecordBuffer
 from sightglass.client.recorded.past import Past
-from sightglass.client.resumable_stream import ResumableStream
-from sightglass.client.stream import Stream
+from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
+from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.counts import Statistics
 from sightglass.protocol import messages

@@ -14,7 +14,7 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.client.recorded.timeline import RunStarts
-from sightglass.client.stream import Stream
+from sightglass.client.streams.stream import Stream
 
 RECORD = ["batch.loss", "batch.lr", "batch.loss.mean(every=10)"]
 

@@ -14,7 +14,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.core.values import Histogram
 from sightglass.jax import log
 from sightglass.jax.loggers import ConsoleLogger

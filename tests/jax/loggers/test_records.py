@@ -10,9 +10,9 @@ import numpy as np
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.jax import logdict
-from sightglass.jax.loggers.records import RecordNumbers, together
+from sightglass.jax.loggers.record_sink import RecordNumbers, together
 from sightglass.storage.align import moments
 
 

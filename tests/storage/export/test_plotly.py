@@ -15,7 +15,7 @@ from sightglass.core.plotly_json import MEDIA_TYPE
 from sightglass.core.values import Figure
 from sightglass.storage.export.export import export
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.wandb_types import encode
+from sightglass.storage.wandb import encode
 
 Z = np.arange(6, dtype=np.float32).reshape(2, 3)
 

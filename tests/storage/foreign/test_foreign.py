@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 import sightglass as sg
 from sightglass.core.errors import DamagedError, QueryError
 from sightglass.core.values import Figure, Histogram, Text
-from sightglass.storage.foreign import mindspore, tensorboard, tensorboard_charts, tensorboard_encoding
+from sightglass.storage.foreign import mindspore, tensorboard, tensorboard_charts
 from sightglass.storage.foreign.event_columns import LogEvents
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.format.block import Key
@@ -128,8 +128,8 @@ def unnamed(tmp_path: Path, tensor: list[Any], *, damaged: bool = True) -> Path:
 def proto(array: Any) -> list[Any]:
     strings = [bytes_field(8, item) for item in array] if isinstance(array, list) else []
     if strings:
-        return [*tensorboard_encoding.encode_tensor(7, (len(array),)), *itertools.chain(*strings)]
-    shape = tensorboard_encoding.encode_tensor(tensorboard_encoding.DATA_TYPES[array.dtype.name], array.shape)
+        return [*tensorboard_charts.encode_tensor(7, (len(array),)), *itertools.chain(*strings)]
+    shape = tensorboard_charts.encode_tensor(tensorboard_charts.DATA_TYPES[array.dtype.name], array.shape)
     return [*shape, *bytes_field(4, array.tobytes())]
 
 
@@ -272,7 +272,7 @@ def test_slices_are_read_without_the_rest(tmp_path: Path, dtype: str) -> None:
 
 def test_opening_decodes_no_arrays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, dialect: str) -> None:
     path = write(tmp_path, dialect, {1: {"a": np.ones((4, 4)), "h": Histogram([1.0, 2.0]), "loss": 1.0}})
-    monkeypatch.setattr("sightglass.storage.format.tensor_proto.from_raw", lambda *_: pytest.fail("decoded"))
+    monkeypatch.setattr("sightglass.storage.format.summary.from_raw", lambda *_: pytest.fail("decoded"))
     monkeypatch.setattr(DIALECTS[dialect], "from_buckets", lambda *_, **__: pytest.fail("decoded"))
 
     part = EventFile(path)
@@ -605,8 +605,8 @@ def test_what_pytorch_writes_is_shown_or_named(tmp_path: Path) -> None:
 
 
 def test_several_numbers_of_a_tag_in_one_event_are_several_records(tmp_path: Path) -> None:
-    one = [*bytes_field(1, b"a"), *tensorboard_encoding.encode_value(1.0)]
-    arrays = [[*bytes_field(1, b"b"), *tensorboard_encoding.encode_value(np.full(n, n))] for n in (1, 2)]
+    one = [*bytes_field(1, b"a"), *tensorboard_charts.encode_value(1.0)]
+    arrays = [[*bytes_field(1, b"b"), *tensorboard_charts.encode_value(np.full(n, n))] for n in (1, 2)]
     event = [
         double_field(1, 1.0),
         *(part for value in (one, one, *arrays) for part in bytes_field(5, *bytes_field(1, *value))),

@@ -10,7 +10,7 @@ from tests.profiles import examples
 
 from sightglass.core.errors import WireError
 from sightglass.storage.foreign import mindspore, tensorboard
-from sightglass.storage.foreign.scalar_events import read_scalars
+from sightglass.storage.foreign.event_scan import read_scalars
 from sightglass.storage.format.summary import bytes_field, double_field, float_field, varint_field
 
 DIALECTS = {"mindspore": mindspore, "tensorboard": tensorboard}

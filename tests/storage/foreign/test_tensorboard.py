@@ -10,11 +10,10 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sightglass.core.audio import Audio
 from sightglass.core.errors import WireError
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, type_name
-from sightglass.storage.foreign import tensorboard, tensorboard_encoding
+from sightglass.core.values import Audio, Figure, Histogram, Image, Images, Tensor, Text, type_name
+from sightglass.storage.foreign import tensorboard, tensorboard_charts
 from sightglass.storage.foreign.tensorboard import decode_event, encode_event
 from sightglass.storage.foreign.tensorboard_charts import curve_of, rows_of
 from sightglass.storage.format import wav
@@ -25,10 +24,10 @@ from sightglass.storage.format.summary import (
     bytes_field,
     double_field,
     encode_version,
+    from_raw,
     read_event,
     varint_field,
 )
-from sightglass.storage.format.tensor_proto import from_raw
 
 FIXTURES = Path(__file__).parents[1] / "fixtures"
 WALL_TIME = 1_700_000_000.25
@@ -161,7 +160,7 @@ def test_a_later_value_without_metadata_is_read_as_the_first_one(tf, step):
 
 
 def test_meshes_are_named_not_shown_as_arrays():
-    tensor = tensorboard_encoding.encode_value(np.zeros((1, 3, 3), np.float32))
+    tensor = tensorboard_charts.encode_value(np.zeros((1, 3, 3), np.float32))
     metadata = bytes_field(9, *bytes_field(1, *bytes_field(1, b"mesh")))
     logged = only(event_of(*bytes_field(1, b"car_VERTEX"), *tensor, *metadata))
     assert (logged.kind, logged.type) == ("unknown", "mesh")
@@ -242,7 +241,7 @@ def test_sounds_in_a_tensor_are_all_read(columns):
     sounds = [Audio(np.arange(n, dtype=np.int16), 8_000) for n in (3, 5)]
     strings = [part for one in sounds for part in (wav.encode_wav(one), b"label")[:columns]]
     tensor = [
-        *tensorboard_encoding.encode_tensor(7, (2, 2) if columns == 2 else (2,)),
+        *tensorboard_charts.encode_tensor(7, (2, 2) if columns == 2 else (2,)),
         *(f for s in strings for f in bytes_field(8, s)),
     ]
     metadata = bytes_field(9, *bytes_field(1, *bytes_field(1, b"audio")))
@@ -299,7 +298,7 @@ def test_other_tables_are_left_out_with_the_reason(change, message):
 
 
 @given(
-    st.sampled_from(sorted(tensorboard_encoding.DATA_TYPES.keys() - {"bfloat16"})),
+    st.sampled_from(sorted(tensorboard_charts.DATA_TYPES.keys() - {"bfloat16"})),
     hnp.array_shapes(min_dims=0, max_dims=3, min_side=0, max_side=4),
     st.booleans(),
     st.data(),
@@ -432,7 +431,7 @@ def test_unsupported_values_are_left_out_with_the_reason():
 
 
 @given(
-    st.sampled_from(sorted(tensorboard_encoding.DATA_TYPES)),
+    st.sampled_from(sorted(tensorboard_charts.DATA_TYPES)),
     hnp.array_shapes(min_dims=1, max_dims=3, min_side=0, max_side=4),
     st.data(),
 )

@@ -21,10 +21,9 @@ from tests.storage import wandb_files
 from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
-from sightglass.core.audio import Audio
 from sightglass.core.errors import DamagedError
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Text
+from sightglass.core.values import Audio, Figure, Histogram, Text
 from sightglass.storage import run_file, run_listing
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.foreign.wandb_log import BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, MIDDLE

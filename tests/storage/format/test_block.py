@@ -18,10 +18,10 @@ from sightglass.core.errors import DamagedError
 from sightglass.core.values import Histogram, Image, Tensor, Text
 from sightglass.storage.format import block
 from sightglass.storage.format.block import COLUMNS, HEAD, HEAD_BYTES, KINDS, Key, decode, encode, raw_values
-from sightglass.storage.format.block_entries import BlockEntries, Heads
 from sightglass.storage.format.framing import checksum
+from sightglass.storage.format.index import BlockEntries, Heads
 from sightglass.storage.format.protobuf import walk
-from sightglass.storage.format.tensor_proto import DATA_TYPES
+from sightglass.storage.format.summary import DATA_TYPES
 
 from ..blocks import changed, entry_of  # noqa: TID252  tests are not a package
 

@@ -14,12 +14,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.errors import DamagedError
-from sightglass.storage.format.frame_scan import Scan
 from sightglass.storage.format.framing import (
     FOOTER_BYTES,
     HEADER_BYTES,
     Frame,
     RandomAccessFile,
+    Scan,
     checksum,
     frame,
     intact,
@@ -111,7 +111,7 @@ def test_lost_bytes_are_named_and_the_next_frame_is_found(path: Path, junk: byte
 
 def test_a_frame_is_found_across_the_windows_of_the_search(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     for size in range(HEADER_BYTES, 40):
-        monkeypatch.setattr("sightglass.storage.format.frame_scan.CHUNK_BYTES", size)
+        monkeypatch.setattr("sightglass.storage.format.framing.CHUNK_BYTES", size)
         scan = Scan(written(path, b"x" * 50 + framed(b"two") + framed(b"three")))
         assert scanned(scan) == [b"two", b"three"]
 
@@ -188,7 +188,7 @@ def test_a_length_beyond_the_file_allocates_nothing(path: Path, length: int) -> 
 
 
 def test_the_search_is_bounded_whatever_lost_bytes_look_like(path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("sightglass.storage.format.frame_scan.SEARCH_BYTES", 2**20)
+    monkeypatch.setattr("sightglass.storage.format.framing.SEARCH_BYTES", 2**20)
     told = struct.pack("<Q", 150_000)
     header = told + struct.pack("<I", checksum(told))
     scan = Scan(written(path, b"lost" + header * 30_000 + framed(b"true")))  # each could be half the file

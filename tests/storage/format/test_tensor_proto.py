@@ -7,11 +7,18 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from sightglass.core.errors import WireError
-from sightglass.storage.format import tensor_proto
+from sightglass.storage.format import summary
 from sightglass.storage.format.block import DATA_TYPES
 from sightglass.storage.format.protobuf import varint
-from sightglass.storage.format.summary import bytes_field, varint_field
-from sightglass.storage.format.tensor_proto import encode_tensor, from_raw, raw, read_tensor, unpack
+from sightglass.storage.format.summary import (
+    bytes_field,
+    encode_tensor,
+    from_raw,
+    raw,
+    read_tensor,
+    unpack,
+    varint_field,
+)
 
 from ..schema import message  # noqa: TID252  tests are not a package
 
@@ -149,7 +156,7 @@ def test_every_dtype_survives_as_bytes(name):
 
 
 def test_bfloat16_without_ml_dtypes_is_widened(monkeypatch):
-    monkeypatch.setattr(tensor_proto, "find_spec", lambda name: None)
+    monkeypatch.setattr(summary, "find_spec", lambda name: None)
 
     array = from_raw(b"\xc0\x3f\x00\xc0", "bfloat16")
 

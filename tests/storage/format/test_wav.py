@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
-from sightglass.core.audio import Audio
 from sightglass.core.errors import WireError
+from sightglass.core.values import Audio
 from sightglass.storage.format.wav import decode_wav, encode_wav
 
 SHAPES = st.one_of(st.tuples(st.integers(0, 9)), st.tuples(st.integers(0, 9), st.integers(2, 3)))

@@ -18,12 +18,12 @@ from hypothesis import strategies as st
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.storage.format.block import Key, encode
-from sightglass.storage.format.block_entries import ROW, BlockEntries
 from sightglass.storage.format.framing import frame
+from sightglass.storage.format.index import ROW, BlockEntries
 from sightglass.storage.format.protobuf import BYTES, FIXED64, key, varint
 from sightglass.storage.read import recording as store_module
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.read.visible_rows import make
+from sightglass.storage.read.run_series import make
 from sightglass.storage.run_file import RunFile, create
 
 from ..blocks import columns_of  # noqa: TID252  tests are not a package

@@ -25,9 +25,9 @@ from sightglass.storage.format import index
 from sightglass.storage.format.block import Key, encode
 from sightglass.storage.format.framing import RandomAccessFile, frame
 from sightglass.storage.format.protobuf import BYTES, FIXED64, key, varint
-from sightglass.storage.read.concat import Join
+from sightglass.storage.read.run_series import Join
 from sightglass.storage.read.segment_reader import SegmentReader, name_of
-from sightglass.storage.tensors import partial_read
+from sightglass.storage.tensors import slices
 from sightglass.storage.tensors.slices import resolve
 
 from ..blocks import columns_of  # noqa: TID252  tests are not a package
@@ -273,9 +273,9 @@ def test_slices_are_numpys(
     path.write_bytes(b"\xff" * 5 + array.tobytes())
     file = RandomAccessFile(path)
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(partial_read, "PIECE_BYTES", piece)
-        patch.setattr(partial_read, "FAR_BYTES", far)
-        found = partial_read.read(file, 5, array.dtype, shape, resolve(cut, shape))
+        patch.setattr(slices, "PIECE_BYTES", piece)
+        patch.setattr(slices, "FAR_BYTES", far)
+        found = slices.read(file, 5, array.dtype, shape, resolve(cut, shape))
     file.close()
     assert np.array_equal(found, array[cut])
     assert found.shape == array[cut].shape

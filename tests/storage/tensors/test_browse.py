@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from hypothesis.extra import numpy as hn
 
+from sightglass.core.columns import Record
 from sightglass.core.errors import DamagedError, QueryError, UnknownNameError
-from sightglass.core.record import Record
 from sightglass.core.values import Histogram, Tensor
 from sightglass.storage.tensors import browse
 

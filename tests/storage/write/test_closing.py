@@ -8,8 +8,7 @@ import sys
 import pytest
 
 from sightglass.core.errors import StorageError
-from sightglass.storage.write.closing import wait_for_end
-from sightglass.storage.write.loss_report import LossReport
+from sightglass.storage.write.writer import LossReport, wait_for_end
 
 
 class Slow:

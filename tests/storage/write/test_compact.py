@@ -21,8 +21,8 @@ from tests.simulation.disk import Disk, Fault
 from tests.waiting import wait_until
 
 from sightglass.core import codec
-from sightglass.core.clock import SystemClock
 from sightglass.core.columns import CLOSED, COMPLETE, Columns, of_rows
+from sightglass.core.process.clock import SystemClock
 from sightglass.core.values import Histogram, Image, Tensor, Text
 from sightglass.storage.file_names import is_record_file
 from sightglass.storage.format import index

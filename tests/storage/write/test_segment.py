@@ -15,16 +15,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tests.simulation.disk import Call, Disk, Fault
 
-from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
 from sightglass.core.errors import UnsendableError
+from sightglass.core.process.clock import SystemClock
 from sightglass.core.values import Histogram
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format import block
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntry
-from sightglass.storage.format.frame_scan import Scan
-from sightglass.storage.format.framing import RandomAccessFile
+from sightglass.storage.format.framing import RandomAccessFile, Scan
+from sightglass.storage.format.index import BlockEntry
 from sightglass.storage.format.protobuf import walk
 from sightglass.storage.write import compact, rotation, segment
 from sightglass.storage.write.rotation import Segments

@@ -17,18 +17,17 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 
 import sightglass as sg
-from sightglass.core.clock import SystemClock
 from sightglass.core.columns import Columns
-from sightglass.query.bulk import can_reduce, reduce_numbers
+from sightglass.core.process.clock import SystemClock
 from sightglass.query.reducers import reducer
+from sightglass.query.reduction import can_reduce, reduce_numbers
 from sightglass.storage import cache_file, totals_file
 from sightglass.storage.format import totals
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.totals import NAMES, RunTotals, TotalsBuilder
 from sightglass.storage.read import run_totals
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.write import column_builder, rotation, segment, series_states
-from sightglass.storage.write import totals as writing
+from sightglass.storage.write import column_builder, held_rows, rotation, segment
 from sightglass.storage.write.writer import RecordWriter
 
 WAIT_S = 60.0
@@ -95,9 +94,9 @@ def check_alike(one: RunTotals | None, other: RunTotals | None, *, steps_fit: bo
 @pytest.fixture
 def small(monkeypatch: pytest.MonkeyPatch) -> None:
     """Make wide blocks of few series, and many files."""
-    for module in (column_builder, series_states):
+    for module in (column_builder, held_rows):
         monkeypatch.setattr(module, "MANY", 3)
-    monkeypatch.setattr(series_states, "MIN_SERIES", 2)
+    monkeypatch.setattr(held_rows, "MIN_SERIES", 2)
     monkeypatch.setattr(segment, "BLOCK_ROWS", 3)
     monkeypatch.setattr(rotation, "SEGMENT_BYTES", 2_000)
 
@@ -164,7 +163,7 @@ def test_a_run_writes_them_at_its_end(tmp_path: Path) -> None:
 
 
 def test_a_run_writes_them_now_and_then(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "DUE_BYTES", 1_000)
+    monkeypatch.setattr(rotation, "DUE_BYTES", 1_000)
     keeper = log(tmp_path, 100, close=False)
     found = written(tmp_path)
     assert found is not None
@@ -244,7 +243,7 @@ def test_a_tag_that_is_no_text_costs_only_the_totals(tmp_path: Path) -> None:
 
 
 def test_too_many_series_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(writing, "MAX_SERIES", 1)
+    monkeypatch.setattr(rotation, "MAX_SERIES", 1)
     log(tmp_path, 10)
     assert not (tmp_path / totals_file.NAME).exists()
 
@@ -252,11 +251,11 @@ def test_too_many_series_have_none(tmp_path: Path, monkeypatch: pytest.MonkeyPat
 KILLED = """
 import sys
 from pathlib import Path
-from sightglass.core.clock import SystemClock
-from sightglass.storage.write import totals
+from sightglass.core.process.clock import SystemClock
+from sightglass.storage.write import rotation
 from sightglass.storage.write.writer import RecordWriter
 
-totals.DUE_BYTES = 20_000
+rotation.DUE_BYTES = 20_000
 keeper = RecordWriter(lambda: Path(sys.argv[1]), clock=SystemClock(), totals=True)
 for n in range(10**9):
     keeper.log(n, n, 1e9 + n, {"x": float(n), "y": -n}, None)

@@ -24,18 +24,17 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 from tests.waiting import wait_until
 
-from sightglass.core.clock import SystemClock
 from sightglass.core.columns import plain
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
-from sightglass.core.guarded import LostValue
-from sightglass.core.threads import Worker
+from sightglass.core.process.clock import SystemClock
+from sightglass.core.process.threads import Worker
+from sightglass.core.program_values.guarded import LostValue
 from sightglass.core.values import Histogram, Image, Text
 from sightglass.storage.format import block
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntry
-from sightglass.storage.format.frame_scan import Scan
-from sightglass.storage.format.framing import RandomAccessFile
+from sightglass.storage.format.framing import RandomAccessFile, Scan
+from sightglass.storage.format.index import BlockEntry
 from sightglass.storage.write import column_builder, held_rows, writer
 from sightglass.storage.write.column_builder import ColumnBuilder
 from sightglass.storage.write.writer import RecordWriter

@@ -15,13 +15,13 @@ from tests.profiles import examples
 from tests.sources import ListSource
 from tests.waiting import wait_until
 
+from sightglass.core.columns import Record
 from sightglass.core.errors import RunLostError, ViewError
-from sightglass.core.record import Record
 from sightglass.core.source import Source
 from sightglass.core.values import Figure, Histogram, Images, Text
 from sightglass.views import plot
 from sightglass.views.choose import choose
-from sightglass.views.palette import LINES, rgb
+from sightglass.views.options import LINES, rgb
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import scene_of
 from sightglass.views.series_buffer import Points, SeriesBuffer

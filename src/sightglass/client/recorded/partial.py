@@ -10,24 +10,27 @@ The functions here run wherever an executor runs them: what goes in and out can 
 from __future__ import annotations
 
 import itertools
+import os
+import sys
 from collections import deque
-from collections.abc import Callable, Iterable
-from contextlib import suppress
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import BrokenExecutor, Executor, Future
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from functools import lru_cache
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, TypeVar
 
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.core.errors import QueryError, SightglassError
-from sightglass.core.guarded import message
-from sightglass.query.bulk import can_reduce, reduce_numbers
-from sightglass.query.compiled_stages import last_reducer
+from sightglass.core.errors import MissingExtraError, QueryError, SightglassError, WorkerLostError
+from sightglass.core.process.threads import process_pool
+from sightglass.core.program_values.guarded import message
+from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import Query
 from sightglass.query.reducers import reducer
-from sightglass.query.reduction import Reducer, State
+from sightglass.query.reduction import Reducer, State, can_reduce, reduce_numbers
 from sightglass.query.stages import Group, Reduce, WholeRun
 from sightglass.query.windows import PipelineItem
 from sightglass.storage import cache_file
@@ -38,8 +41,8 @@ from sightglass.storage.read.series import Series
 
 from .plan import ReplayPlan, parse, plan
 from .playback import Playback
-from .rebuilt import items_of
 from .replay import Replay
+from .timeline import items_of
 
 # Of a run: at a million a second, twelve days. A million such runs have event numbers below 2^63.
 MAX_EVENTS: Final = 2**40
@@ -281,3 +284,93 @@ def _merged(reducer: Reducer, states: Iterable[State]) -> State:
 
 def _plain(value: Any) -> Any:
     return value.item() if isinstance(value, np.generic) else value
+
+
+# Run tasks on an executor: in this process, in processes of this machine, on Dask, or on any other.
+#
+# An executor is anything with the interface of `concurrent.futures.Executor`. Tasks and results must be picklable.
+
+Item = TypeVar("Item")
+Result = TypeVar("Result")
+
+SCHEDULER: Final = "SIGHTGLASS_EXECUTOR"
+
+Chosen = Executor | str | None
+"""`None` for this process, or for the scheduler that SIGHTGLASS_EXECUTOR names; "processes"; the address of a Dask
+scheduler, such as "tcp://10.0.0.1:8786"; or an executor."""
+
+
+def in_order(function: Callable[[Item], Result], tasks: Sequence[Item], executor: Chosen = None) -> list[Result]:
+    """Return a function's result for each task.
+
+    An exception of a task, or Ctrl-C, is raised; what has not begun is cancelled then. On a terminal, a bar shows how
+    many are done.
+
+    Raises:
+        MissingExtraError: The address of a scheduler is given, and Dask is not installed.
+        WorkerLostError: A process of the executor ended without an answer.
+    """
+    with _opened(executor if executor is not None else os.environ.get(SCHEDULER)) as chosen, _progress(tasks) as done:
+        if chosen is None:
+            return [done(function(task)) for task in tasks]
+        futures: list[Future[Result]] = []
+        try:
+            for task in tasks:
+                futures.append(chosen.submit(function, task))
+                futures[-1].add_done_callback(done)
+            return [future.result() for future in futures]
+        except BrokenExecutor as error:
+            raise WorkerLostError(_why_lost(executor)) from error
+        finally:
+            for future in futures:
+                future.cancel()
+
+
+def _why_lost(executor: Chosen) -> str:
+    advice = "A script needs `if __name__ == '__main__':` around its work." if executor == "processes" else ""
+    return (
+        "A worker process ended before it answered; the system may have killed it for lack of memory. Ask fewer runs "
+        f"at a time, leave executor= out, or use Dask, which repeats lost work. {advice}".strip()
+    )
+
+
+@contextmanager
+def _progress(tasks: Sequence[Item]) -> Iterator[Callable[[Any], Any]]:
+    """Return a function that counts a task as done, and returns what it is given."""
+    if len(tasks) < 2 or not sys.stderr.isatty():
+        yield lambda result: result
+        return
+    from sightglass.views.surfaces.terminal.live_display import TaskProgress  # slow to import, and seldom needed
+
+    with TaskProgress("Reading runs", len(tasks)) as progress:
+
+        def done(result: Any) -> Any:
+            progress.advance()
+            return result
+
+        yield done
+
+
+@contextmanager
+def _opened(executor: Chosen) -> Iterator[Executor | None]:
+    """Return an executor; one that is made here is closed again."""
+    if not isinstance(executor, str):
+        yield executor
+    elif executor == "processes":
+        pool = process_pool()
+        try:
+            yield pool
+        finally:
+            pool.shutdown(cancel_futures=True)
+    else:
+        with _dask_client(executor) as client:
+            yield client.get_executor()
+
+
+def _dask_client(address: str) -> Any:
+    try:
+        import distributed
+    except ImportError:
+        raise MissingExtraError("distributed", extra="dask", purpose=f"Asking runs on {address}") from None
+    client: Any = distributed.Client
+    return client(address, set_as_default=False)

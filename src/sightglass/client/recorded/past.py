@@ -24,11 +24,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.client.beginning import UNRECORDED
 from sightglass.client.describe import Description
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.resumable_stream import ResumableStream
-from sightglass.client.stream import Stream
+from sightglass.client.resumable_stream import UNRECORDED, RecordBuffer, ResumableStream
+from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import COMPLETE, Columns
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError, SightglassError

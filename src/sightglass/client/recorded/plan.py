@@ -20,9 +20,9 @@ from typing import Final, Literal
 
 from sightglass.core.errors import QueryError
 from sightglass.query import expressions as e
-from sightglass.query.joined import joined_paths
 from sightglass.query.parser import as_query
 from sightglass.query.query import FIELDS, Query, reads_whole
+from sightglass.query.reads import joined_paths
 from sightglass.query.stages import COUNTING, Group, Map, Per, Reduce, Stage, Where, WholeRun, event_functions
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key

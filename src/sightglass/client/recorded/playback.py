@@ -12,12 +12,11 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.client.derived import mark_restart
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.core.columns import Columns, Row, of_rows
+from sightglass.client.resumable_stream import RecordBuffer
+from sightglass.client.streams.derived import mark_restart
+from sightglass.core.columns import Columns, Restart, Row, of_rows
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import EvaluationError, QueryError, RunLostError
-from sightglass.core.record import Restart
 from sightglass.query.windows import PipelineItem
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording

@@ -19,17 +19,14 @@ import numpy.typing as npt
 from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, UnknownNameError
 from sightglass.query.arrays import truth
-from sightglass.query.compiled_stages import conditions, key_function, remaining
-from sightglass.query.joined import paired, reads_fields_of
-from sightglass.query.pipeline import Pipeline
+from sightglass.query.pipeline import Pipeline, conditions, key_function, remaining
 from sightglass.query.query import with_fields
+from sightglass.query.reads import paired, reads_fields_of
 from sightglass.query.stages import Reduce
 from sightglass.query.windows import PipelineItem
 
-from .joined_events import JoinedEvents
 from .plan import LOG, ReplayPlan
-from .rebuilt import events_of, items_of
-from .timeline import Boundary, RunStarts, SetBacks, first_is_before
+from .timeline import Boundary, JoinedEvents, RunStarts, SetBacks, events_of, first_is_before, items_of
 
 # As in a live run, which suspends a query after as many failures in a row.
 MAX_ERRORS: Final = 3

@@ -11,11 +11,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.client.beginning import UNRECORDED, with_beginning
-from sightglass.client.describe import Description, HistoryEntry, known_fields, recorded_description
-from sightglass.client.event_attributes import EventAttributes
-from sightglass.client.record_buffer import RecordBuffer
-from sightglass.client.stream import Stream
+from sightglass.client.describe import Description, EventAttributes, HistoryEntry, known_fields, recorded_description
+from sightglass.client.resumable_stream import UNRECORDED, RecordBuffer, with_beginning
+from sightglass.client.streams.stream import Stream
 from sightglass.core.errors import (
     QueryError,
     QuerySyntaxError,
@@ -25,11 +23,11 @@ from sightglass.core.errors import (
 )
 from sightglass.protocol import discovery
 from sightglass.query.query import Query
-from sightglass.storage import annotation_file
-from sightglass.storage.annotation_file import Annotations
+from sightglass.storage import object_file
 from sightglass.storage.export.export import Exported, Form, export
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
+from sightglass.storage.object_file import Annotations
 from sightglass.storage.read.check import Report, check
 from sightglass.storage.read.recording import Recording, Series
 from sightglass.storage.run_listing import WRITING_S, lives
@@ -83,7 +81,7 @@ class RecordedRun(EventAttributes):
     @property
     def annotations(self) -> Annotations:
         """What people wrote down about the run: another name, labels, notes."""
-        return annotation_file.read(self.directory)
+        return object_file.read_annotations(self.directory)
 
     def annotate(
         self,
@@ -115,11 +113,11 @@ class RecordedRun(EventAttributes):
             StorageError: The file cannot be written, or is not JSON.
             ValueError: A text is too long, or a label is empty.
         """
-        change = annotation_file.edit_of(
+        change = object_file.edit_of(
             name=name, labels=labels, add_labels=add_labels, remove_labels=remove_labels, notes=notes,
             archived=archived, baseline=baseline, deleted=deleted,
         )  # fmt: skip
-        return annotation_file.edit(self.directory, change)
+        return object_file.edit_annotations(self.directory, change)
 
     @property
     def ranks(self) -> Sequence[int]:

@@ -17,11 +17,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.columns import Columns, Row, of_rows
+from sightglass.core.columns import Columns, Restart, Row, of_rows
 from sightglass.core.errors import QuerySyntaxError, unknown
-from sightglass.core.record import Restart
+from sightglass.core.joins import SourceJoin
 from sightglass.core.source import Source, client_of, made_by, restarts_of_runs, runs_of
-from sightglass.core.source_join import SourceJoin
 from sightglass.core.values import is_real
 from sightglass.query import expressions as e
 from sightglass.query.chains import is_elementwise

@@ -2,10 +2,21 @@
 
 from __future__ import annotations
 
+import heapq
+import itertools
 import math
 from collections import deque
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
+
+import numpy as np
+
+from sightglass.core.columns import Columns
+from sightglass.query.query import with_fields
+from sightglass.query.reads import Latest
+from sightglass.query.windows import PipelineItem
+
+from .plan import LOG
 
 
 class Boundary(NamedTuple):
@@ -88,3 +99,117 @@ def first_is_before(boundaries: Sequence[Boundary], wall_time: float, turns: Set
     ):
         return True
     return boundary.wall_time < wall_time
+
+
+# Items of the pipeline, and whole events, from recorded series.
+
+
+def items_of(columns: Columns) -> Iterator[PipelineItem]:
+    """Yield records as items of the pipeline."""
+    ordinals = (
+        columns.ordinals.tolist()
+        if columns.ordinals is not None
+        else range(columns.index, columns.index + len(columns))
+    )
+    values = columns.values.tolist() if _is_plain(columns.values) else columns.values
+    for i, (ordinal, step, wall_time) in enumerate(
+        zip(ordinals, columns.steps.tolist(), columns.wall_times.tolist(), strict=True)
+    ):
+        item = PipelineItem(ordinal, step, wall_time, values[i])
+        if columns.n_events is not None:
+            item.n_events = int(columns.n_events[i])
+        if columns.flags is not None:
+            item.complete, item.closed = bool(columns.flags[i] & 1), bool(columns.flags[i] & 2)
+        if columns.tracks is not None:
+            item.steps = columns.tracks[i] or None
+        yield item
+
+
+def _is_plain(values: object) -> bool:
+    return isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in (np.float64, np.int64, np.bool_)
+
+
+def events_of(columns: Mapping[str, Columns]) -> Iterator[PipelineItem]:
+    """Rebuild events from the series of their observables."""
+    series = [zip(itertools.repeat(name), items_of(part)) for name, part in columns.items()]
+    event: dict[str, Any] = {}
+    last: PipelineItem | None = None
+    for name, item in heapq.merge(*series, key=lambda entry: entry[1].ordinal):
+        if last is not None and item.ordinal != last.ordinal:
+            yield _event(last, event)
+            event = {}
+        event[name] = item.value
+        last = item
+    if last is not None:
+        yield _event(last, event)
+
+
+def _event(item: PipelineItem, event: dict[str, Any]) -> PipelineItem:
+    observables = {**event, "step": item.step}
+    return PipelineItem(item.ordinal, item.step, item.wall_time, observables, steps=item.steps)
+
+
+# The recorded events of one name that a query joins, read in their order while its own events pass.
+
+
+class JoinedEvents:
+    """The events of one name.
+
+    Attributes:
+        latest: The last one that was passed.
+        ahead: The next two, if there are as many: the second shows whether one between them is not recorded.
+    """
+
+    def __init__(self, event: str, names: Iterable[str], *, reads_fields: bool = True) -> None:
+        """Begin before the first one.
+
+        Args:
+            event: Their name.
+            names: The observables that are read; "" for events that were recorded whole.
+            reads_fields: Whether the query reads the number or the wall time of these events.
+        """
+        self.latest = Latest()
+        self.ahead: deque[Boundary] = deque()
+        self._event = event
+        self._names = frozenset(names)
+        self._reads_fields = reads_fields
+        self._turns = SetBacks()
+        self._unread: Iterator[Boundary] = iter(())
+        self._begun = False
+
+    def add(self, pieces: Iterable[Mapping[str, Columns]], *, since: int) -> None:
+        """Add new events: their observables by name, or the events themselves by "", in pieces that hold whole events.
+
+        Args:
+            pieces: The events.
+            since: The number of the first one that is recorded.
+        """
+        if since and not self._begun:
+            self.latest.lose()  # what comes first has a partner that is not recorded
+        self._begun = True
+        self._unread = itertools.chain(self._unread, self._boundaries(pieces))
+        self._look_ahead()
+
+    def advance(self) -> None:
+        """Pass the next event. It is the latest one, unless one that is not recorded may have followed."""
+        boundary = self.ahead.popleft()
+        self._look_ahead()
+        follows = not self.ahead or self._event == LOG or self.ahead[0].ordinal == boundary.ordinal + 1
+        if boundary.observables is None or not follows:
+            self.latest.lose()
+        else:
+            self.latest.hold(boundary.observables)
+
+    def _look_ahead(self) -> None:
+        self.ahead.extend(itertools.islice(self._unread, 2 - len(self.ahead)))
+
+    def _boundaries(self, pieces: Iterable[Mapping[str, Columns]]) -> Iterator[Boundary]:
+        is_whole = "" in self._names
+        for item in itertools.chain.from_iterable(items_of(p[""]) if is_whole else events_of(p) for p in pieces):
+            observables = item.value
+            if self._reads_fields:
+                observables = with_fields(observables, index=item.ordinal, wall_time=item.wall_time)
+            whole = is_whole or self._names <= observables.keys()
+            if whole or self._event != LOG:  # calls of `log` differ in their names: those without them are passed over
+                turn = self._turns.pass_to(item.wall_time)
+                yield Boundary(item.wall_time, item.ordinal, self._event, turn, observables if whole else None)

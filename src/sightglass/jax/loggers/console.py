@@ -17,14 +17,14 @@ from rich import get_console
 from rich.console import Console, RenderableType
 from rich.table import Table
 
-from sightglass.core.record import Record
-from sightglass.core.unpatched import threading
+from sightglass.core.columns import Record
+from sightglass.core.process.unpatched import threading
 from sightglass.core.values import Histogram, is_real, type_name
+from sightglass.jax.logs.columns import range_of
 from sightglass.jax.logs.logdict import PRIMARY
-from sightglass.jax.logs.summary import range_of
 from sightglass.storage.align import moments
-from sightglass.storage.record_sink import RecordSink
-from sightglass.views.palette import AXIS, line_color
+from sightglass.storage.delivery_queue import RecordSink
+from sightglass.views.options import AXIS, line_color
 from sightglass.views.surfaces.terminal import live_display_of
 
 from .record_sink import SinkLogger

@@ -29,15 +29,14 @@ from jax.typing import ArrayLike
 
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import LogError, StorageError
+from sightglass.jax.logs.columns import read
 from sightglass.jax.logs.lanes import Lanes, check_lanes, where_it_happened
 from sightglass.jax.logs.logdict import logdict
-from sightglass.jax.logs.reading import read
 from sightglass.jax.program.primitive import wanted_logs
 from sightglass.jax.pytree import Array, PyTree
 from sightglass.jax.spool import Reduce
 from sightglass.jax.spool import spool as spooled
 
-from .lane_names import number_of
 from .routed import COLLECTED, Routed, Words, by_lane, hand_over
 
 # Long enough for a slow disk or network to take what is waiting; a program that ends should not hang for longer.
@@ -315,3 +314,91 @@ def _close_all() -> None:
 
 
 close_first_at_exit()
+
+
+# The names of lanes: their seeds, the digits of their keys, or the names that `init` was given.
+
+_names: Final[dict[str, int]] = {}
+
+
+def number_of(name: str) -> int:
+    """Return the number of a given name, the same for all loggers of the process."""
+    return _names.setdefault(name, len(_names))
+
+
+def name_of(words: Iterable[int]) -> str:
+    """Return the name of a lane: its seed, the hexadecimal digits of its key, the name it was given, or empty.
+
+    >>> name_of([0]), name_of([1, 7]), name_of([1, 0, 7]), name_of([1, 9, 7]), name_of([2, number_of("large")])
+    ('', '7', '7', '0000000900000007', 'large')
+    """
+    kind, *digits = map(int, words)
+    if not kind:
+        return ""
+    *high, low = digits
+    if kind == 2:
+        return list(_names)[low]
+    return "".join(f"{word:08x}" for word in digits) if any(high) else str(low)
+
+
+# Several loggers as one.
+
+
+class MultiLogger(Logger):
+    """Passes the same logs to several loggers, with one callback in the program for all.
+
+    If one fails, the others continue. Closing it closes them all.
+
+    Args:
+        *loggers: At least one logger.
+
+    Raises:
+        TypeError: There is no logger.
+    """
+
+    def __init__(self, *loggers: Logger) -> None:
+        if not loggers:
+            raise TypeError("Expected at least one logger, such as MultiLogger(ConsoleLogger(), SaveLogger(path))")
+        self._loggers = loggers
+        super().__init__()
+
+    @property
+    def closed(self) -> bool:
+        """Whether all of them are closed."""
+        return all(logger.closed for logger in self._loggers)
+
+    def statistics(self) -> Statistics:
+        """Return the sums over all loggers."""
+        every = [logger.statistics() for logger in self._loggers]
+        return Statistics(
+            n_events=sum(one.n_events for one in every),
+            n_dropped=sum(one.n_dropped for one in every),
+            n_waiting=sum(one.n_waiting for one in every),
+            last_error=next((one.last_error for one in every if one.last_error), ""),
+        )
+
+    def init(self, key: ArrayLike | None = None, *, seeds: Iterable[int | str] | None = None) -> LoggerState:
+        """Return one state for all of them; see `Logger.init`."""
+        seeds = None if seeds is None else list(seeds)
+        # The lane depends only on the key, or the names.
+        return [logger.init(key, seeds=seeds) for logger in self._loggers][-1]
+
+    def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
+        for logger in self._loggers:
+            logger._receive(logs, lane)
+
+    def _flush(self, timeout_s: float) -> None:
+        self._each(lambda logger: logger._flush(timeout_s))
+
+    def _close(self, timeout_s: float) -> None:
+        self._each(lambda logger: logger.close(timeout_s))
+
+    def _each(self, call: Callable[[Logger], None]) -> None:
+        failures = []
+        for logger in self._loggers:
+            try:
+                call(logger)
+            except StorageError as error:
+                failures.append(str(error))
+        if failures:
+            raise StorageError("; ".join(failures))

@@ -2,17 +2,20 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any, NamedTuple, Protocol
 
 import jax
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 from jax.typing import ArrayLike
 
-from sightglass.jax.pytree import Array
+from sightglass.core.errors import LogError
+from sightglass.core.values import to_host, type_name
+from sightglass.jax.pytree import Array, PyTree
 
-from .reduction import REDUCTIONS, apply, check_numbers, library, name_of, or_nan, pick, sum_type
+from .reduction import REDUCTIONS, apply, check_numbers, fit, is_number, library, name_of, or_nan, pick, sum_type
 
 Value = Any
 """The value of a tag: an array, or a pytree of arrays, each with the events along its first axis."""
@@ -183,3 +186,187 @@ def _count(value: Value, ok: Array | None) -> Array:
     leaves = jax.tree.leaves(value)
     xp = library(leaves[0]) if leaves else np
     return xp.full(1, n_events("", value), sum_type(np.dtype(np.int64), x64=xp is np))
+
+
+# Concatenates the events of several logdicts.
+
+
+def concatenated(parts: Sequence[EventColumns]) -> EventColumns:
+    """Concatenate events, with one concatenation for each leaf.
+
+    Raises:
+        LogError: Values of one tag differ in structure, in shape, or in kind of dtype.
+    """
+    tags = dict.fromkeys(tag for part in parts for tag in part.data)
+    names = dict.fromkeys(name for part in parts for name in part.steps)
+    out = EventColumns({}, {name: {} for name in names}, {}, {})
+    for tag in tags:
+        having = [part for part in parts if tag in part.data]
+        values = [part.data[tag] for part in having]
+        lengths = [n_events(tag, value) for value in values]
+        out.data[tag] = _joined_trees(values, tag)
+        for name in names:
+            tracks = [part.steps.get(name, {}).get(tag) for part in having]
+            if any(track is not None for track in tracks):
+                out.steps[name][tag] = _joined(_filled(tracks, lengths), f"under tag {tag!r} in step track {name!r}")
+        masks = [part.valid.get(tag) for part in having]
+        if any(ok is not None for ok in masks):
+            out.valid[tag] = _joined_masks(masks, lengths)
+        dropped = [part.n_dropped[tag] for part in having if tag in part.n_dropped]
+        if dropped:
+            out.n_dropped[tag] = sum(dropped[1:], dropped[0])
+    return out
+
+
+def _joined_trees(values: list[Value], tag: str) -> Value:
+    structures = [jax.tree.structure(value) for value in values]
+    for structure in structures:
+        if structure != structures[0]:
+            raise LogError(f"Expected values of one structure under tag {tag!r}, got {structures[0]} and {structure}")
+    return jax.tree.map(lambda *leaves: _joined(leaves, f"under tag {tag!r}"), *values)
+
+
+def _joined(leaves: Sequence[Array], where: str) -> Array:
+    first = leaves[0]
+    for leaf in leaves[1:]:
+        if leaf.shape[1:] != first.shape[1:]:
+            raise LogError(
+                f"Expected values of one shape {where}, got {first.shape[1:]} and {leaf.shape[1:]}: "
+                "log them under different tags"
+            )
+        if leaf.dtype != first.dtype and not (is_number(leaf.dtype) and is_number(first.dtype)):
+            raise LogError(f"Expected values of one type {where}, got {first.dtype} and {leaf.dtype}")
+    if len(leaves) == 1:
+        return first
+    return (np if all(isinstance(leaf, np.ndarray) for leaf in leaves) else jnp).concatenate(leaves)
+
+
+def _filled(tracks: list[Array | None], lengths: list[int]) -> list[Array]:
+    """Fill in placeholders for events that were logged without this step."""
+    like = next(track for track in tracks if track is not None)
+    empty = no_step(like)
+    return [
+        library(like).full((n, *like.shape[1:]), empty, like.dtype) if track is None else track
+        for track, n in zip(tracks, lengths, strict=True)
+    ]
+
+
+def _joined_masks(masks: list[Array | None], lengths: list[int]) -> Array:
+    widest = max((ok for ok in masks if ok is not None), key=lambda ok: ok.ndim)
+    xp = library(widest)
+    full = [xp.ones(n, bool) if ok is None else ok for ok, n in zip(masks, lengths, strict=True)]
+    return xp.concatenate([
+        xp.broadcast_to(ok.reshape(ok.shape + (1,) * (widest.ndim - ok.ndim)), (len(ok), *widest.shape[1:]))
+        for ok in full
+    ])  # fmt: skip
+
+
+# Read logged values on the host.
+
+
+def read(tree: PyTree) -> Any:
+    """Read a tree of arrays into NumPy arrays, in new containers; PRNG keys become their data.
+
+    Raises:
+        TypeError: A leaf is traced.
+    """
+
+    def ready(leaf: object) -> Any:
+        if isinstance(leaf, jax.core.Tracer):
+            raise TypeError(
+                f"Expected arrays to read on the host, got the tracer {leaf}: return the logs and read them then"
+            )
+        return jax.random.key_data(leaf) if hasattr(leaf, "dtype") and not is_number(leaf.dtype) else leaf
+
+    return jax.tree.map(np.asarray, jax.device_get(jax.tree.map(ready, tree)))
+
+
+def row(value: PyTree, i: int, ok: npt.NDArray[np.bool_] | None) -> Any:
+    """Return one event; as a masked array if it happened in some lanes only."""
+
+    def take(x: npt.NDArray[Any]) -> Any:
+        if ok is None or ok[i].all():
+            return x[i]
+        return np.ma.masked_array(x[i], np.broadcast_to(~fit(ok, x)[i], x[i].shape))
+
+    return jax.tree.map(take, value)
+
+
+def plain(value: PyTree) -> Any:
+    """Convert to the value of a record: a scalar, array, histogram, or container of these; masked lanes become NaN."""
+
+    def of(node: object) -> Any:
+        if isinstance(node, np.ma.MaskedArray):
+            return np.where(np.ma.getmaskarray(node), np.nan, node.data)
+        return node.read() if hasattr(node, "read") else to_host(node)
+
+    return jax.tree.map(of, value, is_leaf=lambda node: hasattr(node, "read"))
+
+
+def is_missing(step: npt.NDArray[Any]) -> bool:
+    """Return whether an event was logged without this step."""
+    if step.dtype.kind in "iu":
+        return bool(np.all(step == no_step(step)))
+    return bool(np.all(np.isnan(step) | (step == jnp.finfo(step.dtype).min)))
+
+
+# Summaries of logs: a line for each leaf.
+#
+# Nothing is computed on a device: ranges are shown only of arrays that are cheap to read, never of tracers.
+
+# About one screen.
+MAX_LINES = 60
+# A repr must not take noticeable time, and a million numbers take some milliseconds.
+MAX_SUMMARISED = 2**20
+
+
+def table(title: str, rows: Sequence[tuple[str, ...]]) -> str:
+    """Align rows of cells; empty columns are omitted."""
+    more = [f"  … and more than {MAX_LINES} lines"] if len(rows) > MAX_LINES else []
+    rows = rows[:MAX_LINES]
+    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    lines = ["  " + "  ".join(cell.ljust(n) for cell, n in zip(row, widths, strict=True) if n).rstrip() for row in rows]
+    return "\n".join([title, *lines, *more])
+
+
+def summary(leaf: object, ok: Array | None) -> tuple[str, str]:
+    """Return the type of a leaf and the range of its values."""
+    if not hasattr(leaf, "shape") or not hasattr(leaf, "dtype"):
+        return type_name(leaf), ""
+    return f"{leaf.dtype}[{', '.join(map(str, leaf.shape))}]", range_of(leaf, ok)
+
+
+def range_of(leaf: object, ok: Array | None) -> str:
+    """Return the smallest and the largest number as text, if they are cheap to read."""
+    if not _readable(leaf) or not (ok is None or _readable(ok)):
+        return ""
+    x = np.asarray(leaf)
+    if ok is not None:
+        x = x[np.broadcast_to(fit(np.asarray(ok), x), x.shape)]
+    if x.dtype == bool:
+        return f"{int(x.sum())} of {x.size} true" if x.size else ""
+    x = x.astype(np.complex128 if x.dtype.kind == "c" else np.float64 if x.dtype.kind not in "iu" else x.dtype)
+    missing = np.isnan(x)
+    x = x[~missing]
+    if np.iscomplexobj(x) or not x.size:
+        return f"{missing.sum()} NaN" if missing.any() else ""
+    low, high = (f"{end:.4g}" if x.dtype.kind == "f" else str(end) for end in (x.min(), x.max()))
+    return (low if low == high else f"{low} … {high}") + (f", {missing.sum()} NaN" if missing.any() else "")
+
+
+def _readable(leaf: object) -> bool:
+    if isinstance(leaf, np.ndarray):
+        return leaf.size <= MAX_SUMMARISED
+    if isinstance(leaf, jax.core.Tracer) or not isinstance(leaf, jax.Array) or not is_number(leaf.dtype):
+        return False
+    return leaf.size <= MAX_SUMMARISED and leaf.is_fully_addressable and not leaf.is_deleted()
+
+
+def notes(ok: Array | None, n_dropped: Array | int | None) -> list[str]:
+    """Return how many events happened and how many were dropped, as text."""
+    found = []
+    if ok is not None:
+        found.append(f"{int(np.asarray(ok).sum())} of {ok.size} happened" if _readable(ok) else "masked")
+    if n_dropped is not None and (isinstance(n_dropped, int | np.generic) or _readable(n_dropped)):
+        found.append(f"{int(np.max(n_dropped))} dropped")
+    return found

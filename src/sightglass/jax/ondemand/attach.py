@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import QueryError
-from sightglass.core.threads import UNTIL_WOKEN, Worker
+from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 from sightglass.jax.program.collected import CollectedLog
 from sightglass.jax.program.primitive import MARK, Site, WantedLogs, arrays, wanted
 from sightglass.jax.pytree import PyTree
@@ -32,7 +32,7 @@ from sightglass.query.evaluation import PerEventResult
 from sightglass.query.query import FIELDS, Query
 from sightglass.query.reads import paths
 from sightglass.query.stages import Group, Per, Reduce
-from sightglass.training.compiled import CompiledStep
+from sightglass.training.evaluation.compiled import CompiledStep
 from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 

@@ -9,7 +9,7 @@ Theory of operation:
    and m are powers of two for which they stay within the budget.
 3. The price of a call has two parts: one for each answered event, and the rest. Calls with different n tell them apart.
 4. A price that could be paid less than once in `MAX_WAIT_S` is refused: before the first call where an estimate says so
-   beyond doubt (`program/work.py`).
+   beyond doubt (`program/survey.py`).
 """
 
 from __future__ import annotations

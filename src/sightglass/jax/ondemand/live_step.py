@@ -14,23 +14,21 @@ import jax
 import numpy as np
 
 from sightglass.core.errors import RefusedError
-from sightglass.core.threads import Background
+from sightglass.core.process.threads import Background
 from sightglass.core.values import type_name
 from sightglass.jax.program.boundary import delivered, template
 from sightglass.query.query import on
-from sightglass.training.compiled import VariantPlan
+from sightglass.training.evaluation.compiled import VariantPlan
+from sightglass.training.evaluation.subscription import Subscription
+from sightglass.training.evaluation.subscriptions import EventSource, ObservableFacts
+from sightglass.training.evaluation.telemetry import Telemetry
 from sightglass.training.run import Run, wiring
-from sightglass.training.subscription import Subscription
-from sightglass.training.subscriptions import EventSource, ObservableFacts
-from sightglass.training.telemetry import Telemetry
 
 from .arguments import AbstractCall, Arguments, Signatures
 from .event_queries import StepQuery
-from .loop_buffer import CallbackDelivery
-from .loop_event import MAX_CALLS, LoopEvent
+from .loop_buffer import MAX_CALLS, CallbackDelivery, LoopEvent
 from .row_queries import LoopRows, RowQueries
-from .step_budget import StepBudget
-from .step_variants import StepVariants
+from .step_variants import StepBudget, StepVariants
 from .variant import QueryOutputs, Variant
 from .variant_compiler import Events, VariantCompiler
 

@@ -20,23 +20,21 @@ from jax import lax
 from jax.sharding import NamedSharding
 
 from sightglass.core.errors import SightglassError
-from sightglass.core.threads import short_turns
+from sightglass.core.process.threads import short_turns
 from sightglass.jax.program import compat
 from sightglass.jax.program.collected import CollectedLog, CollectedLogs, joined
 from sightglass.jax.program.gate import GatedRound
 from sightglass.jax.program.log_event import LogEvent
 from sightglass.jax.program.primitive import EVERYTHING, MARK, Site, WantedLogs
-from sightglass.jax.program.survey import Survey
+from sightglass.jax.program.survey import Survey, work
 from sightglass.jax.program.traced_function import traced
 from sightglass.jax.program.walk import Collector, Walk
-from sightglass.jax.program.work import work
 from sightglass.jax.pytree import PyTree
 
 from .call_times import CallTimes, guess
 from .event_queries import EventQueries, StepQuery
 from .loop_buffer import MIN_ROUNDS, BufferState, LoopBuffer, Receive, largest_every
-from .occurrence import Occurrence, occurrences
-from .places import placed
+from .occurrence import Occurrence, occurrences, placed
 
 # What a buffer computes at each event besides the queries: where the event stands in its window, and whether to send.
 N_APPEND: Final = 16

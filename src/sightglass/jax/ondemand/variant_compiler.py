@@ -20,7 +20,7 @@ import numpy as np
 from jax.sharding import NamedSharding, PartitionSpec
 
 from sightglass.core.errors import EvaluationError, QueryError, SightglassError, UnknownNameError
-from sightglass.core.threads import UNTIL_WOKEN, Worker
+from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 from sightglass.query.query import FIELDS
 
 from .arguments import AbstractCall

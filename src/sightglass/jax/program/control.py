@@ -16,7 +16,7 @@ from sightglass.core.errors import LogError
 from sightglass.training.controls import Control
 
 from . import compat
-from .structure import equations
+from .survey import equations
 
 TYPES = {"bool": bool, "int": int, "float": float}
 

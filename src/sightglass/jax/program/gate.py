@@ -20,7 +20,7 @@ from . import compat
 from .collected import CollectedLogs
 from .log_event import LogEvent
 from .primitive import log_p
-from .structure import sites
+from .survey import sites
 from .walk import Values, Walk
 
 

@@ -29,12 +29,11 @@ from sightglass.jax.pytree import PyTree
 from sightglass.training.controls import Control
 
 from . import compat
-from .collected import CollectedLogs
+from .collected import CollectedLogs, StackedLogs, stacked_logs
 from .control import controls_in
 from .log_event import LogEvent
 from .primitive import EVERYTHING, call_wanting, wanted
-from .stacked_logs import StackedLogs, stacked_logs
-from .structure import kind_of, sites, within
+from .survey import kind_of, sites, within
 from .walk import Collector, Walk
 
 CALLS: Final = ("jit", "pjit", "closed_call", "core_call", "core_closed_call")

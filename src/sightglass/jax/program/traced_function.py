@@ -18,8 +18,8 @@ from sightglass.jax.pytree import PyTree
 
 from . import compat
 from .boundary import ArgumentTemplate, Carried, Static, delivered, is_array, template
-from .packing import packed
 from .primitive import WantedLogs, call_wanting, wanted
+from .walk import packed
 
 Program = Callable[[Callable[..., Any], Sequence[Any]], Any]
 

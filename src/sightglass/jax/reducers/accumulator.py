@@ -5,24 +5,25 @@ longer than needed, and no mask is made.
 """
 
 # ruff: noqa: D102 (`Accumulator` documents the methods)
+
 from __future__ import annotations
 
 import functools
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jax.typing import ArrayLike
+from jax.typing import ArrayLike, DTypeLike
 
+from sightglass.core.values import Histogram
 from sightglass.jax import explicit
-from sightglass.jax.logs.reduction import check_numbers, is_number, or_nan
+from sightglass.jax.logs.reduction import check_numbers, float_type, is_number, or_nan, sum_type
 from sightglass.jax.pytree import Array, Flag, PyTree
-
-from .kinds import KINDS
 
 State = PyTree
 
@@ -276,3 +277,243 @@ def select_state(ok: Flag, new: PyTree, old: PyTree) -> PyTree:
 def is_cell(node: object) -> bool:
     """Return whether a node of a state is the state of one leaf."""
     return isinstance(node, Cell)
+
+
+# The arithmetic of reductions that see one event after the other: start, step, finish and merge for one array.
+#
+# Sums and means of floats are pairs of a number and its rounding error: as precise as twice the digits, and accurate
+# beyond 2**24 events. Variances use Welford's update on such pairs. XLA does not reorder this arithmetic.
+
+Parts = tuple[jax.Array, ...]
+
+
+class ReducerKind(NamedTuple):
+    """How one leaf is reduced; `n` is the number of events so far, the new one included."""
+
+    start: Callable[[Any], Parts]
+    step: Callable[[Parts, Any, Any], Parts]
+    finish: Callable[[Parts, Any], Any]
+    merge: Callable[[Parts, Any, Parts, Any], Parts]
+
+
+def _two_sum(a: jax.Array, b: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Return a sum and its rounding error (Knuth); the error of a sum that is not finite is zero."""
+    total = a + b
+    part = total - a
+    return total, jnp.where(jnp.isfinite(total), (a - (total - part)) + (b - part), 0)
+
+
+def _add(pair: Parts, x: jax.Array) -> tuple[jax.Array, jax.Array]:
+    """Add a number to a pair of a number and its rounding error."""
+    total, error = _two_sum(pair[0], x)
+    return _two_sum(total, pair[1] + error)
+
+
+def _add_pairs(a: Parts, b: Parts) -> tuple[jax.Array, jax.Array]:
+    return _add(_add(a, b[0]), b[1])
+
+
+def _zeros(dtype_of: Callable[[Any], Any], n: int) -> Callable[[Any], Parts]:
+    return lambda aval: tuple(explicit.filled(aval, dtype=dtype_of(aval.dtype)) for _ in range(n))
+
+
+def _is_exact(x: jax.Array) -> bool:
+    return not jnp.issubdtype(x.dtype, jnp.inexact)
+
+
+def _sum_step(cell: Parts, x: jax.Array, n: jax.Array) -> Parts:
+    x = x.astype(cell[0].dtype)
+    return _add_words(cell, (x, _sign(x))) if _is_exact(x) else _add(cell, x)
+
+
+def _sum_merge(a: Parts, n_a: jax.Array, b: Parts, n_b: jax.Array) -> Parts:
+    return _add_words(a, b) if _is_exact(a[0]) else _add_pairs(a, b)
+
+
+def _sum_of(cell: Parts, n: jax.Array) -> jax.Array:
+    """Return a sum; of integers the nearest number that the type has."""
+    low, high = cell
+    if not _is_exact(low):
+        return low
+    limits = jnp.iinfo(low.dtype)
+    smallest, largest = jnp.array(limits.min, low.dtype), jnp.array(limits.max, low.dtype)
+    return jnp.where(high == _sign(low), low, jnp.where(high < 0, smallest, largest))
+
+
+def _add_words(a: Parts, b: Parts) -> Parts:
+    """Add integers of twice the bits, as pairs of the low and the high word."""
+    unsigned = jnp.uint64 if a[0].dtype.itemsize == 8 else jnp.uint32
+    low = a[0] + b[0]
+    carry = low.astype(unsigned) < a[0].astype(unsigned)
+    return low, a[1] + b[1] + carry.astype(low.dtype)
+
+
+def _sign(x: jax.Array) -> jax.Array:
+    """Return the high word of an integer: 0, or -1 for a negative one."""
+    return -(x < 0).astype(x.dtype)
+
+
+def _welford(cell: Parts, x: jax.Array, n: jax.Array) -> Parts:
+    """Welford's update, with the mean and the sum of squares as pairs."""
+    mean, squares = cell[:2], cell[2:]
+    x = x.astype(mean[0].dtype)
+    off = (x - mean[0]) - mean[1]
+    mean = _add(mean, off / n.astype(off.real.dtype))
+    return *mean, *_add(squares, jnp.real(off * jnp.conj((x - mean[0]) - mean[1])))
+
+
+def _chan(a: Parts, n_a: jax.Array, b: Parts, n_b: jax.Array) -> Parts:
+    """Merge two of Welford's states; see Chan, Golub and LeVeque (1979), "Updating formulae"."""
+    real = a[2].dtype
+    n_a, n_b = n_a.astype(real), n_b.astype(real)
+    share = n_b / jnp.maximum(n_a + n_b, 1)
+    off = (b[0] - a[0]) + (b[1] - a[1])
+    between = jnp.where(n_a * n_b > 0, jnp.real(off * jnp.conj(off)) * n_a * share, 0)
+    mean = _add(a[:2], jnp.where(n_b > 0, off * share, 0))
+    return *mean, *_add(_add_pairs(a[2:], b[2:]), between)
+
+
+def _welford_start(aval: jax.ShapeDtypeStruct) -> Parts:
+    dtype = float_type(aval.dtype)
+    real = jnp.finfo(dtype).dtype
+    return *_zeros(lambda _: dtype, 2)(aval), *_zeros(lambda _: real, 2)(aval)
+
+
+def _variance(cell: Parts, n: jax.Array) -> jax.Array:
+    return jnp.maximum(cell[2], 0) / jnp.maximum(n, 1).astype(cell[2].dtype)
+
+
+def _choosing(choose: Callable[[Any, Any], Any]) -> ReducerKind:
+    return ReducerKind(
+        start=_zeros(lambda dtype: dtype, 1),
+        step=lambda cell, x, n: (jnp.where(n == 1, x, choose(cell[0], x)),),
+        finish=lambda cell, n: cell[0],
+        merge=lambda a, n_a, b, n_b: (
+            jnp.where(n_a == 0, b[0], jnp.where(n_b == 0, a[0], choose(a[0], b[0]))),
+        ),
+    )  # fmt: skip
+
+
+KINDS: dict[str, ReducerKind] = {
+    "mean": ReducerKind(
+        start=_zeros(float_type, 2),
+        step=_sum_step,
+        finish=lambda cell, n: cell[0] / jnp.maximum(n, 1).astype(jnp.finfo(cell[0].dtype).dtype),
+        merge=_sum_merge,
+    ),
+    "sum": ReducerKind(_zeros(sum_type, 2), _sum_step, _sum_of, _sum_merge),
+    "min": _choosing(jnp.minimum),
+    "max": _choosing(jnp.maximum),
+    "first": _choosing(lambda old, new: old),
+    "last": _choosing(lambda old, new: new),
+    "var": ReducerKind(_welford_start, _welford, _variance, _chan),
+    "std": ReducerKind(_welford_start, _welford, lambda cell, n: jnp.sqrt(_variance(cell, n)), _chan),
+}
+
+
+# Histograms: count the numbers of all events in bins.
+#
+# Bins are half open, `[a, b)`, except the last, which is closed, as in NumPy. Values are binned as float32 (float64
+# stays); values outside the edges, NaN and infinities are counted separately. Counts saturate at the largest number of
+# their type.
+
+# The edges of 256 bins go down to 2**-95; those of many more would leave the range of float32.
+MAX_POWERS = 256
+LARGEST = float(np.finfo(np.float32).max)
+
+
+@jax.tree_util.register_dataclass
+@dataclass(frozen=True, slots=True)
+class BinCounts:
+    """A histogram on the device; `read` converts it to the `Histogram` of records.
+
+    Counts saturate at the largest number of their type. Adding or averaging the leaves over an axis gives the histogram
+    of all.
+
+    Attributes:
+        counts: Shape (..., n_bins), uint32 (uint64 with `jax_enable_x64`).
+        outside: Shape (..., 5): the numbers of values below the edges, above them, NaN, +Inf and -Inf.
+        edges: The n_bins + 1 edges, increasing.
+    """
+
+    counts: Array
+    outside: Array
+    edges: tuple[float, ...] = field(metadata={"static": True})
+
+    def read(self) -> Histogram | list[Any]:
+        """Wait for the device and return a histogram, or nested lists of them for additional axes.
+
+        Values outside the edges get additional bins, which end at the largest float32.
+        """
+        if self.counts.ndim > 1:
+            pairs = zip(self.counts, self.outside, strict=True)
+            return [BinCounts(counts, outside, self.edges).read() for counts, outside in pairs]
+        below, above, n_nan, n_posinf, n_neginf = (int(n) for n in np.asarray(self.outside))
+        counts: list[int] = np.asarray(self.counts).tolist()
+        edges = list(self.edges)
+        if below:
+            counts, edges = [below, *counts], [-LARGEST, *edges]
+        if above:
+            counts, edges = [*counts, above], [*edges, LARGEST]
+        return Histogram.from_counts(counts, edges, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
+
+
+@dataclass(frozen=True, slots=True)
+class Binning(Accumulator):
+    """Counts numbers between edges; see `histogram`."""
+
+    edges: tuple[float, ...]
+
+    def start(self, avals: PyTree, *, n_events: int | None = None) -> KindState:
+        avals = avals_of(avals, "histogram")
+        for aval in jax.tree.leaves(avals):
+            if jnp.issubdtype(aval.dtype, jnp.complexfloating):
+                raise TypeError(
+                    f"Expected real numbers to count in a histogram, got {aval.dtype}: take .real or abs(…)"
+                )
+        dtype = sum_type(np.dtype(np.uint64))
+        return KindState(no_events(), jax.tree.map(lambda _: Cell((jnp.zeros(len(self.edges) + 4, dtype),)), avals))
+
+    def step(self, state: KindState, value: PyTree, ok: Flag = True) -> State:
+        count = lambda cell, x: Cell((up(cell.parts[0], self._tally(array(x), cell.parts[0].dtype)),))  # noqa: E731
+        new = jax.tree.map(count, state.cells, value, is_leaf=is_cell)
+        return select_state(ok, KindState(up(state.n, 1), new), state)
+
+    def finish(self, state: KindState, *, n_events: int | None = None) -> Finished:
+        n_bins = len(self.edges) - 1
+
+        def read(cell: Cell) -> BinCounts:
+            tally = cell.parts[0][None]
+            outside = jnp.concatenate([tally[:, :1], tally[:, n_bins + 1 :]], axis=1)
+            return BinCounts(tally[:, 1 : n_bins + 1], outside, self.edges)
+
+        value = jax.tree.map(read, state.cells, is_leaf=is_cell)
+        return Finished(value, None if n_events else (state.n > 0)[None])
+
+    def merge(self, a: KindState, b: KindState) -> State:
+        return KindState(up(a.n, b.n), jax.tree.map(up, a.cells, b.cells))
+
+    def _tally(self, x: jax.Array, dtype: DTypeLike) -> jax.Array:
+        """Count values below the edges, in each bin, above the edges, NaN, +Inf and -Inf."""
+        n_bins = len(self.edges) - 1
+        x = explicit.gathered(x, x.ndim).astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32).reshape(-1)
+        # On an explicit mesh, JAX cannot map its own loop over lanes that are divided between devices.
+        method = "compare_all" if explicit.on_mesh(x) else "scan"
+        place = jnp.searchsorted(jnp.asarray(self.edges, x.dtype), x, side="right", method=method)
+        place = jnp.where(x == self.edges[-1], n_bins, place)
+        for at, found in enumerate((jnp.isnan(x), x == jnp.inf, x == -jnp.inf), n_bins + 2):
+            place = jnp.where(found, at, place)
+        return jnp.zeros(n_bins + 5, dtype).at[place].add(1)
+
+
+def power_of_two_edges(n_bins: int) -> tuple[float, ...]:
+    """Return the edges of bins between powers of two on both sides of 0; see `histogram`.
+
+    Raises:
+        ValueError: There are too many bins for the powers of two of float32.
+    """
+    if n_bins > MAX_POWERS:
+        raise ValueError(f"Expected at most {MAX_POWERS} bins between powers of two, got {n_bins}: give the edges")
+    m = (n_bins + 1) // 2
+    powers = [2.0 ** (m // 4 - m + 1 + i) for i in range(m)]
+    return (*(-x for x in reversed(powers)), *([0.0] if n_bins % 2 == 0 else []), *powers)

@@ -4,7 +4,7 @@ Importing the modules fills the table. All compute in the array's own library, o
 result: they read shapes and dtypes, not values.
 """
 
-from . import containers, elementwise, histograms, linear, ordering, shapes, statistics
+from . import containers, elementwise, shapes, statistics
 from .table import FUNCTIONS, QueryFunction, axis_for_dim, check_arguments, check_call, over_events
 
 __all__ = [

@@ -9,7 +9,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import RefusedQueryError, SightglassError
-from sightglass.core.guarded import KEYS, LostValue, built_in, exact, is_mapping, length, text
+from sightglass.core.program_values.guarded import KEYS, LostValue, built_in, exact, is_mapping, length, text
 from sightglass.core.values import Value, array_kind, on_device, type_name
 from sightglass.query.access import entries, has_key, item
 from sightglass.query.arrays import is_array, namespace, readable, truth

@@ -8,12 +8,11 @@ import msgspec
 
 from sightglass.core.errors import SightglassError
 from sightglass.server.http_errors import without_folders
-from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs, summary_of
-from sightglass.storage.annotation_file import Edit
+from sightglass.server.runs.served_run import RunSummary
+from sightglass.storage.object_file import Edit
 
-from .request import ApiRequest
-from .schema import Request, Route
+from .schema import ApiRequest, Request, Route
 
 MAX_EDITS: Final = 10_000
 

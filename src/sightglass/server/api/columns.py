@@ -11,14 +11,12 @@ import msgspec
 
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.run_columns import STATISTICS
-from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs, summary_of
-from sightglass.server.runs.served_run import ServedRun
-from sightglass.storage.annotation_file import Annotations
-from sightglass.storage.export.column_file import parquet_of
+from sightglass.server.runs.served_run import RunSummary, ServedRun
+from sightglass.storage.export.media_files import parquet_of
+from sightglass.storage.object_file import Annotations
 
-from .request import ApiRequest, Raw
-from .schema import Request, Route
+from .schema import ApiRequest, Raw, Request, Route
 
 MAX_COLUMNS: Final = 100
 MAX_TAGS: Final = 2_000  # as many as a person searches

@@ -14,8 +14,7 @@ from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.views.choose import VIEWS_OF_KIND, Form, Kind, choose
 
-from .request import ApiRequest
-from .schema import Request, Route
+from .schema import ApiRequest, Request, Route
 
 MAX_QUERY: Final = 20_000
 MAX_FORMS: Final = 200

@@ -12,8 +12,7 @@ from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors.compare import ATOL, RTOL, Comparison, Measure, When
 
-from .request import series_of
-from .schema import Request
+from .schema import Request, series_of
 
 WHENS: Final[dict[str, When]] = {"same": "same", "previous": "previous", "first": "first"}
 NUMBER: Final = r"[-+]?\d{1,25}(\.\d{0,25})?(e[-+]?\d{1,2})?"

@@ -10,17 +10,16 @@ import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.server.http_errors import bad_request, too_large
-from sightglass.server.runs.remembered import Remembered
+from sightglass.server.runs.run_columns import Remembered
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors import browse
 from sightglass.storage.tensors.compare import Comparison
 
 from .compared import ComparedQuery, shown_series
-from .request import ApiRequest
-from .schema import Route
+from .schema import ApiRequest, Route
 
 MAX_STEPS: Final = 100_000  # to look up a range; their steps are read for it
 MAX_HISTOGRAMS: Final = 1_000  # more rows than a screen has pixels

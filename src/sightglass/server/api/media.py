@@ -9,18 +9,16 @@ import msgspec
 import numpy as np
 
 from sightglass.core import plotly_json
-from sightglass.core.audio import Audio
+from sightglass.core.columns import Record
 from sightglass.core.errors import DamagedError, UnknownNameError
-from sightglass.core.record import Record
-from sightglass.core.values import Figure, Image, Images, Text, type_name
+from sightglass.core.values import Audio, Figure, Image, Images, Text, type_name
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage.format import png, wav
 from sightglass.storage.read.recording import Series
-from sightglass.views.sounds import wave_of
+from sightglass.views.summaries import wave_of
 
-from .request import ApiRequest, Raw, series_of
-from .schema import Request, Route
+from .schema import ApiRequest, Raw, Request, Route, series_of
 
 MAX_TEXTS: Final = 1_000  # a reader pages through fewer
 MAX_TEXT_BYTES: Final = 8 * 2**20  # of one reply; later texts come with the next one

@@ -13,16 +13,14 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.server.http_errors import too_large
-from sightglass.server.runs.open_files import OpenFiles
+from sightglass.server.runs.open_files import OpenFiles, series_infos
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.series_index import series_infos
 from sightglass.storage.read.recording import Series
 from sightglass.storage.tensors.digests import COUNTS, ROW, STATISTICS, Table
 
 from .compared import TagQuery
-from .request import ApiRequest, series_of
 from .runs import tag_shape, tag_type
-from .schema import Request, Route
+from .schema import ApiRequest, Request, Route, series_of
 
 MAX_RECORDS: Final = 100_000  # ten megabytes of JSON
 MAX_TENSORS: Final = 10_000

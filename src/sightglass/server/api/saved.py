@@ -8,10 +8,9 @@ from typing import Annotated, Final
 import msgspec
 
 from sightglass.server.http_errors import bad_request
-from sightglass.storage.saved_views import MAX_ADDRESS, MAX_NAME, VIEW_NAME, read_views, rename_view, save_view
+from sightglass.storage.object_file import MAX_ADDRESS, MAX_NAME, VIEW_NAME, read_views, rename_view, save_view
 
-from .request import ApiRequest
-from .schema import Request, Route
+from .schema import ApiRequest, Request, Route
 
 Name = Annotated[str, msgspec.Meta(min_length=1, max_length=MAX_NAME, pattern=VIEW_NAME)]
 Address = Annotated[str, msgspec.Meta(max_length=MAX_ADDRESS, pattern="^#/")]

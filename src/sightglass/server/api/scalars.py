@@ -12,17 +12,15 @@ import numpy as np
 
 from sightglass.server.http_errors import Problem, bad_request, error_reply
 from sightglass.server.runs.derived import AXES, axis_of
-from sightglass.server.runs.number_series import NumberSeries
 from sightglass.server.runs.open_files import OpenFiles
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.scalar_lines import MAX_POINTS, ScalarLine
+from sightglass.server.runs.scalar_lines import MAX_POINTS, NumberSeries, ScalarLine
 from sightglass.storage.format import series_names
 from sightglass.storage.read.series import Series
 from sightglass.storage.read.statistic_series import StatisticSeries
 from sightglass.views import encoding
 
-from .request import ApiRequest, Raw
-from .schema import ErrorInfo, Request, Route
+from .schema import ApiRequest, ErrorInfo, Raw, Request, Route
 
 MAX_REQUESTS: Final = 1_000  # ten charts of a hundred runs
 POINTS: Final = 1_000  # about one for each pixel of a chart on a laptop

@@ -13,8 +13,7 @@ from sightglass.server.runs.run_table import Runs
 from sightglass.views.sheets import drawn_cell, find_rows, python_cells
 
 from .media import MAX_TAG, AtStep, Tag, record_at
-from .request import ApiRequest
-from .schema import Route
+from .schema import ApiRequest, Route
 
 MAX_ROWS: Final = 2_000  # the points of a curve
 

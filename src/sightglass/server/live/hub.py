@@ -20,11 +20,10 @@ from sightglass.server.access import Tokens
 from sightglass.server.connections import Connections
 from sightglass.server.http_errors import log_error
 from sightglass.server.runs.growth import LOOK_S, Growth
-from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs, summary_of
-from sightglass.server.runs.served_run import ServedRun
+from sightglass.server.runs.served_run import RunSummary, ServedRun
 
-from .messages import GOING, TOO_MANY, UNAUTHORIZED
+from .frame_queue import GOING, TOO_MANY, UNAUTHORIZED
 from .page_socket import PageSocket, changed_frame, list_frame
 from .shared_stream import SharedStreams
 

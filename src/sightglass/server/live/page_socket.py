@@ -11,16 +11,25 @@ from starlette.websockets import WebSocket, WebSocketDisconnect
 from sightglass.core.errors import RefusedError, RefusedFunctionError
 from sightglass.server.access import Tokens, Visitor
 from sightglass.server.http_errors import bad_request, log_error, too_large
-from sightglass.server.runs.run_summary import RunSummary
 from sightglass.server.runs.run_table import Runs
-from sightglass.server.runs.served_run import ServedRun
+from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.views import encoding
 
-from . import messages
-from .frame_queue import FrameQueue
-from .messages import LEFT, TOO_SLOW, UNAUTHORIZED, Ack, CloseStream, Id, OpenStream, PageHello, RunsWanted, WatchRuns
-from .shared_stream import SharedStreams, StreamCursor
-from .stream_reader import called_functions, canonical
+from . import frame_queue
+from .frame_queue import (
+    LEFT,
+    TOO_SLOW,
+    UNAUTHORIZED,
+    Ack,
+    CloseStream,
+    FrameQueue,
+    Id,
+    OpenStream,
+    PageHello,
+    RunsWanted,
+    WatchRuns,
+)
+from .shared_stream import SharedStreams, StreamCursor, called_functions, canonical
 
 HELLO_S: Final = 5.0  # the page sends its hello at once; sockets without one are not to pile up
 CLOSE_S: Final = 1.0  # a client that reads has read its queue by then
@@ -56,7 +65,7 @@ class PageSocket:
         """Read the hello and welcome the client, or close the socket; return whether the client is welcome."""
         try:
             async with asyncio.timeout(HELLO_S):
-                message = messages.read(await self._received())
+                message = frame_queue.read(await self._received())
         except (TimeoutError, ValueError):
             await self.close(UNAUTHORIZED, "Expected a hello")
             return False
@@ -128,7 +137,7 @@ class PageSocket:
 
     def _take(self, text: str) -> None:
         try:
-            message = messages.read(text)
+            message = frame_queue.read(text)
         except ValueError as error:
             self.queue.refuse(None, bad_request(str(error)))
             return
@@ -137,7 +146,7 @@ class PageSocket:
         except Exception as error:  # noqa: BLE001  whatever it is, the client gets it as its answer
             self.queue.refuse(getattr(message, "id", None), error)
 
-    def _dispatch(self, message: messages.Message) -> None:
+    def _dispatch(self, message: frame_queue.Message) -> None:
         match message:
             case OpenStream():
                 self._open(message)

@@ -20,19 +20,17 @@ from sightglass.client.recorded import tag_expression
 from sightglass.client.recorded.plan import parse, plan
 from sightglass.client.recorded.run import RecordedRun
 from sightglass.client.recorded.tag_expression import Evaluated, concatenated, pieces_of
-from sightglass.client.stream import Stream
-from sightglass.core.columns import Columns
+from sightglass.client.streams.stream import Stream
+from sightglass.core.columns import Columns, Restart
 from sightglass.core.errors import EvaluationError, QueryError, QuerySyntaxError, RunLostError, UnknownNameError
-from sightglass.core.record import Restart
+from sightglass.core.joins import SourceJoin
+from sightglass.core.process.unpatched import threading
 from sightglass.core.source import Source, client_of, made_by, restarts_of_runs, runs_of
-from sightglass.core.source_join import SourceJoin
-from sightglass.core.unpatched import threading
 from sightglass.server.http_errors import too_large
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
 
-from .number_series import numbers
-from .scalar_lines import X
+from .scalar_lines import X, numbers
 
 MAX_RECORDS: Final = 2**23  # read for one series: 200 MB while it is computed
 MAX_KEPT_BYTES: Final = 128 * 2**20  # of the computed series of a run

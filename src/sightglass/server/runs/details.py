@@ -23,8 +23,7 @@ from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import CONSOLE, SYSTEM
 from sightglass.storage.run_listing import RunEntry
 
-from .open_files import listing
-from .series_index import series_infos
+from .open_files import listing, series_infos
 
 Origin = Literal["sightglass", "mindspore", "tensorboard", "wandb"]
 

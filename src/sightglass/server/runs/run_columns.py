@@ -9,16 +9,16 @@ Rule 3: totals know the step of a best value, but no other series there: that is
 from __future__ import annotations
 
 import time
-from collections import Counter
-from collections.abc import Sequence
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, Generic, TypeVar
 
 import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.errors import SightglassError
-from sightglass.core.unpatched import threading
+from sightglass.core.process.unpatched import threading
 from sightglass.storage import cache_file
 from sightglass.storage.format.totals import RunTotals, Table
 from sightglass.storage.read import run_totals
@@ -207,3 +207,35 @@ def _finished(table: Table) -> npt.NDArray[np.float64]:
         "argmax": table["argmax_step"],
     }
     return np.stack([computed[name] if name in computed else table[name] for name in STATISTICS], 1).astype(np.float64)
+
+
+# Answers that were computed once, and are the same as long as the run's files are.
+
+T = TypeVar("T")
+
+
+class Remembered(Generic[T]):
+    """The answers that were asked for last; any thread may ask."""
+
+    def __init__(self, n: int) -> None:
+        """Remember nothing yet.
+
+        Args:
+            n: How many answers to remember.
+        """
+        self._n = n
+        self._answers: OrderedDict[Hashable, T] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def get(self, key: Hashable, compute: Callable[[], T]) -> T:
+        """Return the answer to a key, computed without holding up those who ask for others."""
+        with self._lock:
+            if key in self._answers:
+                self._answers.move_to_end(key)
+                return self._answers[key]
+        answer = compute()
+        with self._lock:
+            self._answers[key] = answer
+            while len(self._answers) > self._n:
+                self._answers.popitem(last=False)
+        return answer

@@ -30,22 +30,21 @@ import msgspec
 
 from sightglass.client.live_runs import Reachable
 from sightglass.core.errors import TransportError, UnknownNameError
-from sightglass.core.guarded import message
-from sightglass.core.threads import pool
-from sightglass.core.unpatched import threading
+from sightglass.core.process.threads import pool
+from sightglass.core.process.unpatched import threading
+from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import log_error, without_folders
 from sightglass.storage import run_file
-from sightglass.storage.annotation_file import Annotations
+from sightglass.storage.object_file import Annotations
 from sightglass.storage.run_listing import RunEntry, runs_in
 
 if TYPE_CHECKING:
     from sightglass.client.hub_runs import RunsOnHub
 
-from .overviews import Overviews
 from .run_columns import RunColumns
-from .run_summary import RunSummary
-from .served_run import ServedRun
+from .scalar_lines import Overviews
+from .served_run import RunSummary, ServedRun
 
 FILE_THREADS: Final = 4  # reading is mostly Python and NumPy; more threads would wait for the interpreter
 LOOK_THREADS: Final = 1  # of its own: reading a large file must not hold up the news of others

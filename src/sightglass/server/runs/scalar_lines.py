@@ -21,20 +21,25 @@ Theory of operation
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import math
+from collections import OrderedDict
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Final, Literal
+from typing import Any, Final, Literal, Protocol
 
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.buckets import line_means, merged_areas
+from sightglass.core.buffer import line_means, merged_areas
 from sightglass.core.columns import Columns
+from sightglass.core.process.unpatched import threading
+from sightglass.core.values import is_real
+from sightglass.server.http_errors import Problem
+from sightglass.storage.format.block import Key
+from sightglass.storage.format.totals import real_of
 from sightglass.views.passes import MAX_PARTS, Part, Setbacks, ordered, parts_of, starts_of
 from sightglass.views.thinning import thin_indices
-
-from .number_series import NumberSeries, count_numbers, no_numbers
 
 X = Literal["step", "wall", "relative"]
 Floats = npt.NDArray[np.float64]
@@ -361,3 +366,96 @@ def _joined(one: _Chunk, other: _Chunk) -> _Chunk:
     low = (min(one.low[0], other.low[0]), min(one.low[1], other.low[1]))
     high = (max(one.high[0], other.high[0]), max(one.high[1], other.high[1]))
     return _Chunk(one.start, other.stop, np.concatenate([one.kept, other.kept], axis=1), low, high)
+
+
+# Series of numbers: what an overview reads, and values as numbers.
+
+
+class NumberSeries(Protocol):
+    """What an overview reads: a recorded series, or one that is computed."""
+
+    @property
+    def key(self) -> Key:
+        """What identifies it."""
+
+    @property
+    def tag(self) -> str:
+        """Its name."""
+
+    @property
+    def restarts(self) -> tuple[int, ...]:
+        """The rows at which the run, restarted, continues."""
+
+    def __len__(self) -> int: ...
+
+    def blocks(self, start: int = 0, stop: int | None = None, /) -> Iterator[Columns]:
+        """Read rows block after block."""
+
+
+def numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> npt.NDArray[Any]:
+    """Return values as a column of numbers, with NaN for values that are not numbers.
+
+    Raises:
+        Problem: None of them is a number.
+    """
+    found, n_numbers = count_numbers(values)
+    if len(found) and not n_numbers:
+        raise no_numbers(tag, values)
+    return found
+
+
+def count_numbers(values: npt.NDArray[Any] | Sequence[object]) -> tuple[npt.NDArray[Any], int]:
+    """Return values as a column of numbers, and how many of the values are numbers or `None`."""
+    if isinstance(values, np.ndarray) and values.ndim == 1 and is_real(values.dtype):
+        return values, len(values)
+    found = np.full(len(values), np.nan)
+    n_numbers = 0
+    for i, value in enumerate(values):
+        number = real_of(value.item() if isinstance(value, np.ndarray) and value.ndim == 0 else value)
+        found[i] = math.nan if number is None else number
+        n_numbers += number is not None or value is None
+    return found, n_numbers
+
+
+def no_numbers(tag: str, values: npt.NDArray[Any] | Sequence[object]) -> Problem:
+    """Return the problem of values none of which is a number."""
+    return Problem(422, "QueryError", f"Expected numbers under {tag!r}, got {type(values[0]).__name__}")
+
+
+# The overviews of the series that charts show, kept for their next requests.
+
+MAX_BYTES: Final = 64 * 2**20  # of all overviews: those of the 100 longest series on a page
+
+
+class Overviews:
+    """A cache of overviews; the least recently used are dropped first."""
+
+    def __init__(self) -> None:
+        self._overviews: OrderedDict[tuple[str, Key], tuple[Overview, int]] = OrderedDict()
+        self._n_bytes = 0
+        self._lock = threading.Lock()
+
+    def get(self, run: str, series: NumberSeries, generation: int) -> Overview:
+        """Return the current overview of a series. The caller holds the lock of the series.
+
+        Args:
+            run: The key of the run.
+            series: The series.
+            generation: The generation of the recording, as in `OpenFiles`.
+
+        Raises:
+            Problem: The values are not numbers.
+        """
+        place = (run, series.key)
+        with self._lock:
+            overview, n_bytes = self._overviews.pop(place, (None, 0))
+            self._n_bytes -= n_bytes
+        if overview is None or overview.generation != generation:
+            overview = Overview(generation)
+        overview.extend(series)
+        with self._lock:
+            self._overviews[place] = (overview, overview.n_bytes)
+            self._n_bytes += overview.n_bytes
+            while self._n_bytes > MAX_BYTES and len(self._overviews) > 1:
+                self._n_bytes -= self._overviews.popitem(last=False)[1][1]
+        return overview

@@ -14,7 +14,7 @@ import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any, Final
+from typing import Any, Final, Literal
 
 import msgspec
 
@@ -23,19 +23,17 @@ from sightglass.client.discover import connect, connect_to
 from sightglass.client.live_runs import Reachable
 from sightglass.client.run import RemoteRun
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, StorageError
-from sightglass.core.guarded import message
-from sightglass.core.unpatched import threading
+from sightglass.core.process.unpatched import threading
+from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
-from sightglass.storage import annotation_file, run_listing
-from sightglass.storage.annotation_file import Annotations, Edit
+from sightglass.storage import object_file, run_listing
+from sightglass.storage.object_file import Annotations, Edit
 from sightglass.storage.run_listing import WRITING_S, RunEntry
 
-from .details import Details, read_inside, read_outside
+from .details import Details, Origin, read_inside, read_outside
 from .open_files import OpenFiles, links_out
 from .projects import project_of
-from .run_connection import RunConnection
-from .run_summary import RunSummary, State
 
 CONNECT_S: Final = 3.0  # a live run on this machine answers within milliseconds
 MAX_DETAILS_BYTES: Final = 2**30
@@ -238,7 +236,7 @@ class ServedRun:
             raise RunLostError(f"Run {self.summary().name!r} has no recording, or its directory is gone")
         if problem := self._links_out(path):
             raise StorageError(problem)
-        annotated, now_s = annotation_file.edit(path, edit), time.monotonic()
+        annotated, now_s = object_file.edit_annotations(path, edit), time.monotonic()
         if (recorded := self.recorded) is not None and recorded.path == path:
             self.recorded, self.recorded_s = msgspec.structs.replace(recorded, annotations=annotated), now_s
 
@@ -347,3 +345,141 @@ class ServedRun:
             return connect(entry.id, timeout_s=CONNECT_S, pace_s=pace_s)
         except RunNotFoundError:
             raise ended from None
+
+
+# The connection of the page to a live run: made on demand, and closed after it was not used for `IDLE_S`.
+
+PACE_S: Final = 0.01  # less than a frame of a screen; more messages would be drawn together
+IDLE_S: Final = 15.0  # longer than the page takes between two requests
+
+
+class RunConnection:
+    """The connection to a live run.
+
+    Attributes:
+        holders: The number of streams that use it.
+        pace_s: How long the live run may hold records back, to send them together.
+    """
+
+    def __init__(self, connect: Callable[[float], RemoteRun], *, is_live: Callable[[], bool]) -> None:
+        """Connect only when it is needed.
+
+        Args:
+            connect: Connects with a pace in seconds.
+            is_live: Returns whether the run lives.
+        """
+        self.holders = 0
+        self.pace_s = PACE_S
+        self._connect, self._is_live = connect, is_live
+        self._lock = threading.Lock()
+        self._holding = threading.Lock()
+        self._remote: RemoteRun | None = None
+        self._used_s = 0.0
+
+    @contextlib.contextmanager
+    def hold(self) -> Iterator[None]:
+        """Keep the connection, once it is made, while the context lasts."""
+        with self._holding:
+            self.holders += 1
+        try:
+            yield
+        finally:
+            with self._holding:
+                self.holders -= 1
+                over = not self._is_live() and not self.holders
+            if over:
+                self.close(now=True)
+
+    def remote(self) -> RemoteRun:
+        """Return the connected run; connect first if necessary.
+
+        Raises:
+            RunLostError: The run has ended, or does not answer.
+            RefusedError: The run refused the connection.
+        """
+        with self._lock:
+            self._used_s = time.monotonic()
+            if self._remote is not None and not self._remote.ended:
+                return self._remote
+            if self._remote is not None:
+                self._remote.close()
+                self._remote = None
+            self._remote = self._connect(self.pace_s)
+            self.set_pace(self.pace_s)  # it may have changed meanwhile
+            return self._remote
+
+    def set_pace(self, pace_s: float) -> None:
+        """Let the live run hold records back for this long, without waiting for it."""
+        self.pace_s, remote = pace_s, self._remote
+        if remote is not None and remote.pace_s != pace_s:
+            remote.pace_s = pace_s
+
+    def close(self, *, now: bool = False) -> None:
+        """Close the connection if it was not used for `IDLE_S`; with `now`, in any case."""
+        if not self._lock.acquire(blocking=now):
+            return  # another thread is connecting
+        try:
+            idle = self.holders == 0 and time.monotonic() - self._used_s > IDLE_S
+            if self._remote is not None and (now or idle or self._remote.ended):
+                self._remote.close()
+                self._remote = None
+        finally:
+            self._lock.release()
+
+
+# A run in the list of runs, as the page gets it.
+
+State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"]
+
+
+class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
+    """A run in the list of runs.
+
+    Attributes:
+        key: Its key in URLs and messages.
+        id: Its id; empty if its files lack one.
+        name: What it is called, which other runs may share: what people named it, or its own name.
+        own_name: The name that its program gave it, by which a live run is found.
+        title: Its name, with what distinguishes it from other runs of that name.
+        state: Its state, or how it ended; "writing" if only its files show that it grows.
+        live: Whether it is running.
+        hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
+            Empty for the runs of this machine.
+        source: The program that wrote its files.
+        project: Its folder of those that are served, or its project on the hub; else empty.
+        directory: Its run directory; empty if it does not record.
+        host: Its host.
+        started: In seconds since the Unix epoch, or `null` if it is unknown.
+        ended: Likewise. Other programs rarely say when they end: then when the last record was made.
+        changed: When its files last changed, or `null`.
+        version: A text that changes when its files do; empty if it has none.
+        described: A number that changes when the description of the live run does.
+        last_step: The last known step, or `null`.
+        config: Its configuration.
+        metrics: The tags that its files call its metrics.
+        problem: Its faults, or empty.
+        annotations: What people wrote down about it.
+    """
+
+    key: str
+    id: str
+    name: str
+    own_name: str
+    title: str
+    state: State
+    live: bool
+    hub_role: Literal["", "viewer", "controller"]
+    source: Origin
+    project: str
+    directory: str
+    host: str
+    started: float | None
+    ended: float | None
+    changed: float | None
+    version: str
+    described: int
+    last_step: float | None
+    config: dict[str, Any]
+    metrics: list[str]
+    problem: str
+    annotations: Annotations

@@ -15,10 +15,20 @@ from typing import Any, Final, Literal
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.audio import Audio
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_extended, to_host, type_name
+from sightglass.core.values import (
+    Audio,
+    Figure,
+    Histogram,
+    Image,
+    Images,
+    Tensor,
+    Text,
+    is_extended,
+    to_host,
+    type_name,
+)
 from sightglass.storage.foreign.event_encoding import leaves
 from sightglass.storage.format import png, wav
 

@@ -18,14 +18,13 @@ from sightglass.core.errors import WireError
 from sightglass.core.values import type_name
 from sightglass.storage.format import framing
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import ROW, BlockEntries
 from sightglass.storage.format.framing import Frame
+from sightglass.storage.format.index import ROW, BlockEntries
 from sightglass.storage.format.protobuf import BYTES, spans
 
-from . import tensorboard_hparams
+from . import tensorboard
 from .event_format import EventFormat, Kind, LoggedValue
-from .event_scan import FrameBatch
-from .scalar_events import Indexes, read_scalars
+from .event_scan import FrameBatch, Indexes, read_scalars
 from .tensorboard_charts import ChartLayout
 
 VALUE: Final = np.dtype(
@@ -173,7 +172,7 @@ class EventFileColumns:
                 elif value.kind == "layout":
                     self.charts[value.tag] = value.value
                 elif value.kind == "told":
-                    tensorboard_hparams.add(self.told, value.value)
+                    tensorboard.add(self.told, value.value)
                 elif value.kind == "scalar":
                     yield i, value, value.value
                 else:

@@ -9,11 +9,10 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.audio import Audio
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text, is_real, to_host
+from sightglass.core.values import Audio, Figure, Histogram, Image, Images, Tensor, Text, is_real, to_host
 from sightglass.storage.format import png
 from sightglass.storage.format.summary import bytes_field, double_field, varint_field
 

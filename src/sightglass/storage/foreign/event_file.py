@@ -21,13 +21,12 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import type_name
-from sightglass.storage.format import framing, tensor_proto
+from sightglass.storage.format import framing, summary
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntries, BlockEntry
-from sightglass.storage.format.frame_scan import Scan
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile
+from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
+from sightglass.storage.format.index import BlockEntries, BlockEntry
 from sightglass.storage.format.protobuf import BYTES, spans
-from sightglass.storage.tensors import partial_read, slices
+from sightglass.storage.tensors import slices
 
 from . import mindspore, tensorboard
 from .event_columns import EventFileColumns, StoredValue
@@ -226,9 +225,9 @@ class EventFile:
                 raise self._damaged(entry)
             self._verified.add(entry.offset)
         dtype = np.dtype({"bool": "u1", "bfloat16": "<u2"}.get(name) or np.dtype(name).newbyteorder("<"))
-        part = partial_read.read(self._file, offset, dtype, shape, slices.resolve(index, shape))
+        part = slices.read(self._file, offset, dtype, shape, slices.resolve(index, shape))
         try:
-            return tensor_proto.from_raw(part.tobytes(), name).reshape(part.shape)
+            return summary.from_raw(part.tobytes(), name).reshape(part.shape)
         except WireError as error:
             raise self._damaged(entry, str(error)) from None
 
@@ -263,11 +262,11 @@ class EventFile:
         head = self._file.read(start, min(stored.length, HEAD_BYTES))
         fields = spans(head, 0, stored.length)
         try:
-            tensor_proto.check_sizes(shape)
+            summary.check_sizes(shape)
             tensor = next((begin, n) for number, kind, begin, n in fields if (number, kind) == (TENSOR, BYTES))
             *_, (number, kind, begin, n) = spans(head, tensor[0], sum(tensor))
         except (WireError, StopIteration, ValueError):
             return None
-        whole = begin + n == sum(tensor) and n == math.prod(shape) * tensor_proto.itemsize(name)
+        whole = begin + n == sum(tensor) and n == math.prod(shape) * summary.itemsize(name)
         raw = kind == BYTES and number in self._columns.format.RAW_FIELDS
         return (start + begin, name, shape) if raw and whole else None

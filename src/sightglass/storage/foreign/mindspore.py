@@ -17,7 +17,7 @@ import numpy as np
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.values import Figure, Histogram, Image
-from sightglass.storage.format import png, tensor_proto
+from sightglass.storage.format import png, summary
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
 from sightglass.storage.format.summary import (
     bytes_field,
@@ -95,7 +95,7 @@ def decode_value(
         case 4:
             return logged(kind="image", type="Figure", read=partial(_decode_image, content))
         case 8:
-            stored = tensor_proto.read_tensor(content)
+            stored = summary.read_tensor(content)
             as_type = "" if stored.declared in ("", stored.dtype) else stored.dtype
             type_ = f"{stored.dtype}[{', '.join(map(str, stored.shape))}]"
             return logged(kind="tensor", type=type_, dtype=stored.declared, stored_as=as_type, read=stored.array)
@@ -167,8 +167,8 @@ def _encode_value(value: Encodable) -> list[Buffer]:
     match value:
         case float():
             return [float_field(SCALAR, value)]
-        case np.ndarray() if value.dtype.kind != "c" and value.dtype.name in tensor_proto.DATA_TYPES:
-            return bytes_field(TENSOR, *tensor_proto.encode_tensor(value))
+        case np.ndarray() if value.dtype.kind != "c" and value.dtype.name in summary.DATA_TYPES:
+            return bytes_field(TENSOR, *summary.encode_tensor(value))
         case np.ndarray():
             raise UnsendableError(f"MindSpore summary files do not support arrays of {value.dtype}")
         case Histogram():

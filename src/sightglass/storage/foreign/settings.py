@@ -19,7 +19,7 @@ from sightglass.storage.format.protobuf import signed, walk
 from sightglass.storage.format.summary import double, messages, read_event, single, text
 
 from . import tensorboard
-from .tensorboard_hparams import add, entries, read_hparams
+from .tensorboard import add, entries, read_hparams
 
 MAX_BYTES: Final = 2**20  # of the start of each file; hparams are among the first events
 MAX_FILES: Final = 8  # the first ones; each restart writes another

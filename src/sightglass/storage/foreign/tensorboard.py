@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import Any, Final
@@ -18,39 +18,35 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.audio import Audio
 from sightglass.core.codec import MAX_DIMS, Buffer
 from sightglass.core.errors import WireError
-from sightglass.core.values import Figure, Histogram, Text
-from sightglass.storage.format import tensor_proto, wav
+from sightglass.core.values import Audio, Figure, Histogram, Text
+from sightglass.storage.format import png, summary, wav
 from sightglass.storage.format.protobuf import BYTES, FIXED32, FIXED64, VARINT, signed, walk
-from sightglass.storage.format.summary import (
-    double,
-    messages,
-    read_event,
-    single,
-    text,
-)
+from sightglass.storage.format.summary import double, messages, read_event, single, text
 
 from .event_encoding import Encoded, encode_values
 from .event_format import MAX_COUNT, LoggedValue, fields_once, figure, from_buckets
-from .lost_plugins import LOST, plugin_of_array, plugin_of_strings
-from .tensorboard_charts import CUSTOM_SCALARS, PR_CURVES, ChartLayout, curve_of, layout_of
-from .tensorboard_encoding import (
+from .tensorboard_charts import (
     AUDIO,
     CONTENT,
+    CUSTOM_SCALARS,
     DTYPES,
     HISTO,
     IMAGE,
     METADATA,
+    PR_CURVES,
+    ROWS,
     SHAPE,
     SIMPLE_VALUE,
     STRING,
     STRINGS,
     TENSOR,
+    ChartLayout,
+    curve_of,
     encode_value,
+    layout_of,
 )
-from .tensorboard_hparams import read_hparams
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
 PASSED_OVER: Final = {
@@ -100,15 +96,15 @@ class TensorView:
             WireError: The shape needs another count of numbers.
         """
         if self.place == HALVES:
-            numbers = tensor_proto.from_raw(tensor_proto.unpack(self.data, "<u2").tobytes(), self.dtype)
+            numbers = summary.from_raw(summary.unpack(self.data, "<u2").tobytes(), self.dtype)
         elif self.place != CONTENT and ALONE[self.place] == VARINT:
-            numbers = tensor_proto.unpack(self.data, self.dtype)
+            numbers = summary.unpack(self.data, self.dtype)
         else:
-            numbers = tensor_proto.from_raw(self.data, self.dtype)
+            numbers = summary.from_raw(self.data, self.dtype)
         repeats = len(numbers) == 1 and 1 < math.prod(self.shape) <= MAX_REPEATED
         if repeats and min(self.shape) >= 0 and len(self.shape) <= MAX_DIMS:
             return np.broadcast_to(numbers[0], self.shape)
-        return tensor_proto.shaped(numbers, self.shape)
+        return summary.shaped(numbers, self.shape)
 
     def number(self) -> Any:
         """Return the number of a tensor without dimensions, as Python's bool, int, float or complex.
@@ -280,7 +276,7 @@ def _read_tensor(buffer: memoryview) -> TensorView:
         elif number == STRINGS and kind == BYTES:
             strings.append(value)
         elif number in ALONE and kind in (BYTES, ALONE[number]):
-            tensor_proto.gather(found, number, value)
+            summary.gather(found, number, value)
     dtype, place = DTYPES.get(data_type, ("", CONTENT))
     place = CONTENT if len(found.get(CONTENT, b"")) else place
     return TensorView(
@@ -349,8 +345,8 @@ def _decode_histogram(buffer: memoryview) -> Histogram:
         if number in ends and kind == FIXED64:
             ends[number] = double(value)
         elif number in (6, 7) and kind in (BYTES, FIXED64):
-            tensor_proto.gather(found, number, value)
-    limits, counts = (tensor_proto.from_raw(found.get(number, b""), "float64") for number in (6, 7))
+            summary.gather(found, number, value)
+    limits, counts = (summary.from_raw(found.get(number, b""), "float64") for number in (6, 7))
     if len(limits) != len(counts):
         raise WireError(f"Expected as many buckets as limits, got {len(counts)} and {len(limits)}")
     low, high, n_values = ends.values()
@@ -380,3 +376,167 @@ def encode_event(values: Mapping[str, Any], *, step: float, wall_time: float) ->
     Numbers become float32. The format has no counts for the values of a histogram that are not finite.
     """
     return encode_values(values, encode_value, step=step, wall_time=wall_time)
+
+
+# TensorBoard's hyper-parameters: what its plugin writes, in the metadata of tags that begin with `_hparams_/`.
+#
+# An experiment says which tags are its metrics; a session says with which hyper-parameters it began, and how it ended.
+# Sources: tensorboard/plugins/hparams/plugin_data.proto and api.proto (`HParamsPluginData`, `SessionStartInfo`, whose
+# values are `google.protobuf.Value`, `SessionEndInfo`, `Experiment`).
+
+PLUGIN: Final = b"hparams"
+EXPERIMENT, SESSION_START, SESSION_END = 2, 3, 4
+METRIC_INFOS: Final = 5
+STATES: Final = {1: "ended", 2: "failed"}
+
+
+def read_hparams(metadata: memoryview) -> dict[str, Any]:
+    """Return what the SummaryMetadata of a value say about the run; empty if they cannot be read.
+
+    Returns:
+        Fields of `run_file.RunFile`: `config`, `started`, `ended` and `state`; and `metrics`, a list of tags.
+    """
+    told: dict[str, Any] = {}
+    try:
+        for plugin in messages(metadata, 1):
+            if PLUGIN in map(bytes, messages(plugin, 1)):
+                for content in messages(plugin, 2):
+                    told |= _experiment(content) | _session_start(content) | _session_end(content)
+    except WireError:
+        return {}
+    return told
+
+
+def add(told: dict[str, Any], more: Mapping[str, Any]) -> None:
+    """Add what is told later: names of the configuration and metrics are added to those before."""
+    config, metrics = told.get("config", {}), told.get("metrics", [])
+    told |= more
+    if more.get("config"):
+        told["config"] = config | more["config"]
+    if more.get("metrics"):
+        told["metrics"] = list(dict.fromkeys([*metrics, *more["metrics"]]))
+
+
+def together(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
+    """Return what several files say of their run, the earliest first."""
+    told: dict[str, Any] = {}
+    for one in several:
+        add(told, one if "started" not in told else {name: value for name, value in one.items() if name != "started"})
+    return told
+
+
+def entries(message: memoryview, number: int) -> Iterator[tuple[str, memoryview]]:
+    """Yield the entries of a map whose values are messages."""
+    for entry in messages(message, number):
+        for value in messages(entry, 2):
+            yield "".join(text(name) for name in messages(entry, 1)), value
+
+
+def _experiment(content: memoryview) -> dict[str, Any]:
+    names = [
+        name
+        for experiment in messages(content, EXPERIMENT)
+        for info in messages(experiment, METRIC_INFOS)
+        for name in messages(info, 1)
+    ]
+    tags = [text(tag) for name in names for tag in messages(name, 2)]
+    return {"metrics": tags} if tags else {}
+
+
+def _session_start(content: memoryview) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for start in messages(content, SESSION_START):
+        told["config"] = {name: _value(item) for name, item in entries(start, 1)}
+        began = [time for number, time in _doubles(start) if number == 5 and time > 0]
+        told |= {"started": began[-1]} if began else {}
+    return told
+
+
+def _session_end(content: memoryview) -> dict[str, Any]:
+    told: dict[str, Any] = {}
+    for end in messages(content, SESSION_END):
+        state = next(
+            (STATES[n] for number, kind, n in walk(end) if (number, kind) == (1, VARINT) and n in STATES), None
+        )
+        times = [time for number, time in _doubles(end) if number == 2 and time > 0]
+        if state is not None and times:
+            told |= {"state": state, "ended": times[-1]}
+    return told
+
+
+def _doubles(message: memoryview) -> Iterator[tuple[int, float]]:
+    for number, kind, value in walk(message):
+        if kind == FIXED64:
+            yield number, double(value)  # type: ignore[arg-type]
+
+
+def _value(message: memoryview) -> Any:
+    """Read a `google.protobuf.Value`."""
+    for number, kind, value in walk(message):
+        match number, kind:
+            case 2, 1:
+                real = double(value)  # type: ignore[arg-type]
+                return int(real) if real.is_integer() and abs(real) < 2**53 else real
+            case 3, 2:
+                return text(value)  # type: ignore[arg-type]
+            case 4, 0:
+                return bool(value)
+    return None
+
+
+# What a tensor of TensorBoard is where a damaged record may have been the one that said so.
+#
+# Only the first value of a tag has to name the plugin, which says what the tag's tensors mean. Where that record is
+# lost, a histogram looks like an array of three columns. What is certain from the content is recovered; what could be
+# either is refused. Sources, of TensorBoard 2.21: `plugins/histogram/summary_v2.py`, `plugins/pr_curve/summary.py`.
+
+LOST: Final = "lost"
+"""Stands for the plugin of a tag whose first value may be lost."""
+
+
+def plugin_of_strings(strings: Sequence[memoryview]) -> str:
+    """Return the plugin of a tensor of strings: sizes and pictures are images, WAV files sounds, others texts."""
+    if len(strings) > 2 and all(bytes(size).isdigit() for size in strings[:2]) and png.picture(strings[2]):
+        return "images"
+    return "audio" if strings and bytes(strings[0][:4]) == b"RIFF" else "text"
+
+
+def plugin_of_array(rows: npt.NDArray[Any]) -> str:
+    """Return the plugin of an array, "" if it is certainly no more than an array.
+
+    Raises:
+        WireError: It could be an array as well as what a plugin shows.
+    """
+    for name, (possible, certain) in {"histograms": _as_histogram(rows), PR_CURVES: _as_curve(rows)}.items():
+        if certain:
+            return name
+        if possible:
+            raise WireError(
+                f"an array of shape {rows.shape}, or a value of the plugin {name!r}: "
+                "an earlier record that says which may be damaged"
+            )
+    return ""
+
+
+def _as_histogram(rows: npt.NDArray[Any]) -> tuple[bool, bool]:
+    """Return whether rows of left, right and count can be a histogram, and whether they are."""
+    if rows.ndim != 2 or rows.shape[1] != 3 or rows.dtype.kind != "f":
+        return False, False
+    left, right, count = rows.T
+    try:
+        from_buckets(left, right, count)
+    except WireError:
+        return False, False
+    whole = bool((count == np.rint(count)).all())
+    return whole, whole and len(rows) > 1 and bool((right[:-1] == left[1:]).all()) and bool(count.any())
+
+
+def _as_curve(rows: npt.NDArray[Any]) -> tuple[bool, bool]:
+    """Return whether rows can be those of a precision-recall curve, and whether they are."""
+    if rows.ndim != 2 or len(rows) != len(ROWS) or rows.dtype.kind != "f":
+        return False, False
+    possible = bool((rows >= 0).all() and (rows[4:] <= 1).all())
+    found, wrong, right, missed = rows[:4]
+    constant = all(np.ptp(total) <= 1e-5 * total.max() for total in (found + missed, wrong + right) if total.size)
+    falling = bool((np.diff(found) <= 0).all() and (np.diff(wrong) <= 0).all())
+    return possible, possible and constant and falling and rows.shape[1] > 1 and bool(found.any() or wrong.any())

@@ -21,15 +21,13 @@ from sightglass.core.columns import Columns, plain, value_column
 from sightglass.core.errors import WireError
 from sightglass.core.values import Text, type_name
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Frame
+from sightglass.storage.format.index import BlockEntries
 
 from .event_columns import EventSeries
-from .scalar_events import Indexes
-from .wandb_blocks import Batch
-from .wandb_keys import STEP, TIME, RowKeys
+from .event_scan import Indexes
 from .wandb_messages import STREAMS, LogMessage, Path, decode, describe
-from .wandb_rows import Bools, read_rows
+from .wandb_rows import STEP, TIME, Batch, Bools, RowKeys, read_rows
 from .wandb_values import RowValue, convert
 
 MAX_LINE: Final = 2**16  # of console output: a longer line is cut, so that what has no line ends takes no more memory

@@ -10,16 +10,20 @@ Theory of operation
 from __future__ import annotations
 
 import math
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Any, Final
+from zlib import crc32
 
 import msgspec
 import numpy as np
 import numpy.typing as npt
 
-from .scalar_events import Indexes
-from .wandb_blocks import Batch
-from .wandb_keys import OTHER, STEP, TIME, RowKeys
+from sightglass.storage.format.protobuf import walk
+
+from .event_scan import Indexes
+from .wandb_log import BLOCK_BYTES, FIRST, FULL, HEADER_BYTES, LAST, LENGTH_AT, TYPE_AT, LogRecords
+from .wandb_messages import OWN, Path
 
 NUM_KEY, HISTORY_KEY, SUMMARY_KEY = 1 << 3, 2 << 3 | 2, 3 << 3 | 2
 ITEM_KEY, STEP_KEY = 1 << 3 | 2, 2 << 3 | 2  # of a history; a summary has updates and removals
@@ -45,7 +49,7 @@ class NumberRows:
         others: Shape (n_records,): which records have to be decoded one by one.
         steps: Shape (n_records,): the step of each history record; -1 if it has none.
         records: Shape (n_items,): which record each item is in that has a number of a series, a step or a time.
-        numbers: The number of its key, see `wandb_keys`.
+        numbers: The number of its key, see `RowKeys`.
         values: Shape (n_items,), float64.
     """
 
@@ -208,3 +212,183 @@ def _numbers(texts: list[bytes], records: Indexes, others: Bools, starts: Octets
         if texts[i].lstrip(b"-").isdigit():
             others[records[i]] = True
     return values
+
+
+# The whole blocks of a Weights & Biases log, many at once: what most of a large file is read with.
+#
+# Every block begins with the header of a chunk, so all blocks of a window are walked in step with each other.
+# Anything odd is left to `wandb_log.LogScan`, which reads chunk by chunk.
+
+
+@dataclass(slots=True)
+class Batch:
+    """Whole records of a log.
+
+    Attributes:
+        data: Bytes that hold them.
+        offsets: Where each begins in the file.
+        starts: Where each begins in the data.
+        lengths: How long each is, in bytes.
+    """
+
+    data: bytes
+    offsets: Indexes
+    starts: Indexes
+    lengths: Indexes
+
+    @classmethod
+    def of(cls, records: LogRecords) -> Batch:
+        """Return records that were found one by one."""
+        columns = (np.array(column, np.int64) for column in (records.offsets, records.starts, records.lengths))
+        return cls(records.data, *columns)
+
+    def payload(self, i: int) -> memoryview:
+        """Return the bytes of a record."""
+        start = int(self.starts[i])
+        return memoryview(self.data)[start : start + int(self.lengths[i])]
+
+
+def read_blocks(window: bytes, base: int) -> tuple[Batch, int] | None:
+    """Return the records in the whole blocks of a window, and where in the file to go on.
+
+    Args:
+        window: Bytes of the file.
+        base: Where they begin in the file: with a chunk that does not continue a record.
+
+    Returns:
+        `None` if they hold no record, or anything but right chunks.
+    """
+    places = _places(window, base)
+    if places is None or not len(places):
+        return None
+    lengths = np.ndarray(len(window) - 1, "<u2", window, strides=(1,))[places + LENGTH_AT].astype(np.int64)
+    crcs = np.ndarray(len(window) - 3, "<u4", window, strides=(1,))[places]
+    ends = places + HEADER_BYTES + lengths
+    found = [crc32(window[a:b]) for a, b in zip((places + TYPE_AT).tolist(), ends.tolist(), strict=True)]
+    if (crcs != np.array(found, np.uint32)).any():
+        return None
+    kinds = np.frombuffer(window, np.uint8)[places + TYPE_AT]
+    if (kinds < FULL).any() or (kinds > LAST).any():
+        return None
+    firsts, lasts = np.flatnonzero(kinds <= FIRST), np.flatnonzero((kinds == FULL) | (kinds == LAST))
+    n = len(lasts)
+    if not n or len(firsts) - n not in (0, 1) or (kinds[firsts[:n]] == FULL).tolist() != (firsts[:n] == lasts).tolist():
+        return None
+    if firsts[0] != 0 or (firsts[1:] != lasts[: len(firsts) - 1] + 1).any():
+        return None  # a record without its beginning, or its end
+    starts, sizes, parts, n_bytes = places[firsts[:n]] + HEADER_BYTES, lengths[firsts[:n]], [window], len(window)
+    for i in np.flatnonzero(firsts[:n] != lasts).tolist():
+        chunks = range(firsts[i], lasts[i] + 1)
+        several = [window[places[j] + HEADER_BYTES : ends[j]] for j in chunks]
+        starts[i], sizes[i] = n_bytes, sum(map(len, several))
+        parts += several
+        n_bytes += int(sizes[i])
+    end = places[firsts[n]] if len(firsts) > n else len(window) - (base + len(window)) % BLOCK_BYTES
+    return Batch(b"".join(parts), base + places[firsts[:n]], starts, sizes), base + int(end)
+
+
+def _places(window: bytes, base: int) -> Indexes | None:
+    """Return where the chunks of whole blocks begin, in order; `None` if a chunk leads out of its block."""
+    lengths = np.ndarray(len(window) - 1, "<u2", window, strides=(1,))
+    ends = np.arange(BLOCK_BYTES - base % BLOCK_BYTES, len(window) + 1, BLOCK_BYTES)
+    places = np.concatenate([np.zeros(1, np.int64), ends[:-1]])[: len(ends)]
+    lasts = ends - HEADER_BYTES
+    found = [places[:0]]
+    while len(places):
+        going = places <= lasts
+        if not going.all():
+            if (places > lasts + HEADER_BYTES).any():
+                return None
+            places, lasts = places[going], lasts[going]
+        found.append(places)
+        places = places + lengths[places + LENGTH_AT] + HEADER_BYTES
+    return np.sort(np.concatenate(found))
+
+
+# The keys of Weights & Biases' rows as numbers, found for many items at once.
+#
+# A key is compared as its bytes: up to four words of 64 bits, by their hash and then one by one. Longer keys, and those
+# that are seen for the first time, are looked up in a dictionary.
+
+N_WORDS: Final = 4  # keys of up to 28 characters, beyond which few are
+MASKS: Final = np.array([2 ** (8 * n) - 1 for n in range(8)] + [2**64 - 1], np.uint64)
+FACTORS: Final = np.random.default_rng(0).integers(0, 2**63, N_WORDS, np.uint64) * np.uint64(2) + np.uint64(1)
+
+OTHER, IGNORED, STEP, TIME = -1, -2, -3, -4
+"""The numbers of keys that name no series: of values with a type of W&B's own, of what W&B adds, of step and time."""
+ROLES: Final = {"_step": STEP, "_timestamp": TIME}
+
+Words = npt.NDArray[np.uint64]
+
+
+class RowKeys:
+    """Numbers keys as they come.
+
+    Attributes:
+        paths: The paths of keys, by their numbers.
+        flat: The keys of rows in files of older versions of W&B, which do not nest.
+    """
+
+    def __init__(self) -> None:
+        """Start without keys."""
+        self.paths: list[Path] = []
+        self.flat: set[str] = set()
+        self._numbers: dict[bytes, int] = {}
+        self._table: Words = np.empty((0, N_WORDS), np.uint64)
+        self._hashes: Words = np.empty(0, np.uint64)
+        self._by_hash: Indexes = np.empty(0, np.int64)
+
+    def find(self, data: bytes, begins: Indexes, ends: Indexes) -> Indexes:
+        """Return the number of each key; `data` has at least 32 bytes after the beginning of each."""
+        words = _words(data, begins, ends)
+        hashes = words @ FACTORS
+        numbers = np.zeros(len(begins), np.int64)
+        new = np.ones(len(begins), bool)
+        if len(self._hashes):
+            places = np.minimum(np.searchsorted(self._hashes, hashes), len(self._hashes) - 1)
+            new = (self._table[places] != words).any(axis=1) | (ends - begins > 8 * N_WORDS)
+            numbers = self._by_hash[places]
+        left = np.flatnonzero(new)
+        if len(left):
+            keys = [data[a:b] for a, b in zip(begins[left].tolist(), ends[left].tolist(), strict=True)]
+            numbers[left] = [self._numbers[key] if key in self._numbers else self._learn(key) for key in keys]
+            self._tabulate()
+        return numbers
+
+    def _learn(self, key: bytes) -> int:
+        """Give a number to the bytes of a key."""
+        names = [(number, bytes(name).decode("utf-8", "replace")) for number, _, name in _fields(key)]
+        path = tuple(name for _, name in names)
+        if names[0][0] == 1:
+            self.flat.add(path[0])
+        if path[-1] == "_type":
+            number = OTHER
+        elif path[0].startswith(OWN):
+            number = ROLES.get(path[0], IGNORED) if len(path) == 1 else IGNORED
+        else:
+            number = len(self.paths)
+            self.paths.append(path)
+        return self._numbers.setdefault(key, number)
+
+    def _tabulate(self) -> None:
+        """Sort the short keys by their hashes."""
+        short = [key for key in self._numbers if len(key) <= 8 * N_WORDS]
+        data = b"".join(key.ljust(8 * N_WORDS, b"\0") for key in short)
+        words = np.frombuffer(data, "<u8").reshape(-1, N_WORDS)
+        order = np.argsort(words @ FACTORS)
+        self._table, self._hashes = words[order], (words @ FACTORS)[order]
+        self._by_hash = np.array([self._numbers[key] for key in short], np.int64)[order]
+
+
+def _words(data: bytes, begins: Indexes, ends: Indexes) -> Words:
+    """Return the first bytes of each key as words, with zeros after its end."""
+    every = np.ndarray(len(data) - 7, "<u8", data, strides=(1,))
+    words = np.zeros((len(begins), N_WORDS), np.uint64)
+    sizes = ends - begins
+    for i in range(min(N_WORDS, -(-int(sizes.max(initial=0)) // 8))):
+        words[:, i] = every[begins + 8 * i] & MASKS[np.clip(sizes - 8 * i, 0, 8)]
+    return words
+
+
+def _fields(message: bytes) -> Iterator[tuple[int, int, Any]]:
+    return walk(memoryview(message))

@@ -8,6 +8,7 @@ eight bytes; values come last. A scan therefore reads only the beginnings of fra
 
 from __future__ import annotations
 
+import json
 import math
 import struct
 from collections.abc import Callable, Sequence
@@ -25,7 +26,7 @@ from sightglass.core.values import type_name
 
 from .framing import checksum
 from .protobuf import BYTES, FIXED64, key
-from .tensor_proto import DATA_TYPES, DTYPES, check_sizes, from_raw, itemsize, raw
+from .summary import DATA_TYPES, DTYPES, check_sizes, from_raw, itemsize, raw
 
 Kind = Literal["logged", "stream", "groups", "commands", "snapshot", "wide"]
 KINDS: Final[tuple[Kind, ...]] = get_args(Kind)
@@ -90,7 +91,7 @@ class Key:
 
     Attributes:
         kind: "logged" under a tag, the records of a query ("stream"), the ends of groups of an event, the commands
-            ("commands"), the snapshots of an event. "wide" blocks hold records of many logged series, see `wide`.
+            ("commands"), the snapshots of an event. "wide" blocks hold records of many logged series.
         tag: Its name; of "groups" and "snapshot" the event; of "wide" blocks the names of all series, as JSON.
         query: The canonical text of a stream's query, else empty.
         values: What the values are, where the file tells tags of several kinds apart, as those of other programs do.
@@ -385,3 +386,52 @@ def _same_again(tail: memoryview, offset: int, n: int) -> list[Any] | None:
         return None
     same = isinstance(values, list) and len(values) == n and tail[offset : offset + len(packed)] == packed
     return values if same else None
+
+
+# Wide blocks: records of many logged series in one block, which share all columns but their values.
+#
+# A training that logs a number for each of 100,000 parameters would write as many blocks at each step. A wide block has
+# the names of up to `MAX_SERIES` series in place of one, and a matrix of values: a row for each record, a column for
+# each series. What its head says (numbers, steps, times) holds for each of them.
+#
+# Rule 1: series share a block only if their records have the same numbers, steps and times, and one type of number.
+# Rule 2: a wide block stands on its own: it has the names, so damage to another one costs it nothing.
+
+MAX_SERIES: Final = 1_024  # what one series is read with: 8 kB a record; 200,000 series are 196 blocks
+TALL_ROWS: Final = 64  # so many rows are written series by series: the head of a block is then a fifth of it
+MAX_TAG_CHARS: Final = 160  # names of so many series then fit into a mebibyte, however they are escaped
+
+
+def key_of(tags: Sequence[str]) -> Key:
+    """Return what identifies the wide blocks of some series."""
+    return Key(kind="wide", tag=json.dumps(tags, ensure_ascii=False, separators=(",", ":")))
+
+
+def columns_of(key: Key) -> dict[str, int]:
+    """Return which column of a wide block each series has.
+
+    Raises:
+        WireError: The block does not name its series.
+    """
+    try:
+        tags = json.loads(key.tag)
+    except (ValueError, RecursionError):
+        tags = None
+    if not isinstance(tags, list) or not tags or set(map(type, tags)) != {str}:
+        raise WireError("Expected the names of the series of a wide block")
+    columns = dict(zip(tags, range(len(tags)), strict=True))
+    if len(columns) != len(tags):
+        raise WireError("Expected different names of the series of a wide block")
+    return columns
+
+
+def outline(key: Key) -> str:
+    """Describe a series, or those of a wide block, for a message.
+
+    >>> outline(key_of(["a", "b", "c"]))
+    "3 series from 'a' to 'c'"
+    """
+    if key.kind != "wide":
+        return repr(key.tag)
+    tags = [*columns_of(key)]
+    return f"{len(tags):,} series from {tags[0]!r} to {tags[-1]!r}"

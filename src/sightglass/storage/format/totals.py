@@ -24,9 +24,8 @@ import numpy.typing as npt
 from sightglass.core.columns import FLOAT64, INT64, Columns
 from sightglass.core.values import is_real
 
-from .block import Key
+from .block import Key, columns_of
 from .series_names import in_order
-from .wide import columns_of
 
 Files = Mapping[str, tuple[int, int]]
 """The sizes and times of change, in nanoseconds, of record files, by name."""
@@ -355,7 +354,7 @@ def _are_exact(steps: npt.NDArray[Any]) -> bool:
 
 
 def _state(row: np.void, name: str) -> Any:
-    """Return the state of a reducer; see `query/bulk` for those of arrays."""
+    """Return the state of a reducer; see `query/reduction` for those of arrays."""
     of = dict(zip(row.dtype.names or (), row.tolist(), strict=True))
     match name:
         case "count":

@@ -13,10 +13,9 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.audio import MAX_CHANNELS, MAX_RATE, Audio
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import WireError
-from sightglass.core.values import to_host
+from sightglass.core.values import MAX_CHANNELS, MAX_RATE, Audio, to_host
 
 MEDIA_TYPE: Final = "audio/wav"
 MEDIA_TYPES: Final = ("", MEDIA_TYPE, "audio/x-wav", "audio/wave", "audio/vnd.wave")

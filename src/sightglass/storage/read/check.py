@@ -8,15 +8,14 @@ from pathlib import Path
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import file_names, run_listing
-from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntries
+from sightglass.storage.format.block import Key, columns_of
 from sightglass.storage.format.framing import Damage
-from sightglass.storage.format.wide import columns_of
+from sightglass.storage.format.index import BlockEntries
 
 from .record_file import RecordFile
 from .recording import PROJECTOR, Open, open_part
+from .run_series import loads
 from .segment_reader import SegmentReader
-from .visible_rows import loads
 
 Ends = dict[tuple[Path, float, int, Key], tuple[int, int, int]]
 """For each series of a process: the number after its last record, since which event that was recorded, and how many

@@ -8,8 +8,8 @@ from typing import Any, Protocol
 
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntry
 from sightglass.storage.format.framing import Damage
+from sightglass.storage.format.index import BlockEntry
 from sightglass.storage.tensors.slices import Index
 
 

@@ -1,7 +1,7 @@
 """Recordings: the files of a run directory as one, by series.
 
 Rule 1: nothing is discarded, and values are read on demand: opening reads the beginnings of frames only.
-Rule 2: `visible_rows` decides which rows are visible, and under which numbers, when a run was restarted.
+Rule 2: `run_series.VisibleRows` decides which rows are visible, and under which numbers, when a run was restarted.
 Rule 3: a row has the same number as long as no later process hides it. Damaged rows have a number, too; reading leaves
 them out, which leaves a hole in the index, and `damages` lists them.
 Rule 4: files that appear, grow or vanish while they are read do not raise. What was read of a file stays.
@@ -22,31 +22,30 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import DamagedError, UnknownNameError
-from sightglass.core.unpatched import threading
+from sightglass.core.process.unpatched import threading
 from sightglass.storage import file_names, run_file
 from sightglass.storage.file_names import SUFFIX, rank_of
 from sightglass.storage.file_system import LOCAL, FileStatus, names_in
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import file_dialect
+from sightglass.storage.foreign.tensorboard import together
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
-from sightglass.storage.foreign.tensorboard_hparams import together
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.foreign.wandb_log import WANDB_SUFFIX
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.block_entries import BlockEntries
 from sightglass.storage.format.framing import Damage
+from sightglass.storage.format.index import BlockEntries
 from sightglass.storage.run_file import RunFile
 from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
 from .record_file import RecordFile
 from .restarts import Restarts
 from .run_digests import RunDigests
-from .run_series import RunSeries, last_wall_time
+from .run_series import RunSeries, VisibleRows, last_wall_time
 from .segment_reader import SegmentReader
 from .series import Series
 from .statistic_series import StatisticSeries, has_statistics, named_in, split
-from .visible_rows import VisibleRows
 
 __all__ = ["Recording", "RunEntry", "Series", "is_run", "open_part", "runs_in"]
 

@@ -20,8 +20,7 @@ from sightglass.core.errors import QueryError
 from sightglass.query.parser import as_query
 from sightglass.storage.format.block import Key
 
-from .run_series import Overlaps, RunSeries
-from .visible_rows import Group, Source, VisibleRows, make
+from .run_series import Group, Overlaps, RunSeries, Source, VisibleRows, make
 
 
 def limits_of(groups: Sequence[Group], at_once: Overlaps = frozenset()) -> list[float]:

@@ -18,7 +18,7 @@ import numpy.typing as npt
 
 from sightglass.core.columns import Columns
 from sightglass.core.errors import QueryError
-from sightglass.core.unpatched import threading
+from sightglass.core.process.unpatched import threading
 from sightglass.storage import cache_file
 from sightglass.storage.format.block import Key
 from sightglass.storage.tensors.browse import TensorSource

@@ -31,21 +31,21 @@ from sightglass.storage.file_names import name_of
 from sightglass.storage.file_system import LOCAL, FileSystem
 from sightglass.storage.format import framing, index
 from sightglass.storage.format.block import FORMAT, HEAD_BYTES, NUMBERS, Key, RawValues, decode, is_block, raw_values
-from sightglass.storage.format.block_entries import (
-    NUMBERS_BYTES,
-    BlockEntries,
-    BlockEntry,
-    Heads,
-    IndexRows,
-    head_length,
+from sightglass.storage.format.framing import (
+    FOOTER_BYTES,
+    HEADER_BYTES,
+    LOST,
+    Damage,
+    Frame,
+    FrameRun,
+    RandomAccessFile,
+    Scan,
 )
-from sightglass.storage.format.frame_scan import FrameRun, Scan
-from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile
+from sightglass.storage.format.index import NUMBERS_BYTES, BlockEntries, BlockEntry, Heads, IndexRows, head_length
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
-from sightglass.storage.tensors import partial_read, slices
+from sightglass.storage.tensors import slices
 
-from .file_series import FileSeries, of_series
-from .healing import LOST_HEAD, healed
+from .run_series import FileSeries, of_series
 
 __all__ = ["BlockEntry", "SegmentReader"]
 
@@ -389,7 +389,7 @@ class SegmentReader:
         if raw is None:
             return _part(self.load(entry).values[row], index)
         place = frame.payload + raw.offset + range(entry.n)[row] * raw.dtype.itemsize * math.prod(raw.shape)
-        return partial_read.read(self._file, place, raw.dtype, raw.shape, slices.resolve(index, raw.shape))
+        return slices.read(self._file, place, raw.dtype, raw.shape, slices.resolve(index, raw.shape))
 
     def _verified(self, entry: BlockEntry, frame: Frame) -> RawValues | None:
         """Verify a frame, once, and return where its arrays lie; `None` if they are in a list."""
@@ -416,3 +416,33 @@ def _part(value: object, index: slices.Index | str) -> Any:
     if not isinstance(value, np.ndarray | np.generic):
         raise QueryError(f"Expected an array to take {index!r:.60} of, got {type_name(value)}")
     return np.array(np.asarray(value)[slices.resolve(index, value.shape)])
+
+
+# Damage that goes away: in a network, the pages of a file that another machine writes can arrive in any order.
+#
+# Until they do, a reader finds zeros between whole frames.
+
+LOST_HEAD: Final = "the head of a block is damaged"
+MAX_LOOKS: Final = 8  # the latest damage: pages arrive within seconds
+MAX_BYTES: Final = 2**20  # of a frame that is read for it whenever the file is
+
+
+def healed(file: RandomAccessFile, damages: Sequence[Damage]) -> bool:
+    """Return whether a frame that was damaged is right now.
+
+    Raises:
+        OSError: The file cannot be read.
+    """
+    return any(_is_right(file, damage) for damage in damages[-MAX_LOOKS:])
+
+
+def _is_right(file: RandomAccessFile, damage: Damage) -> bool:
+    if damage.what not in (LOST, LOST_HEAD):
+        return False
+    length = framing.header(file.read(damage.offset, HEADER_BYTES))
+    if length is None or length > min(MAX_BYTES, damage.length - HEADER_BYTES - FOOTER_BYTES):
+        return False
+    frame = Frame(damage.offset, length)
+    body = bytes(file.read(frame.payload, length))
+    is_block = Heads().read(body, [0], [length], [frame.offset])[0][0] >= 0
+    return framing.intact(file, frame) and (is_block or damage.what == LOST)

@@ -14,9 +14,8 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.columns import CLOSED, COMPLETE, Columns
+from sightglass.core.columns import CLOSED, COMPLETE, Columns, Record
 from sightglass.core.errors import DamagedError
-from sightglass.core.record import Record
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.tensors import slices

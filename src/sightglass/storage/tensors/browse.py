@@ -15,8 +15,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.columns import Record
 from sightglass.core.errors import DamagedError, QueryError
-from sightglass.core.record import Record
 from sightglass.core.values import Histogram, Tensor, is_real, to_host, type_name
 
 from . import histograms as h

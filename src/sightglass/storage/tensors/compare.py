@@ -10,8 +10,8 @@ from typing import Any, Literal, get_args
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.core.columns import Record
 from sightglass.core.errors import UnknownNameError, ViewError
-from sightglass.core.record import Record
 from sightglass.core.values import is_extended
 
 from . import browse, slices

@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.threads import pool
+from sightglass.core.process.threads import pool
 from sightglass.core.values import is_extended
 
 from .rebinning import between

@@ -18,13 +18,12 @@ import numpy.typing as npt
 from sightglass.core import codec
 from sightglass.core.columns import FLOAT64, INT64, Columns, Row, of_rows, step_column, value_column
 from sightglass.core.errors import UnsendableError
-from sightglass.core.guarded import FAILURES, LostValue, message
+from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 from sightglass.core.values import PLAIN, Histogram, to_host
 from sightglass.storage.format.block import Key
 
-from .held_rows import HeldRows
+from .held_rows import MANY, HeldRows, SeriesState, SeriesStates, by_type, matrix, part_of
 from .segment import Rows
-from .series_states import MANY, SeriesState, SeriesStates, by_type, matrix, part_of
 
 STEPS: Final = frozenset((int, float, bool))
 

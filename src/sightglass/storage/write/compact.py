@@ -28,15 +28,14 @@ from typing import Final
 
 import numpy as np
 
-from sightglass.core.clock import Clock
 from sightglass.core.codec import Buffer
+from sightglass.core.process.clock import Clock
 from sightglass.storage.file_system import LOCAL, File, FileSystem
 from sightglass.storage.format import framing, index
-from sightglass.storage.format.block import CHECKED, is_block, n_rows
-from sightglass.storage.format.block_entries import Heads
+from sightglass.storage.format.block import CHECKED, TALL_ROWS, is_block, n_rows
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile, frame
+from sightglass.storage.format.index import Heads
 from sightglass.storage.format.protobuf import FIXED64, key, walk
-from sightglass.storage.format.wide import TALL_ROWS
 
 from .merge import STEP_ITEMS, Merge, Steps
 

@@ -13,9 +13,9 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.array_data import check_data
-from sightglass.core.copies import snapshot
-from sightglass.core.guarded import FAILURES, Holder, LostValue, is_container, message, rebuild
+from sightglass.core.program_values.array_data import check_data
+from sightglass.core.program_values.copier import snapshot
+from sightglass.core.program_values.guarded import FAILURES, Holder, LostValue, is_container, message, rebuild
 from sightglass.core.table import Table
 from sightglass.core.values import Histogram, array_kind, n_bytes
 

@@ -20,7 +20,7 @@ from sightglass.core.codec import Buffer
 from sightglass.core.columns import Columns
 from sightglass.storage.format import block
 from sightglass.storage.format.block import COLUMNS, HEAD_BYTES, Key
-from sightglass.storage.format.block_entries import Heads, IndexRows, heads_at
+from sightglass.storage.format.index import Heads, IndexRows, heads_at
 
 MERGED_ROWS: Final = 4_096  # as many as a block that was full when it was written
 MERGED_BYTES: Final = 2**18

@@ -20,15 +20,15 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.clock import SystemClock
 from sightglass.core.codec import Buffer
 from sightglass.core.columns import Columns
+from sightglass.core.process.clock import SystemClock
 from sightglass.core.values import n_bytes
 from sightglass.storage.file_system import JOINED_BYTES, LOCAL, FileSystem
 from sightglass.storage.format import block
+from sightglass.storage.format.block import TALL_ROWS
 from sightglass.storage.format.framing import frame
 from sightglass.storage.format.summary import SIGHTGLASS_VERSION, encode_version
-from sightglass.storage.format.wide import TALL_ROWS
 
 from .compact import SMALL_BYTES
 

@@ -16,26 +16,26 @@ takes no longer than `COMPACT_S`.
 from __future__ import annotations
 
 import contextlib
+import sys
+import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.core.clock import Clock
 from sightglass.core.columns import Row
 from sightglass.core.counts import Statistics
-from sightglass.core.guarded import message
-from sightglass.core.threads import UNTIL_WOKEN, Supervised, Worker
+from sightglass.core.errors import StorageError
+from sightglass.core.process.clock import Clock
+from sightglass.core.process.threads import UNTIL_WOKEN, Supervised, Worker
+from sightglass.core.program_values.guarded import message
 from sightglass.core.values import n_bytes
 from sightglass.storage.file_system import LOCAL, FileSystem
-from sightglass.storage.format.block import Key
-from sightglass.storage.format.wide import outline
+from sightglass.storage.format.block import Key, outline
 
-from .closing import wait_for_end
-from .collect import Dropped, GivenRows, collect, n_records
 from .column_builder import STEPS, ColumnBuilder, Log
 from .copy_pool import FIXED, CopyPool
-from .loss_report import LossReport
 from .rotation import Segments
 
 FLUSH_S: Final = 0.5  # a kill loses at most a second
@@ -389,3 +389,185 @@ class RecordWriter:
             self._segments.close(compact_s=0.0 if self._losses.failure else self._closing_s)
         except OSError as error:  # some file systems in the network say only now that they have no room
             self._fail(error)
+
+
+# What waits for the writer's thread, and how that makes columns of it.
+
+Names = tuple[str, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenRows:
+    """Records of a series that is not logged, on their way."""
+
+    key: Key
+    rows: Sequence[Row]
+    since: int
+    n_missed: int
+    n_bytes: int
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """Where records were dropped: how many of which series, and how many calls of `log` with which names."""
+
+    n_dropped: Counter[Key | Names]
+
+
+def n_records(item: Log | GivenRows | Dropped) -> int:
+    """Return how many records an item holds."""
+    if isinstance(item, tuple):
+        return len(item[3])
+    return len(item.rows) if isinstance(item, GivenRows) else 0
+
+
+def collect(items: Sequence[Log | GivenRows | Dropped], columns: ColumnBuilder, losses: LossReport) -> int:
+    """Make columns of items, in their order, and return how many bytes of large values they had."""
+    logs: list[Log] = []
+    n_bytes = 0
+    for item in items:
+        if isinstance(item, tuple):
+            logs.append(item)
+            n_bytes += item[5]
+            continue
+        _take_logs(logs, columns, losses)
+        if isinstance(item, GivenRows):
+            n_bytes += item.n_bytes
+            _take_rows(item, columns, losses)
+        else:
+            _skip(item.n_dropped, columns)
+    _take_logs(logs, columns, losses)
+    return n_bytes
+
+
+def _take_logs(logs: list[Log], columns: ColumnBuilder, losses: LossReport) -> None:
+    if not logs:
+        return
+    try:
+        columns.log(logs)
+    except Exception as error:  # noqa: BLE001  these calls are lost, and the next ones are recorded
+        _skip(Counter(tuple(log[3]) for log in logs), columns)
+        _lose(sum(map(n_records, logs)), error, losses)
+    logs.clear()
+
+
+def _take_rows(item: GivenRows, columns: ColumnBuilder, losses: LossReport) -> None:
+    try:
+        columns.rows(item.key, item.rows, since=item.since, n_missed=item.n_missed)
+    except Exception as error:  # noqa: BLE001  as above
+        columns.skip(item.key, len(item.rows))
+        _lose(len(item.rows), error, losses)
+
+
+def _skip(lost: Mapping[Key | Names, int], columns: ColumnBuilder) -> None:
+    """Leave holes in the numbers of series."""
+    for what, n in lost.items():
+        if isinstance(what, Key):
+            columns.skip(what, n)
+        else:
+            columns.skip_calls(what, n)
+
+
+def _lose(n: int, error: Exception, losses: LossReport) -> None:
+    losses.drop(n, f"{n} records are lost: {message(error)}")
+
+
+# Waiting for the end of a writer: as long as it makes progress, which a terminal shows.
+
+MOMENT_S: Final = 1.0  # a shorter wait is not worth a line
+LOOK_S: Final = 0.25
+
+
+def wait_for_end(close: Callable[[float], bool], n_waiting: Callable[[], int], timeout_s: float) -> bool:
+    """Wait until a writer has ended, or has written nothing for `timeout_s`; return whether it has ended.
+
+    Args:
+        close: Waits for the end, for so many seconds at most, and returns whether it is there.
+        n_waiting: Returns how many records wait to be written.
+        timeout_s: For how long nothing may happen.
+    """
+    idle_s = min(MOMENT_S, timeout_s)
+    finished, n_left = close(idle_s), n_waiting()
+    try:
+        while not finished and idle_s < timeout_s:
+            _show(f"sightglass: {n_left:,} records are still to be written")
+            finished = close(min(LOOK_S, timeout_s))
+            n_before, n_left = n_left, n_waiting()
+            idle_s = idle_s + LOOK_S if n_left == n_before else 0.0
+    finally:
+        _show("")
+    return finished
+
+
+def _show(line: str) -> None:
+    """Replace the last line of a terminal."""
+    with contextlib.suppress(AttributeError, OSError, ValueError):  # there is none, or it was closed
+        if sys.stderr.isatty():
+            sys.stderr.write(f"\r\033[K{line}")
+            sys.stderr.flush()
+
+
+# What a writer could not write: counted, warned of once for each reason, and raised by the next `flush` or `close`.
+
+
+class LossReport:
+    """The losses of one writer; any thread may add to it.
+
+    Attributes:
+        n_dropped: How many records are lost.
+        last_error: The last reason.
+        failure: Why nothing can be written now, or empty.
+    """
+
+    def __init__(self) -> None:
+        """Begin without losses."""
+        self.n_dropped = 0
+        self.last_error = self.failure = ""
+        self._n_reported = 0
+        self._warned: set[str] = set()
+
+    def warn(self, message: str, *, once: str = "") -> None:
+        """Warn, unless this was warned about before; `once` is what counts as the same."""
+        self.last_error = message
+        if (once or message) not in self._warned:
+            self._warned.add(once or message)
+            with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
+                warnings.warn(message, RuntimeWarning, stacklevel=4)
+
+    def drop(self, n: int, why: str) -> None:
+        """Count lost records, and warn."""
+        self.n_dropped += n
+        self.warn(why)
+
+    def forgive(self, n: int, why: str, *, once: str) -> None:
+        """Count lost records and warn, but raise nothing: a value of the wrong type must not make a training fail."""
+        self.n_dropped += n
+        self._n_reported += n
+        self.warn(why, once=once)
+
+    def fail(self, why: str) -> None:
+        """Note that nothing can be written now; once more if it could in between."""
+        if not self.failure:
+            self._warned.discard(why)
+        self.failure = why
+        self.warn(f"Records cannot be written now and wait in memory: {why}", once=why)
+
+    def check(self, n_waiting: int, *, unfinished: str = "", over: bool = False) -> None:
+        """Raise what went wrong since the last call.
+
+        Args:
+            n_waiting: How many records wait in memory.
+            unfinished: Why they were waited for in vain, or empty.
+            over: Whether nothing is written from now on: what waits is lost.
+
+        Raises:
+            StorageError: Records wait, or are lost.
+        """
+        why = unfinished or self.failure
+        if over and why:
+            self.n_dropped, n_waiting = self.n_dropped + n_waiting, 0
+        n_lost, self._n_reported = self.n_dropped - self._n_reported, self.n_dropped
+        if why:
+            raise StorageError(f"Records could not be written: {why}; {n_waiting} wait in memory, {n_lost} are lost")
+        if n_lost:
+            raise StorageError(f"{n_lost} records are lost; the last reason: {self.last_error}")

@@ -8,7 +8,7 @@ import pytest
 from tests.display import virtual_display
 from tests.sources import ListSource
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 
 
 class Stub(ListSource):

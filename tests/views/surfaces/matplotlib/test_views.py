@@ -20,13 +20,12 @@ from matplotlib.layout_engine import ConstrainedLayoutEngine
 from matplotlib.lines import Line2D
 from tests.profiles import examples
 
-from sightglass.core.audio import Audio
 from sightglass.core.columns import of_records
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.core.table import Table
-from sightglass.core.values import Figure, Histogram, Images
+from sightglass.core.values import Audio, Figure, Histogram, Images
 from sightglass.views.choose import VIEWS
-from sightglass.views.palette import ALARM, LINES, color_map
+from sightglass.views.options import ALARM, LINES, color_map
 from sightglass.views.stream_set import StreamSet
 from sightglass.views.surfaces.matplotlib import MatplotlibView
 from sightglass.views.surfaces.matplotlib import view as module

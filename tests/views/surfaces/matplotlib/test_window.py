@@ -18,7 +18,7 @@ import matplotlib
 matplotlib.use("tkagg")
 import numpy as np
 from matplotlib import pyplot as plt
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.views.surfaces.matplotlib import MatplotlibView
 from tests.sources import ListSource
 from tests.waiting import wait_until

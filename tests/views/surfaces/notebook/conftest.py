@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from tests.sources import ListSource
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 
 
 class Feed(ListSource):

@@ -16,10 +16,10 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError, SightglassError
-from sightglass.core.threads import UNTIL_WOKEN
+from sightglass.core.process.threads import UNTIL_WOKEN
 from sightglass.views.surfaces.notebook import RunCard
 from sightglass.views.surfaces.notebook.card import DESCRIBE_S, MAX_LISTED, MAX_TEXT, info_of, send_command, shown
-from sightglass.views.surfaces.notebook.cells import cells
+from sightglass.views.surfaces.notebook.model import cells
 from sightglass.views.surfaces.notebook.open_pages import BLIND_S, EVERYBODY, Page
 
 

@@ -113,9 +113,9 @@ def test_another_stream_as_x_is_matched_within_epochs_that_repeat_their_steps(fe
 
 
 def test_memory_is_bounded(feed, monkeypatch):
-    from sightglass.views import backlog
+    from sightglass.views import encoding
 
-    monkeypatch.setattr(backlog, "MAX_POINTS", 1024)
+    monkeypatch.setattr(encoding, "MAX_POINTS", 1024)
     streams = NotebookStreams([feed().put(*np.random.default_rng(0).normal(size=5000).tolist())])
     assert streams.streams["s1"].backlog.n == 5000
     assert streams.streams["s1"].backlog.take(0, 10_000).n <= 1024

@@ -13,8 +13,8 @@ from tests.waiting import wait_until
 import sightglass as sg
 from sightglass.core.errors import MissingExtraError, ViewError
 from sightglass.views.surfaces.notebook import NotebookView, bundle_of_run, bundle_of_stream, in_notebook, model
-from sightglass.views.surfaces.notebook.cells import NotebookCells
-from sightglass.views.surfaces.notebook.puller import Puller
+from sightglass.views.surfaces.notebook.model import NotebookCells
+from sightglass.views.surfaces.notebook.open_pages import Puller
 
 MIME = "application/vnd.jupyter.widget-view+json"
 

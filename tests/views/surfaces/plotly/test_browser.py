@@ -12,9 +12,9 @@ from playwright.sync_api import sync_playwright
 from tests.browser import launch
 from tests.sources import ListSource
 
-from sightglass.core.record import Record
+from sightglass.core.columns import Record
 from sightglass.core.values import Images
-from sightglass.views.palette import LINES, rgb
+from sightglass.views.options import LINES, rgb
 from sightglass.views.surfaces.plotly import PlotlyView
 
 NAME = "<b>loss</b> & <img src=x onerror='document.title=\"read\"'>"

@@ -17,12 +17,11 @@ from tests.profiles import examples
 from tests.sources import ListSource
 from tests.views import golden
 
-from sightglass.core.audio import Audio
+from sightglass.core.columns import Record
 from sightglass.core.errors import MissingExtraError, ViewError
-from sightglass.core.record import Record
+from sightglass.core.process.threads import UNTIL_WOKEN
 from sightglass.core.table import Table
-from sightglass.core.threads import UNTIL_WOKEN
-from sightglass.core.values import Figure, Histogram, Image, Images, Text
+from sightglass.core.values import Audio, Figure, Histogram, Image, Images, Text
 from sightglass.storage.format.png import encode_png, picture
 from sightglass.views import plot
 from sightglass.views.choose import VIEWS

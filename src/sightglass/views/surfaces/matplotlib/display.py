@@ -21,8 +21,8 @@ from matplotlib.artist import Artist
 from matplotlib.backend_bases import Event, FigureCanvasBase, TimerBase
 from matplotlib.figure import Figure
 
+from sightglass.core.counts import Failures
 from sightglass.core.errors import ViewError, unknown
-from sightglass.core.failures import Failures
 
 from .style import FILE_DPI
 

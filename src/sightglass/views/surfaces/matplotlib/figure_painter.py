@@ -13,13 +13,10 @@ from matplotlib.figure import Figure, SubFigure
 from sightglass.views.options import Span
 from sightglass.views.scene import Scene
 
-from .bars import BarPlot
-from .histograms import HistogramPlot, StepHistogramPlot, is_over_steps
-from .images import ImageGrid
+from .bars import BarPlot, HistogramPlot, StepHistogramPlot, is_over_steps
 from .layout import FigureText, Layout
-from .lines import LinePlot
-from .lines_3d import LinePlot3D
-from .matrices import HeatmapPlot
+from .lines import LinePlot, LinePlot3D
+from .matrices import HeatmapPlot, ImageGrid
 from .text_views import EmptyPlot, RecordTable, has_content
 
 

@@ -24,7 +24,7 @@ from matplotlib.lines import Line2D
 from matplotlib.transforms import ScaledTranslation, Transform
 
 from sightglass.views.latest_values import is_numbered, latest_histogram, log_axis_notices
-from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.options import ALARM, AXIS
 from sightglass.views.scene import LatestRecord, LineSeries, Scene
 
 from .style import fitted, plain, width_in

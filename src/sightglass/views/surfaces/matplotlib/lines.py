@@ -16,19 +16,18 @@ import numpy.typing as npt
 from matplotlib import rcParams as settings
 from matplotlib.artist import Artist
 from matplotlib.axes import Axes
-from matplotlib.collections import PolyCollection
+from matplotlib.collections import LineCollection, PolyCollection
 from matplotlib.lines import Line2D
+from matplotlib.text import Annotation
 
-from sightglass.views.options import Span
-from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.options import ALARM, AXIS, Span
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import MAX_PIXELS, Floats, LineSeries, Scene
+from sightglass.views.summaries import RESTARTED
 from sightglass.views.thinning import thin
 
 from .layout import DASHES, Layout, remove_artists
-from .restarts import RestartRules
-from .style import plain, shorten
-from .ticks import bounded, ends_of, set_categories, set_ticks
+from .style import NumberFormatter, bounded, ends_of, plain, set_categories, set_ticks, shorten
 
 PATHS: Final = frozenset({"xy", "scatter", "annotated"})
 MAX_DOTS: Final = 40  # up to so many categories, each gets a dot
@@ -398,3 +397,131 @@ def _forget_zooms(axes: Axes) -> None:
     toolbar = getattr(axes.figure.canvas, "toolbar", None)
     if toolbar is not None:
         toolbar.update()
+
+
+# Lines in three dimensions.
+
+ANGLES: Final = (24, -56)  # elevation and azimuth at which no axis hides another
+
+
+class LinePlot3D:
+    """Draws lines in x, y and z, which can be rotated with the mouse."""
+
+    animated_artists: Sequence[Artist] = ()
+
+    def __init__(self, layout: Layout, scene: Scene) -> None:
+        self._layout = layout
+        self.axes = layout.axes(projection="3d")
+        self.axes.view_init(*ANGLES)
+        self.axes.set_box_aspect((1.35, 1.35, 1.0), zoom=1.12)
+        self._lines: list[tuple[Any, Any]] = []
+        for name, axis in zip("xyz", (self.axes.xaxis, self.axes.yaxis, self.axes.zaxis), strict=True):
+            axis.set_pane_color((0, 0, 0, 0))
+            axis._axinfo["grid"].update(color=settings["grid.color"], linewidth=0.5, linestyle="-")
+            axis.line.set_color(settings["axes.edgecolor"])
+            axis.set_major_formatter(NumberFormatter())
+            axis.get_major_locator().set_params(nbins=5, steps=[1, 2, 5, 10])
+            self.axes.tick_params(axis=name, labelsize=settings["legend.fontsize"] - 1, pad=1)
+
+    def fits(self, scene: Scene) -> bool:
+        """Return whether these axes can show a scene."""
+        return scene.view == "line3d"
+
+    def paint(self, scene: Scene, *, ended: bool) -> bool:
+        """Show a scene."""
+        while len(self._lines) > len(scene.series):
+            remove_artists(self._lines.pop())
+        while len(self._lines) < len(scene.series):
+            self._lines.append((self.axes.plot([], [], [])[0], self.axes.plot([], [], [], "o", markersize=6)[0]))
+        for series, (line, head) in zip(scene.series, self._lines, strict=True):
+            parts = _parts(series)
+            line.set_data_3d(*parts)
+            line.set(color=series.color, linestyle=DASHES[series.dash % len(DASHES)])
+            head.set_data_3d(*(part[-1:] for part in parts))
+            head.set(color=series.color, markeredgecolor=settings["axes.facecolor"])
+        for name, label in zip("xyz", scene.axes, strict=True):
+            getattr(self.axes, f"set_{name}label")(plain(shorten(label, 40)))
+        options = scene.options
+        axes = [
+            axis_of([_parts(series)[i] for series in scene.series], clip=options.clip, limits=limits)
+            for i, limits in enumerate((options.x_limits, options.y_limits, None))
+        ]
+        for name, axis in zip("xyz", axes, strict=True):
+            if axis is not None:
+                getattr(self.axes, f"set_{name}lim")(_padded(axis))
+        self._layout.unsettle()
+        return True
+
+    def remove(self) -> None:
+        """Remove all artists."""
+        self._layout.drop(self.axes)
+
+
+def _parts(series: LineSeries) -> tuple[Any, Any, Any]:
+    z = series.z if series.z is not None else np.zeros_like(series.x)
+    solid = np.isfinite(series.x) & np.isfinite(series.y) & np.isfinite(z)
+    x, y, z = (bounded(np.where(solid, part, np.nan)) for part in (series.x, series.y, z))
+    return x, y, z
+
+
+def _padded(axis: Axis) -> tuple[float, float]:
+    low, high = ends_of(axis)
+    pad = 0.02 * (high - low)
+    return low - pad, high + pad
+
+
+# Thin dashed rules where a run began again.
+
+Z_RULE: Final = 2.9  # below the lines
+MAX_RULES: Final = 50  # more would hide the lines
+APART: Final = 0.12  # of the axis: labels that are nearer would cover each other
+
+
+class RestartRules:
+    """Draws a rule for each restart, with a label where there is room."""
+
+    def __init__(self, axes: Axes) -> None:
+        self._axes = axes
+        self._rules = LineCollection(
+            [], colors=AXIS, linewidths=0.8, linestyles=[(0, (4, 3))], zorder=Z_RULE,
+            transform=axes.get_xaxis_transform(),
+        )  # fmt: skip
+        axes.add_collection(self._rules, autolim=False)
+        self._labels: list[Annotation] = []
+        self._shown: tuple[float, ...] = ()
+
+    @property
+    def artists(self) -> list[Artist]:
+        """The artists, in drawing order."""
+        return [self._rules, *self._labels]
+
+    def paint(self, restarts: Sequence[float]) -> None:
+        """Show restarts at these x."""
+        low, high = sorted(self._axes.get_xlim())
+        xs = tuple(x for x in restarts[-MAX_RULES:] if low <= x <= high)
+        labelled = (*xs, low, high)
+        if labelled == self._shown:
+            return
+        self._shown = labelled
+        self._rules.set_segments([np.array([(x, 0.0), (x, 1.0)]) for x in xs])
+        remove_artists(self._labels)
+        self._labels = []
+        to_axes = (self._axes.transData + self._axes.transAxes.inverted()).transform
+        last = np.inf
+        for x in reversed(xs):  # the newest first
+            at = to_axes((x, 1.0))[0]
+            if last - at < APART:
+                continue
+            last, left = at, at > 1 - APART
+            self._labels.append(
+                self._axes.annotate(
+                    RESTARTED, (x, 1.0), xycoords=self._axes.get_xaxis_transform(), xytext=(-3 if left else 3, -2),
+                    textcoords="offset points", ha="right" if left else "left", va="top", fontsize=7.5, color=AXIS,
+                    zorder=Z_RULE,
+                )
+            )  # fmt: skip
+            self._labels[-1].set_in_layout(False)
+
+    def remove(self) -> None:
+        """Remove the artists."""
+        remove_artists(self.artists)

@@ -10,10 +10,10 @@ from matplotlib.artist import Artist
 
 from sightglass.views.choose import ROW_VIEWS
 from sightglass.views.latest_values import latest_histogram
-from sightglass.views.palette import AXIS
+from sightglass.views.options import AXIS
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import LINE_VIEWS, Scene
-from sightglass.views.tables import rows_of, table_of
+from sightglass.views.sheets import rows_of, table_of
 
 from .layout import Layout, corner, remove_artists
 from .style import MONO, families, plain, shorten, width_in

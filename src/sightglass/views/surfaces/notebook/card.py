@@ -19,16 +19,15 @@ from pathlib import Path
 from typing import Any, Final, Protocol
 
 from sightglass.core.errors import QueryError, SightglassError
-from sightglass.core.guarded import message as message_of
-from sightglass.core.threads import UNTIL_WOKEN, Background, Worker
-from sightglass.core.unpatched import threading
+from sightglass.core.process.threads import UNTIL_WOKEN, Background, Worker
+from sightglass.core.process.unpatched import threading
+from sightglass.core.program_values.guarded import message as message_of
 from sightglass.core.values import array_kind, type_name
-from sightglass.query.shorthand import query_of
+from sightglass.query.parser import query_of
 from sightglass.storage import run_file
 from sightglass.views import encoding
 
-from .cells import cells
-from .model import WidgetModel
+from .model import WidgetModel, cells
 from .open_pages import EVERYBODY, PACE_S, Message, Page
 
 PURPOSE: Final = "The card of a run"

@@ -18,15 +18,13 @@ import numpy as np
 from sightglass.core.columns import Columns
 from sightglass.core.source import Source
 from sightglass.views import encoding
-from sightglass.views.backlog import MAX_POINTS, Backlog
-from sightglass.views.labels import label_streams, styles_of
-from sightglass.views.notices import notices_of
-from sightglass.views.options import X_KINDS, Options
-from sightglass.views.palette import line_color
-from sightglass.views.points import Floats
+from sightglass.views.encoding import MAX_POINTS, Backlog
+from sightglass.views.labels import label_streams, notices_of, styles_of
+from sightglass.views.options import X_KINDS, Options, line_color
 from sightglass.views.series_buffer import Read, SeriesBuffer
 from sightglass.views.stream_set import StreamSet, shared
 from sightglass.views.summaries import one_line
+from sightglass.views.thinning import Floats
 
 from .open_pages import EVERYBODY, Message, Page
 

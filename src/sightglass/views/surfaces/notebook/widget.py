@@ -1,13 +1,13 @@
 """A view in a notebook: Jupyter Lab, Notebook 7, VS Code and every other front end that shows widgets.
 
 Theory of operation
-    `view_streams` holds the records and how to draw them, `open_pages` decides what to send to each page, `puller` is
-    the thread that connects the two, `model` is the widget. In the page, `frontend/src/notebook` draws the records.
+    `view_streams` holds the records and how to draw them, `open_pages` decides what to send to each page, and has
+    the thread that connects the two; `model` is the widget. In the page, `frontend/src/notebook` draws the records.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from typing import Any, Final
 
@@ -17,10 +17,9 @@ from sightglass.views.live_view import View
 from sightglass.views.options import options_of
 from sightglass.views.plotly_frame import embedded, script
 
-from .cells import cells, in_notebook
-from .model import WidgetModel, display
-from .open_pages import PACE_S
-from .puller import IDLE_S, puller
+from .card import CardRun, RunCard
+from .model import WidgetModel, cells, display, in_notebook
+from .open_pages import IDLE_S, PACE_S, puller
 from .view_streams import NotebookStreams
 
 HEIGHT: Final = 360
@@ -138,3 +137,41 @@ class NotebookView(View):
             print(repr(self))  # noqa: T201  what IPython in a terminal expects
         elif self._cell != cells.n:
             display(self.bundle())
+
+
+# The MIME bundles that streams and runs display as the last line of a cell.
+
+# By the identity of the object, and never dropped: a page may be reloaded at any time.
+_views: dict[int, NotebookView] = {}
+_cards: dict[int, tuple[RunCard, Any]] = {}
+
+
+def bundle_of_stream(stream: Source) -> dict[str, Any]:
+    """Return a view of a stream, or its `repr` if there is no notebook or no anywidget."""
+    plain = {"text/plain": repr(stream)}
+    if not in_notebook():
+        return plain
+    try:
+        if id(stream) not in _views:
+            _views[id(stream)] = NotebookView(stream)
+        return _views[id(stream)].bundle() | plain
+    except SightglassError:  # its `repr` says enough, or the extra is missing
+        return plain
+
+
+def bundle_of_run(run: Any, *, connect: Callable[[], CardRun] | None = None) -> dict[str, Any]:
+    """Return a run's card, or its `repr` if there is no notebook or no anywidget.
+
+    Args:
+        run: The run.
+        connect: Returns a client of the run, if `run` is not one itself.
+    """
+    plain = {"text/plain": repr(run)}
+    if not in_notebook():
+        return plain
+    try:
+        if id(run) not in _cards:
+            _cards[id(run)] = (RunCard(connect() if connect else run), run)
+        return _cards[id(run)][0].bundle() | plain
+    except SightglassError:  # it has ended, or the extra is missing: the `repr` says enough
+        return plain

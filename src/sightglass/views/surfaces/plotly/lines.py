@@ -13,7 +13,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.views.latest_values import log_axis_notices
-from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.options import ALARM, AXIS
 from sightglass.views.scales import axis_of, number
 from sightglass.views.scene import LineSeries, Scene
 from sightglass.views.summaries import RESTARTED

@@ -15,7 +15,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.views.palette import AXIS, DIVERGING, LINES, SEQUENTIAL, rgb
+from sightglass.views.options import AXIS, DIVERGING, LINES, SEQUENTIAL, rgb
 
 FONT: Final = "system-ui, -apple-system, 'Segoe UI', Roboto, 'Helvetica Neue', 'DejaVu Sans', sans-serif"
 MONO: Final = "ui-monospace, SFMono-Regular, Menlo, Consolas, 'DejaVu Sans Mono', monospace"

@@ -18,13 +18,13 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError, ViewError
+from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 from sightglass.core.source import Source
-from sightglass.core.threads import UNTIL_WOKEN, Worker
 from sightglass.views.live_view import View
 from sightglass.views.options import Span, options_of
 from sightglass.views.scene import Scene
 from sightglass.views.stream_set import StreamSet
-from sightglass.views.surfaces.notebook.cells import cells, in_notebook
+from sightglass.views.surfaces.notebook.model import cells, in_notebook
 
 from .figure_data import FigureData, explicit, refresh
 from .paint import draw

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from sightglass.core.values import Histogram
 from sightglass.views.latest_values import density_of
-from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.options import ALARM, AXIS
 from sightglass.views.scales import Axis, axis_of, number
 from sightglass.views.scene import LineSeries, Scene
 from sightglass.views.summaries import RESTARTED

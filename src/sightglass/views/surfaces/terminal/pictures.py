@@ -19,7 +19,7 @@ from rich.text import Text
 from sightglass.core import plotly_json
 from sightglass.core.values import Figure
 from sightglass.storage.format import png
-from sightglass.views.palette import AXIS
+from sightglass.views.options import AXIS
 from sightglass.views.scales import number
 from sightglass.views.scene import Scene
 from sightglass.views.summaries import summary

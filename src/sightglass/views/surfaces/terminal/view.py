@@ -23,17 +23,15 @@ from rich.text import Text
 from sightglass.core.source import Source
 from sightglass.views.latest_values import log_axis_notices
 from sightglass.views.live_view import View
-from sightglass.views.options import options_of
-from sightglass.views.palette import ALARM, AXIS
+from sightglass.views.options import ALARM, AXIS, options_of
 from sightglass.views.scene import Scene
 from sightglass.views.stream_set import StreamSet
 
-from .blocks import paint_bars, paint_heatmap, paint_histogram, paint_images
+from .blocks import paint_bars, paint_heatmap, paint_histogram, paint_images, paint_log, paint_table
 from .canvas import Capabilities
 from .charts import legend, nothing_finite, paint_lines, paint_path
 from .live_display import REFRESHES_PER_SECOND, live_display_of
 from .pictures import is_moving, paint_picture
-from .text_views import paint_log, paint_table
 
 PLAIN_WIDTH = 80
 HEIGHT = 20  # leaves room for a prompt and some output in a terminal of 24 rows

@@ -1,1 +1,0 @@
-"""Fleets: sets of live runs, which later runs join."""

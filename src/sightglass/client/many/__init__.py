@@ -1,0 +1,1 @@
+"""Several runs that answer as one: fleets, and the ranks of one program."""
