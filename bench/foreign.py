@@ -232,7 +232,7 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
             steps = iter(range(N_TENSORS))
             yield "  read a tensor of 1M elements", seconds(lambda: series.at(next(steps)), 5) * 1000, "ms", 20
             yield "  read a row of one, checked before", seconds(lambda: series.at(0, "[7]")) * 1000, "ms", 1
-        for form in ("parquet", "csv", "npz", "tensorboard"):
+        for form in ("parquet", "csv", "tensorboard"):
             if form != "parquet" or find_spec("pyarrow") is not None:
                 yield f"export 200,000 scalars to {form}", seconds(lambda form=form: out(logs, form), 1), "s", None
 

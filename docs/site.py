@@ -20,7 +20,7 @@ REFERENCE = {
     "Ask": "on Query fn parse stream Stream Record Restart",
     "Recorded runs": "open RecordedRun RecordedRuns Annotations Series",
     "Values": "Tensor Histogram Image Images Audio Table Figure Text",
-    "Look": "plot saved_views SavedViews save_page PageFile",
+    "Look": "plot save_page PageFile",
 }
 MODULES = ("testing", "figures", "jax", "torch", "flax", "callbacks", "trackers")
 

@@ -35,8 +35,6 @@ _MODULES = {
     "RecordedRuns": "client.recorded.runs",
     "save_page": "server.page_file.save",
     "PageFile": "server.page_file.save",
-    "saved_views": "client.saved_views",
-    "SavedViews": "client.saved_views",
     "Series": "storage.read.recording",
     "Annotations": "storage.object_file",
     "RemoteRun": "client.run",
@@ -113,8 +111,6 @@ if TYPE_CHECKING:
     from .client.recorded.runs import RecordedRuns as RecordedRuns
     from .client.recorded.runs import open as open
     from .client.run import RemoteRun as RemoteRun
-    from .client.saved_views import SavedViews as SavedViews
-    from .client.saved_views import saved_views as saved_views
     from .client.streams.own_data import stream as stream
     from .client.streams.stream import Stream as Stream
     from .core.columns import Record as Record

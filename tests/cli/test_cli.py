@@ -36,7 +36,6 @@ from sightglass.cli.group import SECTIONS
 from sightglass.cli.hub import user
 from sightglass.cli.output import parse_value
 from sightglass.cli.ui import links
-from sightglass.cli.views import view
 from sightglass.query.functions import FUNCTIONS
 
 
@@ -508,11 +507,11 @@ def test_every_command_prints_json(trainer: Trainer, recorded: Path, tmp_path: P
         assert result.exit_code == 0, result.output
         return [json.loads(line) for line in result.stdout.splitlines()]
 
-    without = {"demo", "links", "hub", "view"}  # the first is for people; the others have commands of their own
+    without = {"demo", "links", "hub"}  # the first is for people; the others have commands of their own
     assert {
         name for name, command in main.commands.items() if "as_json" not in {p.name for p in command.params}
     } == without
-    grouped = [*links.commands.values(), *user.commands.values(), *view.commands.values()]
+    grouped = [*links.commands.values(), *user.commands.values()]
     assert all("as_json" in {p.name for p in command.params} for command in grouped)
     assert [row["name"] for row in rows("functions", "norm")[0]] == ["norm"]
     assert rows("record", "clirun", "batch.loss")[0]["recording"] is True

@@ -12,6 +12,7 @@ from click.testing import CliRunner, Result
 import sightglass as sg
 from sightglass.cli import main
 from sightglass.server.app import Server
+from sightglass.storage.object_file import save_view
 
 
 @pytest.fixture
@@ -56,59 +57,17 @@ def test_each_verb_works_from_the_command_line_and_from_python_and_is_undone(
         assert getattr(opened.annotations, field) == first
 
 
-def test_views_are_saved_listed_shown_renamed_and_deleted(run: Path) -> None:
-    link = "http://127.0.0.1:7117/#/charts?smooth=0.5&token=SECRET"
-    assert sightglass("view", "save", "smooth", link).stdout == "Saved smooth: #/charts?smooth=0.5\n"
-    assert "SECRET" not in Path("runs/views.json").read_text()
-    sightglass("view", "save", "all runs", "#/runs", "runs")
-    assert sightglass("view", "list").stdout.splitlines() == [
-        "name\taddress", "all runs\t#/runs", "smooth\t#/charts?smooth=0.5"
-    ]  # fmt: skip
-    assert sightglass("view", "rename", "smooth", "smoother").stdout == "Renamed to smoother.\n"
-    assert sightglass("view", "show", "smoother").stdout == "#/charts?smooth=0.5\n"
-    assert "already" in sightglass("view", "rename", "smoother", "all runs", code=1).stderr
-    assert json.loads(sightglass("view", "delete", "all runs", "--json").stdout) == {
-        "name": "all runs", "address": "#/runs"
-    }  # fmt: skip
-    assert "Did you mean 'smoother'" in sightglass("view", "show", "smoothe", code=1).stderr
-    assert "Expected a folder" in sightglass("view", "list", "nowhere", code=3).stderr
-    assert "Expected an address" in sightglass("view", "save", "x", "https://example.org", code=1).stderr
-
-
-def test_views_from_python(run: Path) -> None:
-    views = sg.saved_views()
-    views["a"] = "http://localhost:1/#/runs?token=SECRET"
-    views["b"] = "#/charts?token=SECRET&smooth=0.5"
-    assert dict(views) == dict(sg.saved_views("runs")) == {"a": "#/runs", "b": "#/charts?smooth=0.5"}
-    views.rename("a", "c")
-    assert list(views) == ["b", "c"]
-    del views["b"]
-    assert repr(views) == "<SavedViews in 'runs': c>"
-    assert "a" not in views
-    assert views.get("a") is None
-    assert views.pop("a", "") == ""
-    with pytest.raises(sg.UnknownNameError):
-        del views["b"]
-    with pytest.raises(sg.UnknownNameError):
-        views.rename("b", "d")
-    with pytest.raises(ValueError, match="name"):
-        views[" d"] = "#/runs"
-    with pytest.raises(sg.RunNotFoundError, match="'nowhere'"):
-        sg.saved_views("nowhere")
-
-
-@pytest.mark.parametrize("command", [["view", "open", "mine"], ["ui", "--view", "mine"]])
-def test_the_page_is_opened_at_a_view(run: Path, command: list[str], monkeypatch: pytest.MonkeyPatch) -> None:
+def test_the_page_is_opened_at_a_view(run: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(Server, "run", lambda self: self._socket.close())
-    sg.saved_views()["mine"] = "#/charts?smooth=0.5"
-    printed = sightglass(*command, "--no-browser", "--port", "0").stdout.splitlines()
+    save_view([Path("runs")], "mine", "#/charts?smooth=0.5")
+    printed = sightglass("ui", "--view", "mine", "--no-browser", "--port", "0").stdout.splitlines()
     assert all("/#/charts?smooth=0.5&token=" in line for line in printed)
     assert len(printed) == 2
-    assert "Unknown view" in sightglass(*command[:-1], "your", "--no-browser", "--port", "0", code=1).stderr
+    assert "Unknown view" in sightglass("ui", "--view", "your", "--no-browser", "--port", "0", code=1).stderr
 
 
 def test_a_view_is_exported_as_one_file(run: Path) -> None:
-    sg.saved_views()["mine"] = "#/runs"
+    save_view([Path("runs")], "mine", "#/runs")
     told = sightglass("export", "runs", "--to", "html", "--view", "mine").stdout
     assert told.startswith("wrote runs.html (")
     assert told.endswith("): 1 run, 1 series\n")

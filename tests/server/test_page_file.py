@@ -18,6 +18,7 @@ from sightglass.core.plotly_json import MEDIA_TYPE
 from sightglass.server.page_file import content, save
 from sightglass.server.page_file.save import _inner
 from sightglass.storage.format.wav import decode_wav
+from sightglass.storage.object_file import save_view
 
 
 def record(name: str, *, n: int = 50, **config: object) -> str:
@@ -146,7 +147,7 @@ def test_the_runs_of_a_view_come_first(folder):
     sg.open(next(Path("runs").glob("run-1-*"))).annotate(deleted=True)
     runs = next(reply for path, _, reply in saved()[1]["answers"] if path == "runs")["runs"]
     assert [run["name"] for run in runs] == ["run-2", "run-0"]
-    sg.saved_views("runs")["first"] = f"#/charts?runs={runs[1]['key']}"
+    save_view([Path("runs")], "first", f"#/charts?runs={runs[1]['key']}")
     _, found = saved(view="first")
     runs = next(reply for path, _, reply in found["answers"] if path == "runs")["runs"]
     assert [run["name"] for run in runs] == ["run-0", "run-2"]

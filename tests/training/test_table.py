@@ -224,7 +224,7 @@ def test_parquet_and_csv_are_read_back_as_they_were(folder: Path, tmp_path: Path
     ]
 
 
-@pytest.mark.parametrize("form", ["csv", "npz", "tensorboard", "mindspore"])
+@pytest.mark.parametrize("form", ["csv", "tensorboard", "mindspore"])
 def test_what_has_no_tables_says_so(folder: Path, tmp_path: Path, form: Any) -> None:
     with sg.open(folder) as run:
         exported = run.export(form, out=tmp_path / "out")

@@ -1,6 +1,6 @@
 """The command line. See `group` for its output and its exit codes."""
 
-from . import commands, figures, hub, queries, recorded, top, ui, views
+from . import commands, figures, hub, queries, recorded, top, ui
 from .group import main
 
-__all__ = ["annotate", "commands", "figures", "hub", "links", "main", "queries", "recorded", "top", "ui", "views"]
+__all__ = ["commands", "figures", "hub", "main", "queries", "recorded", "top", "ui"]

@@ -22,7 +22,7 @@ EXIT_NO_RUN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a command that Ctrl-C ended: 128 + SIGINT
 
 SECTIONS: Final = {
-    "Get started": ("demo", "ui", "view", "links", "hub"),
+    "Get started": ("demo", "ui", "links", "hub"),
     "Watch runs": ("runs", "top", "describe", "watch", "functions"),
     "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
     "Record, open and export": ("record", "open", "annotate", "check", "export", "replot"),

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from sightglass.storage.read.recording import Recording
 
 
-FORMS: Final = ("parquet", "csv", "npz", "tensorboard", "mindspore", "files", "html")
+FORMS: Final = ("parquet", "csv", "tensorboard", "mindspore", "files", "html")
 
 
 @main.command("open")

@@ -140,9 +140,9 @@ def _runs_on_hub() -> RunsOnHub | None:
 
 def _place_of(view: str, names: Sequence[str]) -> str:
     """Return the address of a saved view, or an empty text where none is named."""
-    from sightglass.client.saved_views import saved_views
+    from sightglass.storage.object_file import view_address
 
-    return saved_views(names)[view] if view else ""
+    return view_address([Path(name) for name in names], view) if view else ""
 
 
 def _print_links(server: Server, place: str, *, as_json: bool) -> None:

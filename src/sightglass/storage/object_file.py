@@ -270,6 +270,19 @@ def read_views(folders: Sequence[Path]) -> dict[str, str]:
     return dict(sorted(found.items(), key=lambda view: view[0].casefold()))
 
 
+def view_address(folders: Sequence[Path], name: str) -> str:
+    """Return the address of a view.
+
+    Raises:
+        UnknownNameError: There is no view of this name.
+        OSError: A file cannot be read, or is not JSON.
+    """
+    views = read_views(folders)
+    if name not in views:
+        raise UnknownNameError("view", name, list(views))
+    return views[name]
+
+
 def save_view(folders: Sequence[Path], name: str, address: str | None) -> None:
     """Give an address a name: in the folder that has a view of that name, else in the first one.
 

@@ -328,11 +328,8 @@ class MediaSummaries(Summaries):
         global_step: float | None = None,
         walltime: float | None = None,
     ) -> None:
-        """Log a mesh as arrays: `{tag}/vertices`, `{tag}/colors` and `{tag}/faces`. `config_dict` has no effect."""
-        parts = {"vertices": vertices, "colors": colors, "faces": faces}
-        self._log(
-            {tag: {name: Tensor(part) for name, part in parts.items() if part is not None}}, global_step, walltime
-        )
+        """Record nothing: a run has no value type for meshes. The call is counted."""
+        self._leave_out("add_mesh", "a run has no value type for meshes; log their arrays with add_tensor")
 
     def add_embedding(
         self,
@@ -343,25 +340,8 @@ class MediaSummaries(Summaries):
         tag: str = "default",
         metadata_header: Sequence[str] | None = None,
     ) -> None:
-        """Log points of an embedding as an array, with their labels as a text and their pictures.
-
-        Args:
-            mat: The points, shape (n, dimensions): recorded as `{tag}/mat`.
-            metadata: A label for each, or a row of labels: `{tag}/metadata`, a line for each point.
-            label_img: A picture for each, shape (n, channels, height, width): `{tag}/label_img`.
-            global_step: The step; by default a counter.
-            tag: The name.
-            metadata_header: The names of the labels in a row: the text's first line.
-        """
-        data: dict[str, Any] = {"mat": Tensor(mat)}
-        if metadata is not None:
-            rows = [metadata_header, *metadata] if metadata_header else metadata
-            data["metadata"] = Text(
-                "\n".join("\t".join(map(str, r)) if isinstance(r, list | tuple) else str(r) for r in rows)
-            )
-        if label_img is not None:
-            data["label_img"] = Images(by_rows(label_img, "NCHW"))
-        self._log({tag: data}, global_step, None)
+        """Record nothing: a run has no value type for embeddings. The call is counted."""
+        self._leave_out("add_embedding", "a run has no value type for embeddings; log the points with add_tensor")
 
 
 # Pictures as PyTorch's summaries have them, as those of a run: rows first, channels last.

@@ -247,7 +247,7 @@ class RecordedRun(EventAttributes):
         tags: Sequence[str] = (),
         overwrite: bool = False,
     ) -> Exported:
-        """Export the series as "parquet", "csv", "npz", "tensorboard", "mindspore" or "files": see `storage.export`."""
+        """Export the series as "parquet", "csv", "tensorboard", "mindspore" or "files": see `storage.export`."""
         with self._recording.lock:
             return export(self._recording, to=to, out=out, tags=tags, overwrite=overwrite)
 

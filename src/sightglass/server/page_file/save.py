@@ -17,7 +17,6 @@ from typing import Annotated, Final
 
 import msgspec
 
-from sightglass.client.saved_views import saved_views
 from sightglass.core.errors import RunNotFoundError, StorageError
 from sightglass.core.process.runs_folder import runs_folder
 from sightglass.server.api.schema import ApiRequest, Raw, Request, Route
@@ -25,7 +24,7 @@ from sightglass.server.http_errors import Problem
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.served_run import RunSummary
 from sightglass.storage.file_system import LOCAL, written_aside
-from sightglass.storage.object_file import MAX_ADDRESS
+from sightglass.storage.object_file import MAX_ADDRESS, view_address
 
 from .content import PageContent, check_size, content_of, page_of
 
@@ -102,9 +101,12 @@ def save_page(
     if target.exists() and not overwrite:
         raise StorageError(f"{str(target)!r} exists already: give another name, or overwrite=True")
     dirs = [runs_folder() if dir is None else dir] if dir is None or isinstance(dir, str | os.PathLike) else list(dir)
-    views = saved_views(dirs)
-    address = view if view.startswith("#/") else views[view]
-    runs = Runs([Path(one) for one in dirs])
+    folders = [Path(one) for one in dirs]
+    for folder in folders:
+        if not folder.is_dir():
+            raise RunNotFoundError(f"Expected a folder of runs, got {str(folder)!r}")
+    address = view if view.startswith("#/") else view_address(folders, view)
+    runs = Runs(folders)
     try:
         runs.refresh(details_s=math.inf)
         keys = keys_for(address, runs.summaries())

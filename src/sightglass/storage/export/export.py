@@ -6,7 +6,7 @@
 * Logged values and the records of queries are exported, under their tags. If a query has the tag of another series, it
   gets its text. Values of several kinds under one tag keep it: the formats tell them apart by themselves.
 
-Parquet and CSV: see `tables`; NumPy: see `npz`; pictures, sounds, tables as files: see `media_files`. TensorBoard and
+Parquet and CSV: see `tables`; pictures, sounds, tables as files: see `media_files`. TensorBoard and
 MindSpore: numbers become float32, and larger ones infinite; steps are integers, so others are cut; mappings become tags
 with slashes. TensorBoard's files hold arrays of every dtype, texts, pictures and sounds, but no counts of the values of
 a histogram that were not finite. MindSpore's files hold arrays as float32, PNG pictures and histograms, but no texts,
@@ -19,8 +19,6 @@ import os
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from itertools import groupby
-from operator import itemgetter
 from pathlib import Path
 from typing import Final, Literal, get_args
 
@@ -33,10 +31,9 @@ from .cells import TagCells, cells
 from .event_files import write_events
 from .losses import Loss, Losses, blocks
 from .media_files import MediaFolder
-from .npz import NpzFile
 from .tables import ParquetFolder, Rows, TableLayout, with_all_columns, write_csv
 
-Form = Literal["parquet", "csv", "npz", "tensorboard", "mindspore", "files"]
+Form = Literal["parquet", "csv", "tensorboard", "mindspore", "files"]
 _Chosen = Mapping[str, Sequence[tuple[str, Series]]]
 
 FORMS: Final[tuple[Form, ...]] = get_args(Form)
@@ -94,8 +91,6 @@ def export(
                     _write_parquet(files, chosen, losses)
                 case "csv":
                     _write_csv(files, chosen, losses)
-                case "npz":
-                    _write_npz(files, chosen, losses)
                 case "files":
                     _write_files(files, chosen, losses)
                 case _:
@@ -135,7 +130,7 @@ def _here(recordings: Sequence[Recording], to: Form) -> Path:
         else Path(os.path.commonpath([r.path.resolve() for r in recordings]))
     )
     name = path.stem if path.is_file() else path.name
-    return Path(f"{name}.{to}" if to in ("csv", "npz") else f"{name}-{to}")
+    return Path(f"{name}.{to}" if to == "csv" else f"{name}-{to}")
 
 
 def _all_cells(chosen: Sequence[tuple[str, Series]], run: str, losses: Losses) -> Iterator[TagCells]:
@@ -175,21 +170,6 @@ def _write_csv(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
 
     for _, n in with_all_columns(write):
         files.put(path, n, alone=True)
-
-
-def _write_npz(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
-    for run, found in chosen.items():
-        path = files.folder / (f"{run}.npz" if len(chosen) > 1 else "arrays.npz")
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with NpzFile(path) as file:
-            for _, several in groupby(found, key=itemgetter(0)):
-                for some in _all_cells(list(several), run, losses):
-                    if some.kind == "tables":
-                        losses.add(run, some.tag, "NumPy does not support tables", len(some))
-                    else:
-                        file.add(some)
-                file.finish()
-        files.put(path, file.n, alone=len(chosen) == 1)
 
 
 def _write_files(files: AtomicFiles, chosen: _Chosen, losses: Losses) -> None:
