@@ -115,7 +115,7 @@ class Hub:
             # A run may have grown after the client read of it, and before it was looked at for this client.
             first, client.unlooked = client.unlooked & watched, client.unlooked - watched
             if first:
-                runs = [run for key in first if (run := self._runs.known(key)) is not None]
+                runs = list(filter(None, map(self._runs.known, first)))
                 client.queue.put(changed_frame([self._summary(run) for run in runs]))
                 for run in runs:  # a search for runs may have found that it grew, and not read its details
                     self._begin(run.key, self._send_details(run, self._summary(run)))
