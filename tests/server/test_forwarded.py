@@ -6,6 +6,7 @@ import json
 
 import pytest
 from click.testing import CliRunner
+from tests.waiting import PATIENCE_S
 from websockets.sync.client import connect
 
 from sightglass.cli import main
@@ -102,9 +103,9 @@ def test_any_name_is_let_in_where_the_proxy_checks_it(serve):
 def test_a_proxy_may_add_the_token(page):
     headers = page.headers("viewer")
     address = f"ws://127.0.0.1:{page.server.port}/api/v1/live"
-    with connect(address, additional_headers=headers) as live:
+    with connect(address, additional_headers=headers, open_timeout=PATIENCE_S) as live:
         live.send(json.dumps({"type": "hello", "token": ""}))
-        assert json.loads(live.recv(60)) == {"type": "welcome", "role": "viewer"}
-    with connect(address, additional_headers=headers) as live:  # the page's own counts
+        assert json.loads(live.recv(PATIENCE_S)) == {"type": "welcome", "role": "viewer"}
+    with connect(address, additional_headers=headers, open_timeout=PATIENCE_S) as live:  # the page's own counts
         live.send(json.dumps({"type": "hello", "token": page.server.tokens.controller}))
-        assert json.loads(live.recv(60))["role"] == "controller"
+        assert json.loads(live.recv(PATIENCE_S))["role"] == "controller"

@@ -14,6 +14,7 @@ from pathlib import Path
 import httpx
 import pytest
 from click.testing import CliRunner
+from tests.waiting import PATIENCE_S
 from websockets.sync.client import connect
 
 from sightglass.cli import main
@@ -36,7 +37,7 @@ def secure(serve):
     """Return a client of a server with a certificate made here, which trusts that."""
     page = serve(tls=True)
     page.context = ssl.create_default_context(cadata=shown(page.server.port))
-    page.http = httpx.Client(base_url=f"https://127.0.0.1:{page.server.port}", verify=page.context, timeout=20)
+    page.http = httpx.Client(base_url=f"https://127.0.0.1:{page.server.port}", verify=page.context, timeout=PATIENCE_S)
     return page
 
 
@@ -48,9 +49,9 @@ def test_links_pages_requests_and_sockets_are_encrypted(secure):
     assert answer.json()["role"] == "controller"
     # It would turn http into https at all other ports of this host, too.
     assert "strict-transport-security" not in answer.headers
-    with connect(f"wss://127.0.0.1:{port}/api/v1/live", ssl=secure.context) as live:
+    with connect(f"wss://127.0.0.1:{port}/api/v1/live", ssl=secure.context, open_timeout=PATIENCE_S) as live:
         live.send(json.dumps({"type": "hello", "token": secure.server.tokens.viewer}))
-        assert json.loads(live.recv(10)) == {"type": "welcome", "role": "viewer"}
+        assert json.loads(live.recv(PATIENCE_S)) == {"type": "welcome", "role": "viewer"}
     with pytest.raises(httpx.TransportError):
         httpx.get(f"http://127.0.0.1:{port}/")
     digest = hashlib.sha256(ssl.PEM_cert_to_DER_cert(shown(port))).hexdigest()

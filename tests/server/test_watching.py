@@ -10,8 +10,9 @@ import pytest
 from tests.growing import FOREIGN, Growing
 
 import sightglass as sg
+from sightglass.server.live import hub
 from sightglass.server.live.frame_queue import MAX_WATCHED
-from sightglass.server.runs import growth
+from sightglass.server.runs import growth, served_run
 from sightglass.server.runs.growth import MAX_LATEST, Growth, WatchedDirectory
 from sightglass.server.runs.run_table import Runs
 from sightglass.storage import run_listing
@@ -58,6 +59,46 @@ def test_what_is_said_of_a_run_follows_its_growth(page):
     socket.send(type="watch", runs=[key])
     file.append()
     assert socket.finds(lambda m: m["type"] == "changed" and [run["last_step"] for run in m["runs"]] == [file.step])
+
+
+def test_the_last_step_is_told_however_long_the_threads_for_files_are_busy(page, monkeypatch):
+    monkeypatch.setattr(hub, "WATCH_S", 1e-7)
+    file = Growing(RUNS, "ms")
+    socket, key = page.socket(), page.key("ms")
+    socket.send(type="watch", runs=[key])
+    file.append()
+    assert socket.finds(lambda m: file.step in [run["last_step"] for run in m.get("runs", ())])
+
+
+def test_the_last_step_is_told_of_a_run_that_grows_while_its_details_are_read(page, monkeypatch):
+    file = Growing(RUNS, "ms")
+    wait_until(lambda: page.runs()["ms"]["last_step"] == file.step)
+    socket, key = page.socket(), page.key("ms")
+    run, read = page.hub._runs.known(key), served_run.read_inside
+
+    def reading(details, recording):
+        found = read(details, recording)
+        if len(began) == 1:
+            began.append(file.append())
+            wait_until(lambda: run.recorded.version != details.version)
+        return found
+
+    monkeypatch.setattr(served_run, "read_inside", reading)
+    socket.send(type="watch", runs=[key])
+    socket.hears("changed")
+    began = [file.append()]
+    assert socket.finds(lambda m: file.step in [run["last_step"] for run in m.get("runs", ())] and len(began) == 2)
+
+
+def test_the_last_step_is_told_if_a_search_noticed_the_growth_first(page):
+    file = Growing(RUNS, "ms")
+    wait_until(lambda: page.runs()["ms"]["last_step"] == file.step)
+    socket, key = page.socket(), page.key("ms")
+    run = page.hub._runs.known(key)
+    file.append()
+    run.recorded = run_listing.run_at(run.recorded.path, alive=lambda id: False)
+    socket.send(type="watch", runs=[key])
+    assert socket.finds(lambda m: file.step in [run["last_step"] for run in m.get("runs", ())])
 
 
 def test_what_changed_is_told_without_the_whole_list(page):

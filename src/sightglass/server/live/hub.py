@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import functools
+import math
 import time
 from collections.abc import Awaitable, Callable, Coroutine
 from typing import Any, Final
@@ -113,8 +114,10 @@ class Hub:
             # A run may have grown after the client read of it, and before it was looked at for this client.
             first, client.unlooked = client.unlooked & watched, client.unlooked - watched
             if first:
-                runs = filter(None, map(self._runs.known, first))
+                runs = list(filter(None, map(self._runs.known, first)))
                 client.queue.put(changed_frame([self._summary(run) for run in runs]))
+                for run in runs:  # a search for runs may have found that it grew, and not read its details
+                    self._begin(run.key, self._send_details(run, self._summary(run)))
         return self._growth.rest_s
 
     async def _send_details(self, run: ServedRun, sent: RunSummary) -> None:
@@ -122,7 +125,7 @@ class Hub:
         loop = asyncio.get_running_loop()
         pool = self._runs.file_pool
         try:
-            while rest_s := await loop.run_in_executor(pool, run.read_details, time.monotonic() + WATCH_S):
+            while rest_s := await loop.run_in_executor(pool, run.read_details, math.inf):
                 await asyncio.sleep(rest_s)
         except Exception as error:  # noqa: BLE001  an odd file must not stop the news of others
             run.note_problem(error)

@@ -287,7 +287,8 @@ class ServedRun:
         """Read the details of its files, if they changed. Record files are opened only before a deadline.
 
         Returns:
-            How long to wait before they can be read, in seconds; 0 if they have been, or are not read at all.
+            How long to wait before they can be read, in seconds, also if the files changed meanwhile; 0 if they have
+            been read, or are not read at all.
         """
         recorded, details = self.recorded, self._details
         if recorded is None or self.gone_s is not None:
@@ -314,7 +315,8 @@ class ServedRun:
         if self._over and not was_open and took_s < SLOW_OPEN_S:
             self.close_files()
         self._next_details_s = began_s + DETAILS_REST * took_s
-        return 0.0
+        now = self.recorded
+        return 0.0 if now is None or now.version == recorded.version else max(BUSY_S, DETAILS_REST * took_s)
 
     def note_problem(self, error: Exception) -> None:
         """Note that its details cannot be read, until its files change."""
