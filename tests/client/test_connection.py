@@ -10,11 +10,11 @@ import numpy as np
 import pytest
 from tests.still import Still
 
-from sightglass.client.connection import LEAVE_S, POLL_S, Connection
+from sightglass.client.connection import LEAVE_S, POLL_S, Connection, exception_of
 from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
-from sightglass.core.errors import RefusedError, RunLostError, SightglassError
+from sightglass.core.errors import CommandError, QueryError, RefusedError, RunLostError, SightglassError
 from sightglass.protocol import messages
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 
@@ -264,6 +264,17 @@ def test_what_a_run_sent_before_it_left_is_read():
     link.connection.send(messages.encode(messages.Ping()))
     link.turn()
     assert (buffer.n, buffer.error, link.connection.ended) == (10, None, "Run 'job' has ended")
+
+
+@pytest.mark.parametrize(
+    ("name", "kind"),
+    [("UnknownNameError", QueryError), ("CommandError", CommandError), ("FigureErrors", RefusedError),
+     ("LaterError", RefusedError), ("annotations", RefusedError)],
+)  # fmt: skip
+def test_the_class_of_an_error_travels_by_its_name_and_does_not_depend_on_its_words(name, kind):
+    for words in ("Unknown observable 'x'", "Something else"):
+        error = exception_of(name, words)
+        assert (type(error), str(error)) == (kind, words)
 
 
 def test_the_run_learns_that_its_end_was_read(link):

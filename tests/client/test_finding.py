@@ -18,6 +18,13 @@ from sightglass.protocol.transport import MemoryListener
 from sightglass.protocol.zmq import new_keys
 
 
+def test_a_warning_points_at_the_line_of_the_program(begin: Any) -> None:
+    begin("twin"), begin("twin")
+    with pytest.warns(UserWarning, match="'twin'") as caught:
+        sg.connect("twin").close()
+    assert [warning.filename for warning in caught] == [__file__]
+
+
 def test_two_runs_of_one_name(begin: Any) -> None:
     older, newer = begin("job"), begin("job")
     with pytest.warns(UserWarning, match="2 live runs.*'job'"), sg.connect("job") as client:

@@ -62,8 +62,8 @@ def _messages(node: ast.AST, group: str, makers: Mapping[str, str]) -> Iterator[
             return
         case ast.Call(func=ast.Name(id=name) | ast.Attribute(attr=name), args=args):
             group = makers.get(name, name if CLASS.fullmatch(name) else OTHER)
-            if name == "warn":
-                group = ast.unparse(args[1]) if len(args) > 1 else "UserWarning"
+            if name in {"warn", "warn_user"}:
+                group = ast.unparse(args[1]) if len(args) > 1 else "RuntimeWarning"
     skipped = getattr(node, "decorator_list", [])  # the help of commands and functions is documentation
     for child in ast.iter_child_nodes(node):
         if child not in skipped:

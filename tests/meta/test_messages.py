@@ -48,7 +48,7 @@ def refuse(name: str) -> NameError:
 def f(self, x, where=""):
     if x < 0:
         raise ValueError(f"Expected a number from {LEAST:,}, got {x}" + where)
-    warnings.warn(f"The number {self.x.y} is {round(x)}", RuntimeWarning, stacklevel=2)
+    warn_user(f"The number {self.x.y} is {round(x)}")
     raise refuse("not so, " + x if x else "it is empty")
     self.note = f"Waiting for {'the first one of all' if x else ''} in " f"{x:.3g} s"
     sort(key="x", by=["one", "two words"], css="<b>three words here</b>")

@@ -9,7 +9,6 @@ import os
 import socket
 import sys
 import time
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
@@ -22,6 +21,7 @@ from sightglass.core.errors import (
     TransportError,
     WireError,
     unknown,
+    warn_user,
 )
 from sightglass.core.process.current_run import check_wait
 from sightglass.core.process.runs_folder import runs_folder
@@ -308,10 +308,10 @@ def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discov
     named = [entry for entry in meant if entry.name == text]
     if named:
         if len(named) > 1:
-            warnings.warn(
+            warn_user(
                 f"{len(named)} live runs are named {text!r}: connected to the newest, {named[0].id}. "
                 f"The others: {', '.join(entry.id for entry in named[1:])}",
-                stacklevel=4,
+                UserWarning,
             )
         return named[0]
     if meant:

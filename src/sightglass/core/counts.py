@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import Any, Final
+
+from sightglass.core.errors import warn_user
 
 from .program_values.guarded import message
 
@@ -104,4 +105,4 @@ class Failures:
         if warn and self.last not in self._warned and len(self._warned) < MAX_KINDS:
             self._warned.add(self.last)
             with contextlib.suppress(Warning):  # where warnings are errors, this must not cause another failure
-                warnings.warn(f"{self.where}: {self.last}", RuntimeWarning, stacklevel=3)
+                warn_user(f"{self.where}: {self.last}")

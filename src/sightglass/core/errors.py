@@ -36,10 +36,14 @@ from __future__ import annotations
 import builtins
 import difflib
 import math
+import os
 import sys
 import unicodedata
+import warnings
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final
+
+PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + os.sep  # where this library lies
 
 MAX_NAMES_SHOWN = 12  # about two lines in a terminal
 MAX_NAMES_COMPARED = 1_000  # difflib takes about 10 us for each; a model may have many thousand parameters
@@ -227,6 +231,14 @@ class MissingExtraError(SightglassError, ImportError):
         self.package = package
         self.extra = extra
         super().__init__(f"{purpose} needs {package!r}: pip install 'sightglass[{extra}]'")
+
+
+def warn_user(message: str, category: type[Warning] = RuntimeWarning) -> None:
+    """Warn at the line of the program that called this library, however deep the cause is."""
+    level, frame = 1, sys._getframe()
+    while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
+        level, frame = level + 1, frame.f_back
+    warnings.warn(message, category, stacklevel=level)
 
 
 MEANINGS: Final = {

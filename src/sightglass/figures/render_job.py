@@ -6,7 +6,6 @@ import contextlib
 import os
 import tempfile
 import time
-import warnings
 import weakref
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -16,7 +15,7 @@ import msgspec
 
 from sightglass.core.codec import Buffer
 from sightglass.core.columns import Record
-from sightglass.core.errors import FigureError, FigureErrors
+from sightglass.core.errors import FigureError, FigureErrors, warn_user
 from sightglass.core.process.unpatched import threading
 
 from . import messages
@@ -191,7 +190,7 @@ class FailureLog:
             raise FigureErrors(f"{len(errors)} could not be drawn or delivered: {', '.join(what):.300}", errors)
         for error in errors:
             with contextlib.suppress(Warning):  # with warnings as errors, the other figures must not be lost
-                warnings.warn(str(error.args[0]), RuntimeWarning, stacklevel=4)
+                warn_user(str(error.args[0]))
 
     def clear(self) -> None:
         """Forget everything, in a forked child, where another thread may have held the lock for good."""

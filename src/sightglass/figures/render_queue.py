@@ -21,7 +21,6 @@ from __future__ import annotations
 import atexit
 import math
 import os
-import warnings
 from collections import OrderedDict, deque
 from collections.abc import Iterable
 from typing import Any, Final
@@ -30,7 +29,7 @@ import msgspec
 
 from sightglass.core.codec import Buffer, encode
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import FigureError, FigureErrors, UnsendableError
+from sightglass.core.errors import FigureError, FigureErrors, UnsendableError, warn_user
 from sightglass.core.process.clock import Clock, SystemClock
 from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 from sightglass.core.process.unpatched import threading
@@ -127,7 +126,7 @@ class RenderQueue:
                 n_open = len(self._backlog.open)
                 if n_open and not told and self._clock.monotonic() >= began_s + NOTICE_S:
                     told = True
-                    warn(f"Waiting for {n_open:,} figures that are not drawn yet", stacklevel=4)
+                    warn(f"Waiting for {n_open:,} figures that are not drawn yet")
         return True
 
     def flush(self, timeout_s: float | None) -> None:
@@ -271,7 +270,7 @@ class RenderQueue:
             self._counts["dropped"] += 1
             if not self._warned:
                 self._warned = True
-                warn(f"Figures are dropped: there is no room in memory, and none on the disk: {error}", stacklevel=6)
+                warn(f"Figures are dropped: there is no room in memory, and none on the disk: {error}")
             return
         job.message = msgspec.structs.replace(job.message, pickled=b"")
         job.complete(spilled)
@@ -450,7 +449,7 @@ def _close_all() -> None:
             queue.close(None)
         except FigureErrors as errors:
             for error in errors.exceptions:
-                warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+                warn_user(str(error))
 
 
 def _abandon_all() -> None:

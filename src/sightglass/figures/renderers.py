@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from functools import partial
@@ -17,6 +16,7 @@ from typing import Final, Literal
 
 from sightglass.core.codec import decode
 from sightglass.core.counts import Failures
+from sightglass.core.errors import warn_user
 from sightglass.core.process.threads import Background, shortage
 from sightglass.core.process.unpatched import threading
 
@@ -106,7 +106,7 @@ class Renderers:
         if not self._warned:
             self._warned = True
             with contextlib.suppress(Warning):
-                warnings.warn(f"Drawing in a thread of this process, because {why}", RuntimeWarning, stacklevel=6)
+                warn_user(f"Drawing in a thread of this process, because {why}")
 
     def _open(self) -> list[Renderer]:
         return [one for one in (self.main, self._slow, self._thread) if one is not None]

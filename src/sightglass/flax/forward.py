@@ -176,7 +176,6 @@ def _warn_of_dropped(
         warn(
             f"Flax drops what {path!r} sows into {PLOTS!r}: nn.scan and nn.vmap need an axis for it, such as "
             f"variable_axes={{{PLOTS!r}: 0}}; nn.while_loop keeps nothing",
-            stacklevel=3,
         )
     return method(*args, **keywords)
 

@@ -12,7 +12,6 @@ JAX's own rules handle all other programs.
 
 from __future__ import annotations
 
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
@@ -24,7 +23,7 @@ from jax.extend.core import Literal, Primitive
 from jax.extend.core.primitives import cond_p, scan_p, while_p
 from jax.interpreters import ad, batching, mlir
 
-from sightglass.core.errors import LogError
+from sightglass.core.errors import LogError, warn_user
 from sightglass.jax import explicit
 from sightglass.jax.pytree import PyTree
 
@@ -198,11 +197,9 @@ def _tied(body: compat.AnyJaxpr, params: Mapping[str, Any]) -> compat.AnyJaxpr:
         return body
     invars, walk = compat.opened(body)[0].invars, Walk(_Tying(), dict.fromkeys(RULES, _tie_all))
     if len(invars) == compat.n_scan_constants(params):
-        warnings.warn(
+        warn_user(
             f"The log at {walk.first_log(body)} is in a scan that carries nothing and scans over nothing. If the scan "
             "is differentiated, JAX may compute such a log once for all rounds: scan over jnp.arange(n)",
-            RuntimeWarning,
-            stacklevel=2,
         )
         return body
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import _thread
 import sys
-import warnings
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
@@ -27,6 +26,7 @@ from jax.extend.core import Primitive
 from jax.interpreters import ad, batching, mlir
 
 from sightglass.core.counts import Statistics
+from sightglass.core.errors import warn_user
 from sightglass.jax.program import compat
 from sightglass.jax.pytree import PyTree
 
@@ -149,11 +149,9 @@ class Tapped(TransformedFunction, Collector):
         if self._n_errors > 1:
             return
         try:
-            warnings.warn(
+            warn_user(
                 f"The callback of tap() raised {type(error).__name__}: {error} at the log in {site.where}. The "
                 "program continues; statistics() counts further errors, which are not shown",
-                RuntimeWarning,
-                stacklevel=2,
             )
         except RuntimeWarning:
             pass  # warnings are errors here, and XLA must not see one; the error is counted

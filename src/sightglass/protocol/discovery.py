@@ -20,13 +20,12 @@ import stat
 import sys
 import tempfile
 import time
-import warnings
 from collections.abc import Iterator
 from pathlib import Path
 
 import msgspec
 
-from sightglass.core.errors import TransportError
+from sightglass.core.errors import TransportError, warn_user
 from sightglass.core.process.private_file import read_private, write_private
 
 MAX_ENTRY_BYTES = 1_000_000
@@ -97,7 +96,7 @@ def folder() -> Path:
         if problem is None:
             if problems and os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
                 message = f"Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: {problems[0]}"
-                warnings.warn(f"{message}; using {candidate} instead", RuntimeWarning, stacklevel=6)
+                warn_user(f"{message}; using {candidate} instead")
             return candidate
         problems.append(problem)
     raise TransportError("No folder for live runs: " + "; ".join(problems))

@@ -11,14 +11,13 @@ from __future__ import annotations
 
 import contextlib
 import math
-import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import StorageError
+from sightglass.core.errors import StorageError, warn_user
 from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 
 T = TypeVar("T")
@@ -132,11 +131,9 @@ class DeliveryQueue(Generic[T]):
             first, self._warned = not self._warned, True
         if first:
             with contextlib.suppress(Warning):  # with warnings as errors, no further items may be lost
-                warnings.warn(
+                warn_user(
                     f"{self._name}: not all records can be written: {why}; further errors are counted, and raised "
                     "by flush() and close()",
-                    RuntimeWarning,
-                    stacklevel=4,
                 )
 
     def statistics(self) -> Statistics:

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import platform
-import warnings
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
@@ -14,7 +13,7 @@ from pathlib import Path
 from typing import IO, Any, Final
 
 from sightglass.core.columns import Record
-from sightglass.core.errors import UnsendableError
+from sightglass.core.errors import UnsendableError, warn_user
 from sightglass.core.process.clock import SystemClock
 from sightglass.core.process.unpatched import threading
 
@@ -156,7 +155,7 @@ def _together(records: Sequence[Record]) -> Iterator[tuple[float, float, dict[st
 
 def _warn(what: str) -> None:
     with contextlib.suppress(Warning):  # with warnings as errors, no record may be lost
-        warnings.warn(f"MindSpore's summary file is not exact: {what}", RuntimeWarning, stacklevel=3)
+        warn_user(f"MindSpore's summary file is not exact: {what}")
 
 
 # Records into TensorBoard's event files, one at a time, as they come.

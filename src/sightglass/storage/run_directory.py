@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import time
-import warnings
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Final
 
 import msgspec
 
-from sightglass.core.errors import DamagedError
+from sightglass.core.errors import DamagedError, warn_user
 from sightglass.core.process.unpatched import threading
 
 from .file_names import OWN_NAME, name_of
@@ -147,7 +146,7 @@ class RunDirectory:
                 "The records are in the right order all the same, their times are not"
             )
             with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
-                warnings.warn(message, RuntimeWarning, stacklevel=5)
+                warn_user(message)
 
     def warn_of_others(self) -> None:
         """Warn, once, if another process is writing records of the same rank into the directory."""
@@ -162,7 +161,7 @@ class RunDirectory:
             "one process after the other. Give each process a directory or a rank of its own"
         )
         with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
-            warnings.warn(message, RuntimeWarning, stacklevel=4)
+            warn_user(message)
 
     def end(self, about: Callable[[], RunFile]) -> None:
         """Write how the run ended, if anything was written.

@@ -22,7 +22,6 @@ import json
 import math
 import os
 import tempfile
-import warnings
 import weakref
 from collections import deque
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -35,7 +34,7 @@ import numpy as np
 from sightglass.core import plotly_json
 from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import MissingExtraError, StorageError, UnsendableError
+from sightglass.core.errors import MissingExtraError, StorageError, UnsendableError, warn_user
 from sightglass.core.table import Table, column_type
 from sightglass.core.values import (
     Audio,
@@ -232,7 +231,7 @@ class WandB:
         try:
             self.close()
         except StorageError as error:
-            warnings.warn(str(error), RuntimeWarning, stacklevel=1)
+            warn_user(str(error))
 
 
 class _Rows:

@@ -161,7 +161,7 @@ class Summaries:
         """Count a call that records nothing; warn of the first one of its method."""
         self.n_left_out[method] += 1
         if self.n_left_out[method] == 1:
-            warn(f"{method} records nothing: {why}. Further calls are counted in `n_left_out`", stacklevel=3)
+            warn(f"{method} records nothing: {why}. Further calls are counted in `n_left_out`")
 
     def _continue(self, data: Mapping[str, Any], *, step: float | None, **steps: float) -> None:
         self._use(self._begin(self.log_dir, self._options))

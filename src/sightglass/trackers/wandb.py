@@ -116,7 +116,7 @@ def _call_too(function: Callable[..., None], wandb_run: Any, part: str, callback
         call, replace = object.__getattribute__(owner, callback), getattr(type(owner), setter)
     except AttributeError:
         if not getattr(wandb_run, "disabled", False):
-            warn(f"This version of wandb does not tell of changes of the {part}: they are not followed", stacklevel=5)
+            warn(f"This version of wandb does not tell of changes of the {part}: they are not followed")
         return
 
     def call_both(*arguments: Any, **keywords: Any) -> None:
@@ -153,7 +153,7 @@ class _Values:
             return False
         self._n_left_out[name] += 1
         if self._n_left_out[name] == 1:
-            warn(f"A run has no value type for wandb.{name}: such values go to W&B only", stacklevel=4)
+            warn(f"A run has no value type for wandb.{name}: such values go to W&B only")
         return True
 
     def own(self, value: Any) -> Any:
@@ -201,4 +201,4 @@ def _close(run: Run) -> None:
     try:
         run.close()
     except StorageError as error:
-        warn(str(error), stacklevel=2)
+        warn(str(error))

@@ -10,7 +10,6 @@ import contextlib
 import os
 import shlex
 import sys
-import warnings
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
@@ -18,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sightglass.core.errors import StorageError
+from sightglass.core.errors import StorageError, warn_user
 from sightglass.core.process import current_run
 from sightglass.core.process.ranks import is_first_rank
 from sightglass.core.process.runs_folder import runs_folder
@@ -233,7 +232,7 @@ def _close_all() -> None:
     lost = [failure for failure in failures if isinstance(failure, StorageError)]
     try:
         if lost:
-            warnings.warn("\n".join(map(str, lost)), RuntimeWarning, stacklevel=1)
+            warn_user("\n".join(map(str, lost)))
     finally:
         if len(lost) < len(failures):
             raise BaseExceptionGroup("Runs could not be closed", failures)

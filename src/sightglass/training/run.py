@@ -5,13 +5,12 @@ from __future__ import annotations
 import os
 import signal
 import sys
-import warnings
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from sightglass.core.errors import StorageError, say_elsewhere
+from sightglass.core.errors import StorageError, say_elsewhere, warn_user
 from sightglass.core.process import current_run
 from sightglass.core.process.threads import Background
 from sightglass.core.process.unpatched import threading
@@ -327,7 +326,7 @@ class Run(NamesElsewhere):
         except StorageError as lost:
             if kind is None:
                 raise
-            warnings.warn(str(lost), RuntimeWarning, stacklevel=2)
+            warn_user(str(lost))
 
     def _ends_by(self, kind: type[BaseException], error: BaseException | None) -> None:
         """Note that an exception ends the run, or the program."""
@@ -458,7 +457,7 @@ class Termination:
         try:
             Background("terminate", lambda: self._end(dies)).join(GRACE_S)
         except RuntimeError as error:  # the system starts no more threads
-            warnings.warn(f"The last records may be lost: {error}", RuntimeWarning, stacklevel=2)
+            warn_user(f"The last records may be lost: {error}")
         if dies:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

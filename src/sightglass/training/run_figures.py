@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
+
+from sightglass.core.errors import warn_user
 
 if TYPE_CHECKING:
     from sightglass.figures.figure_files import RunSink
@@ -72,4 +73,4 @@ class RunFigures:
 
     def _warn(self, what: str) -> None:
         with contextlib.suppress(Warning):  # where warnings are errors, the training continues all the same
-            warnings.warn(f"Run {self._name!r}: {what}", RuntimeWarning, stacklevel=4)
+            warn_user(f"Run {self._name!r}: {what}")

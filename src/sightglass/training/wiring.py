@@ -9,13 +9,13 @@ from __future__ import annotations
 import os
 import secrets
 import socket
-import warnings
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from sightglass.core.errors import warn_user
 from sightglass.core.process import current_run
 from sightglass.core.process.clock import SystemClock, WorkClock
 from sightglass.core.process.ranks import place_of, rank_and_size, refusal
@@ -242,7 +242,7 @@ class Wiring:
             current_run.answers_unless(self.id, None)
             self.closed = True  # an interrupted close is done again at exit
             if problem:  # last, since it may be an error
-                warnings.warn(problem, RuntimeWarning, stacklevel=3)
+                warn_user(problem)
 
     def abandon(self) -> None:
         """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""
@@ -316,5 +316,5 @@ def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:
     kept = sendable(config, "config")
     if kept.first is not None:
         more = f", nor {kept.n_lost - 1} other values" if kept.n_lost > 1 else ""
-        warn(f"Cannot show {kept.first.path}{more}: {kept.first.why}", stacklevel=4)
+        warn(f"Cannot show {kept.first.path}{more}: {kept.first.why}")
     return redact(kept.value if type(kept.value) is dict else {"config": kept.value})  # type: ignore[no-any-return]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import time
-import warnings
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -18,7 +17,7 @@ from sightglass.client.streams.arrivals import arrivals
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import Columns, Record
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import QueryError, RunLostError, SightglassError
+from sightglass.core.errors import QueryError, RunLostError, SightglassError, warn_user
 from sightglass.core.process.threads import Worker
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message
@@ -53,9 +52,9 @@ def members(group: str, runs: Sequence[Reachable]) -> dict[int, Reachable]:
         return {}
     n_others = len(named) - len(found)
     if n_others:
-        warnings.warn(
+        warn_user(
             f"Several programs named {group!r} are live: connected to the newest; {n_others} runs belong to others",
-            stacklevel=4,
+            UserWarning,
         )
     return dict(sorted(found.items()))
 

@@ -6,7 +6,6 @@ import contextlib
 import difflib
 import os
 import time
-import warnings
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
@@ -20,6 +19,7 @@ from sightglass.core.errors import (
     RunLostError,
     UnknownNameError,
     unknown,
+    warn_user,
 )
 from sightglass.protocol import discovery
 from sightglass.query.query import Query
@@ -320,5 +320,5 @@ def opened(path: Path, *, rank: int | None, follow: bool) -> RecordedRun:
         recording.close()
         raise UnknownNameError("rank", rank, recording.ranks, where=f"in {str(path)!r}")
     if recording.overlap:
-        warnings.warn(f"{str(path)!r}: {recording.overlap}", RuntimeWarning, stacklevel=3)
+        warn_user(f"{str(path)!r}: {recording.overlap}")
     return RecordedRun(recording, follow=follow)

@@ -10,14 +10,20 @@ import contextlib
 import html
 import itertools
 import os
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
 from sightglass.client.describe import LACKS_ENTRY, RunInfo, check_condition, recorded_info
 from sightglass.client.streams.stream import Stream, union_of_runs
-from sightglass.core.errors import DamagedError, MissingExtraError, QueryError, RunNotFoundError, UnknownNameError
+from sightglass.core.errors import (
+    DamagedError,
+    MissingExtraError,
+    QueryError,
+    RunNotFoundError,
+    UnknownNameError,
+    warn_user,
+)
 from sightglass.core.process.runs_folder import runs_folder
 from sightglass.core.program_values.guarded import message
 from sightglass.core.values import type_name
@@ -73,7 +79,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
             except LACKS_ENTRY as error:
                 lacking.append(error)
         if lacking and len(lacking) == len(self._entries):
-            warnings.warn(f"No run has what the condition reads: {message(lacking[0])}", RuntimeWarning, stacklevel=2)
+            warn_user(f"No run has what the condition reads: {message(lacking[0])}")
         return RecordedRuns(chosen, place=self._place, rank=self._rank, follow=self._follow)
 
     def table(self, *unnamed: Query | str, executor: Chosen = None, **queries: Query | str) -> RunsTable:
@@ -339,9 +345,7 @@ def _warn(problems: Mapping[str, str], n_runs: int) -> None:
     if problems:
         some = "; ".join(f"{name}: {problem}" for name, problem in itertools.islice(problems.items(), MAX_NAMED))
         more = f" … and {len(problems) - MAX_NAMED:,} more" if len(problems) > MAX_NAMED else ""
-        warnings.warn(
-            f"{len(problems):,} of {n_runs:,} runs do not answer in full: {some}{more}", RuntimeWarning, stacklevel=3
-        )
+        warn_user(f"{len(problems):,} of {n_runs:,} runs do not answer in full: {some}{more}")
 
 
 # A table of runs: a row for each run, with its name, state, configuration and what was asked.

@@ -6,7 +6,6 @@ import atexit
 import contextlib
 import os
 import time
-import warnings
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
@@ -15,7 +14,7 @@ from pathlib import Path
 
 from sightglass.client.resumable_stream import AnyStream
 from sightglass.core.columns import Record, of_records
-from sightglass.core.errors import StorageError
+from sightglass.core.errors import StorageError, warn_user
 from sightglass.core.process.threads import Worker
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message as message_of
@@ -153,7 +152,7 @@ class Saving:
     def _warn(self, error: BaseException, what: str) -> None:
         message = f"Saving {self._stream.tag!r} {what}: {message_of(error)}"
         with contextlib.suppress(Warning):  # where warnings are errors, the next records must still be saved
-            warnings.warn(message, RuntimeWarning, stacklevel=3)
+            warn_user(message)
 
     def _parts(self, records: Sequence[Record]) -> Iterator[tuple[Key, list[Record]]]:
         """Split records by their series, and where their index numbers have a gap."""

@@ -10,7 +10,6 @@ import asyncio
 import contextlib
 import os
 import time
-import warnings
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
@@ -21,7 +20,7 @@ import numpy.typing as npt
 from sightglass.client.resumable_stream import RecordBuffer, RecordProducer
 from sightglass.core.columns import Columns, Record, Restart
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import MissingExtraError, QueryError
+from sightglass.core.errors import MissingExtraError, QueryError, warn_user
 from sightglass.core.joins import JoinKey
 from sightglass.core.process.clock import duration
 from sightglass.core.process.threads import Worker
@@ -517,4 +516,4 @@ class StreamCallback:
         if self._error is None:
             self._error = error
             with contextlib.suppress(Warning):  # where warnings are errors, the next records must still come
-                warnings.warn(f"{what}: {message(error)}", RuntimeWarning, stacklevel=2)
+                warn_user(f"{what}: {message(error)}")

@@ -16,13 +16,13 @@ import math
 import mmap
 import os
 import sys
-import warnings
 from collections import deque
 from collections.abc import Callable, Iterator
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Final
 
 from sightglass.core.counts import Failures
+from sightglass.core.errors import warn_user
 from sightglass.core.process.clock import SystemClock
 from sightglass.core.process.unpatched import threading, time
 
@@ -180,7 +180,7 @@ class Background:
             self._work()
         except BaseException as error:  # noqa: BLE001  a background failure must not stop training
             self.error = error
-            warnings.warn(f"{self._thread.name} stopped: {error!r}", RuntimeWarning, stacklevel=2)
+            warn_user(f"{self._thread.name} stopped: {error!r}")
 
 
 class Supervised:

@@ -17,7 +17,6 @@ import dataclasses
 import itertools
 import operator
 import types
-import warnings
 from collections import OrderedDict, deque, namedtuple
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -25,7 +24,7 @@ from functools import lru_cache, partial
 from time import monotonic, thread_time
 from typing import Any, Final, NamedTuple
 
-from sightglass.core.errors import SightglassError
+from sightglass.core.errors import SightglassError, warn_user
 
 FAILURES: Final = (Exception, SystemExit)
 """What the program's objects may raise. A `KeyboardInterrupt` is the user's and passes."""
@@ -328,10 +327,10 @@ def length(value: Value) -> int | None:
         return None
 
 
-def warn(what: str, *, stacklevel: int) -> None:
+def warn(what: str) -> None:
     """Warn of a value; where warnings are errors, none may come out of a call that never raises."""
     with contextlib.suppress(Warning):
-        warnings.warn(what, RuntimeWarning, stacklevel=stacklevel + 1)
+        warn_user(what)
 
 
 def first_line(function: object) -> str:

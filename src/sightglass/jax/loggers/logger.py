@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import atexit
 import functools
-import warnings
 import weakref
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -28,7 +27,7 @@ import numpy as np
 from jax.typing import ArrayLike
 
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import LogError, StorageError
+from sightglass.core.errors import LogError, StorageError, warn_user
 from sightglass.jax.logs.columns import read
 from sightglass.jax.logs.lanes import Lanes, check_lanes, where_it_happened
 from sightglass.jax.logs.logdict import logdict
@@ -228,7 +227,7 @@ class Logger(ABC):
         except StorageError as failure:
             if kind is None:
                 raise
-            warnings.warn(str(failure), RuntimeWarning, stacklevel=2)
+            warn_user(str(failure))
 
     @abstractmethod
     def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
@@ -310,7 +309,7 @@ def _close_all() -> None:
         except StorageError as error:
             failures.append(str(error))
     if failures:
-        warnings.warn("; ".join(failures), RuntimeWarning, stacklevel=1)
+        warn_user("; ".join(failures))
 
 
 close_first_at_exit()

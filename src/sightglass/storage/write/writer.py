@@ -17,7 +17,6 @@ from __future__ import annotations
 
 import contextlib
 import sys
-import warnings
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
@@ -26,7 +25,7 @@ from typing import Any, Final
 
 from sightglass.core.columns import Row
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import StorageError
+from sightglass.core.errors import StorageError, warn_user
 from sightglass.core.process.clock import Clock
 from sightglass.core.process.threads import UNTIL_WOKEN, Supervised, Worker
 from sightglass.core.program_values.guarded import message
@@ -532,7 +531,7 @@ class LossReport:
         if (once or message) not in self._warned:
             self._warned.add(once or message)
             with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
-                warnings.warn(message, RuntimeWarning, stacklevel=4)
+                warn_user(message)
 
     def drop(self, n: int, why: str) -> None:
         """Count lost records, and warn."""

@@ -216,7 +216,7 @@ class EventIntake:
             if first is not None and (source.name, name) not in self._warned:
                 self._warned.add((source.name, name))
                 more = "" if n_lost == 1 else f"; nor are {n_lost - 1} other parts of {name!r}"
-                warn(f"Cannot keep {first.path} in the snapshot: {first.why}{more}", stacklevel=5)
+                warn(f"Cannot keep {first.path} in the snapshot: {first.why}{more}")
         return {name: value for name, (value, _, _) in kept.items()}
 
     # Compiled steps

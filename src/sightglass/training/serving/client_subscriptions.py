@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final
@@ -21,6 +20,7 @@ from sightglass.core.errors import (
     UnconfirmedError,
     UnknownNameError,
     UnsendableError,
+    warn_user,
 )
 from sightglass.core.process.clock import WorkClock
 from sightglass.protocol import messages
@@ -517,7 +517,7 @@ class RecordedSubscriptions:
         """Stop recording a subscription; a problem is reported as a warning."""
         if self._since.pop(subscription.id, None) is not None and problem:
             message = f"Run {self._run!r} no longer records {subscription.query}: {problem}"
-            warnings.warn(message, RuntimeWarning, stacklevel=2)
+            warn_user(message)
         subscription.recorded = False
 
     def find(self, query: Query, subscription: Subscription | None) -> Subscription:

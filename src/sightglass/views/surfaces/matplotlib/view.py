@@ -14,12 +14,11 @@ import io
 import os
 import sys
 import time
-import warnings
 from collections.abc import Iterable
 from contextlib import suppress
 from typing import Any, Final
 
-from sightglass.core.errors import MissingExtraError, ViewError
+from sightglass.core.errors import MissingExtraError, ViewError, warn_user
 from sightglass.core.source import Source
 from sightglass.views.live_view import View
 from sightglass.views.options import Span, options_of
@@ -153,7 +152,7 @@ class MatplotlibView(View):
             if _is_inline():
                 self._display()
             else:
-                warnings.warn(NO_DISPLAY.format(backend=mpl.get_backend()), UserWarning, stacklevel=3)
+                warn_user(NO_DISPLAY.format(backend=mpl.get_backend()), UserWarning)
         return self
 
     def wait(self, timeout_s: float | None = None) -> bool:
