@@ -15,7 +15,7 @@ CLAIMS = (
     "observe", "language", "budget", "log", "summaries", "wide", "compaction", "clients", "latency", "arrays",
     "read", "folders", "many_runs", "ranks", "fleet", "hub", "hub_scale", "slices", "tensors", "foreign", "mutated",
     "import_time", "buffers", "facts", "views", "page_server", "page", "page_tasks", "page_scroll", "first_chart",
-    "event_to_pixel", "growth", "watched", "strangers", "notebook", "code", "jax_log", "jax_trace", "jax_run",
+    "event_to_pixel", "growth", "watched", "strangers", "notebook", "code", "flows", "jax_log", "jax_trace", "jax_run",
     "jax_live", "jax_compile",
     "jax_one_call", "torch_watch", "figures",
 )  # fmt: skip

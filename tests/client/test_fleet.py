@@ -99,8 +99,10 @@ class TestMembers:
         wait_until(lambda: late._telemetry.subscriptions.active)
         observe([late], [1])
         assert stream.wait(1, timeout_s=WAIT_S)[0].run == "c"
-        with pytest.raises(TypeError, match="'<'"):
-            fleet.where(lambda run: run.config.lr < 1)
+        again = fleet.where(lambda run: run.config.lr < 1)
+        assert (list(again), "'<' not supported" in again.left["b"]) == (["a", "c"], True)
+        with pytest.raises(TypeError):
+            fleet.where(len)
         fleet.close()
         assert [record.run for record in stream] == ["c"]
 
@@ -481,6 +483,19 @@ def test_a_run_whose_configuration_lacks_an_entry_is_left_out_of_both(begin, gat
         with pytest.warns(RuntimeWarning, match="1 of 2 runs.*b-.*lr"):
             assert recorded.reduce(maximum, by=read) == {1: 2.0}
         assert [recorded[name].name for name in recorded.where(read)] == ["a"]
+
+
+def test_a_recorded_run_for_which_a_condition_fails_is_left_out_and_named(begin, tmp_path):
+    for name, config in (("a", {"lr": 0.1}), ("b", {"lr": "high"}), ("c", {"lr": None}), ("d", {})):
+        run = begin(name, dir=tmp_path, config=config, record=["batch.loss"])
+        observe([run], [1])
+        run.close()
+    with sg.open(tmp_path) as recorded:
+        with pytest.warns(RuntimeWarning, match="2 of 4 runs.*'c-"):
+            low = recorded.where(lambda run: run.config.lr < 1)
+        assert [run.name for run in low.values()] == ["a"]
+        with pytest.raises(TypeError):
+            recorded.where(len)
 
 
 def test_recorded_runs_have_the_same_interface(begin, tmp_path):

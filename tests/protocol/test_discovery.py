@@ -130,7 +130,7 @@ def test_notes_of_ends_are_few_and_young(enter, runtime, monkeypatch):
         one = entry(f"{n}" * 12)
         enter(one)
         discovery.unregister(one.id, runtime)
-        os.utime(runtime / f"{one.id}.closed", (0, time.time() - 100 + n))
+        os.utime(runtime / f"{one.id}.closed", (0, time.time() - 10 + n))
     discovery.entries()
     assert sorted(path.name[0] for path in runtime.iterdir()) == ["3", "4", "5"]
     os.utime(runtime / f"{'4' * 12}.closed", (0, time.time() - 2 * discovery.CLOSED_S))

@@ -560,15 +560,12 @@ class PendingReply:
 
 def exception_of(name: str, reason: str) -> Exception:
     """Return the exception that the run names, or a `RefusedError` for a name that this version does not have."""
-    cls = OF_QUERIES.get(name) or getattr(errors, name, RefusedError)
+    of_query = name in {"UnknownNameError", "KeyError"}  # in a query: an error of it, for those who sent it
+    cls = getattr(errors, "QueryError" if of_query else name, RefusedError)
     no_message = (errors.MissingExtraError, errors.FigureErrors)  # they take something else
     if not (isinstance(cls, type) and issubclass(cls, SightglassError)) or cls in no_message:
         cls = RefusedError
     return cls(reason)
-
-
-# A name in a query that a run does not know: an error of the query, for those who sent it.
-OF_QUERIES: Final = {"UnknownNameError": errors.QueryError, "KeyError": errors.QueryError}
 
 
 # Whether a run is still there: by its lock on this machine, by its silence elsewhere.

@@ -436,6 +436,41 @@ def check_condition(condition: object) -> None:
         raise TypeError(f"Expected a function such as lambda run: run.config.lr < 0.1, got {condition!r}")
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Choice:
+    """Which runs a condition chooses, and why others are left out, by their keys.
+
+    Attributes:
+        chosen: Those for which it holds.
+        lacking: Those whose configuration lacks what it reads.
+        failed: Those for which it fails otherwise, such as for a text where the others have a number.
+    """
+
+    chosen: list[Any]
+    lacking: dict[Any, Exception]
+    failed: dict[Any, Exception]
+
+
+def choose(condition: Condition, infos: Mapping[Any, RunInfo]) -> Choice:
+    """Choose runs: one for which the condition cannot be evaluated costs the others nothing.
+
+    Raises:
+        Exception: What the condition raises, if it can be evaluated for none of the runs, and not all lack an entry.
+    """
+    choice = Choice(chosen=[], lacking={}, failed={})
+    for key, info in infos.items():
+        try:
+            if condition(info):
+                choice.chosen.append(key)
+        except LACKS_ENTRY as error:
+            choice.lacking[key] = error
+        except Exception as error:  # noqa: BLE001  a condition is the user's
+            choice.failed[key] = error
+    if choice.failed and len(choice.failed) + len(choice.lacking) == len(infos):
+        raise next(iter(choice.failed.values()))
+    return choice
+
+
 def holds(condition: Condition, info: RunInfo) -> bool:
     """Return whether a condition holds for a run; not if the run's configuration lacks an entry that it reads."""
     try:

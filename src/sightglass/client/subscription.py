@@ -101,17 +101,15 @@ class SubscriptionProducer:
             self._past = None
 
     def statistics(self) -> Statistics:
-        """Return the run's counts for the query: its last ones if there is no connection."""
+        """Return the run's counts for the query: the last known ones if there is no connection, or no answer."""
         session, buffer = self._session, self._stream.buffer
         if not (session.ended or session.why_lost() or buffer.ended):
             connection = session.connection
             number = connection.stream_number(self._stream)
             try:
                 entries: Sequence[Mapping[str, Any]] = connection.wait_reply(connection.start_query("statistics"))
-            except RunLostError:
-                if not connection.ended:
-                    raise
-                entries = ()  # it has ended meanwhile: what it said at its end counts
+            except RunLostError:  # it ends, or has no time: what it said last counts
+                entries = ()
             buffer.counts = next((entry for entry in entries if entry["stream"] == number), buffer.counts)
         counts = statistics_of(buffer.counts)
         past = self._past_counts if self._past is None else self._past.statistics()

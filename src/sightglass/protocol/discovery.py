@@ -33,7 +33,7 @@ MAX_SOCKET_PATH = 107
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what this process lacks says nothing about a file
 SUFFIXES = (".sock", ".json", ".lock")
 CLOSED = ".closed"
-CLOSED_S = 3600.0  # a client looks a second after the run's end, unless it was stopped, or the machine slept
+CLOSED_S = 60.0  # a client looks a second after the end of its run, unless it was stopped, or the machine slept
 MAX_CLOSED = 1_000  # of runs that ended within that time; a small file each
 
 if sys.platform == "win32":
@@ -234,7 +234,7 @@ def alive(id: str, path: Path | None = None) -> bool:
 
 
 def was_closed(id: str) -> bool:
-    """Return whether a run of this machine, which is not alive, was closed within the last hour."""
+    """Return whether a run of this machine, which is not alive, was closed within the last minute."""
     return any((place / f"{id}{CLOSED}").exists() for place in _candidates())
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.client.describe import LACKS_ENTRY, Condition, RunInfo, check_condition, description_of, holds
+from sightglass.client.describe import LACKS_ENTRY, Condition, RunInfo, check_condition, choose, description_of, holds
 from sightglass.client.discover import runs_on_hub
 from sightglass.client.live_runs import LiveRuns, RunsHere
 from sightglass.client.many.members import Member, Members
@@ -67,8 +67,12 @@ class Fleet(Mapping[str, RemoteRun]):
         self._unchosen: dict[Member, str] = {}
         self._asked: list[FleetProducer] = []
         self._columns: dict[str, Column] = {}
-        # Here it raises what the condition raises; later, that costs only the run for which it does.
-        self._known = {member: self._holds(member) for member in members.all if member.joined}
+        joined = [member for member in members.all if member.joined]
+        self._known = dict.fromkeys(joined, True)
+        if condition is not None:
+            choice = choose(condition, {member: member.info for member in joined if member.info is not None})
+            self._known = {member: member in choice.chosen for member in joined}
+            self._unchosen = {member: _why(error) for member, error in choice.failed.items()}
 
     # Which runs
 
@@ -105,7 +109,11 @@ class Fleet(Mapping[str, RemoteRun]):
 
         Args:
             condition: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`. It is called once for each
-                run. A run whose configuration lacks an entry that it reads is not chosen.
+                run. A run whose configuration lacks an entry that it reads is not chosen, nor is one for which it
+                fails, such as for a text where the others have a number; `left` says why.
+
+        Raises:
+            Exception: What the condition raises, if it fails for all runs.
         """
         check_condition(condition)
         mine = self._condition
@@ -274,7 +282,7 @@ class Fleet(Mapping[str, RemoteRun]):
                     self._known[member] = self._holds(member)
                 except Exception as error:  # noqa: BLE001  it is the user's
                     self._known[member] = False
-                    self._unchosen[member] = f"the fleet's condition failed for it: {message(error)}"
+                    self._unchosen[member] = _why(error)
             found += [member] if self._known[member] else []
         return found
 
@@ -392,3 +400,7 @@ def _final_state(member: Member) -> str:
     files = run_file.read_all(Path(directory)) if directory else []
     state = run_file.together(files).state if files else "ended"
     return "ended" if state == "running" else state
+
+
+def _why(error: Exception) -> str:
+    return f"the fleet's condition failed for it: {message(error)}"

@@ -14,7 +14,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sightglass.client.describe import LACKS_ENTRY, RunInfo, check_condition, recorded_info
+from sightglass.client.describe import LACKS_ENTRY, RunInfo, check_condition, choose, recorded_info
 from sightglass.client.streams.stream import Stream, union_of_runs
 from sightglass.core.errors import (
     DamagedError,
@@ -67,19 +67,24 @@ class RecordedRuns(Mapping[str, RecordedRun]):
 
         Args:
             condition: A function of a `RunInfo`, such as `lambda run: run.config.lr < 0.1`. A run whose
-                configuration lacks an entry that it reads is not chosen; if all lack it, a warning says so.
+                configuration lacks an entry that it reads is not chosen; if all lack it, a warning says so. A run for
+                which it fails, such as for a text where the others have a number, is not chosen; a warning names it.
+
+        Raises:
+            Exception: What the condition raises, if it fails for all runs.
         """
         check_condition(condition)
-        chosen: dict[str, RunEntry] = {}
-        lacking: list[Exception] = []
-        for name, entry in self._entries.items():
-            try:
-                if condition(recorded_info(entry, rank=self._rank)):
-                    chosen[name] = entry
-            except LACKS_ENTRY as error:
-                lacking.append(error)
-        if lacking and len(lacking) == len(self._entries):
-            warn_user(f"No run has what the condition reads: {message(lacking[0])}")
+        infos = {name: recorded_info(entry, rank=self._rank) for name, entry in self._entries.items()}
+        choice = choose(condition, infos)
+        if choice.lacking and len(choice.lacking) == len(infos):
+            warn_user(f"No run has what the condition reads: {message(next(iter(choice.lacking.values())))}")
+        if choice.failed:
+            name, error = next(iter(choice.failed.items()))
+            n_failed, n_runs = len(choice.failed), len(infos)
+            warn_user(
+                f"{n_failed:,} of {n_runs:,} runs are left out: the condition fails for {name!r}: {message(error)}"
+            )
+        chosen = {name: self._entries[name] for name in choice.chosen}
         return RecordedRuns(chosen, place=self._place, rank=self._rank, follow=self._follow)
 
     def table(self, *unnamed: Query | str, executor: Chosen = None, **queries: Query | str) -> RunsTable:
