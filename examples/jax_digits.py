@@ -28,7 +28,7 @@ import numpy as np
 
 import sightglass as sg
 import sightglass.jax as sgx
-from sightglass.demo import network
+from sightglass.demo import digits
 
 SIZES = {"dense1": (64, 48), "dense2": (48, 32), "out": (32, 10)}
 BATCH, N_BATCHES, RATE = 50, 30, 0.1
@@ -85,7 +85,7 @@ def train_epoch(params, batches, images, labels, test):
 def train(name, directory):
     """Train until a client stops the run. Half of the first layer's biases are far too low."""
     rng = np.random.default_rng(0)
-    images, labels, *test = map(jnp.asarray, network.load())
+    images, labels, *test = map(jnp.asarray, digits.load())
     params = {layer: draw(rng, layer) for layer in SIZES}
     params["dense1"]["bias"] = jnp.tile(jnp.array([0.0, -20.0]), SIZES["dense1"][1] // 2)
 

@@ -23,12 +23,12 @@ import numpy as np
 
 import sightglass as sg
 import sightglass.jax as sgx
-from sightglass.demo import network
+from sightglass.demo import digits
 from sightglass.jax.loggers import MultiLogger, RunLogger, SaveLogger
 
 N_SEEDS, N_EPOCHS, BATCH, WIDTH, RATE = 8, 12, 50, 24, 0.2
 N_STEPS = 1500 // BATCH
-IMAGES, LABELS, TEST_IMAGES, TEST_LABELS = map(jnp.asarray, network.load())
+IMAGES, LABELS, TEST_IMAGES, TEST_LABELS = map(jnp.asarray, digits.load())
 
 
 def init(key):
@@ -36,7 +36,7 @@ def init(key):
     first, second = jax.random.split(key)
     return {
         "hidden": jax.random.normal(first, (IMAGES.shape[1], WIDTH)) * 0.2,
-        "out": jax.random.normal(second, (WIDTH, network.N_CLASSES)) * 0.2,
+        "out": jax.random.normal(second, (WIDTH, digits.N_CLASSES)) * 0.2,
     }
 
 

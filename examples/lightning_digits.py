@@ -16,7 +16,7 @@ from torch import nn
 
 import sightglass as sg
 from sightglass.callbacks.lightning import SightglassCallback
-from sightglass.demo import network
+from sightglass.demo import digits
 
 GOOD = 0.9
 
@@ -75,7 +75,7 @@ def main():
     warnings.filterwarnings("ignore", module="lightning")
     pl.seed_everything(0, verbose=False)
     torch.set_num_threads(1)
-    train, test = (loader(*part) for part in (network.load()[:2], network.load()[2:]))
+    train, test = (loader(*part) for part in (digits.load()[:2], digits.load()[2:]))
     name = f"lightning-digits-{os.getpid()}"
     observer = Observer(name)
     observer.start()

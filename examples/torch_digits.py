@@ -35,11 +35,11 @@ def train(name, directory):
     from torch import nn
 
     import sightglass.torch as sgt
-    from sightglass.demo import network
+    from sightglass.demo import digits
 
     torch.manual_seed(0)
     torch.set_num_threads(1)
-    images, labels, *_ = map(torch.as_tensor, network.load())
+    images, labels, *_ = map(torch.as_tensor, digits.load())
     hidden = [(nn.Linear(64 if i == 0 else WIDTH, WIDTH), nn.Sigmoid()) for i in range(DEPTH)]
     model = nn.Sequential(*itertools.chain(*hidden), nn.Linear(WIDTH, 10))
     opt = torch.optim.Adam(model.parameters(), lr=TIMID)

@@ -385,10 +385,10 @@ def test_directions_are_right() -> None:
     parts = re.split(r"^### (?:From a client|From the run|Both ways)$|^## Blocks$", page, flags=re.MULTILINE)
     told = [set(re.findall(r"^\| `(\w+)` \|", part, re.MULTILINE)) for part in parts[1:4]]
     tags = [
-        {kind.__struct_config__.tag for kind in union.__args__} for union in (messages.FromClient, messages.FromAgent)
+        {kind.__struct_config__.tag for kind in union.__args__} for union in (messages.FromClient, messages.FromRun)
     ]  # type: ignore[attr-defined]
-    client, agent = tags
-    assert told == [client - agent, agent - client, client & agent]
+    client, run = tags
+    assert told == [client - run, run - client, client & run]
 
 
 def test_values_are_told() -> None:

@@ -22,7 +22,7 @@ SCRIPT = """
 import ctypes, sys, threading
 from pathlib import Path
 import numpy as np
-from sightglass.server.app import share_heap
+from sightglass.server.heap import share_heap
 if "shared" in sys.argv:
     share_heap()
 barrier = threading.Barrier(8)

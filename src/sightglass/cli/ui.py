@@ -17,7 +17,7 @@ import click
 from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.process.private_file import write_private
 from sightglass.core.process.runs_folder import runs_folder
-from sightglass.server.app import share_heap
+from sightglass.server.heap import share_heap
 
 from .find_run import HEADER, JSON, hub
 from .group import EXIT_FAILED, fail, main

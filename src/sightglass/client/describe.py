@@ -437,7 +437,7 @@ def check_condition(condition: object) -> None:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class ChosenRuns:
     """Which runs a condition chooses, and why others are left out, by their keys.
 
     Attributes:
@@ -451,13 +451,13 @@ class Choice:
     failed: dict[Any, Exception]
 
 
-def choose(condition: Condition, infos: Mapping[Any, RunInfo]) -> Choice:
+def choose(condition: Condition, infos: Mapping[Any, RunInfo]) -> ChosenRuns:
     """Choose runs: one for which the condition cannot be evaluated costs the others nothing.
 
     Raises:
         Exception: What the condition raises, if it can be evaluated for none of the runs, and not all lack an entry.
     """
-    choice = Choice(chosen=[], lacking={}, failed={})
+    choice = ChosenRuns(chosen=[], lacking={}, failed={})
     for key, info in infos.items():
         try:
             if condition(info):

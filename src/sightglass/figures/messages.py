@@ -186,7 +186,7 @@ def plain(value: object) -> str:
 
 HEAD: Final = struct.Struct("<4sIQ")
 MAGIC: Final = b"SGF1"
-MAX_MESSAGE_BYTES: Final = 2**31  # beyond any real message, so a larger length is a torn head
+MAX_PIPED_BYTES: Final = 2**31  # beyond any real message, so a larger length is a torn head
 CHUNK_BYTES: Final = 2**20  # the most that a pipe holds by default on Linux, so one read returns no more
 
 Message = StartRenderer | DrawFigure | ForgetFigures | StopRenderer | DrawStarted | DrawFinished
@@ -211,7 +211,7 @@ def read(file: IO[bytes]) -> tuple[Message, bytearray] | None:
     if head is None:
         return None
     magic, n_body, n_following = HEAD.unpack(head)
-    if magic != MAGIC or n_body > MAX_MESSAGE_BYTES:
+    if magic != MAGIC or n_body > MAX_PIPED_BYTES:
         raise WireError(f"Expected a message between a process and its renderer, got {bytes(head)!r}")
     body = _exactly(file, n_body)
     following = _exactly(file, n_following)

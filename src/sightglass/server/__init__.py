@@ -10,6 +10,8 @@ Theory of operation
 
     `page_file` writes the page with the answers that it needs into one HTML file.
 
+    The command `ui` lets all threads share one `heap`.
+
     There is one event loop. Calls that may block run in the thread pools of `Runs`, for files and for live runs,
     so that a slow disk does not delay commands.
 """

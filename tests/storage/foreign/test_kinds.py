@@ -188,10 +188,6 @@ def test_other_exports_have_all_kinds(tmp_path: Path) -> None:
     pytest.importorskip("pyarrow")
     with sg.open(written(tmp_path / "run", "mindspore", "histogram", "tensor", "scalar")) as run:
         run.export("parquet", out=tmp_path / "to")
-        run.export("npz", out=tmp_path / "x.npz")
     assert {path.name for path in (tmp_path / "to").iterdir()} == {
         "scalars.parquet", "x.parquet", "x.histogram.parquet",
     }  # fmt: skip
-    with np.load(tmp_path / "x.npz") as arrays:
-        found = {name: array.shape for name, array in arrays.items() if name.endswith(("values", "counts"))}
-    assert sorted(found.values()) == [(2,), (2, 2, 3), (2, 3)]

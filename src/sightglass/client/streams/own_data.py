@@ -37,7 +37,7 @@ def stream(
 ) -> Stream:
     """Return your own data as a stream, which can be reduced, zipped, plotted, saved and published like any other.
 
-    An iterable, such as a generator, is read on a thread of its own, up to `pulled.AHEAD` items ahead of the
+    An iterable, such as a generator, is read on a thread of its own, up to `own_data.AHEAD` items ahead of the
     stream's readers; it may be endless. If it raises, the stream ends with that error. `Stream.close` stops reading.
 
     Args:

@@ -349,7 +349,7 @@ error is <code>{"error": {"type": "…", "message": "…"}}</code>. The same for
 """
 
 
-def written(document: Mapping[str, Any]) -> bytes:
+def reference_page(document: Mapping[str, Any]) -> bytes:
     """Return an OpenAPI document as a page of HTML."""
     operations = [
         (method.upper(), path, operation)

@@ -25,7 +25,7 @@ from .view_streams import NotebookStreams
 HEIGHT: Final = 360
 MIN_HEIGHT: Final = 120
 PAGE_POINTS: Final = 2**17
-"""How many points of a stream a page holds before it thins them: as many as `backlog.MAX_POINTS` here."""
+"""How many points of a stream a page holds before it thins them: as many as `encoding.MAX_POINTS` here."""
 
 PURPOSE: Final = "A view in a notebook"
 
