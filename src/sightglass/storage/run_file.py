@@ -24,8 +24,8 @@ from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 
 from .file_names import NAME, OWN_NAME, name_of
 from .file_system import LOCAL, FileSystem, names_in, open_regular, written_aside
-from .foreign.wandb_file import read_told
 from .foreign.wandb_log import WANDB_SUFFIX
+from .foreign.wandb_run import read_told
 
 State = Literal["running", "ended", "failed", "terminated"]
 

@@ -25,7 +25,7 @@ from sightglass.client.recorded import runs as many
 from sightglass.client.recorded.runs import RunsTable
 from sightglass.storage import cache_file
 from sightglass.storage.read import run_totals
-from sightglass.views.surfaces.terminal.live_display import TaskProgress
+from sightglass.views.surfaces.terminal.progress import TaskProgress
 
 LOSS = "on('batch').map(lambda b: b.loss)"
 ENDS = [
@@ -586,7 +586,7 @@ def test_a_bar_counts_the_tasks_on_a_terminal(runs, monkeypatch):
             n_done.append(1)
 
     monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
-    monkeypatch.setattr("sightglass.views.surfaces.terminal.live_display.TaskProgress", Counted)
+    monkeypatch.setattr("sightglass.views.surfaces.terminal.progress.TaskProgress", Counted)
     for executor in (None, Elsewhere()):
         runs.reduce(f"{LOSS}.count()", executor=executor)
         assert len(n_done) == 4

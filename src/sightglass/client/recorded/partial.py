@@ -340,7 +340,7 @@ def _progress(tasks: Sequence[Item]) -> Iterator[Callable[[Any], Any]]:
     if len(tasks) < 2 or not sys.stderr.isatty():
         yield lambda result: result
         return
-    from sightglass.views.surfaces.terminal.live_display import TaskProgress  # slow to import, and seldom needed
+    from sightglass.views.surfaces.terminal.progress import TaskProgress  # slow to import, and seldom needed
 
     with TaskProgress("Reading runs", len(tasks)) as progress:
 
