@@ -10,9 +10,10 @@ from pathlib import Path
 
 import pytest
 
-from sightglass.server.access import CSP, MAX_BODY_BYTES, AllowedHosts, Tokens, Visitor, host_of, is_loopback
+from sightglass.server.access import AllowedHosts, Tokens, Visitor, host_of, is_loopback
 from sightglass.server.app import ROUTES
 from sightglass.server.http_errors import Problem, without_folders
+from sightglass.server.middleware import CSP, MAX_BODY_BYTES
 
 from .conftest import raises_closed, record, wait_until
 

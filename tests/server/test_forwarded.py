@@ -10,8 +10,9 @@ from tests.waiting import PATIENCE_S
 from websockets.sync.client import connect
 
 from sightglass.cli import main
-from sightglass.server.access import AllowedHosts, Forwarded, Proxies
+from sightglass.server.access import AllowedHosts
 from sightglass.server.http_errors import Problem
+from sightglass.server.middleware import Forwarded, Proxies
 
 HUB = "hub.example.org"
 

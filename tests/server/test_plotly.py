@@ -15,7 +15,7 @@ import pytest
 import sightglass as sg
 from sightglass.core.plotly_json import MEDIA_TYPE
 from sightglass.server import page_files
-from sightglass.server.access import CSP
+from sightglass.server.middleware import CSP
 
 SCRIPT = Path(plotly.__file__).parent / "package_data" / "plotly.min.js"
 FIGURE = go.Figure(go.Bar(y=[1, 2], name="<i>b</i>"), {"title": "<b>A</b> title", "height": 300})

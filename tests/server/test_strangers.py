@@ -10,9 +10,9 @@ import threading
 import pytest
 
 from sightglass.server import connections
-from sightglass.server.access import Proxies
 from sightglass.server.connections import MAX_FIELDS, MAX_HELLO_BYTES, MAX_OF_ADDRESS
 from sightglass.server.live import page_socket
+from sightglass.server.middleware import Proxies
 
 from .conftest import wait_until
 

@@ -1,4 +1,4 @@
-"""Authentication, allowed hosts, and security headers.
+"""Who may use the page: tokens, personal links, and the hosts under which it may be asked.
 
 Theory of operation
     * There are two tokens: the controller's allows commands, the viewer's is read-only. Each start makes new ones,
@@ -12,8 +12,6 @@ Theory of operation
       Numeric addresses cannot be rebound: all of them are allowed if the server listens on all addresses.
     * `Origin`, if the browser sends it, must be the `Host` of the request, port included, since other ports are other
       users' servers; or a name of the proxy. CORS is not supported.
-    * Every response carries `HEADERS`: the page runs no script except the server's, and connects to no other host. Of
-      this server's documents it may frame one, which draws Plotly's figures; all others refuse to be framed.
 """
 
 from __future__ import annotations
@@ -29,95 +27,17 @@ import secrets
 import socket
 import stat
 import time
-from collections.abc import Awaitable, Callable, Iterable, MutableMapping
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from pathlib import Path
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from sightglass.core.errors import TransportError, UnknownNameError
 from sightglass.core.process.private_file import read_private, write_private
-from sightglass.views.encoding import encode_json
 
-from .http_errors import Problem, error_reply
-
-# Proxies: what the proxies that the user named say of the clients behind them.
-#
-# Everyone can send the headers X-Forwarded-For, -Proto and -Host. They count from the addresses of these proxies only.
-
-Network = ipaddress.IPv4Network | ipaddress.IPv6Network
-
-
-class Proxies:
-    """The addresses of the named proxies."""
-
-    def __init__(self, addresses: Iterable[str] = ()) -> None:
-        """Take addresses and networks.
-
-        Raises:
-            ValueError: One of them is neither.
-        """
-        self._networks: tuple[Network, ...] = tuple(ipaddress.ip_network(one, strict=False) for one in addresses)
-
-    def __contains__(self, host: object) -> bool:
-        address = _address(str(host)) if self._networks else None
-        return address is not None and any(address in network for network in self._networks)
-
-    def client_of(self, forwarded: str) -> str:
-        """Return the last address in X-Forwarded-For that is not a proxy's; an empty text if there is none.
-
-        Each proxy appends the address of its client, so what stands before the first stranger is anybody's invention.
-        """
-        for part in reversed(forwarded.split(",")):
-            address = _address(part.strip())
-            if address is None:
-                return ""
-            if str(address) not in self:
-                return str(address)
-        return ""
-
-
-class Forwarded:
-    """Apply the headers of the named proxies to their requests."""
-
-    def __init__(self, app: App, *, proxies: Proxies, forward: Callable[[Any, str], None]) -> None:
-        """Wrap an application; `forward` is told of whose address a connection of a proxy is used for."""
-        self._app = app
-        self._proxies = proxies
-        self._forward = forward
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Pass a request on."""
-        client = scope.get("client")
-        if client and client[0] in self._proxies:
-            self._apply(scope)
-        await self._app(scope, receive, send)
-
-    def _apply(self, scope: Scope) -> None:
-        given: dict[bytes, list[str]] = {}
-        for name, value in scope["headers"]:
-            given.setdefault(name.lower(), []).append(value.decode("latin-1"))
-        # Several proxies append to a list; the last one is the one that was named.
-        last = {name: ",".join(values).rpartition(",")[2].strip() for name, values in given.items()}
-        if host := last.get(b"x-forwarded-host"):
-            others = [(name, value) for name, value in scope["headers"] if name.lower() != b"host"]
-            scope["headers"] = [*others, (b"host", host.encode("latin-1"))]
-        if (scheme := last.get(b"x-forwarded-proto", "").lower()) in ("http", "https"):
-            scope["scheme"] = scheme.replace("http", "ws") if scope["type"] == "websocket" else scheme
-        self._forward(scope["client"], self._proxies.client_of(",".join(given.get(b"x-forwarded-for", []))))
-
-
-def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
-    host = text[1:].partition("]")[0] if text.startswith("[") else text
-    if host.count(":") == 1:  # an IPv4 address with a port
-        host = host.partition(":")[0]
-    try:
-        address = ipaddress.ip_address(host)
-    except ValueError:
-        return None
-    return getattr(address, "ipv4_mapped", None) or address
-
+from .http_errors import Problem
 
 # Personal links: one for each person, to be listed and revoked.
 #
@@ -126,7 +46,6 @@ def _address(text: str) -> ipaddress.IPv4Address | ipaddress.IPv6Address | None:
 
 Role = Literal["controller", "viewer"]
 
-# 256 bits cannot be guessed, so that their hash needs no salt and no slow function
 NAME: Final = re.compile(r"\w[\w.@+-]{0,63}")  # a person's name or address; a file's name; nothing invisible
 SETTLED_S: Final = 1.0  # two changes within a tick of the file system's clock look like one
 
@@ -255,32 +174,9 @@ def _read(path: Path) -> PersonalLink | None:
     return link if NAME.fullmatch(link.name) and path.stem == link.name else None
 
 
-Scope = MutableMapping[str, Any]
-Receive = Callable[[], Awaitable[MutableMapping[str, Any]]]
-Send = Callable[[MutableMapping[str, Any]], Awaitable[None]]
-App = Callable[[Scope, Receive, Send], Awaitable[None]]
-
-TOKEN_BYTES: Final = 32  # 256 bits cannot be guessed
+TOKEN_BYTES: Final = 32  # 256 bits cannot be guessed, so their hash needs no salt and no slow function
 MAX_TOKEN: Final = 200  # far more than a token has; what is longer is not compared
 MAX_STORED_BYTES: Final = 4_096  # two tokens as JSON, with room
-MAX_BODY_BYTES: Final = 2**20  # 1,000 requests for scalars with tags of 1,000 characters
-MAX_URL_BYTES: Final = 16_384  # a query of two tags of 4,096 characters, each escaped
-MAX_DIGITS: Final = 20  # of a content length, before it is made a number
-
-CSP: Final = (
-    "default-src 'none'; script-src 'self'; style-src 'self' 'unsafe-inline'; img-src 'self' blob: data:; "
-    "media-src blob:; connect-src 'self'; font-src 'self'; frame-src 'self'; base-uri 'none'; frame-ancestors 'none'; "
-    "form-action 'none'"
-)
-HEADERS: Final[tuple[tuple[bytes, bytes], ...]] = (
-    (b"content-security-policy", CSP.encode()),
-    (b"x-content-type-options", b"nosniff"),
-    (b"referrer-policy", b"no-referrer"),
-    (b"x-frame-options", b"DENY"),
-    (b"cross-origin-opener-policy", b"same-origin"),
-    (b"cross-origin-resource-policy", b"same-origin"),
-    (b"permissions-policy", b"camera=(), geolocation=(), microphone=()"),
-)
 
 
 def _token() -> str:
@@ -460,58 +356,3 @@ def _is_address(host: str) -> bool:
     except ValueError:
         return False
     return True
-
-
-class Guard:
-    """Check every request before the application sees it, and add the headers to every response."""
-
-    def __init__(self, app: App, *, names: AllowedHosts) -> None:
-        self._app = app
-        self._names = names
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """Check one request and pass it on."""
-        if scope["type"] == "lifespan":
-            await self._app(scope, receive, send)
-            return
-        headers = [(name.lower(), value) for name, value in scope["headers"]]
-        hosts = [value.decode("latin-1") for name, value in headers if name == b"host"]
-        origins = [value.decode("latin-1") for name, value in headers if name == b"origin"]
-        lengths = [value for name, value in headers if name == b"content-length"]
-        try:
-            self._names.check(hosts[0] if len(hosts) == 1 else None, ", ".join(origins) if origins else None)
-            _check_size(scope, lengths)
-        except Problem as problem:
-            await (_refuse_socket if scope["type"] == "websocket" else _refuse)(problem, send)
-            return
-        await self._app(scope, receive, _with_headers(send))
-
-
-def _check_size(scope: Scope, lengths: list[bytes]) -> None:
-    if len(scope.get("raw_path") or b"") + len(scope.get("query_string", b"")) > MAX_URL_BYTES:
-        raise Problem(413, "TooLargeError", f"Expected a URL of at most {MAX_URL_BYTES:,} bytes, got a longer one")
-    if any(not length.isdigit() or len(length) > MAX_DIGITS or int(length) > MAX_BODY_BYTES for length in lengths):
-        raise Problem(413, "TooLargeError", f"Expected a body of at most {MAX_BODY_BYTES:,} bytes, got a larger one")
-
-
-def _with_headers(send: Send) -> Send:
-    async def sending(message: MutableMapping[str, Any]) -> None:
-        if message["type"] == "http.response.start":
-            given = list(message.get("headers", ()))
-            names = {name.lower() for name, _ in given}
-            message["headers"] = [*given, *((name, value) for name, value in HEADERS if name not in names)]
-        await send(message)
-
-    return sending
-
-
-async def _refuse(problem: Problem, send: Send) -> None:
-    status, reply = error_reply(problem)
-    body = encode_json({"error": reply})
-    headers = [(b"content-type", b"application/json"), (b"content-length", str(len(body)).encode())]
-    await send({"type": "http.response.start", "status": status, "headers": [*headers, *HEADERS]})
-    await send({"type": "http.response.body", "body": body})
-
-
-async def _refuse_socket(problem: Problem, send: Send) -> None:
-    await send({"type": "websocket.close", "code": 4403, "reason": problem.kind})

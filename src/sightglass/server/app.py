@@ -20,7 +20,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import Mount, WebSocketRoute
 from starlette.routing import Route as Path_
-from starlette.types import Message, Receive, Scope, Send
+from starlette.types import Receive, Scope, Send
 
 from sightglass import __version__
 from sightglass.core.errors import TransportError
@@ -30,14 +30,15 @@ from sightglass.protocol import discovery
 from sightglass.views import encoding
 
 from . import page_files
-from .access import MAX_BODY_BYTES, AllowedHosts, App, Forwarded, Guard, Proxies, Role, Tokens
+from .access import AllowedHosts, Role, Tokens
 from .api import annotate, columns, commands, histograms, media, overview, saved, scalars, schema, sheets, tensors
 from .api import runs as api_runs
 from .api.runs import METRICS_TYPE, metrics_text
 from .api.schema import ApiRequest, Raw
 from .connections import BACKLOG, QUEUE, Connections
-from .http_errors import Problem, error_reply, log_error, too_large
+from .http_errors import Problem, log_error, too_large
 from .live.hub import Hub
+from .middleware import JSON, MAX_BODY_BYTES, App, Caught, Forwarded, Guard, Proxies, failed
 from .page_file import save
 from .runs.run_table import Runs
 
@@ -62,7 +63,6 @@ ROUTES: Final = (
 MAX_MESSAGE_BYTES: Final = 2**16  # the longest query as JSON with every character escaped, and the rest
 BODY_S: Final = 30.0  # for a body of `MAX_BODY_BYTES` over a slow link
 MAX_HEAD_BYTES: Final = 2**16  # four times the longest URL
-JSON: Final = "application/json"
 METHODS: Final = ("GET", "HEAD", "POST", "PUT", "PATCH", "DELETE", "OPTIONS", "TRACE")
 MEDIA_CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
@@ -233,7 +233,7 @@ def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Co
         routes=routes, lifespan=lifespan, exception_handlers={HTTPException: _http_problem, Exception: _unexpected}
     )
     app.router.redirect_slashes = False
-    guard = Guard(_Caught(app), names=names)
+    guard = Guard(Caught(app), names=names)
     return Forwarded(guard, proxies=connections.proxies, forward=connections.forward)
 
 
@@ -300,15 +300,6 @@ async def _body(request: Request) -> bytes:
     except TimeoutError:
         raise Problem(408, "RequestError", f"Expected the body within {BODY_S:.0f} s") from None
     return bytes(data)
-
-
-def failed(error: BaseException) -> Response:
-    """Return the response for an error."""
-    status, reply = error_reply(error)
-    headers = {"cache-control": "no-store"}
-    if status == 401:
-        headers["www-authenticate"] = "Bearer"
-    return Response(encoding.encode_json({"error": reply}), status_code=status, media_type=JSON, headers=headers)
 
 
 def _log(loop: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
@@ -382,26 +373,3 @@ class _Missing:
             await response(scope, receive, send)
         else:
             await send({"type": "websocket.close", "code": 4404})
-
-
-class _Caught:
-    """Turn unexpected errors into replies."""
-
-    def __init__(self, app: App) -> None:
-        self._app = app
-
-    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        begun = False
-
-        async def sending(message: Message) -> None:
-            nonlocal begun
-            begun = True
-            await send(message)
-
-        try:
-            await self._app(scope, receive, sending)
-        except Exception as error:  # noqa: BLE001  the last resort
-            if scope["type"] == "http" and not begun:
-                await failed(error)(scope, receive, send)
-            else:
-                log_error(error)

@@ -23,7 +23,7 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from uvicorn.protocols.utils import get_remote_addr
 from uvicorn.protocols.websockets.websockets_sansio_impl import WebSocketsSansIOProtocol
 
-from .access import Proxies
+from .middleware import Proxies
 
 MAX_STRANGERS: Final = 128  # a browser opens six; a process has 1,024 descriptors by default, and needs most for files
 MAX_OF_ADDRESS: Final = 64  # so that one address leaves room for others
