@@ -15,6 +15,7 @@ import socket
 import subprocess
 import sys
 import threading
+import time
 import warnings
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -36,7 +37,9 @@ from sightglass.cli.group import SECTIONS
 from sightglass.cli.hub import user
 from sightglass.cli.output import parse_value
 from sightglass.cli.ui import links
+from sightglass.core.columns import Record
 from sightglass.query.functions import FUNCTIONS
+from sightglass.storage.event_log import TensorBoard
 
 
 class Trainer:
@@ -833,6 +836,25 @@ def test_record_records_a_query_until_it_is_stopped(trainer: Trainer, tmp_path: 
     trainer.close()
     with sg.open(match[1]) as old:
         assert len(list(old.stream("batch.loss.mean(every=10)"))) >= 2
+
+
+def test_how_long_a_run_took_does_not_depend_on_the_times_of_its_files(tmp_path: Path, runtime: Path) -> None:
+    with sg.init("own", dir=tmp_path) as run:
+        run.log({"x": 1.0}, step=0)
+    began = 1_700_000_000
+    folder = tmp_path / "foreign"
+    written = TensorBoard(folder)
+    for second in range(61):
+        written.write([Record(tag="x", index=second, step=second, wall_time=float(began + second), value=1.0)])
+    written.close()
+    (file,) = folder.iterdir()
+    file.rename(folder / f"events.out.tfevents.{began}.host")
+    for path in (*Path(run.directory).iterdir(), *folder.iterdir()):
+        os.utime(path, (time.time() + 3 * 86_400,) * 2)
+    cells = [line.split("\t") for line in sightglass("runs", str(tmp_path), "--no-header").stdout.splitlines()]
+    assert {Path(directory).name.partition("-")[0]: age for directory, _, _, age, *_ in cells} == {
+        "own": "00:00:00", "foreign": "00:01:00",
+    }  # fmt: skip
 
 
 def test_runs_in_a_folder(recorded: Path) -> None:

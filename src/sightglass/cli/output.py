@@ -181,8 +181,8 @@ class _Cutter:
 def run_row(info: RunInfo) -> dict[str, Any]:
     """Return a run as an object for JSON."""
     events = {name: event.n_events for name, event in info.description.events.items()} if info.description else {}
-    return {"name": info.name, "id": info.id, "state": info.state, "started": info.started, "host": info.host,
-            "pid": info.pid, "directory": info.directory, "events": events}  # fmt: skip
+    return {"name": info.name, "id": info.id, "state": info.state, "started": info.started, "ended": info.ended,
+            "host": info.host, "pid": info.pid, "directory": info.directory, "events": events}  # fmt: skip
 
 
 def run_cells(info: RunInfo) -> tuple[str, ...]:
@@ -217,7 +217,7 @@ def series_row(run: RecordedRun, tag: str) -> dict[str, Any]:
 def recorded_cells(info: RunInfo) -> tuple[str, ...]:
     """Return the cells of a recorded run in a table."""
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started)) if info.started else ""
-    age = elapsed(info.changed - info.started) if info.started else ""
+    age = elapsed(max(0.0, info.ended - info.started)) if info.started and info.ended else ""
     return info.directory, began, info.state, age, size(info.n_bytes), ", ".join(info.annotations.labels)
 
 

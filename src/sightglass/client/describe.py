@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shlex
 import sys
 from abc import ABC, abstractmethod
@@ -382,11 +383,20 @@ class RunInfo:
     changed: float = 0.0
     n_bytes: int = 0
     rank: int | None = None
+    _noted_end: float | None = field(default=None, repr=False)
 
     @property
     def live(self) -> bool:
         """Whether the run is live, and not only recorded."""
         return self.changed == 0.0
+
+    @property
+    def ended(self) -> float | None:
+        """When it ended, in seconds since the Unix epoch; where its files do not say, when their last record was made.
+
+        `None` for a live run, and where no record can be read.
+        """
+        return self._noted_end or (None if self.live else _last_record(self.directory, self.changed))
 
     @property
     def annotations(self) -> Annotations:
@@ -417,8 +427,20 @@ def recorded_info(entry: RunEntry, *, rank: int | None = None) -> RunInfo:
     """Return what the files of a run say about it."""
     return RunInfo(
         name=entry.name, id=entry.id, state=entry.state, pid=0, host="", started=entry.started,
-        directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes, rank=rank,
+        directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes, rank=rank, _noted_end=entry.ended,
     )  # fmt: skip
+
+
+@functools.lru_cache(maxsize=1024)
+def _last_record(directory: str, _changed: float) -> float | None:
+    """Return when the last record in a directory was made, as long as its files are the same."""
+    from sightglass.storage.read.recording import Recording  # most runs say when they ended
+
+    try:
+        with Recording(directory) as recording:
+            return recording.ended
+    except (SightglassError, OSError):
+        return None
 
 
 Condition = Callable[[RunInfo], object]

@@ -41,7 +41,7 @@ class Details(msgspec.Struct, frozen=True, kw_only=True):
         started: When the first record file was created, or 0.
         last_step: The last recorded step.
         state: How it ended, if files of another program say so, or empty.
-        ended: When it ended by these files, else when their last record was made; `None` for Sightglass's own.
+        ended: When it ended by these files, else when their last record was made.
         metrics: The tags that the files call the metrics of their run.
         faults: Faults that show without opening the files.
         damages: Faults inside the files.
@@ -104,7 +104,7 @@ def read_inside(details: Details, recording: Recording) -> Details:
         n_torn = recording.torn
         started = min((part.started for part in recording.parts), default=0.0)
         metrics, info = recording.metrics, recording.info
-        ended = info.ended or (recording.last_wall_time if details.origin != "sightglass" else 0.0)
+        ended = recording.ended
     state: Literal["", "ended", "failed"] = (
         "" if info.ended is None else "failed" if info.state == "failed" else "ended"
     )
@@ -117,7 +117,7 @@ def read_inside(details: Details, recording: Recording) -> Details:
         started=started,
         looked=True,
         state=state,
-        ended=ended or None,
+        ended=ended,
         metrics=metrics,
     )
 

@@ -151,6 +151,11 @@ class Recording:
         return max(map(last_wall_time, self.parts), default=0.0)
 
     @property
+    def ended(self) -> float | None:
+        """When the run ended; where its files do not say, when their last record was made. `None` without records."""
+        return self.info.ended or self.last_wall_time or None
+
+    @property
     def metrics(self) -> list[str]:
         """The tags that the files call the metrics of their runs; only TensorBoard's do."""
         every = (tag for part in self.parts if isinstance(part, EventFile) for tag in part.metrics)
