@@ -5,6 +5,8 @@ streams, renews the lease, and checks that the run is alive: by its lock on this
 
 A message that causes an internal error ends only the stream or the request that it belongs to. A lost connection stays
 lost: `session` makes another one.
+
+The queue of messages, the replies that are waited for, and the check that a run is there, stand at the end.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""The description of a run, live or recorded: frozen data with a readable text."""
+"""The description of a run, live or recorded: frozen data with a readable text.
+
+`RunInfo` lists and chooses runs; `EventNamespace` makes events attributes of a run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""Where live runs are found: on this machine and by connection files; `hub_runs` has those of a hub."""
+"""Where live runs are found: on this machine and by connection files; `hub_runs` has those of a hub.
+
+`Target` is what a client connects to, and how to find it again.
+"""
 
 from __future__ import annotations
 

@@ -17,6 +17,8 @@ Theory of operation
 
     What a late reader gets: thinned records, then the newest ones exactly, at least a quarter of `max_rows` or
     `max_bytes`. A reader that keeps up gets every record.
+
+The choice within buckets, and how much memory a value takes, stand at the end.
 """
 
 from __future__ import annotations

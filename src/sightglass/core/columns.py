@@ -1,4 +1,7 @@
-"""Records as columns, as messages, files and clients hold them."""
+"""Records as columns, as messages, files and clients hold them.
+
+`Record` is one item of a stream, and `Restart` the mark where a stream goes on with another run.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""What became of what a part was given: one set of counts, each with one meaning wherever it stands."""
+"""What became of what a part was given: one set of counts, each with one meaning wherever it stands.
+
+`Failures` counts what failed in the background, and warns about the first of each kind.
+"""
 
 from __future__ import annotations
 

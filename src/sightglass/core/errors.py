@@ -29,6 +29,8 @@
     ├── FigureError            a figure that could not be drawn, written or passed to a sink
     ├── FigureErrors           … several of them (also an ExceptionGroup)
     └── MissingExtraError      an optional package that is not installed (also an ImportError)
+
+`warn_user` warns at the line of the program; `say_elsewhere` names what people look for under other names.
 """
 
 from __future__ import annotations

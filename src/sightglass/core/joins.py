@@ -16,6 +16,8 @@ Theory of operation
 
     Within a pass keys do not go back, so a record whose key the leading stream has passed is never needed again. Only
     the records of streams that are ahead wait.
+
+`SourceJoin` does this for live sources; `RunOrder` tells which of their records are of one process.
 """
 
 from __future__ import annotations

@@ -3,6 +3,8 @@
 Rule 1: A text is a secret if its name says so (`api_key`, `--password`), or if it has the form of a well-known kind of
 token. Numbers and truth values are not: `max_tokens` and `pad_token_id` are ordinary settings.
 Rule 2: What surrounds a secret stays: its name, the flag of a command, the rest of a line.
+
+`visible` shows characters that are not seen: controls, and those that change the direction of a text.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 The types are `Tensor`, `Histogram`, `Image`, `Images`, `Figure` and `Text`, and `audio.Audio`; records hold them, too.
 `array_kind` names the library of an array without importing it.
+
+`Audio` is a sound.
 """
 
 from __future__ import annotations

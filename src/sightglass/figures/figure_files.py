@@ -5,6 +5,8 @@
 * A file appears under its final name when it is complete; a full disk leaves nothing behind.
 * Beside the figures lie the arguments that they were drawn from, as an npz that NumPy opens, too: arrays by their
   paths, and an entry `figure` that says which function drew which figures from them.
+
+The sinks take the pictures: the current run, and Weights & Biases.
 """
 
 from __future__ import annotations

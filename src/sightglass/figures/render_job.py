@@ -1,4 +1,7 @@
-"""What passes through a render queue: requests, jobs, the interface of renderers, and the counts."""
+"""What passes through a render queue: requests, jobs, the interface of renderers, and the counts.
+
+Jobs that memory has no room for are in temporary files; failures are kept until the next call reports them.
+"""
 
 from __future__ import annotations
 

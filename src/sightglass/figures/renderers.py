@@ -3,6 +3,8 @@
 A figure that takes longer than `HUNG_S` while others wait may hang. The others are then taken from its child and drawn
 in another one, so that they lose nothing; the first child goes on, for at most `limit_s`, and ends. There are never
 more than two: what hangs in the second one is waited for.
+
+Renderers in the training's own process, in a thread and at once, stand at the end.
 """
 
 from __future__ import annotations

@@ -12,6 +12,8 @@ those classes: what they override is not called. The code of the program that a 
 * `__hash__` and `__eq__` of a dict's keys, if they have the hash of the key that is read;
 * arrays of other libraries, and PyTorch tensors with a `__torch_dispatch__`, except the pieces of a DTensor;
 * functions that the run lends with `run.function`.
+
+Indices are checked against bounds; numbers and texts have their operators here, too.
 """
 
 from __future__ import annotations

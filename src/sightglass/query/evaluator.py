@@ -5,6 +5,8 @@ checks the size of a result before it is computed, and `meter` what an event may
 compiled as one chain, which `blocks` evaluates piece by piece on large arrays.
 
 Scalars follow IEEE 754, as arrays do: a division by zero gives infinity or NaN instead of an error.
+
+An evaluation that fails says which part of the query failed, of which values, and what to write instead.
 """
 
 from __future__ import annotations

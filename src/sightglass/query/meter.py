@@ -4,6 +4,8 @@ Small operations are counted by a rough price of their own. When the count passe
 the values of this event, and refused before it is evaluated if it does not fit. While it is evaluated, the processor
 time of the thread is compared with the limit after each large operation and each block of a large array. Time during
 which the thread does not run does not count.
+
+`HeldMemory` is what a run holds for its queries between events.
 """
 
 from __future__ import annotations

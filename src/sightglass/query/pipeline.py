@@ -1,6 +1,8 @@
 """Stages that values pass in order: maps and conditions, and reducers with their windows.
 
 A run's queries and a client's streams use the same `Pipeline`; in a client its functions are any of Python.
+
+The stages of a query become functions of values first.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What a query reads of an event: the paths to its observables, and copies of just these."""
+"""What a query reads of an event: the paths to its observables, and copies of just these.
+
+`Latest` is what a query holds of the events that it joins.
+"""
 
 from __future__ import annotations
 

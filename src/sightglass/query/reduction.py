@@ -5,6 +5,8 @@ plus `merge(state, state) -> state` where the mathematics allows it. They use on
 may change the states they get and return one of them, so that a sketch can grow in place.
 
 Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name.
+
+Whole arrays are reduced at once, and the states of reducers are plain data, for other processes.
 """
 
 from __future__ import annotations

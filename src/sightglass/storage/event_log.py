@@ -1,4 +1,7 @@
-"""An event file of another program that grows, event by event."""
+"""An event file of another program that grows, event by event.
+
+`TensorBoard` and `MindSpore` write records into such files as they come.
+"""
 
 from __future__ import annotations
 

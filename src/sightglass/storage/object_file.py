@@ -4,6 +4,8 @@ Rule 1: a file is replaced as a whole, so a reader never sees half of one. A cha
 then, under a lock: of two writers, the later one wins where both change the same, and nothing else is lost. Where a
 file system has no locks, the threads of a process still take turns.
 Rule 2: a file that is not JSON, because somebody edited it by hand, is not replaced.
+
+Two kinds stand here: what people write down about runs, and saved views of the page.
 """
 
 from __future__ import annotations

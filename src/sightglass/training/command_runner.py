@@ -5,6 +5,8 @@ programs: there nothing reads a control at the same time. What the program decla
 the thread of whichever event comes first. Each command is taken out of the queue under the lock, so it is applied once.
 
 A slow action does not block the `io` thread, which takes the lock in between.
+
+`EventThreads` knows which threads announce the events of a run.
 """
 
 from __future__ import annotations

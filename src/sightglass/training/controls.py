@@ -2,6 +2,8 @@
 
 A control is typed and bounded, and remembers the line that declared it. Reading `lr.value` is an attribute look-up. A
 bound control reads and writes an attribute of a user's object, or an item of a user's mapping.
+
+Attributes of offered objects are controls, too; `LentFunction` is a function that a run lends to queries.
 """
 
 from __future__ import annotations

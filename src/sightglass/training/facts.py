@@ -2,6 +2,8 @@
 
 The `io` thread collects it, so that the training does not wait. `git` is a process of its own, which is looked at from
 time to time. What cannot be found out is left out.
+
+`MachineMetrics` samples what the machine has to do, `Console` follows what the program prints.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""A run, as the training program uses it."""
+"""A run, as the training program uses it.
+
+How a program ends, by SIGTERM or at its exit, stands at the end.
+"""
 
 from __future__ import annotations
 

@@ -2,6 +2,8 @@
 
 Several frames become an animated PNG, which browsers and notebooks play, and whose first frame all others show:
 https://www.w3.org/TR/png-3/#apng-frame-based-animation.
+
+Figures of other libraries become ours, and lists of images a grid.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""What streams, axes and drawings are called, and how streams are told apart."""
+"""What streams, axes and drawings are called, and how streams are told apart.
+
+The notices say how much of a stream a view shows, and what is missing.
+"""
 
 from __future__ import annotations
 

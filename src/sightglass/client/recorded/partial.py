@@ -5,6 +5,8 @@ takes the values of all runs, run after run; for this, the ordinals of a run's e
 before it. For a table it is the last value of each query.
 
 The functions here run wherever an executor runs them: what goes in and out can be pickled.
+
+`in_order` runs such parts on an executor: here, in processes, on Dask.
 """
 
 from __future__ import annotations

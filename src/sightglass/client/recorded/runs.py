@@ -2,6 +2,8 @@
 
 A question to all runs becomes one task for each run, or for each part of a large one (`partial`). An executor works on
 the tasks (`partial.in_order`); what comes back is small, states of reducers or single values, and is put together here.
+
+`RunsTable` is the table of several runs.
 """
 
 from __future__ import annotations

@@ -1,4 +1,7 @@
-"""Streams of your own data: an iterable, a table, or a file of one, beside the streams of runs."""
+"""Streams of your own data: an iterable, a table, or a file of one, beside the streams of runs.
+
+`pulled` takes items of iterables on a thread; tables are columns by name, from data frames or files.
+"""
 
 from __future__ import annotations
 

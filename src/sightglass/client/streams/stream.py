@@ -2,6 +2,8 @@
 
 A stream is pulled. Iteration, `latest`, `to_arrays` and views bring it up to date and read its buffer. Every consumer
 has a cursor of its own and gets every record. Stages added to a stream run in this process, with any Python function.
+
+The export as arrays or data frames, and calls of a function with each record, stand at the end.
 """
 
 from __future__ import annotations

@@ -6,6 +6,8 @@ to it, so tests and the simulation run the same loops as threads do.
 
 `Supervised` runs the rounds of a loop: an exception never ends it. `Worker` does so on a thread. Locks may be made
 anywhere.
+
+`shortage` says what the process lacks for more threads, descriptors or memory.
 """
 
 from __future__ import annotations

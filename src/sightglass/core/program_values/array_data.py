@@ -9,6 +9,8 @@ or deleted; memory maps and shared memory that were closed, or whose file was cu
 meanwhile, or that a tensor borrows from another library.
 
 `plain_array` returns an array as its library's own class, so that methods of the program's subclasses are not called.
+
+`as_data` reads what other libraries and the standard library call data.
 """
 
 from __future__ import annotations

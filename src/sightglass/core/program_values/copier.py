@@ -1,6 +1,8 @@
 """Copies of the program's values as values of our own. What cannot be read, or exceeds the limits, is a `LostValue`.
 
 A limit is looked at between two items. A single call into the program's code cannot be interrupted.
+
+The three policies of copying, and copies of tensors on devices, follow the walk.
 """
 
 from __future__ import annotations

@@ -2,6 +2,8 @@
 
 Making the copy must fit into the event; one is alive at a time in a run. While it is evaluated, further events of its
 query are skipped and counted. What the evaluation takes counts in the run's budget.
+
+New expressions on JAX arrays are evaluated there until each of their operations is compiled.
 """
 
 from __future__ import annotations

@@ -14,6 +14,8 @@ Rule 3: The dearest stream above its floor is halved until all fit. So no stream
 its fair share: the level to which all streams, each from its floor to its whole cost, can be filled.
 
 A stream that became cheap is restored within seconds.
+
+`Turns` says who may be evaluated on an event: all its queries together take at most the limit.
 """
 
 from __future__ import annotations

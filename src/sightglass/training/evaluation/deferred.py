@@ -2,6 +2,8 @@
 
 Work is put into lanes, each with a loop of its own that starts with the first work. Within a lane, work settles in
 the order in which it came, which is the order of the events.
+
+A step of an event may be on a device, too: `host_step` reads it.
 """
 
 from __future__ import annotations

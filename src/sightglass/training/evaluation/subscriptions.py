@@ -3,6 +3,8 @@
 `idle` maps the events without subscriptions to the function that counts them: `observe` calls that function and
 returns. An event that is not in the table takes the long way. `idle_steps` is the same for compiled steps. `busy` maps
 the events that have subscriptions, and need nothing else, to their source.
+
+`JoinedEvent` copies what a query reads of another event when that happens.
 """
 
 from __future__ import annotations

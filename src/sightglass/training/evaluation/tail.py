@@ -3,6 +3,8 @@
 Events pass it in their order. As long as their values are on the host, each does so at once. After the first value on a
 device, the rest of every event goes through `defer` to another thread, which waits for the device and continues under
 the run's lock, in the same order.
+
+The errors of a query, and its rows that wait for the `io` thread, stand here, too.
 """
 
 from __future__ import annotations

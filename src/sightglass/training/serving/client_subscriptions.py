@@ -1,4 +1,7 @@
-"""The streams of clients: equal queries share one subscription, whose records go to all that opened it."""
+"""The streams of clients: equal queries share one subscription, whose records go to all that opened it.
+
+What is held for clients that come late or come back, and which subscriptions are recorded, stand at the end.
+"""
 
 from __future__ import annotations
 

@@ -1,4 +1,7 @@
-"""The clients of a run: their leases, and the messages that wait to be sent to them."""
+"""The clients of a run: their leases, and the messages that wait to be sent to them.
+
+`Publications` are the streams that go to many clients at once, `PublishedStreams` those that clients offer.
+"""
 
 from __future__ import annotations
 

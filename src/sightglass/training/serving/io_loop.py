@@ -9,6 +9,8 @@ more, since each look takes the interpreter lock, too. Sending takes at most 1 /
 If a client is behind, records are fetched less often, in larger blocks; likewise if no client wants each record at once
 (`Hello.pace_s`). Receiving takes at most `SHARE` of the time: a flood of requests waits in its own queue, and slows
 down no other client.
+
+`Chores` are what the thread does from time to time beside that.
 """
 
 from __future__ import annotations
