@@ -120,7 +120,8 @@ def test_the_description_of_a_live_run_is_told_when_it_changes(page, begin):
     socket.hears("runs")  # or it may be told as a part of the first list
     first = wait_until(lambda: (n := page.json(f"/runs/{key}")["described"]) == page.runs()["job"]["described"] and n)
     run.control("lr", 0.1)
-    assert socket.finds(lambda m: m["type"] == "changed" and any(one["described"] > first for one in m["runs"]))
+    # With the whole list if that changes in the same turn, such as by the run's files.
+    assert socket.finds(lambda m: any(one["described"] > first for one in m.get("runs", ())))
 
 
 def test_only_a_bounded_number_of_runs_is_watched(page):
