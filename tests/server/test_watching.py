@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from tests.growing import FOREIGN, Growing
+from tests.waiting import PATIENCE_S
 
 import sightglass as sg
 from sightglass.server.live import hub
@@ -88,6 +90,33 @@ def test_the_last_step_is_told_of_a_run_that_grows_while_its_details_are_read(pa
     socket.hears("changed")
     began = [file.append()]
     assert socket.finds(lambda m: file.step in [run["last_step"] for run in m.get("runs", ())] and len(began) == 2)
+
+
+def test_the_last_step_is_told_of_a_run_that_grows_faster_than_it_is_read(page, monkeypatch):
+    file = Growing(RUNS, "ms")
+    wait_until(lambda: page.runs()["ms"]["last_step"] == file.step)
+    socket, key = page.socket(), page.key("ms")
+    run, read, told, n_reads = page.hub._runs.known(key), served_run.read_inside, threading.Event(), [0]
+
+    def reading(details, recording):
+        found = read(details, recording)
+        n_reads[0] += 1
+        if n_reads[0] == 1:
+            file.append()
+            wait_until(lambda: run.recorded.version != details.version)
+        else:
+            told.wait(PATIENCE_S)  # the first reading is told before the second one is over
+        return found
+
+    monkeypatch.setattr(served_run, "read_inside", reading)
+    socket.send(type="watch", runs=[key])
+    socket.hears("changed")
+    file.append()
+    step = file.step
+    try:
+        assert socket.finds(lambda m: step in [run["last_step"] for run in m.get("runs", ())])
+    finally:
+        told.set()
 
 
 def test_the_last_step_is_told_if_a_search_noticed_the_growth_first(page):

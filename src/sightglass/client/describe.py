@@ -355,6 +355,10 @@ class Config(Mapping[str, Any]):
         return repr(dict(self._entries))
 
 
+# Files of other programs have no index: all of them is read to find the last record, which takes a second for these.
+MAX_SCANNED_BYTES: Final = 256 * 2**20
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RunInfo:
     """A run that `runs` found, or that `where` chooses by what it says about itself.
@@ -397,9 +401,11 @@ class RunInfo:
     def ended(self) -> float | None:
         """When it ended, in seconds since the Unix epoch; where its files do not say, when their last record was made.
 
-        `None` for a live run, and where no record can be read.
+        `None` for a live run, where no record can be read, and where finding the last one would take long.
         """
-        return self._noted_end or (None if self.live else _last_record(self.directory, self.changed))
+        if self._noted_end or self.live or self.n_bytes > MAX_SCANNED_BYTES:
+            return self._noted_end
+        return _last_record(self.directory, self.changed)
 
     @property
     def annotations(self) -> Annotations:

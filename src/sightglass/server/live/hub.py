@@ -126,6 +126,8 @@ class Hub:
         pool = self._runs.file_pool
         try:
             while rest_s := await loop.run_in_executor(pool, run.read_details, math.inf):
+                if self._summary(run) != sent:  # of a run that always grows, reading never comes to an end
+                    sent = self._send_changed(run)
                 await asyncio.sleep(rest_s)
         except Exception as error:  # noqa: BLE001  an odd file must not stop the news of others
             run.note_problem(error)
