@@ -20,6 +20,7 @@ AWAY = [
     "ERR_INTERNET_DISCONNECTED",
     "ERR_CONNECTION_RESET",
     "ERR_EMPTY_RESPONSE",
+    "ERR_CONTENT_LENGTH_MISMATCH",  # the server was killed between the head of a reply and its body
     "WebSocket",
     "ERR_FAILED",
 ]

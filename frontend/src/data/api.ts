@@ -30,27 +30,27 @@ export function runPath(key: string, rest = ''): string {
 
 export async function get<T>(path: string, query: Query = {}, signal?: AbortSignal): Promise<T> {
   if (file) return kept(replyTo(path, query)) as T
-  return (await (await ask(apiUrl(path, query), { signal })).json()) as T
+  return ask(apiUrl(path, query), { signal }, (answer) => answer.json() as Promise<T>)
 }
 
 export async function getBytes(path: string, query: Query = {}): Promise<Blob> {
   if (file) return kept(replyTo(path, query)) as Blob
-  return (await ask(apiUrl(path, query), {})).blob()
+  return ask(apiUrl(path, query), {}, (answer) => answer.blob())
 }
 
 export async function postForBytes(path: string, body: unknown): Promise<Blob> {
-  return (await ask(apiUrl(path), posted(body))).blob()
+  return ask(apiUrl(path), posted(body), (answer) => answer.blob())
 }
 
 export async function post<T>(path: string, body: unknown): Promise<T> {
   if (file) return kept(replyToPost(path, body as object)) as T
-  return (await (await ask(apiUrl(path), posted(body))).json()) as T
+  return ask(apiUrl(path), posted(body), (answer) => answer.json() as Promise<T>)
 }
 
 export async function postForMessagePack(path: string, body: unknown, signal?: AbortSignal): Promise<unknown> {
   if (file) return kept(replyToPost(path, body as object))
-  const answer = await ask(apiUrl(path), { ...posted(body), signal })
-  return decode(new Uint8Array(await answer.arrayBuffer()))
+  const bytes = await ask(apiUrl(path), { ...posted(body), signal }, (answer) => answer.arrayBuffer())
+  return decode(new Uint8Array(bytes))
 }
 
 /** What the file has, in place of a server's reply. */
@@ -63,18 +63,19 @@ function posted(body: unknown): RequestInit {
   return { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } }
 }
 
-async function ask(url: URL, init: RequestInit): Promise<Response> {
+/** What `read` makes of the reply; a reply that is cut off in its middle is none. */
+async function ask<T>(url: URL, init: RequestInit, read: (answer: Response) => Promise<T>): Promise<T> {
   if (locked.peek()) throw new ApiError(401, 'UnauthorizedError', 'This link is no longer valid')
   const token = currentToken()
   const headers = { ...init.headers, ...(token && { Authorization: `Bearer ${token}` }) }
   let answer: Response
   try {
     answer = await fetch(url, { ...init, headers, credentials: 'same-origin', referrerPolicy: 'no-referrer' })
+    if (answer.ok) return await read(answer)
   } catch (error) {
-    if (init.signal?.aborted) throw error
+    if (init.signal?.aborted || error instanceof SyntaxError) throw error
     throw new ApiError(0, 'Unreachable', 'The sightglass server does not answer. Is it still running?')
   }
-  if (answer.ok) return answer
   if (answer.status === 401) locked.value = 'refused'
   throw await failure(answer)
 }
