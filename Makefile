@@ -99,12 +99,13 @@ frontend/node_modules/.package-lock.json: frontend/package-lock.json
 	cd frontend && npm ci --silent --no-audit --no-fund
 	touch $@
 
-page: frontend/node_modules/.package-lock.json
-	cd frontend && npm run build
+page: frontend/node_modules/.package-lock.json $(VENV)/.base
+	cd frontend && PYTHON=$(abspath $(BIN))/python npm run types && npm run build
 
 # What stands in the repository is what its sources make, and its parts pass their tests.
-page-check: frontend/node_modules/.package-lock.json
+page-check: frontend/node_modules/.package-lock.json $(VENV)/.base
 	cd frontend && npm run --silent check && npm run --silent rebuilt
+	cd frontend && PYTHON=$(abspath $(BIN))/python npm run --silent types -- --check
 
 # Whole runs in simulated time, for some minutes: a seed that breaks a law is printed with the command that replays it.
 simulate: $(VENV)/.dev

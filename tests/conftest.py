@@ -7,6 +7,7 @@ import hashlib
 import os
 import platform
 import shutil
+import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterator
 from contextlib import AbstractContextManager, contextmanager
@@ -39,6 +40,10 @@ os.environ.setdefault("KERAS_BACKEND", "torch")  # what is installed; Keras look
 # What JAX compiles is kept for all workers and processes of a test run, and for later runs, until `make clean`.
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(compiled_folder()))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.05")
+
+# A test run that a shell starts in the background ignores Ctrl-C, and so would the programs that it starts.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 BROWSER = ("page", "notebook")
 WORKER_BYTES = 5 * 2**30  # of a worker in the end, with the processes that it starts

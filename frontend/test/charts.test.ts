@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest'
+import { entry } from './made'
 import { commandText, placeOf } from '../src/pages/charts/history'
 import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
 import { cardOf, withCard } from '../src/pages/charts/cards'
@@ -153,16 +154,16 @@ test('values at the cursor, the largest first, NaN last', () => {
 })
 
 test('what was done, in words', () => {
-  expect(commandText({ kind: 'set', name: 'lr', value: 0.01, old: 0.1 })).toBe('lr 0.1 → 0.01')
-  expect(commandText({ kind: 'set', name: 'lr', value: 0.01, old: null })).toBe('lr → 0.01')
-  expect(commandText({ kind: 'call', name: 'checkpoint', value: [] })).toBe('checkpoint()')
-  expect(commandText({ kind: 'call', name: 'f', value: [1, 'a'], error: 'no' })).toBe('f(1, a): no')
-  expect(commandText({ kind: 'stop' })).toBe('stop')
+  expect(commandText(entry({ kind: 'set', name: 'lr', value: 0.01, old: 0.1 }))).toBe('lr 0.1 → 0.01')
+  expect(commandText(entry({ kind: 'set', name: 'lr', value: 0.01, old: null }))).toBe('lr → 0.01')
+  expect(commandText(entry({ kind: 'call', name: 'checkpoint', value: [] }))).toBe('checkpoint()')
+  expect(commandText(entry({ kind: 'call', name: 'f', value: [1, 'a'], error: 'no' }))).toBe('f(1, a): no')
+  expect(commandText(entry({ kind: 'stop' }))).toBe('stop')
 })
 
 test('the place of a command on each axis', () => {
-  const entry = { kind: 'stop', step: 7, wall_time: 100 }
-  expect([placeOf(entry, 'step', 90), placeOf(entry, 'relative', 90), placeOf(entry, 'wall', 90), placeOf(entry, 'relative', null)]).toEqual([7, 10, 100, null])
+  const stop = entry({ kind: 'stop', step: 7, wall_time: 100 })
+  expect([placeOf(stop, 'step', 90), placeOf(stop, 'relative', 90), placeOf(stop, 'wall', 90), placeOf(stop, 'relative', null)]).toEqual([7, 10, 100, null])
 })
 
 test('charts that files ask for stand before the sections of tags, under their category', () => {

@@ -1,7 +1,8 @@
 import { expect, it } from 'vitest'
+import { acknowledgement, entry, stream } from './made'
 import { stillPending, outcomeOf, costsOf, type Pending } from '../src/run/commands'
 import { boundsOf, isLogarithmic, kindOf, placeOf, problemOf, valueAt } from '../src/run/controls'
-import type { ControlInfo, StreamInfo } from '../src/data/types'
+import type { ControlInfo } from '../src/data/types'
 
 const control = (more: Partial<ControlInfo>): ControlInfo => ({ type: 'float', value: 0.1, min: null, max: null, choices: null, where: 'a.py:1', ...more })
 
@@ -29,21 +30,25 @@ it('refuses a wrong value before it is sent', () => {
   expect(problemOf(control({}), NaN)).toBe('Expected a number')
   expect(problemOf(control({ min: 0 }), 0)).toBeNull()
 })
+it('takes an infinite bound, which JSON has as a text, as none', () => {
+  const above = control({ min: 0, max: 'Infinity' })
+  expect([kindOf(above), boundsOf(above), problemOf(above, 1e300), problemOf(above, -1)]).toEqual(['number', 'float, at least 0', null, 'Expected at least 0'])
+})
 it('is pending until the history shows it, or it was refused', () => {
   const sent: Pending = { command: { kind: 'set', name: 'lr', value: 1 }, sent_s: 100, note: '', problem: '' }
-  expect(stillPending(sent, [{ kind: 'set', name: 'lr', wall_time: 99 }, { kind: 'set', name: 'wd', wall_time: 101 }])).toBe(sent)
-  expect(stillPending(sent, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBeNull()
+  expect(stillPending(sent, [entry({ kind: 'set', name: 'lr', wall_time: 99 }), entry({ kind: 'set', name: 'wd', wall_time: 101 })])).toBe(sent)
+  expect(stillPending(sent, [entry({ kind: 'set', name: 'lr', wall_time: 101 })])).toBeNull()
   const refused = { ...sent, problem: 'too large' }
-  expect(stillPending(refused, [{ kind: 'set', name: 'lr', wall_time: 101 }])).toBe(refused)
+  expect(stillPending(refused, [entry({ kind: 'set', name: 'lr', wall_time: 101 })])).toBe(refused)
   expect(stillPending(undefined, [])).toBeNull()
 })
 it('says what a command did', () => {
-  const done = { applied: true, event: 'epoch', step: 3, wall_time: 1, result: 42, note: '' }
+  const done = acknowledgement({ event: 'epoch', step: 3, result: 42 })
   expect(outcomeOf({ kind: 'set', name: 'lr', value: 0.5 }, done)).toBe('Set lr to 0.5 at epoch 3')
   expect(outcomeOf({ kind: 'call', name: 'save' }, done)).toBe('Called save at epoch 3: 42')
 })
 it('says what a stream costs', () => {
-  const stream: StreamInfo = { stream: 1, query: 'q', tag: 'q', clients: ['a'], n_records: 10, n_events: 100, n_skipped: 5, n_dropped: 0, n_errors: 0, last_error: '', stride: 2, spent_s: 0.001 }
-  expect(costsOf(stream, 10)).toEqual(['queried by a', '10 records', '10 µs an event', '0.01 % of its time', 'one in 2 events', '5 skipped'])
-  expect(costsOf({ ...stream, n_unpaired: 3 }, 0)).toContain('3 without a partner')
+  const asked = stream({ clients: ['a'], n_records: 10, n_events: 100, n_skipped: 5, stride: 2, spent_s: 0.001 })
+  expect(costsOf(asked, 10)).toEqual(['queried by a', '10 records', '10 µs an event', '0.01 % of its time', 'one in 2 events', '5 skipped'])
+  expect(costsOf({ ...asked, n_unpaired: 3 }, 0)).toContain('3 without a partner')
 })

@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest'
+import * as made from './made'
 import { columnValues } from '../src/data/columnValues'
 import { configKeys, flatten, parseFilter, valueOf } from '../src/data/filter'
 import type { Run } from '../src/data/types'
 
-const run = (name: string, config: Record<string, unknown> = {}, more: Partial<Run> = {}): Run => ({ key: name, id: `id-${name}`, name, config, metrics: [], state: 'ended', live: false, hub_role: '', source: 'sightglass', project: '', directory: '', host: 'h', started: 0, ended: 1, version: '', described: 0, last_step: 5, own_name: '', annotations: { name: '', labels: [], notes: '', archived: false, baseline: false, deleted: 0 }, problem: null, ...more })
+const run = (name: string, config: Record<string, unknown> = {}, more: Partial<Run> = {}): Run => made.run({ key: name, id: `id-${name}`, name, config, ...more })
 const runs = [run('mnist-1', { lr: 0.1, 'a@b/c.max': 1, opt: { name: 'adam' }, wd: null, tags: ['b'] }), run('mnist-2', { lr: 0.01, opt: { name: 'sgd' }, tags: 'a b' }), run('cifar', { lr: '1e-2', big: true }, { state: 'running' })]
 const found = (text: string) => runs.filter(parseFilter(text).matches).map(({ name }) => name)
 

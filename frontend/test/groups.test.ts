@@ -1,9 +1,10 @@
 import { expect, test } from 'vitest'
+import * as made from './made'
 import { columnValues } from '../src/data/columnValues'
 import { grouped, keysOfGroup, together } from '../src/data/groups'
 import type { Run } from '../src/data/types'
 
-const run = (key: string, config: Record<string, unknown>): Run => ({ key, id: key, name: key, config, metrics: [], state: 'ended', live: false, hub_role: '', source: 'sightglass', project: '', directory: '', host: 'h', started: 0, ended: 1, version: '', described: 0, last_step: 5, own_name: '', annotations: { name: '', labels: [], notes: '', archived: false, baseline: false, deleted: 0 }, problem: null })
+const run = (key: string, config: Record<string, unknown>): Run => made.run({ key, id: key, name: key, config })
 const sweep = [0.1, 0.2].flatMap((lr) => [0, 1].map((seed) => run(`${lr}-${seed}`, { lr, seed, opt: { name: lr > 0.1 ? 'adam' : 'sgd' }, same: 1 })))
 const names = (choice: string, ...sorts: string[]) => Array.from(grouped(sweep, keysOfGroup(choice, sweep), sorts), ([name, members]) => `${name}: ${members.length}`)
 

@@ -2,7 +2,7 @@ import { describe, expect, test } from 'vitest'
 import type { Tag, TagType } from '../src/data/types'
 import { mergedSteps, mergedTags, splitBy, stepUntil } from '../src/pages/media/tags'
 
-const tag = (name: string, type: TagType, n = 1): Tag => ({ tag: name, name, type, dtype: '', stored_as: '', shape: '', n, first_step: 0, last_step: 1 })
+const tag = (name: string, type: TagType, n = 1): Tag => ({ tag: name, name, type, dtype: '', stored_as: '', shape: '', n, first_step: 0, last_step: 1, query: '' })
 
 test('tags of several runs come once, with the runs that have them, and only what can be seen', () => {
   const found = mergedTags(new Map([

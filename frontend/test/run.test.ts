@@ -1,24 +1,26 @@
 // The parts about one run that the page and the notebook's card share: commands on their way, and current values.
 
 import { describe, expect, it, vi } from 'vitest'
-import type { Description, EventInfo, HistoryEntry } from '../src/data/types'
+import * as made from './made'
+import { acknowledgement, entry, observable } from './made'
+import type { Acknowledgement, Description, EventInfo, HistoryEntry } from '../src/data/types'
 import { Commander } from '../src/run/commander'
-import type { Acknowledged, Command } from '../src/run/commands'
+import type { Command } from '../src/run/commands'
 import { ratesOf, stepOf } from '../src/run/Events'
 
 describe('a command', () => {
   const set: Command = { kind: 'set', name: 'lr', value: 0.5 }
-  const applied: Acknowledged = { applied: true, event: 'batch', step: 7, wall_time: 10, result: 0.5, note: '' }
+  const applied = acknowledgement({ event: 'batch', step: 7, wall_time: 10, result: 0.5 })
 
-  function commanderOf(send: () => Promise<Acknowledged>) {
-    const history: HistoryEntry[] = [{ kind: 'set', name: 'lr', wall_time: 5 }]
+  function commanderOf(send: () => Promise<Acknowledgement>) {
+    const history: HistoryEntry[] = [entry({ kind: 'set', name: 'lr', wall_time: 5 })]
     const said: string[] = []
     const tell = (kind: string, text: string) => void said.push(`${kind}: ${text}`)
     return { commander: new Commander({ send, history: () => history, tell, refresh: () => undefined }), history, said }
   }
 
   it('is pending until the run has applied it', async () => {
-    let done = (_: Acknowledged) => {}
+    let done = (_: Acknowledgement) => {}
     const { commander, said } = commanderOf(() => new Promise((resolve) => (done = resolve)))
     const sending = commander.send(set)
     expect(commander.pending(set)?.command).toEqual(set)
@@ -30,7 +32,7 @@ describe('a command', () => {
   })
   it('says after a while what it waits for', async () => {
     vi.useFakeTimers()
-    let done = (_: Acknowledged) => {}
+    let done = (_: Acknowledgement) => {}
     const { commander } = commanderOf(() => new Promise((resolve) => (done = resolve)))
     const sending = commander.send({ ...set, at: 'epoch' })
     expect(commander.pending(set)?.note).toBe('')
@@ -45,7 +47,7 @@ describe('a command', () => {
     const { commander, history } = commanderOf(async () => ({ ...applied, applied: false, note: "Waiting for 'epoch'" }))
     await commander.send(set)
     expect(commander.pending(set)?.note).toBe("Waiting for 'epoch'")
-    history.push({ kind: 'set', name: 'lr', wall_time: 6 })
+    history.push(entry({ kind: 'set', name: 'lr', wall_time: 6 }))
     expect(commander.pending(set)).toBeNull()
   })
   it('that is refused says why, until it is forgotten', async () => {
@@ -61,13 +63,13 @@ describe('a command', () => {
 })
 
 describe('current values', () => {
-  const event = (n_events: number, observables: EventInfo['observables'] = {}): EventInfo => ({ origin: 'observe', n_events, snapshot: false, observables })
+  const event = (n_events: number, observables: EventInfo['observables'] = {}): EventInfo => made.event({ n_events, observables })
   const about = (wall_time: number, n: number) => ({ wall_time, events: { batch: event(n) } }) as unknown as Description
 
   it('are of the newest step that is known', () => {
-    const fields = {}
-    expect(stepOf(event(9, { loss: { type: 'float', example: '1', step: 8, fields }, old: { type: 'int', example: '2', step: 0, fields }, w: { type: 'float32[3]', step: 9, fields } }))).toBe(8)
-    expect(stepOf(event(9, { loss: { type: 'float', example: '1', fields } }))).toBeNull()
+    const [loss, old] = [observable({ type: 'float', example: '1', step: 8 }), observable({ type: 'int', example: '2', step: 0 })]
+    expect(stepOf(event(9, { loss, old, w: observable({ type: 'float32[3]', step: 9 }) }))).toBe(8)
+    expect(stepOf(event(9, { loss: observable({ type: 'float', example: '1' }) }))).toBeNull()
   })
   it('come with the rate of each event between two descriptions', () => {
     expect(ratesOf(about(10, 100), about(12, 300))?.get('batch')).toBe(100)

@@ -22,7 +22,8 @@ from pathlib import Path
 from typing import Any, Final
 from unittest.mock import patch
 
-from .client.describe import StreamInfo
+from sightglass.core.description import StreamInfo
+
 from .client.discover import connect
 from .client.run import RemoteRun
 from .client.streams.stream import Stream

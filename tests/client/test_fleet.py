@@ -5,7 +5,9 @@ from __future__ import annotations
 import contextlib
 import gc
 import inspect
+import re
 import time
+import warnings
 import weakref
 from concurrent.futures import ThreadPoolExecutor
 
@@ -452,6 +454,48 @@ class TestDropping:
         assert kept.ended
 
 
+def said(call):
+    """Return what a call gives, and what it warns of."""
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        return call(), [str(one.message) for one in warned]
+
+
+def test_every_door_to_a_result_of_several_runs_tells_its_coverage_in_the_same_words(gather):
+    limits = sg.Limits(max_backlog_records=0)
+    with sg.init("early", dir=None, limits=limits) as early, sg.init("late", dir=None, limits=limits) as late:
+        observe([early], range(5))  # nobody has asked: these events are gone
+        fleet = gather("*")
+        fleet.wait(2, timeout_s=WAIT_S)
+        lowest = sg.on("batch").map(lambda b: b.loss).min()
+        with contextlib.suppress(sg.QueryError):
+            fleet.reduce(lowest, timeout_s=0.1)
+        observe([early, late], range(5, 8))
+        wait_until(lambda: said(lambda: fleet.reduce(lowest, timeout_s=WAIT_S))[0] == 5.0)
+        fleet._told.clear()
+        result, (reduced,) = said(lambda: fleet.reduce(lowest, timeout_s=WAIT_S))
+        assert result == 5.0
+        assert reduced.startswith(f"1 of 2 runs do not answer {lowest} in full: early: from step 5")
+        assert said(lambda: fleet.reduce(lowest))[1] == []  # it is the same, and was told
+        whole = "batch.loss.min(per='run')"
+        assert said(lambda: fleet.latest(whole, timeout_s=0.1)) == ({}, [])  # so far, nothing is left out but values
+        observe([early, late], [9])
+        _, (latest,) = wait_until(lambda: (found := said(lambda: fleet.latest(whole)))[1] and found)
+        problem = next(row["problem"] for row in fleet.table(low=whole) if row["run"] == "early")
+        assert latest.startswith(f"1 of 2 runs do not answer {whole} in full: early: ")
+        assert problem.removeprefix("low: ") in latest
+
+
+def test_the_note_of_a_fleets_stream_has_the_same_words(gather):
+    with sg.init("can", dir=None) as can, sg.init("cannot", dir=None) as cannot:
+        fleet = gather("*")
+        fleet.wait(2, timeout_s=WAIT_S)
+        observe([can], range(3))
+        cannot.observe("other", x=1)
+        stream = fleet.stream("batch.loss")
+        wait_until(lambda: re.match("1 of 2 runs .*batch.loss.* cannot: ", stream.note))
+
+
 @pytest.mark.parametrize("name", ["where", "stream", "latest", "table", "reduce"])
 def test_live_and_recorded_runs_are_asked_in_the_same_way(name):
     live, recorded = (inspect.signature(getattr(runs, name)).parameters for runs in (sg.Fleet, sg.RecordedRuns))
@@ -474,7 +518,8 @@ def test_a_run_whose_configuration_lacks_an_entry_is_left_out_of_both(begin, gat
 
     reduced()  # from now on it is asked
     observe(runs, range(3))
-    wait_until(lambda: reduced() == {1: 2.0})
+    with pytest.warns(RuntimeWarning, match="1 of 2 runs.*b: .*lr"):
+        wait_until(lambda: reduced() == {1: 2.0})
     assert list(fleet.where(read)) == ["a"]
     fleet.close()
     for run in runs:

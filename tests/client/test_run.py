@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.client.describe import Description
+from sightglass.core.description import Description
 from sightglass.query import parser
 from sightglass.query.parser import as_query
 from sightglass.server.live.shared_stream import canonical

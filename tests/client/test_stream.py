@@ -17,6 +17,7 @@ from sightglass.client.streams.arrivals import arrivals
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import Columns, Restart
 from sightglass.core.counts import Statistics, statistics_of
+from sightglass.core.description import StreamInfo
 
 pytestmark = pytest.mark.smoke
 
@@ -428,9 +429,9 @@ def test_without_polars_one_line_says_what_to_install(monkeypatch):
     assert str(caught.value) == "Stream.to_polars needs 'polars': pip install 'sightglass[export]'"
 
 
-def test_statisticsjoin_the_counts_of_client_and_run():
+def test_statistics_join_the_counts_of_client_and_run():
     stream = ManualStream().put(1.0)
-    stream.producer.counts = statistics_of({"n_events": 7, "n_skipped": 2, "clients": ["a"], "n_records": 99})
+    stream.producer.counts = statistics_of(StreamInfo(n_events=7, n_skipped=2, clients=["a"], n_records=99))
     statistics = stream.statistics()
     assert (statistics.n_records, statistics.n_events, statistics.n_skipped, statistics.ended) == (1, 7, 2, False)
     assert stream.map(abs).statistics().n_events == 7

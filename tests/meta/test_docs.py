@@ -28,17 +28,18 @@ from pathlib import Path
 from typing import Any
 
 import click
+import msgspec
 import pytest
 from tests.meta import function_examples, questions
 
 import sightglass as sg
 from sightglass import cli
 from sightglass.cli import group
-from sightglass.client.describe import Description, HistoryEntry, StreamInfo
 from sightglass.client.run import RemoteRun
 from sightglass.client.streams.stream import Stream
 from sightglass.core import codec, errors
 from sightglass.core.counts import Statistics
+from sightglass.core.description import Description, HistoryEntry, StreamInfo
 from sightglass.protocol import messages
 from sightglass.protocol.address import Address, Keys, read_connection, write_connection
 from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES
@@ -411,9 +412,9 @@ def test_values_are_told() -> None:
 
 
 @pytest.mark.parametrize("kind", [Description, StreamInfo, HistoryEntry])
-def test_replies_are_told(kind: type) -> None:
+def test_replies_are_told(kind: type[msgspec.Struct]) -> None:
     page = (DOCS / "wire.md").read_text()
-    assert ", ".join(f"`{name}`" for name in kind.__slots__) in " ".join(page.split())
+    assert ", ".join(f"`{name}`" for name in kind.__struct_fields__) in " ".join(page.split())
 
 
 def test_the_connection_file_is_told(tmp_path: Path) -> None:

@@ -213,7 +213,7 @@ SHOWN: list[tuple[Callable[[Any], object], str]] = [
     # A run that has ended
     (lambda at: at.ended.client.stream("batch.loss"), "Run 'old' has ended"),
     (lambda at: at.ended.recorded.stream("batch.lr"),
-     "on('batch').map(lambda batch: batch.lr) cannot be answered from the recorded series. Recorded: batch.loss."),
+     "batch.lr cannot be answered from the recorded series. Recorded: batch.loss."),
     (lambda at: sg.open("nowhere"), "'nowhere' does not exist"),
     # The program of a run
     (lambda at: sg.init(""), "Expected the run's name as text, got ''"),

@@ -14,6 +14,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from sightglass.core.description import ControlInfo, Description
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunFile, create, read, read_all, together, write
 from sightglass.storage.run_listing import is_run, runs_in
@@ -29,7 +30,9 @@ def test_what_was_written_is_read(tmp_path: Path) -> None:
     path = create(tmp_path, RUN)
     assert path == tmp_path / "run.json"
     assert read(path) == RUN
-    ended = msgspec.structs.replace(RUN, ended=1700000100.0, state="failed", events={"batch": 10}, described={"a": [1]})
+    ended = msgspec.structs.replace(
+        RUN, ended=1700000100.0, state="failed", events={"batch": 10}, described=Description(n_clients=2)
+    )
     write(path, ended)
     assert read(path) == ended
     assert [p.name for p in tmp_path.iterdir()] == ["run.json"]
@@ -82,12 +85,10 @@ class Leaves:
 
 
 def test_an_object_that_raises_costs_its_own_text(tmp_path: Path) -> None:
-    described = {"controls": {"lr": {"value": Leaves()}}, "n_clients": 2}
+    described = Description(controls={"lr": ControlInfo(value=Leaves())}, n_clients=2)
     path = create(tmp_path, msgspec.structs.replace(RUN, described=described))
-    assert json.loads(path.read_text())["described"] == {
-        "controls": {"lr": {"value": "unreadable: SystemExit: 3"}},
-        "n_clients": 2,
-    }
+    written = json.loads(path.read_text())["described"]
+    assert (written["controls"]["lr"]["value"], written["n_clients"]) == ("unreadable: SystemExit: 3", 2)
 
 
 def test_any_configuration_can_be_written(tmp_path: Path) -> None:

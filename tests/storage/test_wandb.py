@@ -125,17 +125,14 @@ def test_sounds_and_tables_are_read_back_as_they_were(begin, tmp_path):
 def test_a_table_that_wandb_would_cut_is_reported(begin, monkeypatch):
     monkeypatch.setattr(wandb.Table, "MAX_ARTIFACT_ROWS", 2)
     sink = begin()
-    with pytest.warns(RuntimeWarning, match="W&B.*2 rows.*got 3"), pytest.raises(StorageError):
+    with pytest.warns(RuntimeWarning, match="W&B.*2 rows.*got 3"):
         sink.write([record("t", 0, Table({"n": np.arange(3)}))]), sink.flush()
     sink.close()
 
 
 def test_values_that_wandb_does_not_support_are_reported_and_the_rest_is_logged(begin, tmp_path):
     sink = begin()
-    with (
-        pytest.warns(RuntimeWarning, match="UnsendableError: 'z': .*complex"),
-        pytest.raises(StorageError, match="1 lost"),
-    ):
+    with pytest.warns(RuntimeWarning, match="left out 'z': .*complex"):
         sink.write([record("loss", 0, 1.0), record("z", 0, 1j)]), sink.flush()
     sink.write([record("loss", 1, 2.0)])
     sink.close()

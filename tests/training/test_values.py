@@ -43,7 +43,7 @@ def logged(run: sg.Run, tag: str) -> list[Any]:
 def check_workers(run: sg.Run, client: Any) -> None:
     """Fail unless the run describes itself, and none of its loops has failed."""
     assert client.describe().name == run.name
-    assert wiring(run).service.describe()["failures"] == {}  # type: ignore[union-attr]
+    assert wiring(run).service.describe().failures == {}  # type: ignore[union-attr]
     assert "sightglass-io" in {thread.name for thread in threading.enumerate()}
 
 

@@ -2,9 +2,8 @@
 
 import { signal } from '@preact/signals'
 import { render } from 'preact'
-import type { RunDetail } from '../data/types'
+import type { Acknowledgement, RunDetail } from '../data/types'
 import { Commander } from '../run/commander'
-import type { Acknowledged } from '../run/commands'
 import { Events, ratesOf } from '../run/Events'
 import { History } from '../run/History'
 import { Offered } from '../run/Offered'
@@ -45,7 +44,7 @@ export function showCard(el: HTMLElement, link: KernelLink): Shown {
   const alive = signal(true)
   const said = signal<{ kind: 'done' | 'error'; text: string } | null>(null)
   const commander = new Commander({
-    send: (command) => link.request({ command }) as Promise<Acknowledged>,
+    send: (command) => link.request({ command }) as Promise<Acknowledgement>,
     history: () => info.value?.history ?? [],
     tell: (kind, text) => void (said.value = { kind, text }),
     refresh: () => undefined, // the kernel sends what a command changed

@@ -1,12 +1,12 @@
 // The commands of one run that were sent from here and that the training has not applied yet, or has refused.
 
 import { signal } from '@preact/signals'
-import type { HistoryEntry } from '../data/types'
-import { outcomeOf, stillPending, type Acknowledged, type Command, type Pending } from './commands'
+import type { Acknowledgement, HistoryEntry } from '../data/types'
+import { outcomeOf, stillPending, type Command, type Pending } from './commands'
 
 /** How commands reach a run and what comes back: requests to the page's server, or messages to a notebook's kernel. */
 export interface CommandTransport {
-  send: (command: Command) => Promise<Acknowledged>
+  send: (command: Command) => Promise<Acknowledgement>
   /** The commands that the run has applied. */
   history: () => readonly HistoryEntry[]
   /** Show in a line what a command did, or why it failed. */

@@ -1,16 +1,7 @@
 // Commands and streams in words, and whether a command is still pending: pure.
 
-import type { HistoryEntry, StreamInfo } from '../data/types'
+import type { Acknowledgement, HistoryEntry, StreamInfo } from '../data/types'
 import { count, number, value as shown } from '../views/format'
-
-export interface Acknowledged {
-  applied: boolean
-  event: string
-  step: number
-  wall_time: number
-  result: unknown
-  note: string
-}
 
 export interface Command {
   kind: 'set' | 'call' | 'pause' | 'resume' | 'stop'
@@ -39,7 +30,7 @@ export function stillPending(one: Pending | undefined, history: readonly History
 
 const DONE = { set: 'Set', call: 'Called', pause: 'Paused', resume: 'Resumed', stop: 'Stopping' }
 
-export function outcomeOf(command: Command, { event, step, result }: Acknowledged): string {
+export function outcomeOf(command: Command, { event, step, result }: Acknowledgement): string {
   const what = [DONE[command.kind], command.name, command.kind === 'set' && `to ${shown(command.value)}`].filter(Boolean).join(' ')
   const came = command.kind !== 'call' || result === null || result === undefined ? '' : `: ${shown(result)}`
   return `${what} at ${event ? `${event} ` : ''}${step}${came}`

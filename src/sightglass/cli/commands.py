@@ -25,8 +25,7 @@ from .output import (
 )
 
 if TYPE_CHECKING:
-    from sightglass.client.describe import HistoryEntry
-    from sightglass.client.run import Acknowledgement
+    from sightglass.core.description import Acknowledgement, HistoryEntry
 
 
 def _command(

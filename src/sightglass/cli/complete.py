@@ -18,7 +18,7 @@ from sightglass.core.errors import SightglassError
 if TYPE_CHECKING:
     from click.shell_completion import CompletionItem
 
-    from sightglass.client.describe import Description
+    from sightglass.core.description import Description
 
     TextType = click.ParamType[str]
 else:

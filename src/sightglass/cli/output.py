@@ -22,8 +22,8 @@ if TYPE_CHECKING:
     from sightglass.client.describe import RunInfo
     from sightglass.client.many.fleet import FleetReport
     from sightglass.client.recorded.run import RecordedRun
-    from sightglass.client.run import Acknowledgement
     from sightglass.core.columns import Record
+    from sightglass.core.description import Acknowledgement
 
 
 _BREAKS: Final = re.compile(r"[\t\r\n\v\f]")  # they would break a line of a table, and become spaces

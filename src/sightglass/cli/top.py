@@ -20,10 +20,11 @@ from .output import echo, jsonable, print_json, print_rows, run_row, table_of, v
 if TYPE_CHECKING:
     from rich.console import RenderableType
 
-    from sightglass.client.describe import Description, RunInfo
+    from sightglass.client.describe import RunInfo
     from sightglass.client.run import RemoteRun
     from sightglass.client.streams.stream import Stream
     from sightglass.core.columns import Record
+    from sightglass.core.description import Description
 
 EVERY_S: Final = 2.0  # fast enough to see a change, slow enough to read it
 

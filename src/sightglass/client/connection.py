@@ -20,6 +20,7 @@ from typing import Any, Final, Literal
 
 from sightglass.core import codec, errors
 from sightglass.core.counts import Failures
+from sightglass.core.description import StreamInfo, read_struct
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError, WireError
 from sightglass.core.process.current_run import check_wait
 from sightglass.core.process.threads import Worker
@@ -369,7 +370,8 @@ class Connection:
                     if each.opened_by == request:
                         each.waits_for = note
             case messages.Ended(stream=stream, error=error, reason=reason, counts=counts):
-                decoded, cause = codec.decode(counts) if counts else {}, exception_of(error, reason) if error else None
+                decoded = read_struct(StreamInfo, codec.decode(counts)) if counts else None
+                cause = exception_of(error, reason) if error else None
                 for each in self._streams.pop(stream, ()):
                     each.finish(decoded, cause)
             case messages.Bye(reason=reason):

@@ -13,6 +13,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
+from sightglass.core.description import Description, read_struct
 from sightglass.core.errors import (
     RefusedError,
     RunLostError,
@@ -30,7 +31,7 @@ from sightglass.protocol.transport import Channel
 from sightglass.storage.run_listing import runs_in
 
 from .connection import Connection, PendingReply
-from .describe import Description, RunInfo, description_of, live_info, recorded_info
+from .describe import RunInfo, live_info, recorded_info
 from .live_runs import ConnectionFile, LiveRuns, OwnRun, Reachable, RegisteredRun, RunRoute, RunsHere, Target, route_to
 from .many.rank_group import RankGroup, members
 from .run import RemoteRun
@@ -371,7 +372,7 @@ def _describe_all(targets: Sequence[tuple[str, Callable[[], Channel]]], timeout_
         description = None
         if reply is not None and reply.wait(max(0.0, deadline_s - time.monotonic())):
             with contextlib.suppress(SightglassError):
-                description = description_of(reply.result())
+                description = read_struct(Description, reply.result())
         descriptions.append(description)
     for wait_s in (0.0, 2.0):  # first tell all threads to end: each needs a moment
         for connection in connections:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any, Final, Literal, Protocol
+from typing import Final, Literal, Protocol
 
 from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns, Record, Restart, of_records
 from sightglass.core.counts import Statistics
+from sightglass.core.description import StreamInfo
 from sightglass.core.errors import RunLostError
 from sightglass.core.process.unpatched import threading
 from sightglass.core.source import Source
@@ -122,11 +123,12 @@ class ResumableStream:
                 self._wait()
             self.newest.add(columns)
 
-    def finish(self, counts: Mapping[str, Any], error: Exception | None) -> None:
+    def finish(self, counts: StreamInfo | None, error: Exception | None) -> None:
         """End the stream as the run says; the records up to its last one that did not arrive are missing."""
         with self._lock:
-            self.buffer.counts = counts or self.buffer.counts
-            self.newest.expect(counts.get("n_records", 0) + self.base)
+            if counts is not None:
+                self.buffer.counts = counts
+                self.newest.expect(counts.n_records + self.base)
             self.newest.end(error)
 
     def end(self, reason: str, end: End) -> None:
@@ -217,7 +219,7 @@ class RecordBuffer:
         self.n_lost = self.n_thinned = 0
         self.ended = False
         self.error: Exception | None = None
-        self.counts: Mapping[str, Any] = {}
+        self.counts = StreamInfo()
         self.first_step: float | None = None
         self.last: tuple[int, float] | None = None
         self.run_id = run_id

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Final, Literal
 
 from sightglass.core import codec
 from sightglass.core.columns import Record, of_records
+from sightglass.core.description import Acknowledgement, Description, HistoryEntry, read_struct
 from sightglass.core.errors import QueryError, say_elsewhere
 from sightglass.core.process.current_run import check_wait
 from sightglass.core.process.unpatched import threading
@@ -17,7 +17,7 @@ from sightglass.query.query import Query, in_states
 from sightglass.query.reduction import Numbering
 
 from .connection import REPLY_S, Connection, PendingReply
-from .describe import Description, EventAttributes, HistoryEntry, description_of, known_fields
+from .describe import EventAttributes
 from .resumable_stream import RecordBuffer, ResumableStream, with_beginning
 from .session import Session
 from .streams.stream import Stream, StreamCallback
@@ -37,32 +37,6 @@ ELSEWHERE: Final = {
     "config": "describe().config",
 }
 """What the program's run has, or those of other libraries, by the names here."""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Acknowledgement:
-    """The run's reply to a command.
-
-    Attributes:
-        applied: Whether the run has applied the command. If not, it still waits for an event, which `note` names; if
-            the run expects no such event, the reply comes at once, and `note` says what to do.
-        event: The event at which it was applied.
-        index: The event's number.
-        step: The event's step.
-        wall_time: When it was applied, in seconds since the Unix epoch.
-        old: The control's value before.
-        result: The control's value after, or what the action returned.
-        note: The run's remark: what a command waits for, or that a scheduler will overwrite the value that was set.
-    """
-
-    applied: bool
-    event: str = ""
-    index: int = -1
-    step: float = -1
-    wall_time: float = 0.0
-    old: Any = None
-    result: Any = None
-    note: str = ""
 
 
 class ProgramNames:
@@ -135,7 +109,7 @@ class RemoteRun(EventAttributes, ProgramNames):
         Raises:
             RunLostError: The run does not answer, or has ended.
         """
-        description = description_of(self._query("describe"))
+        description = read_struct(Description, self._query("describe"))
         self._set_event_attributes(description.events)
         return description
 
@@ -146,7 +120,7 @@ class RemoteRun(EventAttributes, ProgramNames):
 
     def last_commands(self, n: int) -> list[HistoryEntry]:
         """Return the last `n` commands of the history, the oldest first; all with 0."""
-        return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in self._query("history", last=n)]
+        return [read_struct(HistoryEntry, entry) for entry in self._query("history", last=n)]
 
     def stream(self, query: Query | str, *, confirm: bool = False, since: Literal["start"] | None = None) -> Stream:
         """Send a query to the run, and return the stream of its records, which begins with the next event.
@@ -351,9 +325,7 @@ def acknowledged(reply: CommandReply, timeout_s: float) -> Acknowledgement:
     """Wait for the run's reply to a command and return it. Errors as in `RemoteRun.set`."""
     connection, pending = reply
     if pending.wait(timeout_s):
-        result = pending.result()
-        keys = ("event", "index", "step", "wall_time", "old", "result")
-        return Acknowledgement(applied=True, note=result.get("note", ""), **{key: result[key] for key in keys})
+        return read_struct(Acknowledgement, {**pending.result(), "applied": True})
     if not pending.note:
         raise connection.no_reply()
     return Acknowledgement(applied=False, note=pending.note)

@@ -3,17 +3,17 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from sightglass.core.counts import Statistics, statistics_of
+from sightglass.core.description import Description, StreamInfo, read_struct
 from sightglass.core.errors import QueryError, RunLostError, SightglassError
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
 
 from .connection import PendingReply
-from .describe import description_of
 from .resumable_stream import RecordBuffer, ResumableStream
 from .session import Session
 
@@ -84,7 +84,7 @@ class SubscriptionProducer:
             elif asked is not None:
                 from .recorded.past import past_of  # most clients never read files
 
-                self._past, _ = past_of(stream, as_query(stream.query), description_of(asked.result()))
+                self._past, _ = past_of(stream, as_query(stream.query), read_struct(Description, asked.result()))
             elif not self._session.why_lost():
                 self._session.check_wait()
                 self._ask()
@@ -107,10 +107,11 @@ class SubscriptionProducer:
             connection = session.connection
             number = connection.stream_number(self._stream)
             try:
-                entries: Sequence[Mapping[str, Any]] = connection.wait_reply(connection.start_query("statistics"))
+                entries = connection.wait_reply(connection.start_query("statistics"))
             except RunLostError:  # it ends, or has no time: what it said last counts
                 entries = ()
-            buffer.counts = next((entry for entry in entries if entry["stream"] == number), buffer.counts)
+            streams = (read_struct(StreamInfo, entry) for entry in entries)
+            buffer.counts = next((stream for stream in streams if stream.stream == number), buffer.counts)
         counts = statistics_of(buffer.counts)
         past = self._past_counts if self._past is None else self._past.statistics()
         return replace(

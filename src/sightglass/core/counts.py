@@ -6,13 +6,15 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
 from dataclasses import dataclass, fields
-from typing import Any, Final
+from typing import TYPE_CHECKING, Final
 
 from sightglass.core.errors import warn_user
 
 from .program_values.guarded import message
+
+if TYPE_CHECKING:
+    from .description import StreamInfo
 
 
 @dataclass(frozen=True, slots=True, kw_only=True, repr=False)
@@ -68,9 +70,9 @@ class Statistics:
         return f"Statistics({', '.join(f'{name}={value!r}' for name, value, default in values if value != default)})"
 
 
-def statistics_of(counts: Mapping[str, Any]) -> Statistics:
-    """Return counts that another process sent, without those that are not known here."""
-    return Statistics(**{name: counts[name] for name in Statistics.__slots__ if name in counts})
+def statistics_of(stream: StreamInfo) -> Statistics:
+    """Return the counts in what a run says about a stream."""
+    return Statistics(**{name: getattr(stream, name) for name in Statistics.__slots__ if hasattr(stream, name)})
 
 
 # Count what failed in the background, and warn about the first of each kind.

@@ -5,6 +5,8 @@
   counted and reported.
 * An item that cannot be delivered is dropped, and the next ones are delivered all the same. The first failure is a
   warning, all are counted, and the next `flush` or `close` raises.
+* A value of a kind that the sink does not hold (`UnsendableError`) is not a failure: it is left out, counted, and named
+  in one warning.
 """
 
 from __future__ import annotations
@@ -17,13 +19,14 @@ from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import StorageError, warn_user
+from sightglass.core.errors import StorageError, UnsendableError, warn_user
 from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 
 T = TypeVar("T")
 
 MAX_WAITING: Final = 200_000  # minutes of a fast training's records, while a sink hangs
 MAX_WAITING_BYTES: Final = 256 * 2**20
+MAX_NAMED: Final = 100  # warnings of what is left out: tags may have ever new names
 BREATH_ITEMS: Final = 32  # a delivery takes about 10 us, so the training waits at most a third of a millisecond
 
 
@@ -61,6 +64,7 @@ class DeliveryQueue(Generic[T]):
         self._n_bytes_put = self._n_bytes_taken = self._n_events = self._n_dropped = self._n_dropped_reported = 0
         self._asleep = True
         self._last_error = self._failure = ""
+        self._left_out: set[str] = set()
         self._warned = self._settling = self._used = self._closed = self._ended = False
 
     @property
@@ -130,11 +134,23 @@ class DeliveryQueue(Generic[T]):
             self._last_error = self._failure = why
             first, self._warned = not self._warned, True
         if first:
-            with contextlib.suppress(Warning):  # with warnings as errors, no further items may be lost
-                warn_user(
-                    f"{self._name}: not all records can be written: {why}; further errors are counted, and raised "
-                    "by flush() and close()",
-                )
+            self._warn(f"not all records can be written: {why}; further errors are counted, and raised by flush() and "
+                       "close()")  # fmt: skip
+
+    def leave_out(self, why: str) -> None:
+        """Count an item of which the sink does not hold a value, and name that once."""
+        with self._worker.lock:
+            self._n_dropped += 1
+            self._n_dropped_reported += 1  # no error names it
+            self._last_error = why
+            first = why not in self._left_out and len(self._left_out) < MAX_NAMED
+            self._left_out |= {why} if first else set()
+        if first:
+            self._warn(f"left out {why}; further ones are counted")
+
+    def _warn(self, what: str) -> None:
+        with contextlib.suppress(Warning):  # with warnings as errors, no further items may be lost
+            warn_user(f"{self._name}: {what}")
 
     def statistics(self) -> Statistics:
         """Return how many items were put, how many of them wait, and how many are dropped."""
@@ -155,6 +171,8 @@ class DeliveryQueue(Generic[T]):
             item, n_bytes = self._items.popleft()  # without the lock, so that `put` never waits for a delivery
             try:
                 self._deliver(item)
+            except UnsendableError as error:
+                self.leave_out(str(error))
             except Exception as error:  # noqa: BLE001  no exception of a sink may end the thread
                 self.drop(_message(error), n=1)
             self._n_bytes_taken += n_bytes
@@ -195,7 +213,12 @@ class RecordSink(Protocol):
     """Receives records; all calls come from one thread."""
 
     def write(self, records: Sequence[Record], /) -> None:
-        """Write records, in order; records of the same event or step are consecutive."""
+        """Write records, in order; records of the same event or step are consecutive.
+
+        Raises:
+            UnsendableError: Some values are of a kind that the sink does not hold; the others are written. That is
+                counted, and a warning the first time; any other exception is a failure.
+        """
 
     def flush(self, timeout_s: float, /) -> None:
         """Write everything to its destination."""

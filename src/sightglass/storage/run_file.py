@@ -11,7 +11,6 @@ that it finds there, in the names of files and in files of this kind, and notes 
 from __future__ import annotations
 
 import contextlib
-import functools
 import math
 import os
 from collections.abc import Iterable, Mapping
@@ -20,6 +19,7 @@ from typing import Any, Final, Literal
 
 import msgspec
 
+from sightglass.core.description import Description, as_mapping, read_struct
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 
 from .file_names import NAME, OWN_NAME, name_of
@@ -52,7 +52,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
         ended: When it ended, or `None` while it runs.
         state: How it ended.
         events: How many events of each name there were, written at the end.
-        described: Its controls, actions and functions, written at the end.
+        described: Its description at the end.
         facts: About its program: command, versions, commit, folder.
         place: Its place among the processes of the directory: milliseconds since the Unix epoch when it began, or more
             if another one has that place. 0 in files of earlier versions.
@@ -71,7 +71,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     ended: float | None = None
     state: State = "running"
     events: dict[str, int] = {}
-    described: dict[str, Any] = {}
+    described: Description = Description()
     facts: dict[str, Any] = {}
     place: int = 0
     seen: dict[str, float] = {}
@@ -123,8 +123,10 @@ def write(path: Path, run: RunFile, files: FileSystem = LOCAL) -> None:
 
 
 def _encode(run: RunFile) -> bytes:
-    plain = msgspec.structs.replace(run, config=_plain(run.config), described=_plain(run.described))
-    return msgspec.json.format(msgspec.json.encode(plain), indent=2)
+    about = {name: getattr(run, name) for name in run.__struct_fields__}
+    described = {name: value for name, value in as_mapping(run.described).items() if value}
+    about |= {"config": _plain(run.config), "described": _plain(described)}
+    return msgspec.json.format(msgspec.json.encode(about), indent=2)
 
 
 def _plain(value: Any, depth: int = 0) -> Any:
@@ -172,18 +174,7 @@ def read(path: str | os.PathLike[str]) -> RunFile | None:
         found = msgspec.json.decode(data)
     except (OSError, msgspec.MsgspecError, UnicodeDecodeError, RecursionError):
         return None
-    if not isinstance(found, dict):
-        return None
-    known: dict[str, Any] = {}
-    for field in _fields():
-        with contextlib.suppress(msgspec.MsgspecError, KeyError):
-            known[field.name] = msgspec.convert(found[field.name], field.type)
-    return RunFile(**known)
-
-
-@functools.cache
-def _fields() -> tuple[msgspec.structs.FieldInfo, ...]:
-    return msgspec.structs.fields(RunFile)
+    return read_struct(RunFile, found) if isinstance(found, dict) else None
 
 
 def read_all(directory: Path, *, cached: bool = False) -> list[RunFile]:

@@ -169,22 +169,24 @@ class WandB:
     # On the queue's thread
 
     def _deliver(self, records: Sequence[Record]) -> None:
-        problems: list[str] = []
+        left_out: list[str] = []
         for moment in moments(records):
-            self._rows.held.append(self._row(moment, problems))
+            self._rows.held.append(self._row(moment, left_out))
         self._log_rows()
-        if problems:
-            raise UnsendableError("; ".join(problems))
+        if left_out:
+            raise UnsendableError("; ".join(left_out))
 
-    def _row(self, moment: Moment, problems: list[str]) -> dict[str, Any]:
+    def _row(self, moment: Moment, left_out: list[str]) -> dict[str, Any]:
         steps = {self._prefix + name: number(at) for name, at in {STEP: moment.step, **moment.steps}.items()}
         self._rows.axes |= steps.keys()
         values: dict[str, Any] = {}
         for tag, value in leaves(moment.values):
             try:
                 values[tag] = encode(value)
-            except (UnsendableError, MissingExtraError, ValueError, OverflowError, OSError) as error:
-                problems.append(f"{tag!r}: {error}")
+            except (UnsendableError, MissingExtraError, ValueError, OverflowError) as error:
+                left_out.append(f"{tag!r}: {error}")
+            except OSError as error:  # W&B takes media as files
+                self._queue.drop(f"{tag!r}: {error}", n=1)
         for name in {**steps, **values}:
             if name in self._tags or "*" in name:  # a star is a pattern to W&B
                 continue

@@ -307,7 +307,7 @@ class Wiring:
         assert self.service is not None
         with self.telemetry.lock.mutex:
             described = self.service.describe()
-        events = {name: event["n_events"] for name, event in described["events"].items()}
+        events = {name: event.n_events for name, event in described.events.items()}
         return self._run_file(ended=self.clock.wall(), state=self.state, events=events, described=described)
 
 

@@ -17,6 +17,7 @@ from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.counts import Statistics
+from sightglass.core.description import StreamInfo
 from sightglass.protocol import messages
 
 N = 60
@@ -262,7 +263,7 @@ def test_no_record_twice_and_none_missing(data):
         if data.draw(st.booleans()):
             stream.since(0)
     recorded.over()
-    live.finish({"n_records": n - asked}, None)
+    live.finish(StreamInfo(n_records=n - asked), None)
     steps = [record.step for record in stream]
     assert steps == sorted(set(steps))
     assert set(range(n)) - set(steps) <= lost
@@ -348,7 +349,7 @@ def test_returned_and_counted_are_what_was_made_through_holes(data):
             producer.now_s = 60.0
     for file in files:
         file.over()
-    producer.live.finish({"n_records": made}, None)
+    producer.live.finish(StreamInfo(n_records=made), None)
     steps = [record.step for record in stream]
     assert steps == sorted(set(steps))
     assert set(steps) <= set(range(made)) - dropped

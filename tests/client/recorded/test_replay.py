@@ -71,14 +71,14 @@ def test_the_series_that_answer(query, recorded, how, keys, n_done, held):
 
 @pytest.mark.parametrize(("query", "recorded", "message"), [
     ("on('batch').map(lambda b: b.loss)", [],
-     "on('batch').map(lambda b: b.loss) cannot be answered from the recorded series. Nothing was recorded."),
+     "batch.loss cannot be answered from the recorded series. Nothing was recorded."),
     ("on('batch').map(lambda b: b.loss)", [LR, INIT, VAL],
-     "on('batch').map(lambda b: b.loss) cannot be answered from the recorded series. "
+     "batch.loss cannot be answered from the recorded series. "
      "Recorded: batch.lr. Snapshots: on('init'). Logged: 'val/loss'."),
     ("on('batch').map(lambda b: b.loss * b.lr)", [LOSS],
-     "on('batch').map(lambda b: b.loss * b.lr) cannot be answered from the recorded series. Recorded: batch.loss."),
+     "batch.loss * batch.lr cannot be answered from the recorded series. Recorded: batch.loss."),
     ("on('batch').map(lambda b: b.loss)", [HALF, MEAN],
-     "on('batch').map(lambda b: b.loss) cannot be answered from the recorded series. "
+     "batch.loss cannot be answered from the recorded series. "
      "Recorded: batch.loss / 2, batch.loss.mean(every=10)."),
     ("on('batch').map(lambda b: b.loss).mean(when=lambda b: b.lr > 1)", [LOSS],
      "cannot be answered from the recorded series. Recorded: batch.loss."),

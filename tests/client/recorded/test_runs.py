@@ -8,6 +8,7 @@ import pickle
 import shutil
 import signal
 import sys
+import warnings
 from concurrent.futures import Executor, Future, ThreadPoolExecutor
 from pathlib import Path
 
@@ -271,6 +272,30 @@ def test_a_tag_with_a_reducer_is_a_column(tmp_path, monkeypatch):
         assert (row["e.step"], row["e.value"]) == (1, 1.0)
         (run.directory / ".sightglass-totals").unlink(missing_ok=True)
         monkeypatch.setattr(run_totals, "MAX_RUN_BYTES", 0)
+
+
+@pytest.mark.parametrize("door", ["reduce", "latest", "stream"])
+def test_every_door_names_the_runs_that_do_not_answer(tmp_path, door):
+    for i, tag in enumerate(["loss", "loss", "other"]):
+        with sg.init(f"r{i}", dir=tmp_path) as run:
+            run.log({tag: float(i)})
+    query = "on('log').map(lambda e: e.loss)" + (".min()" if door == "reduce" else "")
+    with warnings.catch_warnings(record=True) as warned:
+        warnings.simplefilter("always")
+        stream = getattr(sg.open(tmp_path), door)(query)
+    told = stream.note if door == "stream" else str(warned[0].message)
+    assert len(warned) == (door != "stream")
+    assert told.startswith(f"1 of 3 runs do not answer {query} in full: r2")
+    assert "Logged: 'other'" in told
+
+
+def test_a_run_without_the_records_says_so_in_the_words_of_the_question(tmp_path):
+    for name, tag in [("whole", "loss"), ("cut", "other")]:
+        with sg.init(name, dir=tmp_path) as run:
+            run.log({tag: 1.0})
+    rows = {row["run"].split("-")[0]: row for row in sg.open(tmp_path).table(best="loss.min")}
+    assert rows["whole"]["best"] == 1.0
+    assert rows["cut"]["problem"].startswith("best: No records of 'loss' are there to answer 'loss.min' from.")
 
 
 @pytest.fixture

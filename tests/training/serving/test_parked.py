@@ -8,6 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.client.resumable_stream import RecordBuffer, ResumableStream
+from sightglass.core.description import StreamInfo
 from sightglass.protocol import messages
 from sightglass.query.parser import parse
 from sightglass.training.options import Limits
@@ -46,7 +47,7 @@ class Reader:
             if isinstance(message, messages.Opened):
                 self.stream.opened(message, "abc")
             elif isinstance(message, messages.Ended):
-                self.stream.finish({"n_records": 0}, None)
+                self.stream.finish(StreamInfo(), None)
             elif hasattr(message, "columns") and place not in loses:
                 self.stream.add(message.columns)
         self.n_read = len(self.bench.sent[self.peer])

@@ -13,7 +13,7 @@ export function commandText({ kind, name, value: now, old, error }: HistoryEntry
 /** The place of a command on an axis, or null if it is unknown. */
 export function placeOf(entry: HistoryEntry, kind: XKind, started: number | null): number | null {
   const [step, wall] = [entry.step ?? null, entry.wall_time ?? null]
-  if (kind === 'step') return step
+  if (kind === 'step') return step === null ? null : Number(step)
   if (kind === 'wall') return wall
   return wall === null || started === null ? null : wall - started
 }

@@ -73,6 +73,6 @@ const LEFT = 'This run stopped and recorded nothing: it no longer accepts comman
 function endOf({ state, ended, last_step, problem }: Run): string {
   if (state === 'running') return 'This run is running, and out of reach of this server: on another machine, or with another SIGHTGLASS_RUNTIME_DIR. Its files are read, but it accepts no commands from here.'
   const how = { failed: 'This run failed', terminated: 'This run was terminated', died: 'This run died' }[state as string] ?? 'This run is over'
-  const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(last_step, 12)}`].filter(Boolean).join(' ')
+  const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(Number(last_step), 12)}`].filter(Boolean).join(' ')
   return `${how}${when && ` (${when})`}: it no longer accepts commands.${problem ? ` ${problem}` : ''}`
 }

@@ -3,7 +3,7 @@
 import { post, runPath } from '../../data/api'
 import { details, loadDetail } from '../../data/details'
 import { Commander } from '../../run/commander'
-import type { Acknowledged } from '../../run/commands'
+import type { Acknowledgement } from '../../data/types'
 import { tell } from '../../ui/toasts'
 
 const commanders = new Map<string, Commander>()
@@ -13,7 +13,7 @@ export function commanderOf(run: string): Commander {
   let found = commanders.get(run)
   if (!found) {
     found = new Commander({
-      send: (command) => post<Acknowledged>(runPath(run, '/commands'), command),
+      send: (command) => post<Acknowledgement>(runPath(run, '/commands'), command),
       history: () => details.value.get(run)?.history ?? [],
       tell,
       refresh: () => loadDetail(run),

@@ -77,7 +77,7 @@ function rowsOf(runs: Run[], only: boolean): Row[] {
     rowOf('state', runs.map((run) => run.state)),
     rowOf('started', runs.map((run) => (run.started === null ? undefined : dateTime(run.started)))),
     rowOf('duration', runs.map((run) => lengthOf(run))),
-    rowOf('last step', runs.map((run) => (run.last_step === null ? undefined : count(run.last_step)))),
+    rowOf('last step', runs.map((run) => (run.last_step === null ? undefined : count(Number(run.last_step))))),
     rowOf('host', runs.map((run) => run.host || undefined)),
     rowOf('source', runs.map((run) => run.source)),
   ].filter(wanted)

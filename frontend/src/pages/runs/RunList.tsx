@@ -103,7 +103,7 @@ function RunRow({ run }: { run: Run }) {
       <button type="button" class="run-name" title={`${label}\n${run.directory}`} aria-expanded={open} onClick={() => update({ run: open ? '' : run.key })}>
         <Name run={run} />
       </button>
-      {run.last_step !== null && <span class="run-step">{count(run.last_step)}</span>}
+      {run.last_step !== null && <span class="run-step">{count(Number(run.last_step))}</span>}
       <StateDot state={run.state} problem={run.problem} />
       <span class={`run-tools ${pinned ? 'is-pinned' : ''}`}>
         {!at.group.value && <NextColor name={run.key} label={label} color={style.color} />}

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import itertools
 import os
 import time
@@ -11,16 +10,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.client.describe import LACKS_ENTRY, Condition, RunInfo, check_condition, choose, description_of, holds
+from sightglass.client.describe import LACKS_ENTRY, Condition, RunInfo, check_condition, choose, coverage_of, holds
 from sightglass.client.discover import runs_on_hub
 from sightglass.client.live_runs import LiveRuns, RunsHere
 from sightglass.client.many.members import Member, Members
 from sightglass.client.many.streams import Column, FleetProducer, checked
 from sightglass.client.recorded.partial import merged
 from sightglass.client.recorded.runs import RunRow, RunsTable, row_of, texts_of
-from sightglass.client.run import COMMAND_S, Acknowledgement, CommandReply, RemoteRun, acknowledged
+from sightglass.client.run import COMMAND_S, CommandReply, RemoteRun, acknowledged
 from sightglass.client.streams.stream import Stream
-from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError
+from sightglass.core.description import Acknowledgement, Description, read_struct
+from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError, warn_user
 from sightglass.core.program_values.guarded import message
 from sightglass.query.parser import as_query
 from sightglass.query.pipeline import last_reducer
@@ -67,6 +67,7 @@ class Fleet(Mapping[str, RemoteRun]):
         self._unchosen: dict[Member, str] = {}
         self._asked: list[FleetProducer] = []
         self._columns: dict[str, Column] = {}
+        self._told: dict[str, str] = {}  # the coverage of the last result, by query
         joined = [member for member in members.all if member.joined]
         self._known = dict.fromkeys(joined, True)
         if condition is not None:
@@ -151,9 +152,10 @@ class Fleet(Mapping[str, RemoteRun]):
         return asked.stream()
 
     def latest(self, query: Query | str, *, timeout_s: float = SETTLE_S) -> dict[str, Any]:
-        """Return the newest value of a query in each run, by the runs' names; runs without a value are left out.
+        """Return the newest value of a query in each run, by the runs' names.
 
-        The first call sends the query, which stays open. A query that ends in `per="run"` has a value so
+        Runs without a value are left out. A warning names those that refuse the query, and those whose value is not of
+        all events. The first call sends the query, which stays open. A query that ends in `per="run"` has a value so
         far, of the events since then and of what the run recorded or still holds of it.
 
         Args:
@@ -165,6 +167,7 @@ class Fleet(Mapping[str, RemoteRun]):
         """
         column = self._column(query)
         column.settle(timeout_s)
+        self._warn(query, self._problems(column, waiting=False))
         values = {member.name: column.value(member) for member in self._chosen()}
         return {name: value for name, value in values.items() if value is not None}
 
@@ -199,7 +202,8 @@ class Fleet(Mapping[str, RemoteRun]):
         """Return the result of a query's last reducer over the values of all runs together, so far.
 
         It is the result of one run with the events of all of them, run after run: those since the first call, and
-        what the runs recorded or still hold. What the reducer reads is sent to this process.
+        what the runs recorded or still hold. A warning names the runs of which it lacks events, and why. What the
+        reducer reads is sent to this process.
 
         Args:
             query: A query that ends in a reducer without a window.
@@ -214,14 +218,18 @@ class Fleet(Mapping[str, RemoteRun]):
         column = self._column(whole)
         column.settle(timeout_s)
         states: dict[Any, list[State]] = {}
+        problems = self._problems(column)
         for member in self._chosen():
             state = column.state(member)
             if state is not None and member.info is not None:
-                with contextlib.suppress(*LACKS_ENTRY):
+                try:
                     states.setdefault(None if by is None else by(member.info), []).append(state)
+                except LACKS_ENTRY as error:
+                    problems[member.name] = message(error)
         if not states:
-            problems = [problem for member in self._chosen() if (problem := column.problem(member))]
-            raise QueryError(f"No run of the fleet has a value of {query} so far. {' '.join(problems[:1])}".strip())
+            why = next(iter(problems.values()), "")
+            raise QueryError(f"No run of the fleet has a value of {query} so far. {why}".strip())
+        self._warn(query, problems)
         reducer = last_reducer(whole)
         results = {key: merged(reducer, found) for key, found in states.items()}
         return results[None] if by is None else results
@@ -298,6 +306,21 @@ class Fleet(Mapping[str, RemoteRun]):
             self._columns[text] = Column(self._members, self._chosen, query)
         return self._columns[text]
 
+    def _problems(self, column: Column, *, waiting: bool = True) -> dict[str, str]:
+        """Return why runs do not answer, or not for all events, by their names; `waiting`: also those that may yet."""
+        return {
+            member.name: problem
+            for member in self._chosen(all=True)
+            if (problem := column.problem(member)) and (waiting or not column.waits(member))
+        }
+
+    def _warn(self, query: Query | str, problems: Mapping[str, str]) -> None:
+        """Warn of the coverage of a result, unless the last result of this query had the same."""
+        sentence = coverage_of(query, problems, len(self._chosen(all=True)))
+        if sentence and self._told.get(str(query)) != sentence:
+            warn_user(sentence)
+        self._told[str(query)] = sentence
+
     def _row(self, member: Member, state: str, columns: Mapping[str, Column]) -> RunRow:
         info = member.info
         values = {name: column.value(member) for name, column in columns.items()}
@@ -320,7 +343,7 @@ class Fleet(Mapping[str, RemoteRun]):
             states[member] = member.state if member not in asked else "silent"
             if member in asked and asked[member].wait(max(0.0, until_s - time.monotonic())):
                 try:
-                    states[member] = description_of(asked[member].result()).state
+                    states[member] = read_struct(Description, asked[member].result()).state
                 except SightglassError:  # it has just ended
                     states[member] = member.state
             if member.why_left and states[member] == "ended":

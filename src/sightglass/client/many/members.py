@@ -15,13 +15,14 @@ from fnmatch import fnmatchcase
 from typing import Final, Protocol
 
 from sightglass.client.connection import PendingReply
-from sightglass.client.describe import Condition, RunInfo, description_of, holds, live_info
+from sightglass.client.describe import Condition, RunInfo, holds, live_info
 from sightglass.client.discover import client_name
 from sightglass.client.live_runs import LiveRuns, Reachable, RunRoute
 from sightglass.client.owned_rounds import OwnedRounds
 from sightglass.client.run import RemoteRun
 from sightglass.client.session import Session
 from sightglass.client.streams.arrivals import arrivals
+from sightglass.core.description import Description, read_struct
 from sightglass.core.errors import RefusedError, RunLostError, SightglassError, TransportError
 from sightglass.core.process.threads import Worker
 from sightglass.core.program_values.guarded import message
@@ -104,7 +105,7 @@ class Member:
             return
         describing, self._describing = self._describing, None
         try:
-            description = description_of(describing.result())
+            description = read_struct(Description, describing.result())
         except RunLostError:
             return  # asked again by the next connection
         except SightglassError as error:

@@ -3,19 +3,20 @@
 from __future__ import annotations
 
 import contextlib
-import itertools
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Any, Final
 
 from sightglass.client.connection import PendingReply
+from sightglass.client.describe import coverage_of
 from sightglass.client.recorded.partial import MAX_EVENTS, folded, whole_run
 from sightglass.client.resumable_stream import RecordBuffer, ResumableStream, with_beginning
 from sightglass.client.streams.derived import UnionProducer
 from sightglass.client.streams.stream import Stream
 from sightglass.client.subscription import SubscriptionProducer, note_of_stream
 from sightglass.core.counts import Statistics
+from sightglass.core.description import StreamInfo, read_struct
 from sightglass.core.errors import QueryError, RunLostError, SightglassError
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message
@@ -26,8 +27,6 @@ from sightglass.query.reduction import State
 from sightglass.query.stages import COUNTING, Map, Reduce, Where, WholeRun, event_functions
 
 from .members import Member, Members
-
-MAX_NAMED: Final = 3  # runs that a remark names
 
 
 class RunStream:
@@ -88,7 +87,8 @@ class RunStream:
             entries = self._counts.result()
         except SightglassError:
             return True
-        made = next((entry["n_records"] for entry in entries if entry["stream"] == self._resumable.number), 0)
+        streams = (read_struct(StreamInfo, entry) for entry in entries)
+        made = next((stream.n_records for stream in streams if stream.stream == self._resumable.number), 0)
         return (self.buffer.next_index or 0) >= made + self._resumable.base
 
     def advance(self) -> None:
@@ -232,10 +232,8 @@ class FleetProducer:
     def _note(self) -> str:
         if not self.parts:
             return "no run has joined the fleet so far"
-        notes = [(part.member.name, part.problem or part.stream.note) for part in self.parts]
-        shown = [f"{name}: {note}" for name, note in notes if note]
-        more = [f"and {len(shown) - MAX_NAMED} more"] if len(shown) > MAX_NAMED else []
-        return "; ".join([*itertools.islice(shown, MAX_NAMED), *more])
+        notes = {part.member.name: part.problem or part.stream.note for part in self.parts}
+        return coverage_of(self.text, {name: note for name, note in notes.items() if note}, len(notes))
 
     def _check_wait(self) -> None:
         for part in self.parts:
@@ -329,6 +327,11 @@ class Column:
             record = cell.part.buffer.latest()
             return None if record is None else record.value
         return None if cell.state is None else last_reducer(self.query).finish(cell.state)
+
+    def waits(self, member: Member) -> bool:
+        """Return whether a run has no value yet, and may have one later."""
+        cell = self._cells.get(member)
+        return self.value(member) is None and not (member.why_left or (cell is not None and cell.part.problem))
 
     def problem(self, member: Member) -> str:
         """Return why a run has no value, or not of all its events; empty if it has."""

@@ -24,11 +24,11 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.client.describe import Description
 from sightglass.client.resumable_stream import UNRECORDED, RecordBuffer, ResumableStream
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import COMPLETE, Columns
 from sightglass.core.counts import Statistics
+from sightglass.core.description import Description
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query

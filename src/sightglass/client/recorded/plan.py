@@ -105,13 +105,22 @@ def plan(query: Query, keys: Sequence[Key]) -> ReplayPlan:
         return ReplayPlan(query=query, how="records", keys={"": streams[query.key]})
     chosen = _from_prefix(query, streams) or _from_event(query, keys, streams)
     if chosen is None:
-        raise QueryError(f"{query} cannot be answered from the recorded series. {list_recorded(keys)}")
+        raise QueryError(f"{_lacks(query)}. {list_recorded(keys)}")
     boundaries = _boundaries(query, chosen.n_done, keys)
     if chosen.how == "event":
         chosen = replace(chosen, joined={event: _joined(query, event, keys, streams) for event in query.joins})
     if chosen.how == "prefix" and chosen.n_done == len(query.stages):
         return ReplayPlan(query=query, how="records", keys=chosen.keys)
     return replace(chosen, boundaries=boundaries)
+
+
+def _lacks(query: Query) -> str:
+    """Return why a query has no answer, in the words in which it was written."""
+    text = query.short or str(query)
+    tag, _, name = text.rpartition(".")
+    if tag and name in NAMES:  # such as the series "loss" of the text "loss.min"
+        return f"No records of {tag!r} are there to answer {text!r} from"
+    return f"{text} cannot be answered from the recorded series"
 
 
 def list_recorded(keys: Sequence[Key]) -> str:

@@ -10,9 +10,10 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.client.describe import Description, EventAttributes, HistoryEntry, known_fields, recorded_description
+from sightglass.client.describe import EventAttributes, recorded_description
 from sightglass.client.resumable_stream import UNRECORDED, RecordBuffer, with_beginning
 from sightglass.client.streams.stream import Stream
+from sightglass.core.description import Description, HistoryEntry, read_struct
 from sightglass.core.errors import (
     QueryError,
     QuerySyntaxError,
@@ -237,7 +238,7 @@ class RecordedRun(EventAttributes):
             return []
         series = self._recording.series(key)
         entries = series.columns(max(0, len(series) - n) if n else 0).values
-        return [HistoryEntry(**known_fields(HistoryEntry, entry)) for entry in entries]
+        return [read_struct(HistoryEntry, entry) for entry in entries]
 
     def export(
         self,

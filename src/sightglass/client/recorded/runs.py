@@ -16,7 +16,15 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, TypeVar
 
-from sightglass.client.describe import LACKS_ENTRY, RunInfo, check_condition, choose, recorded_info
+from sightglass.client.describe import (
+    LACKS_ENTRY,
+    RunInfo,
+    check_condition,
+    choose,
+    coverage_of,
+    recorded_info,
+    warn_of_coverage,
+)
 from sightglass.client.streams.stream import Stream, union_of_runs
 from sightglass.core.errors import (
     DamagedError,
@@ -51,7 +59,6 @@ Result = TypeVar("Result")
 # Errors of one run in a folder that do not keep the others from being queried.
 SKIPPED: Final = (DamagedError, UnknownNameError)
 PART_BYTES: Final = 64 * 2**20  # of a run that several workers read: a second or so of one worker
-MAX_NAMED: Final = 3  # runs that a warning names
 
 
 class RecordedRuns(Mapping[str, RecordedRun]):
@@ -145,7 +152,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
                 problems[name] = answer.problems[text]
         if not any(states.values()):
             raise QueryError(next(iter(problems.values()), f"No run was recorded in {self._place}"))
-        _warn(problems, len(entries))
+        warn_of_coverage(query, problems, len(entries))
         reducer = last_reducer(whole)
         results = {key: merged(reducer, found) for key, found in states.items() if found}
         return results[None] if by is None else results
@@ -198,15 +205,16 @@ class RecordedRuns(Mapping[str, RecordedRun]):
     def stream(self, query: Query | str) -> Stream:
         """Return the union of the streams of all runs that can answer a query; each record has the name of its run.
 
-        Values of several kinds are never mixed: if a tag has tensors in some runs and histograms in others, the tag
-        means the tensors, and a warning names the runs that are left out; "kernel:histogram" means the others.
+        `Stream.note` names the runs that cannot. Values of several kinds are never mixed: if a tag has tensors in some
+        runs and histograms in others, the tag means the tensors, and a warning names the runs that are left out;
+        "kernel:histogram" means the others.
 
         Raises:
             QueryError: The query is not valid, or no run can answer it.
         """
         streams: dict[str, Stream] = {}
         kinds: dict[str, ValueKind] = {}
-        first_error = None
+        unanswered: dict[str, Exception] = {}
         for name in self:
             try:
                 with self.borrow(name) as run:
@@ -216,24 +224,32 @@ class RecordedRuns(Mapping[str, RecordedRun]):
                     kinds[name] = "" if series is None else series.kind
                     streams[name] = stream
             except (QueryError, *SKIPPED) as error:
-                first_error = first_error or error
+                unanswered[name] = error
         if not streams:
-            raise first_error or QueryError(f"No run was recorded in {self._place}")
+            raise next(iter(unanswered.values()), QueryError(f"No run was recorded in {self._place}"))
         kind = next((kind for kind in KINDS if kind and kind in kinds.values()), "")
         others = {
             name: f"the values of {query} are of the kind {kinds[name]}, not {kind}"
             for name in streams
             if kinds[name] not in ("", kind)
         }
-        _warn(others, len(self))
-        return union_of_runs([stream for name, stream in streams.items() if name not in others])
+        warn_of_coverage(query, others, len(self))
+        lacking = {name: message(error) for name, error in unanswered.items()}
+        coverage = coverage_of(query, lacking | others, len(self))
+        return union_of_runs([stream for name, stream in streams.items() if name not in others], coverage=coverage)
 
     def latest(self, query: Query | str) -> dict[str, Any]:
-        """Return the last value of a query in each run, by the runs' names; runs without a value are left out."""
+        """Return the last value of a query in each run, by the runs' names.
+
+        Runs without a value are left out; a warning names them, and those that do not answer in full.
+        """
         text = query if isinstance(query, str) else str(as_query(query))
         tasks = [Task(path=str(entry.path), rank=self._rank, queries=(text,)) for entry in self._entries.values()]
-        values = [last_values(task).values.get(text) for task in tasks]
-        return {name: value for name, value in zip(self, values, strict=True) if value is not None}
+        answers = {name: last_values(task) for name, task in zip(self, tasks, strict=True)}
+        problems = {name: answer.problems[text] for name, answer in answers.items() if answer.problems}
+        warn_of_coverage(query, problems, len(answers))
+        values = {name: answer.values.get(text) for name, answer in answers.items()}
+        return {name: value for name, value in values.items() if value is not None}
 
     @contextlib.contextmanager
     def borrow(self, name: str) -> Iterator[RecordedRun]:
@@ -346,13 +362,6 @@ def _apply(task: tuple[Callable[[RecordedRun], Result], Path, int | None]) -> Re
     function, path, rank = task
     with opened(path, rank=rank, follow=False) as run:
         return function(run)
-
-
-def _warn(problems: Mapping[str, str], n_runs: int) -> None:
-    if problems:
-        some = "; ".join(f"{name}: {problem}" for name, problem in itertools.islice(problems.items(), MAX_NAMED))
-        more = f" … and {len(problems) - MAX_NAMED:,} more" if len(problems) > MAX_NAMED else ""
-        warn_user(f"{len(problems):,} of {n_runs:,} runs do not answer in full: {some}{more}")
 
 
 # A table of runs: a row for each run, with its name, state, configuration and what was asked.

@@ -324,9 +324,9 @@ class Stream(Chain):
             raise self._buffer.error
 
 
-def union_of_runs(streams: Sequence[Stream]) -> Stream:
-    """Return the union of streams of single runs, which views draw apart."""
-    return _joined(UnionProducer, streams, "union", members=lambda: streams)
+def union_of_runs(streams: Sequence[Stream], *, coverage: str = "") -> Stream:
+    """Return the union of streams of single runs, which views draw apart; `coverage` says which runs it lacks."""
+    return _joined(UnionProducer, streams, "union", members=lambda: streams, coverage=coverage)
 
 
 def _joined(
@@ -334,6 +334,7 @@ def _joined(
     streams: Sequence[Stream],
     verb: str,
     members: Callable[[], Sequence[Stream]] | None = None,
+    coverage: str = "",
 ) -> Stream:
     if not all(isinstance(stream, Stream) for stream in streams):
         raise TypeError(f"Expected streams to {verb}, got {', '.join(type(stream).__name__ for stream in streams)}")
@@ -348,7 +349,8 @@ def _joined(
             stream._check_wait()
 
     def note() -> str:
-        return "; ".join(dict.fromkeys(f"{stream.tag}: {stream.note}" for stream in streams if stream.note))
+        notes = dict.fromkeys(f"{stream.tag}: {stream.note}" for stream in streams if stream.note)
+        return "; ".join(filter(None, [coverage, *notes]))
 
     return Stream(producer(streams), buffer, note=note, check_wait=check_wait, members=members)
 

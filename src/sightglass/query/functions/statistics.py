@@ -9,10 +9,10 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.binning import BLOCK
 from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.program_values.guarded import text
 from sightglass.core.values import (
+    BLOCK,
     DeviceHistogram,
     Histogram,
     Value,

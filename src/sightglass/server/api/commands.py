@@ -7,7 +7,8 @@ from typing import Annotated, Any, Final, Literal
 
 import msgspec
 
-from sightglass.client.run import Acknowledgement, RemoteRun
+from sightglass.client.run import RemoteRun
+from sightglass.core.description import Acknowledgement
 from sightglass.core.errors import QueryError
 from sightglass.query.parser import as_query
 from sightglass.server.http_errors import Problem, bad_request
@@ -48,19 +49,6 @@ class CommandRequest(Request, frozen=True, kw_only=True):
     value: Any = None
     at: Annotated[str, msgspec.Meta(max_length=1_000)] | None = None
     hold: bool = True
-
-
-class Acknowledged(msgspec.Struct, frozen=True, kw_only=True):
-    """The result of a command. If it is not applied yet, `note` says what it waits for."""
-
-    applied: bool
-    event: str
-    index: int
-    step: float
-    wall_time: float
-    old: Any
-    result: Any
-    note: str
 
 
 class RecordRequest(Request, frozen=True, kw_only=True):
@@ -120,11 +108,10 @@ def _check(source: ServedRun, text: str) -> Checked:
     return Checked(ok=True, tag=asked.tag, canonical=asked.key)
 
 
-async def send_command(call: ApiRequest, query: Request, body: CommandRequest) -> Acknowledged:
+async def send_command(call: ApiRequest, query: Request, body: CommandRequest) -> Acknowledgement:
     """Set a control, call an action, pause, resume or stop a live run."""
     source = await call.read(call.runs.find, call.key)
-    done = await call.query(_send, source, body, call.visitor.name)
-    return Acknowledged(**{name: getattr(done, name) for name in Acknowledged.__struct_fields__})
+    return await call.query(_send, source, body, call.visitor.name)
 
 
 def _send(source: ServedRun, body: CommandRequest, by: str) -> Acknowledgement:
@@ -185,8 +172,8 @@ def _kind(name: str) -> Kind:
 
 ROUTES: Final = (
     Route(method="POST", path="/runs/{key}/check", handler=check_query, body=CheckRequest, response=Checked),
-    Route(method="POST", path="/runs/{key}/commands", handler=send_command, body=CommandRequest, response=Acknowledged,
-          controllers_only=True),
+    Route(method="POST", path="/runs/{key}/commands", handler=send_command, body=CommandRequest,
+          response=Acknowledgement, controllers_only=True),
     Route(method="POST", path="/runs/{key}/record", handler=record, body=RecordRequest, response=Recorded,
           controllers_only=True),
     Route(method="POST", path="/view", handler=choose_view, body=ChooseRequest, response=Chosen),

@@ -8,12 +8,12 @@ import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any, Final, Literal
+from typing import Final, Literal
 
 import msgspec
 
 from sightglass import __version__
-from sightglass.client.describe import HistoryEntry
+from sightglass.core.description import Description, HistoryEntry, StreamInfo
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Audio, Figure, Image, Images
 from sightglass.query.functions import FUNCTIONS
@@ -32,7 +32,7 @@ TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "audio", "
 MAX_HISTORY: Final = (
     1_000  # more than a person reads; the page asks every few seconds, and a run holds ten times as many
 )
-Described = tuple[Any, list[HistoryEntry], dict[str, int]]
+Described = tuple[Description | None, list[HistoryEntry], dict[str, int]]
 SEVERAL: Final[dict[TagType, tuple[type, ...]]] = {"image": (Figure, Image, Images), "audio": (Audio,)}
 TEXTS: Final = re.compile(r"[<>|]?[US]\d+(\[[\d, ]*\])")
 TENSOR: Final = re.compile(r"(\w+)\[[\d, ]*\]|complex\d*")
@@ -60,9 +60,9 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
     `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
     """
 
-    description: dict[str, Any] | None
-    history: list[dict[str, Any]]
-    streams: list[dict[str, Any]]
+    description: Description | None
+    history: list[HistoryEntry]
+    streams: list[StreamInfo]
     not_shown: dict[str, int]
 
 
@@ -135,7 +135,7 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
     streams = list(description.streams) if description is not None else []
     return RunDetail(
         **{name: getattr(source.summary(), name) for name in RunSummary.__struct_fields__},
-        description=description, history=history, streams=streams, not_shown=not_shown,  # type: ignore[arg-type]
+        description=description, history=history, streams=streams, not_shown=not_shown,
     )  # fmt: skip
 
 
@@ -161,7 +161,7 @@ async def list_tags(call: ApiRequest, query: Nothing) -> TagList:
 
 
 def _tags(source: ServedRun) -> TagList:
-    if source.live and source.path is None:
+    if source.path is None:  # it does not record, or its directory was not seen yet
         return TagList(tags=[])
     with source.borrow() as files:
         recording = files.recording

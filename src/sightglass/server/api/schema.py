@@ -41,6 +41,9 @@ ERRORS: Final[Mapping[int, str]] = {
 }
 
 
+OF_TIMES: Final = frozenset({"started", "ended", "changed", "deleted", "wall_time", "wall_times", "seconds", "spent_s"})
+NONFINITE: Final = {"type": "string", "enum": ["NaN", "Infinity", "-Infinity"]}
+DIGITS: Final = {"type": "string", "pattern": "^-?[0-9]+$"}
 OF_STEPS: Final = frozenset({"step", "steps", "first_step", "last_step", "x", "restarts"})
 
 
@@ -195,12 +198,25 @@ def _referred(components: Mapping[str, Any], schemas: object) -> list[str]:
     return found
 
 
-def _loosened(schema: object) -> Any:
-    """Allow strings for the numbers of a reply: those that JSON lacks, or that JavaScript would round."""
-    if isinstance(schema, dict):
-        loose = {name: _loosened(part) for name, part in schema.items()}
-        return loose | {"type": ["number", "string"]} if schema.get("type") in ("number", "integer") else loose
-    return [_loosened(part) for part in schema] if isinstance(schema, list) else schema
+def _loosened(schema: object, field: str = "") -> Any:
+    """Allow strings for the numbers of a reply: those that JSON lacks, and digits that JavaScript would round.
+
+    Counts and times are neither.
+    """
+    if isinstance(schema, list):
+        return [_loosened(part, field) for part in schema]
+    if not isinstance(schema, dict):
+        return schema
+    if schema.get("type") in ("number", "integer"):
+        texts = (
+            [DIGITS] if field in OF_STEPS else [] if schema["type"] == "integer" or field in OF_TIMES else [NONFINITE]
+        )
+        kept = {name: part for name, part in schema.items() if name == "default"}
+        return {"anyOf": [{"type": schema["type"]}, *texts], **kept} if texts else schema
+    if "properties" in schema:
+        fields = {name: _loosened(part, name) for name, part in schema["properties"].items()}
+        return {**schema, "properties": fields}
+    return {name: _loosened(part, field) for name, part in schema.items()}
 
 
 def _operation(route: Route, schemas_of: Mapping[Any, Any]) -> dict[str, Any]:

@@ -12,16 +12,15 @@ import math
 import os
 import time
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
 
-from sightglass.client.describe import Description
 from sightglass.client.discover import connect, connect_to
 from sightglass.client.live_runs import Reachable
 from sightglass.client.run import RemoteRun
+from sightglass.core.description import Description
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, StorageError
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message
@@ -332,7 +331,7 @@ class ServedRun:
         known, self.description, self.silent = self.description, described, False
         n_events = max((event.n_events for event in described.events.values()), default=0)
         self._last_event = float(n_events - 1) if n_events else None
-        if known is None or replace(described, wall_time=known.wall_time) != known:
+        if known is None or msgspec.structs.replace(described, wall_time=known.wall_time) != known:
             self.n_described += 1
         return described
 

@@ -16,6 +16,7 @@ from collections.abc import Callable, Mapping
 from typing import Any, Final
 
 from sightglass.core.counts import Failures
+from sightglass.core.description import Description, StreamInfo
 from sightglass.core.errors import SightglassError, WireError, unknown
 from sightglass.core.process.clock import WorkClock
 from sightglass.core.program_values.guarded import message as message_of
@@ -220,14 +221,13 @@ class ClientService:
             self._recorded.add(subscription)
         return subscription
 
-    def describe(self) -> dict[str, Any]:
-        """Describe the run, as values that can be sent; the caller holds the lock."""
-        return {
-            **describe.run(self._telemetry, self._functions, about=self.about, clock=self._clock),
-            "streams": self._describe_streams(),
-            "n_clients": len(self.clients),
-            "failures": {each.where: f"{each.n}; the last: {each.last}" for each in self._failures() if each.n},
-        }
+    def describe(self) -> Description:
+        """Describe the run; the caller holds the lock."""
+        return describe.run(
+            self._telemetry, self._functions, about=self.about, clock=self._clock,
+            streams=self._describe_streams(), n_clients=len(self.clients),
+            failures={each.where: f"{each.n}; the last: {each.last}" for each in self._failures() if each.n},
+        )  # fmt: skip
 
     def _flush(self, subscription: Subscription) -> None:
         if subscription.rows:
@@ -352,11 +352,12 @@ class ClientService:
             value = [describe.result(entry) for entry in value[-message.last :]]
         self._outbox.reply(peer, message.request, value)
 
-    def _describe_streams(self) -> list[dict[str, Any]]:
-        active = self._telemetry.subscriptions.active.values()
-        described = [describe.stream(subscription, self._subscriptions.names(subscription)) for subscription in active]
+    def _describe_streams(self) -> list[StreamInfo]:
         n_failures = sum(each.n for each in self._failures())
-        return [{**stream, "n_failures": n_failures} for stream in described]
+        return [
+            describe.stream(subscription, self._subscriptions.names(subscription), n_failures=n_failures)
+            for subscription in self._telemetry.subscriptions.active.values()
+        ]
 
     def _failures(self) -> list[Failures]:
         return [self.failures, *self.background]

@@ -16,6 +16,7 @@ import numpy as np
 from sightglass.core import codec
 from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns, Row, of_rows
+from sightglass.core.description import HistoryEntry, as_mapping
 from sightglass.core.errors import (
     QueryError,
     RefusedError,
@@ -354,7 +355,7 @@ class ClientSubscriptions:
         return 0 if source is None else source.n_events
 
     def _counts(self, subscription: Subscription) -> bytes:
-        return codec.encode(describe.stream(subscription, self.names(subscription)))[0]
+        return codec.encode(as_mapping(describe.stream(subscription, self.names(subscription))))[0]
 
     def _drop(self, subscription: Subscription) -> None:
         if self.find(subscription.query) is subscription:
@@ -541,11 +542,11 @@ class RecordedSubscriptions:
         if rows and subscription in self and self._recorder is not None:
             self._recorder.record(subscription, rows, self._since[subscription.id])
 
-    def command(self, entry: Mapping[str, Any]) -> None:
+    def command(self, entry: HistoryEntry) -> None:
         """Record an entry of the history, if anything else is recorded."""
         # The first command may come before the first row of a recorded query.
         if self._recorder is not None and (self._since or self._recorder.active):
-            self._recorder.command(entry)
+            self._recorder.command(as_mapping(entry))
 
     def lapsed(self, subscription: Subscription) -> bool:
         """Return whether the review of the budget gave up recording a subscription."""

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from typing import Final
 
 from sightglass.core import codec
+from sightglass.core.description import as_mapping
 from sightglass.core.errors import UnsendableError, WireError
 from sightglass.core.process.clock import Clock
 from sightglass.core.program_values.copier import sendable
@@ -156,7 +157,8 @@ class Outbox:
         self.put(peer, messages.encode(message))
 
     def reply(self, peer: bytes, request: int, value: object) -> None:
-        """Answer a request with a value."""
+        """Answer a request with a value, or with structs of `core.description`."""
+        value = as_mapping(value)
         try:
             blob, buffers = codec.encode(value)
         except UnsendableError:  # such as a name that UTF-8 cannot encode

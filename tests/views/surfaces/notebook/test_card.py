@@ -234,7 +234,7 @@ class CommandedRun:
         self.commands, self.note = [], note
 
     def _done(self, *command, timeout_s, **options):
-        from sightglass.client.run import Acknowledgement
+        from sightglass.core.description import Acknowledgement
 
         self.commands.append((*command, options) if options else command)
         if self.note:

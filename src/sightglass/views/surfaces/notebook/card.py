@@ -11,13 +11,15 @@ Theory of operation
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 from typing import Any, Final, Protocol
 
+import msgspec
+
+from sightglass.core.description import Description, HistoryEntry
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.core.process.threads import UNTIL_WOKEN, Background, Worker
 from sightglass.core.process.unpatched import threading
@@ -54,10 +56,10 @@ class CardRun(Protocol):
     def ended(self) -> bool:
         """Whether the run has ended."""
 
-    def describe(self) -> Any:
-        """Return a `client.describe.Description`."""
+    def describe(self) -> Description:
+        """Return the run's description."""
 
-    def last_commands(self, n: int) -> Any:
+    def last_commands(self, n: int) -> list[HistoryEntry]:
         """Return the last `n` commands of the history."""
 
 
@@ -217,8 +219,8 @@ def shown(value: Any) -> Any:
     """Return a value as JSON values for a card: long texts and lists are cut, arrays are their types."""
     if isinstance(value, str):
         return value if len(value) <= MAX_TEXT else f"{value[: MAX_TEXT - 1]}…"
-    if dataclasses.is_dataclass(value) and not isinstance(value, type):
-        return {one.name: shown(getattr(value, one.name)) for one in dataclasses.fields(value)}
+    if isinstance(value, msgspec.Struct):
+        return {name: shown(getattr(value, name)) for name in value.__struct_fields__}
     if isinstance(value, Mapping):
         return {shown(str(key)): shown(item) for key, item in itertools.islice(value.items(), MAX_LISTED)}
     if isinstance(value, list | tuple):

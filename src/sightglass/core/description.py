@@ -1,0 +1,282 @@
+"""What a run says about itself: structs that the run fills in, and that everybody else reads.
+
+They cross the wire, and lie in `run.json`, as mappings: `as_mapping` makes these, because a control's value may be an
+array, which needs `core.codec`. `read_struct` makes structs of them again.
+"""
+
+from __future__ import annotations
+
+import shlex
+import typing
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, TypeVar
+
+import msgspec
+
+from .process.clock import elapsed
+from .redact import visible
+
+# More would not fit the line of an observable in a terminal of 80 columns.
+MAX_FIELDS_SHOWN: Final = 6
+MAIN_PACKAGES: Final = (
+    "torch", "jax", "flax", "tensorflow", "keras", "lightning", "transformers", "sklearn", "xgboost", "numpy"
+)  # fmt: skip
+
+S = TypeVar("S", bound=msgspec.Struct)
+
+
+class ObservableInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One observable: its type, with dtype and shape for arrays; an example; a mapping's fields by path.
+
+    Of an object, the fields are the numbers that it stores. `step` is the step of the event that the example is from,
+    if the run knows it.
+    """
+
+    type: str = ""
+    example: str = ""
+    fields: Mapping[str, str] = {}
+    step: int | float | None = None
+
+
+class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One event of a run: where it comes from, how often it happened, its observables, and a remark.
+
+    `n_lost` counts the values, or parts of them, that could not be copied for snapshots.
+    """
+
+    origin: str = "observe"
+    n_events: int = 0
+    snapshot: bool = False
+    observables: Mapping[str, ObservableInfo] = {}
+    note: str = ""
+    n_lost: int = 0
+
+
+class ControlInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One control of a run; `where` is the line that declared it."""
+
+    type: str = ""
+    value: Any = None
+    min: int | float | None = None
+    max: int | float | None = None
+    choices: Sequence[Any] | None = None
+    where: str = ""
+
+
+class ActionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One action of a run: the first line of its docstring, and the line that declared it."""
+
+    doc: str = ""
+    where: str = ""
+
+
+class LentFunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One function of the run that queries may call: whether viewers may, too, and why it is refused, if it is.
+
+    `n_calls` counts its calls, `n_refused` the queries that asked for it after it was refused.
+    """
+
+    viewers: bool = False
+    refused: str = ""
+    n_calls: int = 0
+    n_refused: int = 0
+
+
+class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One query that a run evaluates: its clients, whether it is recorded, its costs. Counts as in `Statistics`."""
+
+    stream: int = 0
+    query: str = ""
+    tag: str = ""
+    clients: Sequence[str] = ()
+    n_records: int = 0
+    n_events: int = 0
+    n_skipped: int = 0
+    n_dropped: int = 0
+    n_unpaired: int = 0
+    n_errors: int = 0
+    n_failures: int = 0
+    last_error: str = ""
+    stride: int = 1
+    spent_s: float = 0.0
+    recorded: bool = False
+
+
+class Description(msgspec.Struct, frozen=True, kw_only=True):
+    """The description of a run; `state` of a live run is "running", "paused" or "stopping".
+
+    `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
+    `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
+    `failures` has the parts of the run that failed in the background: how often, and the last error.
+    `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
+    """
+
+    name: str = ""
+    id: str = ""
+    pid: int = 0
+    host: str = ""
+    state: str = ""
+    wall_time: float = 0.0
+    started: float = 0.0
+    config: Mapping[str, Any] = {}
+    directory: str = ""
+    events: Mapping[str, EventInfo] = {}
+    controls: Mapping[str, ControlInfo] = {}
+    actions: Mapping[str, ActionInfo] = {}
+    functions: Mapping[str, str] = {}
+    streams: Sequence[StreamInfo] = ()
+    n_clients: int = 0
+    n_pending_commands: int = 0
+    failures: Mapping[str, str] = {}
+    lent: Mapping[str, LentFunctionInfo] = {}
+    sets_attributes: bool = False
+    facts: Mapping[str, Any] = {}
+
+    def __str__(self) -> str:
+        age = elapsed(self.wall_time - self.started)
+        lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
+        if self.config:
+            lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
+        lines += _fact_lines(self.facts)
+        for name, event in self.events.items():
+            lost = f" without {_count(event.n_lost, 'value')} that could not be copied" if event.n_lost else ""
+            snapshot = f", with a snapshot{lost}" if event.snapshot else ""
+            lines.append(f"  event {name!r}, {event.n_events} so far{snapshot}")
+            lines.extend([f"    ({event.note})"] if event.note else [])
+            lines.extend(_observable_line(key, observable) for key, observable in event.observables.items())
+        for name, control in self.controls.items():
+            bounds = "" if control.min is None and control.max is None else f"  from {control.min} to {control.max}"
+            choices = f"  one of {list(control.choices)}" if control.choices else ""
+            lines.append(f"  control {name} = {control.value!r}  {control.type}{bounds}{choices}")
+        lines.extend(f"  action {name}  {action.doc}".rstrip() for name, action in self.actions.items())
+        lines.extend(_function_line(name, doc, self.lent.get(name)) for name, doc in self.functions.items())
+        lines.extend(
+            f"  stream {stream.query}  {_count(stream.n_records, 'record')}, {_count(len(stream.clients), 'client')}"
+            f"{', recorded' if stream.recorded else ''}"
+            for stream in self.streams
+        )
+        lines.extend(f"  failed in {where}: {text}" for where, text in self.failures.items())
+        return visible("\n".join(lines))
+
+
+class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
+    """One command in a run's history.
+
+    `error` is empty if the command succeeded; `client` is empty for a command of the run itself;
+    `note` is what its client was told.
+    """
+
+    kind: str = ""
+    name: str = ""
+    value: Any = None
+    event: str = ""
+    index: int = -1
+    step: int | float = -1
+    wall_time: float = 0.0
+    old: Any = None
+    result: Any = None
+    error: str = ""
+    client: str = ""
+    note: str = ""
+
+
+class Acknowledgement(msgspec.Struct, frozen=True, kw_only=True):
+    """The run's reply to a command.
+
+    Attributes:
+        applied: Whether the run has applied the command. If not, it still waits for an event, which `note` names; if
+            the run expects no such event, the reply comes at once, and `note` says what to do.
+        event: The event at which it was applied.
+        index: The event's number.
+        step: The event's step.
+        wall_time: When it was applied, in seconds since the Unix epoch.
+        old: The control's value before.
+        result: The control's value after, or what the action returned.
+        note: The run's remark: what a command waits for, or that a scheduler will overwrite the value that was set.
+    """
+
+    applied: bool = False
+    event: str = ""
+    index: int = -1
+    step: int | float = -1
+    wall_time: float = 0.0
+    old: Any = None
+    result: Any = None
+    note: str = ""
+
+
+def as_mapping(value: Any) -> Any:
+    """Return structs, also those in lists and mappings, as mappings of their fields; other values stay as they are."""
+    if isinstance(value, msgspec.Struct):
+        return {name: as_mapping(getattr(value, name)) for name in value.__struct_fields__}
+    if type(value) is list:
+        return [as_mapping(item) for item in value]
+    return {key: as_mapping(item) for key, item in value.items()} if type(value) is dict else value
+
+
+def read_struct(kind: type[S], entries: object) -> S:
+    """Read a struct from a mapping of its fields, which another version may have written.
+
+    A field that is unknown here is ignored. One that is missing, or has another type, has its default, and costs the
+    others nothing. Numbers that JSON lacks may be the texts "nan", "inf" and "-inf".
+    """
+    try:
+        return msgspec.convert(entries, kind)  # a tenth of the time that the fields take one by one
+    except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+        known = {}
+        for field in msgspec.structs.fields(kind):
+            if isinstance(entries, Mapping) and field.name in entries:
+                try:
+                    known[field.name] = _read_field(field.type, entries[field.name])
+                except (msgspec.MsgspecError, ValueError, OverflowError, RecursionError):
+                    continue
+        return kind(**known)
+
+
+def _read_field(kind: Any, value: object) -> Any:
+    """Read a field. Of a struct, or of a mapping or list of structs, what can be read is."""
+    parts = typing.get_args(kind)
+    if parts and _is_struct(parts[-1]) and isinstance(value, Mapping):
+        return {str(name): read_struct(parts[-1], item) for name, item in value.items()}
+    if parts and _is_struct(parts[-1]) and isinstance(value, list | tuple):
+        return [read_struct(parts[-1], item) for item in value]
+    if _is_struct(kind):
+        return read_struct(kind, value)
+    return msgspec.convert(value, kind, strict=value not in ("nan", "inf", "-inf"))
+
+
+def _is_struct(kind: object) -> bool:
+    return isinstance(kind, type) and issubclass(kind, msgspec.Struct)
+
+
+def _fact_lines(facts: Mapping[str, Any]) -> list[str]:
+    """Return the lines about a program; its packages are those that a training is known by."""
+    lines = []
+    if facts.get("command"):
+        lines.append(f"  command  {shlex.join(map(str, facts['command']))}")
+    if facts.get("git"):
+        git = facts["git"]
+        branch = f" on {git['branch']}" if git.get("branch") else ""
+        lines.append(f"  commit  {git.get('commit')}{branch}{', with changes' if git.get('dirty') else ''}")
+    if facts.get("python"):
+        packages = facts.get("packages") or {}
+        known = [f"{name} {packages[name]}" for name in MAIN_PACKAGES if name in packages]
+        lines.append("  versions  " + ", ".join([f"Python {facts['python']}", *known]))
+    return lines
+
+
+def _count(n: int, noun: str) -> str:
+    return f"{n} {noun}" if n == 1 else f"{n} {noun}s"
+
+
+def _function_line(name: str, doc: str, lent: LentFunctionInfo | None) -> str:
+    line = f"  function {name}  {doc}".rstrip() + ("  (viewers may call it)" if lent and lent.viewers else "")
+    return f"{line}\n    (refused: {lent.refused})" if lent and lent.refused else line
+
+
+def _observable_line(name: str, observable: ObservableInfo) -> str:
+    fields = list(observable.fields.items())
+    inside = ", ".join(f"{path}: {type}" for path, type in fields[:MAX_FIELDS_SHOWN])
+    more = ", …" if len(fields) > MAX_FIELDS_SHOWN else ""
+    example = f" = {observable.example}" if observable.example else ""
+    return f"    {name}: {observable.type}{example}{f' ({inside}{more})' if fields else ''}"
