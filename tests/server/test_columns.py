@@ -12,8 +12,11 @@ import sys
 import numpy as np
 import pyarrow.parquet as pq
 import pytest
+from click.testing import CliRunner
+from tests.client.recorded.test_columns import COLUMNS, train
 
 import sightglass as sg
+from sightglass.cli import main
 from sightglass.server.runs.run_columns import STATISTICS
 
 from .conftest import place_foreign, wait_until
@@ -98,7 +101,7 @@ def test_totals_that_are_a_link_are_not_read(columns, tmp_path):
     assert forged.read_bytes() == b"not ours"
 
 
-@pytest.mark.parametrize("name", ["loss", ".min", "loss.best", "loss.sum"])
+@pytest.mark.parametrize("name", ["loss", ".min", "loss.best", "loss.median"])
 def test_a_column_needs_a_statistic(page, name):
     reply = page.post("/columns", {"columns": [name]})
     assert reply.status_code == 400
@@ -221,3 +224,16 @@ def test_a_run_without_totals_is_named(columns):
     file.write_bytes(data)
     _, found = columns("n.count")
     assert found["without"] == [run.id]
+
+
+def test_columns_are_those_of_tables_and_of_the_command_line(serve, tmp_path):
+    train(tmp_path)
+    page = serve(tmp_path)
+    names = {run["key"]: run["own_name"] for run in page.json("/runs")["runs"]}
+    ask = lambda: page.post("/columns", {"columns": list(COLUMNS)}).json()  # noqa: E731
+    reply = wait_until(lambda: (found := ask())["n_pending"] == 0 and found)
+    order = sorted(range(2), key=lambda i: names[reply["keys"][i]])
+    assert {name: [cells[i] for i in order] for name, cells in zip(COLUMNS, reply["values"], strict=True)} == COLUMNS
+    shown = CliRunner().invoke(main, ["runs", str(tmp_path), "--columns", ", ".join(COLUMNS), "--json"])
+    rows = sorted(json.loads(shown.stdout), key=lambda row: row["run"])
+    assert {name: [row[name] for row in rows] for name in COLUMNS} == COLUMNS

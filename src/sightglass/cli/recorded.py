@@ -54,52 +54,40 @@ def open_(path: str, tags: tuple[str, ...], header: bool, as_json: bool) -> None
             print_rows(names, cells, header=header)
 
 
-def print_table(directory: str, columns: tuple[str, ...], *, header: bool, as_json: bool) -> None:
-    """Print a table of the runs in a folder, with columns given as NAME=QUERY, or as a list of names.
+def print_table(directory: str, written: tuple[str, ...], *, header: bool, as_json: bool) -> None:
+    """Print a table of the runs in a folder, with columns given as NAME=QUERY, or as a list of others.
 
-    If names are given, such as "loss.min, config.lr", the table has no other columns of the configuration.
+    If only others are given, such as "loss.min, config.lr", the table has no other columns of the configuration.
     """
+    from sightglass.client.recorded.columns import FACTS, REDUCERS, parse_columns
     from sightglass.client.recorded.runs import FIRST, RecordedRuns, RunsTable, cell_text, open, open_all
+    from sightglass.core.errors import QueryError
 
-    queries: dict[str, str] = {}
-    wanted: list[str] = []
+    try:
+        columns = [column for text in written for column in parse_columns(text)]
+    except QueryError as error:
+        raise click.UsageError(str(error)) from None
     for column in columns:
-        name, equals, query = column.partition("=")
-        names = [name] if equals else list(filter(None, map(str.strip, column.split(","))))
-        wanted += names
-        queries |= {name: query} if equals else {one: one for one in names if _is_total(one)}
-    if not all(queries.values()):
-        raise click.UsageError("Expected --columns NAME=QUERY, such as best='batch.loss.min(per=\"run\")'")
+        if column.kind == "query" and column.title == column.text:
+            reducers, facts = ", ".join(REDUCERS), ", ".join(FACTS)
+            raise click.UsageError(
+                f"Expected --columns NAME=QUERY, config.KEY, run.FACT with one of {facts}, or TAG.REDUCER with one of "
+                f"{reducers}; got {column.text!r}"
+            )
     runs = open(directory)
     if not isinstance(runs, RecordedRuns):
         runs = open_all([runs.directory])
-    table = runs.table(**queries)
-    if not all("=" in column for column in columns):
-        found = [[name for name in table.columns if name == one or name.startswith(f"{one}.")] for one in wanted]
-        shown = [name for one, names in zip(wanted, found, strict=True) for name in names or [one]]
+    table = runs.table(**{column.title: column.written for column in columns})
+    if all(column.title == column.written for column in columns):
+        titles = [column.title for column in columns]
+        found = [[name for name in table.columns if name == one or name.startswith(f"{one}.")] for one in titles]
+        shown = [name for one, names in zip(titles, found, strict=True) for name in names or [one]]
         ends = [name for name in table.columns if name == "problem"]
         table = RunsTable([{name: row.get(name) for name in (*FIRST, *shown, *ends)} for row in table])
     if as_json:
         print_json(list(table))
     else:
         print_rows(tuple(table.columns), (tuple(map(cell_text, row.values())) for row in table), header=header)
-
-
-def _is_total(column: str) -> bool:
-    """Return whether the name of a column is a tag with a reducer; else it is an entry of the configuration.
-
-    Raises:
-        UsageError: It is neither.
-    """
-    from sightglass.storage.format.totals import NAMES
-
-    tag, _, name = column.rpartition(".")
-    if column.startswith("config."):
-        return False
-    if not tag or name not in NAMES:
-        expected = f"NAME=QUERY, config.KEY, or TAG.REDUCER with one of {', '.join(NAMES)}"
-        raise click.UsageError(f"Expected --columns {expected}; got {column!r}")
-    return True
 
 
 def _run_row(name: str, run: RecordedRun) -> dict[str, Any]:

@@ -15,6 +15,7 @@ from sightglass.client.discover import runs_on_hub
 from sightglass.client.live_runs import LiveRuns, RunsHere
 from sightglass.client.many.members import Member, Members
 from sightglass.client.many.streams import Column, FleetProducer, checked
+from sightglass.client.recorded.columns import TableColumn, known_value, parse_column
 from sightglass.client.recorded.partial import merged
 from sightglass.client.recorded.runs import RunRow, RunsTable, row_of, texts_of
 from sightglass.client.run import COMMAND_S, CommandReply, RemoteRun, acknowledged
@@ -177,7 +178,8 @@ class Fleet(Mapping[str, RemoteRun]):
         Values are those of `latest`. Runs that left have their rows, too.
 
         Args:
-            *unnamed: Queries whose columns are named by their texts: `table("epoch.accuracy")`.
+            *unnamed: Queries whose columns are named by their texts: `table("epoch.accuracy")`; an entry of the
+                configuration, "config.lr", or a fact of the run, "run.host".
             timeout_s: How long a run may take for its first value, and to say its state.
             **queries: The columns by name: `acc="epoch.accuracy.last(per='run')"`.
 
@@ -189,12 +191,14 @@ class Fleet(Mapping[str, RemoteRun]):
             QueryError: A query is not valid.
             ValueError: A column has the name of one that every table has.
         """
-        columns = {name: self._column(text) for name, text in texts_of(unnamed, queries).items()}
+        asked = {name: parse_column(text, title=name) for name, text in texts_of(unnamed, queries).items()}
+        known = {name: column for name, column in asked.items() if column.kind in ("config", "run")}
+        columns = {name: self._column(column.written) for name, column in asked.items() if name not in known}
         until_s = time.monotonic() + timeout_s
         for column in columns.values():
             column.settle(max(0.0, until_s - time.monotonic()))
         states = self._states(timeout_s)
-        return RunsTable([self._row(member, states[member], columns) for member in self._chosen(all=True)])
+        return RunsTable([self._row(member, states[member], columns, known) for member in self._chosen(all=True)])
 
     def reduce(
         self, query: Query | str, *, by: Callable[[RunInfo], Any] | None = None, timeout_s: float = SETTLE_S
@@ -321,9 +325,12 @@ class Fleet(Mapping[str, RemoteRun]):
             warn_user(sentence)
         self._told[str(query)] = sentence
 
-    def _row(self, member: Member, state: str, columns: Mapping[str, Column]) -> RunRow:
+    def _row(
+        self, member: Member, state: str, columns: Mapping[str, Column], known: Mapping[str, TableColumn]
+    ) -> RunRow:
         info = member.info
         values = {name: column.value(member) for name, column in columns.items()}
+        values |= {name: None if info is None else known_value(column, info) for name, column in known.items()}
         problems = {name: problem for name, column in columns.items() if (problem := column.problem(member))}
         if info is None:
             problems = {"": member.why_left or "it has not replied so far"}

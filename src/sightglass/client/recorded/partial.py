@@ -41,6 +41,7 @@ from sightglass.storage.read import run_totals
 from sightglass.storage.read.recording import Recording, may_name
 from sightglass.storage.read.series import Series
 
+from .columns import parse_column, value_at
 from .plan import ReplayPlan, parse, plan
 from .playback import Playback
 from .replay import Replay
@@ -191,7 +192,12 @@ class _Recorded:
         return _updated(last_reducer(query), None, items, first_ordinal)
 
     def last_value(self, text: str, task: Task) -> Any:
-        """Return the last value of a query's stream."""
+        """Return the last value of a query's stream, or the value of a series where another one is best."""
+        column = parse_column(text, title=text)
+        if column.at and not any(key.tag == text.rpartition(".")[0] for key in self._keys):
+            best = self.last_value(f"{column.at}.arg{column.reducer}", task)
+            found = None if best is None else value_at(self.recording.series(column.text), best["step"])
+            return _plain(found)
         chosen = _plan_of_values(text, self._keys_for(text))
         if chosen.how == "records":
             total = self._total(chosen, "last")

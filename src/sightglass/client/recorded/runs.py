@@ -47,6 +47,7 @@ from sightglass.storage.format.block import ValueKind
 from sightglass.storage.format.series_names import KINDS
 from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
+from .columns import TableColumn, known_value, parse_column
 from .partial import Answer, Chosen, Task, in_order, last_values, merged, partial, whole_run
 from .run import RecordedRun, opened
 
@@ -97,31 +98,41 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         return RecordedRuns(chosen, place=self._place, rank=self._rank, follow=self._follow)
 
     def table(self, *unnamed: Query | str, executor: Chosen = None, **queries: Query | str) -> RunsTable:
-        """Return a table with a row for each run: its state, its configuration, and the last value of each query.
+        """Return a table with a row for each run: its state, its configuration, and the columns that are asked for.
 
-        Queries that end in `per="run"` have one value, over the whole run.
+        A column is the last value of a query, which is one value over the whole run if it ends in `per="run"`; a tag
+        and a reducer, `val/accuracy.max`; the value of a series where another one is best, `loss@val/accuracy.max`; an
+        entry of the configuration, `config.lr`; or a fact of the run, `run.host`.
 
         Args:
-            *unnamed: Queries whose columns are named by their texts: `table("batch.loss")`.
+            *unnamed: Columns that are named by their texts: `table("batch.loss", "val/accuracy.max")`.
             executor: Where to work: `None` for this process, or for the scheduler that `SIGHTGLASS_EXECUTOR` names;
                 "processes"; the address of a Dask scheduler; or a `concurrent.futures.Executor`.
-            **queries: The columns by name: `loss="batch.loss.min(per='run')"`.
+            **queries: Columns by name: `loss="batch.loss.min(per='run')"`.
 
         Returns:
             The table. Where a run does not answer, its cell is `None`, and its "problem" says why.
 
         Raises:
+            QueryError: A column is empty.
             ValueError: A column has the name of one that every table has.
         """
         texts = texts_of(unnamed, queries)
-        asked = tuple(dict.fromkeys(texts.values()))
-        tasks = [Task(path=str(entry.path), rank=self._rank, queries=asked) for entry in self._entries.values()]
-        answers = in_order(last_values, tasks, executor) if asked else [Answer()] * len(tasks)
-        return RunsTable([self._row(name, texts, answer) for name, answer in zip(self, answers, strict=True)])
+        columns = {name: parse_column(text, title=name) for name, text in texts.items()}
+        read = [text for name, text in texts.items() if columns[name].kind in ("query", "series")]
+        tasks = [
+            Task(path=str(entry.path), rank=self._rank, queries=tuple(dict.fromkeys(read)))
+            for entry in self._entries.values()
+        ]
+        answers = in_order(last_values, tasks, executor) if read else [Answer()] * len(tasks)
+        return RunsTable([self._row(name, texts, columns, answer) for name, answer in zip(self, answers, strict=True)])
 
-    def _row(self, run: str, texts: Mapping[str, str], answer: Answer) -> RunRow:
+    def _row(self, run: str, texts: Mapping[str, str], columns: Mapping[str, TableColumn], answer: Answer) -> RunRow:
         about = recorded_info(self._entries[run], rank=self._rank)
-        values = {name: answer.values.get(text) for name, text in texts.items()}
+        values = {
+            name: answer.values.get(texts[name]) if (known := known_value(column, about)) is None else known
+            for name, column in columns.items()
+        }
         problems = {name: answer.problems[text] for name, text in texts.items() if text in answer.problems}
         return row_of(run, about.state, about.config, values, problems)
 

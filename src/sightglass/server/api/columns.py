@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Annotated, Any, Final
 
 import msgspec
 
+from sightglass.client.recorded.columns import TableColumn, entry_of, parse_column
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.run_columns import STATISTICS
 from sightglass.server.runs.run_table import Runs, summary_of
@@ -30,7 +30,7 @@ FACTS: Final = (
     *(name for name in Annotations.__struct_fields__ if name != "name"), "duration",
 )  # fmt: skip
 
-Column = Annotated[str, msgspec.Meta(max_length=4_096)]
+ColumnText = Annotated[str, msgspec.Meta(max_length=4_096)]
 
 
 class ColumnsRequest(Request, frozen=True, kw_only=True):
@@ -40,7 +40,7 @@ class ColumnsRequest(Request, frozen=True, kw_only=True):
     `config.` and a key; `run.` and a fact of the list of runs.
     """
 
-    columns: Annotated[list[Column], msgspec.Meta(max_length=MAX_COLUMNS)]
+    columns: Annotated[list[ColumnText], msgspec.Meta(max_length=MAX_COLUMNS)]
 
 
 class RunFileRequest(ColumnsRequest, frozen=True, kw_only=True):
@@ -65,16 +65,6 @@ class ColumnsReply(msgspec.Struct, frozen=True, kw_only=True):
     without: list[str]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Name:
-    """What a column is of: a series if it has a statistic, else `config` or `run`; `at` is what follows an `@`."""
-
-    kind: str
-    name: str
-    statistic: str = ""
-    at: str = ""
-
-
 async def read_columns(call: ApiRequest, query: Request, body: ColumnsRequest) -> ColumnsReply:
     """Return columns of the table of all runs: what series of numbers come to, configurations and facts.
 
@@ -89,21 +79,19 @@ async def read_run_file(call: ApiRequest, query: Request, body: RunFileRequest) 
     return await call.read(_read_file, call.runs, [_parsed(column) for column in body.columns], body)
 
 
-def _parsed(column: str) -> _Name:
-    kind, _, name = column.partition(".")
-    if kind == "config" or (kind == "run" and name in FACTS):
-        return _Name(kind=kind, name=name)
-    tag, _, statistic = column.rpartition(".")
-    if not tag or statistic not in STATISTICS:
+def _parsed(written: str) -> TableColumn:
+    kind, _, name = written.partition(".")
+    if kind == "run" and name in FACTS:
+        return TableColumn(title=written, written=written, kind="run", text=name)
+    column = parse_column(written, title=written)
+    if column.kind not in ("config", "series") or (column.reducer and column.reducer not in STATISTICS):
         raise bad_request(
-            f"Expected config.KEY, run.FACT, or a tag with one of {', '.join(STATISTICS)}; got {column!r:.200}"
+            f"Expected config.KEY, run.FACT, or a tag with one of {', '.join(STATISTICS)}; got {written!r:.200}"
         )
-    first, _, at = tag.partition("@")
-    is_at = bool(first and at) and statistic in ("min", "max")
-    return _Name(kind="series", name=tag, statistic=statistic, at=at if is_at else "")
+    return column
 
 
-def _read(runs: Runs, names: list[_Name]) -> ColumnsReply:
+def _read(runs: Runs, names: list[TableColumn]) -> ColumnsReply:
     runs.refresh()
     sources = runs.all()
     n_pending = runs.columns.read(sources, limit_s=LIMIT_S)
@@ -119,7 +107,7 @@ def _read(runs: Runs, names: list[_Name]) -> ColumnsReply:
 
 
 def _columns(
-    runs: Runs, sources: Sequence[ServedRun], names: Sequence[_Name], *, limit_s: float
+    runs: Runs, sources: Sequence[ServedRun], names: Sequence[TableColumn], *, limit_s: float
 ) -> tuple[list[list[Any]], int]:
     """Return the values of columns, and how many runs are still to be read for them."""
     keys = [source.key for source in sources]
@@ -130,20 +118,21 @@ def _columns(
     n_left = 0
     for one in names:
         if one.kind == "config":
-            values.append([_entry(source.config(), one.name) for source in sources])
+            values.append([entry_of(source.config(), one.text) for source in sources])
         elif one.kind == "run":
-            values.append([_fact(summary, one.name) for summary in summaries])
-        elif one.at and one.name not in tags:
-            tag, best = one.name.partition("@")[0], (one.at, one.statistic)
-            found, n = runs.columns.at_best(sources, tag, best, limit_s=until_s - time.monotonic())
+            values.append([_fact(summary, one.text) for summary in summaries])
+        elif one.at and f"{one.text}@{one.at}" not in tags:
+            best = one.at, one.reducer
+            found, n = runs.columns.at_best(sources, one.text, best, limit_s=until_s - time.monotonic())
             values.append(list(found))
             n_left = max(n_left, n)
         else:
-            values.append(list(runs.columns.column(keys, one.name, one.statistic)))
+            tag = f"{one.text}@{one.at}" if one.at else one.text
+            values.append(list(runs.columns.column(keys, tag, one.reducer)))
     return values, n_left
 
 
-def _read_file(runs: Runs, names: list[_Name], body: RunFileRequest) -> Raw:
+def _read_file(runs: Runs, names: list[TableColumn], body: RunFileRequest) -> Raw:
     """Write the table as Parquet.
 
     Raises:
@@ -163,9 +152,9 @@ def _read_file(runs: Runs, names: list[_Name], body: RunFileRequest) -> Raw:
     times = []
     for column, one, cells in zip(body.columns, names, values, strict=True):
         # A key of the configuration may be called as a fact.
-        title = column if one.kind == "series" or one.name in columns else one.name
+        title = column if one.kind == "series" or one.text in columns else one.text
         columns[title] = cells
-        if one.kind == "run" and one.name in TIMES:
+        if one.kind == "run" and one.text in TIMES:
             times.append(title)
     return Raw(data=parquet_of(columns, times=times), media_type=PARQUET, name="runs.parquet")
 
@@ -175,16 +164,6 @@ def _fact(run: RunSummary, name: str) -> Any:
         end = run.ended if run.ended is not None else time.time() if run.live else None
         return None if run.started is None or end is None else max(0.0, end - run.started)
     return getattr(run.annotations if name in Annotations.__struct_fields__ and name != "name" else run, name)
-
-
-def _entry(config: dict[str, Any], key: str) -> Any:
-    """Return an entry of a configuration, in which a dot leads into a mapping."""
-    value: Any = config
-    for part in key.split("."):
-        if not isinstance(value, dict):
-            return None
-        value = value.get(part)
-    return value
 
 
 ROUTES: Final = (

@@ -17,6 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
+from sightglass.client.recorded.columns import value_at
 from sightglass.core.errors import SightglassError
 from sightglass.core.process.unpatched import threading
 from sightglass.storage import cache_file
@@ -25,7 +26,7 @@ from sightglass.storage.read import run_totals
 
 from .served_run import ServedRun
 
-STATISTICS: Final = ("last", "min", "max", "mean", "std", "first", "count", "argmin", "argmax")
+STATISTICS: Final = ("last", "min", "max", "mean", "std", "sum", "var", "first", "count", "argmin", "argmax")
 """The names of columns after a tag; `argmin` and `argmax` are the steps of the lowest and the highest value."""
 
 MAX_TAGS: Final = 2_000  # of a run: more are no columns of a table
@@ -176,9 +177,8 @@ def _value_at(source: ServedRun, tag: str, step: float) -> float | None:
     try:
         with source.borrow() as opened, opened.recording.lock:
             series = opened.recording.series(tag)
-            steps = np.asarray(series.steps)
-            before = np.flatnonzero(steps <= step)
-            return float(series[int(before[steps[before] == steps[before].max()][-1])].value) if len(before) else None
+            found = value_at(series, step)
+            return None if found is None else float(found)
     except (SightglassError, OSError, TypeError, ValueError):
         return None
 
@@ -198,10 +198,12 @@ def _values(totals: RunTotals) -> tuple[tuple[str, ...], npt.NDArray[np.float64]
 
 def _finished(table: Table) -> npt.NDArray[np.float64]:
     """Return `STATISTICS` of each row."""
-    mean, std = table["float_sum"] / table["n"], np.sqrt(table["squares"] / table["n"])
+    var = table["squares"] / table["n"]
     computed = {
-        "mean": mean,
-        "std": std,
+        "mean": table["float_sum"] / table["n"],
+        "sum": table["float_sum"],
+        "var": var,
+        "std": np.sqrt(var),
         "count": table["n"],
         "argmin": table["argmin_step"],
         "argmax": table["argmax_step"],
