@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import base64
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -111,7 +111,11 @@ def told(value: Any) -> Any:
         return {
             "Histogram": [told(getattr(value, name)) for name in ("counts", "edges", "n_nan", "n_posinf", "n_neginf")]
         }
-    return {type(value).__name__: [told(getattr(value, name)) for name in type(value).__slots__]}
+    return {type(value).__name__: [told(getattr(value, name)) for name in _fields(value)]}
+
+
+def _fields(value: Any) -> Sequence[str]:
+    return value.__struct_fields__ if isinstance(value, msgspec.Struct) else type(value).__slots__
 
 
 def record(folder: Path) -> None:

@@ -16,6 +16,7 @@ import pytest
 import sightglass as sg
 from sightglass.core.errors import FigureErrors
 from sightglass.core.process.clock import SystemClock
+from sightglass.core.process.threads import Background
 from sightglass.figures import Plotter
 
 from .conftest import wait_until
@@ -224,6 +225,24 @@ def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeyp
     counts = plotter.statistics()
     assert (counts.n_started, counts.n_errors, counts.n_waiting) == (2, 3, 0)
     assert "died twice" in counts.last_error
+
+
+def test_a_renderer_that_dies_before_it_is_written_to_costs_no_figure_twice(caught, monkeypatch):
+    from sightglass.figures import child_process
+
+    def begins(name, work):
+        thread = Background(name, work)
+        child = work.__self__._child
+        wait_until(lambda: child.stdin.closed, "the receiver has seen the end of the child")
+        return thread
+
+    monkeypatch.setitem(child_process.ENVIRONMENT, "PYTHONHOME", "/nowhere")
+    monkeypatch.setattr(child_process, "Background", begins)
+    plotter = Plotter(sinks=[caught], on_error="ignore")
+    plotter.plot(draw, [1], step=0)
+    plotter.close()
+    counts = plotter.statistics()
+    assert (counts.n_started, counts.n_errors, counts.n_waiting) == (2, 1, 0)
 
 
 def test_a_figure_that_hangs_is_given_up(caught):

@@ -139,8 +139,8 @@ class Laws:
                 again = asked.session.real.n_reconnects
                 if not (self._tight or self._network.weather.hostile or self._errors or again):
                     self._require("nothing is lost on a quiet way", not buffer.n_lost, f"{where}: {buffer.n_lost}")
-                if "n_records" in buffer.counts:
-                    n_made = buffer.counts["n_records"] + asked.stream.base - asked.pending.result().index
+                if buffer.counts.stream:
+                    n_made = buffer.counts.n_records + asked.stream.base - asked.pending.result().index
                     n_counted = buffer.n_lost + buffer.n_thinned
                     balance = f"{where}: made {n_made}, shown {buffer.n}, lost or thinned {n_counted}"
                     self._require("made = shown + counted", n_made == buffer.n + n_counted, balance)

@@ -405,6 +405,42 @@ export interface components {
             tags: string[];
         };
         /**
+         * Completions
+         * @description The ways to go on: where the text begins that they replace, up to the caret, and the call around the caret.
+         */
+        Completions: {
+            start: number;
+            /** @default [] */
+            items: components["schemas"]["Completion"][];
+            /** @default null */
+            call: components["schemas"]["FunctionInfo"] | null;
+        };
+        /**
+         * Completion
+         * @description One way to go on.
+         *
+         *         Attributes:
+         *             text: What is written between the start and the caret.
+         *             kind: What it is.
+         *             detail: The type of a value, or a signature.
+         *             doc: What it does, or what it is now.
+         *             whole: For a call, what is written instead where nothing follows; empty if it needs arguments.
+         *             over: How many characters before the start it replaces, too: a name in brackets takes the place of a dot.
+         */
+        Completion: {
+            text: string;
+            /** @enum {unknown} */
+            kind: "attribute" | "event" | "function" | "name" | "observable" | "reducer" | "run's function" | "window";
+            /** @default  */
+            detail: string;
+            /** @default  */
+            doc: string;
+            /** @default  */
+            whole: string;
+            /** @default 0 */
+            over: number;
+        };
+        /**
          * FunctionInfo
          * @description A function or reducer that queries can call.
          */

@@ -18,7 +18,8 @@ export type HistoryEntry = Schemas['HistoryEntry']
 export type Tag = Schemas['Tag']
 export type TagType = Tag['type']
 export type Session = Schemas['SessionInfo']
-export type FunctionInfo = Schemas['FunctionInfo']
+export type Completion = Schemas['Completion']
+export type Completions = Schemas['Completions']
 
 /** What a run tells about its program, as far as it is known. */
 export interface ProgramFacts {

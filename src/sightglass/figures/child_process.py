@@ -217,7 +217,8 @@ class ChildRenderer:
         self.n_started += 1
         if os.name == "posix":
             assert self._child.stdin is not None
-            os.set_blocking(self._child.stdin.fileno(), False)
+            with contextlib.suppress(ValueError):  # it died at once, and the receiver has closed its pipes
+                os.set_blocking(self._child.stdin.fileno(), False)
         start = StartRenderer(
             path=search_path(), arena=self._arena.descriptor, arena_bytes=self._arena.n_bytes, limit_s=self._limit_s
         )

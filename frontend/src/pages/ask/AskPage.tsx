@@ -9,7 +9,7 @@ import { at, state, update } from '../../state/state'
 import { Empty } from '../../ui/parts'
 import { StateDot } from '../../run/StateDot'
 import { AskPanel } from './AskPanel'
-import { suggestions } from './complete'
+import { suggestions } from './suggestions'
 import { isPattern, membersOf, patternOf } from './fleet'
 import { panelOf, readPanel, writePanel, type AskedPanel } from './panels'
 import { QueryBox, type Asking } from './QueryBox'
@@ -62,7 +62,7 @@ export function AskPage() {
     <section class="ask" aria-label="Ask">
       <div class="ask-head">
         <RunSelect patterns />
-        <QueryBox id="ask" run={run.key} text={text} description={detail?.description ?? null} button="Ask" hotkey="q" onText={setText} onAsk={ask} />
+        <QueryBox id="ask" run={run.key} text={text} button="Ask" hotkey="q" onText={setText} onAsk={ask} />
         {problem && <p class="field-problem">{problem}</p>}
         <div class="offers">
           {detail?.description && <Offers queries={suggestions(detail.description)} title="Try" onPick={setText} onAsk={(query) => ask(query, { beside: false })} />}

@@ -225,7 +225,7 @@ function Add({ run, onAdd, onClose }: { run: string; onAdd: (run: string, query:
           </option>
         ))}
       </select>
-      <QueryBox id="add" run={exampleOf(key)} text={text} description={details.value.get(exampleOf(key))?.description ?? null} button="Add" autofocus onText={setText} onAsk={(query) => onAdd(key, query)} onEscape={onClose} />
+      <QueryBox id="add" run={exampleOf(key)} text={text} button="Add" autofocus onText={setText} onAsk={(query) => onAdd(key, query)} onEscape={onClose} />
     </div>
   )
 }

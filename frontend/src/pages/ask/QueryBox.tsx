@@ -1,19 +1,19 @@
 // The box for a query: completes the run's names, checks the text while it is typed, and shows errors under their place.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
-import type { Description } from '../../data/types'
+import { get, runPath } from '../../data/api'
+import type { Completion, Completions } from '../../data/types'
 import { noteQuery, readQueryHistory } from './queryHistory'
-import { callAt, completionsAt, type Completion, type Completions } from './complete'
 import { oneLine } from './panels'
-import { problemOf, useFunctions, useProblem } from './useQuery'
+import { problemOf, useProblem } from './useQuery'
 
-/** Completions, with the text and the caret that they were computed for: an item replaces `text` from `from` to `caret`. */
+/** Completions, with the text and the caret that they are for: an item replaces what is between `start` and the caret. */
 interface Found extends Completions {
   text: string
   caret: number
 }
 
-const NOTHING: Found = { from: 0, items: [], text: '', caret: 0 }
+const NOTHING: Found = { start: 0, items: [], call: null, text: '', caret: 0 }
 
 export interface Asking {
   /** Put it into the newest panel instead of one of its own. */
@@ -24,7 +24,6 @@ interface QueryBoxProps {
   id: string
   run: string
   text: string
-  description: Description | null
   button: string
   hotkey?: string
   autofocus?: boolean
@@ -33,26 +32,27 @@ interface QueryBoxProps {
   onEscape?: () => void
 }
 
-export function QueryBox({ id, run, text, description, button, hotkey, autofocus, onText, onAsk, onEscape }: QueryBoxProps) {
+export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onAsk, onEscape }: QueryBoxProps) {
   const box = useRef<HTMLInputElement>(null)
-  const functions = useFunctions()
   const [problem, setProblem] = useProblem(run, text)
   const [found, setFound] = useState(NOTHING)
   const [chosen, setChosen] = useState(-1)
-  const [caret, setCaret] = useState(0)
+  const [call, setCall] = useState<Completions['call']>(null)
   const before = useRef({ at: -1, draft: '' })
   const open = found.items.length > 0
   useEffect(() => {
     if (autofocus) box.current!.focus()
   }, [])
-  const call = text && !open ? callAt(text.slice(0, caret), functions) : null
 
-  const look = () => setCaret(box.current!.selectionStart ?? 0)
-  const complete = () => {
-    look()
-    const { value, selectionStart } = box.current!
-    const caret = selectionStart ?? value.length
-    setFound({ ...completionsAt(value, caret, description, functions), text: value, caret })
+  const caretOf = (input: HTMLInputElement) => input.selectionStart ?? input.value.length
+  const complete = async () => {
+    const [text, caret] = [box.current!.value, caretOf(box.current!)]
+    if (!run) return
+    const found = await get<Completions>(runPath(run, '/complete'), { text, caret }).catch(() => null)
+    const now = box.current
+    if (!found || now === null || now.value !== text || caretOf(now) !== caret || document.activeElement !== now) return
+    setFound({ ...found, items: found.items.filter((item) => item.text !== text.slice(found.start, caret)), text, caret })
+    setCall(found.call)
     setChosen(-1)
   }
   const shut = () => (setFound(NOTHING), setChosen(-1))
@@ -62,13 +62,12 @@ export function QueryBox({ id, run, text, description, button, hotkey, autofocus
     box.current!.focus()
     box.current!.setSelectionRange(place, place)
     onText(next)
-    look()
   }
   const take = (item: Completion) => {
-    const next = found.text.slice(0, found.from) + item.text
+    const next = found.text.slice(0, found.start - item.over) + item.text
     shut()
     write(next + found.text.slice(found.caret), next.length)
-    if (/[.("]$/.test(item.text)) complete()
+    if (/[.("]$/.test(item.text)) void complete()
   }
   const ask = async (how: Asking & { stay: boolean }) => {
     shut()
@@ -91,11 +90,11 @@ export function QueryBox({ id, run, text, description, button, hotkey, autofocus
   }
   const onKeyDown = (event: KeyboardEvent) => {
     const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
-    if (event.key === ' ' && event.ctrlKey) complete()
+    if (event.key === ' ' && event.ctrlKey) void complete()
     else if (step && open) setChosen((chosen + step + found.items.length + (chosen < 0 && step < 0 ? 1 : 0)) % found.items.length)
     else if (step === -1) recall(1)
     else if (step && before.current.at >= 0) recall(-1)
-    else if (step) complete()
+    else if (step) void complete()
     else if (event.key === 'Tab' && open && !event.shiftKey) take(found.items[Math.max(0, chosen)]!)
     else if (event.key === 'Enter' && chosen >= 0 && found.items[chosen]) take(found.items[chosen]!)
     else if (event.key === 'Enter') void ask({ beside: event.shiftKey, stay: event.ctrlKey || event.metaKey })
@@ -129,10 +128,8 @@ export function QueryBox({ id, run, text, description, button, hotkey, autofocus
           onInput={({ currentTarget }) => {
             before.current = { at: -1, draft: '' }
             onText(currentTarget.value)
-            complete()
+            void complete()
           }}
-          onKeyUp={look}
-          onClick={look}
           onBlur={shut}
           onKeyDown={onKeyDown}
         />
@@ -141,7 +138,7 @@ export function QueryBox({ id, run, text, description, button, hotkey, autofocus
         </button>
         {open && <List id={id} items={found.items} chosen={chosen} onTake={take} />}
       </div>
-      {call && !problem && (
+      {call && text && !open && !problem && (
         <p class="query-hint">
           <code>{call.signature}</code> {call.doc}
         </p>

@@ -27,9 +27,6 @@ export function insideOf({ type, fields }: Observable): Inside {
   return root
 }
 
-/** The names of a path such as `batch.grads["dense"].kernel`. */
-export const namesOf = (path: string): string[] => [...path.matchAll(/[A-Za-z_]\w*|\["([^"]*)"\]|\['([^']*)'\]/g)].map(([whole, a, b]) => a ?? b ?? whole)
-
 /** The first leaf's path from here, as it is written. */
 export function leafOf({ children }: Inside): string {
   const [first] = children

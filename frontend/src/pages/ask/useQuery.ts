@@ -1,20 +1,9 @@
-// The requests of a query box: the functions of queries, and whether its text is a valid query.
+// Whether the text of a query box is a valid query.
 
 import { useEffect, useState } from 'preact/hooks'
-import { ApiError, get, messageOf, post, runPath } from '../../data/api'
-import type { FunctionInfo } from '../../data/types'
+import { ApiError, messageOf, post, runPath } from '../../data/api'
 
 const CHECK_MS = 250
-let asked: Promise<FunctionInfo[]> | null = null
-
-export function useFunctions(): FunctionInfo[] {
-  const [functions, setFunctions] = useState<FunctionInfo[]>([])
-  useEffect(() => {
-    asked ??= get<FunctionInfo[]>('functions')
-    asked.then(setFunctions, () => (asked = null))
-  }, [])
-  return functions
-}
 
 /** The server's error for a query, or null; without a run nothing is known of it. */
 export async function problemOf(run: string, query: string): Promise<string | null> {

@@ -18,7 +18,7 @@ from sightglass.client.connection import PendingReply
 from sightglass.client.describe import Condition, RunInfo, holds, live_info
 from sightglass.client.discover import client_name
 from sightglass.client.live_runs import LiveRuns, Reachable, RunRoute
-from sightglass.client.owned_rounds import OwnedRounds
+from sightglass.client.many.rank_group import OwnedRounds
 from sightglass.client.run import RemoteRun
 from sightglass.client.session import Session
 from sightglass.client.streams.arrivals import arrivals

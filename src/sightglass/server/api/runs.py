@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-import inspect
 import json
 import re
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Final, Literal
+from typing import Annotated, Final, Literal
 
 import msgspec
 
@@ -16,8 +15,7 @@ from sightglass import __version__
 from sightglass.core.description import Description, HistoryEntry, StreamInfo
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Audio, Figure, Image, Images
-from sightglass.query.functions import FUNCTIONS
-from sightglass.query.stages import REDUCERS, SEQUENTIAL, Chain
+from sightglass.query.complete import Completions, FunctionInfo, complete, functions
 from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles, SeriesInfo, is_scalar, series_infos
@@ -25,7 +23,7 @@ from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.format.block import Key
 
-from .schema import ApiRequest, Nothing, Route
+from .schema import ApiRequest, Nothing, Request, Route
 
 TagType = Literal["scalar", "tensor", "histogram", "image", "figure", "audio", "table", "text", "other"]
 
@@ -34,6 +32,7 @@ MAX_HISTORY: Final = (
 )
 Described = tuple[Description | None, list[HistoryEntry], dict[str, int]]
 SEVERAL: Final[dict[TagType, tuple[type, ...]]] = {"image": (Figure, Image, Images), "audio": (Audio,)}
+MAX_COMPLETED: Final = 4_000  # fits an address, each character escaped
 TEXTS: Final = re.compile(r"[<>|]?[US]\d+(\[[\d, ]*\])")
 TENSOR: Final = re.compile(r"(\w+)\[[\d, ]*\]|complex\d*")
 
@@ -86,6 +85,13 @@ class Tag(msgspec.Struct, frozen=True, kw_only=True):
     query: str
 
 
+class CompleteQuery(Request, frozen=True, kw_only=True):
+    """The text of a query, and where the caret stands in it."""
+
+    text: Annotated[str, msgspec.Meta(max_length=MAX_COMPLETED)] = ""
+    caret: Annotated[int, msgspec.Meta(ge=0, le=MAX_COMPLETED)] | None = None
+
+
 class ChartInfo(msgspec.Struct, frozen=True, kw_only=True):
     """A chart of several tags that the run's files ask for, such as TensorBoard's custom scalars."""
 
@@ -99,15 +105,6 @@ class TagList(msgspec.Struct, frozen=True, kw_only=True):
 
     tags: list[Tag]
     charts: list[ChartInfo] = []
-
-
-class FunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """A function or reducer that queries can call."""
-
-    name: str
-    signature: str
-    doc: str
-    kind: Literal["function", "reducer"]
 
 
 async def session(call: ApiRequest, query: Nothing) -> SessionInfo:
@@ -245,24 +242,22 @@ def tag_shape(type: str) -> str:
 
 async def list_functions(call: ApiRequest, query: Nothing) -> list[FunctionInfo]:
     """List what queries can call: functions of values, and reducers over events."""
-    functions = [
-        FunctionInfo(name=one.name, signature=one.signature, doc=one.doc, kind="function") for one in FUNCTIONS.values()
-    ]
-    reducers = [
-        FunctionInfo(
-            name=name, signature=_signature(name), doc=inspect.getdoc(getattr(Chain, name)) or "", kind="reducer"
-        )
-        for name in (*REDUCERS, *SEQUENTIAL)
-    ]
-    return sorted(functions + reducers, key=lambda one: (one.name, one.kind))
+    return list(functions())
 
 
-def _signature(name: str) -> str:
-    parameters = list(inspect.signature(getattr(Chain, name)).parameters.values())[1:]
-    plain = [one for one in parameters if one.kind is not one.VAR_KEYWORD]
-    shown = [one.name if one.default is one.empty else f"{one.name}={one.default!r}" for one in plain]
-    windows = ["every= | per= | when=", "by="] * (name in REDUCERS)
-    return f"{name}({', '.join([*shown, *windows])})"
+async def complete_query(call: ApiRequest, query: CompleteQuery) -> Completions:
+    """Return how the text of a query to a run may go on at a caret, by default at its end."""
+    source = await call.read(call.runs.find, call.key)
+    about = source.description if source.live else None
+    if about is None:
+        about = await (call.query(source.describe) if source.live else call.read(_recorded_description, source))
+    caret = len(query.text) if query.caret is None else query.caret
+    return await call.read(complete, query.text, caret, about)
+
+
+def _recorded_description(source: ServedRun) -> Description:
+    with source.borrow() as files:
+        return files.run.describe()
 
 
 ROUTES: Final = (
@@ -270,6 +265,7 @@ ROUTES: Final = (
     Route(method="GET", path="/runs", handler=list_runs, response=RunList),
     Route(method="GET", path="/runs/{key}", handler=describe_run, response=RunDetail),
     Route(method="GET", path="/runs/{key}/tags", handler=list_tags, response=TagList, cached=True),
+    Route(method="GET", path="/runs/{key}/complete", handler=complete_query, query=CompleteQuery, response=Completions),
     Route(method="GET", path="/functions", handler=list_functions, response=list[FunctionInfo]),
 )
 
