@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import csv
 import io
+import itertools
 import json
 import math
 import os
@@ -10,10 +12,14 @@ import re
 import shutil
 import threading
 from pathlib import Path
+from typing import Any
 
 import msgspec
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.query.functions import FUNCTIONS
@@ -635,6 +641,7 @@ def test_arrays_of_strings_are_tables_of_texts(page):
     assert page.json(f"/runs/{key}/overview")["tensors"] == []
 
 
+COUNT = itertools.count()
 LARGE = {
     "int": [2**53 - 1, 2**53, 2**53 + 1, 2**62 + 1, -(2**60) - 1, 7],
     "int64": [np.int64(2**53 + 1), np.int64(2**62 + 3), np.int64(-5)],
@@ -664,3 +671,33 @@ def test_integers_beyond_53_bits_come_with_their_digits(page):
     assert some["thinned"]
     assert [int(digits) for _, digits in some["integers"]] == [LARGE["time_ns"][int(step)] for step in some["step"]]
     assert rows.keys() >= set(some["y"])
+
+
+integers = st.integers(-(2**63), 2**64 - 1) | st.integers(2**53 - 2, 2**53 + 2) | st.integers(-(2**80), 2**80)
+kinds = st.sampled_from([int, np.int64, np.uint64, np.int32, float])
+
+
+def of_kind(kind: Any, number: int) -> Any:
+    """Return a number as one of a kind, or as Python's own where the kind has no room for it."""
+    try:
+        return kind(number)
+    except OverflowError:
+        return number
+
+
+@settings(max_examples=examples(50), suppress_health_check=[HealthCheck.function_scoped_fixture, HealthCheck.too_slow])
+@given(numbers=st.lists(st.builds(of_kind, kinds, integers), min_size=1, max_size=6))
+def test_any_integer_keeps_its_digits_through_every_door(page, tmp_path, numbers):
+    tag = f"t{next(COUNT)}"
+    with sg.init(tag, budget=None) as run:
+        for step, number in enumerate(numbers):
+            run.log({tag: number}, step=step)
+    exact = {i: int(x) for i, x in enumerate(numbers) if not isinstance(x, float) and abs(int(x)) >= 2**53}
+    reply = page.json(f"/runs/{page.key(tag)}/scalars", tag=tag)
+    assert {i: int(digits) for i, digits in reply["integers"]} == exact
+    with sg.open(run.directory) as recorded:
+        assert [int(record.value) for record in recorded.series(tag)] == [int(number) for number in numbers]
+        recorded.export(to="csv", out=tmp_path / f"{tag}.csv")
+    rows = csv.DictReader(io.StringIO((tmp_path / f"{tag}.csv").read_text()))
+    texts = [row["value"] or row["text"] for row in rows]  # a column of numbers has 64 bits
+    assert sorted(float(text) if "." in text or "e" in text else int(text) for text in texts) == sorted(numbers)

@@ -77,9 +77,9 @@ class Ordered(list):
 @pytest.mark.parametrize(
     "order",
     [
-        *itertools.permutations(["good", *KINDS[:2]]),
         *itertools.product(KINDS, ["good"]),
         *itertools.product(["good"], KINDS),
+        *(order for order in itertools.permutations(["good", *KINDS], 3) if "good" in order),
     ],
 )
 @pytest.mark.parametrize("action", ["ignore", "error"])

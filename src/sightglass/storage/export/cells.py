@@ -110,7 +110,7 @@ def cells(tag: str, columns: Columns, refuse: Refuse) -> Iterator[TagCells]:
             several.append(cell)
     for (name, kind), (rows, several) in found.items():
         if kind == "numbers":
-            yield from _numbers(name, columns, np.array(rows), several, refuse)
+            yield from _numbers(name, columns, np.array(rows), several)
         else:
             yield _made(name, kind, columns, np.array(rows), several)
 
@@ -146,24 +146,20 @@ def _made(tag: str, kind: Kind, columns: Columns, rows: Rows | None, values: Arr
     )  # fmt: skip
 
 
-def _numbers(tag: str, columns: Columns, rows: Rows, values: list[Any], refuse: Refuse) -> Iterator[TagCells]:
+def _numbers(tag: str, columns: Columns, rows: Rows, values: list[Any]) -> Iterator[TagCells]:
     """Make one array of numbers if that loses nothing, else one for each dtype."""
     kinds = set(map(type, values))
     if len(kinds) > 1 and kinds <= {bool, int, float} and all(abs(v) <= EXACT for v in values if type(v) is int):
         values = [float(value) for value in values]
     by_dtype: dict[np.dtype[Any], list[int]] = {}
     for i, value in enumerate(values):
-        dtype = _dtype(value)
-        if dtype is None:
-            refuse(tag, f"integers beyond 64 bits, such as {value!r:.30}")
-        else:
-            by_dtype.setdefault(dtype, []).append(i)
+        by_dtype.setdefault(_dtype(value), []).append(i)
     for dtype, places in by_dtype.items():
         array = widened(np.array([values[i] for i in places], dtype))
         yield _made(tag, "numbers", columns, rows[places], array)
 
 
-def _dtype(value: object) -> np.dtype[Any] | None:
+def _dtype(value: object) -> np.dtype[Any]:
     match value:
         case np.generic():
             return value.dtype
@@ -172,7 +168,7 @@ def _dtype(value: object) -> np.dtype[Any] | None:
         case int() if value in INT64:
             return np.dtype(np.int64)
         case int():
-            return np.dtype(np.uint64) if 0 <= value < 2**64 else None
+            return np.dtype(np.uint64)
     return np.dtype(type(value))
 
 
@@ -183,6 +179,8 @@ def _cell(value: object) -> tuple[Kind, Any] | tuple[None, str]:
         value = np.asarray(to_host(value.value))
     try:
         match value:
+            case int() if not -(2**63) <= value < 2**64:  # no column of numbers holds its digits
+                return "texts", str(value)
             case bool() | int() | float() | complex():
                 return "numbers", value
             case str() | Text():
