@@ -74,12 +74,16 @@ def test_a_reducer_merges_over_ranks_window_by_window(ranks, ask):
             assert list(stream) == found, "the stream ends with its ranks"
 
 
-def test_each_rank_may_have_its_own_result(ranks, ask):
+def test_each_rank_may_have_its_own_result(ranks, ask, tmp_path):
     runs = ranks(2)
     stream = ask("gpt").stream("batch.rank.max(every=2)", by="rank")
+    stream.save(tmp_path / "ranks.sgr")
     observe(runs, 2)
     (record,) = stream.wait(1, timeout_s=TIMEOUT_S)
-    assert record.value == {"0": 0, "1": 1}
+    assert record.value == {0: 0, 1: 1}
+    assert record.value.keys() == set(ask("gpt").ranks)
+    wait_until(lambda: (tmp_path / "ranks.sgr").exists() and len(sg.open(tmp_path / "ranks.sgr").series(stream.tag)))
+    assert sg.open(tmp_path / "ranks.sgr").series(stream.tag)[0].value == record.value
 
 
 def test_records_come_with_their_rank_and_so_do_those_of_a_map(ranks, ask):
@@ -204,7 +208,7 @@ def test_spans_of_clocks_five_minutes_apart_belong_together(ranks, ask, tmp_path
         both = wait_until(of_both)
     finally:
         ahead.close()
-    assert [sorted(record.value) for record in both[:3]] == [["0", "1"]] * 3
+    assert [sorted(record.value) for record in both[:3]] == [[0, 1]] * 3
     assert both[0].wall_time < alone.wait(1, timeout_s=TIMEOUT_S)[0].wall_time + 150, "the times of this machine"
 
 
@@ -404,7 +408,7 @@ def test_a_rank_that_is_restarted_alone_is_left_out_and_said_to_be_and_its_time_
 
     def both_answer() -> bool:
         numbered.records()
-        of_both = [one for one in timed.records()[seen:] if set(one.value) == {"0", "1"}]
+        of_both = [one for one in timed.records()[seen:] if set(one.value) == {0, 1}]
         return "Rank 1 was restarted alone" in numbered.note and bool(of_both)
 
     wait_until(both_answer, lambda: (numbered.note, timed.note), pause=observe_both)

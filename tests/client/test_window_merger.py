@@ -165,7 +165,7 @@ def test_each_member_may_have_its_own_result() -> None:
     windows = merger(3, each=True)
     windows.push(2, 0, window(5), 0.0)
     windows.push(0, 0, window(1), 0.0)
-    assert told(windows.take(HOLD_S)) == [({"0": 1, "2": 5}, False, (1,))]
+    assert told(windows.take(HOLD_S)) == [({0: 1, 2: 5}, False, (1,))]
 
 
 def test_what_cannot_be_merged_costs_its_window() -> None:

@@ -171,7 +171,7 @@ class Config:
         (Config(0.1, (1, 2)), {"lr": 0.1, "layers": (1, 2)}),
         (OrderedDict(a=1), {"a": 1}),
         (MappingProxyType({"a": [1]}), {"a": [1]}),
-        ({1: "a", 2.5: "b", False: "c"}, {"1": "a", "2.5": "b", "False": "c"}),
+        ({1: "a", 2.5: "b", False: "c"}, {1: "a", "2.5": "b", "False": "c"}),
         (np.ma.masked_array([1.0, 2.0], [False, False]), np.array([1.0, 2.0])),
     ],
 )

@@ -1,7 +1,7 @@
 """Values as bytes: msgpack for structure, raw buffers for arrays. Code is never encoded.
 
 `encode` returns one msgpack blob and a list of buffers; arrays over `INLINE_BYTES` are not copied. `decode` restores
-the value with its types: bool, int, float, complex, str, bytes, None, lists, tuples, mappings with string keys, NumPy
+the value with its types: bool, int, float, complex, str, bytes, None, lists, tuples, mappings of texts or ints, NumPy
 arrays and scalars, and the types of `core.values`. Decoded arrays are read-only views of the received bytes.
 """
 
@@ -182,9 +182,11 @@ def _text(text: str, path: str) -> str:
     return text
 
 
-def _key(key: object, path: str) -> str:
+def _key(key: object, path: str) -> str | int:
     if isinstance(key, str):
         return _text(str.__str__(key), path)
+    if type(key) is int and -(2**63) <= key < 2**64:
+        return key
     if isinstance(key, bool | int | float):
         return str(key)
     raise UnsendableError(f"Expected strings as the keys of a mapping, got {type(key).__name__} at {path}")

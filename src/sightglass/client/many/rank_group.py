@@ -129,7 +129,7 @@ class RankGroup(RemoteRun):
             query: As for `RemoteRun.stream`. With a reducer, it ends in this reducer, whose states merge.
             confirm: Likewise, for all ranks.
             since: Not for several ranks.
-            by: "rank" for the results of all ranks as a mapping, instead of one result.
+            by: "rank" for the results of all ranks as a mapping from their numbers, instead of one result.
             hold_s: How long a window waits for ranks that are late. After that it is not complete, and `missing` of its
                 record names them. A rank that died is not waited for.
 

@@ -112,7 +112,7 @@ class WindowMerger(Generic[Member]):
             reducer: The reducer, whose states merge.
             members: Those to wait for.
             hold_s: How long a window waits for those who are late.
-            each: Whether values are mappings of the members, as text, to their own results.
+            each: Whether values are mappings of the members to their own results.
         """
         self._reducer = reducer
         self._members: dict[Member, _Member] = {member: _Member() for member in members}
@@ -250,7 +250,7 @@ class WindowMerger(Generic[Member]):
         """Return the result over members, in their order: sums of floats depend on it."""
         finish = self._reducer.finish
         if self._each:
-            return {str(name): finish(part.state) for name, part in parts.items()}
+            return {name: finish(part.state) for name, part in parts.items()}
         return finish(self._merged([part.state for part in parts.values()]))
 
     def _merged(self, states: list[State]) -> State:
