@@ -1,29 +1,29 @@
-"""An event file of another program that grows, event by event.
+"""Records into the event files of other programs.
 
-`TensorBoard` and `MindSpore` write records into such files as they come.
+`TensorBoard` and `MindSpore` are sinks that write records as they come; `export` writes whole runs by the same rules.
 """
 
 from __future__ import annotations
 
 import contextlib
-import math
 import os
 import platform
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import count
 from pathlib import Path
-from typing import IO, Any, Final
+from typing import IO, Any, Protocol
 
 from sightglass.core.columns import Record
 from sightglass.core.errors import UnsendableError, warn_user
 from sightglass.core.process.clock import SystemClock
 from sightglass.core.process.unpatched import threading
 
-from .foreign import mindspore
+from .foreign import mindspore, tensorboard
 from .foreign.event_changes import changes, cut
 from .foreign.event_encoding import Encoded, leaves
-from .foreign.tensorboard import encode_event, file_name
+from .foreign.event_format import EventFormat
+from .foreign.tensorboard import file_name
 from .format.framing import frame
 from .format.summary import MINDSPORE_VERSION, TENSORBOARD_VERSION, encode_version
 
@@ -36,10 +36,19 @@ class EventLog:
         version: What the file's first event says that it is.
         name: Returns the n-th name for a file that begins at a time, in seconds since the Unix epoch: the first one
             that is not taken.
+        started: The time that its first event has; by default, that of the first write.
     """
 
-    def __init__(self, folder: str | os.PathLike[str], *, version: str, name: Callable[[float, int], str]) -> None:
+    def __init__(
+        self,
+        folder: str | os.PathLike[str],
+        *,
+        version: str,
+        name: Callable[[float, int], str],
+        started: float | None = None,
+    ) -> None:
         self._folder = Path(folder)
+        self._started = started
         self._version = version
         self._name = name
         self._file: IO[bytes] | None = None
@@ -72,7 +81,7 @@ class EventLog:
 
     def _open(self) -> IO[bytes]:
         self._folder.mkdir(parents=True, exist_ok=True)
-        started = SystemClock.wall()
+        started = SystemClock.wall() if self._started is None else self._started
         for n in count():
             try:
                 file = (self._folder / self._name(started, n)).open("xb")
@@ -84,7 +93,65 @@ class EventLog:
         return file
 
 
-# Records into MindSpore's summary files, as they come: the same as `export(to="mindspore")` writes afterwards.
+class Logged(Protocol):
+    """What an event is made of, such as a record."""
+
+    @property
+    def tag(self) -> str: ...  # noqa: D102
+    @property
+    def step(self) -> float: ...  # noqa: D102
+    @property
+    def wall_time(self) -> float: ...  # noqa: D102
+    @property
+    def value(self) -> Any: ...  # noqa: D102
+
+
+def encoded(
+    records: Iterable[Logged], format: EventFormat, *, written: Callable[[str, float, Any], None] | None = None
+) -> Iterator[Encoded]:
+    """Encode records as events: MindSpore has numbers of one step and time in one event, TensorBoard one in each.
+
+    Args:
+        records: The records.
+        format: The format.
+        written: Called for each value that is in an event, with its tag and step.
+    """
+    for step, wall_time, values in _together(records) if format is mindspore else _alone(records):
+        event = format.encode_event(values, step=cut(step), wall_time=wall_time)
+        yield event
+        if written is not None:
+            for tag in values.keys() - event[1].keys():
+                written(tag, step, values[tag])
+
+
+def _alone(records: Iterable[Logged]) -> Iterator[tuple[float, float, dict[str, Any]]]:
+    for record in records:
+        for tag, value in leaves({record.tag: record.value}):
+            yield record.step, record.wall_time, {tag: value}
+
+
+def _together(records: Iterable[Logged]) -> Iterator[tuple[float, float, dict[str, Any]]]:
+    """Yield the step, the time and the numbers of consecutive records that have these in common.
+
+    Other values come alone and at once: an array may be lent until the next record is read.
+    """
+    at, numbers = (0.0, 0.0), dict[str, Any]()
+    for record in records:
+        own = dict(leaves({record.tag: record.value}))
+        is_light = all(isinstance(value, int | float) for value in own.values())
+        if numbers and (not is_light or at != (record.step, record.wall_time) or own.keys() & numbers.keys()):
+            yield *at, numbers
+            numbers = {}
+        at = record.step, record.wall_time
+        if is_light:
+            numbers |= own
+        else:
+            yield *at, own
+    if numbers:
+        yield *at, numbers
+
+
+# Records into MindSpore's summary files, as they come.
 
 
 class MindSpore:
@@ -103,13 +170,13 @@ class MindSpore:
         self._changed = Counter[str]()
 
     def write(self, records: Sequence[Record]) -> None:
-        """Write records; those of one step and time in one event.
+        """Write records; numbers of one step and time in one event.
 
         Raises:
             OSError: The file cannot be written.
             UnsendableError: MindSpore's summary files do not support a value.
         """
-        self._log.write(self._encoded(records))
+        self._log.write(encoded(records, mindspore, written=self._note))
 
     def flush(self, timeout_s: float) -> None:
         """Do nothing: records are in the file as soon as they are written."""
@@ -121,13 +188,6 @@ class MindSpore:
             told, self._changed = self._changed, Counter()
         if told.total() > len(told):  # the first of each kind was a warning
             _warn("; ".join(f"{why}: {n:,} values" for why, n in told.items()))
-
-    def _encoded(self, records: Sequence[Record]) -> Iterator[Encoded]:
-        for step, wall_time, values in _together(records):
-            event = mindspore.encode_event(values, step=cut(step), wall_time=wall_time)
-            yield event
-            for tag in values.keys() - event[1].keys():
-                self._note(tag, step, values[tag])
 
     def _note(self, tag: str, step: float, value: object) -> None:
         for why in changes(value, mindspore, step=step):
@@ -142,28 +202,12 @@ def _mindspore_name(started: float, n: int) -> str:
     return mindspore.file_name(started=started + n, rank=0, hostname=platform.node() or "sightglass")
 
 
-def _together(records: Sequence[Record]) -> Iterator[tuple[float, float, dict[str, Any]]]:
-    """Yield the step, the time and the values of consecutive records that have these in common."""
-    at, values = (0.0, 0.0), dict[str, Any]()
-    for record in records:
-        own = dict(leaves({record.tag: record.value}))
-        if values and (at != (record.step, record.wall_time) or own.keys() & values.keys()):
-            yield *at, values
-            values = {}
-        at = record.step, record.wall_time
-        values |= own
-    if values:
-        yield *at, values
-
-
 def _warn(what: str) -> None:
     with contextlib.suppress(Warning):  # with warnings as errors, no record may be lost
         warn_user(f"MindSpore's summary file is not exact: {what}")
 
 
 # Records into TensorBoard's event files, one at a time, as they come.
-
-LAST_STEP: Final = 2**63 - 1  # steps are int64 in an event
 
 
 class TensorBoard:
@@ -183,7 +227,7 @@ class TensorBoard:
             OSError: The file cannot be written.
             UnsendableError: TensorBoard event files do not support a value.
         """
-        self._log.write(map(_encode, records))
+        self._log.write(encoded(records, tensorboard))
 
     def flush(self, timeout_s: float) -> None:
         """Do nothing: records are in the file as soon as they are written."""
@@ -191,12 +235,6 @@ class TensorBoard:
     def close(self, timeout_s: float = 0.0) -> None:
         """Close the file; nothing waits."""
         self._log.close()
-
-
-def _encode(record: Record) -> Encoded:
-    step = int(record.step) if math.isfinite(record.step) else 0
-    step = max(-LAST_STEP, min(step, LAST_STEP))
-    return encode_event({record.tag: record.value}, step=step, wall_time=record.wall_time)
 
 
 def _tensorboard_name(started: float, n: int) -> str:
