@@ -5,7 +5,6 @@ from __future__ import annotations
 import jax.numpy as jnp
 import pytest
 
-from sightglass.core.errors import StorageError
 from sightglass.jax import log
 from sightglass.jax.loggers import TensorBoardLogger
 
@@ -49,6 +48,6 @@ def test_values_without_an_encoding_are_reported_and_the_rest_is_written(tmp_pat
         logger.tap(lambda x: log({"half": jnp.ones(2, jnp.float8_e4m3fn), "x": x}), logger.init())(1.0)
         logger.close()
 
-    with pytest.warns(RuntimeWarning, match="'half'"), pytest.raises(StorageError, match="'half'"):
+    with pytest.warns(RuntimeWarning, match="left out 'half'"):
         run()
     assert [event.value for event in read(tmp_path).Scalars("x")] == [1.0]

@@ -1,6 +1,7 @@
 // The box for a query: completes the run's names, checks the text while it is typed, and shows errors under their place.
 
-import { useEffect, useRef, useState } from 'preact/hooks'
+import { useSignal } from '@preact/signals'
+import { useEffect, useRef } from 'preact/hooks'
 import { get, runPath } from '../../data/api'
 import type { Completion, Completions } from '../../data/types'
 import { noteQuery, readQueryHistory } from './queryHistory'
@@ -32,30 +33,44 @@ interface QueryBoxProps {
   onEscape?: () => void
 }
 
+const caretOf = (input: HTMLInputElement) => input.selectionStart ?? input.value.length
+
+async function completionsAt(run: string, text: string, caret: number): Promise<Found | null> {
+  const found = run ? await get<Completions>(runPath(run, '/complete'), { text, caret }).catch(() => null) : null
+  return found && { ...found, items: found.items.filter((item) => item.text !== text.slice(found.start, caret)), text, caret }
+}
+
 export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onAsk, onEscape }: QueryBoxProps) {
   const box = useRef<HTMLInputElement>(null)
   const [problem, setProblem] = useProblem(run, text)
-  const [found, setFound] = useState(NOTHING)
-  const [chosen, setChosen] = useState(-1)
-  const [call, setCall] = useState<Completions['call']>(null)
+  const found = useSignal(NOTHING)
+  const chosen = useSignal(-1)
+  const call = useSignal<Completions['call']>(null)
+  const pending = useRef<Promise<void> | null>(null)
+  const queue = useRef<Promise<void> | null>(null) // of keys that wait for the completions
   const before = useRef({ at: -1, draft: '' })
-  const open = found.items.length > 0
+  const open = found.value.items.length > 0
   useEffect(() => {
     if (autofocus) box.current!.focus()
   }, [])
 
-  const caretOf = (input: HTMLInputElement) => input.selectionStart ?? input.value.length
-  const complete = async () => {
+  const complete = () => {
     const [text, caret] = [box.current!.value, caretOf(box.current!)]
-    if (!run) return
-    const found = await get<Completions>(runPath(run, '/complete'), { text, caret }).catch(() => null)
-    const now = box.current
-    if (!found || now === null || now.value !== text || caretOf(now) !== caret || document.activeElement !== now) return
-    setFound({ ...found, items: found.items.filter((item) => item.text !== text.slice(found.start, caret)), text, caret })
-    setCall(found.call)
-    setChosen(-1)
+    const asking: Promise<void> = completionsAt(run, text, caret).then((next) => {
+      if (pending.current !== asking) return // another key came, or the list was shut
+      pending.current = null
+      if (!next || box.current?.value !== text) return
+      found.value = next
+      call.value = next.call
+      chosen.value = -1
+    })
+    pending.current = asking
   }
-  const shut = () => (setFound(NOTHING), setChosen(-1))
+  const shut = () => {
+    found.value = NOTHING
+    chosen.value = -1
+    pending.current = null
+  }
   const write = (next: string, place = next.length) => {
     // At once, and not when the page is next drawn: the next key must find the new text and caret.
     box.current!.value = next
@@ -64,10 +79,11 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
     onText(next)
   }
   const take = (item: Completion) => {
-    const next = found.text.slice(0, found.start - item.over) + item.text
+    const { text, start, caret } = found.value
+    const next = text.slice(0, start - item.over) + item.text
     shut()
-    write(next + found.text.slice(found.caret), next.length)
-    if (/[.("]$/.test(item.text)) void complete()
+    write(next + text.slice(caret), next.length)
+    if (/[.("]$/.test(item.text)) complete()
   }
   const ask = async (how: Asking & { stay: boolean }) => {
     shut()
@@ -89,20 +105,42 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
     write(at < 0 ? before.current.draft : asked[at]!)
   }
   const onKeyDown = (event: KeyboardEvent) => {
-    const step = { ArrowDown: 1, ArrowUp: -1 }[event.key]
-    if (event.key === ' ' && event.ctrlKey) void complete()
-    else if (step && open) setChosen((chosen + step + found.items.length + (chosen < 0 && step < 0 ? 1 : 0)) % found.items.length)
-    else if (step === -1) recall(1)
-    else if (step && before.current.at >= 0) recall(-1)
-    else if (step) void complete()
-    else if (event.key === 'Tab' && open && !event.shiftKey) take(found.items[Math.max(0, chosen)]!)
-    else if (event.key === 'Enter' && chosen >= 0 && found.items[chosen]) take(found.items[chosen]!)
-    else if (event.key === 'Enter') void ask({ beside: event.shiftKey, stay: event.ctrlKey || event.metaKey })
-    else if (event.key === 'Escape' && open) shut()
-    else if (event.key === 'Escape' && onEscape) onEscape()
-    else return
+    const { key, shiftKey, ctrlKey, metaKey } = event
+    const [waits, isOpen] = [queue.current !== null, found.value.items.length > 0 || pending.current !== null]
+    const typed = waits && key.length === 1 && !ctrlKey && !metaKey
+    const handled = ['ArrowDown', 'ArrowUp', 'Enter'].includes(key) || (key === ' ' && ctrlKey) || (key === 'Tab' && isOpen && !shiftKey) || (key === 'Escape' && (isOpen || onEscape))
+    if (!typed && !handled) return
     event.preventDefault()
     event.stopPropagation()
+    const act = () => (typed ? type(key) : onKey(key, shiftKey, ctrlKey || metaKey))
+    // The list is of an older text until the reply is there, and later keys wait for those before. Asking waits for nothing.
+    if (!waits && (!pending.current || key === 'Escape' || (key === 'Enter' && chosen.value < 0))) return act()
+    const done: Promise<void> = (queue.current ?? Promise.resolve()).then(() => pending.current ?? undefined).then(() => {
+      act()
+      if (queue.current === done) queue.current = null
+    })
+    queue.current = done
+  }
+  const type = (character: string) => {
+    const { value, selectionStart, selectionEnd } = box.current!
+    const head = value.slice(0, selectionStart ?? value.length) + character
+    write(head + value.slice(selectionEnd ?? value.length), head.length)
+    complete()
+  }
+  const onKey = (key: string, shift: boolean, ctrl: boolean) => {
+    const step = { ArrowDown: 1, ArrowUp: -1 }[key]
+    const { items } = found.value
+    const at = chosen.value
+    if (key === ' ') complete()
+    else if (step && items.length) chosen.value = (at + step + items.length + (at < 0 && step < 0 ? 1 : 0)) % items.length
+    else if (step === -1) recall(1)
+    else if (step && before.current.at >= 0) recall(-1)
+    else if (step) complete()
+    else if (key === 'Tab' && items.length) take(items[Math.max(0, at)]!)
+    else if (key === 'Enter' && at >= 0 && items[at]) take(items[at]!)
+    else if (key === 'Enter') void ask({ beside: shift, stay: ctrl })
+    else if (key === 'Escape' && items.length) shut()
+    else if (key === 'Escape' && onEscape) onEscape()
   }
 
   return (
@@ -116,7 +154,7 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
           aria-autocomplete="list"
           aria-expanded={open}
           aria-controls={open ? `${id}-list` : undefined}
-          aria-activedescendant={chosen >= 0 ? `${id}-${chosen}` : undefined}
+          aria-activedescendant={chosen.value >= 0 ? `${id}-${chosen.value}` : undefined}
           aria-invalid={Boolean(problem)}
           aria-describedby={problem ? `${id}-problem` : undefined}
           autocomplete="off"
@@ -128,7 +166,7 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
           onInput={({ currentTarget }) => {
             before.current = { at: -1, draft: '' }
             onText(currentTarget.value)
-            void complete()
+            complete()
           }}
           onBlur={shut}
           onKeyDown={onKeyDown}
@@ -136,11 +174,11 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
         <button type="button" class="button button-main" disabled={!text.trim()} title="Enter; with Ctrl the query stays here, with Shift it joins the newest panel" onClick={({ shiftKey, ctrlKey }) => void ask({ beside: shiftKey, stay: ctrlKey })}>
           {button}
         </button>
-        {open && <List id={id} items={found.items} chosen={chosen} onTake={take} />}
+        {open && <List id={id} items={found.value.items} chosen={chosen.value} onTake={take} />}
       </div>
-      {call && text && !open && !problem && (
+      {call.value && text && !open && !problem && (
         <p class="query-hint">
-          <code>{call.signature}</code> {call.doc}
+          <code>{call.value.signature}</code> {call.value.doc}
         </p>
       )}
       {problem && !open && (
