@@ -21,8 +21,8 @@ pytestmark = needs_server
 ID = "0123456789ab"
 pytest.importorskip("nats")
 
+from sightglass.hub import chunks, nats, nats_client  # noqa: E402
 from sightglass.hub import link as hub_link  # noqa: E402
-from sightglass.hub import nats, nats_client, pieces  # noqa: E402
 from sightglass.hub.address import HubAddress  # noqa: E402
 from sightglass.hub.nats import NatsChannel, NatsListener  # noqa: E402
 
@@ -266,9 +266,9 @@ def test_a_run_that_ends_is_gone_for_its_clients(server, address):
     channel.close()
 
 
-def test_lost_pieces_end_the_dialogue_at_both_ends(server, listener, address):
+def test_lost_chunks_end_the_dialogue_at_both_ends(server, listener, address):
     channel, peer = meet(listener, address)
-    publish(server, channel._subject, pieces.HEAD.pack(pieces.LAST, 99) + bytes(8))  # as if 1 to 98 were lost
+    publish(server, channel._subject, chunks.HEAD.pack(chunks.LAST, 99) + bytes(8))  # as if 1 to 98 were lost
     wait_until(lambda: listener.send(peer, [b"x"]) == "gone", "it gives the client up")
     wait_until(lambda: channel.send([b"x"]) == "lost", "and tells it")
     assert listener.n_broken == 1
@@ -276,14 +276,14 @@ def test_lost_pieces_end_the_dialogue_at_both_ends(server, listener, address):
 
 
 def test_a_flood_costs_the_run_nothing_and_others_nothing(server, listener, address, monkeypatch):
-    monkeypatch.setattr(nats, "TO_RUN", pieces.Allowance(1_000, 2**22, 2**22))
+    monkeypatch.setattr(nats, "TO_RUN", chunks.Allowance(1_000, 2**22, 2**22))
     friend, peer = meet(listener, address)
-    flood = [pieces.HEAD.pack(pieces.MORE, number) + bytes(2**20 - 9) for number in range(6)]
+    flood = [chunks.HEAD.pack(chunks.MORE, number) + bytes(2**20 - 9) for number in range(6)]
     publish(server, f"sightglass.ask.mallory.anyone.{ID}.flood", *flood)
     wait_until(lambda: listener.n_broken, "a message of 6 MB is refused")
-    publish(server, f"sightglass.ask.mallory.anyone.{ID}.junk", b"", b"x", b"junk" * 10, pieces.HEAD.pack(77, 0))
+    publish(server, f"sightglass.ask.mallory.anyone.{ID}.junk", b"", b"x", b"junk" * 10, chunks.HEAD.pack(77, 0))
     publish(server, f"sightglass.ask.mallory.anyone.{ID}.many", *[
-        pieces.HEAD.pack(pieces.LAST, n) + bytes([1, 0, 0, 0, 8, 0, 0, 0]) + bytes(16) for n in range(1_100)
+        chunks.HEAD.pack(chunks.LAST, n) + bytes([1, 0, 0, 0, 8, 0, 0, 0]) + bytes(16) for n in range(1_100)
     ])  # fmt: skip
     wait_until(lambda: listener.n_broken >= 4, listener.n_broken)
     assert listener._in_bytes - listener._read_bytes < 2**20
@@ -403,11 +403,11 @@ def test_a_client_that_does_not_read_what_is_published_loses_it_and_no_other_doe
         channel.close()
 
 
-def test_lost_pieces_of_what_is_published_break_the_channel(server, listener, address):
+def test_lost_chunks_of_what_is_published_break_the_channel(server, listener, address):
     channel, peer = meet(listener, address)
     listener.enter(peer, 1)
     wait_until(lambda: listener._peers[peer].listens, "it listens")
     assert listener.enter(peer, 1)
-    publish(server, f"sightglass.stream.anyone.{ID}.1", pieces.HEAD.pack(pieces.LAST, 5) + b"x")
+    publish(server, f"sightglass.stream.anyone.{ID}.1", chunks.HEAD.pack(chunks.LAST, 5) + b"x")
     wait_until(lambda: channel.send([b"more"]) == "lost", "it connects again")
     channel.close()

@@ -12,7 +12,7 @@ from sightglass.core.errors import DamagedError
 from sightglass.storage.format.block import CHECKED, COLUMNS, HEAD, HEAD_BYTES
 from sightglass.storage.format.framing import Frame, RandomAccessFile, Scan, checksum, payload
 from sightglass.storage.format.index import BlockEntries, BlockEntry, Heads
-from sightglass.storage.read.run_series import Join
+from sightglass.storage.read.run_series import Concatenation
 from sightglass.storage.read.segment_reader import SegmentReader
 
 
@@ -58,7 +58,7 @@ def changed(payload: bytes | memoryview, **fields: Any) -> bytes:
 
 def columns_of(segment: SegmentReader, entries: BlockEntries) -> Columns:
     """Read blocks as one piece; damaged ones are left out."""
-    join = Join(int(entries.rows["n"].sum()), int(entries.rows["length"].sum()))
+    join = Concatenation(int(entries.rows["n"].sum()), int(entries.rows["length"].sum()))
     for columns in segment.loads(entries):
         if columns is not None:
             join.add(columns)

@@ -36,7 +36,7 @@ MAX_QUEUED_BYTES: Final = 64 * 2**20  # what waits for the server; as much as a 
 REST_S: Final = 0.2  # before the second attempt; it doubles each time
 MAX_REST_S: Final = 5.0  # a hub that is back is found within this time
 BEAT_S: Final = 1.0  # also how late the end of a connection is seen if nats-py does not tell of it
-MAX_PIECE_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
+MAX_CHUNK_BYTES: Final = 2**20  # NATS's own default for `max_payload`; a server may allow less
 ASTRAY: Final = "unknown, by answers of the hub"  # which do not say who has asked for them
 MAX_STEPS: Final = 8  # what waits is sent in three; messages that arrive wait no longer than that
 
@@ -74,7 +74,7 @@ class HubLink:
         reason: Why there is no connection; empty while there is one, and before the first attempt has failed.
         refused: Whether the hub refused the user at the last attempt, as one who was revoked.
         n_dropped: How many messages were given up, since the connection was lost or the server refused them.
-        max_piece_bytes: The size of a message that the server takes.
+        max_chunk_bytes: The size of a message that the server takes.
         pace: How many messages of clients are taken in a second. Who serves clients counts them.
     """
 
@@ -90,7 +90,7 @@ class HubLink:
         self.reason = ""
         self.refused = False
         self.n_dropped = 0
-        self.max_piece_bytes = MAX_PIECE_BYTES
+        self.max_chunk_bytes = MAX_CHUNK_BYTES
         self.pace = Pace()
         self._pid = os.getpid()
         self._lock = threading.Lock()
@@ -129,14 +129,14 @@ class HubLink:
                 self._tasks.append(("ignore", user))
         self._wake()
 
-    def send(self, subject: str, pieces: Sequence[bytes]) -> bool:
+    def send(self, subject: str, chunks: Sequence[bytes]) -> bool:
         """Send data in order; return whether there is a connection."""
         with self._lock:
             if not self._connected:
                 return False
-            self._queued_bytes += sum(map(len, pieces))
+            self._queued_bytes += sum(map(len, chunks))
             is_busy = bool(self._tasks)  # then it comes to these, too
-            self._tasks.extend((subject, piece) for piece in pieces)
+            self._tasks.extend((subject, chunk) for chunk in chunks)
         if not is_busy:
             self._wake()
         return True
@@ -213,7 +213,7 @@ class HubLink:
 
     async def _serve(self, client: NatsClient) -> None:
         """Send what waits, until the connection is lost or no longer necessary."""
-        self.max_piece_bytes = min(client.max_payload, MAX_PIECE_BYTES)
+        self.max_chunk_bytes = min(client.max_payload, MAX_CHUNK_BYTES)
         with self._changed:
             self._tasks.clear()
             self._tasks.extend(("listen", user) for user in self._users)

@@ -5,10 +5,10 @@ lets each publish under their own name only, and viewers not under `command`: so
 it, and what they may do. docs/wire.md has the table of all subjects.
 
 What several clients read is published once, under a subject of the stream. Each takes it from one place in its dialogue
-to another, which pieces of the dialogue say (`Publisher`). The hub keeps the order of all that a run sends to a client.
+to another, which chunks of the dialogue say (`Publisher`). The hub keeps the order of all that a run sends to a client.
 
-NATS delivers a message at most once and tells a sender nothing about a slow reader. So each end numbers its pieces and
-says what it has read (`pieces.Dialogue`). If pieces are lost, or the connection to the hub, the dialogue is over. A
+NATS delivers a message at most once and tells a sender nothing about a slow reader. So each end numbers its chunks and
+says what it has read (`chunks.Dialogue`). If chunks are lost, or the connection to the hub, the dialogue is over. A
 client then connects again, and its streams go on with the next record, as after any lost connection.
 """
 
@@ -23,7 +23,7 @@ from typing import Final
 
 from sightglass.core.errors import WireError
 from sightglass.core.process.unpatched import threading
-from sightglass.hub.pieces import (
+from sightglass.hub.chunks import (
     ENTER,
     LEAVE,
     LEFT,
@@ -86,7 +86,7 @@ class NatsListener:
     Attributes:
         link: The connection to the hub.
         subjects: What it listens to.
-        n_broken: How many clients it gave up, since pieces were lost, or since they sent what they may not.
+        n_broken: How many clients it gave up, since chunks were lost, or since they sent what they may not.
     """
 
     def __init__(self, address: HubAddress, id: str, *, notify: Callable[[], None] | None = None) -> None:
@@ -129,8 +129,8 @@ class NatsListener:
         for _ in range(min(len(self._inbox), MAX_TAKEN)):
             name, peer, message = self._inbox.popleft()
             self._read_bytes += message.size
-            if (piece := peer.dialogue.read(message)) is not None:
-                self.link.send(peer.subject, [piece])
+            if (chunk := peer.dialogue.read(message)) is not None:
+                self.link.send(peer.subject, [chunk])
             deliveries.append(Delivery(name, message, peer.may_command))
         if self._inbox:
             self._notify()
@@ -143,10 +143,10 @@ class NatsListener:
             return "gone"
         if not self.link.has_room:
             return "full"
-        pieces = found.dialogue.cut(frames, self.link.max_piece_bytes)
-        if pieces is None:
+        chunks = found.dialogue.cut(frames, self.link.max_chunk_bytes)
+        if chunks is None:
             return "full"
-        return "sent" if self.link.send(found.subject, pieces) else "gone"
+        return "sent" if self.link.send(found.subject, chunks) else "gone"
 
     def reaches(self, peer: bytes) -> bool:
         """Return whether a peer is one of this hub."""
@@ -158,7 +158,7 @@ class NatsListener:
         if found is None:
             return False
         if stream in found.listens:
-            first = self._published[stream].n_pieces
+            first = self._published[stream].n_chunks
             return self.link.send(found.subject, [about(ENTER, stream, first=first)])
         if stream not in found.invited:
             found.invited.add(stream)
@@ -177,8 +177,8 @@ class NatsListener:
         """Send to all who read a stream. See `Publisher`."""
         if not self.link.has_room:
             return "full"
-        pieces = self._published[stream].cut(frames, self.link.max_piece_bytes)
-        return "sent" if self.link.send(f"{self._publishes}.{stream}", pieces) else "gone"
+        chunks = self._published[stream].cut(frames, self.link.max_chunk_bytes)
+        return "sent" if self.link.send(f"{self._publishes}.{stream}", chunks) else "gone"
 
     def wake(self) -> None:
         """End a wait."""
@@ -197,7 +197,7 @@ class NatsListener:
     # On the thread of the hub
 
     def received(self, subject: str, data: bytes) -> None:
-        """Take a piece in."""
+        """Take a chunk in."""
         tokens = subject.split(".")
         if len(tokens) != 6 or self._closed:
             return
@@ -224,7 +224,7 @@ class NatsListener:
             self.link.send(f"{ROOT}.answer.{user}.{client}", [goodbye(broken=True)])
 
     def broken(self, reason: str) -> None:
-        """Forget all clients: pieces of any of them may be lost."""
+        """Forget all clients: chunks of any of them may be lost."""
         for name in list(self._peers):
             self._forget(name)
 
@@ -317,8 +317,8 @@ class NatsChannel:
             if published:
                 self._n_taken += 1
                 self._taken_bytes += message.size
-            elif (piece := self._dialogue.read(message)) is not None:
-                self.link.send(self._subject, [piece])
+            elif (chunk := self._dialogue.read(message)) is not None:
+                self.link.send(self._subject, [chunk])
             messages.append(message)
         return messages
 
@@ -328,10 +328,10 @@ class NatsChannel:
             return self._over
         if not self.link.has_room:
             return "full"
-        pieces = self._dialogue.cut(frames, self.link.max_piece_bytes)
-        if pieces is None:
+        chunks = self._dialogue.cut(frames, self.link.max_chunk_bytes)
+        if chunks is None:
             return "full"
-        return "sent" if self.link.send(self._subject, pieces) else "lost"
+        return "sent" if self.link.send(self._subject, chunks) else "lost"
 
     @property
     def over(self) -> bool:
@@ -361,7 +361,7 @@ class NatsChannel:
     # On the thread of the hub
 
     def received(self, subject: str, data: bytes) -> None:
-        """Take a piece in."""
+        """Take a chunk in."""
         if self._over != "sent":
             return
         self.heard_s = time.monotonic()
@@ -439,13 +439,13 @@ class PublishedStream:
         self._channel = channel
 
     def received(self, subject: str, data: bytes) -> None:
-        """Take a piece in. If pieces are lost, the connection is: what the run still has of them comes again."""
+        """Take a chunk in. If chunks are lost, the connection is: what the run still has of them comes again."""
         assembler = self.assembler
         try:
             if assembler is not None and (message := assembler.add(data)) is not None:
                 self._channel.take(message)
         except WireError:
-            self._channel.broken("pieces of a published stream are lost")
+            self._channel.broken("chunks of a published stream are lost")
 
     def broken(self, reason: str) -> None:
         """Do nothing: the channel learns of it, too."""

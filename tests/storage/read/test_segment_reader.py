@@ -25,7 +25,7 @@ from sightglass.storage.format import index
 from sightglass.storage.format.block import Key, encode
 from sightglass.storage.format.framing import RandomAccessFile, frame
 from sightglass.storage.format.protobuf import BYTES, FIXED64, key, varint
-from sightglass.storage.read.run_series import Join
+from sightglass.storage.read.run_series import Concatenation
 from sightglass.storage.read.segment_reader import SegmentReader, name_of
 from sightglass.storage.tensors import slices
 from sightglass.storage.tensors.slices import resolve
@@ -364,7 +364,7 @@ def test_a_slice_takes_memory_for_little_more_than_itself(tmp_path: Path) -> Non
 
 @given(st.lists(st.tuples(st.integers(0, 3), st.integers(1, 4), st.integers(0, 3)), max_size=6))
 def test_pieces_have_no_gaps_and_all_records(told: list[tuple[int, int, int]]) -> None:
-    join, parts, place = Join(sum(n for _, n, _ in told), 10**6), [], 0
+    join, parts, place = Concatenation(sum(n for _, n, _ in told), 10**6), [], 0
     for gap, n, kind in told:
         place += gap
         steps = np.arange(place, place + n) if kind != 1 else np.arange(place, place + n) + 0.5

@@ -24,7 +24,7 @@ from sightglass.core.errors import MissingExtraError, TransportError, UnknownNam
 from sightglass.core.process.certificate import made
 from sightglass.core.process.private_file import write_private
 from sightglass.hub.address import ROLES, Role, checked_token, checked_url, login
-from sightglass.hub.link import MAX_PIECE_BYTES
+from sightglass.hub.link import MAX_CHUNK_BYTES
 from sightglass.hub.nats import ROOT
 from sightglass.protocol.address import outer_name
 
@@ -212,7 +212,7 @@ def _certificate() -> bytes:
 PROJECT_LIMITS: Final = {
     "max_connections": 4_000,  # processes with runs, and clients
     "max_subscriptions": 200_000,  # three for a run, one for a channel and for each stream that it shares with others
-    "max_payload": MAX_PIECE_BYTES,
+    "max_payload": MAX_CHUNK_BYTES,
 }
 TLS_S: Final = 10  # for a handshake: the first ones of a thousand runs come together
 MAX_LOG_BYTES: Final = 10 * 2**20  # somebody who guesses passwords writes a line for each
@@ -279,7 +279,7 @@ def configuration(users: Iterable[Credential], *, listen: str, certificate: Path
         }
     content = {
         "listen": listen,
-        "max_payload": MAX_PIECE_BYTES,
+        "max_payload": MAX_CHUNK_BYTES,
         # The handshake comes first: a server that greets in plain text lets somebody in between strip TLS off.
         "tls": {
             "cert_file": str(certificate), "key_file": str(certificate), "handshake_first": True,

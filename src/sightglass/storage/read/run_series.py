@@ -26,8 +26,8 @@ USUAL: Final = {"n_events": (np.int64, 1), "flags": (np.uint8, COMPLETE | CLOSED
 PLAIN: Final = (np.float64, np.int64, np.bool_)
 
 
-class Join:
-    """Joins columns; their index numbers may have gaps.
+class Concatenation:
+    """Concatenates columns; their index numbers may have gaps.
 
     Attributes:
         n: How many records it has.

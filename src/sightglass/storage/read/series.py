@@ -28,7 +28,7 @@ from sightglass.storage.tensors.statistics import Place, TensorStatistics
 
 from .record_file import RecordFile
 from .run_digests import RunDigests
-from .run_series import Join, Pieces, VisibleRows
+from .run_series import Concatenation, Pieces, VisibleRows
 
 # What a series shows of its tensors: tables, statistics, histograms, comparisons, searches; see `tensors.browse`.
 
@@ -464,7 +464,7 @@ class Series(TensorViews):
         piece = view.pieces[0]
         return view.sources[piece["source"]][1].rows[name][piece["entry"]]
 
-    def _join(self, start: int, stop: int | None) -> Join:
+    def _join(self, start: int, stop: int | None) -> Concatenation:
         view = self._view
         start, stop, _ = slice(start, stop).indices(len(view))
         return _read(view, view.between(start, stop), index=view.index(start))
@@ -543,8 +543,8 @@ class Series(TensorViews):
         return error
 
 
-def _read(view: VisibleRows, pieces: Pieces, index: int = 0) -> Join:
-    join = Join(int((pieces["high"] - pieces["low"]).sum()), int(pieces["length"].sum()), index=index)
+def _read(view: VisibleRows, pieces: Pieces, index: int = 0) -> Concatenation:
+    join = Concatenation(int((pieces["high"] - pieces["low"]).sum()), int(pieces["length"].sum()), index=index)
     for columns in view.read(pieces):
         if columns is not None:
             join.add(columns)

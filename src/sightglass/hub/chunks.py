@@ -1,16 +1,16 @@
-"""Messages as pieces, for a transport whose messages are small and may be lost. Pure: bytes in, bytes out.
+"""Messages as chunks, for a transport whose messages are small and may be lost. Pure: bytes in, bytes out.
 
-A `Dialogue` is what one end knows of its messages with the other. It cuts a message into pieces, numbers them, and puts
-the pieces of the other end together. A number that is missing means that pieces are lost: then the dialogue is over,
+A `Dialogue` is what one end knows of its messages with the other. It cuts a message into chunks, numbers them, and puts
+the chunks of the other end together. A number that is missing means that chunks are lost: then the dialogue is over,
 since a transport delivers messages complete and in order, or not at all.
 
 Each end sends only as much as the other has room for: it counts what it has sent, and the other says what it has read.
 So a reader that is slow is seen by the sender at once, and fills no queue in between.
 
-A piece is a head of 9 bytes (`HEAD`: kind, number) and a part of the message's body. The body is the number of frames
+A chunk is a head of 9 bytes (`HEAD`: kind, number) and a part of the message's body. The body is the number of frames
 and their lengths (uint32, little-endian), then the frames, each at a multiple of `ALIGNMENT`.
 
-What several read is published once: `Cutter` numbers its pieces, and each reader has an `Assembler`. Pieces of the
+What several read is published once: `Cutter` numbers its chunks, and each reader has an `Assembler`. Chunks of the
 dialogue say from where to where a reader takes them.
 """
 
@@ -28,16 +28,16 @@ from sightglass.protocol.transport import Frames
 HEAD: Final = struct.Struct("<BQ")
 FIRST: Final = struct.Struct("<Q")
 MORE, LAST, READ, LEFT, LISTEN, ENTER, LEAVE = range(1, 8)
-"""The kinds of pieces: of a message that goes on, its last one, how many messages were read so far, and goodbye.
+"""The kinds of chunks: of a message that goes on, its last one, how many messages were read so far, and goodbye.
 
 The last three are about a stream that is published: listen to it, or I do; what follows there is for you, from this
-piece on; it no longer is.
+chunk on; it no longer is.
 """
 
 ALIGNMENT: Final = 16  # an array that begins at any byte is read more slowly, and not by all libraries
 COUNT: Final = struct.Struct("<I")
 MAX_EXTRA_BYTES: Final = COUNT.size * (MAX_FRAMES + 1) + ALIGNMENT * MAX_FRAMES  # of a body, besides its frames
-MAX_PIECES: Final = 65_536  # of a message; each costs memory of its own
+MAX_CHUNKS: Final = 65_536  # of a message; each costs memory of its own
 TELL_AFTER: Final = (
     4  # a quarter of the window was read: seldom enough to cost little, and the sender never waits for it
 )
@@ -65,7 +65,7 @@ class Allowance:
 class Dialogue:
     """The messages between this end and another.
 
-    One thread sends, one takes pieces in, and one reads; each has counters of its own, so there is no lock.
+    One thread sends, one takes chunks in, and one reads; each has counters of its own, so there is no lock.
     """
 
     def __init__(self, *, out: Allowance, into: Allowance) -> None:
@@ -90,25 +90,25 @@ class Dialogue:
 
     # The thread that sends
 
-    def cut(self, frames: Frames, max_piece_bytes: int) -> list[bytes] | None:
-        """Return the pieces of a message, or `None` if the other end has no room for it now."""
+    def cut(self, frames: Frames, max_chunk_bytes: int) -> list[bytes] | None:
+        """Return the chunks of a message, or `None` if the other end has no room for it now."""
         if not self._out.allows(len(self._sizes), self._out_bytes - self._out_read_bytes):
             return None
-        pieces = self._cutter.cut(frames, max_piece_bytes)
-        size = sum(map(len, pieces)) - HEAD.size * len(pieces)
+        chunks = self._cutter.cut(frames, max_chunk_bytes)
+        size = sum(map(len, chunks)) - HEAD.size * len(chunks)
         self._sizes.append(size)
         self._out_bytes += size
-        return pieces
+        return chunks
 
-    # The thread that takes pieces in
+    # The thread that takes chunks in
 
-    def add(self, piece: bytes) -> WholeMessage | None:
-        """Take a piece in; return the message that it completes, if it does.
+    def add(self, chunk: bytes) -> WholeMessage | None:
+        """Take a chunk in; return the message that it completes, if it does.
 
         Raises:
-            WireError: Pieces are lost, or the other end sends what it may not. The dialogue is over.
+            WireError: Chunks are lost, or the other end sends what it may not. The dialogue is over.
         """
-        kind, number = _head(piece)
+        kind, number = _head(chunk)
         if kind == READ:
             self._was_read(number)
             return None
@@ -116,15 +116,15 @@ class Dialogue:
             self._n_in - self._n_read, self._in_bytes - self._read_bytes
         ):
             raise WireError("Expected no message while so many are unread")
-        message = self._assembler.add(piece)
-        self._in_bytes += len(piece) - HEAD.size
+        message = self._assembler.add(chunk)
+        self._in_bytes += len(chunk) - HEAD.size
         self._n_in += message is not None
         return message
 
     # The thread that reads
 
     def read(self, message: WholeMessage) -> bytes | None:
-        """Note that a message of `add` was read; return the piece to send back, if it is time for one."""
+        """Note that a message of `add` was read; return the chunk to send back, if it is time for one."""
         self._n_read += 1
         self._read_bytes += message.size
         n_messages, n_bytes = self._n_read - self._n_told, self._read_bytes - self._told_bytes
@@ -141,57 +141,57 @@ class Dialogue:
 
 
 class Cutter:
-    """Cuts messages into pieces, which it numbers.
+    """Cuts messages into chunks, which it numbers.
 
     Attributes:
-        n_pieces: How many there were.
+        n_chunks: How many there were.
     """
 
     def __init__(self) -> None:
-        self.n_pieces = 0
+        self.n_chunks = 0
 
-    def cut(self, frames: Frames, max_piece_bytes: int) -> list[bytes]:
-        """Return the pieces of a message."""
+    def cut(self, frames: Frames, max_chunk_bytes: int) -> list[bytes]:
+        """Return the chunks of a message."""
         body = memoryview(_body(frames))
-        size, step = len(body), max_piece_bytes - HEAD.size
-        pieces: list[bytes] = []
+        size, step = len(body), max_chunk_bytes - HEAD.size
+        chunks: list[bytes] = []
         for start in range(0, size, step):
             kind = MORE if start + step < size else LAST
-            pieces.append(b"".join((HEAD.pack(kind, self.n_pieces), body[start : start + step])))
-            self.n_pieces += 1
-        return pieces
+            chunks.append(b"".join((HEAD.pack(kind, self.n_chunks), body[start : start + step])))
+            self.n_chunks += 1
+        return chunks
 
 
 class Assembler:
-    """Puts the pieces of messages together.
+    """Puts the chunks of messages together.
 
     Attributes:
         part_bytes: The bytes of a message that is not complete.
     """
 
     def __init__(self, max_message_bytes: int, *, first: int = 0) -> None:
-        """Begin with the piece of this number, the first of a message."""
+        """Begin with the chunk of this number, the first of a message."""
         self.part_bytes = 0
         self._max_message_bytes = max_message_bytes
         self._next = first
         self._parts: list[memoryview] = []
 
-    def add(self, piece: bytes) -> WholeMessage | None:
-        """Take a piece in; return the message that it completes, if it does.
+    def add(self, chunk: bytes) -> WholeMessage | None:
+        """Take a chunk in; return the message that it completes, if it does.
 
         Raises:
-            WireError: Pieces are lost, or the message is larger than it may be.
+            WireError: Chunks are lost, or the message is larger than it may be.
         """
-        kind, number = _head(piece)
+        kind, number = _head(chunk)
         if kind not in (MORE, LAST):
-            raise WireError(f"Expected a piece of a message, got the kind {kind}")
+            raise WireError(f"Expected a chunk of a message, got the kind {kind}")
         if number != self._next:
-            raise WireError(f"Expected piece {self._next}, got {number}: what is between them was lost")
+            raise WireError(f"Expected chunk {self._next}, got {number}: what is between them was lost")
         self._next += 1
-        part = memoryview(piece)[HEAD.size :]
+        part = memoryview(chunk)[HEAD.size :]
         self._parts.append(part)
         self.part_bytes += len(part)
-        if self.part_bytes > self._max_message_bytes + MAX_EXTRA_BYTES or len(self._parts) > MAX_PIECES:
+        if self.part_bytes > self._max_message_bytes + MAX_EXTRA_BYTES or len(self._parts) > MAX_CHUNKS:
             raise WireError(f"Expected a message of at most {self._max_message_bytes} bytes, got more")
         if kind == MORE:
             return None
@@ -210,46 +210,46 @@ class WholeMessage(list[memoryview]):
         self.size = size
 
 
-def kind_of(piece: bytes) -> int:
-    """Return the kind of a piece.
+def kind_of(chunk: bytes) -> int:
+    """Return the kind of a chunk.
 
     Raises:
-        WireError: It is not a piece.
+        WireError: It is not a chunk.
     """
-    return _head(piece)[0]
+    return _head(chunk)[0]
 
 
-def is_first(piece: bytes) -> bool:
-    """Return whether a dialogue may begin with this piece. Errors as in `kind_of`."""
-    kind, number = _head(piece)
+def is_first(chunk: bytes) -> bool:
+    """Return whether a dialogue may begin with this chunk. Errors as in `kind_of`."""
+    kind, number = _head(chunk)
     return kind in (MORE, LAST) and number == 0
 
 
 def goodbye(*, broken: bool = False) -> bytes:
-    """Return the piece that ends a dialogue: because this end leaves, or because pieces are lost."""
+    """Return the chunk that ends a dialogue: because this end leaves, or because chunks are lost."""
     return HEAD.pack(LEFT, int(broken))
 
 
 def about(kind: int, stream: int, *, first: int | None = None) -> bytes:
-    """Return a piece about a stream that is published; `first` is the number of the first piece to take."""
+    """Return a chunk about a stream that is published; `first` is the number of the first chunk to take."""
     return HEAD.pack(kind, stream) + (b"" if first is None else FIRST.pack(first))
 
 
-def stream_of(piece: bytes) -> tuple[int, int]:
-    """Return the stream that a piece is about, and the number of the first piece to take. Errors as in `kind_of`."""
-    _, stream = _head(piece)
-    return stream, FIRST.unpack_from(piece, HEAD.size)[0] if len(piece) >= HEAD.size + FIRST.size else 0
+def stream_of(chunk: bytes) -> tuple[int, int]:
+    """Return the stream that a chunk is about, and the number of the first chunk to take. Errors as in `kind_of`."""
+    _, stream = _head(chunk)
+    return stream, FIRST.unpack_from(chunk, HEAD.size)[0] if len(chunk) >= HEAD.size + FIRST.size else 0
 
 
-def is_broken(piece: bytes) -> bool:
-    """Return whether a goodbye says that pieces are lost. Errors as in `kind_of`."""
-    return bool(_head(piece)[1])
+def is_broken(chunk: bytes) -> bool:
+    """Return whether a goodbye says that chunks are lost. Errors as in `kind_of`."""
+    return bool(_head(chunk)[1])
 
 
-def _head(piece: bytes) -> tuple[int, int]:
-    if len(piece) < HEAD.size:
-        raise WireError(f"Expected a piece of at least {HEAD.size} bytes, got {len(piece)}")
-    kind, number = HEAD.unpack_from(piece)
+def _head(chunk: bytes) -> tuple[int, int]:
+    if len(chunk) < HEAD.size:
+        raise WireError(f"Expected a chunk of at least {HEAD.size} bytes, got {len(chunk)}")
+    kind, number = HEAD.unpack_from(chunk)
     return kind, number
 
 

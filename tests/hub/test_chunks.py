@@ -1,4 +1,4 @@
-"""Messages come out of their pieces as they went in; whatever else arrives is refused, and nothing grows."""
+"""Messages come out of their chunks as they went in; whatever else arrives is refused, and nothing grows."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.core.errors import WireError
-from sightglass.hub.pieces import (
+from sightglass.hub.chunks import (
     ALIGNMENT,
     HEAD,
     LAST,
-    MAX_PIECES,
+    MAX_CHUNKS,
     MORE,
     READ,
     Allowance,
@@ -35,9 +35,9 @@ def pair(allowance=WIDE):
     return Dialogue(out=allowance, into=allowance), Dialogue(out=allowance, into=allowance)
 
 
-def pass_on(pieces, to):
-    """Let an end take pieces in; return the messages that they make."""
-    return [message for piece in pieces if (message := to.add(piece)) is not None]
+def pass_on(chunks, to):
+    """Let an end take chunks in; return the messages that they make."""
+    return [message for chunk in chunks if (message := to.add(chunk)) is not None]
 
 
 @given(
@@ -47,9 +47,9 @@ def pass_on(pieces, to):
 def test_messages_come_out_as_they_went_in(messages, size):
     here, there = pair()
     for frames in messages:
-        pieces = here.cut(frames, size)
-        assert all(len(piece) <= size for piece in pieces)
-        (found,) = pass_on(pieces, there)
+        chunks = here.cut(frames, size)
+        assert all(len(chunk) <= size for chunk in chunks)
+        (found,) = pass_on(chunks, there)
         assert [bytes(frame) for frame in found] == frames
 
 
@@ -70,28 +70,28 @@ def test_a_buffer_counts_its_bytes_not_its_items():
 
 
 @given(lost=st.integers(0, 9))
-def test_a_lost_piece_is_noticed_at_the_next_one(lost):
+def test_a_lost_chunk_is_noticed_at_the_next_one(lost):
     here, there = pair()
-    pieces = here.cut([bytes(1_000)], HEAD.size + 101) + here.cut([b"next"], 500)
-    n = len(pieces)
+    chunks = here.cut([bytes(1_000)], HEAD.size + 101) + here.cut([b"next"], 500)
+    n = len(chunks)
     assert n > 10
-    with pytest.raises(WireError, match=f"piece {lost}, got {lost + 1}"):
-        pass_on(pieces[:lost] + pieces[lost + 1 :], there)
+    with pytest.raises(WireError, match=f"chunk {lost}, got {lost + 1}"):
+        pass_on(chunks[:lost] + chunks[lost + 1 :], there)
 
 
-def test_a_piece_that_comes_twice_is_refused():
+def test_a_chunk_that_comes_twice_is_refused():
     here, there = pair()
-    (piece,) = here.cut([b"once"], 500)
-    assert pass_on([piece], there)
-    with pytest.raises(WireError, match="piece 1, got 0"):
-        there.add(piece)
+    (chunk,) = here.cut([b"once"], 500)
+    assert pass_on([chunk], there)
+    with pytest.raises(WireError, match="chunk 1, got 0"):
+        there.add(chunk)
 
 
 def test_a_sender_waits_for_a_reader_and_no_longer():
     here, there = pair(NARROW)
     sent = [here.cut([b"%d" % n], 500) for n in range(5)]
-    assert [pieces is not None for pieces in sent] == [True] * 4 + [False]
-    messages = [message for pieces in sent[:4] for message in pass_on(pieces, there)]
+    assert [chunks is not None for chunks in sent] == [True] * 4 + [False]
+    messages = [message for chunks in sent[:4] for message in pass_on(chunks, there)]
     told = there.read(messages[0])  # a quarter
     assert kind_of(told) == READ
     assert here.add(told) is None
@@ -109,9 +109,9 @@ def test_a_large_message_travels_alone():
 def test_a_reader_that_reads_lets_any_sender_go_on(sizes):
     here, there = pair(NARROW)
     for size in sizes:
-        pieces = here.cut([bytes(size)], 200)
-        assert pieces is not None
-        (message,) = pass_on(pieces, there)
+        chunks = here.cut([bytes(size)], 200)
+        assert chunks is not None
+        (message,) = pass_on(chunks, there)
         if told := there.read(message):
             here.add(told)
 
@@ -127,7 +127,7 @@ def test_who_sends_more_than_is_allowed_is_refused():
 @pytest.mark.parametrize("size", [0, 1_000])
 def test_a_message_that_never_ends_is_refused(size):
     there = Dialogue(out=NARROW, into=NARROW)
-    endless = [HEAD.pack(MORE, number) + bytes(size) for number in range(MAX_PIECES + 1)]
+    endless = [HEAD.pack(MORE, number) + bytes(size) for number in range(MAX_CHUNKS + 1)]
     with pytest.raises(WireError, match="4000 bytes"):
         pass_on(endless, there)
     assert there.part_bytes < 200_000
@@ -140,14 +140,14 @@ def test_a_reader_that_claims_more_than_was_sent_is_believed_no_further():
     assert sum(here.cut([b"x"], 500) is not None for _ in range(10)) == 4
 
 
-@given(pieces=st.lists(st.binary(max_size=60) | st.builds(lambda kind, number, rest: HEAD.pack(kind, number) + rest,
+@given(chunks=st.lists(st.binary(max_size=60) | st.builds(lambda kind, number, rest: HEAD.pack(kind, number) + rest,
        st.integers(0, 5), st.integers(0, 3), st.binary(max_size=60)), max_size=10))  # fmt: skip
-def test_any_bytes_are_read_or_refused(pieces):
+def test_any_bytes_are_read_or_refused(chunks):
     there = Dialogue(out=NARROW, into=NARROW)
-    for piece in pieces:
+    for chunk in chunks:
         try:
-            kind_of(piece), is_first(piece)
-            there.add(piece)
+            kind_of(chunk), is_first(chunk)
+            there.add(chunk)
         except WireError:
             return
 
