@@ -145,5 +145,16 @@ def test_any_text_is_completed_before_its_caret(text, caret):
     assert all(found.start - item.over >= 0 for item in found.items)
 
 
+@given(
+    st.dictionaries(st.text("ab.", min_size=1, max_size=5), st.just("float"), max_size=6),
+    st.sampled_from(["mapping of 2", "mapping of 6", "Model", ""]),
+    st.sampled_from(["batch.x.", 'batch.x["', "batch.x.a.", 'batch.x["a"]["']),
+)
+def test_any_fields_are_completed(fields, kind, text):
+    about = Description(events={"batch": EventInfo(observables={"x": ObservableInfo(type=kind, fields=fields)})})
+    for item in at(text, about=about).items:
+        assert item.text
+
+
 def test_functions_and_reducers_have_words():
     assert all(one.doc and one.signature.startswith(f"{one.name}(") for one in functions())

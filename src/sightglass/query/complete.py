@@ -9,7 +9,7 @@ import functools
 import inspect
 import json
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Any, Final, Literal
 
 import msgspec
@@ -156,11 +156,9 @@ def _after_dot(head: str, description: Description) -> list[Completion]:
 
 def _named(name: str, item: Completion) -> Completion:
     """Return an item that follows a dot: a name that cannot, in brackets over the dot."""
-    return (
-        item
-        if is_plain(name)
-        else msgspec.structs.replace(item, text=f"[{json.dumps(name, ensure_ascii=False)}]", over=1)
-    )
+    if is_plain(name):
+        return item
+    return msgspec.structs.replace(item, text=f"[{json.dumps(name, ensure_ascii=False)}]", over=1)
 
 
 def _beginnings(head: str, description: Description) -> Iterator[Completion]:
@@ -285,13 +283,14 @@ def _tree(observable: ObservableInfo) -> Tree:
         *above, last = path.split(".")
         at = root
         for name in above:
-            below = at.setdefault(name, {})
-            at = below if isinstance(below, dict) else at.setdefault(name, {})
-        at[last] = kind
+            if not isinstance(at.get(name), dict):  # "a" may be a number beside "a.b"
+                at[name] = {}
+            at = at[name]
+        at.setdefault(last, kind)
     return root
 
 
-def _names(fields: Tree, written: Any) -> list[Completion]:
+def _names(fields: Tree, written: Callable[[str], str]) -> list[Completion]:
     return [
         Completion(text=written(name), kind="name", detail=of if isinstance(of, str) else f"mapping of {len(of)}")
         for name, of in fields.items()
