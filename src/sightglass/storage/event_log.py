@@ -97,13 +97,20 @@ class Logged(Protocol):
     """What an event is made of, such as a record."""
 
     @property
-    def tag(self) -> str: ...  # noqa: D102
+    def tag(self) -> str:
+        """The tag."""
+
     @property
-    def step(self) -> float: ...  # noqa: D102
+    def step(self) -> float:
+        """The step."""
+
     @property
-    def wall_time(self) -> float: ...  # noqa: D102
+    def wall_time(self) -> float:
+        """When it was made, in seconds since the Unix epoch."""
+
     @property
-    def value(self) -> Any: ...  # noqa: D102
+    def value(self) -> Any:
+        """The value."""
 
 
 def encoded(
