@@ -13,7 +13,7 @@ from sightglass.protocol import messages
 from sightglass.query.parser import parse
 from sightglass.training.options import Limits
 from sightglass.training.serving import client_subscriptions as parking
-from sightglass.training.serving.client_subscriptions import n_missing
+from sightglass.training.serving.client_subscriptions import ClientSubscriptions, n_missing
 from sightglass.training.serving.clients import LEASE_S
 
 pytestmark = pytest.mark.smoke
@@ -90,6 +90,36 @@ def test_a_client_whose_lease_ended_goes_on_behind_a_counted_gap(bench, clock):
     assert reader.stream.buffer.restarts == ()
     (described,) = bench.ask(reader.peer, "statistics")
     assert (described["n_records"], described["n_skipped"]) == (10, 3)
+
+
+@pytest.mark.parametrize("moment", ["release", "start"])
+def test_events_while_it_is_parked_or_opened_again_are_counted(bench, monkeypatch, moment):
+    """Where nobody asks, events are counted without the lock: while the stream closes, and until it is open again."""
+    reader = Reader(bench)
+    reader.connect()
+    observe(bench, 0, 1)
+    reader.read()
+    owner, name = (ClientSubscriptions, "_drop") if moment == "release" else (type(bench.telemetry), "open")
+    change = getattr(owner, name)
+
+    def changed(self, *arguments, **options):
+        if moment == "start":
+            observe(bench, 2)
+        change(self, *arguments, **options)
+        if moment == "release":
+            observe(bench, 2)
+
+    with monkeypatch.context() as patch:
+        if moment == "release":
+            patch.setattr(owner, name, changed)
+        reader.is_lost()
+        patch.setattr(owner, name, changed)
+        if moment == "release":
+            patch.undo()
+        reader.connect()
+    observe(bench, 3, 4)
+    reader.read()
+    assert (reader.steps, reader.n_lost) == ([0, 1, 3, 4], 1)
 
 
 def test_a_parked_stream_costs_nothing(service_bench):

@@ -211,6 +211,8 @@ class ClientSubscriptions:
             self._backlogs[subscription.id] = backlog
             replay = parked is None or self._resume(subscription, parked)
             self._telemetry.open(subscription, replay=replay)
+            if parked is not None and not replay:
+                self._resume(subscription, parked)  # with the events that were counted until it was open
         return subscription
 
     def _resume(self, subscription: Subscription, parked: ParkedStream) -> bool:
@@ -290,11 +292,12 @@ class ClientSubscriptions:
             return
         park = park and self.find(subscription.query) is subscription and not subscription.suspended
         with self._telemetry.lock.turn():
+            n_events = self._n_events(subscription.query)  # once nobody asks, events are counted without the lock
             self._drop(subscription)
             self.flush(subscription)  # the last rows go into the backlog
             backlog = self._backlogs.pop(subscription.id)
             if park:
-                self._parked.park(subscription, backlog, n_events=self._n_events(subscription.query))
+                self._parked.park(subscription, backlog, n_events=n_events)
 
     def fail(self, subscription: Subscription, error: Exception) -> None:
         """End a subscription that failed, and send the error to its clients."""

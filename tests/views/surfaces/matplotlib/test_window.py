@@ -81,6 +81,8 @@ def test_blitting_equals_a_full_repaint(display):
 left, right = Stub(1.0, 9.0, float("nan"), *[5.0] * 100), Stub(2.0, *[3.0] * 100, tag="other")
 view = MatplotlibView([left, right], smooth=0.5).start()
 until(lambda: view._window._background is not None, view=view)
+shapes = []  # Tk may size the window only now
+until(lambda: (shapes.append(seen(view).shape), len(shapes) > 4 and len(set(shapes[-4:])) == 1)[1], view=view)
 left.put(*[6.0] * 30); right.put(*[3.0] * 32)  # room ahead is left from the first growth on
 until(lambda: len(lines(view)[0].get_xdata()) > 130 or len(lines(view)[1].get_xdata()) > 130, view=view)
 until(lambda: view._window._background is not None, view=view)
