@@ -63,7 +63,7 @@ function posted(body: unknown): RequestInit {
   return { method: 'POST', body: JSON.stringify(body), headers: { 'Content-Type': 'application/json' } }
 }
 
-/** What `read` makes of the reply; a reply that is cut off in its middle is none. */
+/** What `read` makes of the reply. A reply that breaks off counts as a server that does not answer. */
 async function ask<T>(url: URL, init: RequestInit, read: (answer: Response) => Promise<T>): Promise<T> {
   if (locked.peek()) throw new ApiError(401, 'UnauthorizedError', 'This link is no longer valid')
   const token = currentToken()

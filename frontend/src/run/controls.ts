@@ -3,7 +3,7 @@
 import type { ControlInfo } from '../data/types'
 import { value as shown } from '../views/format'
 
-/** The bounds of a control; an infinite one, which JSON has as a text, is none. */
+/** The bounds of a control; null for an infinite one, which JSON has as a text. */
 const bounds = ({ min, max }: ControlInfo) => [min, max].map((bound) => (typeof bound === 'number' ? bound : null)) as [number | null, number | null]
 
 export type ControlKind = 'switch' | 'choice' | 'slider' | 'number' | 'text'

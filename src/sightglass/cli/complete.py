@@ -49,7 +49,7 @@ def completions(text: str, description: Description) -> list[str]:
         if item.kind == "event" and written.endswith("."):
             whole += completions(written, description)
         else:
-            whole += filter(None, [text[: found.start] + item.whole if item.whole else "", written * (not item.whole)])
+            whole.append(text[: found.start] + item.whole if item.whole else written)
     return list(dict.fromkeys(whole))
 
 
