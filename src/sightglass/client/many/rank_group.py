@@ -160,7 +160,7 @@ class RankGroup(RemoteRun):
                 for rank, run in sorted(self.ranks.items()):
                     if not run.ended:
                         producer.open(rank, run)
-            except BaseException:
+            except BaseException:  # an interrupt
                 producer.close()
                 raise
             self._producers.append(producer)
