@@ -22,6 +22,7 @@ from .questions import PUBLISHED, QUESTIONS, Question, loss
 from .world import Process
 
 LEAVE_S = 0.2  # for a goodbye
+PUBLISHER = 0  # one client publishes, so that the numbers of its records are its own
 
 
 @dataclass(slots=True)
@@ -150,7 +151,7 @@ class Client:
         self._numbers = numbers
         self._pause_s = pause_s
         self._calm = calm
-        self._publishes = number == 0  # one client does, so that the numbers of its records are its own
+        self._publishes = number == PUBLISHER
         self._n_published = 0
 
     @property
