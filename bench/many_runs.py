@@ -133,7 +133,7 @@ def _cpu_s(process: psutil.Process) -> float:
 
 def _import(_: int) -> int:
     time.sleep(0.1)  # so that every worker gets one
-    import sightglass.client.recorded.partial  # noqa: F401
+    import sightglass.client.many.partial  # noqa: F401
 
     return os.getpid()
 

@@ -30,9 +30,9 @@ _MODULES = {
     "FleetReport": "client.many.fleet",
     "connect": "client.discover",
     "RunInfo": "client.describe",
-    "open": "client.recorded.runs",
+    "open": "client.many.folder",
     "RecordedRun": "client.recorded.run",
-    "RecordedRuns": "client.recorded.runs",
+    "RecordedRuns": "client.many.folder",
     "save_page": "server.page_file.save",
     "PageFile": "server.page_file.save",
     "Series": "storage.read.recording",
@@ -106,10 +106,10 @@ if TYPE_CHECKING:
     from .client.many.fleet import Fleet as Fleet
     from .client.many.fleet import FleetReport as FleetReport
     from .client.many.fleet import fleet as fleet
+    from .client.many.folder import RecordedRuns as RecordedRuns
+    from .client.many.folder import open as open
     from .client.many.rank_group import RankGroup as RankGroup
     from .client.recorded.run import RecordedRun as RecordedRun
-    from .client.recorded.runs import RecordedRuns as RecordedRuns
-    from .client.recorded.runs import open as open
     from .client.run import RemoteRun as RemoteRun
     from .client.streams.own_data import stream as stream
     from .client.streams.stream import Stream as Stream

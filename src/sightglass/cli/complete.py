@@ -71,7 +71,7 @@ def settable(text: str, description: Description) -> list[str]:
 def _describe(run: str) -> Description | None:
     """Return the description of a run, live or recorded, or `None` if it does not come soon."""
     from sightglass.client.discover import describe
-    from sightglass.client.recorded.runs import RecordedRuns, open
+    from sightglass.client.many.folder import RecordedRuns, open
 
     try:
         if not is_path(run) or is_live(run):

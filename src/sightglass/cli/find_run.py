@@ -20,8 +20,8 @@ if TYPE_CHECKING:
     ParamType = click.ParamType[float]
 
     from sightglass.client.many.fleet import Fleet
+    from sightglass.client.many.folder import RecordedRuns
     from sightglass.client.recorded.run import RecordedRun
-    from sightglass.client.recorded.runs import RecordedRuns
     from sightglass.client.run import RemoteRun
 
     Source = RemoteRun | RecordedRun | RecordedRuns | Fleet
@@ -104,6 +104,6 @@ def open_source(run: str, *, wait: bool = False) -> Source:
         return fleet(run, hub=hub())
     if hub() or not is_path(run) or is_live(run):
         return connect(run, wait=wait)
-    from sightglass.client.recorded.runs import open
+    from sightglass.client.many.folder import open
 
     return open(run, follow=True)

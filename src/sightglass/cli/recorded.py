@@ -35,7 +35,7 @@ def open_(path: str, tags: tuple[str, ...], header: bool, as_json: bool) -> None
 
     To draw or compute a series: sightglass watch DIR QUERY
     """
-    from sightglass.client.recorded.runs import RecordedRuns, open
+    from sightglass.client.many.folder import RecordedRuns, open
 
     with open(path) as opened:
         if isinstance(opened, RecordedRuns):
@@ -59,8 +59,8 @@ def print_table(directory: str, written: tuple[str, ...], *, header: bool, as_js
 
     If only others are given, such as "loss.min, config.lr", the table has no other columns of the configuration.
     """
-    from sightglass.client.recorded.columns import FACTS, REDUCERS, parse_columns
-    from sightglass.client.recorded.runs import FIRST, RecordedRuns, RunsTable, cell_text, open, open_all
+    from sightglass.client.many.folder import RecordedRuns, open, open_all
+    from sightglass.client.many.table import FACTS, FIRST, REDUCERS, RunsTable, cell_text, parse_columns
     from sightglass.core.errors import QueryError
 
     try:
@@ -197,7 +197,7 @@ def _save_page(
 
 def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
     """Open all ranks of a run, or of the runs in a folder."""
-    from sightglass.client.recorded.runs import found
+    from sightglass.client.many.folder import found
     from sightglass.storage.read.recording import Recording, is_run
 
     if path.is_file() or is_run(path):

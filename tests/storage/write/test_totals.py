@@ -292,7 +292,7 @@ def test_a_table_of_runs_that_ended_opens_no_record_file(tmp_path: Path, monkeyp
             for i in range(10):
                 run.observe("batch", loss=i / (number + 1))
                 run.log({"val/accuracy": number + i / 10}, step=i)
-    monkeypatch.setattr("sightglass.client.recorded.partial.Recording", None)
+    monkeypatch.setattr("sightglass.client.many.partial.Recording", None)
     table = sg.open([tmp_path]).table(best="val/accuracy.max", loss="batch.loss.mean")
     assert sorted(table.column("best")) == pytest.approx([0.9, 1.9, 2.9])
     assert sorted(table.column("loss")) == pytest.approx([1.5, 2.25, 4.5])

@@ -14,10 +14,17 @@ from sightglass.client.describe import LACKS_ENTRY, Condition, RunInfo, check_co
 from sightglass.client.discover import runs_on_hub
 from sightglass.client.live_runs import LiveRuns, RunsHere
 from sightglass.client.many.members import Member, Members
-from sightglass.client.many.streams import Column, FleetProducer, checked
-from sightglass.client.recorded.columns import TableColumn, known_value, parse_column
-from sightglass.client.recorded.partial import merged
-from sightglass.client.recorded.runs import RunRow, RunsTable, row_of, texts_of
+from sightglass.client.many.partial import merged
+from sightglass.client.many.parts import Column, FleetProducer, checked
+from sightglass.client.many.table import (
+    RunRow,
+    RunsTable,
+    TableColumn,
+    known_value,
+    parse_column,
+    row_of,
+    texts_of,
+)
 from sightglass.client.run import COMMAND_S, CommandReply, RemoteRun, acknowledged
 from sightglass.client.streams.stream import Stream
 from sightglass.core.description import Acknowledgement, Description, read_struct

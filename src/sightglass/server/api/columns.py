@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final
 
 import msgspec
 
-from sightglass.client.recorded.columns import TableColumn, entry_of, parse_column
+from sightglass.client.many.table import TableColumn, entry_of, parse_column
 from sightglass.server.http_errors import Problem, bad_request
 from sightglass.server.runs.run_columns import STATISTICS
 from sightglass.server.runs.run_table import Runs, summary_of

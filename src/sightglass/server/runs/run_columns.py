@@ -17,7 +17,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.client.recorded.columns import value_at
+from sightglass.client.many.table import value_at
 from sightglass.core.errors import SightglassError
 from sightglass.core.process.unpatched import threading
 from sightglass.storage import cache_file

@@ -22,8 +22,8 @@ from tests.growing import FIXTURES, FOREIGN
 from tests.profiles import examples
 
 import sightglass as sg
-from sightglass.client.recorded import runs as many
-from sightglass.client.recorded.runs import RunsTable
+from sightglass.client.many import folder as many
+from sightglass.client.many.table import RunsTable
 from sightglass.storage import cache_file
 from sightglass.storage.read import run_totals
 from sightglass.views.surfaces.terminal.progress import TaskProgress
@@ -255,7 +255,7 @@ def totals_of(copy):
 def test_totals_give_what_the_records_give(copy, monkeypatch):
     read = list(copy.table(last="batch.loss", **SUMMED))
     assert [bool(list(copy[name].directory.glob(".sightglass-totals"))) for name in copy] == [True] * 4
-    monkeypatch.setattr("sightglass.client.recorded.partial.Recording", None)  # nothing is opened
+    monkeypatch.setattr("sightglass.client.many.partial.Recording", None)  # nothing is opened
     assert list(copy.table(last="batch.loss", **SUMMED)) == read
 
 
@@ -354,7 +354,7 @@ def test_totals_are_cached_where_the_folder_cannot_be_written_to(copy, tmp_path,
     monkeypatch.setattr(cache_file, "write", refuses)
     read = list(copy.table(**SUMMED))
     assert len(os.listdir(tmp_path / "cache")) == len(copy)
-    monkeypatch.setattr("sightglass.client.recorded.partial.Recording", None)
+    monkeypatch.setattr("sightglass.client.many.partial.Recording", None)
     assert list(copy.table(**SUMMED)) == read
 
 

@@ -25,6 +25,10 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from sightglass.client.recorded.plan import ReplayPlan, parse, plan
+from sightglass.client.recorded.playback import Playback
+from sightglass.client.recorded.replay import Replay
+from sightglass.client.recorded.timeline import items_of
 from sightglass.core.columns import Columns
 from sightglass.core.errors import MissingExtraError, QueryError, SightglassError, WorkerLostError
 from sightglass.core.process.threads import process_pool
@@ -41,11 +45,7 @@ from sightglass.storage.read import run_totals
 from sightglass.storage.read.recording import Recording, may_name
 from sightglass.storage.read.series import Series
 
-from .columns import parse_column, value_at
-from .plan import ReplayPlan, parse, plan
-from .playback import Playback
-from .replay import Replay
-from .timeline import items_of
+from .table import parse_column, value_at
 
 # Of a run: at a million a second, twelve days. A million such runs have event numbers below 2^63.
 MAX_EVENTS: Final = 2**40

@@ -10,7 +10,7 @@ from typing import Any, Final
 
 from sightglass.client.connection import PendingReply
 from sightglass.client.describe import coverage_of
-from sightglass.client.recorded.partial import MAX_EVENTS, folded, whole_run
+from sightglass.client.many.partial import MAX_EVENTS, folded, whole_run
 from sightglass.client.resumable_stream import RecordBuffer, ResumableStream, with_beginning
 from sightglass.client.streams.derived import UnionProducer
 from sightglass.client.streams.stream import Stream

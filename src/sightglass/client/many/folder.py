@@ -2,19 +2,16 @@
 
 A question to all runs becomes one task for each run, or for each part of a large one (`partial`). An executor works on
 the tasks (`partial.in_order`); what comes back is small, states of reducers or single values, and is put together here.
-
-`RunsTable` is the table of several runs.
 """
 
 from __future__ import annotations
 
 import contextlib
-import html
 import itertools
 import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Final, TypeVar
+from typing import Any, Final, TypeVar
 
 from sightglass.client.describe import (
     LACKS_ENTRY,
@@ -25,10 +22,10 @@ from sightglass.client.describe import (
     recorded_info,
     warn_of_coverage,
 )
+from sightglass.client.recorded.run import RecordedRun, opened
 from sightglass.client.streams.stream import Stream, union_of_runs
 from sightglass.core.errors import (
     DamagedError,
-    MissingExtraError,
     QueryError,
     RunNotFoundError,
     UnknownNameError,
@@ -36,7 +33,6 @@ from sightglass.core.errors import (
 )
 from sightglass.core.process.runs_folder import runs_folder
 from sightglass.core.program_values.guarded import message
-from sightglass.core.values import type_name
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
 from sightglass.query.pipeline import last_reducer
@@ -47,13 +43,8 @@ from sightglass.storage.format.block import ValueKind
 from sightglass.storage.format.series_names import KINDS
 from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
-from .columns import TableColumn, known_value, parse_column
 from .partial import Answer, Chosen, Task, in_order, last_values, merged, partial, whole_run
-from .run import RecordedRun, opened
-
-if TYPE_CHECKING:
-    import polars
-
+from .table import RunRow, RunsTable, TableColumn, known_value, parse_column, row_of, texts_of
 
 Result = TypeVar("Result")
 
@@ -373,146 +364,3 @@ def _apply(task: tuple[Callable[[RecordedRun], Result], Path, int | None]) -> Re
     function, path, rank = task
     with opened(path, rank=rank, follow=False) as run:
         return function(run)
-
-
-# A table of runs: a row for each run, with its name, state, configuration and what was asked.
-
-RunRow = Mapping[str, Any]
-
-SHOWN: Final = 20  # rows, a screenful
-WIDTH: Final = 60  # characters of a cell
-FORMS: Final = (".parquet", ".csv")
-FIRST: Final = ("run", "state")
-OWN: Final = (*FIRST, "config", "problem")
-"""The names of columns that every table may have."""
-
-
-class RunsTable(Sequence[RunRow]):
-    """Rows by number, as mappings; every row has all `columns`, with `None` where a run has no such value.
-
-    `pandas.DataFrame(table)` makes a data frame of pandas.
-
-    Attributes:
-        columns: The names of the columns: "run" and "state", "config.…", what was asked, and "problem".
-    """
-
-    def __init__(self, rows: Sequence[RunRow]) -> None:
-        flat = [dict(_flat(row)) for row in rows]
-        names = dict.fromkeys(name for row in flat for name in row)
-        ends = [name for name in names if name == "problem"]
-        self.columns = [*FIRST, *(name for name in names if name not in (*FIRST, *ends)), *ends]
-        self._rows = [{name: row.get(name) for name in self.columns} for row in flat]
-
-    def __getitem__(self, i: Any) -> Any:
-        return self._rows[i]
-
-    def __len__(self) -> int:
-        return len(self._rows)
-
-    def __iter__(self) -> Iterator[RunRow]:
-        return iter(self._rows)
-
-    def column(self, name: str) -> list[Any]:
-        """Return the values of a column, a row after the other."""
-        return [row[name] for row in self._rows]
-
-    def to_polars(self) -> polars.DataFrame:
-        """Return a data frame of Polars. Columns of several types become text.
-
-        Raises:
-            MissingExtraError: Polars is not installed.
-        """
-        try:
-            import polars
-        except ImportError:
-            raise MissingExtraError("polars", extra="export", purpose="RunsTable.to_polars") from None
-        return polars.DataFrame({name: _alike(self.column(name)) for name in self.columns}, strict=False)
-
-    def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the table as Parquet or CSV, by the path's suffix.
-
-        Raises:
-            ValueError: The path has another suffix.
-            MissingExtraError: Polars is not installed.
-        """
-        match Path(path).suffix:
-            case ".parquet":
-                self.to_polars().write_parquet(Path(path))
-            case ".csv":
-                self.to_polars().write_csv(Path(path))
-            case other:
-                raise ValueError(f"Expected a path that ends in {' or '.join(FORMS)}, got {other!r}")
-
-    def __repr__(self) -> str:
-        rows = [self.columns, *([*_shown(row)] for row in self._rows[:SHOWN])]
-        widths = [max(map(len, cells)) for cells in zip(*rows, strict=True)]
-        lines = ["  ".join(map(str.ljust, cells, widths)).rstrip() for cells in rows]
-        return "\n".join([*lines, *self._more()])
-
-    def _repr_html_(self) -> str:
-        head = "".join(f"<th>{html.escape(name)}</th>" for name in self.columns)
-        rows = ([html.escape(cell_text(value)) for value in row.values()] for row in self._rows[:SHOWN])
-        body = "".join(f"<tr><td>{'</td><td>'.join(cells)}</td></tr>" for cells in rows)
-        return f"<table><thead><tr>{head}</tr></thead><tbody>{body}</tbody></table>{''.join(self._more())}"
-
-    def _more(self) -> list[str]:
-        return [f"… and {len(self) - SHOWN:,} more rows"] if len(self) > SHOWN else []
-
-
-def _shown(row: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the cells of a row as a screen has room for them; a problem in full, since its end says what to do."""
-    for name, value in row.items():
-        yield cell_text(value)[: None if name == "problem" else WIDTH]
-
-
-def _flat(row: Mapping[str, Any], before: str = "") -> Iterator[tuple[str, Any]]:
-    """Yield the values of a row; those of a mapping under its name and theirs, with a dot between."""
-    for name, value in row.items():
-        if isinstance(value, Mapping):
-            yield from _flat(value, f"{before}{name}.")
-        else:
-            yield f"{before}{name}", value
-
-
-def _alike(values: list[Any]) -> list[Any]:
-    kinds = {type(value) for value in values if value is not None}
-    if kinds <= {int, float} or len(kinds) <= 1:
-        return values
-    return [None if value is None else cell_text(value) for value in values]
-
-
-def cell_text(value: object) -> str:
-    """Return a value as the text of a cell; nothing for `None`."""
-    if value is None:
-        return ""
-    if isinstance(value, float):
-        return f"{value:.6g}"
-    return str(value) if isinstance(value, str | int) else type_name(value) if hasattr(value, "shape") else repr(value)
-
-
-def texts_of(unnamed: Sequence[Query | str], queries: Mapping[str, Query | str]) -> dict[str, str]:
-    """Return the queries of columns as texts, which other processes can read; the tag of a series stays as it is.
-
-    Args:
-        unnamed: Queries whose columns are named by their texts.
-        queries: Queries by the names of their columns.
-
-    Raises:
-        ValueError: A column has the name of one that every table has.
-    """
-    texts = {}
-    for name, query in (*((None, one) for one in unnamed), *queries.items()):
-        text = query if isinstance(query, str) else str(as_query(query))
-        texts[text if name is None else name] = text
-    if taken := sorted({*texts} & {*OWN}):
-        raise ValueError(f"Expected other names than {', '.join(OWN)} for columns, got {', '.join(taken)}")
-    return texts
-
-
-def row_of(
-    run: str, state: str, config: Mapping[str, Any], values: Mapping[str, Any], problems: Mapping[str, str]
-) -> RunRow:
-    """Return the row of a run, with why values are missing, or not of all events, by the names of their columns."""
-    row = {"run": run, "state": state, "config": config, **values}
-    told = "; ".join(": ".join(filter(None, problem)) for problem in problems.items())
-    return {**row, "problem": told} if told else row

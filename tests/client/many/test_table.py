@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 import sightglass as sg
-from sightglass.client.recorded.columns import FACTS, REDUCERS, TableColumn, parse_column, parse_columns
+from sightglass.client.many.table import FACTS, REDUCERS, TableColumn, parse_column, parse_columns
 from sightglass.core.errors import QueryError
 
 names = st.text("abc/_", min_size=1, max_size=6)
