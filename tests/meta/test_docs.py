@@ -162,7 +162,10 @@ def test_every_block_runs(page: Path, place: Path) -> None:
             check=False,
             **options,
         )
-        assert done.returncode == 0, f"{page.name} (the lines are those of the page):\n{done.stderr[-4000:]}"
+        if done.returncode:
+            ended = [f"{path.name}:\n{child.communicate()[0][-4000:]}" for path, child in beside if child.poll()]
+            why = "\n".join([done.stderr[-4000:], *ended])
+            pytest.fail(f"{page.name} (the lines are those of the page):\n{why}")
         assert not done.stderr, done.stderr
         for path, child in beside:
             said, _ = child.communicate(timeout=TIMEOUT_S)

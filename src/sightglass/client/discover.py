@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import contextlib
-import getpass
 import glob
 import os
-import socket
-import sys
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Final, Literal, get_args
 
@@ -33,9 +30,9 @@ from sightglass.storage.run_listing import runs_in
 from .connection import Connection, PendingReply
 from .describe import RunInfo, live_info, recorded_info
 from .live_runs import ConnectionFile, LiveRuns, OwnRun, Reachable, RegisteredRun, RunRoute, RunsHere, Target, route_to
-from .many.rank_group import RankGroup, members
+from .many.rank_group import RankGroup, ranks_of
 from .run import RemoteRun
-from .session import Session
+from .session import Session, client_name
 
 if TYPE_CHECKING:
     from sightglass.training.run import Run
@@ -181,9 +178,6 @@ def _connect(
     resume: bool,
     pace_s: float,
 ) -> RemoteRun:
-    def session(found: Target, route: RunRoute) -> Session:
-        return _session(found, route, timeout_s, resume=resume, pace_s=pace_s)
-
     run: RemoteRun
     with contextlib.ExitStack() as stack:
         on_hub = None if hub is None else _asked_on(hub, target)
@@ -191,11 +185,14 @@ def _connect(
         stack.callback(live.close)
         ranks = _ranks(target, live)
         if ranks:
-            run = RankGroup(_group_of(ranks), ranks, lambda one: RemoteRun(session(one.target, one.route)), live)
+            for one in ranks.values():
+                check_wait(one.route.id, f"Connecting to run {one.route.run!r}")
             stack.pop_all()  # the group looks for ranks that begin later
+            run = RankGroup(ranks, live, timeout_s=timeout_s, options={"resume": resume, "pace_s": pace_s})
         else:
             found, route = _locate(target) if on_hub is None else _locate_on(str(hub), target, on_hub)
-            run = RemoteRun(session(found, route), thread=found.run.thread if isinstance(found, OwnRun) else None)
+            session = _session(found, route, timeout_s, resume=resume, pace_s=pace_s)
+            run = RemoteRun(session, thread=found.run.thread if isinstance(found, OwnRun) else None)
     run._complete_in_ipython()
     return run
 
@@ -207,7 +204,7 @@ def connect_to(found: Reachable, *, timeout_s: float = CONNECT_S, pace_s: float 
 
 def _session(target: Target, route: RunRoute, timeout_s: float, *, resume: bool, pace_s: float) -> Session:
     check_wait(route.id, f"Connecting to run {route.run!r}")
-    made = Session(target, route, client=client_name(), resume=resume, pace_s=pace_s)
+    made = Session(target, route, resume=resume, pace_s=pace_s)
     try:
         made.wait_welcome(timeout_s)
     except SightglassError as error:
@@ -236,13 +233,9 @@ def _ranks(target: object, live: LiveRuns) -> dict[int, Reachable]:
     """Return the ranks of the group that is asked for by its name, or without a name if it is all that lives."""
     runs = live.reachable() if target is None or isinstance(target, str) else []
     if target is not None:
-        return members(str(target), runs)
+        return ranks_of(str(target), runs)
     groups = {(run.entry.group, run.entry.job) for run in runs if run.entry}
-    return members(groups.pop()[0], runs) if len(groups) == 1 and len(runs) > 1 else {}
-
-
-def _group_of(ranks: Mapping[int, Reachable]) -> str:
-    return next(run.entry.group for run in ranks.values() if run.entry)
+    return ranks_of(groups.pop()[0], runs) if len(groups) == 1 and len(runs) > 1 else {}
 
 
 def _locate(target: str | os.PathLike[str] | Run | None) -> tuple[Target, RunRoute]:
@@ -327,21 +320,6 @@ def _find(text: str, entries: Sequence[discovery.LiveRun], where: str) -> discov
 def _means(text: str, entry: discovery.LiveRun) -> bool:
     """Return whether a text is a run's name or id, or the beginning of its id."""
     return text in (entry.name, entry.id) or (len(text) >= 4 and entry.id.startswith(text))
-
-
-def client_name() -> str:
-    """Return the names of the user and the machine, and this program and its process."""
-    script = Path(sys.argv[0] if sys.argv else "")
-    name = script.parent.name if script.name == "__main__.py" else script.stem  # `python -m package`
-    program = "python" if name in ("", "-c", "-m") else name
-    return f"{_user()}@{socket.gethostname()} {program}[{os.getpid()}]"
-
-
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (OSError, KeyError, ImportError):  # a container's user may have no name
-        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"
 
 
 def describe(target: str | os.PathLike[str], *, timeout_s: float) -> Description | None:

@@ -10,8 +10,12 @@ connection wait for the next one.
 
 from __future__ import annotations
 
+import getpass
 import os
+import socket
+import sys
 from collections.abc import Callable
+from pathlib import Path
 from typing import Any
 
 from sightglass.core.columns import Columns
@@ -44,7 +48,7 @@ class Session:
         target: Target,
         route: RunRoute,
         *,
-        client: str,
+        client: str = "",
         resume: bool = True,
         pace_s: float = 0.0,
         worker: type[Worker] = Worker,
@@ -54,7 +58,7 @@ class Session:
         Args:
             target: Finds the run again.
             route: The way to the run.
-            client: The name of this client.
+            client: The name of this client, by default `client_name()`.
             resume: Whether to connect again; otherwise the streams of a lost connection fail.
             pace_s: How long the run may hold records back, to send them together.
             worker: Runs the rounds of all connections.
@@ -64,7 +68,7 @@ class Session:
         """
         self.run, self.id, self.may_command = route.run, route.id, False
         self.n_reconnects = 0
-        self._client = client
+        self._client = client or client_name()
         self._resumes = resume
         self._pace_s = pace_s
         self._worker = worker
@@ -259,3 +263,18 @@ class Offer:
         connection, pending = self._offered
         self._number, self._run_id = connection.wait_reply(pending), connection.id
         return connection
+
+
+def client_name() -> str:
+    """Return the names of the user and the machine, and this program and its process."""
+    script = Path(sys.argv[0] if sys.argv else "")
+    name = script.parent.name if script.name == "__main__.py" else script.stem  # `python -m package`
+    program = "python" if name in ("", "-c", "-m") else name
+    return f"{_user()}@{socket.gethostname()} {program}[{os.getpid()}]"
+
+
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (OSError, KeyError, ImportError):  # a container's user may have no name
+        return str(os.getuid()) if hasattr(os, "getuid") else "unknown"

@@ -32,7 +32,7 @@ Floats = npt.NDArray[np.float64]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Part:
+class LinePart:
     """A part of a line, drawn by itself.
 
     Attributes:
@@ -127,7 +127,7 @@ def starts_of(n: int, *, back: Sequence[int], restarts: Sequence[int]) -> list[i
 
 def parts_of(
     x: Floats, passes: Sequence[slice], *, history: int, firsts: Sequence[float] | None = None
-) -> list[Part] | None:
+) -> list[LinePart] | None:
     """Return the parts of a line, the oldest first, the newest pass last; `None` if there are too many.
 
     Args:
@@ -138,17 +138,17 @@ def parts_of(
     """
     newest = len(passes) - 1
     if not newest:
-        return [Part(rows=passes[0])]
+        return [LinePart(rows=passes[0])]
     firsts = x[[rows.start for rows in passes]].tolist() if firsts is None else firsts
-    full, again = [Part(rows=passes[newest], number=newest)], list[Part]()
+    full, again = [LinePart(rows=passes[newest], number=newest)], list[LinePart]()
     floor = firsts[newest]
     for number in range(newest - 1, -1, -1):
         start, end = passes[number].start, passes[number].stop
         cut = start + int(np.searchsorted(x[start:end], floor))
         if cut < end and len(again) < history:
-            again.append(Part(rows=slice(max(start, cut - 1), end), number=number))
+            again.append(LinePart(rows=slice(max(start, cut - 1), end), number=number))
         if cut > start:
-            full.append(Part(rows=slice(start, cut), number=number))
+            full.append(LinePart(rows=slice(start, cut), number=number))
         floor = min(floor, firsts[number])
     if len(full) > MAX_PARTS:
         return None

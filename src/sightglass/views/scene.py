@@ -20,7 +20,7 @@ from sightglass.core.values import Histogram
 from .choose import ROW_VIEWS, Choice, ViewName, flatten
 from .labels import axis_labels, label_streams, notices_of, shown_in_all, styles_of, subtitle_of
 from .options import Options, Span, line_color
-from .passes import Part, fading, going_on, ordered, parts_of, passes_of
+from .passes import LinePart, fading, going_on, ordered, parts_of, passes_of
 from .scales import number
 from .series_buffer import OVER_X, SeriesBuffer, as_floats
 from .smoothing import smooth
@@ -316,7 +316,7 @@ class _LineReader:
         parts = passes and parts_of(columns[0], passes, history=self.options.history)
         if not passes or not parts:
             columns, means = ordered(columns), None
-            passes, parts = [slice(None)], [Part(rows=slice(0, len(columns[0])))]
+            passes, parts = [slice(None)], [LinePart(rows=slice(0, len(columns[0])))]
         smoothed = self._smoothed(columns, means, passes)
         first = max(0, len(columns[0]) - self.options.last) if self.options.last else 0
         seen = [(part.alpha, slice(max(part.rows.start, first), part.rows.stop)) for part in parts]

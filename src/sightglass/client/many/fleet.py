@@ -7,15 +7,16 @@ import os
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.client.describe import LACKS_ENTRY, Condition, RunInfo, check_condition, choose, coverage_of, holds
+from sightglass.client.describe import Condition, RunInfo, check_condition, choose, coverage_of, holds
 from sightglass.client.discover import runs_on_hub
-from sightglass.client.live_runs import LiveRuns, RunsHere
+from sightglass.client.live_runs import LiveRuns, Reachable, RunsHere
 from sightglass.client.many.members import Member, Members
-from sightglass.client.many.partial import merged
-from sightglass.client.many.parts import Column, FleetProducer, checked
+from sightglass.client.many.partial import By, grouped, merged
+from sightglass.client.many.parts import LatestValues, Union, checked
 from sightglass.client.many.table import (
     RunRow,
     RunsTable,
@@ -31,9 +32,7 @@ from sightglass.core.description import Acknowledgement, Description, read_struc
 from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError, warn_user
 from sightglass.core.program_values.guarded import message
 from sightglass.query.parser import as_query
-from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import Query
-from sightglass.query.reduction import State
 from sightglass.storage import run_file
 
 # A run replies within milliseconds; one that does not must not hold up the others.
@@ -73,10 +72,10 @@ class Fleet(Mapping[str, RemoteRun]):
         self._members = members
         self._condition = condition
         self._unchosen: dict[Member, str] = {}
-        self._asked: list[FleetProducer] = []
-        self._columns: dict[str, Column] = {}
+        self._asked: list[Union] = []
+        self._columns: dict[str, LatestValues] = {}
         self._told: dict[str, str] = {}  # the coverage of the last result, by query
-        joined = [member for member in members.all if member.joined]
+        joined = members.joined()
         self._known = dict.fromkeys(joined, True)
         if condition is not None:
             choice = choose(condition, {member: member.info for member in joined if member.info is not None})
@@ -153,7 +152,7 @@ class Fleet(Mapping[str, RemoteRun]):
             QueryError: The query is not valid, or none of the runs that answered can evaluate it.
             UnconfirmedError: As in `RemoteRun.stream`.
         """
-        asked = FleetProducer(self._members, self._chosen, query, confirm=confirm)
+        asked = Union(self._members, query, chosen=self._chosen, confirm=confirm)
         asked.settle(SETTLE_S)
         asked.raise_refused()
         self._asked = [*(one for one in self._asked if not one.closed), asked]
@@ -207,9 +206,7 @@ class Fleet(Mapping[str, RemoteRun]):
         states = self._states(timeout_s)
         return RunsTable([self._row(member, states[member], columns, known) for member in self._chosen(all=True)])
 
-    def reduce(
-        self, query: Query | str, *, by: Callable[[RunInfo], Any] | None = None, timeout_s: float = SETTLE_S
-    ) -> Any:
+    def reduce(self, query: Query | str, *, by: By | None = None, timeout_s: float = SETTLE_S) -> Any:
         """Return the result of a query's last reducer over the values of all runs together, so far.
 
         It is the result of one run with the events of all of them, run after run: those since the first call, and
@@ -228,22 +225,16 @@ class Fleet(Mapping[str, RemoteRun]):
         whole = checked(as_query(query))
         column = self._column(whole)
         column.settle(timeout_s)
-        states: dict[Any, list[State]] = {}
-        problems = self._problems(column)
-        for member in self._chosen():
-            state = column.state(member)
-            if state is not None and member.info is not None:
-                try:
-                    states.setdefault(None if by is None else by(member.info), []).append(state)
-                except LACKS_ENTRY as error:
-                    problems[member.name] = message(error)
-        if not states:
+        infos = {member.name: member.info for member in self._chosen() if member.info is not None}
+        states = {member.name: column.state(member) for member in self._chosen()}
+        with_values = [name for name, state in states.items() if state is not None and name in infos]
+        groups, lacking = grouped(with_values, infos.__getitem__, by)
+        problems = self._problems(column) | lacking
+        if not groups:
             why = next(iter(problems.values()), "")
             raise QueryError(f"No run of the fleet has a value of {query} so far. {why}".strip())
         self._warn(query, problems)
-        reducer = last_reducer(whole)
-        results = {key: merged(reducer, found) for key, found in states.items()}
-        return results[None] if by is None else results
+        return merged(whole, [(group, states[name]) for name, group in groups.items()], by)
 
     # What they are told
 
@@ -311,13 +302,13 @@ class Fleet(Mapping[str, RemoteRun]):
     def _present(self) -> list[Member]:
         return [member for member in self._chosen() if member.present]
 
-    def _column(self, query: Query | str) -> Column:
+    def _column(self, query: Query | str) -> LatestValues:
         text = query if isinstance(query, str) else str(query)
         if text not in self._columns:
-            self._columns[text] = Column(self._members, self._chosen, query)
+            self._columns[text] = LatestValues(self._members, self._chosen, query)
         return self._columns[text]
 
-    def _problems(self, column: Column, *, waiting: bool = True) -> dict[str, str]:
+    def _problems(self, column: LatestValues, *, waiting: bool = True) -> dict[str, str]:
         """Return why runs do not answer, or not for all events, by their names; `waiting`: also those that may yet."""
         return {
             member.name: problem
@@ -333,7 +324,7 @@ class Fleet(Mapping[str, RemoteRun]):
         self._told[str(query)] = sentence
 
     def _row(
-        self, member: Member, state: str, columns: Mapping[str, Column], known: Mapping[str, TableColumn]
+        self, member: Member, state: str, columns: Mapping[str, LatestValues], known: Mapping[str, TableColumn]
     ) -> RunRow:
         info = member.info
         values = {name: column.value(member) for name, column in columns.items()}
@@ -422,7 +413,11 @@ def fleet(
     if where is not None:
         check_condition(where)
     live: LiveRuns = RunsHere(connections) if hub is None else runs_on_hub(hub, all=not follow)
-    members = Members(patterns, live=live, condition=where or (lambda run: True), follows=follow)
+
+    def matches(one: Reachable) -> bool:
+        return any(text in (one.route.run, one.route.id) or fnmatchcase(one.route.run, text) for text in patterns)
+
+    members = Members(live, matches=matches, condition=where or (lambda run: True), follows=follow)
     try:
         members.settle(timeout_s)
         return Fleet(members)

@@ -14,7 +14,6 @@ from pathlib import Path
 from typing import Any, Final, TypeVar
 
 from sightglass.client.describe import (
-    LACKS_ENTRY,
     RunInfo,
     check_condition,
     choose,
@@ -35,7 +34,6 @@ from sightglass.core.process.runs_folder import runs_folder
 from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
-from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import Query
 from sightglass.query.reduction import State
 from sightglass.storage import run_listing
@@ -43,7 +41,7 @@ from sightglass.storage.format.block import ValueKind
 from sightglass.storage.format.series_names import KINDS
 from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
-from .partial import Answer, Chosen, Task, in_order, last_values, merged, partial, whole_run
+from .partial import Answer, By, Chosen, Task, grouped, in_order, last_values, merged, partial, whole_run
 from .table import RunRow, RunsTable, TableColumn, known_value, parse_column, row_of, texts_of
 
 Result = TypeVar("Result")
@@ -127,7 +125,7 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         problems = {name: answer.problems[text] for name, text in texts.items() if text in answer.problems}
         return row_of(run, about.state, about.config, values, problems)
 
-    def reduce(self, query: Query | str, *, by: Callable[[RunInfo], Any] | None = None, executor: Chosen = None) -> Any:
+    def reduce(self, query: Query | str, *, by: By | None = None, executor: Chosen = None) -> Any:
         """Return the result of a query's last reducer over the values of all runs together.
 
         It is the result of one run with the events of all of them, one run after another in the order in which they
@@ -145,32 +143,17 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         whole = whole_run(as_query(query))
         text = str(whole)
         entries = dict(sorted(self._entries.items(), key=lambda entry: (entry[1].started, entry[0])))
-        groups, problems = self._groups(entries, by)
+        groups, problems = grouped(entries, lambda name: recorded_info(entries[name], rank=self._rank), by)
         tasks = _parts({name: entries[name] for name in groups}, text, rank=self._rank)
-        states: dict[Any, list[State]] = {}
+        states: list[tuple[Any, State]] = []
         for (name, _), answer in zip(tasks, in_order(partial, [task for _, task in tasks], executor), strict=True):
-            states.setdefault(groups[name], []).extend(answer.values.values())
+            states += [(groups[name], state) for state in answer.values.values()]
             if answer.problems:
                 problems[name] = answer.problems[text]
-        if not any(states.values()):
+        if not states:
             raise QueryError(next(iter(problems.values()), f"No run was recorded in {self._place}"))
         warn_of_coverage(query, problems, len(entries))
-        reducer = last_reducer(whole)
-        results = {key: merged(reducer, found) for key, found in states.items() if found}
-        return results[None] if by is None else results
-
-    def _groups(
-        self, entries: Mapping[str, RunEntry], by: Callable[[RunInfo], Any] | None
-    ) -> tuple[dict[str, Any], dict[str, str]]:
-        """Return what each run is grouped by, and why some are not, by their names."""
-        groups: dict[str, Any] = {}
-        problems: dict[str, str] = {}
-        for name, entry in entries.items():
-            try:
-                groups[name] = None if by is None else by(recorded_info(entry, rank=self._rank))
-            except LACKS_ENTRY as error:
-                problems[name] = message(error)
-        return groups, problems
+        return merged(whole, states, by)
 
     def map(self, function: Callable[[RecordedRun], Result], *, executor: Chosen = None) -> dict[str, Result]:
         """Call a function with each run, and return the results by the runs' names; its exceptions are raised.

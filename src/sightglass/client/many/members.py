@@ -1,4 +1,4 @@
-"""The runs of a fleet: a thread finds them, connects to each, and waits for none.
+"""The runs of a fleet, or the ranks of one program: a thread finds them, connects to each, and waits for none.
 
 About once a second it looks for runs that are new. It greets them, asks each for its description, and lets those join
 that are chosen. A run that ends, dies or is not chosen leaves, with the reason. A run that died and is started again
@@ -9,16 +9,14 @@ is closed, or dropped with its streams.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+import weakref
+from collections.abc import Callable, Mapping
 from dataclasses import replace
-from fnmatch import fnmatchcase
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sightglass.client.connection import PendingReply
 from sightglass.client.describe import Condition, RunInfo, holds, live_info
-from sightglass.client.discover import client_name
-from sightglass.client.live_runs import LiveRuns, Reachable, RunRoute
-from sightglass.client.many.rank_group import OwnedRounds
+from sightglass.client.live_runs import LiveRuns, Reachable
 from sightglass.client.run import RemoteRun
 from sightglass.client.session import Session
 from sightglass.client.streams.arrivals import arrivals
@@ -41,21 +39,25 @@ class Member:
     Attributes:
         name: Its name in the fleet: the run's, with its id where another run of the fleet had the name before.
         number: Its place among all runs of the fleet, counted as they were found.
+        rank: Its rank, if the members are the ranks of one program.
         session: The connection to it.
         run: Its client.
         info: What it says about itself; `None` before it has replied.
+        ahead_s: How many seconds its clock is ahead of this one; 0 if they may be equal.
         excluded: Whether the fleet's condition does not hold for it.
         refused: Why it cannot be in the fleet, though it may live; or empty.
     """
 
-    def __init__(self, name: str, number: int, session: Session) -> None:
-        self.name, self.number, self.session = name, number, session
+    def __init__(self, name: str, number: int, session: Session, *, rank: int | None = None) -> None:
+        self.name, self.number, self.rank, self.session = name, number, rank, session
         self.run = RemoteRun(session)
         self.info: RunInfo | None = None
         self.excluded = False
         self.refused = ""
+        self.ahead_s = 0.0
         self.found_s = time.monotonic()
         self._describing: PendingReply | None = None
+        self._asked_s = 0.0
 
     @property
     def why_left(self) -> str:
@@ -100,6 +102,7 @@ class Member:
 
     def _describe(self, condition: Condition) -> None:
         if self._describing is None:
+            self._asked_s = time.time()
             self._describing = self.session.connection.start_query("describe")
         if not self._describing.wait(0):
             return
@@ -112,6 +115,9 @@ class Member:
             self.refused = message(error)
             return
         self.info = replace(live_info(description), name=self.name)
+        # The run read its clock at some time between the request and its reply, which a busy run sends late.
+        least_s, most_s = description.wall_time - time.time(), description.wall_time - self._asked_s
+        self.ahead_s = 0.0 if least_s <= 0 <= most_s else (least_s + most_s) / 2
         try:
             self.excluded = not holds(condition, self.info)
         except Exception as error:  # noqa: BLE001  a condition is the user's: it costs the runs for which it fails
@@ -139,25 +145,30 @@ class Members:
 
     def __init__(
         self,
-        patterns: Sequence[str],
-        *,
         live: LiveRuns,
+        *,
+        matches: Callable[[Reachable], bool],
         condition: Condition = lambda run: True,
         follows: bool = True,
+        ranked: bool = False,
+        options: Mapping[str, Any] | None = None,
         worker: type[Worker] = Worker,
     ) -> None:
         """Begin to look.
 
         Args:
-            patterns: Names, ids or patterns of names; one of them must match.
             live: Where runs are found; it is closed with the fleet.
+            matches: Whether a run that lives may be meant.
             condition: Holds for the runs that are chosen.
             follows: Whether runs that begin later join.
+            ranked: Whether they are the ranks of one program.
+            options: Further options of their sessions.
             worker: Runs the rounds.
         """
         self.all: tuple[Member, ...] = ()
         self.follows = follows
-        self._patterns, self._condition, self._live = patterns, condition, live
+        self._matches, self._condition, self._live = matches, condition, live
+        self._ranked, self._options = ranked, options or {}
         self._followers: tuple[Follower, ...] = ()
         self._known: set[str] = set()
         self._n_rounds = 0
@@ -172,6 +183,10 @@ class Members:
     def waiting(self) -> list[str]:
         """The names of the runs that have not replied so far."""
         return [member.name for member in self.all if member.info is None and not member.why_left]
+
+    def joined(self) -> list[Member]:
+        """Return the runs that have joined, those that left included."""
+        return [member for member in self.all if member.joined]
 
     @property
     def settled(self) -> bool:
@@ -239,21 +254,20 @@ class Members:
 
     def _find(self) -> None:
         for one in sorted(self._live.reachable(), key=lambda one: one.entry.started if one.entry else 0.0):
-            if one.route.id in self._known or not self._matches(one.route) or self._comes_back(one):
+            if one.route.id in self._known or not self._matches(one) or self._comes_back(one):
                 continue
             try:
-                session = Session(one.target, one.route, client=client_name())
+                session = Session(one.target, one.route, **self._options)
             except (TransportError, RefusedError):
                 continue  # descriptors or threads are lacking, or the hub refuses the user: later it may be otherwise
             self._known.add(one.route.id)
-            taken = {member.name for member in self.all}
-            name = f"{one.route.run} ({one.route.id})" if one.route.run in taken else one.route.run
-            member = Member(name, len(self._known), session)
+            rank = one.route.rank if self._ranked else None
+            name = one.route.run if rank is None else f"rank {rank}"
+            if any(member.name == name for member in self.all):
+                name = f"{name} ({one.route.id})"
+            member = Member(name, len(self._known), session, rank=rank)
             self._rounds.add(member.run)
             self.all += (member,)
-
-    def _matches(self, route: RunRoute) -> bool:
-        return any(one in (route.run, route.id) or fnmatchcase(route.run, one) for one in self._patterns)
 
     def _comes_back(self, found: Reachable) -> bool:
         """Return whether a run replaces one that died, whose session goes on with it by itself, or does so just now."""
@@ -264,3 +278,46 @@ class Members:
             if route.id == found.route.id or found.replaces(route):
                 return True
         return False
+
+
+# Rounds on a thread, for an owner that may be dropped without being closed.
+#
+# The thread holds its owner weakly. Once the owner is garbage collected, it leaves the owner's runs, and ends.
+
+OWNER_REST_S: Final = 1.0  # how late an owner that was dropped may be noticed, and a run of it that is held on its own
+
+
+class Owner(Protocol):
+    """What has rounds on a thread of its own."""
+
+    def round(self, now_s: float) -> float | None:
+        """Run a round; see `core.process.threads`."""
+
+
+class OwnedRounds:
+    """The rounds of an owner, and what follows when it is gone.
+
+    A client of a single run that somebody still holds keeps its connection, and the thread, until it is dropped, too.
+    """
+
+    def __init__(self, owner: Owner, *, leave: Callable[[], None]) -> None:
+        """Prepare the rounds; `leave` is called when the owner is gone, and must not hold it."""
+        self._owner = weakref.ref(owner)
+        self._leave = leave
+        self._runs: list[tuple[weakref.ref[RemoteRun], Session]] = []
+
+    def add(self, run: RemoteRun) -> None:
+        """Leave a run, too, when the owner is gone."""
+        self._runs.append((weakref.ref(run), run._session))
+
+    def round(self, now_s: float) -> float | None:
+        """Run a round of the owner, or leave the runs that nobody holds."""
+        owner = self._owner()
+        if owner is not None:
+            return owner.round(now_s)
+        self._leave()
+        for run, session in self._runs:
+            if run() is None:
+                session.close(0.0)
+        self._runs = [(run, session) for run, session in self._runs if run() is not None]
+        return OWNER_REST_S if self._runs else None

@@ -25,6 +25,7 @@ from typing import Any, Final, TypeVar
 
 import numpy as np
 
+from sightglass.client.describe import LACKS_ENTRY, RunInfo
 from sightglass.client.recorded.plan import ReplayPlan, parse, plan
 from sightglass.client.recorded.playback import Playback
 from sightglass.client.recorded.replay import Replay
@@ -50,6 +51,9 @@ from .table import parse_column, value_at
 # Of a run: at a million a second, twelve days. A million such runs have event numbers below 2^63.
 MAX_EVENTS: Final = 2**40
 PIECE_ROWS: Final = 2**20  # 24 MB of a series of numbers
+
+By = Callable[[RunInfo], Any]
+"""What runs are grouped by."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -113,10 +117,34 @@ def last_values(task: Task) -> Answer:
     return _answer(task, _Recorded.last_value)
 
 
-def merged(reducer: Reducer, states: Iterable[State]) -> Any:
-    """Return a reducer's result over states, in the order of the runs; `None` stands for no value."""
-    total = _merged(reducer, states)
-    return reducer.finish(reducer.start() if total is None else total)
+def grouped(
+    names: Iterable[str], info_of: Callable[[str], RunInfo], by: By | None
+) -> tuple[dict[str, Any], dict[str, str]]:
+    """Return what each run is grouped by, and why some are not, by their names."""
+    groups: dict[str, Any] = {}
+    problems: dict[str, str] = {}
+    for name in names:
+        try:
+            groups[name] = None if by is None else by(info_of(name))
+        except LACKS_ENTRY as error:
+            problems[name] = message(error)
+    return groups, problems
+
+
+def merged(query: Query, states: Iterable[tuple[Any, State]], by: By | None) -> Any:
+    """Return the result of a query's last reducer over the states of runs; with `by`, a result for each group.
+
+    Args:
+        query: The query.
+        states: The groups and the states, in the order of the runs; `None` stands for no value.
+        by: What runs are grouped by.
+    """
+    reducer = last_reducer(query)
+    totals: dict[Any, State] = {}
+    for group, state in states:
+        totals[group] = _together(reducer, totals.get(group), state)
+    results = {group: reducer.finish(reducer.start() if total is None else total) for group, total in totals.items()}
+    return results[None] if by is None else results
 
 
 def _answer(task: Task, ask: Callable[[_Recorded, str, Task], Any]) -> Answer:
@@ -266,7 +294,7 @@ def folded(query: Query, state: State, columns: Columns, first_ordinal: int) -> 
     stage, reducer = query.stages[-1], last_reducer(query)
     assert isinstance(stage, Reduce)
     if reducer.merge is not None and len(columns) and can_reduce(stage.name, columns.values):
-        return _merged(reducer, (state, reduce_numbers(stage.name, dict(stage.args), columns, first_ordinal)))
+        return _together(reducer, state, reduce_numbers(stage.name, dict(stage.args), columns, first_ordinal))
     return _updated(reducer, state, items_of(columns), first_ordinal)
 
 
@@ -281,13 +309,10 @@ def _updated(reducer: Reducer, state: State, items: Iterable[PipelineItem], firs
     return state
 
 
-def _merged(reducer: Reducer, states: Iterable[State]) -> State:
+def _together(reducer: Reducer, first: State, second: State) -> State:
+    """Return the state of what two states are of; `None` stands for no value."""
     assert reducer.merge is not None
-    total = None
-    for state in states:
-        if state is not None:
-            total = state if total is None else reducer.merge(total, state)
-    return total
+    return second if first is None else first if second is None else reducer.merge(first, second)
 
 
 def _plain(value: Any) -> Any:

@@ -1,4 +1,4 @@
-"""The streams of a query in all runs of a fleet: one for each run, and their union, which later runs join."""
+"""The streams of a query in several runs: a part for each, which later runs join, and the union of their records."""
 
 from __future__ import annotations
 
@@ -10,7 +10,6 @@ from typing import Any, Final
 
 from sightglass.client.connection import PendingReply
 from sightglass.client.describe import coverage_of
-from sightglass.client.many.partial import MAX_EVENTS, folded, whole_run
 from sightglass.client.resumable_stream import RecordBuffer, ResumableStream, with_beginning
 from sightglass.client.streams.derived import UnionProducer
 from sightglass.client.streams.stream import Stream
@@ -23,33 +22,37 @@ from sightglass.core.program_values.guarded import message
 from sightglass.query.parser import as_query
 from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import Query
-from sightglass.query.reduction import State
+from sightglass.query.reduction import Numbering, State
 from sightglass.query.stages import COUNTING, Map, Reduce, Where, WholeRun, event_functions
 
 from .members import Member, Members
+from .partial import MAX_EVENTS, folded, whole_run
 
 
-class RunStream:
-    """The stream of a query in one run of a fleet, which is opened without waiting.
+class Part:
+    """The stream of a query in one run of several, which is opened without waiting.
 
     Attributes:
         member: The run.
         buffer: The records.
         stream: The stream of them.
-        n_read: How many of its records the one stream has.
+        n_read: How many of its records were read.
         asked_s: When it was asked.
         late: Where the stream begins, if not with the run; empty if it does.
         error: Why the run does not answer, or `None`.
     """
 
-    def __init__(self, member: Member, query: Query, text: str, *, confirm: bool) -> None:
+    def __init__(
+        self, member: Member, query: Query, text: str, *, confirm: bool, states: Numbering | None = None
+    ) -> None:
         self.member = member
-        self.buffer = RecordBuffer(tag=text, run=member.name, client=member.session)
+        name = member.name if member.rank is None else member.session.run
+        self.buffer = RecordBuffer(tag=text, run=name, client=member.session)
         self.n_read = 0
         self.asked_s = time.monotonic()
         self.late = ""
         self.error: Exception | None = None
-        self._resumable = ResumableStream(text, self.buffer, confirm=confirm)
+        self._resumable = ResumableStream(text, self.buffer, confirm=confirm, states=states)
         self._reply: PendingReply | None = None
         self._counts: PendingReply | None = None
         self._opened = False
@@ -57,6 +60,16 @@ class RunStream:
             SubscriptionProducer(member.session, self._resumable), self.buffer, query=query.key, note=self._note,
             check_wait=member.run._check_wait,
         )  # fmt: skip
+
+    @property
+    def rank(self) -> int:
+        """The number of its rank."""
+        return self.member.rank or 0
+
+    @property
+    def died(self) -> bool:
+        """Whether the run's process died, and no other one has replaced it so far."""
+        return self.member.session.died or isinstance(self.buffer.error, RunLostError)
 
     @property
     def answered(self) -> bool:
@@ -118,8 +131,8 @@ class RunStream:
         return with_beginning(note, self.late, self.buffer)()
 
 
-class FleetProducer:
-    """Produces the records of a query in all runs of a fleet.
+class Parts:
+    """The streams of a query in several runs. It follows the runs' members, and asks those that join.
 
     Attributes:
         query: The query.
@@ -129,24 +142,30 @@ class FleetProducer:
     """
 
     def __init__(
-        self, members: Members, chosen: Callable[[], Sequence[Member]], query: Query | str, *, confirm: bool = False
+        self,
+        members: Members,
+        query: Query | str,
+        *,
+        chosen: Callable[[], Sequence[Member]] | None = None,
+        confirm: bool = False,
+        states: Callable[[Member], Numbering] | None = None,
     ) -> None:
         """Ask the runs, and those that join later, without waiting.
 
         Args:
             members: The runs.
-            chosen: Returns those of them to ask.
             query: The query.
+            chosen: Returns those of them to ask; by default all that have joined.
             confirm: As in `RemoteRun.stream`.
+            states: How the events of a run are numbered, to be asked for the states of windows instead of values.
 
         Raises:
             QueryError: The query is not valid.
         """
         self.query = as_query(query)
         self.text = query if isinstance(query, str) else str(self.query)
-        self.parts: list[RunStream] = []
-        self._members, self._chosen, self._confirm = members, chosen, confirm
-        self._union = UnionProducer([])
+        self.parts: list[Part] = []
+        self._members, self._chosen, self._confirm, self._states = members, chosen or members.joined, confirm, states
         self.closed = False
         self._lock = threading.Lock()
         members.follow(self)
@@ -160,8 +179,8 @@ class FleetProducer:
             asked = {part.member for part in self.parts}
             for member in self._chosen():
                 if member not in asked and member.present:
-                    part = RunStream(member, self.query, self.text, confirm=self._confirm)
-                    self._union.add(part.stream)
+                    states = None if self._states is None else self._states(member)
+                    part = Part(member, self.query, self.text, confirm=self._confirm, states=states)
                     self.parts.append(part)
             for part in self.parts:
                 part.advance()
@@ -175,37 +194,6 @@ class FleetProducer:
 
         self._members.wait_until(answered, timeout_s)
 
-    def stream(self) -> Stream:
-        """Return the one stream."""
-        return Stream(
-            self, RecordBuffer(tag=self.text, run=""), query=self.query.key, note=self._note, members=self._drawn,
-            check_wait=self._check_wait,
-        )  # fmt: skip
-
-    def advance(self, buffer: RecordBuffer) -> None:
-        """Add the new records of all runs."""
-        if buffer.ended:
-            return
-        for part in self.parts:
-            part.fill()
-        closed = self.closed or self._members.closed  # before reading: what arrived until then is read
-        over = not self._members.follows and self._members.settled and all(part.buffer.ended for part in self.parts)
-        fresh = [i for i, part in enumerate(self.parts) if part.buffer.n != part.n_read]
-        for i in fresh:
-            self.parts[i].n_read = self.parts[i].buffer.n
-        if fresh:
-            buffer.tag = self.parts[fresh[0]].buffer.tag
-            self._union.take(buffer, fresh)
-        buffer.n_lost = sum(part.buffer.n_lost for part in self.parts)
-        if over or closed:
-            buffer.end()
-
-    def end_group(self, buffer: RecordBuffer) -> None:
-        """Close the open group in each run."""
-        for part in self.parts:
-            if not part.buffer.ended:
-                part.stream.end_group()
-
     def close(self) -> None:
         """Stop asking; the runs stop evaluating the query unless another client uses it."""
         with self._lock:
@@ -214,10 +202,74 @@ class FleetProducer:
         for part in self.parts:
             part.stream.close()
 
+    def check_wait(self) -> None:
+        """Refuse to wait for a record on a thread that one of the runs waits for."""
+        for part in self.parts:
+            part.member.run._check_wait()
+
+
+class Union(Parts):
+    """Produces the records of all runs as they arrive, by wall time among those that arrived together."""
+
+    def __init__(
+        self,
+        members: Members,
+        query: Query | str,
+        *,
+        chosen: Callable[[], Sequence[Member]] | None = None,
+        confirm: bool = False,
+    ) -> None:
+        """Ask the runs. Arguments and errors as of `Parts`."""
+        self._union = UnionProducer([])
+        self._n_joined = 0
+        super().__init__(members, query, chosen=chosen, confirm=confirm)
+
+    def stream(self) -> Stream:
+        """Return the one stream."""
+        return Stream(
+            self, RecordBuffer(tag=self.text, run=""), query=self.query.key, note=self.note, members=self._drawn,
+            check_wait=self.check_wait,
+        )  # fmt: skip
+
+    def advance(self, buffer: RecordBuffer) -> None:
+        """Add the new records of all runs."""
+        if buffer.ended:
+            return
+        parts = list(self.parts)
+        for part in parts[self._n_joined :]:
+            self._union.add(part.stream, rank=part.member.rank)
+        self._n_joined = len(parts)
+        for part in parts:
+            part.fill()
+        closed = self.closed or self._members.closed  # before reading: what arrived until then is read
+        over = self._is_over(parts)
+        fresh = [i for i, part in enumerate(parts) if part.buffer.n != part.n_read]
+        for i in fresh:
+            parts[i].n_read = parts[i].buffer.n
+        if fresh:
+            buffer.tag = parts[fresh[0]].buffer.tag
+            self._union.take(buffer, fresh)
+        buffer.n_lost = sum(part.buffer.n_lost for part in parts)
+        if over or closed:
+            buffer.end(self._error(parts))
+
+    def end_group(self, buffer: RecordBuffer) -> None:
+        """Close the open group in each run."""
+        for part in self.parts:
+            if not part.buffer.ended:
+                part.stream.end_group()
+
     def statistics(self) -> Statistics:
         """Return how many of the runs failed to answer, and the last reason."""
         problems = [part.problem for part in self.parts if part.problem]
         return Statistics(n_errors=len(problems), last_error=problems[-1] if problems else "")
+
+    def note(self) -> str:
+        """Return which runs do not answer, or not in full, and why."""
+        if not self.parts:
+            return "no run has joined the fleet so far"
+        notes = {part.member.name: part.problem or part.stream.note for part in self.parts}
+        return coverage_of(self.text, {name: note for name, note in notes.items() if note}, len(notes))
 
     def raise_refused(self) -> None:
         """Raise the first error, if every run that answered refused the query."""
@@ -226,18 +278,16 @@ class FleetProducer:
             self.close()
             raise answers[0]  # type: ignore[misc]  # none of them is `None`
 
+    def _is_over(self, parts: Sequence[Part]) -> bool:
+        """Return whether all streams have ended, and no run joins any more."""
+        return not self._members.follows and self._members.settled and all(part.buffer.ended for part in parts)
+
+    def _error(self, parts: Sequence[Part]) -> Exception | None:
+        """Return the error that the stream ends with."""
+        return None
+
     def _drawn(self) -> list[Stream]:
         return [part.stream for part in self.parts if part.buffer.n]
-
-    def _note(self) -> str:
-        if not self.parts:
-            return "no run has joined the fleet so far"
-        notes = {part.member.name: part.problem or part.stream.note for part in self.parts}
-        return coverage_of(self.text, {name: note for name, note in notes.items() if note}, len(notes))
-
-    def _check_wait(self) -> None:
-        for part in self.parts:
-            part.member.run._check_wait()
 
 
 # The value that a query has so far in each run of a fleet: the cells of a table, the parts of a reduction.
@@ -252,13 +302,13 @@ PLACES: Final = ("last",)  # reducers that need no record from before they were 
 class _Cell:
     """The value in one run so far: its stream, how far that is read, and what the records came to."""
 
-    def __init__(self, part: RunStream) -> None:
+    def __init__(self, part: Part) -> None:
         self.part = part
         self.cursor = self.n_restarts = 0
         self.state: State = None
 
 
-class Column:
+class LatestValues:
     """The values of a query in the runs of a fleet so far."""
 
     def __init__(self, members: Members, chosen: Callable[[], Sequence[Member]], query: Query | str) -> None:
@@ -271,7 +321,7 @@ class Column:
         self.read = _read_by(self.query)
         self._members = members
         self._cells: dict[Member, _Cell] = {}
-        self._asked = FleetProducer(members, chosen, query if self.read is None else self.read)
+        self._asked = Parts(members, query if self.read is None else self.read, chosen=chosen)
         members.follow(self)
 
     def update(self) -> None:
@@ -280,7 +330,7 @@ class Column:
             for part in list(self._asked.parts):
                 self._take(part, self._cells.setdefault(part.member, _Cell(part)))
 
-    def _take(self, part: RunStream, cell: _Cell) -> None:
+    def _take(self, part: Part, cell: _Cell) -> None:
         end, columns = part.stream.since(cell.cursor)
         if self.read is not None and len(columns):
             restarts = part.stream.restarts
@@ -294,7 +344,7 @@ class Column:
 
     def settle(self, timeout_s: float) -> None:
         """Wait for what the runs have made so far, and of each for a value, but only this long after it was asked."""
-        looked = set[RunStream]()
+        looked = set[Part]()
 
         def known() -> bool:
             self._asked.update()
@@ -307,7 +357,7 @@ class Column:
         self._members.wait_until(known, timeout_s)
         self.update()
 
-    def _is_known(self, part: RunStream, timeout_s: float, *, looked: bool) -> bool:
+    def _is_known(self, part: Part, timeout_s: float, *, looked: bool) -> bool:
         part.fill()
         late = time.monotonic() - part.asked_s > timeout_s
         over = bool(part.problem or part.member.why_left)

@@ -164,6 +164,10 @@ def mark_restart(buffer: RecordBuffer, index: int, run_id: str) -> None:
 class UnionProducer(_JoinProducer):
     """Produces the records of several streams as they arrive, by wall time among those that arrived together."""
 
+    def __init__(self, parents: Sequence[AnyStream]) -> None:
+        super().__init__(parents)
+        self._ranks: list[int | None] = [None] * len(parents)
+
     def advance(self, buffer: RecordBuffer) -> None:
         """Add the new records of all parents, with new index numbers."""
         over = all(parent.ended for parent in self._parents)
@@ -171,10 +175,11 @@ class UnionProducer(_JoinProducer):
         if over:
             buffer.end(self._error())
 
-    def add(self, parent: AnyStream) -> None:
-        """Take the records of another stream, too, from now on."""
+    def add(self, parent: AnyStream, *, rank: int | None = None) -> None:
+        """Take the records of another stream, too, from now on, as those of a rank if there is one."""
         self._cursors.append(0)
         self._n_restarts.append(0)
+        self._ranks.append(rank)
         self._parents.append(parent)
 
     def take(self, buffer: RecordBuffer, places: Iterable[int]) -> None:
@@ -186,6 +191,8 @@ class UnionProducer(_JoinProducer):
             # Where a clock was set back, the records of its stream stay in their order.
             times = np.maximum.accumulate(columns.wall_times).tolist()
             records = columns.records(tag=parent.tag, run=parent.run)
+            if (rank := self._ranks[i]) is not None:
+                records = [dataclasses.replace(record, rank=rank) for record in records]
             fresh.extend((time_s, i, record) for time_s, record in zip(times, records, strict=True))
         fresh.sort(key=lambda one: one[0])
         for i in {i for _, i, _ in fresh}:

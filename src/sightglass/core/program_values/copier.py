@@ -44,9 +44,9 @@ from .guarded import (
     MAX_DEPTH,
     MAX_ITEMS,
     MAX_TEXT,
+    Level,
     LostValue,
     OwnValue,
-    Parts,
     built_in,
     class_name,
     clean,
@@ -148,11 +148,11 @@ class Copier:
                 return self._copied(data)
             if found is None:
                 found = self._object(value)
-            return self._container(value, found) if isinstance(found, Parts) else found
+            return self._container(value, found) if isinstance(found, Level) else found
         except FAILURES as error:
             return self._lose(message(error))
 
-    def _container(self, value: object, found: Parts) -> Any:
+    def _container(self, value: object, found: Level) -> Any:
         """Copy the items of a container."""
         depth, limits = len(self._path), self._limits
         if id(value) in self._inside:
@@ -202,7 +202,7 @@ class Copier:
         public = {_Attribute(name): item for name, item in attributes.items() if not name.startswith("_")}
         if not public:
             return self._lose(_untravelled(value)) if self._form == "value" else printed(value, self._limits.max_chars)
-        return Parts(len(public), iter(public.items()), _namespace if self._form == "snapshot" else _mapping)
+        return Level(len(public), iter(public.items()), _namespace if self._form == "snapshot" else _mapping)
 
     def _key(self, key: Value) -> Any:
         """Return a key of our own; in a message, a text."""

@@ -86,7 +86,7 @@ class TableMapping(Mapping[str, Any]):
     __slots__ = ()
 
 
-class Parts(NamedTuple):
+class Level(NamedTuple):
     """One level of a container: its length if that is stored, its (key, value) pairs, and what builds another one."""
 
     size: int | None
@@ -110,7 +110,7 @@ def _is_container(cls: type) -> bool:
     return dataclasses.is_dataclass(cls) and not issubclass(cls, OwnValue)
 
 
-def parts(value: Value) -> Parts | None:
+def parts(value: Value) -> Level | None:
     """Read one level of a container; `None` for any other value.
 
     A value that the program's code fails to return is a `LostValue`. Dataclasses are rebuilt as mappings.
@@ -120,17 +120,17 @@ def parts(value: Value) -> Parts | None:
         return None
     if issubclass(cls, dict):
         items = OrderedDict.items if issubclass(cls, OrderedDict) else dict.items
-        return Parts(dict.__len__(value), iter(list(items(value))), _as_dict)
+        return Level(dict.__len__(value), iter(list(items(value))), _as_dict)
     if issubclass(cls, list):
-        return Parts(list.__len__(value), enumerate(list.__iter__(value)), lambda keys, values: values)
+        return Level(list.__len__(value), enumerate(list.__iter__(value)), lambda keys, values: values)
     if issubclass(cls, tuple):
-        return Parts(tuple.__len__(value), enumerate(tuple.__iter__(value)), _builder(cls, tuple.__len__(value)))
+        return Level(tuple.__len__(value), enumerate(tuple.__iter__(value)), _builder(cls, tuple.__len__(value)))
     if issubclass(cls, Holder):
-        return Parts(1, iter((("value", value.value),)), partial(_refilled, value))
+        return Level(1, iter((("value", value.value),)), partial(_refilled, value))
     if issubclass(cls, Mapping):
-        return Parts(None, _items(value), _as_dict)
+        return Level(None, _items(value), _as_dict)
     names = [field.name for field in dataclasses.fields(cls)]  # type: ignore[arg-type]
-    return Parts(None, ((name, _read(getattr, value, name)) for name in names), _as_dict)
+    return Level(None, ((name, _read(getattr, value, name)) for name in names), _as_dict)
 
 
 def built_in(value: object) -> Any:

@@ -38,7 +38,7 @@ from sightglass.core.values import is_real
 from sightglass.server.http_errors import Problem
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.totals import real_of
-from sightglass.views.passes import MAX_PARTS, Part, Setbacks, ordered, parts_of, starts_of
+from sightglass.views.passes import MAX_PARTS, LinePart, Setbacks, ordered, parts_of, starts_of
 from sightglass.views.thinning import thin_indices
 
 X = Literal["step", "wall", "relative"]
@@ -85,7 +85,7 @@ class ScalarLine:
     step: Floats
     row: Floats
     mean: Floats
-    parts: list[Part]
+    parts: list[LinePart]
     restarts: list[float]
     n_rows: int
     since: int
@@ -205,7 +205,7 @@ class Overview:
         if parts is None:  # records that came out of order
             columns = ordered(np.concatenate([places[None], shown]))
             places, shown, means, since = columns[0], columns[1:], np.full_like(means, np.nan), 0
-            parts = [Part(rows=slice(0, len(places)))]
+            parts = [LinePart(rows=slice(0, len(places)))]
         restarts = self._places(self._restarted, x) - shift
         return ScalarLine(
             n=n, thinned=thinned, x=places, y=shown[VALUE], wall=shown[WALL], step=shown[STEP], row=shown[NUMBER],
@@ -278,7 +278,7 @@ class Overview:
 
     def _parts(
         self, places: Floats, numbers: Floats, starts: dict[int, float], x: X, shift: float
-    ) -> list[Part] | None:
+    ) -> list[LinePart] | None:
         """Return the parts of a line; `None` if there are too many."""
         first = np.searchsorted(numbers, list(starts)).tolist()
         passes = [slice(a, b) for a, b in zip(first, [*first[1:], len(places)], strict=True)]
