@@ -21,7 +21,17 @@ from .access import Check, confirm
 from .arrays import truth
 from .limits import PLAIN, Total
 from .meter import Meter, parts_ns
-from .pipeline import Functions, Pipeline, compiled, computes_index, conditions, is_quick, key_function, maps_to_new
+from .pipeline import (
+    NONE,
+    Functions,
+    Pipeline,
+    compiled,
+    computes_index,
+    conditions,
+    is_quick,
+    key_function,
+    maps_to_new,
+)
 from .query import Query
 from .running import Sliding
 from .stages import COUNTING, Map, Reduce, Stage, Where, event_functions
@@ -29,6 +39,7 @@ from .windows import PipelineItem, Place
 
 MAX_ROW: Final = 1_000  # numbers of a mapping whose memory is not worth pricing
 TEXT: Final = frozenset((str,))
+MAX_STAGES: Final = 2**16  # more than any query has
 
 
 @dataclass(slots=True)
@@ -43,6 +54,7 @@ class PerEventResult:
         closes: The values of the windows' conditions, on the host or on a device.
         on_device: Whether any of these values is on a device.
         n_bytes: The bytes of the value, if it is an array or has parts.
+        n_stages: If it did not pass, how many stages were evaluated without an error; `NONE` if not even the first.
     """
 
     value: Any
@@ -51,11 +63,14 @@ class PerEventResult:
     closes: tuple[Any, ...]
     on_device: bool
     n_bytes: int = 0
+    n_stages: int = NONE
 
     def read(self) -> None:
         """Copy all values to the host; waits for the device."""
         if self.on_device:
-            self.passed = all(map(_holds, self.pending)) and self.passed
+            held = all(map(_holds, self.pending))  # checks raise, whether the event passes or not
+            if self.passed and not held:
+                self.passed, self.n_stages = False, MAX_STAGES  # those after the condition were evaluated, too
             self.value = host(self.value) if self.passed else None
             self.closes = tuple(map(to_host, self.closes))
             self.on_device = False
@@ -98,6 +113,7 @@ class Evaluation:
         self.functions = functions = functions or {}
         self.meter = meter or Meter()
         self.meter.checks = []
+        self._failing = NONE
         first = next((i for i, stage in enumerate(query.stages) if isinstance(stage, Reduce)), len(query.stages))
         n_wheres = next((i for i, stage in enumerate(query.stages) if not isinstance(stage, Where)), first)
         before, rest = query.stages[:first], query.stages[first:]
@@ -163,25 +179,32 @@ class Evaluation:
         self.meter.begin()
         if self.only is not None:
             return self.finish_per_event(self.only(observables))
-        for stage in self._before_reducer:
-            result = stage.fn(value)  # type: ignore[union-attr]
-            pending += (checks := self._checks())
-            if isinstance(stage, Map):
-                value = result
-            elif built_in(result) not in CONTAINERS and (checks or on_device(result)):
-                pending = (*pending, result)
-            elif not truth(result):
-                closes = tuple(when(observables) for when in self._whens)
-                checks = self._checks()
-                return PerEventResult(None, False, checks, closes, bool(checks) or any(map(on_device, closes)))
-        closes = tuple(when(observables) for when in self._whens)
-        pending = self._checks() + pending  # which matter whether the event passes or not
-        if self._by is not None:
-            value = self._by(observables), None if self._counts else value
-            pending += self._checks()
-        if is_quick(value):
-            return PerEventResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
-        return self._settled(value, pending, closes)
+        i = 0
+        try:
+            for i, stage in enumerate(self._before_reducer):
+                result = stage.fn(value)  # type: ignore[union-attr]
+                pending += (checks := self._checks())
+                if isinstance(stage, Map):
+                    value = result
+                elif built_in(result) not in CONTAINERS and (checks or on_device(result)):
+                    pending = (*pending, result)
+                elif not truth(result):
+                    closes = tuple(when(observables) for when in self._whens)
+                    checks = self._checks()
+                    waits = bool(checks) or any(map(on_device, closes))
+                    return PerEventResult(None, False, checks, closes, waits, n_stages=i + 1)
+            i = len(self._before_reducer)
+            closes = tuple(when(observables) for when in self._whens)
+            pending = self._checks() + pending  # which matter whether the event passes or not
+            if self._by is not None:
+                value = self._by(observables), None if self._counts else value
+                pending += self._checks()
+            if is_quick(value):
+                return PerEventResult(value, True, pending, closes, bool(pending) or any(map(on_device, closes)))
+            return self._settled(value, pending, closes)
+        except BaseException:
+            self._failing = max(self._failing, i)
+            raise
 
     def per_event_traced(self, observables: Mapping[str, Any]) -> PerEventResult:
         """Map and filter observables without values, such as JAX tracers: nothing is decided or copied."""
@@ -311,6 +334,19 @@ class Evaluation:
         if self._tail_is_metered:
             self._begin_tail()
         return self._pipeline.post_first(value, ordinal, place)
+
+    def proves(self, passed: bool, items: Sequence[PipelineItem], *, n_stages: int = NONE) -> bool:
+        """Return whether an event without an error shows that the stages that failed before need not fail.
+
+        Args:
+            passed: Whether its conditions held.
+            items: What came out.
+            n_stages: If it did not pass, how many stages it was evaluated in, as `PerEventResult`.
+        """
+        if not (passed or n_stages > self._failing) or not self._pipeline.proves(passed, items):
+            return False
+        self._failing = NONE
+        return True
 
     def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Count an event without evaluating it."""

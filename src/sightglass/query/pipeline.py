@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
@@ -29,6 +29,7 @@ from .windows import NOWHERE, Fold, PipelineItem, Place, StateFold
 
 Reducing = Fold | Running | Sliding
 
+NONE: Final = -1  # no stage
 QUICK_TYPES = frozenset((float, int, bool, str, type(None)))
 
 
@@ -97,6 +98,7 @@ class Pipeline:
         self._periods = [(i, fold) for i, fold in self._groups if isinstance(fold.window, Period)]
         self._whens = [(i, fold) for i, fold in self._groups if isinstance(fold.window, When)]
         self._next = -1
+        self._failing = self._left_at = NONE
 
     def post(
         self, item: PipelineItem | None, *, ordinal: int, wall_time: float, closes: Sequence[bool] = ()
@@ -144,6 +146,21 @@ class Pipeline:
             for missing in sorted({min(boundary, ordinal - 1), ordinal - 1}):
                 self._operate(0, missing, _missed(missing, complete=self._held), out)
 
+    def proves(self, passed: bool, items: Sequence[PipelineItem]) -> bool:
+        """Return whether an event without an error shows that the stages that failed before need not fail.
+
+        One that a condition left out before them does not, nor one whose window is still open.
+
+        Args:
+            passed: Whether it reached the first reducer, or came out.
+            items: What came out.
+        """
+        first = self.folds[0][0] if self.folds else NONE
+        if not (items or self._left_at >= self._failing or (passed and self._failing <= first)):
+            return False
+        self._failing = self._left_at = NONE
+        return True
+
     def miss(self, *, ordinal: int, wall_time: float) -> list[PipelineItem]:
         """Count an event that was not evaluated: its group is incomplete."""
         return self.post(_missed(ordinal), ordinal=ordinal, wall_time=wall_time)
@@ -188,19 +205,24 @@ class Pipeline:
             self._operate(start, group.ordinal, group, out)
 
     def _operate(self, start: int, ordinal: int, item: PipelineItem | None, out: list[PipelineItem]) -> None:
-        for i in range(start, len(self._operations)):
-            operation = self._operations[i]
-            if isinstance(operation, Reducing):
-                self._push(i + 1, _offer(operation, ordinal, item), out)
-                return
-            if item is None or not item.passed:
-                continue
-            if isinstance(operation, _Mapped):
-                item.value = operation.fn(item.value)
-            elif isinstance(operation, _Keyed):
-                item.value = self.key, item.value
-            elif not truth(operation.fn(item.value)):
-                item.passed = False
+        i = start
+        try:
+            for i in range(start, len(self._operations)):
+                operation = self._operations[i]
+                if isinstance(operation, Reducing):
+                    self._push(i + 1, _offer(operation, ordinal, item), out)
+                    return
+                if item is None or not item.passed:
+                    continue
+                if isinstance(operation, _Mapped):
+                    item.value = operation.fn(item.value)
+                elif isinstance(operation, _Keyed):
+                    item.value = self.key, item.value
+                elif not truth(operation.fn(item.value)):
+                    item.passed, self._left_at = False, i
+        except BaseException:
+            self._failing, self._left_at = max(self._failing, i), NONE
+            raise
         if item is not None and item.passed:
             out.append(item)
 

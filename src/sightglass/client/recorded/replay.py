@@ -177,14 +177,14 @@ class Replay:
             if absent and not self._begun:
                 return []  # one series begins later than another
             self.n_errors += 1
-            self._n_in_row += (
-                not absent
-            )  # a series has a gap, or the event lacked the observable: not a fault of the query
+            # If one is absent, a series has a gap, or the event lacked the observable: not a fault of the query.
+            self._n_in_row += not absent
             self.last_error = f"{error} (step {item.step})"
             if self._n_in_row >= MAX_ERRORS:
                 raise EvaluationError(self.last_error, event=self.plan.query.event, step=item.step) from error
             return self._pipeline.miss(ordinal=ordinal, wall_time=wall_time)
-        self._n_in_row = 0
+        if self._n_in_row and self._pipeline.proves(item.passed, items):
+            self._n_in_row = 0
         self._begun = True
         if self._yields_keys:
             for out in items:

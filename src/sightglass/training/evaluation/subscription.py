@@ -145,6 +145,8 @@ class Subscription:
                         items = self.tail.evaluation.number(value, index, (step, wall_time, steps))  # type: ignore[arg-type]
                         if items:
                             rows.emit(items)
+                        if self.errors.n_in_row and self.tail.evaluation.proves(True, items):
+                            self.errors.n_in_row = 0
                     else:
                         n_made = rows.n_made
                         rows.n_made = n_made + 1
@@ -152,10 +154,9 @@ class Subscription:
                         rows.append((n_made, step, wall_time, value, extra, index))
                         if type(value) is dict:
                             rows.n_bytes += 8 * len(value)
+                        self.errors.n_in_row = 0
                 else:
                     self._take(self.tail.evaluation.finish_per_event(value), index, step, wall_time, steps)
-            if self.errors.n_in_row and not self.tail.deferred:
-                self.errors.n_in_row = 0
         except NoRoom:
             self.cost.stopped(self._meter.taken_s)
             self.tail.drop(index, wall_time)

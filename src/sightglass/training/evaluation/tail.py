@@ -87,6 +87,8 @@ class Tail:
             at: Any = exact(step)  # a subclass of the program may do anything when it is sent
             items = self.evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=steps)
             self._rows.emit(items)
+            if self._errors.n_in_row:
+                self._errors.look(self.evaluation, head, items)
             return
         self.hold()
         if self.n_deferred >= MAX_DEFERRED:
@@ -117,10 +119,11 @@ class Tail:
             at, tracks = host_step(step), host_steps(steps)
             return self.evaluation.across_events(head, ordinal=index, step=at, wall_time=wall_time, steps=tracks)
 
-        if self._attempt(rest, step):
-            self._errors.n_in_row = 0
-        else:
+        items = self._attempt(rest, step)
+        if items is None:
             self.settle_miss(index, wall_time)
+        elif self._errors.n_in_row:
+            self._errors.look(self.evaluation, head, items)
 
     def fail(self, error: BaseException, index: int, step: object, wall_time: float) -> None:
         """Count an event whose first half failed; those before it are settled."""
@@ -198,15 +201,16 @@ class Tail:
         else:
             self.measured(lambda: self._attempt(work))
 
-    def _attempt(self, work: Work, step: object = None) -> bool:
-        """Emit what work makes; return whether it raised no error."""
+    def _attempt(self, work: Work, step: object = None) -> Sequence[PipelineItem] | None:
+        """Emit what work makes, and return it; `None` after an error."""
         try:
-            self._rows.emit(work())
+            items = work()
+            self._rows.emit(items)
         except FAILURES as error:
             error.__traceback__ = None  # it is in a cycle with this frame, and holds what was computed so far
             self._errors.add(error, step)
-            return False
-        return True
+            return None
+        return items
 
 
 def _boundaries(windows: Sequence[Window]) -> int:
@@ -226,7 +230,7 @@ class QueryErrors:
 
     Attributes:
         n: How many there were.
-        n_in_row: How many there were since the last event without an error.
+        n_in_row: How many there were since an event came as far as they did without an error.
         last: The last one; it names the event and the step.
         suspended: Whether the query is not evaluated any more; `last` has the reason.
         known: What its event offers: more than one event, which its error lists, may have.
@@ -251,6 +255,11 @@ class QueryErrors:
         self.last = evaluation_error(error, event or self._event, step)
         # The next event has a value of the same type, and after a snapshot there may be no other event.
         self.suspended = self.n_in_row >= MAX_ERRORS or isinstance(error, UnsendableError | RefusedFunctionError)
+
+    def look(self, evaluation: Evaluation, head: PerEventResult, items: Sequence[PipelineItem]) -> None:
+        """Take note of an event without an error, and what came out of it."""
+        if evaluation.proves(head.passed, items, n_stages=head.n_stages):
+            self.n_in_row = 0
 
     def refuse(self, error: SightglassError) -> None:
         """Suspend the query: it cannot be evaluated here."""
