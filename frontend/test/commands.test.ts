@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest'
 import { acknowledgement, entry, stream } from './made'
-import { stillPending, outcomeOf, costsOf, type Pending } from '../src/run/commands'
+import { argumentOf, stillPending, outcomeOf, costsOf, type Pending } from '../src/run/commands'
 import { boundsOf, isLogarithmic, kindOf, placeOf, problemOf, valueAt } from '../src/run/controls'
 import type { ControlInfo } from '../src/data/types'
 
@@ -33,6 +33,10 @@ it('refuses a wrong value before it is sent', () => {
 it('takes an infinite bound, which JSON has as a text, as none', () => {
   const above = control({ min: 0, max: 'Infinity' })
   expect([kindOf(above), boundsOf(above), problemOf(above, 1e300), problemOf(above, -1)]).toEqual(['number', 'float, at least 0', null, 'Expected at least 0'])
+})
+it('reads arguments as the command line does', () => {
+  const typed = ['4', '.5', '1.', '-2e3', 'true', 'True', 'None', '"4"', '[1, 2]', 'best', '1x', '']
+  expect(typed.map(argumentOf)).toEqual([4, 0.5, 1, -2000, true, true, null, '4', [1, 2], 'best', '1x', ''])
 })
 it('is pending until the history shows it, or it was refused', () => {
   const sent: Pending = { command: { kind: 'set', name: 'lr', value: 1 }, sent_s: 100, note: '', problem: '' }

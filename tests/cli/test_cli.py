@@ -68,8 +68,8 @@ class Trainer:
                 self.lr = lr.value
                 self._rest.wait(0.002)
 
-    def _checkpoint(self, *args: object) -> str:
-        self.calls.append(args)
+    def _checkpoint(self, *args: object, **named: object) -> str:
+        self.calls.append((*args, named))
         return "saved"
 
     @property
@@ -361,9 +361,9 @@ def test_the_training_applies_commands(trainer: Trainer) -> None:
     result = sightglass("set", "clirun", "lr=0.25")
     assert re.fullmatch(r"lr: 0\.1 → 0\.25  \(at event 'batch', step \d+\)\n", result.stdout)
     wait_until(lambda: trainer.lr == 0.25)  # the command is acknowledged before the training reads the control
-    result = sightglass("call", "clirun", "checkpoint", "3", "name", "--json")
+    result = sightglass("call", "clirun", "checkpoint", "3", "name", "--json", "keep=2", "at=best")
     assert json.loads(result.stdout)["result"] == "saved"
-    assert trainer.calls == [(3, "name")]
+    assert trainer.calls == [(3, "name", {"keep": 2, "at": "best"})]
     head, *history = [line.split("\t") for line in sightglass("history", "clirun").stdout.splitlines()]
     assert head == ["event", "step", "command", "name", "change", "by"]
     assert [line[2:4] for line in history] == [["set", "lr"], ["call", "checkpoint"]]

@@ -130,7 +130,13 @@ def a_refusal_of_the_run_is_shown_beside_the_control(page):
 def actions_are_called_and_show_their_result(page, training):
     expect(page.get_by_text("Save the weights.")).to_be_visible()
     page.get_by_role("button", name="Call checkpoint").click()
-    assert training.hears("called") == ["checkpoint"]
+    assert training.hears("called") == ["checkpoint", "latest", "3"]
+    name, keep = (page.get_by_role("textbox", name=f"{argument} of checkpoint") for argument in ("name", "keep"))
+    expect(name).to_have_attribute("placeholder", "'latest'")
+    name.fill("best")
+    keep.fill("5")
+    keep.press("Enter")
+    assert training.hears("called") == ["checkpoint", "best", "5"]
     expect(page.get_by_role("status").filter(has_text="saved")).to_be_visible()
     expect(done(page).get_by_role("listitem").first).to_contain_text("call checkpoint")
     page.get_by_role("button", name="Call explode").click()

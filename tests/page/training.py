@@ -37,9 +37,9 @@ def train(name: str, folder: str, *, pace_s: float = 0.01) -> None:
         }
         before = {key: control.value for key, control in controls.items()}
 
-        def checkpoint() -> str:
+        def checkpoint(name: str = "latest", *, keep: int = 3) -> str:
             """Save the weights."""
-            say("called", "checkpoint")
+            say("called", "checkpoint", name, repr(keep))
             return "saved"
 
         def explode() -> None:

@@ -487,7 +487,7 @@ def test_functions_and_checks(page, mnist):
 def test_commands(page, begin):
     run = begin("alive")
     lr = run.control("lr", 0.1, min=0.0, max=1.0)
-    run.action("add", lambda a, b: a + b)
+    run.action("add", lambda a, at: a + at)
     key = page.key("alive")
     done = []
 
@@ -502,6 +502,7 @@ def test_commands(page, begin):
     ack = do(kind="set", name="lr", value=0.5).json()
     assert (ack["applied"], ack["event"], ack["old"], ack["result"], lr.value) == (True, "batch", 0.1, 0.5, 0.5)
     assert do(kind="call", name="add", value=[1, 2]).json()["result"] == 3
+    assert do(kind="call", name="add", value=[1], keywords={"at": 2}).json()["result"] == 3
     wrong = do(kind="set", name="lr", value=7)
     assert error(wrong) == (409, "CommandError")
     assert "1.0" in wrong.json()["error"]["message"]

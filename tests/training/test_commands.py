@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import functools
 import itertools
 import queue
 import re
@@ -63,16 +64,58 @@ def test_at_waits_for_its_event(held):
 
 def test_actions_return_or_fail_without_hurting_the_run(held):
     b, results = held
-    for number, (name, value) in enumerate(
-        [("double", [21]), ("fail", []), ("double", []), ("double", "ab"), ("exit", [])]
-    ):
+    for number, (name, value) in enumerate([("double", [21]), ("fail", []), ("double", [object]), ("exit", [])]):
         b.telemetry.commands.add(command("call", name, value, id=number))
     b.observe("batch")
     assert results[0].result == 42
     assert [d.error.partition(":")[0] for d in results[1:]] == [
-        "call 'fail' failed", "call 'double' failed", "call 'double' failed", "call 'exit' failed",
+        "call 'fail' failed", "call 'double' failed", "call 'exit' failed",
     ]  # fmt: skip
     assert results[1].error == "call 'fail' failed: ZeroDivisionError: division by zero"
+
+
+def several(a, /, b: int, *rest: float, slow: bool = False, name="x" * 100, **others: object) -> tuple[object, ...]:
+    """Return all arguments."""
+    return a, b, rest, slow, name[:1], others
+
+
+@pytest.mark.parametrize(("value", "came"), [
+    ([1, 2], (1, 2, (), False, "x", {})),
+    ({"args": [1], "keywords": {"b": 2}}, (1, 2, (), False, "x", {})),
+    ({"args": [1, 2, 3.5], "keywords": {"slow": True, "name": "y", "more": 4}}, (1, 2, (3.5,), True, "y", {"more": 4})),
+    ({"args": [{"keywords": 1}], "keywords": {"b": None}}, ({"keywords": 1}, None, (), False, "x", {})),
+])  # fmt: skip
+def test_actions_take_arguments_by_position_and_by_name(held, value, came):
+    b, results = held
+    b.telemetry.commands.queue.actions["several"] = Action("several", several)
+    b.telemetry.commands.add(command("call", "several", value))
+    b.observe("batch")
+    assert (results[0].error, tuple(results[0].result)) == ("", came)
+
+
+@pytest.mark.parametrize("value", [
+    None, [], [1], 1, "ab", {"a": 1}, {"args": [1, 2], "keywords": {"b": 3}}, {"args": [1, 2], "keywords": 3},
+    {"args": [], "keywords": {"a": 1, "b": 2}}, {"args": 1, "keywords": {}},
+])  # fmt: skip
+def test_arguments_that_an_action_does_not_take_are_refused_with_its_signature(held, value):
+    b, _ = held
+    b.telemetry.commands.queue.actions["several"] = Action("several", several)
+    with pytest.raises(CommandError, match="several") as caught:
+        b.telemetry.commands.add(command("call", "several", value))
+    assert "(a, /, b: int, *rest: float, slow: bool = False, name='xxx" in str(caught.value)
+    assert "**others: object)" in str(caught.value)
+
+
+@pytest.mark.parametrize(("function", "signature", "named"), [
+    (lambda: 0, "()", []), (lambda *, a: a, "(*, a)", ["a"]), (lambda a, b=2: a, "(a, b=2)", ["a", "b"]),
+    (functools.partial(several, 1, slow=True), "(b: int, *rest: float, slow", ["b", "slow", "name"]),
+    (dict, "", []), (Action, "(name: str, function: ", ["name", "function", "thread", "where"]),
+    (lambda a, /: a, "(a, /)", []),
+])  # fmt: skip
+def test_the_signature_of_an_action_is_shown(function, signature, named):
+    action = Action("it", function)
+    assert action.signature.startswith(signature)
+    assert [one.name for one in action.parameters] == named
 
 
 @pytest.mark.parametrize(

@@ -269,13 +269,29 @@ export interface components {
         };
         /**
          * ActionInfo
-         * @description One action of a run: the first line of its docstring, and the line that declared it.
+         * @description One action of a run: the first line of its docstring, its arguments, and the line that declared it.
          */
         ActionInfo: {
             /** @default  */
             doc: string;
             /** @default  */
             where: string;
+            /** @default  */
+            signature: string;
+            /** @default [] */
+            parameters: components["schemas"]["ParameterInfo"][];
+        };
+        /**
+         * ParameterInfo
+         * @description One argument of an action, which can be given by name; without a `default`, as text, it must be given.
+         */
+        ParameterInfo: {
+            /** @default  */
+            name: string;
+            /** @default  */
+            type: string;
+            /** @default  */
+            default: string;
         };
         /**
          * StreamInfo
@@ -897,7 +913,9 @@ export interface components {
         };
         /**
          * CommandRequest
-         * @description A command: `set` NAME to VALUE, `call` NAME with the list VALUE, `pause`, `resume` or `stop`; AT names an event.
+         * @description A command: `set` NAME to VALUE, `call` NAME with the list VALUE and the KEYWORDS, `pause`, `resume` or `stop`.
+         *
+         *         AT names an event.
          *
          *         A pause lasts until `resume`. If `hold` is false, it also ends when the server disconnects from the run.
          */
@@ -908,6 +926,8 @@ export interface components {
             name: string;
             /** @default null */
             value: unknown;
+            /** @default {} */
+            keywords: Record<string, unknown>;
             /** @default null */
             at: string | null;
             /** @default true */

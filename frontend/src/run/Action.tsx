@@ -1,26 +1,39 @@
-// One action of a run: a function of the training that controllers can call.
+// One action of a run: a function of the training that controllers can call, with its arguments.
 
-import type { Pending } from './commands'
+import { useState } from 'preact/hooks'
+import type { ActionInfo } from '../data/types'
+import { argumentOf, type Pending } from './commands'
 
 interface ActionProps {
   name: string
-  doc: string
-  where: string
+  action: ActionInfo
   /** Why it cannot be called here; '' if it can. */
   off: string
   pending: Pending | null
-  onCall: () => void
+  onCall: (keywords: Record<string, unknown>) => void
 }
 
-export function Action({ name, doc, where, off, pending, onCall }: ActionProps) {
+export function Action({ name, action: { doc, where, signature, parameters }, off, pending, onCall }: ActionProps) {
+  const [texts, setTexts] = useState<Readonly<Record<string, string>>>({})
   const waits = pending !== null && !pending.problem
+  const missing = parameters.filter((one) => !one.default && !texts[one.name]).map((one) => one.name)
+  const why = off || (missing.length > 0 ? `Fill in ${missing.join(', ')}` : '')
+  const given = parameters.filter((one) => texts[one.name]).map((one) => [one.name, argumentOf(texts[one.name]!)])
   return (
-    <div class="control">
-      <span class="control-name" title={`Declared at ${where}`}>
+    <form class="control" aria-label={name} onSubmit={(event) => (event.preventDefault(), !why && !waits && onCall(Object.fromEntries(given)))}>
+      <span class="control-name" title={`${name}${signature}\ndeclared at ${where}`}>
         {name}
         {doc && <span class="muted">{doc}</span>}
       </span>
-      <button type="button" class="button" disabled={Boolean(off) || waits} title={off || undefined} onClick={onCall}>
+      {parameters.map((one) => (
+        <label key={one.name} class="control-argument">
+          <span>
+            {one.name} {one.type && <span class="muted">{one.type}</span>}
+          </span>
+          <input aria-label={`${one.name} of ${name}`} placeholder={one.default} disabled={Boolean(off)} value={texts[one.name] ?? ''} onInput={({ currentTarget }) => setTexts({ ...texts, [one.name]: currentTarget.value })} />
+        </label>
+      ))}
+      <button type="submit" class="button" disabled={Boolean(why) || waits} title={why || undefined}>
         {waits ? 'Waiting …' : `Call ${name}`}
       </button>
       {waits && pending.note && <p class="control-note">{pending.note}</p>}
@@ -29,6 +42,6 @@ export function Action({ name, doc, where, off, pending, onCall }: ActionProps) 
           {pending.problem}
         </p>
       )}
-    </div>
+    </form>
   )
 }

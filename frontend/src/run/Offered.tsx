@@ -61,8 +61,8 @@ export function Offered({ description, off, commander }: OfferedProps) {
             This run has no actions. Add one in the training: <code>run.action("checkpoint", save_checkpoint)</code>
           </p>
         )}
-        {actions.map(([name, { doc, where }]) => (
-          <Action key={name} name={name} doc={doc} where={where} off={off} pending={commander.pending({ kind: 'call', name })} onCall={() => void commander.send({ kind: 'call', name, ...when })} />
+        {actions.map(([name, action]) => (
+          <Action key={name} name={name} action={action} off={off} pending={commander.pending({ kind: 'call', name })} onCall={(keywords) => void commander.send({ kind: 'call', name, keywords, ...when })} />
         ))}
       </div>
     </>

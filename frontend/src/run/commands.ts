@@ -7,6 +7,8 @@ export interface Command {
   kind: 'set' | 'call' | 'pause' | 'resume' | 'stop'
   name?: string
   value?: unknown
+  /** The arguments of an action, by name. */
+  keywords?: Record<string, unknown>
   /** The event at which it is applied; by default the next one. */
   at?: string
 }
@@ -26,6 +28,15 @@ export function stillPending(one: Pending | undefined, history: readonly History
   const { kind, name } = one.command
   const done = history.some((entry) => entry.kind === kind && (entry.name ?? '') === (name ?? '') && (entry.wall_time ?? 0) >= one.sent_s)
   return done ? null : one
+}
+
+/** An argument as it was typed: JSON, or Python's True, False and None, or else text; as on the command line. */
+export function argumentOf(text: string): unknown {
+  try {
+    return JSON.parse({ True: 'true', False: 'false', None: 'null' }[text] ?? text)
+  } catch {
+    return /^[+-]?(\d+\.?\d*|\.\d+)(e[+-]?\d+)?$/i.test(text) ? Number(text) : text
+  }
 }
 
 const DONE = { set: 'Set', call: 'Called', pause: 'Paused', resume: 'Resumed', stop: 'Stopping' }

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import re
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Final
 
 import click
 
@@ -26,6 +27,8 @@ from .output import (
 
 if TYPE_CHECKING:
     from sightglass.core.description import Acknowledgement, HistoryEntry
+
+_NAMED: Final = re.compile(r"[^\W\d]\w*=")
 
 
 def _command(
@@ -86,11 +89,17 @@ def set_(run: str, assignment: str, at: str | None, as_json: bool) -> None:
 def call(run: str, action: str, arguments: tuple[str, ...], at: str | None, as_json: bool) -> None:
     """Call an action at the run's next event.
 
-    It runs on the training thread. ARGUMENTS are JSON, such as 0.01, true or "text"; anything else is text.
+    It runs on the training thread. ARGUMENTS are JSON, such as 0.01, true or "text"; anything else is text. NAME=VALUE
+    is an argument by name.
     """
-    values = [parse_value(text) for text in arguments]
+    from sightglass.client.run import COMMAND_S
+    from sightglass.core.description import call_value
+
+    named = {i: text.partition("=") for i, text in enumerate(arguments) if _NAMED.match(text)}
+    values = [parse_value(text) for i, text in enumerate(arguments) if i not in named]
+    keywords = {name: parse_value(text) for name, _, text in named.values()}
     _command(
-        run, lambda to: to.call(action, *values, at=at), as_json,
+        run, lambda to: to._command("call", action, call_value(values, keywords), at=at, timeout_s=COMMAND_S), as_json,
         lambda done: f"{action} returned {_shown(done.result)}", at=at,
     )  # fmt: skip
 

@@ -7,7 +7,7 @@ from typing import Any, Final, Literal
 
 from sightglass.core import codec
 from sightglass.core.columns import Record, of_records
-from sightglass.core.description import Acknowledgement, Description, HistoryEntry, read_struct
+from sightglass.core.description import Acknowledgement, Description, HistoryEntry, call_value, read_struct
 from sightglass.core.errors import QueryError, say_elsewhere
 from sightglass.core.process.current_run import check_wait
 from sightglass.core.process.unpatched import threading
@@ -187,9 +187,19 @@ class RemoteRun(EventAttributes, ProgramNames):
         """
         return self._command("set", name, value, at=at, timeout_s=timeout_s)
 
-    def call(self, name: str, *args: object, at: str | None = None, timeout_s: float = COMMAND_S) -> Acknowledgement:
-        """Call an action on the run's training thread; `result` is its return value. Errors as in `set`."""
-        return self._command("call", name, list(args), at=at, timeout_s=timeout_s)
+    def call(
+        self, name: str, /, *args: object, at: str | None = None, timeout_s: float = COMMAND_S, **keywords: object
+    ) -> Acknowledgement:
+        """Call an action on the run's training thread; `result` is its return value. Errors as in `set`.
+
+        Args:
+            name: The name of the action.
+            *args: Its arguments.
+            at: As in `set`.
+            timeout_s: As in `set`.
+            **keywords: Arguments by name. Give those that the action calls `at` and `timeout_s` by position.
+        """
+        return self._command("call", name, call_value(args, keywords), at=at, timeout_s=timeout_s)
 
     def pause(self, *, at: str | None = None, hold: bool = False, timeout_s: float = COMMAND_S) -> Acknowledgement:
         """Pause the run at its next event until `resume` or `stop`.

@@ -63,11 +63,36 @@ class ControlInfo(msgspec.Struct, frozen=True, kw_only=True):
     where: str = ""
 
 
+class ParameterInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """One argument of an action, which can be given by name; without a `default`, as text, it must be given."""
+
+    name: str = ""
+    type: str = ""
+    default: str = ""
+
+
 class ActionInfo(msgspec.Struct, frozen=True, kw_only=True):
-    """One action of a run: the first line of its docstring, and the line that declared it."""
+    """One action of a run: the first line of its docstring, its arguments, and the line that declared it."""
 
     doc: str = ""
     where: str = ""
+    signature: str = ""
+    parameters: Sequence[ParameterInfo] = ()
+
+
+def call_value(args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
+    """Return the arguments of a call as the value of a command: a list, or a mapping where some have names."""
+    return {"args": list(args), "keywords": dict(keywords)} if keywords else list(args)
+
+
+def arguments_of(value: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
+    """Return the arguments of a call, those with names apart, from the value of a command; what is no list is one."""
+    match value:
+        case None:
+            return (), {}
+        case {"args": list(args), "keywords": dict(keywords), **others} if not others:
+            return args, keywords
+    return (value if isinstance(value, list | tuple) else (value,)), {}
 
 
 class LentFunctionInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -148,7 +173,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             bounds = "" if control.min is None and control.max is None else f"  from {control.min} to {control.max}"
             choices = f"  one of {list(control.choices)}" if control.choices else ""
             lines.append(f"  control {name} = {control.value!r}  {control.type}{bounds}{choices}")
-        lines.extend(f"  action {name}  {action.doc}".rstrip() for name, action in self.actions.items())
+        lines.extend(
+            f"  action {name}{action.signature}  {action.doc}".rstrip() for name, action in self.actions.items()
+        )
         lines.extend(_function_line(name, doc, self.lent.get(name)) for name, doc in self.functions.items())
         lines.extend(
             f"  stream {stream.query}  {_count(stream.n_records, 'record')}, {_count(len(stream.clients), 'client')}"

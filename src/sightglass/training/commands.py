@@ -18,6 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sightglass.core import codec
+from sightglass.core.description import arguments_of
 from sightglass.core.errors import CommandError, unknown
 from sightglass.core.process.ranks import Agree
 from sightglass.core.process.unpatched import threading
@@ -48,7 +49,7 @@ class Command(msgspec.Struct, frozen=True, kw_only=True):
         client: The id of the client that sent it.
         kind: What to do.
         name: The control or action.
-        value: The control's new value, or the action's arguments as a list.
+        value: The control's new value, or the action's arguments; see `core.description.arguments_of`.
         at: The event to wait for; `None` for the next one.
         hold: Whether a pause outlives the lease of its client.
         by: The client's name; empty for a command of the run itself.
@@ -132,8 +133,10 @@ class CommandQueue:
                 self.controls[command.name].checked(command.value)
             elif not (self.sets_attributes and "." in command.name):
                 raise CommandError(unknown("control", command.name, self.controls) + self._hint(command.name))
-        elif command.kind == "call" and command.name not in self.actions:
-            raise CommandError(unknown("action", command.name, self.actions))
+        elif command.kind == "call":
+            if command.name not in self.actions:
+                raise CommandError(unknown("action", command.name, self.actions))
+            self.actions[command.name].check(*arguments_of(command.value))
 
     def _hint(self, name: str) -> str:
         if self.sets_attributes or "." not in name:
@@ -237,7 +240,8 @@ class CommandQueue:
                         return attribute_path(command.name).set(observables, command.value)
                     return self.controls[command.name].set(command.value)
             case "call":
-                return None, self.actions[command.name].function(*(command.value or ()))
+                args, keywords = arguments_of(command.value)
+                return None, self.actions[command.name].function(*args, **keywords)
             case "pause":
                 self.paused_by = command
             case "resume":

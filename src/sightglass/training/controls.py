@@ -12,12 +12,13 @@ import inspect
 import math
 import sys
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Literal, get_args
 
 import numpy as np
 
+from sightglass.core.description import ParameterInfo
 from sightglass.core.errors import MAX_NAMES_SHOWN, CommandError, QueryError, RefusedFunctionError, unknown
 from sightglass.core.process.current_run import awaited
 from sightglass.core.program_values.guarded import FAILURES, class_name, first_line, message, stored, text
@@ -171,10 +172,12 @@ class Action:
         awaits: Whether it is an `async def` function, which only `Run.apply_async` can await.
         thread: "any" if an event of any thread may call it, else "init".
         doc: The first line of its docstring.
+        parameters: Those of its arguments that can be given by name.
+        signature: All of them as text, such as "(n: int = 4)"; empty if Python does not know them.
         where: The file and line that declared it.
     """
 
-    __slots__ = ("awaits", "doc", "function", "name", "thread", "where")
+    __slots__ = ("_signature", "awaits", "doc", "function", "name", "parameters", "signature", "thread", "where")
 
     def __init__(
         self, name: str, function: Callable[..., Any], *, thread: ApplyThread = "init", where: str = ""
@@ -187,6 +190,59 @@ class Action:
         self.thread = known_thread(thread)
         self.doc = first_line(function)
         self.where = where
+        try:
+            self._signature: inspect.Signature | None = inspect.signature(function)
+        except (TypeError, ValueError):  # a function of C may not say
+            self._signature = None
+        parameters = () if self._signature is None else tuple(self._signature.parameters.values())
+        self.parameters = [_parameter(one) for one in parameters if one.kind in BY_NAME]
+        self.signature = "" if self._signature is None else _as_text(parameters)
+
+    def check(self, args: Sequence[Any], keywords: Mapping[str, Any]) -> None:
+        """Refuse arguments that the function does not take.
+
+        Raises:
+            CommandError: It does not.
+        """
+        if self._signature is not None:
+            try:
+                self._signature.bind(*args, **keywords)
+            except TypeError as error:
+                raise CommandError(f"Wrong arguments for {self.name}{self.signature}: {error}") from None
+
+
+BY_NAME: Final = (inspect.Parameter.POSITIONAL_OR_KEYWORD, inspect.Parameter.KEYWORD_ONLY)
+MAX_SHOWN: Final = 60  # characters of a type or a default value
+
+
+def _parameter(parameter: inspect.Parameter) -> ParameterInfo:
+    annotation, default = parameter.annotation, parameter.default
+    kind = annotation if isinstance(annotation, str) else getattr(annotation, "__name__", str(annotation))
+    return ParameterInfo(
+        name=parameter.name,
+        type="" if annotation is inspect.Parameter.empty else kind[:MAX_SHOWN],
+        default="" if default is inspect.Parameter.empty else text(default, MAX_SHOWN),
+    )
+
+
+def _as_text(parameters: Sequence[inspect.Parameter]) -> str:
+    """Return parameters as they stand in a `def`, with types by their names and long defaults cut."""
+    shown: list[str] = []
+    before: inspect.Parameter | None = None
+    for one in parameters:
+        if before is not None and before.kind < one.kind:
+            shown += ["/"] if before.kind is one.POSITIONAL_ONLY else []
+            shown += ["*"] if one.kind is one.KEYWORD_ONLY and before.kind is not one.VAR_POSITIONAL else []
+        elif before is None and one.kind is one.KEYWORD_ONLY:
+            shown.append("*")
+        about = _parameter(one)
+        stars = "*" if one.kind is one.VAR_POSITIONAL else "**" if one.kind is one.VAR_KEYWORD else ""
+        type_, equals = about.type and f": {about.type}", " = " if about.type else "="
+        shown.append(f"{stars}{about.name}{type_}{about.default and equals + about.default}")
+        before = one
+    if before is not None and before.kind is before.POSITIONAL_ONLY:
+        shown.append("/")
+    return f"({', '.join(shown)})"
 
 
 def known_thread(thread: ApplyThread) -> ApplyThread:

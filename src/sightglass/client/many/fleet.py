@@ -28,7 +28,7 @@ from sightglass.client.many.table import (
 )
 from sightglass.client.run import COMMAND_S, CommandReply, RemoteRun, acknowledged
 from sightglass.client.streams.stream import Stream
-from sightglass.core.description import Acknowledgement, Description, read_struct
+from sightglass.core.description import Acknowledgement, Description, call_value, read_struct
 from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError, warn_user
 from sightglass.core.program_values.guarded import message
 from sightglass.query.parser import as_query
@@ -242,9 +242,11 @@ class Fleet(Mapping[str, RemoteRun]):
         """Set a control in each run. Arguments as in `RemoteRun.set`; a run that fails is named in the report."""
         return self._command("set", name, value, at=at, timeout_s=timeout_s)
 
-    def call(self, name: str, *args: object, at: str | None = None, timeout_s: float = COMMAND_S) -> FleetReport:
-        """Call an action in each run, as `set` does."""
-        return self._command("call", name, list(args), at=at, timeout_s=timeout_s)
+    def call(
+        self, name: str, /, *args: object, at: str | None = None, timeout_s: float = COMMAND_S, **keywords: object
+    ) -> FleetReport:
+        """Call an action in each run, as `set` does. Arguments as in `RemoteRun.call`."""
+        return self._command("call", name, call_value(args, keywords), at=at, timeout_s=timeout_s)
 
     def pause(self, *, at: str | None = None, hold: bool = False, timeout_s: float = COMMAND_S) -> FleetReport:
         """Pause each run; unless `hold` is true, they resume when this fleet is closed."""

@@ -8,7 +8,7 @@ from typing import Annotated, Any, Final, Literal
 import msgspec
 
 from sightglass.client.run import RemoteRun
-from sightglass.core.description import Acknowledgement
+from sightglass.core.description import Acknowledgement, call_value
 from sightglass.core.errors import QueryError
 from sightglass.query.parser import as_query
 from sightglass.server.http_errors import Problem, bad_request
@@ -39,7 +39,9 @@ class Checked(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class CommandRequest(Request, frozen=True, kw_only=True):
-    """A command: `set` NAME to VALUE, `call` NAME with the list VALUE, `pause`, `resume` or `stop`; AT names an event.
+    """A command: `set` NAME to VALUE, `call` NAME with the list VALUE and the KEYWORDS, `pause`, `resume` or `stop`.
+
+    AT names an event.
 
     A pause lasts until `resume`. If `hold` is false, it also ends when the server disconnects from the run.
     """
@@ -47,6 +49,7 @@ class CommandRequest(Request, frozen=True, kw_only=True):
     kind: Literal["set", "call", "pause", "resume", "stop"]
     name: Annotated[str, msgspec.Meta(max_length=1_000)] = ""
     value: Any = None
+    keywords: dict[str, Any] = msgspec.field(default_factory=dict)
     at: Annotated[str, msgspec.Meta(max_length=1_000)] | None = None
     hold: bool = True
 
@@ -131,7 +134,7 @@ def _applied(run: RemoteRun, body: CommandRequest) -> Acknowledgement:
             return run.set(body.name, body.value, at=body.at, timeout_s=COMMAND_S)
         case "call":
             given = [] if body.value is None else body.value if isinstance(body.value, list) else [body.value]
-            return run.call(body.name, *given, at=body.at, timeout_s=COMMAND_S)
+            return run._command("call", body.name, call_value(given, body.keywords), at=body.at, timeout_s=COMMAND_S)
         case "pause":
             return run.pause(at=body.at, hold=body.hold, timeout_s=COMMAND_S)
         case "resume":

@@ -21,7 +21,7 @@ from sightglass.core.process.clock import Clock
 from sightglass.core.program_values.copier import sendable
 from sightglass.core.program_values.guarded import FAILURES, first_line
 from sightglass.training.commands import CommandResult
-from sightglass.training.controls import Control, LentFunction
+from sightglass.training.controls import Action, Control, LentFunction
 from sightglass.training.evaluation.subscription import Subscription
 from sightglass.training.evaluation.subscriptions import COMPILED, EventSource
 from sightglass.training.evaluation.telemetry import Telemetry
@@ -48,7 +48,7 @@ def run(
         state="stopping" if queue.stopping else "paused" if queue.paused_by else "running",
         events={source.name: _event(source) for source in sources.values()},
         controls={one.name: _control(one) for one in list(queue.controls.values())},
-        actions={one.name: ActionInfo(doc=one.doc, where=one.where) for one in list(queue.actions.values())},
+        actions={one.name: _action(one) for one in list(queue.actions.values())},
         sets_attributes=queue.sets_attributes, n_pending_commands=len(queue.pending),
         functions={name: first_line(getattr(f, "__wrapped__", f)) for name, f in list(functions.items())},
         lent={name: _lent(function) for name, function in list(functions.items())},
@@ -73,6 +73,10 @@ def _event(source: EventSource) -> EventInfo:
             for name, facts in source.observables.items()
         },
     )  # fmt: skip
+
+
+def _action(action: Action) -> ActionInfo:
+    return ActionInfo(doc=action.doc, where=action.where, signature=action.signature, parameters=action.parameters)
 
 
 def _control(control: Control) -> ControlInfo:

@@ -19,7 +19,7 @@ from typing import Any, Final, Protocol
 
 import msgspec
 
-from sightglass.core.description import Description, HistoryEntry
+from sightglass.core.description import Description, HistoryEntry, call_value
 from sightglass.core.errors import QueryError, SightglassError
 from sightglass.core.process.threads import UNTIL_WOKEN, Background, Worker
 from sightglass.core.process.unpatched import threading
@@ -173,7 +173,8 @@ def send_command(run: Any, command: Mapping[str, Any]) -> Any:
         case "set":
             done = run.set(name, value, timeout_s=COMMAND_S, **at)
         case "call":
-            done = run.call(name, timeout_s=COMMAND_S, **at)
+            value = call_value((), command.get("keywords") or {})
+            done = run._command("call", name, value, timeout_s=COMMAND_S, **at)
         case "resume":
             done = run.resume(timeout_s=COMMAND_S)
         case _:
