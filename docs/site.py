@@ -17,7 +17,7 @@ FOLDERS = ("deploy", "examples", "src/sightglass/storage/format")  # that pages 
 REFERENCE = {
     "Offer and record": "init Facts Run Limits Ranks Files adopt",
     "Find and connect": "runs connect RunInfo RemoteRun RankGroup fleet Fleet FleetReport",
-    "Ask": "on Query fn parse stream Stream Record Restart",
+    "Ask": "on Query fn parse Answer stream Stream Record Restart",
     "Recorded runs": "open RecordedRun RecordedRuns Annotations Series",
     "Values": "Tensor Histogram Image Images Audio Table Figure Text",
     "Look": "plot save_page PageFile",

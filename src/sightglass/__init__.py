@@ -40,6 +40,7 @@ _MODULES = {
     "RemoteRun": "client.run",
     "RankGroup": "client.many.rank_group",
     "Stream": "client.streams.stream",
+    "Answer": "client.streams.answer",
     "stream": "client.streams.own_data",
     "plot": "views",
     "Record": "core.columns",
@@ -111,6 +112,7 @@ if TYPE_CHECKING:
     from .client.many.rank_group import RankGroup as RankGroup
     from .client.recorded.run import RecordedRun as RecordedRun
     from .client.run import RemoteRun as RemoteRun
+    from .client.streams.answer import Answer as Answer
     from .client.streams.own_data import stream as stream
     from .client.streams.stream import Stream as Stream
     from .core.columns import Record as Record

@@ -13,7 +13,7 @@ import numpy as np
 import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
-from tests.client.recorded.test_columns import COLUMNS, train
+from tests.client.many.test_table import COLUMNS, train
 
 import sightglass as sg
 from sightglass.cli import main

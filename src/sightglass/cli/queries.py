@@ -207,6 +207,50 @@ def watch(  # noqa: PLR0917  click passes them by name
                 list(stream)  # raises the error of a stream that failed
 
 
+@main.command()
+@RUN
+@click.argument("query", type=QUERY)
+@click.option("-n", "--records", type=click.IntRange(min=1), default=1, metavar="N", help="How many values.")
+@click.option("--for", "for_s", type=TIME, default="10s", metavar="TIME", help="How long to wait for them.")
+@click.option("--yes", is_flag=True, help="Accept the query's cost to the run without asking.")
+@JSON
+def ask(  # noqa: PLR0917  click passes them by name
+    run: str, query: str, records: int, for_s: float, yes: bool, as_json: bool
+) -> None:
+    """Ask a query once: print the next values of a live run, or the last ones of a recorded run.
+
+    With a pattern such as 'sweep-*', or a folder of runs, ask each of them. What the values stand for is printed on
+    the standard error output.
+
+    \b
+    Examples of QUERY:
+      batch.loss
+      'batch.loss.mean(every=100)'
+    """  # noqa: D301  click reads the escape: keep these lines as they are
+    from sightglass.client.many.fleet import Fleet
+    from sightglass.client.run import RemoteRun
+
+    with open_source(run) as source:
+        options: dict[str, Any] = {"confirm": yes} if isinstance(source, RemoteRun | Fleet) else {}
+        options |= {} if isinstance(source, Mapping) and not options else {"timeout_s": for_s}
+        try:
+            found = source.ask(query, records, **options)
+        except TimeoutError as error:
+            fail(str(error), EXIT_FAILED)
+        answers = found if isinstance(found, dict) else {run: found}
+    for name, answer in answers.items():
+        if as_json:
+            rows = [record_row(record) for record in answer.records]
+            print_json({"run": name, "records": rows, "coverage": answer.coverage, "n_missing": answer.n_missing})
+            continue
+        before = (name,) if isinstance(found, dict) else ()
+        for record in answer.records:
+            print_line((*before, *record_cells(record)))
+        echo(": ".join((*before, answer.coverage)), err=True)
+    if not answers:
+        sys.exit(EXIT_FAILED)
+
+
 def _is_several(source: Source) -> bool:
     """Return whether a source holds several runs, or may."""
     return isinstance(source, Mapping) and (hasattr(source, "joined") or len(source) > 1)

@@ -360,6 +360,10 @@ class AnyStream(Source, Protocol):
         """The canonical text of the query; empty for a derived stream."""
 
     @property
+    def reduces(self) -> bool:
+        """Whether a record may be of several events."""
+
+    @property
     def restarts(self) -> tuple[Restart, ...]:
         """Where the records of a restarted run begin."""
 

@@ -20,6 +20,7 @@ from .connection import REPLY_S, Connection, PendingReply
 from .describe import EventAttributes
 from .resumable_stream import RecordBuffer, ResumableStream, with_beginning
 from .session import Session
+from .streams.answer import Answer, answer_of
 from .streams.stream import Stream, StreamCallback
 from .subscription import SubscriptionProducer, note_of_stream
 
@@ -28,6 +29,7 @@ COMMAND_S: Final = 30.0
 # The run's own thread can apply a command only after the call returns, so that waiting longer there is of no use.
 OWN_THREAD_S: Final = 0.5
 SILENT_S: Final = 1.5  # a person begins to wonder
+ASK_S: Final = 10.0  # a step of a large model takes seconds
 
 ELSEWHERE: Final = {
     **dict.fromkeys(("finish", "end"), "stop(), which ends the training, or close(), which ends this connection"),
@@ -151,6 +153,25 @@ class RemoteRun(EventAttributes, ProgramNames):
         producer = SubscriptionProducer(self._session, stream, past)
         note = with_beginning(note_of_stream(self._session, stream), why, buffer, at_once=True)
         return Stream(producer, buffer, note=note, query=parsed.key, check_wait=self._check_wait)
+
+    def ask(self, query: Query | str, n: int = 1, *, confirm: bool = False, timeout_s: float = ASK_S) -> Answer:
+        """Return the next values of a query: of the run's next events, or of its next windows.
+
+        Args:
+            query: As in `stream`.
+            n: How many values.
+            confirm: As in `stream`.
+            timeout_s: How long to wait for them.
+
+        Returns:
+            The values, with what they stand for; fewer if not all came in time, which `coverage` says.
+
+        Raises:
+            TimeoutError: No value came in time; the message says what the run waits for.
+            QueryError: As in `stream`, as are further errors.
+        """
+        with self.stream(query, confirm=confirm) as stream:
+            return answer_of(stream, n, timeout_s)
 
     def _stream_states(self, query: Query, numbering: Numbering, *, confirm: bool = False) -> Stream:
         """Return a stream of the states of a query's windows, as `query.states.WindowState`, to merge with others.

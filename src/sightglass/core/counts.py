@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import contextlib
+from collections.abc import Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
@@ -73,6 +74,45 @@ class Statistics:
 def statistics_of(stream: StreamInfo) -> Statistics:
     """Return the counts in what a run says about a stream."""
     return Statistics(**{name: getattr(stream, name) for name in Statistics.__slots__ if hasattr(stream, name)})
+
+
+def coverage_of_counts(counts: Statistics, *, reduces: bool) -> tuple[str, int]:
+    """Return how much of what happened a stream has, as a sentence, and how many records and events it lacks.
+
+    Args:
+        counts: The counts of the stream.
+        reduces: Whether its records are windows: then events that are missing make windows incomplete.
+
+    >>> coverage_of_counts(Statistics(n_events=166, n_records=166, n_skipped=1834), reduces=False)
+    ('166 of 2,000: 1,834 skipped by the budget', 1834)
+    >>> coverage_of_counts(Statistics(n_events=166, n_records=16, n_skipped=1834, n_lost=4), reduces=True)
+    ('16 of 20: 4 lost on the way; of 166 of 2,000 events: 1,834 skipped by the budget', 1838)
+    >>> coverage_of_counts(Statistics(n_events=20, n_records=20), reduces=False)
+    ('all 20', 0)
+    """
+    records = {
+        # What the run drops is mostly a gap in the numbers, too.
+        "lost on the way": max(0, counts.n_lost - counts.n_dropped),
+        "thinned by the run": counts.n_thinned,
+        "thinned here": counts.n_forgotten,
+    }
+    events = {
+        "skipped by the budget": counts.n_skipped,
+        "dropped for lack of room": counts.n_dropped,
+        "failed": counts.n_errors,
+        "without a partner": counts.n_unpaired,
+    }
+    n_held = counts.n_records - counts.n_forgotten
+    if not reduces:
+        return _part_of(n_held, {**events, **records}), sum(events.values()) + sum(records.values())
+    of_events = f"; of {_part_of(counts.n_events, events, ' events')}" if any(events.values()) else ""
+    return _part_of(n_held, records) + of_events, sum(events.values()) + sum(records.values())
+
+
+def _part_of(n: int, missing: Mapping[str, int], what: str = "") -> str:
+    """Return "166 of 2,000: 1,834 skipped by the budget", or "all 20"."""
+    why = ", ".join(f"{n_missing:,} {reason}" for reason, n_missing in missing.items() if n_missing)
+    return f"{n:,} of {n + sum(missing.values()):,}{what}: {why}" if why else f"all {n:,}{what}"
 
 
 # Count what failed in the background, and warn about the first of each kind.

@@ -16,7 +16,7 @@ from sightglass.client.discover import runs_on_hub
 from sightglass.client.live_runs import LiveRuns, Reachable, RunsHere
 from sightglass.client.many.members import Member, Members
 from sightglass.client.many.partial import By, grouped, merged
-from sightglass.client.many.parts import LatestValues, Union, checked
+from sightglass.client.many.parts import LatestValues, Part, Union, checked
 from sightglass.client.many.table import (
     RunRow,
     RunsTable,
@@ -26,7 +26,8 @@ from sightglass.client.many.table import (
     row_of,
     texts_of,
 )
-from sightglass.client.run import COMMAND_S, CommandReply, RemoteRun, acknowledged
+from sightglass.client.run import ASK_S, COMMAND_S, CommandReply, RemoteRun, acknowledged
+from sightglass.client.streams.answer import Answer, answer_of
 from sightglass.client.streams.stream import Stream
 from sightglass.core.description import Acknowledgement, Description, call_value, read_struct
 from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError, warn_user
@@ -157,6 +158,36 @@ class Fleet(Mapping[str, RemoteRun]):
         asked.raise_refused()
         self._asked = [*(one for one in self._asked if not one.closed), asked]
         return asked.stream()
+
+    def ask(
+        self, query: Query | str, n: int = 1, *, confirm: bool = False, timeout_s: float = ASK_S
+    ) -> dict[str, Answer]:
+        """Return the next values of a query in each run, by the runs' names; a warning names the runs without one.
+
+        Args:
+            query: As in `stream`, as are the errors.
+            n: How many values of each run.
+            confirm: As in `stream`.
+            timeout_s: How long to wait for them.
+        """
+        stream = self.stream(query, confirm=confirm)
+        asked = self._asked[-1]
+
+        def over(part: Part) -> bool:
+            part.fill()
+            return bool(part.problem) or part.stream.ended or part.buffer.n >= n
+
+        answers: dict[str, Answer] = {}
+        problems: dict[str, str] = {}
+        with stream:
+            self._members.wait_until(lambda: all(map(over, asked.parts)), timeout_s)
+            for part in asked.parts:
+                try:
+                    answers[part.member.name] = answer_of(part.stream, n, 0.0)
+                except (TimeoutError, SightglassError) as error:
+                    problems[part.member.name] = part.problem or message(error)
+        self._warn(query, problems)
+        return answers
 
     def latest(self, query: Query | str, *, timeout_s: float = SETTLE_S) -> dict[str, Any]:
         """Return the newest value of a query in each run, by the runs' names.

@@ -22,6 +22,7 @@ from sightglass.client.describe import (
     warn_of_coverage,
 )
 from sightglass.client.recorded.run import RecordedRun, opened
+from sightglass.client.streams.answer import Answer
 from sightglass.client.streams.stream import Stream, union_of_runs
 from sightglass.core.errors import (
     DamagedError,
@@ -41,7 +42,7 @@ from sightglass.storage.format.block import ValueKind
 from sightglass.storage.format.series_names import KINDS
 from sightglass.storage.run_listing import RunEntry, is_run, runs_in
 
-from .partial import Answer, By, Chosen, Task, grouped, in_order, last_values, merged, partial, whole_run
+from .partial import By, Chosen, Contribution, Task, grouped, in_order, last_values, merged, partial, whole_run
 from .table import RunRow, RunsTable, TableColumn, known_value, parse_column, row_of, texts_of
 
 Result = TypeVar("Result")
@@ -113,10 +114,12 @@ class RecordedRuns(Mapping[str, RecordedRun]):
             Task(path=str(entry.path), rank=self._rank, queries=tuple(dict.fromkeys(read)))
             for entry in self._entries.values()
         ]
-        answers = in_order(last_values, tasks, executor) if read else [Answer()] * len(tasks)
+        answers = in_order(last_values, tasks, executor) if read else [Contribution()] * len(tasks)
         return RunsTable([self._row(name, texts, columns, answer) for name, answer in zip(self, answers, strict=True)])
 
-    def _row(self, run: str, texts: Mapping[str, str], columns: Mapping[str, TableColumn], answer: Answer) -> RunRow:
+    def _row(
+        self, run: str, texts: Mapping[str, str], columns: Mapping[str, TableColumn], answer: Contribution
+    ) -> RunRow:
         about = recorded_info(self._entries[run], rank=self._rank)
         values = {
             name: answer.values.get(texts[name]) if (known := known_value(column, about)) is None else known
@@ -222,6 +225,26 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         lacking = {name: message(error) for name, error in unanswered.items()}
         coverage = coverage_of(query, lacking | others, len(self))
         return union_of_runs([stream for name, stream in streams.items() if name not in others], coverage=coverage)
+
+    def ask(self, query: Query | str, n: int = 1) -> dict[str, Answer]:
+        """Return the last values of a query in each run, by the runs' names; a warning names the runs without one.
+
+        Args:
+            query: As in `stream`, as are the errors.
+            n: How many values of each run.
+        """
+        answers: dict[str, Answer] = {}
+        unanswered: dict[str, Exception] = {}
+        for name in self:
+            try:
+                with self.borrow(name) as run:
+                    answers[name] = run.ask(query, n)
+            except (QueryError, TimeoutError, *SKIPPED) as error:
+                unanswered[name] = error
+        if not answers and unanswered:
+            raise next(iter(unanswered.values()))
+        warn_of_coverage(query, {name: message(error) for name, error in unanswered.items()}, len(self))
+        return answers
 
     def latest(self, query: Query | str) -> dict[str, Any]:
         """Return the last value of a query in each run, by the runs' names.

@@ -78,7 +78,7 @@ class Task:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Contribution:
     """What a run, or a part of its records, contributes.
 
     Attributes:
@@ -107,12 +107,12 @@ def whole_run(query: Query) -> Query:
     return replace(query, stages=(*query.stages[:-1], replace(last, window=WholeRun())))
 
 
-def partial(task: Task) -> Answer:
+def partial(task: Task) -> Contribution:
     """Return the states of the queries' last reducers over a part of a run's records."""
     return _answer(task, _Recorded.state)
 
 
-def last_values(task: Task) -> Answer:
+def last_values(task: Task) -> Contribution:
     """Return the last value of each query's stream in a run."""
     return _answer(task, _Recorded.last_value)
 
@@ -147,12 +147,12 @@ def merged(query: Query, states: Iterable[tuple[Any, State]], by: By | None) -> 
     return results[None] if by is None else results
 
 
-def _answer(task: Task, ask: Callable[[_Recorded, str, Task], Any]) -> Answer:
-    answer = Answer()
+def _answer(task: Task, ask: Callable[[_Recorded, str, Task], Any]) -> Contribution:
+    answer = Contribution()
     try:
         recorded = _Recorded(task)
     except (SightglassError, OSError) as error:
-        return Answer(problems=dict.fromkeys(task.queries, message(error)))
+        return Contribution(problems=dict.fromkeys(task.queries, message(error)))
     try:
         for text in task.queries:
             try:

@@ -12,6 +12,7 @@ from typing import Any, Final
 
 from sightglass.client.describe import EventAttributes, recorded_description
 from sightglass.client.resumable_stream import UNRECORDED, RecordBuffer, with_beginning
+from sightglass.client.streams.answer import Answer, answer_of
 from sightglass.client.streams.stream import Stream
 from sightglass.core.description import Description, HistoryEntry, read_struct
 from sightglass.core.errors import (
@@ -209,6 +210,24 @@ class RecordedRun(EventAttributes):
         late = any(self._recording.series(key).since for key in chosen.keys.values())
         note = with_beginning(str, UNRECORDED if late else "", buffer)
         return Stream(producer, buffer, note=note, query=parsed.key)
+
+    def ask(self, query: Query | str, n: int = 1, *, timeout_s: float = 0.0) -> Answer:
+        """Return the last values of a query.
+
+        Args:
+            query: As in `stream`.
+            n: How many values.
+            timeout_s: How long to wait for so many, where the run is followed.
+
+        Returns:
+            The values, with what they stand for; fewer if there are no more.
+
+        Raises:
+            TimeoutError: There is none.
+            QueryError: As in `stream`.
+        """
+        with self.stream(query) as stream:
+            return answer_of(stream, n, timeout_s)
 
     def series_of(self, query: Query | str) -> Series | None:
         """Return the series that holds the records of a query, or `None` if they must be computed.

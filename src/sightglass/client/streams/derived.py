@@ -41,6 +41,7 @@ class StageProducer:
         self._parent = parent
         self._pipeline = Pipeline([stage], seed=0)
         window = stage.window if isinstance(stage, Reduce) else None
+        self.reduces = parent.reduces or isinstance(stage, Reduce)
         self._conditions = [window.condition] if isinstance(window, When) else []
         self._cursor = 0
         self._next_ordinal: int | None = None

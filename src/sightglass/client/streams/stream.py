@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from sightglass.client.resumable_stream import RecordBuffer, RecordProducer
 from sightglass.core.columns import Columns, Record, Restart
-from sightglass.core.counts import Statistics
+from sightglass.core.counts import Statistics, coverage_of_counts
 from sightglass.core.errors import MissingExtraError, QueryError, warn_user
 from sightglass.core.joins import JoinKey
 from sightglass.core.process.clock import duration
@@ -29,6 +29,7 @@ from sightglass.core.process.threads import Worker
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message
 from sightglass.core.source import Source
+from sightglass.query.parser import as_query
 from sightglass.query.stages import Chain, Per, Reduce, Stage
 
 from .arrivals import WAIT_S, arrivals, follow
@@ -221,6 +222,28 @@ class Stream(Chain):
             self._producer.statistics(), n_records=buffer.n, n_lost=buffer.n_lost, n_thinned=buffer.n_thinned,
             n_forgotten=buffer.n_forgotten, ended=buffer.ended,
         )  # fmt: skip
+
+    @property
+    def reduces(self) -> bool:
+        """Whether a record may be of several events."""
+        if not self.query:
+            return isinstance(self._producer, StageProducer) and self._producer.reduces
+        with contextlib.suppress(QueryError):  # an expression over tags
+            return any(isinstance(stage, Reduce) for stage in as_query(self.query).stages)
+        return False
+
+    @property
+    def coverage(self) -> str:
+        """How much of what happened since it began it has, such as "166 of 2,000: 1,834 skipped by the budget".
+
+        A live run is asked for that.
+        """
+        return coverage_of_counts(self.statistics(), reduces=self.reduces)[0]
+
+    @property
+    def n_missing(self) -> int:
+        """How many records and events it lacks, for whatever reason; `coverage` names them. A live run is asked."""
+        return coverage_of_counts(self.statistics(), reduces=self.reduces)[1]
 
     def end_group(self) -> None:
         """Close the open group now. Only for reducers without a named window.

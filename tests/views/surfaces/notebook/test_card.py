@@ -244,8 +244,11 @@ class CommandedRun:
     def set(self, name, value, **options):
         return self._done("set", name, value, **options)
 
-    def call(self, name, **options):
-        return self._done("call", name, **options)
+    def call(self):
+        """Not used: an argument may have the name of one of its own."""
+
+    def _command(self, kind, name, value, **options):
+        return self._done(kind, name, value, **options)
 
     def pause(self, **options):
         return self._done("pause", **options)
@@ -262,7 +265,11 @@ class CommandedRun:
     [
         ({"kind": "set", "name": "lr", "value": 0.5}, ("set", "lr", 0.5)),
         ({"kind": "set", "name": "lr", "value": 0.5, "at": "epoch"}, ("set", "lr", 0.5, {"at": "epoch"})),
-        ({"kind": "call", "name": "save", "at": ""}, ("call", "save")),
+        ({"kind": "call", "name": "save", "at": ""}, ("call", "save", [])),
+        (
+            {"kind": "call", "name": "save", "keywords": {"at": 4}, "at": "epoch"},
+            ("call", "save", {"args": [], "keywords": {"at": 4}}, {"at": "epoch"}),
+        ),
         ({"kind": "pause", "at": "epoch"}, ("pause", {"at": "epoch"})),
         ({"kind": "resume", "at": "epoch"}, ("resume",)),
         ({"kind": "stop"}, ("stop",)),
