@@ -217,10 +217,10 @@ def watch(  # noqa: PLR0917  click passes them by name
 def ask(  # noqa: PLR0917  click passes them by name
     run: str, query: str, records: int, for_s: float, yes: bool, as_json: bool
 ) -> None:
-    """Ask a query once: print the next values of a live run, or the last ones of a recorded run.
+    """Ask once: print the next values of a query.
 
-    With a pattern such as 'sweep-*', or a folder of runs, ask each of them. What the values stand for is printed on
-    the standard error output.
+    A recorded run answers with its last values. With a pattern such as 'sweep-*', or a folder of runs, each of them
+    answers. What the values stand for is printed on the standard error output.
 
     \b
     Examples of QUERY:

@@ -86,7 +86,10 @@ def call_value(args: Sequence[Any], keywords: Mapping[str, Any]) -> Any:
 
 
 def arguments_of(value: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
-    """Return the arguments of a call, those with names apart, from the value of a command; what is no list is one."""
+    """Return the arguments of a call, those with names apart, from the value of a command.
+
+    A value that is not a list is the only argument.
+    """
     match value:
         case None:
             return (), {}
