@@ -110,20 +110,9 @@ OUTSIDE = [
         8,
     ),
     (
-        "batch.x.ema(0.5).diff()",
-        "Expected a function of one value, got the stage 'ema': write the long form, on('batch').…",
-        8,
-    ),
-    (
         "batch.x.mean(last=10)",
         "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'last'. "
         "Over events, write a reducer with a window at the end of the query: .mean(every=100)",
-        0,
-    ),
-    (
-        "batch.x.mean(every=2) + 1",
-        "Wrong arguments for mean(x, axis=None): got an unexpected keyword argument 'every'. "
-        "Over events, write a reducer with a window at the end",
         0,
     ),
     ("on('b').mean(10)", "Wrong arguments for mean: too many positional arguments. Name a window: mean(every=100)", 0),

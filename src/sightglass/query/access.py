@@ -299,7 +299,13 @@ def _written(part: Value) -> str:
 
 
 def _shown(name: object) -> str:
-    return text(name, 100)
+    """Return an index as it is written between brackets."""
+    if type(name) is tuple:
+        return ", ".join(map(_shown, name))
+    if type(name) is not slice:
+        return text(name, 100)
+    ends = (name.start, name.stop) if name.step is None else (name.start, name.stop, name.step)
+    return ":".join("" if end is None else text(end, 100) for end in ends)
 
 
 def _reason(error: BaseException) -> str:

@@ -5,305 +5,34 @@ There are two forms::
     on("batch").map(lambda b: abs(b.grads["dense"]).mean()).mean(every=100)
     abs(batch.grads["dense"]).mean()
 
-In the short form the only free name is the event. Reducers that name their window may follow:
-`batch.loss.mean(every=100)`. A tag with slashes, `train/loss`, is what was logged under it: `log["train/loss"]`.
+In the short form the only free name is the event. Reducers that name their window may follow, then further stages,
+functions and operators: `batch.loss.mean(every=100)`, `log10(batch.loss.mean(every=100)) * 2`. Results of one event,
+reducer and window may be combined: `batch.loss.mean(every=4) - batch.reference.mean(every=4)`. A tag with slashes,
+`train/loss`, is what was logged under it: `log["train/loss"]`.
 Nothing is executed: each node of the syntax tree is allowed, or refused with a caret under its place.
 """
 
 from __future__ import annotations
 
 import ast
+import contextlib
 import inspect
 import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import replace
 from functools import lru_cache
-from keyword import iskeyword
-from typing import Any, Final, NoReturn, TypeGuard
+from keyword import iskeyword, kwlist
+from typing import Any, Final, TypeGuard
 
-from sightglass.core.errors import MAX_NAMES_SHOWN, QueryError, QuerySyntaxError, RefusedQueryError, caret, unknown
+from sightglass.core.errors import MAX_NAMES_SHOWN, QueryError, QuerySyntaxError, RefusedQueryError, unknown
 from sightglass.core.values import Value
 
 from . import expressions as e
-from .functions import FUNCTIONS, axis_for_dim, check_call, over_events
-from .limits import MAX_DEPTH, MAX_TEXT
+from .expression_reader import ExpressionReader, is_namespace
+from .functions import FUNCTIONS
 from .query import Query, on
-from .stages import REDUCERS, STAGES, WINDOWS
+from .stages import REDUCERS, SEQUENTIAL, STAGES, WINDOWS, Map
 from .tracer import NAMED_CONSTANTS
-
-# Parse the expressions in the text of a query: each node of Python's syntax tree is allowed, or refused with a caret.
-#
-# Nothing is executed.
-
-BINARY = {node: op for op, node in e.BINARY_AST.items()}
-COMPARE = {node: op for op, node in e.COMPARE_AST.items()}
-UNARY = {node: op for op, node in e.UNARY_AST.items()}
-
-LARGEST: Final = {"max": "maximum", "min": "minimum"}
-
-INSTEAD: dict[type[ast.AST], str] = {
-    ast.BoolOp: "Write `&` and `|` instead of `and` and `or`, with parentheses around comparisons",
-    ast.NamedExpr: "A query cannot assign",
-    ast.ListComp: "Write x.map(lambda name, value: …) instead of a comprehension",
-    ast.DictComp: "Write x.map(lambda name, value: …) instead of a comprehension",
-    ast.SetComp: "Write x.map(lambda name, value: …) instead of a comprehension",
-    ast.GeneratorExp: "Write x.map(lambda name, value: …) instead of a loop",
-    ast.JoinedStr: "A query cannot format strings: return the values themselves",
-    ast.Await: "A query cannot await",
-    ast.Starred: "A query cannot unpack",
-    ast.Set: "Write a list instead of a set",
-}
-
-
-class ExpressionReader:
-    """Parses expressions of one text.
-
-    Attributes:
-        stage_names: The names of a query's stages, which may be meant by an unknown function.
-        reducer_names: Those of them that are reducers.
-    """
-
-    stage_names: Collection[str] = ()
-    reducer_names: Collection[str] = ()
-
-    def __init__(self, text: str, functions: Collection[str] | None) -> None:
-        if not isinstance(text, str):
-            raise QuerySyntaxError(f"Expected a query as text, got {type(text).__name__}")
-        if len(text) > MAX_TEXT:
-            raise RefusedQueryError(f"Expected a query of at most {MAX_TEXT} characters, got {len(text)}")
-        self.text = text.replace("\r\n", "\n").replace("\r", "\n").strip()
-        self.functions = functions
-        self.depth = 0
-
-    def place(self, node: ast.AST) -> int:
-        """Return the position in the text where a node begins; Python counts columns in bytes."""
-        lines = self.text.split("\n")
-        row = getattr(node, "lineno", 1) - 1
-        column = len(lines[row].encode()[: getattr(node, "col_offset", 0)].decode(errors="ignore"))
-        return sum(len(line) + 1 for line in lines[:row]) + column
-
-    def fail(self, message: str, node: ast.AST) -> NoReturn:
-        """Raise an error with a caret under the node."""
-        raise QuerySyntaxError(message, text=self.text, column=self.place(node))
-
-    def refuse(self, error: QueryError, node: ast.AST) -> NoReturn:
-        """Raise an error again, with a caret under the node."""
-        if isinstance(error, RefusedQueryError):
-            raise RefusedQueryError(f"{error}\n{caret(self.text, self.place(node))}") from None
-        self.fail(str(error), node)
-
-    def check_nodes(self, node: ast.AST) -> None:
-        """Refuse what a query does not have, and say what to write instead, before names are looked up."""
-        for part in ast.walk(node):
-            if type(part) in INSTEAD:
-                self.fail(INSTEAD[type(part)], part)
-            if isinstance(part, ast.Call) and isinstance(part.func, ast.Name) and part.func.id == "isinstance":
-                self.fail("Write x.dtype == 'float32' and the like instead of isinstance", part)
-
-    def check_keywords(self, node: ast.Call) -> None:
-        """Refuse unpacking, and a keyword that comes twice."""
-        names: set[str] = set()
-        for keyword in node.keywords:
-            if keyword.arg is None:
-                self.fail("A query cannot unpack", keyword.value)
-            if keyword.arg in names:
-                self.fail(f"Expected {keyword.arg!r} once", keyword)
-            names.add(keyword.arg)
-
-    def expression(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
-        """Parse an expression; `scope` are the names that it may use."""
-        self.depth += 1
-        if self.depth > MAX_DEPTH:
-            message = f"Expected an expression at most {MAX_DEPTH} levels deep, got a deeper one"
-            self.refuse(RefusedQueryError(message), node)
-        tree = self._node(node, scope)
-        self.depth -= 1
-        return tree
-
-    def _node(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
-        match node:
-            case ast.Constant():
-                return self._constant(node)
-            case ast.Name(id=name):
-                return self._name(node, name, scope)
-            case ast.Attribute(value=value, attr=name):
-                if name.startswith("_"):
-                    self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node))
-                return e.Attr(self.expression(value, scope), name)
-            case ast.Subscript(value=value, slice=index):
-                return e.Item(self.expression(value, scope), self._index(index, scope))
-            case ast.UnaryOp(op=op, operand=operand):
-                return self._unary(node, op, self.expression(operand, scope))
-            case ast.BinOp(left=left, op=ast.MatMult(), right=right):
-                return e.Call("matmul", (self.expression(left, scope), self.expression(right, scope)), ())
-            case ast.IfExp(test=test, body=body, orelse=orelse):
-                return e.Call("where", tuple(self.expression(part, scope) for part in (test, body, orelse)), ())
-            case ast.BinOp(left=left, op=op, right=right):
-                if type(op) not in BINARY:
-                    self.fail(f"Expected one of the operators {' '.join(BINARY.values())}", node)
-                return e.Binary(BINARY[type(op)], self.expression(left, scope), self.expression(right, scope))
-            case ast.Compare():
-                return self._compare(node, scope)
-            case ast.Call():
-                return self._call(node, scope)
-            case ast.Lambda():
-                self.fail("Expected a value, got a lambda: only stages and functions such as map take lambdas", node)
-            case ast.Tuple(elts=items):
-                return e.Tuple(tuple(self.expression(item, scope) for item in items))
-            case ast.List(elts=items):
-                return e.List(tuple(self.expression(item, scope) for item in items))
-            case ast.Dict():
-                return self._dictionary(node, scope)
-        return self.fail(f"A query cannot use {type(node).__name__}", node)
-
-    def end(self, node: ast.Attribute) -> ast.AST:
-        """Return a node that begins at the attribute's name instead of at its target."""
-        place = ast.Constant(None)
-        place.lineno = node.end_lineno or node.lineno
-        place.col_offset = (node.end_col_offset or 0) - len(node.attr.encode())
-        return place
-
-    def _index(self, node: ast.expr, scope: frozenset[str]) -> e.Expr:
-        """Parse an index, which may also be a slice or `...`, or a tuple of them."""
-        match node:
-            case ast.Tuple(elts=parts):
-                return e.Tuple(
-                    tuple(
-                        self.expression(part, scope) if isinstance(part, ast.Tuple) else self._index(part, scope)
-                        for part in parts
-                    )
-                )
-            case ast.Slice(lower=lower, upper=upper, step=step):
-                ends = (lower, upper, step)
-                return e.Slice(*(None if end is None else self.expression(end, scope) for end in ends))
-            case ast.Constant(value=value) if value is Ellipsis:
-                return e.Ellipsis_()
-        return self.expression(node, scope)
-
-    def _constant(self, node: ast.Constant) -> e.Expr:
-        if node.value is Ellipsis:
-            self.fail("Expected `...` only inside an index, as in x[..., 1:]", node)
-        try:
-            return e.constant(node.value)
-        except QueryError as error:
-            return self.refuse(error, node)
-
-    def _name(self, node: ast.AST, name: str, scope: frozenset[str]) -> e.Expr:
-        if name in scope:
-            return e.Var(name)
-        if name in NAMED_CONSTANTS:
-            return e.Const(NAMED_CONSTANTS[name])
-        return self.fail(unknown("name", name, scope), node)
-
-    def _unary(self, node: ast.AST, op: ast.unaryop, operand: e.Expr) -> e.Expr:
-        if isinstance(op, ast.Not):
-            self.fail("Write `~` instead of `not`", node)
-        if isinstance(op, ast.USub) and isinstance(operand, e.Const) and type(operand.value) in (int, float):
-            try:
-                return e.constant(-operand.value)  # type: ignore[operator]
-            except QueryError as error:
-                self.refuse(error, node)
-        return e.Unary(UNARY[type(op)], operand)
-
-    def _compare(self, node: ast.Compare, scope: frozenset[str]) -> e.Expr:
-        if len(node.ops) > 1:
-            self.fail("Write (a < b) & (b < c) instead of a chained comparison", node)
-        op = node.ops[0]
-        if isinstance(op, ast.In | ast.NotIn):
-            self.fail("Write x.contains(part) instead of `part in x`", node)
-        if type(op) not in COMPARE:
-            self.fail("Write x == None, or isnan(x), instead of `is`", node)
-        return e.Binary(
-            COMPARE[type(op)], self.expression(node.left, scope), self.expression(node.comparators[0], scope)
-        )
-
-    def _call(self, node: ast.Call, scope: frozenset[str]) -> e.Expr:
-        args = list(node.args)
-        match node.func:
-            case ast.Attribute(attr=name) if is_namespace(node.func) and "fn" not in scope:
-                self._known(name, self.end(node.func))
-            case ast.Attribute(value=value, attr=name):
-                if name.startswith("_"):
-                    self.fail(
-                        f"Expected a public name, got {name!r}: a leading underscore is refused", self.end(node.func)
-                    )
-                if name not in FUNCTIONS:
-                    told = self.of_stage(name) or unknown(
-                        "function", name, FUNCTIONS, where="called on a value", elsewhere=self.stage_names
-                    )
-                    self.fail(told, self.end(node.func))
-                args.insert(0, value)
-            case ast.Name(id=name):
-                self._known(name, node.func)
-                if name in LARGEST and len(args) > 1:
-                    return self._largest(node, LARGEST[name], scope)
-            case _:
-                self.fail("A query can only call named functions", node)
-        self.check_keywords(node)
-        trees = tuple(
-            self.function(arg, scope) if isinstance(arg, ast.Lambda) else self.expression(arg, scope) for arg in args
-        )
-        named = tuple((str(keyword.arg), self.expression(keyword.value, scope)) for keyword in node.keywords)
-        if name not in FUNCTIONS:
-            return e.Call(name, trees, named)
-        tree = e.Call(name, trees, axis_for_dim(named))
-        try:
-            check_call(tree)
-        except QueryError as error:
-            self.refuse(error, node)
-        return tree
-
-    def _largest(self, node: ast.Call, name: str, scope: frozenset[str]) -> e.Expr:
-        """Read `max(a, b)` as Python does: of several values; the axis of an array is written `x.max(0)`."""
-        if node.keywords:
-            self.fail("Write x.max(axis=0) for an axis; max(a, b) takes values only", node.keywords[0])
-        first, *others = (self.expression(arg, scope) for arg in node.args)
-        for other in others:
-            first = e.Call(name, (first, other), ())
-        return first
-
-    def _known(self, name: str, node: ast.AST) -> None:
-        if name.startswith("_"):
-            self.fail(f"Expected a public name, got {name!r}: a leading underscore is refused", node)
-        if name not in FUNCTIONS and self.functions is not None and name not in self.functions:
-            self.fail(unknown("function", name, {*FUNCTIONS, *self.functions}), node)
-
-    def of_stage(self, name: str) -> str:
-        """Return how to write a stage that is called as a function, or nothing for other names."""
-        if name in self.reducer_names:
-            return f"Expected a function of one value, got the reducer {name!r}. {over_events(name)}"
-        if name in self.stage_names:
-            return f"Expected a function of one value, got the stage {name!r}: write the long form, on('batch').…"
-        return ""
-
-    def function(self, node: ast.Lambda, scope: frozenset[str]) -> e.Lambda:
-        """Parse a lambda, which may use the names around it, too."""
-        a = node.args
-        if a.posonlyargs or a.kwonlyargs or a.vararg or a.kwarg or a.defaults or not 1 <= len(a.args) <= 2:
-            self.fail("Expected a lambda of one or two positional arguments", node)
-        params = tuple(arg.arg for arg in a.args)
-        for i, param in enumerate(params):
-            if param in scope or param in NAMED_CONSTANTS or param in params[:i]:
-                self.fail(
-                    f"Expected an unused name for the lambda's argument, got {param!r}",
-                    a.args[i],
-                )
-            if param.startswith("_"):
-                self.fail(f"Expected a public name, got {param!r}: a leading underscore is refused", a.args[i])
-        return e.Lambda(params, self.expression(node.body, scope | set(params)))
-
-    def _dictionary(self, node: ast.Dict, scope: frozenset[str]) -> e.Expr:
-        entries = []
-        for key, value in zip(node.keys, node.values, strict=True):
-            if not (isinstance(key, ast.Constant) and isinstance(key.value, str)):
-                self.fail("Expected strings as the keys of a mapping", key or node)
-            entries.append((key.value, self.expression(value, scope)))
-        return e.Dict(tuple(entries))
-
-
-def is_namespace(function: ast.expr) -> TypeGuard[ast.Attribute]:
-    """Return whether a function is written with the prefix of Python code, `fn.sqrt`."""
-    return isinstance(function, ast.Attribute) and isinstance(function.value, ast.Name) and function.value.id == "fn"
-
 
 # A text is asked for several times on its way: checked, made canonical, sent. A page has a few dozen of them, of a few
 # KB each once parsed.
@@ -315,8 +44,21 @@ MODULES: Final = ("np", "numpy", "jnp", "torch", "math", "sg")
 TAG: Final = re.compile(r"\s*([^\W\d][\w-]*(?:/[\w-]+)+)\s*")
 """A tag as people log it, `train/loss`: as an expression it would divide one event by another."""
 
+TAGS: Final = re.compile(r"(?:log\.)?[^\W\d]\w*(?:/[^\W\d]\w*)+")
+
+KEYWORD_NAMES: Final = re.compile(
+    rf"""'(?:[^'\\]|\\.)*'|"(?:[^"\\]|\\.)*"|(?<=\.)(?P<name>{"|".join(kwlist)})\b""", re.DOTALL
+)
+"""Names that are words of Python, such as `batch.return`, outside of quotes."""
+
 SHORT_STAGES: Final = ("rolling", "scan", "ema")
 """The stages that need no window to be known as stages; `diff` is a function of arrays, too."""
+
+BEHIND_STAGES: Final = ("join", "map", "where", *SEQUENTIAL)
+"""What is a stage behind another one, and may be a function of a value elsewhere."""
+
+RESULT_NAMES: Final = ("v", "result", "of_reducer")
+"""Names for the result of a reducer, of which one is not in the text."""
 
 
 def parse(text: str, *, functions: Collection[str] | None = None) -> Query:
@@ -362,6 +104,9 @@ class _Reader(ExpressionReader):
         try:
             return ast.parse(self.text, mode="eval").body
         except SyntaxError as error:
+            self.parsed = KEYWORD_NAMES.sub(_as_name, self.text)
+            with contextlib.suppress(SyntaxError, RecursionError, MemoryError, ValueError):
+                return ast.parse(self.parsed, mode="eval").body
             lines = self.text.split("\n")
             row = min(max(error.lineno or 1, 1), len(lines)) - 1
             column = error.offset - 1 if error.offset else len(lines[row])  # Python says 0 for the end
@@ -378,14 +123,81 @@ class _Reader(ExpressionReader):
     def query(self) -> Query:
         node = self.syntax()
         self.check_nodes(node)
-        chain: list[tuple[ast.Attribute, ast.Call]] = []
-        inner: ast.expr = node
-        while isinstance(inner, ast.Call) and isinstance(inner.func, ast.Attribute):
-            chain.append((inner.func, inner))
-            inner = inner.func.value
-        if isinstance(inner, ast.Call) and isinstance(inner.func, ast.Name) and inner.func.id == "on":
-            return self.stages(self.on(inner), reversed(chain))
-        return self.short(node)
+        return self.chain(node)
+
+    def chain(self, node: ast.expr) -> Query:
+        """Return the query of an expression and the stages behind it."""
+        stages: list[tuple[ast.Attribute, ast.Call]] = []
+        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and self.is_stage(node.func, node):
+            stages.append((node.func, node))
+            node = node.func.value
+        if _is_on(node):
+            return self.stages(self.on(node), reversed(stages))
+        query = self.combined(node) if self.has_stage(node) else self.short(node)
+        return self.stages(query, reversed(stages))
+
+    def is_stage(self, function: ast.Attribute, node: ast.Call) -> bool:
+        """Return whether a call is a stage: functions of values have no windows, and come before all stages."""
+        if _is_stage(function, node) or _begins_with_on(function.value):
+            return True
+        return function.attr in BEHIND_STAGES and self.has_stage(function.value)
+
+    def has_stage(self, node: ast.expr) -> bool:
+        """Return whether an expression has the result of a stage in it."""
+        return any(
+            _is_on(part)
+            or (isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and _is_stage(part.func, part))
+            for part in _outside_lambdas(node)
+        )
+
+    def combined(self, node: ast.expr) -> Query:
+        """Return the query of an expression of results: of one, or of several of one event, reducer and window."""
+        parts: list[ast.expr] = []
+        rest: list[ast.AST] = [node]
+        while rest:
+            part = rest.pop()
+            if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and self.is_stage(part.func, part):
+                parts.append(part)
+            elif not isinstance(part, ast.Lambda):
+                rest += ast.iter_child_nodes(part)
+        parts.sort(key=lambda part: (part.lineno, part.col_offset))
+        queries = {ast.dump(part): self.chain(part) for part in parts}
+        name = next(name for name in RESULT_NAMES if name not in self.text)
+        first, *others = queries.values()
+        if others:
+            first, of = self.together(list(queries.values()), parts[1]), e.Var(name)
+            trees: dict[str, e.Expr] = {text: e.Item(of, e.Const(f"r{i}")) for i, text in enumerate(queries)}
+        else:
+            trees = dict.fromkeys(queries, e.Var(name))
+        inside = {id(inner) for part in parts for inner in ast.walk(part)}
+        if free := {found: place for found, place in self.free(node).items() if id(place) not in inside}:
+            found, place = next(iter(free.items()))
+            self.fail(
+                f"Expected results of reducers alone, got {found!r} beside them: reduce it, too, such as "
+                f"{found}.x.last(every=100)", place,
+            )  # fmt: skip
+        self.results = {**self.results, **{id(part): trees[ast.dump(part)] for part in parts}}
+        body = self.expression(node, frozenset({name}))
+        try:
+            return first.map(e.Lambda((name,), body))
+        except QueryError as error:
+            return self.refuse(error, node)
+
+    def together(self, queries: Sequence[Query], node: ast.expr) -> Query:
+        """Return one query whose results are mappings of those of several."""
+        first, bodies = queries[0], []
+        for i, query in enumerate(queries):
+            *before, reducer = query.stages
+            match before:
+                case [Map(e.Lambda(params=params, body=body))] if params == (query.event,):
+                    bodies.append((f"r{i}", body))
+            if len(bodies) <= i or (query.event, reducer) != (first.event, first.stages[-1]):
+                self.fail(
+                    "Expected results of one event, reducer and window, such as a.mean(every=100) - b.mean(every=100); "
+                    "join the streams of others: a.zip(b).map(lambda pair: …)", node,
+                )  # fmt: skip
+        mapped = on(first.event).map(e.Lambda((first.event,), e.Dict(tuple(bodies))))
+        return replace(mapped, stages=(*mapped.stages, first.stages[-1]))
 
     def on(self, node: ast.Call) -> Query:
         match node:
@@ -394,36 +206,40 @@ class _Reader(ExpressionReader):
         return self.fail('Expected one event name: on("batch")', node)
 
     def short(self, node: ast.expr) -> Query:
-        stages: list[tuple[ast.Attribute, ast.Call]] = []
-        while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute) and _is_stage(node.func, node):
-            stages.append((node.func, node))
-            node = node.func.value
+        """Return the query of an expression of one event."""
         free = self.free(node)
         if len(free) != 1:
             if tag := TAG.fullmatch(self.text):
                 return parse(f"log[{tag[1]!r}]")
-            names = ", ".join(map(repr, list(free)[:MAX_NAMES_SHOWN])) or "none"
-            hint = ""
-            if modules := [name for name in free if name in MODULES]:
-                hint = f". Functions have no prefix in text: mean(batch.loss), not {modules[0]}.mean(batch.loss)"
-            elif free:
-                first, second = list(free)[:2]
-                hint = f". Write on({first!r}).join({second!r}).map(lambda b: …) to read {second!r} beside {first!r}"
+            names = (", ".join(map(repr, list(free)[:MAX_NAMES_SHOWN])) or "none") + self.meant(list(free))
             self.fail(
-                f"Expected one event in a query such as batch.loss, or on('batch')…; got {names}{hint}",
+                f"Expected one event in a query such as batch.loss, or on('batch')…; got {names}",
                 list(free.values())[1] if free else node,
             )
         (event,) = free
         if event.startswith("_"):
             self.fail(f"Expected a public name, got {event!r}: a leading underscore is refused", free[event])
         query = on(event)
-        if not (isinstance(node, ast.Name) and node.id == event):
-            body = self.expression(node, frozenset({event}))
-            try:
-                query = query.map(e.Lambda((event,), body))
-            except QueryError as error:
-                self.refuse(error, node)
-        return self.stages(query, reversed(stages))
+        if isinstance(node, ast.Name) and node.id == event:
+            return query
+        body = self.expression(node, frozenset({event}))
+        try:
+            return query.map(e.Lambda((event,), body))
+        except QueryError as error:
+            return self.refuse(error, node)
+
+    def meant(self, names: Sequence[str]) -> str:
+        """Return what to write instead of an expression of several names."""
+        if modules := [name for name in names if name in MODULES]:
+            return f". Functions have no prefix in text: mean(batch.loss), not {modules[0]}.mean(batch.loss)"
+        if TAGS.search(self.text):
+            return f". A tag with slashes is an entry of log: {TAGS.sub(_of_log, self.text)}"
+        if called := [name for name in names[1:] if name in FUNCTIONS]:
+            return f". {called[0]!r} is a function: write lambda x: {called[0]}(x)"
+        if len(names) < 2:
+            return ""
+        first, second = names[:2]
+        return f". Write on({first!r}).join({second!r}).map(lambda b: …) to read {second!r} beside {first!r}"
 
     def free(self, node: ast.expr) -> dict[str, ast.Name]:
         """Return the names of values that no lambda binds; in a valid query, the event alone."""
@@ -441,8 +257,10 @@ class _Reader(ExpressionReader):
             if name not in STAGES:
                 self.fail(unknown("stage", name, STAGES, where="of a query"), self.end(method))
             self.check_keywords(node)
+            self.check_arguments(name, node)
             args = [self.argument(arg) for arg in node.args]
             kwargs = {str(keyword.arg): self.argument(keyword.value) for keyword in node.keywords}
+            self.joined |= set(args) if name == "join" else set()
             if name == "join" and not isinstance(query, Query):
                 self.fail("Expected a reducer after rolling, such as rolling(100).mean()", node)
             method_of = getattr(query, name)
@@ -461,6 +279,29 @@ class _Reader(ExpressionReader):
             self.fail("Expected a reducer after rolling, such as rolling(100).mean()", last)
         return query
 
+    def check_arguments(self, name: str, node: ast.Call) -> None:
+        """Refuse arguments that look like what is meant, and say how that is written."""
+        for keyword in node.keywords:
+            value, given = keyword.value, keyword.arg
+            if name in SEQUENTIAL and given in (*WINDOWS, "by"):
+                self.fail(f"{name} takes no window: it has a result for every value", keyword)
+            if given == "per" and isinstance(value, ast.Name):
+                self.fail(f"Expected the name of an event in quotes: per={value.id!r}", value)
+            if given == "every" and isinstance(value, ast.Lambda):
+                condition = ast.get_source_segment(self.text, value)
+                self.fail(
+                    f"Expected a number of events or a time; a condition closes windows by when={condition}", value
+                )
+        functions = [(keyword.arg, keyword.value) for keyword in node.keywords if keyword.arg in ("when", "by", "key")]
+        functions += [("", value) for value in node.args[:1] if name in ("map", "where", "reduce", "scan")]
+        for given, value in functions:
+            if not isinstance(value, ast.Lambda) and (free := self.free(value)):
+                (root, *_), source = free, ast.get_source_segment(self.text, value)
+                equals = f"{given}=" if given else ""
+                if root in FUNCTIONS:
+                    root, source = "x", f"{root}(x)"
+                self.fail(f"Expected a function: {equals}lambda {root}: {source}", value)
+
     def argument(self, node: ast.expr) -> Any:
         """Parse an argument of a stage: a lambda or a constant."""
         tree = self.function(node, frozenset()) if isinstance(node, ast.Lambda) else self.expression(node, frozenset())
@@ -472,12 +313,44 @@ class _Reader(ExpressionReader):
 
 
 def _is_stage(function: ast.Attribute, node: ast.Call) -> bool:
-    """Return whether a call in the short form is a stage: functions of values have no windows."""
-    if function.attr in SHORT_STAGES:
+    """Return whether a call is a stage by itself, whatever it follows."""
+    windowed = any(keyword.arg in (*WINDOWS, "by") for keyword in node.keywords)
+    if function.attr in SHORT_STAGES or (function.attr in SEQUENTIAL and windowed):
         return True
+    if function.attr == "where":  # the function of values has three arguments
+        return len(node.args) == 1 and isinstance(node.args[0], ast.Lambda)
     before = function.value
     slides = isinstance(before, ast.Call) and isinstance(before.func, ast.Attribute) and before.func.attr == "rolling"
-    return function.attr in REDUCERS and (slides or any(keyword.arg in (*WINDOWS, "by") for keyword in node.keywords))
+    return function.attr in REDUCERS and (slides or windowed)
+
+
+def _is_on(node: ast.AST) -> TypeGuard[ast.Call]:
+    return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "on"
+
+
+def _begins_with_on(node: ast.expr) -> bool:
+    """Return whether a chain of calls begins with `on(…)`: all of them are stages."""
+    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        node = node.func.value
+    return _is_on(node)
+
+
+def _outside_lambdas(node: ast.AST) -> Iterator[ast.AST]:
+    rest = [node]
+    while rest:
+        part = rest.pop()
+        yield part
+        rest += () if isinstance(part, ast.Lambda) else ast.iter_child_nodes(part)
+
+
+def _as_name(found: re.Match[str]) -> str:
+    """Return a word of Python as a name: Python reads letters of full width as the usual ones, but not as a keyword."""
+    name = found["name"]
+    return found[0] if name is None else f"{chr(ord(name[0]) + ord('ａ') - ord('a'))}{name[1:]}"
+
+
+def _of_log(tag: re.Match[str]) -> str:
+    return f'log["{tag[0].removeprefix("log.")}"]'
 
 
 # Queries from names: an event, and a path to one of its values.

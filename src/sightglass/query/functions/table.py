@@ -81,10 +81,21 @@ def check_arguments(function: Callable[..., Any], tree: e.Call, signature: str) 
 
 def over_events(name: str) -> str:
     """Return how a reducer is written that is meant by a function's call."""
-    return (
-        f"Over events, write a reducer with a window at the end of the query: .{name}(every=100), "
-        f".{name}(per='epoch'), or .rolling(100).{name}() for the last 100"
-    )
+    written = AS_REDUCER.get(name, f"{name}(")
+    if written.endswith("("):
+        return (
+            f"Over events, write a reducer with a window at the end of the query: .{written}every=100), "
+            f".{written}per='epoch'), or .rolling(100).{written}) for the last 100"
+        )
+    return f"Over events, write a reducer with a window at the end of the query: .{written}, every=100)"
+
+
+AS_REDUCER: Final = {
+    "median": "quantile(0.5", "percentile": "quantile(0.9", "quantile": "quantile(0.9", "top": "top(3",
+    "topk": "top(3", "sample": "sample(10", "sort": "collect(1000", "unique": "distinct(1000",
+    "reduce": "reduce(lambda total, x: total + x, 0",
+}  # fmt: skip
+"""How reducers are written that have other arguments or names than functions of a value."""
 
 
 def function(
