@@ -17,6 +17,7 @@ from sightglass.training.evaluation.budget import (
     Account,
     Load,
     floors,
+    shared,
     thinned,
 )
 from sightglass.training.evaluation.cost import Cost
@@ -547,3 +548,82 @@ def test_giving_way_counts_but_cannot_thin_streams_alone(bench, clock, work):
         b.observe("batch", loss=1.0)
     assert (asked.stride, asked.n_skipped) == (1, 0)
     assert lock.handover_s < 0.2
+
+
+# Who shares what is left
+
+users = st.sampled_from("abcd")
+held = st.lists(st.tuples(users, st.sampled_from((b"1", b"2", b"3"))), min_size=1, max_size=4, unique=True)
+several_held = st.lists(st.tuples(st.floats(1e-6, 1.0), held), min_size=1, max_size=40)
+
+
+@given(several_held, budgets)
+def test_one_alone_gets_what_it_would_without_others(streams, budget):
+    alone = [[("a", b"1")] for _ in streams]
+    costs = [cost for cost, _ in streams]
+    largest = [FREE] * len(costs)
+    assert shared(costs, budget, largest, alone) == thinned(costs, budget, largest)
+
+
+@given(several_held, budgets)
+def test_a_user_within_its_part_is_not_thinned_whatever_others_ask(streams, budget):
+    costs, holders = zip(*streams, strict=True)
+    strides = shared(costs, budget, [FREE] * len(costs), holders)
+    names = {user for several in holders for user, _ in several}
+    for name in names:
+        mine = [i for i, several in enumerate(holders) if name in {user for user, _ in several}]
+        asked = sum(costs[i] / len({user for user, _ in holders[i]}) for i in mine)
+        if asked <= budget / len(names) * (1 - 1e-9):
+            assert [strides[i] for i in mine] == [1] * len(mine)
+
+
+@given(several_held, budgets, st.integers(1, 300))
+def test_asking_more_takes_nothing_from_another_user(streams, budget, n):
+    costs = [cost for cost, _ in streams]
+    mine, theirs = [budget / 4], [[("me", b"0")]]
+    one = shared([*mine, *costs[:1]], budget, [FREE] * 2, [*theirs, [("other", b"1")]])
+    many = shared(
+        [*mine, *costs[:1] * n], budget, [FREE] * (n + 1), [*theirs, *([("other", bytes([i % 250]))] for i in range(n))]
+    )
+    assert one[0] == many[0] == 1
+
+
+@given(several_held, budgets)
+def test_what_is_shared_stays_within_the_budget_where_nobody_shares_a_stream(streams, budget):
+    costs, holders = [cost for cost, _ in streams], [several[:1] for _, several in streams]
+    strides = shared(costs, budget, [FREE] * len(costs), holders)
+    assert sum(cost / stride for cost, stride in zip(costs, strides, strict=True)) <= budget * (1 + 1e-6)
+
+
+@given(st.floats(0.001, 0.2), budgets)
+def test_those_who_read_a_stream_together_pay_parts_of_it(cost, budget):
+    """A stream that two users read costs each half: it takes as much from the others of each."""
+    both, mine = [("a", b"1"), ("b", b"2")], [("a", b"1")]
+    alone = shared([cost, budget], budget, [FREE] * 2, [[("b", b"2")], mine])
+    together = shared([cost, budget], budget, [FREE] * 2, [both, mine])
+    assert together[0] <= alone[0]
+
+
+@pytest.mark.parametrize("n_clients", [1, 250])
+def test_a_viewer_with_many_streams_leaves_another_stream_alone(model, n_clients):
+    b, _work = model(f=2e-5, g=2e-5)
+    mine = b.ask("f(batch.loss)")
+    mine.holders = (("me", b"0"),)
+    theirs = [b.ask(f"g(batch.loss) + {i}") for i in range(250)]
+    for i, one in enumerate(theirs):
+        one.holders = (("viewer", bytes([i % n_clients])),)
+    train(b, b.clock, 3_000, 0.005)
+    seen = mine.n_seen
+    train(b, b.clock, 1_000, 0.005)
+    assert mine.n_seen - seen == 1_000
+    assert min(one.stride for one in theirs) > 1
+
+
+def test_what_viewers_ask_changes_nothing_of_what_is_recorded(model):
+    b, _work = model(f=1e-4, g=2e-4)
+    kept = b.ask("f(batch.loss)")
+    kept.recorded = True
+    for i in range(100):
+        b.ask(f"g(batch.loss) + {i}").holders = (("viewer", bytes([i])),)
+        train(b, b.clock, 30, 0.005)
+    assert (kept.recorded, kept.n_skipped) == (True, 0)

@@ -62,6 +62,7 @@ class HubPeer:
 
     Attributes:
         subject: What it listens to.
+        user: Its user on the hub.
         may_command: Whether it speaks under a subject of controllers.
         dialogue: The messages with it.
         heard_s: When it last said something.
@@ -69,10 +70,10 @@ class HubPeer:
         listens: Those of them that it listens to.
     """
 
-    __slots__ = ("dialogue", "heard_s", "invited", "listens", "may_command", "subject")
+    __slots__ = ("dialogue", "heard_s", "invited", "listens", "may_command", "subject", "user")
 
-    def __init__(self, subject: str, *, may_command: bool) -> None:
-        self.subject = subject
+    def __init__(self, subject: str, *, user: str, may_command: bool) -> None:
+        self.subject, self.user = subject, user
         self.may_command = may_command
         self.dialogue = Dialogue(out=TO_CLIENT, into=TO_RUN)
         self.heard_s = time.monotonic()
@@ -131,7 +132,7 @@ class NatsListener:
             self._read_bytes += message.size
             if (chunk := peer.dialogue.read(message)) is not None:
                 self.link.send(peer.subject, [chunk])
-            deliveries.append(Delivery(name, message, peer.may_command))
+            deliveries.append(Delivery(name, message, peer.may_command, peer.user))
         if self._inbox:
             self._notify()
         return deliveries
@@ -214,7 +215,9 @@ class NatsListener:
             elif peer is not None:
                 self._add(name, peer, data)
             elif is_first(data) and self._has_place():
-                peer = self._peers[name] = HubPeer(f"{ROOT}.answer.{user}.{client}", may_command=kind == "command")
+                peer = self._peers[name] = HubPeer(
+                    f"{ROOT}.answer.{user}.{client}", user=user, may_command=kind == "command"
+                )
                 self._add(name, peer, data)
             else:  # it speaks with a run that has forgotten it, such as after the hub was away
                 self.link.send(f"{ROOT}.answer.{user}.{client}", [goodbye(broken=True)])

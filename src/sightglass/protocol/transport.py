@@ -36,11 +36,14 @@ class Delivery:
         peer: The sender, as `send` takes it.
         frames: The message.
         may_command: Whether the peer has a controller's key.
+        user: Whose peer it is, as far as the transport can tell: the key of a connection file, or the user of a hub. On
+            the local socket it is empty: all are this user's.
     """
 
     peer: bytes
     frames: Frames
     may_command: bool
+    user: str = ""
 
 
 class Listener(Protocol):

@@ -179,10 +179,10 @@ class ZmqListener:
                 except zmq.Again:
                     break
                 peer = bytes([number]) + parts[0].bytes
-                may_command = number == 0 and self.address is not None and not self.address.server
-                if not may_command and len(parts) > 1:
-                    may_command = _user(parts[-1]) == "controller"
-                deliveries.append(Delivery(peer, [part.bytes for part in parts[1:]], may_command))
+                local = number == 0 and self.address is not None and not self.address.server
+                key = "" if local or len(parts) < 2 else _user(parts[-1]) or ""
+                may_command = local or key == "controller"
+                deliveries.append(Delivery(peer, [part.bytes for part in parts[1:]], may_command, key))
         return deliveries
 
     def send(self, peer: bytes, frames: Frames) -> Sent:

@@ -655,7 +655,8 @@ def test_describe(service_bench):
     assert description["events"]["init"]["snapshot"] is True
     bounds = {"min": 0.0, "max": 1.0, "choices": (0.1, 0.2)}
     assert description["controls"]["lr"] == {"type": "float", "value": 0.1, **bounds, "where": "train.py:3"}
-    assert description["actions"] == {"save": {"doc": "Save it now.", "where": "train.py:4"}}
+    save = {"doc": "Save it now.", "where": "train.py:4", "signature": "()", "parameters": []}
+    assert description["actions"] == {"save": save}
     assert description["functions"] == {"norm2": "Save it now."}
     (entry,) = description["streams"]
     assert (entry["stream"], entry["query"], entry["clients"], entry["n_records"]) == (

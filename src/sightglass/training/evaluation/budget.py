@@ -4,13 +4,17 @@ The account is a bucket. It fills with `budget` seconds for each second in which
 and the work of evaluations drains it: a short burst is free, and in the long run the share is bounded. When it is
 empty, the most expensive streams are thinned first: a stream of stride n is evaluated on every n-th event.
 
-Streams share what there is by max-min fairness with floors, in strides that are powers of two:
+Recording comes first: it has an account of its own, `RECORDING` of the budget, and what it takes is not there for the
+others. What it leaves is shared by max-min fairness with floors, in strides that are powers of two:
 
 Rule 1: Each stream has a floor, a few cheap evaluations a second. All floors take at most the budget without `LEAST`;
 beyond it, the dearest floors are lowered first.
 Rule 2: While a debt is repaid, streams share their floors and `LEAST` of the budget, or what the debt leaves if that is
 more; together they never exceed the budget.
-Rule 3: The dearest stream above its floor is halved until all fit. So no stream is thinned whose whole cost is within
+Rule 3: It is shared between users first, then between the clients of each, then between the streams of a client: who
+asks more takes nothing from the others. Those who read a stream together pay equal parts of it, and it runs at the best
+stride that one of them can pay.
+Rule 4: The dearest stream above its floor is halved until all fit. So no stream is thinned whose whole cost is within
 its fair share: the level to which all streams, each from its floor to its whole cost, can be filled.
 
 A stream that became cheap is restored within seconds.
@@ -24,17 +28,17 @@ import heapq
 import math
 import statistics
 import time
-from collections import deque
+from collections import Counter, deque
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Protocol
+from typing import Any, Final, Protocol, TypeVar
 
 from sightglass.core.process.clock import WorkClock
 from sightglass.core.process.unpatched import threading
 from sightglass.training.evaluation.cost import SAMPLE_S
 from sightglass.training.evaluation.deferred import Tracks
 from sightglass.training.evaluation.lock import TurnLock
-from sightglass.training.evaluation.subscription import Subscription
+from sightglass.training.evaluation.subscription import Holder, Subscription
 from sightglass.training.options import EVENT_S
 
 CREDIT_S: Final = 1.0  # enough for the first evaluation of a query, which may compile or load a library
@@ -44,8 +48,10 @@ PROGRAM_SHARE: Final = 0.05  # of the time is the program's, even if threads bes
 REVIEW_S: Final = 0.1  # soon enough to stop an expensive query before it takes seconds of budget
 FLOOR_HZ: Final = 4.0  # a chart that moves four times a second is alive
 CHEAP_S: Final = 0.001  # floors of cheap streams take 0.4 % of the time at most; dearer ones are evaluated less often
+NOBODY: Final = (("", b""),)
 MAX_STRIDE: Final = 2**30  # no floor is lower; at a million events a second, every 18 minutes
 BESIDE_SHARE: Final = 0.5  # of the budget: the requests of one client may not thin the streams of all others
+RECORDING: Final = 0.5  # of the budget: the others keep at least the rest
 BESIDE_MEMORY_S: Final = 1.0  # records are sent in bursts; streams are thinned for what this takes in the mean
 
 
@@ -61,7 +67,7 @@ class Budget:
     def __init__(self, share: float | None, *, clock: WorkClock, lock: TurnLock) -> None:
         """Start with full accounts; `share` is the part of the run's time that queries may take, `None` for any."""
         self._share = share
-        self._accounts = None if share is None else (Account(share), Account(share, least=1.0))
+        self._accounts = None if share is None else (Account(share * RECORDING, least=1.0), Account(share))
         self._clock = clock
         self._lock = lock
         self.provided_s = self.sent_s = self._beside_s = 0.0
@@ -106,11 +112,12 @@ class Budget:
         for subscription in subscriptions:
             subscription.total_spent_s += subscription.cost.spent_s + subscription.cost.device_s
             subscription.cost.review(subscription.n_seen + subscription.n_skipped, elapsed_s, program_s)
-        for account, recorded in zip(self._accounts or (), (False, True), strict=False):
+        for account, recorded in zip(self._accounts or (), (True, False), strict=False):
             several = [s for s in subscriptions if s.recorded == recorded]
             own_s = sum(spent for s, spent in zip(subscriptions, spent_s, strict=True) if s.recorded == recorded)
-            loads = [Load(s.cost.mean_s, s.cost.per_s, s.stride) for s in several]
+            loads = [Load(s.cost.mean_s, s.cost.per_s, s.stride, () if recorded else s.holders) for s in several]
             account.charge(active_s, own_s, beside_s=0.0 if recorded else beside_s)
+            beside_s += own_s if recorded else 0.0
             for subscription, load, stride in zip(several, loads, account.strides(loads), strict=True):
                 subscription.share = load.share / (1 + load.share)
                 subscription.stride = stride
@@ -133,11 +140,13 @@ class Load:
         cost_s: The seconds of one evaluation.
         per_s: How many events there are per second.
         stride: It is evaluated on every n-th of them.
+        holders: Who reads it; nobody in particular if there are none.
     """
 
     cost_s: float
     per_s: float
     stride: int
+    holders: Sequence[Holder] = ()
 
     @property
     def share(self) -> float:
@@ -182,7 +191,7 @@ class Account:
         largest = floors(loads, (1 - LEAST) * left)
         held = sum(load.share / stride for load, stride in zip(loads, largest, strict=True))
         allowed = max((1 - debt) * left, min(held + self._least * left, left))
-        wanted = thinned([load.share for load in loads], allowed, largest)
+        wanted = shared([load.share for load in loads], allowed, largest, [load.holders for load in loads])
         return [new if debt else min(new, load.stride) for new, load in zip(wanted, loads, strict=True)]
 
 
@@ -190,13 +199,85 @@ def floors(loads: Sequence[Load], budget: float) -> list[int]:
     """Return the largest strides of streams: those of their floors, or more if the floors exceed a budget."""
     strides = [power_of_two(load.per_s / load.floor_per_s) for load in loads]
     shares = [load.share / stride for load, stride in zip(loads, strides, strict=True)]
-    lower = thinned(shares, budget, [MAX_STRIDE // stride for stride in strides])
+    largest = [MAX_STRIDE // stride for stride in strides]
+    lower = shared(shares, budget, largest, [load.holders for load in loads])
     return [stride * more for stride, more in zip(strides, lower, strict=True)]
 
 
 def power_of_two(x: float) -> int:
     """Return the largest power of two up to a number, and at least 1."""
     return 1 << int(math.log2(max(1.0, x)))
+
+
+def shared(
+    shares: Sequence[float], budget: float, largest: Sequence[int], holders: Sequence[Sequence[Holder]]
+) -> list[int]:
+    """Return strides under which those who hold streams share a budget: users, then their clients, then the streams.
+
+    Args:
+        shares: As for `thinned`, as are the next two.
+        budget: The part that all may take together.
+        largest: The largest strides.
+        holders: For each stream, its users and clients.
+
+    >>> shared([0.01, 0.02, 0.02], 0.03, [64] * 3, [[("a", b"1")], [("b", b"2")], [("b", b"2")]])
+    [1, 2, 2]
+    """
+    owners: dict[str, dict[bytes, list[int]]] = {}
+    for i, several in enumerate(holders):
+        for user, client in several or NOBODY:
+            owners.setdefault(user, {}).setdefault(client, []).append(i)
+    if len(owners) <= 1 and all(len(clients) <= 1 for clients in owners.values()):
+        return thinned(shares, budget, largest)
+    n_users = [len({user for user, _ in several or NOBODY}) for several in holders]
+    # What a client of a user pays of a stream.
+    paid: dict[tuple[str, bytes], dict[int, float]] = {}
+    for user, clients in owners.items():
+        n_clients = Counter(i for streams in clients.values() for i in streams)
+        for client, streams in clients.items():
+            paid[user, client] = {i: shares[i] / n_users[i] / n_clients[i] for i in streams}
+    fair = list(largest)
+    of_users = levelled(
+        {user: [paid[user, client] for client in clients] for user, clients in owners.items()}, largest, budget
+    )
+    for user, clients in owners.items():
+        of_clients = levelled({client: [paid[user, client]] for client in clients}, largest, of_users[user])
+        for client in clients:
+            parts = paid[user, client]
+            strides = thinned([*parts.values()], of_clients[client], [largest[i] for i in parts])
+            for i, stride in zip(parts, strides, strict=True):
+                fair[i] = min(fair[i], stride)
+    return thinned(shares, budget, fair)  # what powers of two leave is used
+
+
+Key = TypeVar("Key")
+
+
+def levelled(
+    asked: Mapping[Key, Sequence[Mapping[int, float]]], largest: Sequence[int], budget: float
+) -> dict[Key, float]:
+    """Return the budget of each who shares one: each from its floors to all that it asks, filled to one level.
+
+    Args:
+        asked: For each, what its streams cost.
+        largest: The largest stride of each stream, which makes its floor.
+        budget: What they share.
+    """
+    wholes = {key: sum(sum(part.values()) for part in parts) for key, parts in asked.items()}
+    if sum(wholes.values()) <= budget:
+        return dict.fromkeys(asked, math.inf)
+    floors_of = {
+        key: sum(cost / largest[i] for part in parts for i, cost in part.items()) for key, parts in asked.items()
+    }
+    # What all take is a line in the level, whose slope is how many are above their floors and not yet satisfied.
+    bends = sorted([*((floor, 1) for floor in floors_of.values()), *((whole, -1) for whole in wholes.values())])
+    taken, level, slope = sum(floors_of.values()), 0.0, 0
+    for at, change in bends:
+        if taken + slope * (at - level) >= budget:
+            break
+        taken, level, slope = taken + slope * (at - level), at, slope + change
+    level += max(0.0, budget - taken) / slope if slope else 0.0
+    return {key: math.inf if whole <= level else max(floors_of[key], level) for key, whole in wholes.items()}
 
 
 def thinned(shares: Sequence[float], budget: float, largest: Sequence[int]) -> list[int]:

@@ -34,6 +34,9 @@ from .deferred import Defer, Tracks
 
 LOG: Final = "log"
 
+Holder = tuple[str, bytes]
+"""A client that reads a subscription: its user, and its id."""
+
 
 class Subscription:
     """One query that a run evaluates; equal queries of all clients share it.
@@ -43,6 +46,7 @@ class Subscription:
         tail: The second half of its evaluation.
         errors: Its errors, and whether it is suspended.
         recorded: Whether its records are written to the run directory; it is then never thinned.
+        holders: The clients that read it, each with its user; they share its cost.
         within: The event of the compiled step in whose loops its events happen; empty if there is no such step.
         stride: It is evaluated on every n-th event.
         share: The part of the run's time that it would take on every event, as of the last review of the budget.
@@ -58,8 +62,9 @@ class Subscription:
 
     __slots__ = (
         "_aside", "_drain", "_has_tail", "_limits", "_meter", "_only", "_place", "_reads_more", "clock", "confirmed",
-        "cost", "errors", "event", "id", "latest", "limit_s", "may_compile", "n_seen", "n_skipped", "n_unpaired",
-        "n_waited", "query", "recorded", "rows", "share", "stride", "tail", "total_spent_s", "windows", "within",
+        "cost", "errors", "event", "holders", "id", "latest", "limit_s", "may_compile", "n_seen", "n_skipped",
+        "n_unpaired", "n_waited", "query", "recorded", "rows", "share", "stride", "tail", "total_spent_s", "windows",
+        "within",
     )  # fmt: skip
 
     def __init__(
@@ -86,6 +91,7 @@ class Subscription:
         self.total_spent_s = self.share = 0.0
         self.n_seen = self.n_skipped = self.n_waited = self.n_unpaired = 0
         self.recorded = self.may_compile = False
+        self.holders: tuple[Holder, ...] = ()
         self.within = ""
         self._meter = evaluation.meter
         self.confirmed = evaluation.meter.limit_s == math.inf

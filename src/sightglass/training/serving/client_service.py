@@ -121,7 +121,7 @@ class ClientService:
             message, buffers = messages.decode_from_client(delivery.frames)
             request = getattr(message, "request", 0)
             if isinstance(message, messages.Hello):
-                self._hello(peer, message, may_command=delivery.may_command)
+                self._hello(peer, message, delivery)
             elif peer in self.clients:
                 self._dispatch(peer, self.clients.renew(peer), message, buffers)
             else:
@@ -249,7 +249,7 @@ class ClientService:
         if not request:
             self.leave(peer)
 
-    def _hello(self, peer: bytes, message: messages.Hello, *, may_command: bool) -> None:
+    def _hello(self, peer: bytes, message: messages.Hello, delivery: Delivery) -> None:
         if message.version != messages.VERSION:
             versions = f"Expected protocol version {messages.VERSION}, got {message.version}"
             reason = f"{versions}: use the same version of sightglass on both sides"
@@ -259,7 +259,8 @@ class ClientService:
             self._outbox.refuse(peer, 0, "RefusedError", f"Expected at most {MAX_CLIENTS} clients, got more")
             return
         self.leave(peer)
-        self.clients.add(peer, message.client, may_command=may_command, pace_s=message.pace_s)
+        may_command = delivery.may_command
+        self.clients.add(peer, message.client, may_command=may_command, user=delivery.user, pace_s=message.pace_s)
         self._telemetry.steps.survey()
         welcome = messages.Welcome(
             version=messages.VERSION, run=self.about["name"], id=self.about["id"],

@@ -106,6 +106,7 @@ class ClientSubscriptions:
             return
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
+        self._note_holders(subscription)
         self._outbox.publications.dismiss(peer, subscription.id)  # or a new record would overtake those of the past
         comes_back = message.stream == subscription.id
         backlog = self._backlogs[subscription.id]
@@ -135,7 +136,12 @@ class ClientSubscriptions:
         self._peers.get(stream, {}).pop(peer, None)
         subscription = self._telemetry.subscriptions.active.get(stream)
         if subscription is not None:
+            self._note_holders(subscription)
             self.release(subscription, park=lost)
+
+    def _note_holders(self, subscription: Subscription) -> None:
+        """Note who shares the cost of a subscription."""
+        subscription.holders = self._clients.holders(self._peers.get(subscription.id, ()))
 
     def end_group(self, peer: bytes, client: Client, request: int, stream: int) -> None:
         """Close the open group of a client's stream."""
@@ -325,6 +331,8 @@ class ClientSubscriptions:
         self._peers[own.id] = {peer: None}
         self._backlogs[own.id] = StreamBacklog(self._limits)
         self._peers[subscription.id].pop(peer, None)
+        self._note_holders(own)
+        self._note_holders(subscription)
         client.streams.discard(subscription.id)
         client.streams.add(own.id)
         self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))

@@ -18,6 +18,7 @@ from sightglass.core.program_values.copier import sendable
 from sightglass.core.program_values.guarded import clean
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Frames, Publisher
+from sightglass.training.evaluation.subscription import Holder
 from sightglass.training.evaluation.telemetry import Telemetry
 
 LEASE_S: Final = 12.0  # four pings: a client that is busy for seconds does not lose its streams
@@ -49,6 +50,7 @@ class Client:
 
     Attributes:
         name: What it calls itself.
+        user: Whose it is, for a fair share of the budget: see `Delivery.user`; on the local socket, its name.
         may_command: Whether it has a controller's key.
         lease_until_s: When its lease ends, in monotonic time.
         streams: The numbers of its streams.
@@ -57,6 +59,7 @@ class Client:
     """
 
     name: str
+    user: str
     may_command: bool
     lease_until_s: float
     streams: set[int] = field(default_factory=set)
@@ -100,12 +103,16 @@ class Clients:
         paces_s = [client.pace_s for client in self._clients.values() if client.streams or not client.pace_s]
         return min(paces_s, default=0.0)
 
-    def add(self, peer: bytes, name: str, *, may_command: bool, pace_s: float = 0.0) -> None:
+    def add(self, peer: bytes, name: str, *, may_command: bool, user: str = "", pace_s: float = 0.0) -> None:
         """Add a client, or replace it."""
         self._clients[peer] = Client(
-            name=name[:200], may_command=may_command, lease_until_s=self._lease_until_s(),
+            name=name[:200], user=user or name[:200], may_command=may_command, lease_until_s=self._lease_until_s(),
             pace_s=allowed_pace_s(pace_s),
         )  # fmt: skip
+
+    def holders(self, peers: Iterable[bytes]) -> tuple[Holder, ...]:
+        """Return those of these clients that are still there, each with its user."""
+        return tuple((self._clients[peer].user, peer) for peer in peers if peer in self._clients)
 
     def renew(self, peer: bytes) -> Client:
         """Renew the lease of a client, and return the client."""
