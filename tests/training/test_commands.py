@@ -7,6 +7,7 @@ import functools
 import itertools
 import queue
 import re
+import sys
 import threading
 
 import numpy as np
@@ -16,7 +17,7 @@ from hypothesis import strategies as st
 
 from sightglass.core.errors import CommandError
 from sightglass.training import commands
-from sightglass.training.command_runner import SILENT_S
+from sightglass.training.command_runner import SILENT_S, in_event_loop
 from sightglass.training.commands import MAX_PENDING, NOT_READ, Command, CommandQueue, agreed
 from sightglass.training.controls import Action, Control
 
@@ -585,6 +586,76 @@ def test_a_cancelled_task_leaves_what_it_has_not_begun(held):
     assert [(d.command.id, d.error) for d in results] == [(1, "call 'hang' was cancelled")]
     b.observe("batch")
     assert results[1].result == 0.5
+
+
+def test_an_event_in_a_loop_that_awaits_commands_never_waits(held):
+    b, results = held
+    runner = b.telemetry.commands
+
+    async def main() -> None:
+        await runner.apply_async(None, sleep=asyncio.sleep)
+        for number, (kind, name, value, at) in enumerate([
+            ("set", "lr", 0.5, None), ("pause", "", None, None), ("set", "lr", 0.2, "batch"), ("stop", "", None, None),
+            ("resume", "", None, None), ("pause", "", None, "batch"),
+        ]):  # fmt: skip
+            runner.add(command(kind, name, value, id=number, at=at))
+        b.observe("batch")
+        assert [(d.command.id, d.event) for d in results] == [(2, "batch")]
+        await asyncio.wait_for(runner.apply_async(None, sleep=release), 60)
+
+    async def release(seconds: float) -> None:
+        b.observe("batch")  # of another task, which goes on
+        runner.add(command("resume", id=9))
+
+    asyncio.run(main())
+    assert [(d.command.id, d.event) for d in results[1:]] == [
+        (0, "apply"), (1, "apply"), (3, "apply"), (4, "apply"), (5, "apply"), (9, "apply"),
+    ]  # fmt: skip
+    assert not any(d.error for d in results)
+
+
+def test_a_pause_in_a_loop_that_never_awaits_commands_is_refused(held):
+    b, results = held
+    runner = b.telemetry.commands
+
+    async def main() -> None:
+        for number, (kind, name, value) in enumerate([("pause", "", None), ("set", "lr", 0.5), ("stop", "", None)]):
+            runner.add(command(kind, name, value, id=number))
+        runner.add(command("pause", id=3, at="epoch"))
+        b.observe("batch")
+        assert {d.command.id for d in results} == {0, 1, 2}
+        b.observe("epoch")
+
+    asyncio.run(main())
+    refused = {d.command.id: d.error for d in results if d.error}
+    assert set(refused) == {0, 3}
+    assert "apply_async" in refused[0]
+    assert runner.queue.stopping
+
+
+def test_commands_are_awaited_lately_as_often_as_the_loop_goes_round(held):
+    b, _ = held
+    threads = b.telemetry.commands.threads
+    assert not threads.awaits_lately
+    for every_s, lately_s in ((1.0, 10.0), (60.0, 120.0)):
+        for _ in range(2):
+            b.clock.pass_(every_s)
+            asyncio.run(b.telemetry.commands.apply_async(None, sleep=asyncio.sleep))
+        b.clock.pass_(lately_s - 0.1)
+        assert threads.awaits_lately
+        b.clock.pass_(0.2)
+        assert not threads.awaits_lately
+
+
+def test_the_cells_of_a_notebook_are_no_event_loop_of_the_program(monkeypatch):
+    async def found(*, awaits: bool) -> bool:
+        return in_event_loop(awaits=awaits)
+
+    assert not in_event_loop(awaits=True)
+    assert asyncio.run(found(awaits=False))
+    monkeypatch.setitem(sys.modules, "ipykernel", object())
+    assert not asyncio.run(found(awaits=False))
+    assert asyncio.run(found(awaits=True))
 
 
 # Commands that wait in vain

@@ -6,12 +6,17 @@ the thread of whichever event comes first. Each command is taken out of the queu
 
 A slow action does not block the `io` thread, which takes the lock in between.
 
+An event in a running event loop of asyncio never waits: it would hold up the other tasks. There a pause takes effect in
+`Run.apply_async`, if the program awaits that, and is refused if it does not.
+
 `EventThreads` knows which threads announce the events of a run.
 """
 
 from __future__ import annotations
 
 import itertools
+import math
+import sys
 from collections.abc import Awaitable, Callable, Mapping
 from typing import Any, Final
 
@@ -35,6 +40,10 @@ PAUSE_POLL_S: Final = 1.0  # a paused run is woken by commands; the poll only bo
 PAUSE_ASYNC_POLL_S: Final = 0.05  # an event loop cannot wait for the condition; nobody notices so short a delay
 Observables = Mapping[str, Any] | None
 APPLY: Final = "apply"  # the event of commands that `Run.apply` applies
+NOT_AWAITED: Final = (
+    "Expected a program that awaits run.apply_async() in its event loop, where a pause lets other tasks go on: inside "
+    "observe it would hold up the whole loop"
+)
 
 
 class CommandRunner:
@@ -138,7 +147,10 @@ class CommandRunner:
         Holds the thread that made the run here while the run is paused.
         """
         own = self.threads.saw(event)
-        if own and (self._agree or self.queue.pending or self.queue.paused_by):
+        waits = bool(self._agree or self.queue.pending or self.queue.paused_by)
+        if own and waits and self._agree is None and in_event_loop(awaits=self.threads.awaits):
+            self._apply_in_loop(event, index, step, observables)
+        elif own and waits:
             self._apply_and_pause(event, index, step, observables=observables)
         elif self._agree is None and self._has_due(event, "elsewhere"):
             self._apply_due(event, index, step, "elsewhere", observables)
@@ -233,6 +245,30 @@ class CommandRunner:
             self._apply_due(event, index, step, place, observables)
         self._calm()
 
+    def _apply_in_loop(self, event: str, index: int, step: object, observables: Observables) -> None:
+        """Apply the commands of an event in an event loop, which must go on: pauses are left to `apply_async`."""
+        lately = self.threads.awaits_lately
+        now: list[Command] = []
+        later: list[Command] = []
+        refused: list[Command] = []
+        with self._lock.mutex:
+            for one in self.queue.pending:
+                pauses = one.kind == "pause" and one.at in (None, event)
+                if lately and (pauses or one.at is None):  # `apply_async` comes soon
+                    later.append(msgspec.structs.replace(one, at=None))
+                elif pauses:
+                    refused.append(one)
+                else:
+                    now.append(one)
+            self.queue.pending = now
+        self._apply_due(event, index, step, "event", observables)
+        with self._lock.mutex:
+            self.queue.pending = later + self.queue.pending
+        for pause in refused:
+            number = _step_number(step, index)
+            self.queue.refuse(pause, NOT_AWAITED, event=event, index=index, step=number, wall_time=self._clock.wall())
+        self._calm()
+
     def _has_due(self, event: str, place: Place) -> bool:
         return any(self.queue.is_due(command, event, place) for command in self.queue.pending)
 
@@ -266,6 +302,21 @@ class CommandRunner:
         self._wake()
 
 
+def in_event_loop(*, awaits: bool) -> bool:
+    """Return whether an event loop of asyncio runs on this thread, which an event must not hold up.
+
+    The cells of a notebook run in the kernel's loop, which waits for them anyway; unless the program `awaits`.
+    """
+    asyncio = sys.modules.get("asyncio")
+    if asyncio is None or ("ipykernel" in sys.modules and not awaits):
+        return False
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True
+
+
 def _step_number(step: object, index: int) -> float:
     """Return a step as a number on the host, or the event's number where it is not a number."""
     try:
@@ -281,11 +332,16 @@ def _step_number(step: object, index: int) -> float:
 
 # Longer than most steps take. A client whose command waits for this long is told where the events come from.
 SILENT_S: Final = 10.0
+LATELY_S: Final = 10.0  # an event loop that awaits commands does so many times in it
 MAX_EVENTS: Final = 1_000  # events of other threads to remember, each with the name of one thread
 
 
 class EventThreads:
-    """Notes the thread of each event that is seen. The thread that makes this is the run's own."""
+    """Notes the thread of each event that is seen. The thread that makes this is the run's own.
+
+    Attributes:
+        awaits: Whether the program has awaited commands in an event loop.
+    """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
@@ -293,7 +349,15 @@ class EventThreads:
         self._own_s: float | None = None
         self._own_events: set[str] = set()
         self._others: dict[str, tuple[str, float]] = {}
-        self._awaits = False
+        self.awaits = False
+        self._awaited_s = -math.inf
+        self._await_every_s = 0.0
+
+    @property
+    def awaits_lately(self) -> bool:
+        """Whether commands were awaited a short time ago, so that they will be again soon."""
+        limit_s = max(LATELY_S, 2 * self._await_every_s)
+        return self._clock.monotonic() - self._awaited_s < limit_s
 
     def saw(self, event: str) -> bool:
         """Note an event of this thread; return whether this is the run's own thread."""
@@ -307,8 +371,10 @@ class EventThreads:
 
     def applies(self, *, awaits: bool = False) -> bool:
         """Note that this thread applies commands by itself; return whether it is the run's own."""
-        self._awaits = self._awaits or awaits
         self._own_s = self._clock.monotonic()
+        if awaits:
+            self._await_every_s = self._own_s - self._awaited_s if self.awaits else 0.0
+            self.awaits, self._awaited_s = True, self._own_s
         return threading.get_ident() == self._own
 
     def stuck(self, at: str | None, since_s: float, *, what: str) -> str:
@@ -337,6 +403,6 @@ class EventThreads:
 
     def unawaited(self, name: str) -> str:
         """Return why the call of an async action will hardly come; empty if it can."""
-        if self._awaits:
+        if self.awaits:
             return ""
         return f"Action {name!r} is an async function, and the program has not awaited run.apply_async() so far"

@@ -215,6 +215,11 @@ class CommandQueue:
         self._remember(entry)
         return entry
 
+    def refuse(self, command: Command, why: str, *, event: str, index: int, step: float, wall_time: float) -> None:
+        """Refuse a command that was taken out of those that wait."""
+        entry = CommandResult(command=command, event=event, index=index, step=step, wall_time=wall_time, error=why)
+        self._remember(entry)
+
     async def apply_async(self, command: Command, *, event: str, index: int, step: float, wall_time: float) -> None:
         """Apply a command, and await what its action returns. If it fails, the error is in the result."""
         entry = CommandResult(
