@@ -167,8 +167,8 @@ class Laws:
             return
         applied: Counter[tuple[str, int]] = Counter()
         for entry in run.history:
-            if entry.command.kind == "set":
-                applied["set", int(entry.command.value)] += 1
+            if entry.kind == "set":
+                applied["set", int(entry.value)] += 1
         for number, n in self._program.marks.items():
             applied["call", number] = n
         for client in self._clients:

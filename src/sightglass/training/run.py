@@ -13,6 +13,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
+from sightglass.core.description import HistoryEntry
 from sightglass.core.errors import StorageError, say_elsewhere, warn_user
 from sightglass.core.process import current_run
 from sightglass.core.process.threads import Background
@@ -20,9 +21,9 @@ from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import text
 from sightglass.storage.run_file import State
 
-from .commands import CommandResult
 from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line
 from .run_figures import RunFigures
+from .serving import describe
 from .wiring import Wiring
 
 if TYPE_CHECKING:
@@ -292,9 +293,9 @@ class Run(NamesElsewhere):
         return self._telemetry.commands.queue.read_stopping()
 
     @property
-    def history(self) -> list[CommandResult]:
-        """The commands that were applied so far, the oldest first."""
-        return list(self._telemetry.commands.queue.history)
+    def history(self) -> list[HistoryEntry]:
+        """The commands that were applied so far, the oldest first, as clients have them."""
+        return [describe.result(entry) for entry in list(self._telemetry.commands.queue.history)]
 
     # The end
 

@@ -230,4 +230,4 @@ def test_an_action_asks_but_does_not_wait_for_its_own_thread(by_socket: bool) ->
         assert found["stream"] is None
         assert "an action" in str(found["set"])
         run.observe("batch", x=2.0)
-        assert [entry.command.name for entry in run.history] == ["ask"]
+        assert [entry.name for entry in run.history] == ["ask"]
