@@ -267,7 +267,7 @@ def test_describe(begin, ask):
         "    step: int = 0",
         "  control wd = 0.1  float  from 0.0 to 1.0",
         "  control opt = 'sgd'  str  one of ['sgd', 'adam']",
-        "  action save  Save it.",
+        "  action save()  Save it.",
         "  function confusion  Save it.",
         "  stream on('batch').map(lambda batch: batch.loss)  0 records, 1 client",
     ]

@@ -137,7 +137,7 @@ def actions_are_called_and_show_their_result(page, training):
     keep.fill("5")
     keep.press("Enter")
     assert training.hears("called") == ["checkpoint", "best", "5"]
-    expect(page.get_by_role("status").filter(has_text="saved")).to_be_visible()
+    expect(page.get_by_role("status").filter(has_text="saved").last).to_be_visible()
     expect(done(page).get_by_role("listitem").first).to_contain_text("call checkpoint")
     page.get_by_role("button", name="Call explode").click()
     expect(page.get_by_role("alert").filter(has_text="no space left for explode")).to_be_visible()
