@@ -93,8 +93,11 @@ def test_coverage_says_what_the_budget_skipped(begin, ask):
     stream, windows = ask(run.id).stream("batch.k"), ask(run.id).stream("batch.k.count(every=10)")
     (first, second) = run._telemetry.subscriptions.active.values()
     first.stride = second.stride = 4
+    wait_until(lambda: stream.note == windows.note == "answered on 1 of 4 events: the budget")
     for k in range(40):
         run.observe("batch", k=k)
+    first.stride = 1
+    wait_until(lambda: stream.note == "")
     run.close()
     assert (stream.wait(10)[-1].value, stream.coverage, stream.n_missing) == (
         36,

@@ -363,12 +363,14 @@ class Connection:
                         each.number = to
             case messages.Refused(request=request, error=error, reason=reason):
                 self._refused(request, exception_of(error, reason))
+            case messages.Waiting(request=request, note=note, thinned=True):
+                for each in self._opened_by(request):
+                    each.thinned = note
             case messages.Waiting(request=request, note=note, stuck=stuck):
                 if request in self._pending:
                     self._pending[request].told(note, stuck=stuck)
-                for each in itertools.chain(*self._streams.values()):
-                    if each.opened_by == request:
-                        each.waits_for = note
+                for each in self._opened_by(request):
+                    each.waits_for = note
             case messages.Ended(stream=stream, error=error, reason=reason, counts=counts):
                 decoded = read_struct(StreamInfo, codec.decode(counts)) if counts else None
                 cause = exception_of(error, reason) if error else None
@@ -376,6 +378,9 @@ class Connection:
                     each.finish(decoded, cause)
             case messages.Bye(reason=reason):
                 self._bye(reason)
+
+    def _opened_by(self, request: int) -> list[ResumableStream]:
+        return [each for each in itertools.chain(*self._streams.values()) if each.opened_by == request]
 
     def _opened(self, answer: messages.Opened) -> None:
         stream = self._opening.pop(answer.request, None)

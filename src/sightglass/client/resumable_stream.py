@@ -43,6 +43,7 @@ class ResumableStream:
         closed: Whether the client has closed it.
         opened_by: The number of the request that opened it, on the present connection.
         waits_for: What the run says that it waits for, while it has no records.
+        thinned: Of which events it has records, as the run says; empty if of all.
         on_hole: Called on the connection's thread when records wait behind a hole on a new connection. Whoever sets it
             lets them go on. Without it none wait.
     """
@@ -74,7 +75,7 @@ class ResumableStream:
         self.run_id = ""
         self.closed = False
         self.opened_by = 0
-        self.waits_for = ""
+        self.waits_for = self.thinned = ""
         self.on_hole: Callable[[], None] | None = None
         self._resumed = False
         self._lock = threading.Lock()
@@ -109,7 +110,7 @@ class ResumableStream:
             self.buffer.run_id = self.buffer.run_id or run_id
             self.buffer.tag = answer.tag
             self.number, self.run_id = answer.stream, run_id
-            self.opened_by, self.waits_for = answer.request, answer.note
+            self.opened_by, self.waits_for, self.thinned = answer.request, answer.note, ""
             if answer.index is not None:
                 self.newest.expect(begins + self.base)
 

@@ -121,10 +121,12 @@ class SubscriptionProducer:
 
 
 def note_of_stream(session: Session, stream: ResumableStream) -> Callable[[], str]:
-    """Return a function that says why no record comes: the connection is lost, or what the run waits for."""
+    """Return a function that says why no record comes, or not of every event."""
 
     def text() -> str:
         lost = session.why_lost()
-        return f"{lost}; connecting again" if lost else "" if stream.buffer.n else stream.waits_for
+        if lost:
+            return f"{lost}; connecting again"
+        return stream.thinned if stream.buffer.n else stream.waits_for or stream.thinned
 
     return text

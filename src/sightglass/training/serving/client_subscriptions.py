@@ -77,6 +77,7 @@ class ClientSubscriptions:
         self._backlogs: dict[int, StreamBacklog] = {}
         self._peers: dict[int, dict[bytes, None]] = {}  # in the order in which they opened the stream
         self._notes: dict[tuple[bytes, int], tuple[int, str]] = {}  # the request that opened it, and what it waits for
+        self._strides: dict[tuple[bytes, int], tuple[int, int]] = {}  # the request, and the stride that was told
 
     def find(self, query: Query) -> Subscription | None:
         """Return the subscription of a query, if there is one."""
@@ -106,6 +107,7 @@ class ClientSubscriptions:
             return
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
+        self._strides[peer, subscription.id] = request, 1
         self._note_holders(subscription)
         self._outbox.publications.dismiss(peer, subscription.id)  # or a new record would overtake those of the past
         comes_back = message.stream == subscription.id
@@ -239,8 +241,16 @@ class ClientSubscriptions:
         return waiting.note(query, self._telemetry.subscriptions.sources, lost=lost)
 
     def renew_notes(self) -> None:
-        """Tell clients what their streams in compiled steps or modules wait for, as long as these have no records."""
+        """Tell clients what their streams wait for as long as they have no records, and which events they leave out."""
         active = self._telemetry.subscriptions.active
+        for (peer, stream), (request, told) in list(self._strides.items()):
+            subscription = active.get(stream)
+            if subscription is None or peer not in self._peers.get(stream, ()):
+                del self._strides[peer, stream]
+            elif (stride := subscription.stride) != told:
+                self._strides[peer, stream] = request, stride
+                note = f"answered on 1 of {stride:,} events: the budget" if stride > 1 else ""
+                self._outbox.send(peer, messages.Waiting(request=request, note=note, thinned=True))
         for (peer, stream), (request, known) in list(self._notes.items()):
             subscription = active.get(stream)
             if subscription is None or subscription.rows.n_made or peer not in self._peers.get(stream, ()):
@@ -335,6 +345,7 @@ class ClientSubscriptions:
         self._note_holders(subscription)
         client.streams.discard(subscription.id)
         client.streams.add(own.id)
+        self._strides[peer, own.id] = self._strides.pop((peer, subscription.id), (0, 1))
         self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))
         return own
 
