@@ -43,6 +43,7 @@ def test_the_next_values_of_a_live_run(going, ask):
     assert answer.coverage.startswith("all ")
     means = run.ask("batch.k.mean(every=4)", 2)
     assert means[1] - means[0] == 4
+    assert all(record.complete for record in means.records), "not of the window in which it asked"
     assert repr(means) == f"<Answer [{means[0]}, {means[1]}] at step {means.records[1].step}; {means.coverage}>"
     wait_until(lambda: [one.tag for one in run.describe().streams] == ["batch.k"])  # what is recorded
 
@@ -93,9 +94,9 @@ def test_coverage_says_what_the_budget_skipped(begin, ask):
     stream, windows = ask(run.id).stream("batch.k"), ask(run.id).stream("batch.k.count(every=10)")
     (first, second) = run._telemetry.subscriptions.active.values()
     first.stride = second.stride = 4
-    wait_until(lambda: stream.note == windows.note == "answered on 1 of 4 events: the budget")
     for k in range(40):
         run.observe("batch", k=k)
+    wait_until(lambda: stream.note == windows.note == "answered on 1 of 4 events: the budget")
     first.stride = 1
     wait_until(lambda: stream.note == "")
     run.close()

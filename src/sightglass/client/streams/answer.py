@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -50,8 +51,11 @@ def answer_of(stream: Stream, n: int, timeout_s: float) -> Answer:
     Raises:
         TimeoutError: None came in time, or the stream ended without one; the message says what it waits for.
     """
+    until_s = time.monotonic() + timeout_s
     with contextlib.suppress(TimeoutError):
-        stream.wait(n, timeout_s=timeout_s)
+        came = stream.wait(n, timeout_s=timeout_s)
+        if came and stream.reduces and not came[0].complete:  # it began in the middle of a window
+            stream.wait(n + 1, timeout_s=max(0.0, until_s - time.monotonic()))
     records = stream.records()[-n:]
     if not records:
         when = "before the run ended" if stream.ended else f"within {timeout_s:g} s"
