@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.core.errors import QuerySyntaxError
+from sightglass.core.errors import QueryError, QuerySyntaxError
 from sightglass.query.parser import parse
 
 BATCH = "on('batch').map(lambda v0: v0.loss)"
@@ -135,3 +135,21 @@ def test_any_expression_of_results_is_one_map_behind_one_reducer(text):
     kinds = [type(stage).__name__ for stage in query.stages]
     assert kinds in (["Map", "Reduce"], ["Map", "Reduce", "Map"])
     assert parse(query.key).key == query.key
+
+
+DEEP = 3_000
+
+
+@pytest.mark.parametrize("text", [
+    f"{'-' * DEEP}batch.loss.mean(every=4)", f"({'-' * DEEP}batch.loss).mean(every=4) * 2",
+    f"{'(' * 150}batch.loss.mean(every=4){' + 1)' * 150}", f"{'(' * 90}batch.loss.mean(every=4){' * 2).diff()' * 90}",
+    f"batch.loss.mean(every=4){'.map(lambda v: v)' * 500}",
+    f"batch.loss.mean(every=4){' + batch.loss.mean(every=4)' * 300}",
+    f"{'-' * DEEP}batch.x > 1 | {'-' * DEEP}batch.y > 1", "batch.loss.mean(every=4).mean(every=4)" + ".diff()" * 500,
+    f"batch.v0.mean(every=4) * {'batch.v1.v2.mean(every=4)'}", f"batch{'.return' * 500}.mean(every=4) + 1",
+])  # fmt: skip
+def test_a_hostile_text_is_a_query_or_refused(text):
+    try:
+        parse(text[:19_000])
+    except QueryError:
+        pass

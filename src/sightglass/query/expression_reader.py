@@ -6,6 +6,7 @@ Nothing is executed.
 from __future__ import annotations
 
 import ast
+import contextlib
 from collections.abc import Collection, Mapping
 from typing import Final, NoReturn, TypeGuard
 
@@ -97,12 +98,16 @@ class ExpressionReader:
                 self.fail(f"Expected {keyword.arg!r} once", keyword)
             names.add(keyword.arg)
 
-    def expression(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
-        """Parse an expression; `scope` are the names that it may use."""
+    def enter(self, node: ast.AST) -> None:
+        """Go one level deeper. Whoever does subtracts 1 from `depth` afterwards."""
         self.depth += 1
         if self.depth > MAX_DEPTH:
             message = f"Expected an expression at most {MAX_DEPTH} levels deep, got a deeper one"
             self.refuse(RefusedQueryError(message), node)
+
+    def expression(self, node: ast.AST, scope: frozenset[str]) -> e.Expr:
+        """Parse an expression; `scope` are the names that it may use."""
+        self.enter(node)
         tree = self.results.get(id(node)) or self._node(node, scope)
         self.depth -= 1
         return tree
@@ -211,9 +216,10 @@ class ExpressionReader:
         middle = node.comparators[0]
         if len(node.ops) == 2 and isinstance(middle, ast.BinOp) and isinstance(middle.op, ast.BitOr | ast.BitAnd):
             operator = BINARY[type(middle.op)]
-            first = ast.unparse(ast.Compare(node.left, node.ops[:1], [middle.left]))
-            second = ast.unparse(ast.Compare(middle.right, node.ops[1:], node.comparators[1:]))
-            return f"Write parentheses around comparisons: ({first}) {operator} ({second})"
+            with contextlib.suppress(RecursionError):  # of operands that are too deep
+                first = ast.unparse(ast.Compare(node.left, node.ops[:1], [middle.left]))
+                second = ast.unparse(ast.Compare(middle.right, node.ops[1:], node.comparators[1:]))
+                return f"Write parentheses around comparisons: ({first}) {operator} ({second})"
         return "Write (a < b) & (b < c) instead of a chained comparison"
 
     def _call(self, node: ast.Call, scope: frozenset[str]) -> e.Expr:

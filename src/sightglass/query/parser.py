@@ -17,8 +17,9 @@ from __future__ import annotations
 import ast
 import contextlib
 import inspect
+import itertools
 import re
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import replace
 from functools import lru_cache
 from keyword import iskeyword, kwlist
@@ -54,11 +55,9 @@ KEYWORD_NAMES: Final = re.compile(
 SHORT_STAGES: Final = ("rolling", "scan", "ema")
 """The stages that need no window to be known as stages; `diff` is a function of arrays, too."""
 
+MAX_RESULTS: Final = 100  # of an expression: each is parsed for itself
 BEHIND_STAGES: Final = ("join", "map", "where", *SEQUENTIAL)
 """What is a stage behind another one, and may be a function of a value elsewhere."""
-
-RESULT_NAMES: Final = ("v", "result", "of_reducer")
-"""Names for the result of a reducer, of which one is not in the text."""
 
 
 def parse(text: str, *, functions: Collection[str] | None = None) -> Query:
@@ -100,6 +99,11 @@ class _Reader(ExpressionReader):
     stage_names = STAGES
     reducer_names = REDUCERS
 
+    def __init__(self, text: str, functions: Collection[str] | None) -> None:
+        super().__init__(text, functions)
+        self.staged: set[int] = set()
+        self.behind_on: set[int] = set()
+
     def syntax(self) -> ast.expr:
         try:
             return ast.parse(self.text, mode="eval").body
@@ -123,7 +127,34 @@ class _Reader(ExpressionReader):
     def query(self) -> Query:
         node = self.syntax()
         self.check_nodes(node)
+        self.survey(node)
         return self.chain(node)
+
+    def survey(self, node: ast.expr) -> None:
+        """Note which parts of an expression have the result of a stage in them, and which are stages behind `on(…)`."""
+        parents: dict[int, ast.AST] = {}
+        stages: list[ast.AST] = []
+        rest: list[ast.AST] = [node]
+        while rest:
+            part = rest.pop()
+            method = part.func if isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) else None
+            if _is_on(part) or (method is not None and isinstance(part, ast.Call) and _is_stage(method, part)):
+                stages.append(part)
+            if not isinstance(part, ast.Lambda):
+                for child in ast.iter_child_nodes(part):
+                    parents[id(child)] = part
+                    rest.append(child)
+        for stage in stages:
+            place: ast.AST | None = stage
+            while place is not None and id(place) not in self.staged:
+                self.staged.add(id(place))
+                place = parents.get(id(place))
+            place = stage if _is_on(stage) else None
+            while place is not None:
+                self.behind_on.add(id(place))
+                above = parents.get(id(place))
+                chained = isinstance(above, ast.Attribute) or (isinstance(above, ast.Call) and above.func is place)
+                place = above if chained else None
 
     def chain(self, node: ast.expr) -> Query:
         """Return the query of an expression and the stages behind it."""
@@ -133,22 +164,14 @@ class _Reader(ExpressionReader):
             node = node.func.value
         if _is_on(node):
             return self.stages(self.on(node), reversed(stages))
-        query = self.combined(node) if self.has_stage(node) else self.short(node)
+        query = self.combined(node) if id(node) in self.staged else self.short(node)
         return self.stages(query, reversed(stages))
 
     def is_stage(self, function: ast.Attribute, node: ast.Call) -> bool:
         """Return whether a call is a stage: functions of values have no windows, and come before all stages."""
-        if _is_stage(function, node) or _begins_with_on(function.value):
+        if _is_stage(function, node) or id(function.value) in self.behind_on:
             return True
-        return function.attr in BEHIND_STAGES and self.has_stage(function.value)
-
-    def has_stage(self, node: ast.expr) -> bool:
-        """Return whether an expression has the result of a stage in it."""
-        return any(
-            _is_on(part)
-            or (isinstance(part, ast.Call) and isinstance(part.func, ast.Attribute) and _is_stage(part.func, part))
-            for part in _outside_lambdas(node)
-        )
+        return function.attr in BEHIND_STAGES and id(function.value) in self.staged
 
     def combined(self, node: ast.expr) -> Query:
         """Return the query of an expression of results: of one, or of several of one event, reducer and window."""
@@ -160,13 +183,19 @@ class _Reader(ExpressionReader):
                 parts.append(part)
             elif not isinstance(part, ast.Lambda):
                 rest += ast.iter_child_nodes(part)
+        if len(parts) > MAX_RESULTS:
+            message = f"Expected at most {MAX_RESULTS} results of reducers in an expression, got {len(parts)}"
+            self.refuse(RefusedQueryError(message), node)
         parts.sort(key=lambda part: (part.lineno, part.col_offset))
-        queries = {ast.dump(part): self.chain(part) for part in parts}
-        name = next(name for name in RESULT_NAMES if name not in self.text)
+        self.enter(node)
+        keys = {id(part): self.chain(part) for part in parts}
+        self.depth -= 1
+        queries = {query.key: query for query in keys.values()}
+        name = next(name for i in itertools.count() if (name := f"v{i}") not in self.text)
         first, *others = queries.values()
         if others:
             first, of = self.together(list(queries.values()), parts[1]), e.Var(name)
-            trees: dict[str, e.Expr] = {text: e.Item(of, e.Const(f"r{i}")) for i, text in enumerate(queries)}
+            trees: dict[str, e.Expr] = {key: e.Item(of, e.Const(f"r{i}")) for i, key in enumerate(queries)}
         else:
             trees = dict.fromkeys(queries, e.Var(name))
         inside = {id(inner) for part in parts for inner in ast.walk(part)}
@@ -176,7 +205,7 @@ class _Reader(ExpressionReader):
                 f"Expected results of reducers alone, got {found!r} beside them: reduce it, too, such as "
                 f"{found}.x.last(every=100)", place,
             )  # fmt: skip
-        self.results = {**self.results, **{id(part): trees[ast.dump(part)] for part in parts}}
+        self.results = {**self.results, **{part: trees[query.key] for part, query in keys.items()}}
         body = self.expression(node, frozenset({name}))
         try:
             return first.map(e.Lambda((name,), body))
@@ -326,21 +355,6 @@ def _is_stage(function: ast.Attribute, node: ast.Call) -> bool:
 
 def _is_on(node: ast.AST) -> TypeGuard[ast.Call]:
     return isinstance(node, ast.Call) and isinstance(node.func, ast.Name) and node.func.id == "on"
-
-
-def _begins_with_on(node: ast.expr) -> bool:
-    """Return whether a chain of calls begins with `on(…)`: all of them are stages."""
-    while isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
-        node = node.func.value
-    return _is_on(node)
-
-
-def _outside_lambdas(node: ast.AST) -> Iterator[ast.AST]:
-    rest = [node]
-    while rest:
-        part = rest.pop()
-        yield part
-        rest += () if isinstance(part, ast.Lambda) else ast.iter_child_nodes(part)
 
 
 def _as_name(found: re.Match[str]) -> str:
