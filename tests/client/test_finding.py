@@ -88,3 +88,14 @@ def test_runs_that_do_not_answer_are_asked_before_any_is_waited_for(monkeypatch:
     monkeypatch.setattr(PendingReply, "wait", wait)
     assert discover._describe_all([("job", connect)] * 3, timeout_s=60.0) == [None] * 3
     assert done[:6] == ["ask"] * 3 + ["wait"] * 3
+
+
+def test_a_folder_for_live_runs_that_is_not_private_is_told_once(monkeypatch, tmp_path) -> None:
+    open_to_all = tmp_path / "open"
+    open_to_all.mkdir(mode=0o755)
+    open_to_all.chmod(0o755)
+    monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(open_to_all))
+    monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    with pytest.warns(RuntimeWarning, match="chmod 700"):
+        assert sg.runs() == []
+    assert sg.runs() == []

@@ -33,6 +33,7 @@ MAX_SOCKET_PATH = 107
 SCARCE = (errno.EMFILE, errno.ENFILE, errno.ENOMEM)  # what this process lacks says nothing about a file
 SUFFIXES = (".sock", ".json", ".lock")
 CLOSED = ".closed"
+UNUSABLE = "Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR"
 CLOSED_S = 60.0  # a client looks a second after the end of its run, unless it was stopped, or the machine slept
 MAX_CLOSED = 1_000  # of runs that ended within that time; a small file each
 
@@ -42,6 +43,7 @@ else:
     import fcntl
 
 _held: dict[str, tuple[int, int]] = {}
+_warned: set[str] = set()  # the problems of folders that this process has told
 
 
 class LiveRun(msgspec.Struct, frozen=True, kw_only=True):
@@ -95,8 +97,8 @@ def folder() -> Path:
         problem = _prepare(candidate)
         if problem is None:
             if problems and os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
-                message = f"Expected a folder for live runs in SIGHTGLASS_RUNTIME_DIR: {problems[0]}"
-                warn_user(f"{message}; using {candidate} instead")
+                _warned.add(problems[0])
+                warn_user(f"{UNUSABLE}: {problems[0]}; using {candidate} instead")
             return candidate
         problems.append(problem)
     raise TransportError("No folder for live runs: " + "; ".join(problems))
@@ -119,8 +121,15 @@ def _candidates() -> Iterator[Path]:
 def _places() -> list[Path]:
     """Return the folders that runs may be in: the one in `SIGHTGLASS_RUNTIME_DIR` if it is usable, else all."""
     candidates = list(_candidates())
-    chosen = bool(os.environ.get("SIGHTGLASS_RUNTIME_DIR")) and _prepare(candidates[0]) is None
-    return candidates[:1] if chosen else candidates
+    if not os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
+        return candidates
+    problem = _prepare(candidates[0])
+    if problem is None:
+        return candidates[:1]
+    if problem not in _warned:  # clients look every second
+        _warned.add(problem)
+        warn_user(f"{UNUSABLE}: {problem}; looking elsewhere instead")
+    return candidates
 
 
 def _prepare(path: Path) -> str | None:
