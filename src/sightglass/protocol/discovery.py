@@ -96,11 +96,12 @@ def folder() -> Path:
     for candidate in _candidates():
         problem = _prepare(candidate)
         if problem is None:
+            _warned.update(problems)
             if problems and os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
-                _warned.add(problems[0])
                 warn_user(f"{UNUSABLE}: {problems[0]}; using {candidate} instead")
             return candidate
         problems.append(problem)
+    _warned.update(problems)
     raise TransportError("No folder for live runs: " + "; ".join(problems))
 
 
