@@ -1,6 +1,7 @@
 """Whether other processes decide which queries are answered: 20 clients, and one expensive query, beside six.
 
-And what a query takes whose records are large: sending them is charged to it.
+And what a query takes whose records are large: sending them is charged to it. And what is left of one client's stream
+beside a viewer that asks a lot, with one client or with many.
 """
 
 from __future__ import annotations
@@ -8,8 +9,12 @@ from __future__ import annotations
 import contextlib
 import subprocess
 import sys
+import tempfile
+import threading
 import time
 from collections.abc import Iterator
+
+import numpy as np
 
 import sightglass as sg
 
@@ -17,6 +22,8 @@ N_BUSY = 6
 N_CLIENTS = 20
 STEP_S = 0.005  # of work; on a machine with two cores a step then takes 20 ms
 N_EVENTS = 500
+N_SHARED = 2_000
+NUMBERS = np.arange(1000.0)
 N_LEARNED = 500  # the account's credit lasts less, and strides settle
 EXPENSIVE_S = 0.004
 PAUSE_S = 0.01
@@ -35,6 +42,16 @@ for stream in streams:
 """
 
 
+VIEWER = """
+import sys, time, sightglass as sg
+clients = [sg.connect(sys.argv[1], timeout_s=120) for _ in range(int(sys.argv[2]))]
+n = int(sys.argv[3])
+streams = [one.stream(f"batch.x[{i}] * {j}") for j, one in enumerate(clients) for i in range(n)]
+print("ready", flush=True)
+time.sleep(1e6)
+"""
+
+
 def measure() -> Iterator[tuple[str, float, str, float | None]]:
     seen = []
     for what, n_busy in (("idle", 0), (f"beside {N_BUSY} busy processes", N_BUSY)):
@@ -43,6 +60,8 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
             seen.append(_events_per_answer())
             yield f"  one expensive query, {what}, events per answer", seen[-1], "", None
     yield "  the larger one by the smaller one", max(seen) / min(seen), "x", 2
+    for what, n_clients, n_streams in (("300 streams", 2, 150), ("250 clients", 250, 1)):
+        yield f"one stream beside a viewer of {what}, records missing", _beside_a_viewer(n_clients, n_streams), "%", 5
     small, large = _with_texts(SMALL), _with_texts(LARGE)
     yield "records of 10 MB, 100 events/s: of the run's time", 100 * (large[0] - small[0]), "%", 7.5
     yield "  events that the run loses to them", 100 * (1 - large[1] / small[1]), "%", 10
@@ -74,6 +93,35 @@ def _events_per_answer() -> float:
         before = stream.statistics().n_events
         _train(run, N_EVENTS)
         return N_EVENTS / (stream.statistics().n_events - before)
+
+
+def _beside_a_viewer(n_clients: int, n_streams: int) -> float:
+    """Ask one stream from here while a viewer asks many; return how many percent of its events it has no records of."""
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        sg.init("bench-shared", dir=folder, listen="tcp://127.0.0.1:0") as run,
+    ):
+        arguments = [sys.executable, "-c", VIEWER, str(run.viewer_file), str(n_clients), str(n_streams)]
+        with sg.connect(run) as client, subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
+            stream = client.stream("batch.loss")
+            assert child.stdout is not None
+            asked = threading.Thread(target=child.stdout.readline)
+            asked.start()
+            while asked.is_alive():
+                _fast(run, 100)
+            _fast(run, N_SHARED)  # the account's credit is spent, and strides settle
+            before = stream.statistics()
+            _fast(run, N_SHARED)
+            after = stream.statistics()
+            child.kill()
+        return 100 * (1 - (after.n_events - before.n_events) / N_SHARED)
+
+
+def _fast(run: sg.Run, n_steps: int) -> None:
+    """Announce events that do little."""
+    for step in range(n_steps):
+        run.observe("batch", step=step, loss=float(step), x=NUMBERS)
+        time.sleep(STEP_S)
 
 
 def _with_texts(query: str) -> tuple[float, float]:
