@@ -28,30 +28,30 @@ export interface components {
          * RunSummary
          * @description A run in the list of runs.
          *
-         *         Attributes:
-         *             key: Its key in URLs and messages.
-         *             id: Its id; empty if its files lack one.
-         *             name: What it is called, which other runs may share: what people named it, or its own name.
-         *             own_name: The name that its program gave it, by which a live run is found.
-         *             title: Its name, with what distinguishes it from other runs of that name.
-         *             state: Its state, or how it ended; "writing" if only its files show that it grows.
-         *             live: Whether it is running.
-         *             hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
-         *                 Empty for the runs of this machine.
-         *             source: The program that wrote its files.
-         *             project: Its folder of those that are served, or its project on the hub; else empty.
-         *             directory: Its run directory; empty if it does not record.
-         *             host: Its host.
-         *             started: In seconds since the Unix epoch, or `null` if it is unknown.
-         *             ended: Likewise. Other programs rarely say when they end: then when the last record was made.
-         *             changed: When its files last changed, or `null`.
-         *             version: A text that changes when its files do; empty if it has none.
-         *             described: A number that changes when the description of the live run does.
-         *             last_step: The last known step, or `null`.
-         *             config: Its configuration.
-         *             metrics: The tags that its files call its metrics.
-         *             problem: Its faults, or empty.
-         *             annotations: What people wrote down about it.
+         *     Attributes:
+         *         key: Its key in URLs and messages.
+         *         id: Its id; empty if its files lack one.
+         *         name: What it is called, which other runs may share: what people named it, or its own name.
+         *         own_name: The name that its program gave it, by which a live run is found.
+         *         title: Its name, with what distinguishes it from other runs of that name.
+         *         state: Its state, or how it ended; "writing" if only its files show that it grows.
+         *         live: Whether it is running.
+         *         hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
+         *             Empty for the runs of this machine.
+         *         source: The program that wrote its files.
+         *         project: Its folder of those that are served, or its project on the hub; else empty.
+         *         directory: Its run directory; empty if it does not record.
+         *         host: Its host.
+         *         started: In seconds since the Unix epoch, or `null` if it is unknown.
+         *         ended: Likewise. Other programs rarely say when they end: then when the last record was made.
+         *         changed: When its files last changed, or `null`.
+         *         version: A text that changes when its files do; empty if it has none.
+         *         described: A number that changes when the description of the live run does.
+         *         last_step: The last known step, or `null`.
+         *         config: Its configuration.
+         *         metrics: The tags that its files call its metrics.
+         *         problem: Its faults, or empty.
+         *         annotations: What people wrote down about it.
          */
         RunSummary: {
             key: string;
@@ -84,13 +84,13 @@ export interface components {
          * Annotations
          * @description What people wrote down about a run.
          *
-         *         Attributes:
-         *             name: What it is called instead of the name that its program gave it, or empty.
-         *             labels: Its labels, in the order in which they were added.
-         *             notes: A text in Markdown.
-         *             archived: Whether lists leave it out unless they are asked for it.
-         *             baseline: Whether others are compared with it.
-         *             deleted: When it was put into the trash, in seconds since the Unix epoch, or 0. Its files stay as they are.
+         *     Attributes:
+         *         name: What it is called instead of the name that its program gave it, or empty.
+         *         labels: Its labels, in the order in which they were added.
+         *         notes: A text in Markdown.
+         *         archived: Whether lists leave it out unless they are asked for it.
+         *         baseline: Whether others are compared with it.
+         *         deleted: When it was put into the trash, in seconds since the Unix epoch, or 0. Its files stay as they are.
          */
         Annotations: {
             /** @default  */
@@ -110,7 +110,7 @@ export interface components {
          * RunDetail
          * @description A run with its description, its history of commands, and the streams that it evaluates.
          *
-         *         `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
+         *     `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
          */
         RunDetail: {
             key: string;
@@ -149,10 +149,10 @@ export interface components {
          * Description
          * @description The description of a run; `state` of a live run is "running", "paused" or "stopping".
          *
-         *         `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
-         *         `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
-         *         `failures` has the parts of the run that failed in the background: how often, and the last error.
-         *         `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
+         *     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
+         *     `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
+         *     `failures` has the parts of the run that failed in the background: how often, and the last error.
+         *     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
          */
         Description: {
             /** @default  */
@@ -212,7 +212,7 @@ export interface components {
          * EventInfo
          * @description One event of a run: where it comes from, how often it happened, its observables, and a remark.
          *
-         *         `n_lost` counts the values, or parts of them, that could not be copied for snapshots.
+         *     `n_lost` counts the values, or parts of them, that could not be copied for snapshots.
          */
         EventInfo: {
             /** @default observe */
@@ -234,8 +234,8 @@ export interface components {
          * ObservableInfo
          * @description One observable: its type, with dtype and shape for arrays; an example; a mapping's fields by path.
          *
-         *         Of an object, the fields are the numbers that it stores. `step` is the step of the event that the example is from,
-         *         if the run knows it.
+         *     Of an object, the fields are the numbers that it stores. `step` is the step of the event that the example is from,
+         *     if the run knows it.
          */
         ObservableInfo: {
             /** @default  */
@@ -333,7 +333,7 @@ export interface components {
          * LentFunctionInfo
          * @description One function of the run that queries may call: whether viewers may, too, and why it is refused, if it is.
          *
-         *         `n_calls` counts its calls, `n_refused` the queries that asked for it after it was refused.
+         *     `n_calls` counts its calls, `n_refused` the queries that asked for it after it was refused.
          */
         LentFunctionInfo: {
             /** @default false */
@@ -349,8 +349,8 @@ export interface components {
          * HistoryEntry
          * @description One command in a run's history.
          *
-         *         `error` is empty if the command succeeded; `client` is empty for a command of the run itself;
-         *         `note` is what its client was told.
+         *     `error` is empty if the command succeeded; `client` is empty for a command of the run itself;
+         *     `note` is what its client was told.
          */
         HistoryEntry: {
             /** @default  */
@@ -391,9 +391,9 @@ export interface components {
          * Tag
          * @description A recorded series; `query` is its query for the socket.
          *
-         *         `dtype` is that of its latest array as it was logged, `str` of strings, or empty. `stored_as` is the dtype that the
-         *         file has instead. `shape` is that of its latest array, such as `[2, 3]`, or empty. `name` is what other requests
-         *         take as `tag`: the tag, with the kind of its values where a file may have several, such as `kernel:histogram`.
+         *     `dtype` is that of its latest array as it was logged, `str` of strings, or empty. `stored_as` is the dtype that the
+         *     file has instead. `shape` is that of its latest array, such as `[2, 3]`, or empty. `name` is what other requests
+         *     take as `tag`: the tag, with the kind of its values where a file may have several, such as `kernel:histogram`.
          */
         Tag: {
             tag: string;
@@ -435,13 +435,13 @@ export interface components {
          * Completion
          * @description One way to go on.
          *
-         *         Attributes:
-         *             text: What is written between the start and the caret.
-         *             kind: What it is.
-         *             detail: The type of a value, or a signature.
-         *             doc: What it does, or what it is now.
-         *             whole: For a call, what is written instead where nothing follows; empty if it needs arguments.
-         *             over: How many characters before the start it replaces, too: a name in brackets takes the place of a dot.
+         *     Attributes:
+         *         text: What is written between the start and the caret.
+         *         kind: What it is.
+         *         detail: The type of a value, or a signature.
+         *         doc: What it does, or what it is now.
+         *         whole: For a call, what is written instead where nothing follows; empty if it needs arguments.
+         *         over: How many characters before the start it replaces, too: a name in brackets takes the place of a dot.
          */
         Completion: {
             text: string;
@@ -471,9 +471,9 @@ export interface components {
          * ColumnsReply
          * @description The values of columns, in the order of the request, each with a value for each of `keys`, or `null`.
          *
-         *         `tags` are the tags that columns can have, those of most runs first, and `statistics` what may follow them. The
-         *         totals of `n_pending` runs are not read yet: ask again for them. `without` are the runs whose series have none: they
-         *         are damaged, too large to be added up, or have too many series.
+         *     `tags` are the tags that columns can have, those of most runs first, and `statistics` what may follow them. The
+         *     totals of `n_pending` runs are not read yet: ask again for them. `without` are the runs whose series have none: they
+         *     are damaged, too large to be added up, or have too many series.
          */
         ColumnsReply: {
             keys: string[];
@@ -487,13 +487,13 @@ export interface components {
          * ScalarPoints
          * @description The points of a series: the extremes of each pixel, out of `n` points in the range.
          *
-         *         `mean` is the mean of all points between each point and the one before, NaN where they are joined straight; it is
-         *         empty if no points are left out. Each of `parts` is a part of the line that is drawn by itself, the newest last: its
-         *         first point, the one after its last, its opacity, and the number of its pass. `integers` has the place among the
-         *         points and the digits of each integer beyond 2^53, of which `y` has the nearest float64. `restarts` are the places
-         *         on x where the run continued after a restart. `tracks` names the further step tracks of its records. A request with
-         *         `cursor` as `since` gets only what came later, if `continued`. `n_pending` records of a statistic of tensors are not
-         *         read yet: ask again for them.
+         *     `mean` is the mean of all points between each point and the one before, NaN where they are joined straight; it is
+         *     empty if no points are left out. Each of `parts` is a part of the line that is drawn by itself, the newest last: its
+         *     first point, the one after its last, its opacity, and the number of its pass. `integers` has the place among the
+         *     points and the digits of each integer beyond 2^53, of which `y` has the nearest float64. `restarts` are the places
+         *     on x where the run continued after a restart. `tracks` names the further step tracks of its records. A request with
+         *     `cursor` as `since` gets only what came later, if `continued`. `n_pending` records of a statistic of tensors are not
+         *     read yet: ask again for them.
          */
         ScalarPoints: {
             tag: string;
@@ -516,7 +516,7 @@ export interface components {
          * PackedScalars
          * @description One of the series of `POST /scalars`: its points, or the `error` why there are none.
          *
-         *         The columns `x` to `mean` are bytes: float64, little endian. The other fields are those of `ScalarPoints`.
+         *     The columns `x` to `mean` are bytes: float64, little endian. The other fields are those of `ScalarPoints`.
          */
         PackedScalars: {
             run: string;
@@ -566,7 +566,7 @@ export interface components {
          * TableReply
          * @description A slice of a tensor, or a window of it: `rows` and `columns` are the indices of its cells in the tensor.
          *
-         *         `n_rows` and `n_columns` count those of the whole slice; they are null if the slice lacks that dimension.
+         *     `n_rows` and `n_columns` count those of the whole slice; they are null if the slice lacks that dimension.
          */
         TableReply: {
             shape: number[];
@@ -655,7 +655,7 @@ export interface components {
          * StepStatistics
          * @description Statistics of a tensor's or histogram's values, a number for each step; without damaged records.
          *
-         *         Counts that a histogram does not tell are -1. `n_pending` records are not read yet: ask again for them.
+         *     Counts that a histogram does not tell are -1. `n_pending` records are not read yet: ask again for them.
          */
         StepStatistics: {
             steps: (number | string)[];
@@ -669,7 +669,7 @@ export interface components {
          * OverviewReply
          * @description All tensors of a run, sorted by tag; `steps` are those of all, thinned to 2,000.
          *
-         *         `n_pending` records of `n_records` that the overview needs are not read yet: ask again for them.
+         *     `n_pending` records of `n_records` that the overview needs are not read yet: ask again for them.
          */
         OverviewReply: {
             tensors: components["schemas"]["TensorOverview"][];
@@ -681,9 +681,9 @@ export interface components {
          * TensorOverview
          * @description A tensor or histograms: the latest record up to a step, and a statistic over the steps.
          *
-         *         `step` and the statistics are `null` as long as that record is not read, and if it is damaged. Counts that a
-         *         histogram does not tell are -1. `bars` are its finite values, counted in equal bins from `min` to `max`, as parts of
-         *         255. `curve` has at most 32 evenly spaced records, to four digits, NaN where nothing is known.
+         *     `step` and the statistics are `null` as long as that record is not read, and if it is damaged. Counts that a
+         *     histogram does not tell are -1. `bars` are its finite values, counted in equal bins from `min` to `max`, as parts of
+         *     255. `curve` has at most 32 evenly spaced records, to four digits, NaN where nothing is known.
          */
         TensorOverview: {
             tag: string;
@@ -712,7 +712,7 @@ export interface components {
          * PictureInfo
          * @description A picture's type, caption and size; the size is null for vector graphics and unknown formats.
          *
-         *         Of a figure of Plotly, the caption is its title with the types of its traces, and the size is what it asks for.
+         *     Of a figure of Plotly, the caption is its title with the types of its traces, and the size is what it asks for.
          */
         PictureInfo: {
             media_type: string;
@@ -733,8 +733,8 @@ export interface components {
          * SoundInfo
          * @description A sound: what it is in words, its length in seconds, and its largest sample as a part of full scale.
          *
-         *         `rate` is the number of samples in a second of each channel, `n_samples` the number of all of one channel. `peaks`
-         *         has a list for each channel: the lowest and the highest sample at up to 400 places.
+         *     `rate` is the number of samples in a second of each channel, `n_samples` the number of all of one channel. `peaks`
+         *     has a list for each channel: the lowest and the highest sample at up to 400 places.
          */
         SoundInfo: {
             about: string;
@@ -795,16 +795,16 @@ export interface components {
          * Acknowledgement
          * @description The run's reply to a command.
          *
-         *         Attributes:
-         *             applied: Whether the run has applied the command. If not, it still waits for an event, which `note` names; if
-         *                 the run expects no such event, the reply comes at once, and `note` says what to do.
-         *             event: The event at which it was applied.
-         *             index: The event's number.
-         *             step: The event's step.
-         *             wall_time: When it was applied, in seconds since the Unix epoch.
-         *             old: The control's value before.
-         *             result: The control's value after, or what the action returned.
-         *             note: The run's remark: what a command waits for, or that a scheduler will overwrite the value that was set.
+         *     Attributes:
+         *         applied: Whether the run has applied the command. If not, it still waits for an event, which `note` names; if
+         *             the run expects no such event, the reply comes at once, and `note` says what to do.
+         *         event: The event at which it was applied.
+         *         index: The event's number.
+         *         step: The event's step.
+         *         wall_time: When it was applied, in seconds since the Unix epoch.
+         *         old: The control's value before.
+         *         result: The control's value after, or what the action returned.
+         *         note: The run's remark: what a command waits for, or that a scheduler will overwrite the value that was set.
          */
         Acknowledgement: {
             /** @default false */
@@ -864,8 +864,8 @@ export interface components {
          * ColumnsRequest
          * @description The names of columns.
          *
-         *         A tag and a statistic, such as `val/accuracy.max`; a tag and where another is best, `loss@val/accuracy.max`;
-         *         `config.` and a key; `run.` and a fact of the list of runs.
+         *     A tag and a statistic, such as `val/accuracy.max`; a tag and where another is best, `loss@val/accuracy.max`;
+         *     `config.` and a key; `run.` and a fact of the list of runs.
          */
         ColumnsRequest: {
             columns: string[];
@@ -915,9 +915,9 @@ export interface components {
          * CommandRequest
          * @description A command: `set` NAME to VALUE, `call` NAME with the list VALUE and the KEYWORDS, `pause`, `resume` or `stop`.
          *
-         *         AT names an event.
+         *     AT names an event.
          *
-         *         A pause lasts until `resume`. If `hold` is false, it also ends when the server disconnects from the run.
+         *     A pause lasts until `resume`. If `hold` is false, it also ends when the server disconnects from the run.
          */
         CommandRequest: {
             /** @enum {unknown} */

@@ -166,6 +166,9 @@ def openapi(routes: Sequence[Route], *, version: str) -> dict[str, Any]:
     schemas, components = msgspec.json.schema_components(kinds, ref_template="#/components/schemas/{name}")
     schemas_of = dict(zip(kinds, schemas, strict=True))
     taken = {body.__name__ for body in bodies} | set(_referred(components, [schemas_of[body] for body in bodies]))
+    for part in components.values():
+        if "description" in part:  # a docstring, which some versions of msgspec and Python give with its indentation
+            part["description"] = inspect.cleandoc(part["description"])
     components = {name: part if name in taken else _loosened(part) for name, part in components.items()}
     paths: dict[str, Any] = {}
     for route in routes:
