@@ -60,8 +60,8 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
             seen.append(_events_per_answer())
             yield f"  one expensive query, {what}, events per answer", seen[-1], "", None
     yield "  the larger one by the smaller one", max(seen) / min(seen), "x", 2
-    for what, n_clients, n_streams in (("300 streams", 2, 150), ("250 clients", 250, 1)):
-        yield f"one stream beside a viewer of {what}, records missing", _beside_a_viewer(n_clients, n_streams), "%", 5
+    for what, counts in (("300 streams", (1, 2, 150)), ("250 clients", (10, 25, 1))):
+        yield f"one stream beside a viewer of {what}, records missing", _beside_a_viewer(*counts), "%", 5
     small, large = _with_texts(SMALL), _with_texts(LARGE)
     yield "records of 10 MB, 100 events/s: of the run's time", 100 * (large[0] - small[0]), "%", 7.5
     yield "  events that the run loses to them", 100 * (1 - large[1] / small[1]), "%", 10
@@ -95,25 +95,26 @@ def _events_per_answer() -> float:
         return N_EVENTS / (stream.statistics().n_events - before)
 
 
-def _beside_a_viewer(n_clients: int, n_streams: int) -> float:
+def _beside_a_viewer(n_processes: int, n_clients: int, n_streams: int) -> float:
     """Ask one stream from here while a viewer asks many; return how many percent of its events it has no records of."""
-    with (
-        tempfile.TemporaryDirectory() as folder,
-        sg.init("bench-shared", dir=folder, listen="tcp://127.0.0.1:0") as run,
-    ):
+    with tempfile.TemporaryDirectory() as folder, contextlib.ExitStack() as stack:
+        run = stack.enter_context(sg.init("bench-shared", dir=folder, listen="tcp://127.0.0.1:0"))
+        stream = stack.enter_context(sg.connect(run)).stream("batch.loss")
         arguments = [sys.executable, "-c", VIEWER, str(run.viewer_file), str(n_clients), str(n_streams)]
-        with sg.connect(run) as client, subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True) as child:
-            stream = client.stream("batch.loss")
-            assert child.stdout is not None
-            asked = threading.Thread(target=child.stdout.readline)
-            asked.start()
-            while asked.is_alive():
-                _fast(run, 100)
-            _fast(run, N_SHARED)  # the account's credit is spent, and strides settle
-            before = stream.statistics()
-            _fast(run, N_SHARED)
-            after = stream.statistics()
-            child.kill()
+        children = [
+            stack.enter_context(subprocess.Popen(arguments, stdout=subprocess.PIPE, text=True))
+            for _ in range(n_processes)
+        ]
+        for child in children:
+            stack.callback(child.kill)
+        asked = threading.Thread(target=lambda: [child.stdout.readline() for child in children if child.stdout])
+        asked.start()
+        while asked.is_alive():
+            _fast(run, 100)
+        _fast(run, N_SHARED)  # the account's credit is spent, and strides settle
+        before = stream.statistics()
+        _fast(run, N_SHARED)
+        after = stream.statistics()
         return 100 * (1 - (after.n_events - before.n_events) / N_SHARED)
 
 

@@ -97,5 +97,5 @@ def test_a_folder_for_live_runs_that_is_not_private_is_told_once(monkeypatch, tm
     monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(open_to_all))
     monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
     with pytest.warns(RuntimeWarning, match="chmod 700"):
-        assert sg.runs() == []
-    assert sg.runs() == []
+        sg.runs()
+    sg.runs()  # another warning would be an error
