@@ -138,3 +138,13 @@ def test_records_are_the_same_whether_they_came_together_or_one_by_one(parts):
     later = one.since(middle)[1].records(tag="t", run="job")
     assert [repr(record) for record in later] == [repr(record) for record in found[len(found) // 2 :]]
     assert one.n == len(expected)
+
+
+def test_what_a_thinned_block_leaves_out_after_what_came_before_is_thinned_and_not_lost():
+    """A client that asks a query again gets the records that the run holds, to which its first stream listens, too."""
+    held = np.array([0, 8, 16, 17])
+    block = Columns(index=0, steps=held, wall_times=held * 0.5, values=held, indexes=held, bits=3)
+    one = filled(columns(0, np.arange(1)), block)
+    assert (one.n, one.n_lost, one.n_thinned) == (4, 0, 14)
+    later = Columns(index=8, steps=held[1:], wall_times=held[1:] * 0.5, values=held[1:], indexes=held[1:], bits=3)
+    assert (filled(columns(0, np.arange(1)), later).n_lost, filled(columns(0, np.arange(1)), later).n_thinned) == (7, 7)

@@ -249,10 +249,13 @@ class RecordBuffer:
         """Append records that arrived, except those that arrived before."""
         with self._lock:
             expected = columns.index if self._next_index is None else self._next_index
+            begins = columns.index
             columns = columns.after(expected)
             if columns.index < expected:
                 return
-            self.n_lost += columns.index - expected
+            thinned = columns.bits > 0 and begins <= expected  # also between what came before and the next that is held
+            self.n_thinned += columns.index - expected if thinned else 0
+            self.n_lost += 0 if thinned else columns.index - expected
             n_missing = columns.end - columns.index - len(columns)
             self.n_thinned += n_missing if columns.bits else 0
             self.n_lost += 0 if columns.bits else n_missing
