@@ -67,6 +67,9 @@ def test_a_fleet_answers_by_run(going):
         answers = fleet.ask("batch.k", 2)
         assert sorted(answers) == names
         assert all(answer[1] == answer[0] + 1 for answer in answers.values())
+        stream = fleet.stream("batch.k")
+        stream.wait(4)
+        assert stream.coverage.startswith("all ")
         with pytest.warns(RuntimeWarning, match="2 of 2 runs"):
             assert fleet.ask("epoch.k", timeout_s=0.05) == {}
 

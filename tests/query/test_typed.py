@@ -84,6 +84,8 @@ SUGGESTED = [  # what is typed, what its error says, and the query with it
     ("batch.loss.ema(0.1, every=4)", "no window", "batch.loss.ema(0.1)"),
     ("batch.loss.diff(per='epoch')", "no window", "batch.loss.rolling(2).mean().diff()"),
     ("batch.loss.mean(every=4) / batch.n", "last(every=100)", "batch.loss.mean(every=100)"),
+    ("batch.n * batch.loss.mean(every=4)", "last(every=100)", "batch.loss.mean(every=100)"),
+    ("on('batch').join([1])", "string", None),
     ("batch.loss.min(every=4) / batch.loss.max(every=4)", "zip", "batch.loss.min(every=4)"),
     ("batch.loss.mean(every=4) - epoch.accuracy.mean(every=4)", "one event", "batch.loss.mean(every=4)"),
     ("np.mean(batch.loss)", "mean(batch.loss)", "mean(batch.loss)"),

@@ -212,7 +212,7 @@ def watch(  # noqa: PLR0917  click passes them by name
 @click.argument("query", type=QUERY)
 @click.option("-n", "--records", type=click.IntRange(min=1), default=1, metavar="N", help="How many values.")
 @click.option("--for", "for_s", type=TIME, default="10s", metavar="TIME", help="How long to wait for them.")
-@click.option("--yes", is_flag=True, help="Accept the query's cost to the run without asking.")
+@click.option("--yes", is_flag=True, help="Accept the query's cost to the run.")
 @JSON
 def ask(  # noqa: PLR0917  click passes them by name
     run: str, query: str, records: int, for_s: float, yes: bool, as_json: bool
@@ -232,9 +232,8 @@ def ask(  # noqa: PLR0917  click passes them by name
 
     with open_source(run) as source:
         options: dict[str, Any] = {"confirm": yes} if isinstance(source, RemoteRun | Fleet) else {}
-        options |= {} if isinstance(source, Mapping) and not options else {"timeout_s": for_s}
         try:
-            found = source.ask(query, records, **options)
+            found = source.ask(query, records, timeout_s=for_s, **options)
         except TimeoutError as error:
             fail(str(error), EXIT_FAILED)
         answers = found if isinstance(found, dict) else {run: found}

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
@@ -74,6 +74,13 @@ class Statistics:
 def statistics_of(stream: StreamInfo) -> Statistics:
     """Return the counts in what a run says about a stream."""
     return Statistics(**{name: getattr(stream, name) for name in Statistics.__slots__ if hasattr(stream, name)})
+
+
+def total_of(several: Iterable[Statistics]) -> Statistics:
+    """Return the counts of several streams together; texts, the stride and the end are not of all, and left out."""
+    every = list(several)
+    names = [one.name for one in fields(Statistics) if one.name.startswith("n_") or one.name == "spent_s"]
+    return Statistics(**{name: sum(getattr(each, name) for each in every) for name in names})
 
 
 def coverage_of_counts(counts: Statistics, *, reduces: bool) -> tuple[str, int]:

@@ -199,7 +199,7 @@ class _Reader(ExpressionReader):
         else:
             trees = dict.fromkeys(queries, e.Var(name))
         inside = {id(inner) for part in parts for inner in ast.walk(part)}
-        if free := {found: place for found, place in self.free(node).items() if id(place) not in inside}:
+        if free := self.free(node, without=inside):
             found, place = next(iter(free.items()))
             self.fail(
                 f"Expected results of reducers alone, got {found!r} beside them: reduce it, too, such as "
@@ -270,13 +270,14 @@ class _Reader(ExpressionReader):
         first, second = names[:2]
         return f". Write on({first!r}).join({second!r}).map(lambda b: …) to read {second!r} beside {first!r}"
 
-    def free(self, node: ast.expr) -> dict[str, ast.Name]:
-        """Return the names of values that no lambda binds; in a valid query, the event alone."""
+    def free(self, node: ast.expr, *, without: Collection[int] = ()) -> dict[str, ast.Name]:
+        """Return the names of values that no lambda binds, `without` some nodes; in a valid query, the event alone."""
         parts = list(ast.walk(node))
         bound = {arg.arg for part in parts if isinstance(part, ast.Lambda) for arg in part.args.args}
         called = [part.func for part in parts if isinstance(part, ast.Call)]
         functions = {id(part) for part in called} | {id(part.value) for part in called if is_namespace(part)}
-        names = [part for part in parts if isinstance(part, ast.Name) and id(part) not in functions]
+        left_out = {*functions, *without}
+        names = [part for part in parts if isinstance(part, ast.Name) and id(part) not in left_out]
         names.sort(key=lambda part: (part.lineno, part.col_offset))
         return {part.id: part for part in names if part.id not in bound and part.id not in NAMED_CONSTANTS}
 
@@ -289,7 +290,7 @@ class _Reader(ExpressionReader):
             self.check_arguments(name, node)
             args = [self.argument(arg) for arg in node.args]
             kwargs = {str(keyword.arg): self.argument(keyword.value) for keyword in node.keywords}
-            self.joined |= set(args) if name == "join" else set()
+            self.joined |= {arg for arg in args if name == "join" and isinstance(arg, str)}
             if name == "join" and not isinstance(query, Query):
                 self.fail("Expected a reducer after rolling, such as rolling(100).mean()", node)
             method_of = getattr(query, name)

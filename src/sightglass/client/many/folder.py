@@ -226,19 +226,20 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         coverage = coverage_of(query, lacking | others, len(self))
         return union_of_runs([stream for name, stream in streams.items() if name not in others], coverage=coverage)
 
-    def ask(self, query: Query | str, n: int = 1) -> dict[str, Answer]:
+    def ask(self, query: Query | str, n: int = 1, *, timeout_s: float = 0.0) -> dict[str, Answer]:
         """Return the last values of a query in each run, by the runs' names; a warning names the runs without one.
 
         Args:
             query: As in `stream`, as are the errors.
             n: How many values of each run.
+            timeout_s: How long to wait for so many of a run that is followed.
         """
         answers: dict[str, Answer] = {}
         unanswered: dict[str, Exception] = {}
         for name in self:
             try:
                 with self.borrow(name) as run:
-                    answers[name] = run.ask(query, n)
+                    answers[name] = run.ask(query, n, timeout_s=timeout_s)
             except (QueryError, TimeoutError, *SKIPPED) as error:
                 unanswered[name] = error
         if not answers and unanswered:

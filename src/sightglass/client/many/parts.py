@@ -211,18 +211,11 @@ class Parts:
 class Union(Parts):
     """Produces the records of all runs as they arrive, by wall time among those that arrived together."""
 
-    def __init__(
-        self,
-        members: Members,
-        query: Query | str,
-        *,
-        chosen: Callable[[], Sequence[Member]] | None = None,
-        confirm: bool = False,
-    ) -> None:
+    def __init__(self, members: Members, query: Query | str, **options: Any) -> None:
         """Ask the runs. Arguments and errors as of `Parts`."""
         self._union = UnionProducer([])
         self._n_joined = 0
-        super().__init__(members, query, chosen=chosen, confirm=confirm)
+        super().__init__(members, query, **options)
 
     def stream(self) -> Stream:
         """Return the one stream."""

@@ -14,7 +14,7 @@ from sightglass.client.resumable_stream import RecordBuffer
 from sightglass.client.run import RemoteRun
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import Record
-from sightglass.core.counts import Statistics
+from sightglass.core.counts import Statistics, total_of
 from sightglass.core.errors import QueryError, RunLostError, warn_user
 from sightglass.query.parser import as_query
 from sightglass.query.pieces import Finish, over_pieces
@@ -203,8 +203,8 @@ ADDED: Final = ("n_events", "n_dropped", "n_lost", "n_skipped", "n_errors", "spe
 
 def statistics_of(parts: Sequence[Part]) -> Statistics:
     """Return the counts of all ranks together."""
-    every = [part.stream.statistics() for part in parts if not part.buffer.ended]
-    return replace(Statistics(), **{name: sum(getattr(each, name) for each in every) for name in ADDED})
+    total = total_of(part.stream.statistics() for part in parts if not part.buffer.ended)
+    return Statistics(**{name: getattr(total, name) for name in ADDED})
 
 
 def error_of(parts: Sequence[Part]) -> Exception | None:

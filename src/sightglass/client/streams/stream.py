@@ -21,7 +21,7 @@ import numpy.typing as npt
 
 from sightglass.client.resumable_stream import RecordBuffer, RecordProducer
 from sightglass.core.columns import Columns, Record, Restart
-from sightglass.core.counts import Statistics, coverage_of_counts
+from sightglass.core.counts import Statistics, coverage_of_counts, total_of
 from sightglass.core.errors import MissingExtraError, QueryError, warn_user
 from sightglass.core.joins import JoinKey
 from sightglass.core.process.clock import duration
@@ -238,12 +238,17 @@ class Stream(Chain):
 
         A live run is asked for that.
         """
-        return coverage_of_counts(self.statistics(), reduces=self.reduces)[0]
+        return self._coverage()[0]
 
     @property
     def n_missing(self) -> int:
         """How many records and events it lacks, for whatever reason; `coverage` names them. A live run is asked."""
-        return coverage_of_counts(self.statistics(), reduces=self.reduces)[1]
+        return self._coverage()[1]
+
+    def _coverage(self) -> tuple[str, int]:
+        members = self.members
+        counts = self.statistics() if members is None else total_of(member.statistics() for member in members)
+        return coverage_of_counts(counts, reduces=self.reduces)
 
     def end_group(self) -> None:
         """Close the open group now. Only for reducers without a named window.
