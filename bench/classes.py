@@ -19,6 +19,7 @@ from typing import Any, Final
 import pytest
 from tests.waiting import PATIENCE_S
 
+THOROUGHLY: Final = "--hypothesis-profile=release"  # where there is one property
 CLASSES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "N-01": ("a role reaches what it may not", ("tests/hub/test_deputies.py",)),
     "C-01": ("a dtype changes a result", ("tests/laws/test_running.py", "tests/query/test_running.py")),
@@ -26,16 +27,16 @@ CLASSES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "S-01": ("an export has what nobody recorded", ("tests/storage/export/test_export.py",)),
     "R-03": ("a log leaves its loop", ("tests/jax/test_differentiated.py",)),
     "T-01": ("a number has no total", ("tests/server/test_columns.py", "tests/storage/write/test_totals.py")),
-    "T-02": ("a writer hides another", ("tests/storage/foreign/test_foreign.py", "-k", "writers_of_one_folder")),
+    "T-02": ("a writer hides another", ("tests/storage/foreign/test_foreign.py", "-k", "writers_of_one_folder", THOROUGHLY)),
     "T-03": ("a histogram is called damaged", ("tests/storage/foreign/test_tensorboard_histograms.py",)),
     "T-04": ("a point alone is not drawn", ("frontend/test/draw.test.ts",)),
-    "T-05": ("a copied file is lost", ("tests/storage/foreign/test_foreign.py", "-k", "is_synced")),
+    "T-05": ("a copied file is lost", ("tests/storage/foreign/test_foreign.py", "-k", "is_synced", THOROUGHLY)),
     "S-02": ("a clock decides the order", ("tests/storage/test_clocks.py",)),
     "C-02": ("a column is converted before it is judged", ("tests/core/test_columns_at_source.py",)),
     "R-01": ("an end costs another run", ("tests/training/test_endings.py",)),
     "R-02": ("a patched program hangs", ("tests/whole/test_gevent.py",)),
     "F-01": ("a figure holds up the training", ("tests/laws/test_figures.py", "tests/figures/test_orders.py")),
-    "F-03": ("a plug-in lacks its contract", ("tests/trackers/test_lightning_logger.py",)),
+    "F-03": ("a plug-in lacks its contract", ("tests/trackers/test_lightning_logger.py", THOROUGHLY)),
 }  # fmt: skip
 N_LEAST: Final = 50
 

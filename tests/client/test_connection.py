@@ -109,6 +109,35 @@ def test_records_lost_before_the_first_and_after_the_last_are_counted(link):
     assert (buffer.n, buffer.n_lost) == (1, 2 + 7)
 
 
+def test_a_stream_that_is_closed_while_another_of_its_query_opens_goes_on(link):
+    """The run knows one stream for both: it must not hear that the first is closed after it has opened the second."""
+    first, second = (ResumableStream("batch.loss", RecordBuffer(tag="", run="job")) for _ in range(2))
+    link.connection.open_stream(first)
+    link.turn()
+    link.tell(messages.Opened(request=link.heard()[0].request, stream=3, tag="s", index=0))
+    link.connection.open_stream(second)
+    link.connection.close_stream(first)
+    link.turn()
+    [message] = link.heard()
+    assert isinstance(message, messages.Open)
+    link.tell(messages.Opened(request=message.request, stream=3, tag="s", index=0), block(3, 0), block(3, 1))
+    assert (second.buffer.n, second.buffer.n_lost, link.heard()) == (2, 0, [])
+    link.connection.close_stream(second)
+    link.turn()
+    assert link.heard() == [messages.Close(stream=3)]
+
+
+def test_a_stream_that_is_closed_while_a_request_is_refused_is_closed_then(link):
+    link.open(3)
+    [stream] = link.connection._streams[3]
+    link.connection.open_stream(ResumableStream("batch.nope", RecordBuffer(tag="", run="job")))
+    link.connection.close_stream(stream)
+    link.turn()
+    [message] = link.heard()
+    link.tell(messages.Refused(request=message.request, error="QueryError", reason="no"))
+    assert link.heard() == [messages.Close(stream=3)]
+
+
 def test_records_replies_and_pings(link):
     buffer = link.open(3)
     pending = link.connection.start_query("describe")

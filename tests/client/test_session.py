@@ -117,6 +117,10 @@ def block(number: int, *indexes: int) -> list[Any]:
     return list(messages.encode_block(number, of_rows([(i, i, 0.0, float(i), None, i) for i in indexes])))
 
 
+def block_of_step(number: int, index: int, step: int) -> list[Any]:
+    return list(messages.encode_block(number, of_rows([(index, step, 0.0, float(step), None, step)])))
+
+
 def steps(stream: ResumableStream) -> list[float]:
     return [record.step for record in stream.buffer.records()]
 
@@ -138,6 +142,24 @@ def test_a_stream_goes_on_with_the_next_record(client):
     client.tell(block(1, 5, 6))
     assert (steps(stream), stream.buffer.n_lost, stream.buffer.ended) == ([0, 1, 2, 5, 6], 2, False)
     assert (client.session.why_lost(), client.session.ended, client.session.n_reconnects) == ("", "", 1)
+
+
+def test_a_run_that_has_forgotten_a_stream_answers_again_from_a_snapshot_that_came_already(client):
+    stream = client.open()
+    client.tell(block(1, 0, 1, 2))
+    client.lose()
+    client.answer(client.welcome()[0], number=2, index=0)
+    client.tell(block_of_step(2, 0, 2), block_of_step(2, 1, 3))
+    assert (steps(stream), stream.buffer.n_lost) == ([0, 1, 2, 3], 0)
+
+
+def test_where_a_run_has_forgotten_a_stream_one_record_counts_as_lost(client):
+    stream = client.open()
+    client.tell(block(1, 0, 1, 2))
+    client.lose()
+    client.answer(client.welcome()[0], number=2, index=0)
+    client.tell(block_of_step(2, 0, 7))
+    assert (steps(stream), stream.buffer.n_lost) == ([0, 1, 2, 7], 1)
 
 
 def test_what_the_run_says_twice_is_taken_once(client):

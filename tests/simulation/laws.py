@@ -212,7 +212,8 @@ class Laws:
         weather = self._network.weather
         quiet = not (session.n_cuts or session.frozen or weather.hostile or self._tight or self._errors)
         # On a slow way, and from a process that was stopped, the goodbye may not get out in time.
-        quiet = quiet and (session.local or weather.max_queued >= MAX_QUEUED)
+        narrow = weather.max_queued < MAX_QUEUED
+        quiet = quiet and not (narrow and (self._program.close_s >= io_loop.FINISH_S or not session.local))
         quiet = quiet and not self._network.server.was_frozen(SETTLE_S)
         if closed and quiet and session.real.connection.id:
             self._require("a clean end is told", ended.endswith("has ended"), f"{name}: {ended!r}")

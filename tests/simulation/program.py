@@ -62,6 +62,7 @@ class Program:
         storage_error: What the last `flush` or `close` raised about files.
         closing: Whether `close` was called.
         closed: Whether `close` has returned.
+        close_s: How long that took.
     """
 
     def __init__(
@@ -78,6 +79,7 @@ class Program:
         self.flushed = 0
         self.storage_error = ""
         self.closing = self.closed = False
+        self.close_s = 0.0
         self._process = process
         self._machine = machine
         self._pace = pace
@@ -105,7 +107,9 @@ class Program:
                 break
         self.closing = True
         self._say("closes")
+        began_s = self._process.world.now_s
         self._careful(run.close)
+        self.close_s = self._process.world.now_s - began_s
         self.closed = True
         self._say("is closed")
 

@@ -5,6 +5,8 @@ from __future__ import annotations
 import importlib.util
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 import sightglass as sg
 
@@ -13,6 +15,7 @@ if importlib.util.find_spec("lightning") is None or importlib.util.find_spec("to
 
 import torch
 from lightning.pytorch import LightningModule, Trainer
+from lightning.pytorch.loggers import CSVLogger
 
 from sightglass.trackers.lightning import SightglassLogger
 
@@ -62,6 +65,14 @@ def test_a_run_that_exists_stays_open(tmp_path):
     assert len(sg.open(run.directory).series("loss")) == 3
 
 
+HOOKS = (
+    "setup", "configure_model", "on_fit_start", "on_train_start", "on_train_epoch_start",
+    "on_train_batch_start", "on_before_backward", "on_after_backward", "on_train_batch_end", "on_validation_start",
+    "on_validation_end", "on_train_epoch_end", "on_train_end", "on_fit_end",
+)  # fmt: skip
+ATTRIBUTES = ("experiment", "version", "save_dir", "root_dir", "log_dir")
+
+
 class Asking(Model):
     """A module that asks its logger in each hook for what Lightning's own loggers have."""
 
@@ -83,11 +94,6 @@ class Asking(Model):
         return super().training_step(batch, index)
 
 
-HOOKS = (
-    "setup", "configure_model", "on_fit_start", "on_train_start", "on_train_epoch_start",
-    "on_train_batch_start", "on_before_backward", "on_after_backward", "on_train_batch_end", "on_validation_start",
-    "on_validation_end", "on_train_epoch_end", "on_train_end", "on_fit_end",
-)  # fmt: skip
 for hook in HOOKS:
     setattr(Asking, hook, lambda self, *_, hook=hook, **__: self.ask(hook))
 
@@ -115,6 +121,44 @@ def test_whatever_a_module_asks_for_in_any_hook_is_there(tmp_path):
         assert {tag.removeprefix("note/") for tag in run.tags() if tag.startswith("note/")} >= {*HOOKS[:-2]}
     assert trainer.checkpoint_callback.best_model_path.startswith(f"{tmp_path}/runs/job/{logger.version}/checkpoints/")
     assert [run.name for run in sg.open(tmp_path / "runs").values()] == ["job"]
+
+
+@given(
+    asked=st.lists(st.tuples(st.sampled_from(HOOKS), st.sampled_from(ATTRIBUTES)), min_size=1, max_size=4),
+    options=st.sets(st.sampled_from(["accumulates", "beside another", "logs metrics"])),
+    seed=st.integers(0, 3),
+)
+def test_whatever_is_asked_for_first_is_the_same_until_the_end(tmp_path_factory, asked, options, seed):
+    """A logger makes its run at the first access, whichever hook and attribute that is, and never a second one."""
+    folder = tmp_path_factory.mktemp("first")
+
+    class First(Model):
+        def training_step(self, batch, index):
+            return super().training_step(batch, index) if "logs metrics" in options else self.layer(batch).mean()
+
+        def validation_step(self, batch, index):
+            pass
+
+    def ask(model, hook):
+        for attribute in (name for at, name in asked if at == hook):
+            found.setdefault(attribute, []).append(getattr(logger, attribute))
+
+    for hook in HOOKS:
+        setattr(First, hook, lambda self, *_, hook=hook, **__: ask(self, hook))
+    logger, found = SightglassLogger("job", dir=folder / "runs"), {}
+    Trainer(
+        logger=[CSVLogger(folder / "csv"), logger] if "beside another" in options else logger,
+        max_epochs=1 + seed % 2, log_every_n_steps=1, accelerator="cpu", enable_progress_bar=False,
+        enable_model_summary=False, default_root_dir=folder / "root", num_sanity_val_steps=seed // 2,
+        accumulate_grad_batches=2 if "accumulates" in options else 1, enable_checkpointing=False,
+    ).fit(First(), *[torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=2)] * 2)  # fmt: skip
+    expected = {
+        "experiment": logger.experiment, "version": logger.experiment.id, "log_dir": str(logger.experiment.directory),
+        "save_dir": str(folder / "runs"), "root_dir": str(folder / "runs"),
+    }  # fmt: skip
+    assert found.keys() == {attribute for _, attribute in asked}
+    assert all(value == expected[attribute] for attribute, values in found.items() for value in values)
+    assert [run.id for run in sg.open(folder / "runs").values()] == [logger.version]
 
 
 def test_two_trainings_do_not_share_checkpoints(tmp_path):

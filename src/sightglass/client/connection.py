@@ -95,7 +95,8 @@ class Connection:
         self._send_queue = MessageQueue()
         self._pending: dict[int, PendingReply] = {}
         self._opening: dict[int, ResumableStream] = {}
-        self._streams: dict[int, list[ResumableStream]] = {}
+        self._streams: dict[int, list[ResumableStream]] = {}  # by the run's numbers; without one until it is closed
+        self._order = threading.Lock()  # a stream is not closed between its request and the answer
         self._welcome = PendingReply()
         self._closing = self._closed = False
         self._ping_s = math.inf  # until the run grants a lease
@@ -176,14 +177,14 @@ class Connection:
         check_wait(self.id, f"A request to run {self.run!r}")
         number = next(self._request_numbers)
         pending = self._pending[number] = PendingReply()
-        if stream is not None:
-            self._opening[number] = stream
         if self.ended:
             pending.resolve(error=RunLostError(self.ended))
             return pending
         frames = messages.encode(make(number))
         if stream is not None:  # there are as many as streams, all of which a new connection opens at once
-            self.send(frames)
+            with self._order:
+                self._opening[number] = stream
+                self.send(frames)
             return pending
         try:
             self.send_bounded(frames)
@@ -231,10 +232,15 @@ class Connection:
         number = self.stream_number(stream)
         if number is None:
             return
-        self._streams[number] = [other for other in self._streams[number] if other is not stream]
-        if not self._streams[number]:
-            del self._streams[number]
-            self.send(messages.encode(messages.Close(stream=number)))
+        self._streams[number] = [other for other in self._streams.get(number, ()) if other is not stream]
+        self._close_unused()
+
+    def _close_unused(self) -> None:
+        """Tell the run which streams are read no more, unless it may be about to answer that one of them is opened."""
+        with self._order:
+            for number in [] if self._opening else [n for n, streams in list(self._streams.items()) if not streams]:
+                del self._streams[number]
+                self.send(messages.encode(messages.Close(stream=number)))
 
     def close(self, timeout_s: float = 2.0) -> None:
         """Leave the run; wait for at most this long."""
@@ -390,6 +396,7 @@ class Connection:
         self._streams[answer.stream] = [*self._streams.get(answer.stream, ()), stream]
         if stream.closed:  # while the run did not answer
             self.close_stream(stream)
+        self._close_unused()
         self._resolve(answer.request, answer)
 
     def _add_records(self, block: messages.Block, arrays: Frames) -> None:
@@ -407,6 +414,7 @@ class Connection:
         stream = self._opening.pop(request, None)
         if stream is not None and stream.run_id:  # it was open before the connection was lost
             stream.fail(error)
+        self._close_unused()
         pending = self._pending.pop(request, None)
         if pending is not None:
             pending.resolve(error=error)
@@ -428,7 +436,7 @@ class Connection:
 
     def _run_ended(self) -> None:
         """End with a run whose goodbye did not arrive, nor the last records of the streams that have not ended."""
-        if self._streams:
+        if any(self._streams.values()):
             self._end(f"Run {self.run!r} has ended before all its records arrived", "early")
         else:
             self._end(f"Run {self.run!r} has ended", "clean")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from typing import Final, Literal, Protocol
@@ -77,7 +78,7 @@ class ResumableStream:
         self.opened_by = 0
         self.waits_for = self.thinned = ""
         self.on_hole: Callable[[], None] | None = None
-        self._resumed = False
+        self._resumed = self._opened_anew = False
         self._lock = threading.Lock()
 
     @property
@@ -105,18 +106,25 @@ class ResumableStream:
                 self.newest.restarts = (*self.newest.restarts, Restart(index=expected, run_id=run_id))
             elif self.run_id and answer.stream != self.number:
                 self.base = expected + 1 - begins  # nobody knows how many records are missing: they count as one
+                self._opened_anew = True
             if self._resumed and (begins + self.base > expected or self.waiting is not None):
                 self._wait()
             self.buffer.run_id = self.buffer.run_id or run_id
             self.buffer.tag = answer.tag
             self.number, self.run_id = answer.stream, run_id
             self.opened_by, self.waits_for, self.thinned = answer.request, answer.note, ""
-            if answer.index is not None:
+            if answer.index is not None and not self._opened_anew:
                 self.newest.expect(begins + self.base)
 
     def add(self, columns: Columns) -> None:
         """Append records."""
         with self._lock:
+            if self._opened_anew and len(columns):
+                # The run has forgotten the stream, and answers from the snapshot of an event that came already.
+                self._opened_anew = False
+                last = self.buffer.last
+                if last is not None and (columns.wall_times[0], columns.steps[0]) == (last[1], self.buffer.last_step):
+                    self.base -= 2  # so it has its number, and nothing is missing
             columns = columns.moved(self.base)
             # The run had to thin what was missed, or did not evaluate the query for a while.
             hole = columns.bits or columns.index > (self.newest.next_index or 0)
@@ -195,6 +203,7 @@ class RecordBuffer:
         counts: The run's last counts for the stream.
         first_step: The step of the first record; `None` before it.
         last: The number and the wall time of the last record; `None` before the first.
+        last_step: Its step.
         client: What all streams of one client have in common: its session; `None` if there is none, or several.
         run_id: The id of the run that made the first records; empty if it is not known.
         run_ids: The ids of the runs whose records it may have, in order, if they are known before their records.
@@ -223,6 +232,7 @@ class RecordBuffer:
         self.counts = StreamInfo()
         self.first_step: float | None = None
         self.last: tuple[int, float] | None = None
+        self.last_step = math.nan
         self.run_id = run_id
         self.client = client
         self.run_ids: tuple[str, ...] = ()
@@ -330,6 +340,7 @@ class RecordBuffer:
         if self.first_step is None:
             self.first_step = columns.steps[0].item()
         self.last = columns.end - 1, columns.wall_times[-1]
+        self.last_step = columns.steps[-1].item()
         self._buffer.add(columns)
 
 
