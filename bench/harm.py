@@ -3,6 +3,8 @@
 The rule: queries take at most 20 ms of the training thread for an event, plus a block of 1 ms, and 64 MiB plus one copy
 of the largest observable. Each query is asked alone, of a run in another process, beside a cheap one of another client.
 
+Then cheap questions of many kinds are asked, which have to be answered: see `cheap_questions`.
+
 Each kind of arrays takes some minutes; `HARM=JAX` measures those with this word in their names alone, and
 `HARM_QUERIES=sliding` the queries with this one in theirs.
 """
@@ -27,7 +29,7 @@ import numpy as np
 
 import sightglass as sg
 
-from . import nasty_columns
+from . import cheap_questions, nasty_columns
 from .harmed_run import N_EVENTS, Event, observables
 from .nasty_queries import CHEAP, NASTY, Case, query
 
@@ -76,6 +78,8 @@ class Cost:
 def measure() -> Iterator[Claim]:
     """Yield the rows of each kind of array."""
     only = os.environ.get("HARM", "")
+    if only in "Cheap questions":
+        yield from cheap_questions.measure()
     for title, (kind, n_bytes) in KINDS.items():
         if only not in title:
             continue

@@ -104,7 +104,7 @@ def test_results_along_an_axis_count() -> None:
 
 def test_an_evaluation_stops_within_a_block_of_its_limit() -> None:
     ticks, model = itertools.count(), CostModel()
-    model.machine = 0.01  # so that it looks cheap before it runs
+    model.factors = dict.fromkeys(model.factors, 0.01)  # so that it looks cheap before it runs
     one = evaluation("(b.x * 1.5).sum()", limit_s=0.0215, cpu_s=lambda: next(ticks) / 1_000, model=model)
     with pytest.raises(PriceError, match=r"18\.2 ms.*\(b\.x \* 1\.5\)\.sum\(\)"):
         one.per_event({"x": np.broadcast_to(1.0, (200 * BLOCK,))})
@@ -155,7 +155,10 @@ def test_the_machine_is_measured() -> None:
     model, ticks = CostModel(), itertools.count()
     model.calibrate(lambda: next(ticks) * 1e-3)
     assert model.calibrated
-    assert model.machine == pytest.approx(1e6 / 65_536 / 0.4, rel=0.01)
+    assert model.factors == {  # each takes a millisecond
+        "python": pytest.approx(1e6 / 20_000 / 20), "arithmetic": pytest.approx(1e6 / 65_536 / 0.4),
+        "functions": pytest.approx(1e6 / 65_536 / 7.8), "sorting": pytest.approx(1e6 / 65_536 / 4.2),
+    }  # fmt: skip
 
 
 MANY = {f"n{i}": float(i) for i in range(10_000)}

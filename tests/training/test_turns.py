@@ -98,8 +98,9 @@ def test_the_limit_of_slow_events_is_a_tenth_of_the_usual_time_between_them(cloc
 @pytest.fixture
 def place(bench, monkeypatch):
     monkeypatch.setattr(MODEL, "calibrated", True)
-    monkeypatch.setattr(MODEL, "machine", 20.0)  # small arrays look expensive
+    monkeypatch.setattr(MODEL, "factors", dict.fromkeys(MODEL.factors, 20.0))  # small arrays look expensive
     monkeypatch.setattr(MODEL, "_learned", {})
+    monkeypatch.setattr(MODEL, "want", lambda trials: None)  # and nobody looks how expensive they are
     return bench(aside=True)
 
 
@@ -126,6 +127,22 @@ def test_a_query_that_does_not_fit_is_answered_aside(place):
         place.clock.pass_(0.01)
     assert [row[3] for row in stream.rows.take()] == [(0, 0.0), (1, 1.0), (2, 2.0)]
     assert (stream.n_skipped, stream.n_errors) == (0, 0)
+
+
+def test_what_is_evaluated_aside_does_not_count_against_itself(place, monkeypatch):
+    """It holds 48 of the 64 MiB that queries may hold: as much again would not fit."""
+    monkeypatch.setattr(MODEL, "new_ns", 0.1)
+    monkeypatch.setattr(MODEL, "factors", dict.fromkeys(MODEL.factors, 2.0))
+    stream = place.ask("on('batch').map(lambda b: nonzero(b.x)[0].sum())")
+    x = np.ones(3_000_000, np.uint8)
+    for _ in range(3):
+        place.observe("batch", x=x)
+        place.telemetry.flush(30.0)
+        place.clock.pass_(0.01)
+    assert [row[3] for row in stream.rows.take()][-1:] == [3_000_000 * 2_999_999 // 2]
+    assert (stream.n_errors, stream.suspended) == (0, False)
+    place.telemetry.memory.count()
+    assert place.telemetry.memory.n_bytes < 2**23  # the copy, whose memory is used again
 
 
 def test_events_are_skipped_and_counted_while_one_is_evaluated_aside(place):
@@ -158,7 +175,7 @@ def test_new_memory_is_made_on_the_other_thread(place, monkeypatch):
 @pytest.mark.parametrize("dtype", ["float32", "float64", "int64", "bool", "complex64", "bfloat16"])
 def test_tensors_are_answered_aside_as_they_are_elsewhere(place, dtype, monkeypatch):
     torch = pytest.importorskip("torch")
-    monkeypatch.setattr(MODEL, "machine", 5.0)
+    monkeypatch.setattr(MODEL, "factors", dict.fromkeys(MODEL.factors, 5.0))
     x, places = (torch.arange(400_000) % 7).to(getattr(torch, dtype)), torch.tensor([5, 3])
     wanted = [x[:3].tolist(), x.sum().item(), x[places].tolist()]
     dear = " + ".join(["(b.x == b.x).sum()"] * 20)
@@ -176,7 +193,7 @@ def test_tensors_are_answered_aside_as_they_are_elsewhere(place, dtype, monkeypa
 
 def test_arrays_of_jax_are_answered_aside_without_compilation(place, monkeypatch):
     jnp = pytest.importorskip("jax.numpy")
-    monkeypatch.setattr(MODEL, "machine", 1.0)
+    monkeypatch.setattr(MODEL, "factors", dict.fromkeys(MODEL.factors, 1.0))
     x, dear = jnp.arange(4_000_000) % 7.0, " + ".join(["(b.x == b.x).sum()"] * 4)
     stream = place.ask(f"on('batch').map(lambda b: [b.x[:3], b.x.max(), {dear}])")
     n = 0
@@ -196,7 +213,7 @@ from sightglass.query.costs import MODEL
 def memory(of):
     lines = pathlib.Path("/proc/self/status").read_text().splitlines()
     return next(int(line.split()[1]) << 10 for line in lines if line.startswith(of))
-MODEL.calibrated, MODEL.machine = True, 2.0
+MODEL.calibrated = True
 x, places = torch.zeros(2_000_000, dtype=torch.float64), torch.randint(2_000_000, (500_000,))
 query = "on('batch').map(lambda b: [" + ", ".join(f"b.x[b.places].sum() + {i}" for i in range(40)) + "])"
 with sg.init("picks", dir=sys.argv[1], budget=None) as run, sg.connect(run) as client:

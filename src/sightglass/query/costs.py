@@ -1,8 +1,8 @@
 """What operations cost: nanoseconds for each item of their largest argument, learned while they run.
 
 The numbers in `OperationCost` are those of NumPy on float64 in one thread of a recent processor. `CostModel` scales
-them: by how fast this machine is (measured once, in the background), by dtype, by library, and by what each operation
-took when it ran on large arrays.
+them: by how fast this machine is at operations of this kind (measured once, in the background), by dtype, by library,
+and by what each operation took when it ran on large arrays, or when it was tried.
 """
 
 from __future__ import annotations
@@ -10,9 +10,9 @@ from __future__ import annotations
 import math
 import mmap
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Protocol, get_args
 
 import numpy as np
 
@@ -23,6 +23,9 @@ LEARNED: Final = 1.2  # the next time may take a little longer
 UNTRIED: Final = 1.5  # machines differ in more than one factor: AVX-512, the size of the cache, the speed of memory
 STRIDED: Final = 4.0  # of memory that is not contiguous, at most one of eight float64 of a cache line is used
 NEW_NS: Final = 2.0  # for each byte of new memory, until it is measured: 9 us for a page of a virtual machine
+Kind = Literal["python", "arithmetic", "functions", "sorting"]
+"""What the speed of an operation depends on: the interpreter; memory and vector units; what processors compute
+differently, such as sines; and what the version of NumPy and the instruction set decide."""
 ON_DEVICE: Final = 1 / 32  # a device has 20 to 100 times the memory bandwidth and the arithmetic of one thread
 LARGE_NS: Final = 200_000.0  # an operation worth timing: reading the clock of a thread takes 0.3 to 0.5 us
 BASE_NS: Final[dict[ArrayKind | None, float]] = {None: 300.0, "numpy": 1_500.0, "torch": 5_000.0}
@@ -30,6 +33,8 @@ OTHER_BASE_NS: Final = 60_000.0  # JAX dispatches each operation outside of `jit
 CALIBRATION_ITEMS: Final = 2**16  # in the cache, as blocks are
 CALIBRATION_ROUNDS: Final = 7
 CALIBRATION_BYTES: Final = 2**21
+CALIBRATION_LOOPS: Final = 20_000
+MAX_TRIALS: Final = 16  # that wait: half a second of another thread
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -38,6 +43,7 @@ class OperationCost:
 
     Attributes:
         ns: Nanoseconds for each item of the largest argument.
+        kind: What its speed depends on.
         result: The shape of the result: that of the arguments together, if each of its items is computed from one item
             of each of them ("each"), that of the largest argument ("same"), without the axes of `axis` ("reduce"), a
             scalar, all items in one dimension ("flat"), or a value that is not an array ("plain").
@@ -51,6 +57,7 @@ class OperationCost:
     """
 
     ns: float = 0.0
+    kind: Kind = "arithmetic"
     result: Literal["each", "same", "reduce", "scalar", "flat", "plain"] = "plain"
     copies: float = 0.0
     places: bool = False
@@ -78,17 +85,19 @@ class CostModel:
     """The costs of operations on this machine.
 
     Attributes:
-        machine: How much slower than the table this machine is; `UNKNOWN_MACHINE` until `calibrate` has run.
+        factors: How much slower than the table this machine is, for each kind of operation.
         new_ns: Nanoseconds for each byte of memory that is used for the first time.
-        calibrated: Whether it was measured.
-        wanted: Whether it should be: somebody asks for prices.
+        calibrated: Whether they were measured.
+        wanted: Whether something should be: somebody asks for prices.
     """
 
     def __init__(self) -> None:
-        self.machine = UNKNOWN_MACHINE
+        self.factors: dict[Kind, float] = dict.fromkeys(get_args(Kind), UNKNOWN_MACHINE)
         self.new_ns = NEW_NS
         self.calibrated = self.wanted = False
         self._learned: dict[tuple[str, str], float] = {}
+        self._trials: dict[tuple[str, str], ModelTrial] = {}
+        self._tried: set[tuple[str, str]] = set()
 
     def ns(
         self, name: str, cost: OperationCost, dtype: object, dtype_name: str, n: int, *, table_ns: float | None = None
@@ -105,7 +114,7 @@ class CostModel:
         """
         factor = self._learned.get((name, dtype_name))
         if factor is None:
-            factor = self.machine * UNTRIED * _kind(dtype, dtype_name)
+            factor = self.factors[cost.kind] * UNTRIED * _kind(dtype, dtype_name)
         return factor * (_table_ns(cost, n) if table_ns is None else table_ns)
 
     def learn(
@@ -116,18 +125,47 @@ class CostModel:
         old = self._learned.get((name, dtype_name), factor)
         self._learned[name, dtype_name] = factor if factor > old else 0.9 * old + 0.1 * factor
 
+    @property
+    def exact(self) -> bool:
+        """Whether prices change no more by what is measured: nothing waits for it."""
+        return self.calibrated and not self._trials
+
+    def knows(self, key: tuple[str, str]) -> bool:
+        """Return whether an operation on a dtype was measured here, or was tried without success."""
+        return key in self._learned or key in self._tried
+
+    def want(self, trials: Iterable[ModelTrial]) -> None:
+        """Let prices become exact: by the speed of the machine, and by operations that were never measured here."""
+        for trial in trials:
+            if not self.knows(trial.key) and len(self._trials) < MAX_TRIALS:
+                self._trials.setdefault(trial.key, trial)
+        self.wanted = self.wanted or not self.exact
+
+    def measure(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
+        """Measure what is wanted, on this thread: the machine in some 20 ms, each operation in up to 100 ms."""
+        self.wanted = False
+        if not self.calibrated:
+            self.calibrate(cpu_s)
+        for key, trial in list(self._trials.items()):
+            self._tried.add(key)
+            trial.run(self, cpu_s)
+            del self._trials[key]
+
     def calibrate(self, cpu_s: Callable[[], float] = time.thread_time) -> None:
         """Measure how fast this machine is, in some 20 ms of this thread."""
         x = np.linspace(0.5, 2.0, CALIBRATION_ITEMS)
-        ratios = []
-        for reference_ns, run in ((0.4, lambda: x + x), (7.8, lambda: np.sin(x)), (4.2, lambda: np.sort(-x))):
+        references: tuple[tuple[Kind, float, int, Callable[[], object]], ...] = (
+            ("python", 20.0, CALIBRATION_LOOPS, _loop), ("arithmetic", 0.4, x.size, lambda: x + x),
+            ("functions", 7.8, x.size, lambda: np.sin(x)), ("sorting", 4.2, x.size, lambda: np.sort(-x)),
+        )  # fmt: skip
+        for kind, reference_ns, n, run in references:
             taken_s = []
             for _ in range(CALIBRATION_ROUNDS):
                 started_s = cpu_s()
                 run()
                 taken_s.append(cpu_s() - started_s)
-            ratios.append(sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / x.size / reference_ns)
-        self.machine = max(0.5, *ratios)
+            ratio = sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / n / reference_ns
+            self.factors[kind] = max(0.5, ratio)
         taken_s, zeros = [], bytes(CALIBRATION_BYTES)
         for _ in range(CALIBRATION_ROUNDS):
             with mmap.mmap(-1, CALIBRATION_BYTES) as memory:
@@ -135,7 +173,24 @@ class CostModel:
                 memory.write(zeros)
                 taken_s.append(cpu_s() - started_s)
         self.new_ns = UNTRIED * sorted(taken_s)[CALIBRATION_ROUNDS // 2] * 1e9 / CALIBRATION_BYTES
-        self.calibrated, self.wanted = True, False
+        self.calibrated = True
+
+
+class ModelTrial(Protocol):
+    """An operation to be tried; see `trials`."""
+
+    @property
+    def key(self) -> tuple[str, str]:
+        """The name under which its cost is learned, and the dtype."""
+
+    def run(self, model: CostModel, cpu_s: Callable[[], float]) -> None:
+        """Try it, and let the model learn what it takes."""
+
+
+def _loop() -> None:
+    total = 0
+    for i in range(CALIBRATION_LOOPS):
+        total += i
 
 
 def learned_as(name: str, cost: OperationCost, shape: tuple[int, ...]) -> str:

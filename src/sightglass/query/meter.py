@@ -68,6 +68,7 @@ class Meter:
             does not matter.
         may_compile: Whether others may be compiled here.
         memory: What the queries of the run hold between events.
+        own_bytes: What of that is counted already for this evaluation.
         result_s: The seconds that a copy of the result may take, where an event may take longer.
         tail_s: The seconds that reducers may take of an event which is evaluated on another thread, where they hold the
             lock of the events.
@@ -80,7 +81,7 @@ class Meter:
 
     __slots__ = (
         "_began_s", "_cpu_s", "_made_bytes", "_sized", "allowed_ns", "checks", "compiled", "limit_s", "max_bytes",
-        "may_compile", "memory", "model", "price", "priced_ns", "result_s", "spent_ns", "tail_s",
+        "may_compile", "memory", "model", "own_bytes", "price", "priced_ns", "result_s", "spent_ns", "tail_s",
     )  # fmt: skip
 
     def __init__(
@@ -91,6 +92,7 @@ class Meter:
         self.max_bytes = max_bytes
         self.model = model
         self.memory = memory or HeldMemory()
+        self.own_bytes = 0
         self.result_s = self.tail_s = math.inf
         self.compiled: set[object] | None = None
         self.may_compile = True
@@ -200,7 +202,7 @@ class Meter:
             NoRoom: It needs memory that is free later.
         """
         self.clock()
-        self.model.wanted = self.model.wanted or not self.model.calibrated
+        self.model.want(())
         enough = (max(ENOUGH_S, 2 * self.limit_s), math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
         price = price_of(tree, values, self.model, measured=measured, enough=enough, is_late=self._is_late)
         self.price, self._sized = price, self._sized and price.sized
@@ -211,6 +213,7 @@ class Meter:
             raise NoRoom
         if price.seconds <= self.limit_s and price.n_bytes <= limit:
             self.check("its price")
+        self.model.want(price.untried)
         more = "more than " if price.more else ""
         of = f", most of it for {price.largest}" if price.largest else ""
         if price.n_bytes > limit:
@@ -234,7 +237,8 @@ class Meter:
         if self.max_bytes is None:
             return math.inf
         self.memory.count()
-        return max(0, self.max_bytes + largest_bytes - self.memory.n_bytes - self.memory.waiting_bytes)
+        others_bytes = max(0, self.memory.n_bytes - self.own_bytes) + self.memory.waiting_bytes
+        return max(0, self.max_bytes + largest_bytes - others_bytes)
 
     def find_room(self, n_bytes: int) -> None:
         """Check that there is memory for a result.
@@ -370,7 +374,7 @@ class Meter:
             )
 
     def _too_large(self, got: str, seconds: float, *, advice: str = PART) -> PriceError:
-        self.model.wanted = self.model.wanted or not self.model.calibrated  # the query waits until prices are exact
+        self.model.want(())  # the query waits until prices are exact
         limit_s = min(self.limit_s, self.result_s, self.tail_s)
         return PriceError(
             f"Expected at most {_time(limit_s)} of the run's time for an event, got {got}. {advice}",
@@ -477,6 +481,10 @@ class HeldMemory:
     def add(self, n_bytes: int) -> None:
         """Add what is held from now on."""
         self.n_bytes += n_bytes
+
+    def free(self) -> None:
+        """Count again at the next look: much is not held any more."""
+        self._counted_s = -math.inf
 
 
 class SharedBytes:

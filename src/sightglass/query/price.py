@@ -8,8 +8,8 @@ them. Where the walk cannot know, it assumes the most: a condition selects all i
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
 from sightglass.core.errors import SightglassError
@@ -47,6 +47,7 @@ from .costs import (
 from .functions import FUNCTIONS
 from .functions.containers import each
 from .limits import MAX_ITEMS, PLAIN
+from .trials import PICKED, Trial, places, result_dtype, trial_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,6 +64,7 @@ class Price:
         known: Whether the price of every part is known.
         sized: Whether the bytes of every part are known: not where a function of the run is called, for example.
         more: Whether it is higher than that.
+        untried: Trials of its large operations that were never measured here.
     """
 
     seconds: float
@@ -74,6 +76,7 @@ class Price:
     known: bool = True
     sized: bool = True
     more: bool = False
+    untried: tuple[Trial, ...] = ()
 
 
 def price_of(
@@ -119,6 +122,7 @@ def price_of(
         known=known,
         sized=walk.sized,
         more=more,
+        untried=tuple(walk.untried),
     )
 
 
@@ -139,8 +143,18 @@ ITEM_NS: Final = 50.0  # to pass by an item of a list
 PICK: Final = OperationCost(ns=8.0, result="flat")
 SLICE: Final = OperationCost(ns=0.5, result="flat")  # JAX copies what others only refer to
 COMPARED: Final = OperationCost(ns=10.0, result="each")  # texts
+TEXT_NS: Final = 2.0  # to compare a character
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
 TEXTS: Final = (str, bytes, type(None))
+
+
+def n_characters(value: object) -> float:
+    """Return how many characters a text has, or the texts of a list: the first ones stand for all."""
+    if isinstance(value, str):
+        return str.__len__(value)
+    some = [text for _, text in each(value, N_SIGNATURES)]
+    n_known = sum(str.__len__(one) for one in some if isinstance(one, str))
+    return (length(value) or 0) * n_known / max(1, len(some))
 
 
 class EnoughError(Exception):
@@ -170,11 +184,12 @@ class PriceWalk:
     chain_ns: float = 0.0
     depth: int = 0
     n_steps: int = 0
+    untried: list[Trial] = field(default_factory=list)
 
     def charge(self, ns: float, name: str = "", *, python: bool = False) -> None:
         """Add the nanoseconds of an operation."""
         if python:
-            ns *= self.model.machine
+            ns *= self.model.factors["python"]
             self.python_ns += ns
         self.ns += ns
         if ns > self.largest_ns and name:
@@ -293,7 +308,10 @@ class PriceWalk:
         picks = [part for part in parts if not (part is None or part is ... or isinstance(part, int | slice))]
         if picks:
             n_each = 1 if any(map(is_mask, picks)) else max(1, value.size // max(1, value.shape[0]))
-            return self.result("[…]", PICK, [value.like(max(map(n_items_of, picks)) * n_each)])
+            n = max(map(n_items_of, picks)) * n_each
+            index = picks[0]
+            tried = [value.like(n), places(index, n)] if isinstance(index, ArraySpec) and value.kind == "numpy" else ()
+            return self.result(PICKED, PICK, [value.like(n)], tried=tried)
         ends = [end for part in parts if isinstance(part, slice) for end in (part.start, part.stop, part.step)]
         if any(isinstance(end, ArraySpec | Unknown) for end in ends):
             return value
@@ -347,9 +365,11 @@ class PriceWalk:
         self.charge(BASE_NS[None], python=True)
         if isinstance(x, ArraySpec):
             return self.of_array(name, x, others)
-        n = (length(x) or 0) if isinstance(x, list | tuple | Mapping | str) else 0
-        if n:
-            self.charge((LISTED_NS if name in ("keys", "values", "items") else ITEM_NS) * n, python=True)
+        n = (length(x) or 0) if isinstance(x, list | tuple | Mapping) else 0
+        if name == "contains":
+            self.charge(TEXT_NS * (n_characters(x) if isinstance(x, str | list | tuple) else 0), python=True)
+        if n and name not in ("len", "size", "shape"):
+            self.charge(ITEM_NS * n, python=True)
         if isinstance(x, Unknown) or any(isinstance(arg, ArraySpec | Unknown) for arg in others):
             return Unknown()
         if name in ("startswith", "endswith", "contains"):
@@ -447,8 +467,24 @@ class PriceWalk:
             return results
         return dict(zip(names, results, strict=True)) if n_items == len(names) else Unknown()
 
-    def result(self, name: str, cost: OperationCost, args: list[Any], kwargs: Mapping[str, Any] | None = None) -> Any:
-        """Charge an operation on arrays, and return the spec of its result."""
+    def result(
+        self,
+        name: str,
+        cost: OperationCost,
+        args: list[Any],
+        kwargs: Mapping[str, Any] | None = None,
+        *,
+        tried: Sequence[Any] | None = None,
+    ) -> Any:
+        """Charge an operation on arrays, and return the spec of its result.
+
+        Args:
+            name: Its name.
+            cost: What is known of it.
+            args: Its arguments.
+            kwargs: Its named arguments.
+            tried: The operands of its trial; by default its arguments.
+        """
         operands = [spec if (spec := self.stacked(arg)) is not None else arg for arg in args]
         arrays = [one for one in operands if isinstance(one, ArraySpec)]
         if not arrays:
@@ -467,10 +503,15 @@ class PriceWalk:
         ns *= STRIDED if first.strided else 1.0
         if cost.more_ns is not None:
             ns += cost.more_ns(first.size, *others, **named)
+        if ns > LARGE_NS and not self.model.knows((learned_as(name, cost, shape), first.name)):
+            given, specs = (args, operands) if tried is None else (tried, tried)
+            trial = trial_of(name, cost, given, specs, kwargs or {}, shape)
+            self.untried += [] if trial is None else [trial]
         said = f"{name} of {n:,} items of {first.name}" if ns > self.largest_ns else ""
         self.charge(ns * (ON_DEVICE if first.device else 1.0), said)
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
-        width = max(spec.width for spec in arrays)
+        dtype = result_dtype(name, operands, kwargs or {}) if cost.result == "each" else None
+        width = max(spec.width for spec in arrays) if dtype is None else dtype.itemsize
         owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
         copies = first.size * (cost.copies * width + 8 * (cost.places and first.kind == "torch"))
         if self.in_blocks and can_cut(arrays):
@@ -479,7 +520,10 @@ class PriceWalk:
         self.peak = max(self.peak, self.live + copies + owned)
         self.live -= sum(spec.owned for spec in arrays)
         self.hold(owned)
-        return Unknown() if cost.result == "plain" and cost.shaped is None else first.like(*shape, owned=owned)
+        if cost.result == "plain" and cost.shaped is None:
+            return Unknown()
+        found = first.like(*shape, owned=owned)
+        return found if dtype is None else replace(found, dtype=dtype, name=str(dtype), itemsize=dtype.itemsize)
 
     def stacked(self, value: Any, depth: int = 0) -> ArraySpec | None:
         """Return the array that a function makes of an argument; `None` if it is plain, or refused by the function."""

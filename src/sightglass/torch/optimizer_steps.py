@@ -115,7 +115,7 @@ class OptimizerSteps:
             for name in names
             if name in held
         ]
-        return sum(ns) * MODEL.machine / 1e9
+        return sum(ns) * MODEL.factors["arithmetic"] / 1e9
 
     def use(self, grads: Collection[str], updates: Collection[str]) -> None:
         """Set the hooks that these gradients and updates need, on the optimizers that hold them; remove all others."""

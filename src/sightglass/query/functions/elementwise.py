@@ -45,7 +45,12 @@ def _elementwise(name: str, doc: str, scalar: Callable[[Any], Any] | None = None
         return getattr(namespace(x), name)(as_floating(x) if floating else x)
 
     call.__doc__ = doc
-    function(f"{name}(x)", cost=OperationCost(ns=SLOW.get(name, ARITHMETIC_NS), result="each"))(call)
+    function(
+        f"{name}(x)",
+        cost=OperationCost(
+            ns=SLOW.get(name, ARITHMETIC_NS), kind="functions" if name in SLOW else "arithmetic", result="each"
+        ),
+    )(call)
 
 
 _elementwise("abs", "The absolute value.", operator.abs)
@@ -134,7 +139,7 @@ def _astype(x: Value, dtype: str) -> Value:
     return astype(x, wanted) if is_array(x) else np.asarray(x).astype(dtype)[()]
 
 
-@function("isin(x, values)", cost=OperationCost(shaped=_isin_cost, copies=4.0))
+@function("isin(x, values)", cost=OperationCost(kind="sorting", shaped=_isin_cost, copies=4.0))
 def _isin(x: Value, values: Value) -> Value:
     """Return for each item whether it is one of some values; texts, too."""
     if (wanted := few_texts(values)) is not None:
@@ -170,7 +175,7 @@ def _float(x: Value) -> Value:
 
 # Functions that sort, search and pick.
 
-SORT: Final = OperationCost(ns=5.0, result="same", copies=1.0, places=True, sorts=True)
+SORT: Final = OperationCost(ns=5.0, kind="sorting", result="same", copies=1.0, places=True, sorts=True)
 
 
 def _search_cost(args: Sequence[Any], **kwargs: object) -> tuple[tuple[int, ...], float]:
@@ -205,7 +210,7 @@ def _sort(x: Value, axis: int = -1, descending: bool = False) -> Value:
 
 @function(
     "argsort(x, axis=-1, descending=False)",
-    cost=OperationCost(ns=9.0, result="same", copies=1.0, places=True, sorts=True),
+    cost=OperationCost(ns=9.0, kind="sorting", result="same", copies=1.0, places=True, sorts=True),
 )
 def _argsort(x: Value, axis: int = -1, descending: bool = False) -> Value:
     """Return the indices that would sort the items along an axis; equal items keep their order, or its reverse."""
@@ -222,7 +227,7 @@ def _with_axes(x: Value, name: str) -> Value:
     return x
 
 
-@function("topk(x, k)", cost=OperationCost(ns=5.0, result="flat", copies=1.0, sorts=True))
+@function("topk(x, k)", cost=OperationCost(ns=5.0, kind="sorting", result="flat", copies=1.0, sorts=True))
 def _topk(x: Value, k: Value) -> Value:
     """Return the k largest values, in descending order."""
     k, x = check_count(k, name="k"), ravel(x)
@@ -233,7 +238,7 @@ def _topk(x: Value, k: Value) -> Value:
     return xp.asarray(ordered, copy=True) if rest else ordered  # the sorted array is not retained
 
 
-@function("searchsorted(x, values)", cost=OperationCost(shaped=_search_cost, copies=1.0))
+@function("searchsorted(x, values)", cost=OperationCost(kind="sorting", shaped=_search_cost, copies=1.0))
 def _searchsorted(x: Value, values: Value) -> Value:
     """Return where values belong in a sorted array of one dimension: before the first item that is not smaller."""
     x, values, xp = alike(ravel(x), operand(values))
@@ -250,7 +255,7 @@ def _nonzero(x: Value) -> Value:
     return tuple(xp.nonzero(x))
 
 
-@function("unique(x)", cost=OperationCost(ns=5.0, copies=4.0, sorts=True))
+@function("unique(x)", cost=OperationCost(ns=5.0, kind="sorting", copies=4.0, sorts=True))
 def _unique(x: Value) -> Value:
     """Return the distinct values in ascending order, and how often each occurs, as two arrays; texts are a list."""
     if (found := few_texts(x)) is not None:

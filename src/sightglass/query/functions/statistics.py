@@ -28,7 +28,7 @@ from sightglass.query.limits import check_bytes, check_count, check_length
 
 from .elementwise import on_host
 from .shapes import axes_of, ravel
-from .table import FULL, as_floating, as_single, function
+from .table import FULL, as_floating, as_single, astype, function
 
 PERCENT: Final = 100
 QUANTILE_NS: Final = 13.0  # an item
@@ -118,7 +118,9 @@ def _rows(shape: tuple[int, ...], axis: Axis, n_q: int) -> tuple[tuple[int, ...]
     return (n_q, *rows) if n_q and rows else rows, ns
 
 
-@function("quantile(x, q, axis=None)", cost=OperationCost(result="scalar", copies=2.0, shaped=_quantiles_cost))
+@function(
+    "quantile(x, q, axis=None)", cost=OperationCost(kind="sorting", result="scalar", copies=2.0, shaped=_quantiles_cost)
+)
 def _quantile(x: Value, q: Value, axis: Axis = None) -> Value:
     """Return the q-quantile, 0 <= q <= 1, of all values or along an axis, interpolated; for a list of q, a tuple."""
     wanted = q if isinstance(q, list | tuple) else (q,)
@@ -155,19 +157,27 @@ def _quantiles(x: Value, wanted: Value) -> tuple[Any, ...]:
     found = []
     for place in places:
         low, high = ordered[..., math.floor(place)], ordered[..., math.ceil(place)]
-        between = xp.where(low == high, low, low + (high - low) * (place - math.floor(place)))
+        between = low + (high - low) * (place - math.floor(place))
+        # Between an infinity and a number, the infinity counts, as for the reducers.
+        between = xp.where(xp.isinf(low), low, xp.where(xp.isinf(high), high, between))
         quantile = xp.where(has_nan, between * math.nan, between)
         found.append(quantile[()] if xp is np else quantile)  # numbers stay numbers
     return tuple(found)
 
 
-@function("median(x, axis=None)", cost=OperationCost(result="scalar", copies=2.0, places=True, shaped=_median_cost))
+@function(
+    "median(x, axis=None)",
+    cost=OperationCost(kind="sorting", result="scalar", copies=2.0, places=True, shaped=_median_cost),
+)
 def _median(x: Value, axis: Axis = None) -> Value:
     """Return the median of all values, or along an axis."""
     return _quantile(x, 0.5, axis)
 
 
-@function("percentile(x, q, axis=None)", cost=OperationCost(result="scalar", copies=2.0, shaped=_quantiles_cost))
+@function(
+    "percentile(x, q, axis=None)",
+    cost=OperationCost(kind="sorting", result="scalar", copies=2.0, shaped=_quantiles_cost),
+)
 def _percentile(x: Value, q: Value, axis: Axis = None) -> Value:
     """Return the q-th percentile, 0 <= q <= 100, of all values or along an axis; for a list of q, a tuple."""
     several = isinstance(q, list | tuple)
@@ -183,7 +193,7 @@ def _part(q: Value) -> float:
     return q / PERCENT
 
 
-@function("logsumexp(x, axis=None)", cost=OperationCost(ns=3.0, result="reduce", copies=2.0))
+@function("logsumexp(x, axis=None)", cost=OperationCost(ns=3.0, kind="functions", result="reduce", copies=2.0))
 def _logsumexp(x: Value, axis: Axis = None) -> Value:
     """Return the logarithm of the sum of exponentials, without overflow."""
     x = as_single(as_floating(_array(x)))
@@ -195,7 +205,7 @@ def _logsumexp(x: Value, axis: Axis = None) -> Value:
     return xp.log(xp.sum(xp.exp(x - largest), axis=axis)) + xp.sum(largest, axis=axis)
 
 
-@function("softmax(x, axis=-1)", cost=OperationCost(ns=3.0, result="same", copies=2.0))
+@function("softmax(x, axis=-1)", cost=OperationCost(ns=3.0, kind="functions", result="same", copies=2.0))
 def _softmax(x: Value, axis: int = -1) -> Value:
     """Return the exponentials along an axis, divided by their sum."""
     x = as_floating(_array(x))
@@ -358,5 +368,6 @@ def _bincount(x: Value, size: Value = None) -> Value:
         raise RefusedQueryError(f"Expected integers, got {type_name(x)}")
     if array_kind(x) == "jax":
         return xp.bincount(xp.where((x >= 0) & (x < size), x, size), length=size + 1)[:size]
+    x = astype(x, xp.int64)  # the size may not fit into its dtype
     placed = xp.where((x >= 0) & (x < size), x, size)
     return xp.bincount(placed, minlength=size + 1)[:size]

@@ -66,11 +66,11 @@ class Aside:
         return 0
 
     def calibrating(self) -> bool:
-        """Return whether prices are not exact yet; measure the machine here if nobody did."""
+        """Return whether prices are not exact yet; measure here what nobody did."""
         if MODEL.wanted:
             MODEL.wanted = False
-            self.defer(MODEL.calibrate, lambda error: None)
-        return not MODEL.calibrated
+            self.defer(MODEL.measure, lambda error: None)
+        return not MODEL.exact
 
     def take(self) -> bool:
         """Take the place; return whether it was free."""
@@ -113,7 +113,7 @@ class AsideEvaluation:
             n_bytes = n_bytes_read(observables, wanted)
         except (SightglassError, *FAILURES):
             return None
-        copy_s = n_bytes * COPY_NS * MODEL.machine / 1e9
+        copy_s = n_bytes * COPY_NS * MODEL.factors["arithmetic"] / 1e9
         left_bytes = evaluation.meter.bytes_left(price.largest_bytes) + place.held_bytes
         if copy_s > limit_s or price.n_bytes + n_bytes > left_bytes:
             return None
@@ -151,6 +151,7 @@ class AsideEvaluation:
         meter = evaluation.meter
         self._place.running_bytes = 0 if meter.price is None else meter.price.n_bytes
         meter.memory.add(self._place.running_bytes)
+        meter.own_bytes = self._place.held_bytes  # the copy and what is made of it
 
         def evaluate() -> None:
             values = copies
@@ -160,7 +161,9 @@ class AsideEvaluation:
             heads[0].read()
 
         def settled(error: BaseException | None) -> None:
+            meter.own_bytes = 0
             self._place.free()
+            meter.memory.free()
             settle(heads[0] if error is None else None, meter.taken_s, error)
 
         self._place.defer(evaluate, settled)
