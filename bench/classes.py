@@ -27,7 +27,7 @@ CLASSES: Final[dict[str, tuple[str, tuple[str, ...]]]] = {
     "S-01": ("an export has what nobody recorded", ("tests/storage/export/test_export.py",)),
     "R-03": ("a log leaves its loop", ("tests/jax/test_differentiated.py",)),
     "T-01": ("a number has no total", ("tests/server/test_columns.py", "tests/storage/write/test_totals.py")),
-    "T-02": ("a writer hides another", ("tests/storage/foreign/test_foreign.py", "-k", "writers_of_one_folder", THOROUGHLY)),
+    "T-02": ("a writer hides another", ("tests/storage/foreign/test_foreign.py", "-k", "writers_of", THOROUGHLY)),
     "T-03": ("a histogram is called damaged", ("tests/storage/foreign/test_tensorboard_histograms.py",)),
     "T-04": ("a point alone is not drawn", ("frontend/test/draw.test.ts",)),
     "T-05": ("a copied file is lost", ("tests/storage/foreign/test_foreign.py", "-k", "is_synced", THOROUGHLY)),

@@ -232,7 +232,19 @@ def test_watch_as_json_has_every_field_and_no_nan(trainer: Trainer) -> None:
     output = sightglass("watch", "clirun", "batch.grads.b", "-n", "1", "--json").stdout
     row = json.loads(output)
     assert row["value"] is None
-    assert set(row) == {"tag", "run", "index", "step", "wall_time", "value", "n_events", "complete", "closed", "steps"}
+    assert set(row) == {
+        "tag",
+        "run",
+        "index",
+        "step",
+        "wall_time",
+        "value",
+        "n_events",
+        "complete",
+        "closed",
+        "approximate",
+        "steps",
+    }
 
 
 def test_watch_ends_after_a_time(trainer: Trainer) -> None:

@@ -10,7 +10,7 @@ import sightglass as sg
 from sightglass.core.errors import QueryError
 from sightglass.protocol import messages
 from sightglass.query.parser import parse
-from sightglass.query.reduction import LAST, Numbering, WindowState, unpack
+from sightglass.query.reduce.states import LAST, Numbering, WindowState, unpack
 
 TIMEOUT_S = 30.0
 

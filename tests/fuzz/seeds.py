@@ -17,7 +17,8 @@ from sightglass.core.columns import Columns, of_rows
 from sightglass.core.values import Figure, Histogram, Image, Images, Tensor, Text
 from sightglass.protocol import messages
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.stages import REDUCERS, STAGES, WINDOWS
+from sightglass.query.reduce.table import REDUCERS
+from sightglass.query.stages import STAGES, WINDOWS
 from sightglass.storage.foreign import mindspore, tensorboard
 from sightglass.storage.format import index as index_file
 from sightglass.storage.format.block import Key, Kind, encode
@@ -106,7 +107,7 @@ def _json(message: messages.Message) -> bytes:
 
 def _block(values: list[Any]) -> list[bytes]:
     """Return the frames of a block, as a client publishes it under the number 6."""
-    extra = None if len(values) % 2 else (3, True, False, {"epoch": 1.5})
+    extra = None if len(values) % 2 else (3, 1, {"epoch": 1.5})
     rows = [(i, i if i % 2 else 0.5, float(i), value, extra, i) for i, value in enumerate(values)]
     return [bytes(frame) for frame in messages.encode_block(6, of_rows(rows))]
 

@@ -408,6 +408,7 @@ def test_lost_chunks_of_what_is_published_break_the_channel(server, listener, ad
     listener.enter(peer, 1)
     wait_until(lambda: listener._peers[peer].listens, "it listens")
     assert listener.enter(peer, 1)
+    wait_until(lambda: channel._published[1].assembler, "it has entered: the next message comes by another connection")
     publish(server, f"sightglass.stream.anyone.{ID}.1", chunks.HEAD.pack(chunks.LAST, 5) + b"x")
     wait_until(lambda: channel.send([b"more"]) == "lost", "it connects again")
     channel.close()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from functools import cache, partial
+from functools import reduce as fold
 from typing import Any
 
 import jax
@@ -18,8 +19,10 @@ from tests.profiles import examples
 
 from sightglass.core.errors import UnknownNameError
 from sightglass.jax.logs.logdict import logdict
+from sightglass.jax.logs.reduction import NAMES
 from sightglass.jax.reducers.accumulate import accumulator, every, function, histogram, last_k, plan
 from sightglass.jax.reducers.accumulator import Accumulator, per_lane
+from sightglass.query.reduce.table import reducer
 
 N = 24
 EDGES = (-100.0, -1.0, 0.0, 0.5, 1.0, 1e3)
@@ -33,20 +36,20 @@ Array = Any
 Expected = Callable[[Array], Array]
 
 
-def reduced(fn: Callable[..., Any]) -> Expected:
-    return lambda x: fn(x.astype(np.float64), axis=0)[None]
+def as_in_queries(name: str) -> Expected:
+    """Return what the table of reducers gives for the rows of an array, one by one."""
+
+    def expected(x: Array) -> Array:
+        made = reducer(name, {})
+        with np.errstate(all="ignore"):
+            state = fold(lambda state, i: made.update(state, x[i], i), range(len(x)), made.start())
+            return np.asarray(made.finish(state))[None]
+
+    return expected
 
 
 KINDS: dict[str, tuple[Accumulator, Expected]] = {
-    "mean": (accumulator("mean"), reduced(np.mean)),
-    "sum": (accumulator("sum"), reduced(np.sum)),
-    "min": (accumulator("min"), reduced(np.min)),
-    "max": (accumulator("max"), reduced(np.max)),
-    "var": (accumulator("var"), reduced(np.var)),
-    "std": (accumulator("std"), reduced(np.std)),
-    "first": (accumulator("first"), lambda x: x[:1]),
-    "last": (accumulator("last"), lambda x: x[-1:]),
-    "count": (accumulator("count"), lambda x: np.array([len(x)])),
+    **{name: (accumulator(name), as_in_queries(name)) for name in NAMES},
     "every": (every(3), lambda x: x[::3]),
     "every, bounded": (every(2, limit=4), lambda x: x[::2][-4:]),
     "last_k": (last_k(5), lambda x: x[-5:]),
@@ -349,7 +352,7 @@ def test_invalid_arguments_are_refused() -> None:
         ),
         lambda: accumulator(jnp.median).start(0.0): (
             "Function 'median' needs all events at once, but their number is not known in advance: reduce by one of "
-            "mean, sum, min, max, var, std, first, last, count, or keep the last with last_k(n)"
+            "count, sum, mean, var, std, min, max, first, last, or keep the last with last_k(n)"
         ),
         lambda: every(2).merge(None, None): (
             "Expected an accumulator whose states can be merged, got Ring(limit=1000, every=2)"

@@ -15,7 +15,7 @@ from sightglass.core.values import Histogram, to_host
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.evaluator import evaluator
 from sightglass.query.parser import parse
-from sightglass.query.reducers import reducer
+from sightglass.query.reduce.table import reducer
 
 QUERIES = [
     "batch.x", "batch.x[1:]", "batch.x[0]", "batch.x[0, 1]", "batch.x[:, None]", "batch.x.T", "batch.x.real",

@@ -111,6 +111,8 @@ stages = st.one_of(
     st.builds(lambda f: lambda q: q.map(f), lambdas(1)),
     st.builds(lambda f: lambda q: q.where(f), lambdas(1)),
     st.builds(lambda n, w: lambda q: getattr(q, n)(**w), st.sampled_from(["count", "mean", "last", "std"]), windows),
+    st.builds(lambda w: lambda q: q.median(**w), windows),
+    st.builds(lambda p, w: lambda q: q.percentile(100 * p, **w), shares, windows),
     st.builds(lambda p, w: lambda q: q.quantile(p, **w), shares | st.lists(shares, min_size=1), windows),
     st.builds(lambda b, w: lambda q: q.histogram(b, **w), st.integers(1, 10**6), windows),
     st.builds(lambda k, f, w: lambda q: q.top(k, f, **w), st.integers(1, 9), st.none() | lambdas(1), windows),

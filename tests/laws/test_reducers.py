@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import inspect
 import math
 import sys
 from collections import Counter
@@ -16,17 +17,21 @@ from hypothesis import assume, example, given, settings
 from hypothesis import strategies as st
 from tests.profiles import examples
 
+from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.values import Histogram
-from sightglass.query.reducers import BUILDERS, reducer
-from sightglass.query.reduction import Reducer, by_key
-from sightglass.query.sketches import ACCURACY, EXACT, Bins, Quantiles
+from sightglass.query.reduce.reducer import Reducer, by_key
+from sightglass.query.reduce.sketches import ACCURACY, EXACT, Bins, Quantiles
+from sightglass.query.reduce.states import pack
+from sightglass.query.reduce.table import ENTRIES, reduce_columns, reducer
+from sightglass.query.stages import Chain
 
 numbers = st.floats(-1e6, 1e6, allow_nan=False).map(lambda x: round(x, 6))
 wild = st.floats() | st.integers(-(2**40), 2**40)
 MERGEABLE: dict[str, dict[str, Any]] = {
     "count": {}, "sum": {}, "mean": {}, "var": {}, "std": {}, "min": {}, "max": {}, "first": {}, "last": {},
-    "quantile": {"q": (0.0, 0.3, 0.5, 1.0)}, "histogram": {"bins": 7}, "top": {"k": 3}, "sample": {"k": 4},
+    "median": {}, "quantile": {"q": (0.0, 0.3, 0.5, 1.0)}, "percentile": {"q": 30},
+    "histogram": {"bins": 7}, "top": {"k": 3}, "sample": {"k": 4},
     "collect": {"limit": 5}, "argmax": {}, "argmin": {}, "distinct": {"limit": 5}, "rate": {},
 }  # fmt: skip
 EXACTLY = MERGEABLE.keys() - {"sum", "mean", "var", "std"}
@@ -347,7 +352,76 @@ def test_wrong_arguments_are_refused(name: str, args: dict[str, Any], message: s
     assert message in str(caught.value)
 
 
-@pytest.mark.parametrize("name", sorted(set(BUILDERS) - {"reduce", "scan", "ema", "diff"}))
+def test_the_laws_know_every_reducer_whose_states_merge() -> None:
+    assert set(MERGEABLE) == {name for name in ENTRIES if name not in ("reduce", "scan", "ema", "diff")}
+
+
+@pytest.mark.parametrize("name", ENTRIES)
+def test_every_reducer_has_a_typed_method_with_its_arguments(name: str) -> None:
+    method = inspect.signature(getattr(Chain, name)).parameters
+    made = inspect.signature(ENTRIES[name].make).parameters.values()
+    takes = [one.name for one in made if one.kind is one.POSITIONAL_OR_KEYWORD and one.name != "name"]
+    assert [key for key in method if key not in ("self", "window")] == takes
+    assert ("window" in method) is not ENTRIES[name].for_each
+    assert getattr(Chain, name).__doc__
+
+
+BY_BLOCKS = [name for name in MERGEABLE if reducer(name, MERGEABLE[name]).of_block is not None]
+
+
+@pytest.mark.parametrize("name", BY_BLOCKS)
+@settings(max_examples=examples(50))
+@given(
+    values=st.lists(numbers, min_size=1, max_size=30) | st.lists(st.integers(-(2**61), 2**61), min_size=1, max_size=30),
+    cut=st.integers(0, 30), first=st.integers(0, 2**40),
+)  # fmt: skip
+def test_blocks_of_a_column_are_reduced_as_one_by_one(name: str, values: list[Any], cut: int, first: int) -> None:
+    made = reducer(name, MERGEABLE[name])
+    assert made.merge is not None
+    if name == "sum" and abs(sum(map(float, values))) > 2**62:
+        return
+    array = np.array(values)
+    at = np.arange(len(values))
+    column = Columns(index=0, steps=at * 1.0, wall_times=at * 10.0, values=array, ordinals=at)
+    parts = [part for part in (column.slice(0, cut), column.slice(cut)) if len(part)]
+    state = fold(made.merge, [reduce_columns(made, part, first) for part in parts])
+    one_by_one = fold(
+        lambda state, i: made.update(
+            state, (array[i].item(), (float(i), 10.0 * i, None)) if made.reads_place else array[i].item(), first + i
+        ),
+        range(len(values)),
+        made.start(),
+    )
+    if name in EXACTLY:
+        assert same(pack(state), pack(one_by_one), exactly=True)
+    assert same(made.finish(state), made.finish(one_by_one), exactly=name in EXACTLY)
+
+
+@given(values=st.lists(numbers, min_size=1, max_size=50), q=st.integers(0, 100))
+def test_medians_and_percentiles_are_quantiles(values: list[float], q: int) -> None:
+    assert same(run(reducer("median", {}), values), run(reducer("quantile", {"q": 0.5}), values), exactly=True)
+    found, wanted = run(reducer("percentile", {"q": q}), values), run(reducer("quantile", {"q": q / 100}), values)
+    assert same(found, wanted, exactly=True)
+
+
+@pytest.mark.parametrize("name", ["median", "quantile", "percentile"])
+@pytest.mark.parametrize("cut", [10, 700, EXACT])
+def test_a_median_of_many_values_says_that_it_is_approximate(name: str, cut: int) -> None:
+    """The union counts: two windows of a few hundred exact values make an approximate one."""
+    made, values = reducer(name, MERGEABLE[name]), [float(x) for x in range(EXACT + 1)]
+    assert made.merge is not None
+    parts = [pushed(made, list(enumerate(part))) for part in (values[:cut], values[cut:])]
+    assert not any(map(made.is_approximate, parts))
+    assert made.is_approximate(made.merge(*parts))
+    by_names = pushed(made, [(i, {"a": x, "b": 1.0}) for i, x in enumerate(values)])
+    keyed = by_key(made)
+    by_keys = fold(lambda state, i: keyed.update(state, ("k", values[i]), i), range(len(values)), keyed.start())
+    assert made.is_approximate(by_names)
+    assert keyed.is_approximate(by_keys)
+    assert not made.is_approximate(made.start())
+
+
+@pytest.mark.parametrize("name", sorted(set(ENTRIES) - {"reduce", "scan", "ema", "diff"}))
 def test_nothing_reduces_to_something(name: str) -> None:
     found = run(reducer(name, MERGEABLE[name]), [])
     if isinstance(found, Histogram):

@@ -15,7 +15,8 @@ import sightglass as sg
 from sightglass.core.values import Histogram
 
 REDUCERS = (
-    "count({})", "sum({})", "mean({})", "var({})", "min({})", "max({})", "first({})", "last({})", "quantile(0.5, {})",
+    "count({})", "sum({})", "mean({})", "var({})", "min({})", "max({})", "first({})", "last({})",
+    "quantile(0.5, {})", "median({})",
     "histogram(8, {})", "top(2, {})", "sample(2, {})", "collect({})",
     "reduce(lambda acc, x: acc + x, 0.0, {})",
 )  # fmt: skip

@@ -46,7 +46,8 @@ from sightglass.query.access import ARRAY_ATTRIBUTES, HISTOGRAM_ATTRIBUTES
 from sightglass.query.expressions import BINARY, UNARY
 from sightglass.query.functions import FUNCTIONS
 from sightglass.query.query import Query
-from sightglass.query.stages import REDUCERS, SEQUENTIAL, WINDOWS, Chain
+from sightglass.query.reduce.table import ENTRIES, REDUCERS, SEQUENTIAL
+from sightglass.query.stages import WINDOWS, Chain
 from sightglass.training.process_runs import init
 from sightglass.views import SURFACES, VIEWS, View
 from sightglass.views.options import OPTION_NAMES
@@ -473,19 +474,20 @@ def functions_page() -> str:
         "They make one value of many events. Each takes a window besides: one of "
         + ", ".join(f"`{name}=`" for name in WINDOWS) + ", or none; and `by=`, what the values are grouped by.",
         "",
-        "| reducer | | example |",
-        "| --- | --- | --- |",
-        *(f"| `{_cell(_signature(name))}` | {_cell(_first_line(getattr(Chain, name)))} "
+        "| reducer | of | | example |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{_cell(_signature(name))}` | {ENTRIES[name].takes} | {_cell(_first_line(getattr(Chain, name)))} "
           f"| {example(function_examples.REDUCER_EXAMPLES, name)} |" for name in REDUCERS),
         "",
         "## Values that depend on those before",
         "",
         "They give a value for each value, and take no window.",
         "",
-        "| stage | | example |",
-        "| --- | --- | --- |",
-        *(f"| `{_cell(_signature(name))}` | {_cell(_first_line(getattr(Chain, name)))} "
-          f"| {example(function_examples.STAGE_EXAMPLES, name)} |" for name in SEQUENTIAL),
+        "| stage | of | | example |",
+        "| --- | --- | --- | --- |",
+        *(f"| `{_cell(_signature(name))}` | {ENTRIES[name].takes if name in ENTRIES else 'anything'} "
+          f"| {_cell(_first_line(getattr(Chain, name)))} | {example(function_examples.STAGE_EXAMPLES, name)} |"
+          for name in SEQUENTIAL),
         "",
         "## Two events",
         "",

@@ -76,8 +76,7 @@ steps = st.integers(-(2**62), 2**62) | st.floats(allow_nan=False)
 floats = st.floats(allow_nan=False)
 extras = st.none() | st.tuples(
     st.integers(0, 2**40),
-    st.booleans(),
-    st.booleans(),
+    st.integers(0, 7),
     st.none() | st.dictionaries(st.text(max_size=4), floats, max_size=2),
 )
 uniform = st.sampled_from(
@@ -106,8 +105,8 @@ mixed = st.lists(
 
 
 def usual(extra):
-    n_events, complete, closed, tracks = extra or (1, True, True, None)
-    return n_events, complete, closed, tracks or {}
+    n_events, flags, tracks = extra or (1, 3, None)
+    return n_events, flags, tracks or {}
 
 
 @given(uniform | mixed, st.integers(0, 2**40), st.data())
@@ -127,11 +126,9 @@ def test_a_block_is_its_rows(values, index, data):
     assert out == values
     assert list(map(type, out)) == list(map(type, values))
     for i, row in enumerate(rows):
-        flag = 3 if flags is None else int(flags[i])
         decoded = (
             1 if n_events is None else int(n_events[i]),
-            bool(flag & 1),
-            bool(flag & 2),
+            3 if flags is None else int(flags[i]),
             tracks[i] if tracks else {},
         )
         assert decoded == usual(row[4])

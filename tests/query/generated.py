@@ -372,7 +372,8 @@ class Author:
         chain += f".map(lambda b: {a.text})"
         for _ in range(self.random.randrange(3)):
             reducer = choose((
-                "count(", "sum(", "mean(", "var(", "std(", "min(", "max(", "first(", "last(", "quantile([0.1, 0.9], ",
+                "count(", "sum(", "mean(", "var(", "std(", "min(", "max(", "first(", "last(",
+                "median(", "percentile(30, ", "quantile([0.1, 0.9], ",
                 "histogram(1000, ", "top(3, ", "sample(2, ", "collect(5, ", "reduce(lambda a, x: a + x, 0.0, ",
             ))  # fmt: skip
             chain += f".{reducer}{choose(WINDOWS)})".replace(", )", ")")
@@ -407,8 +408,12 @@ def norm(x: Any) -> Any:
 
 
 def quantile(x: Any, q: float) -> Any:
-    """Return a quantile."""
-    return np.quantile(np.ravel(x).astype(np.float32) if np.asarray(x).dtype == np.float16 else np.ravel(x), q)
+    """Return a quantile; between an infinity and a number, NumPy's is NaN or the infinity: here it is the infinity."""
+    flat = np.ravel(x).astype(np.float32) if np.asarray(x).dtype == np.float16 else np.ravel(x)
+    for end in (np.quantile(flat, q, method=method) for method in ("lower", "higher")):
+        if np.isinf(end):
+            return end
+    return np.quantile(flat, q)
 
 
 def filled(x: Any) -> Any:

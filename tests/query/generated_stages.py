@@ -85,6 +85,8 @@ REDUCED: Final[dict[str, Callable[[list[Slot]], Any]]] = {
     "max()": lambda slots: np.max(values_of(slots), axis=0),
     "first()": lambda slots: slots[0].value,
     "last()": lambda slots: slots[-1].value,
+    "median()": lambda slots: float(np.median(values_of(slots))),
+    "percentile(30)": lambda slots: float(np.quantile(values_of(slots), 0.3)),
     "quantile(0.3)": lambda slots: float(np.quantile(values_of(slots), 0.3)),
     "collect(3)": lambda slots: values_of(slots)[:3],
     "top(2)": lambda slots: sorted(values_of(slots), reverse=True)[:2],

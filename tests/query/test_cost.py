@@ -18,7 +18,7 @@ from sightglass.query.evaluation import Evaluation
 from sightglass.query.evaluator import evaluator
 from sightglass.query.meter import Meter
 from sightglass.query.parser import parse
-from sightglass.query.reducers import reducer
+from sightglass.query.reduce.table import reducer
 
 MAX_BYTES = 200 * 2**20
 

@@ -15,7 +15,6 @@ from tests.profiles import examples
 
 from sightglass.core.errors import EvaluationError, PriceError, QueryError, RefusedQueryError
 from sightglass.core.program_values.copier import snapshot
-from sightglass.query import reducers
 from sightglass.query.costs import CostModel
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import Meter
@@ -23,7 +22,8 @@ from sightglass.query.parser import parse
 from sightglass.query.pipeline import is_quick
 from sightglass.query.query import Query, on
 from sightglass.query.reads import copied, paths
-from sightglass.query.sketches import Quantiles
+from sightglass.query.reduce import numbers
+from sightglass.query.reduce.sketches import Quantiles
 from sightglass.query.windows import PipelineItem
 
 NUMBERS = st.lists(st.floats(-1e3, 1e3) | st.integers(-1000, 1000) | st.just(math.nan), max_size=60)
@@ -49,7 +49,9 @@ def values_of(items: list[PipelineItem]) -> list[Any]:
 REDUCERS = {
     "count": len, "sum": sum, "mean": lambda v: float(np.mean(v)), "var": lambda v: float(np.var(v)),
     "std": lambda v: float(np.std(v)), "min": lambda v: float(np.min(v)), "max": lambda v: float(np.max(v)),
-    "first": lambda v: v[0], "last": lambda v: v[-1], "quantile(0.5)": lambda v: float(np.quantile(v, 0.5)),
+    "first": lambda v: v[0], "last": lambda v: v[-1], "median()": lambda v: float(np.median(v)),
+    "percentile(50)": lambda v: float(np.median(v)),
+    "quantile(0.5)": lambda v: float(np.quantile(v, 0.5)),
     "collect(1000)": list, "top(1)": lambda v: [max(v, key=lambda x: -math.inf if math.isnan(x) else x)],
 }  # fmt: skip
 
@@ -468,13 +470,13 @@ class Merges:
 
     def __init__(self, monkeypatch: pytest.MonkeyPatch) -> None:
         self.n = 0
-        wide = reducers.check_alike
+        wide = numbers.check_alike
 
         def counted(a: object, b: object) -> None:
             self.n += 1
             wide(a, b)
 
-        monkeypatch.setattr(reducers, "check_alike", counted)
+        monkeypatch.setattr(numbers, "check_alike", counted)
 
 
 @pytest.mark.parametrize("span", ["1000", "'1000 s'"])

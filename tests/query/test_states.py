@@ -19,12 +19,13 @@ from sightglass.query.evaluation import Evaluation
 from sightglass.query.parser import parse
 from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import in_states
-from sightglass.query.reducers import reducer
-from sightglass.query.reduction import LAST, MAX_PACKED_BYTES, Numbering, WindowState, pack, reduce_numbers, unpack
+from sightglass.query.reduce.states import LAST, MAX_PACKED_BYTES, Numbering, WindowState, pack, unpack
+from sightglass.query.reduce.table import reduce_columns, reducer
 from sightglass.query.windows import PipelineItem
 
 REDUCERS = [
-    "count()", "sum()", "mean()", "var()", "std()", "min()", "max()", "first()", "last()", "quantile([0, 0.3, 1])",
+    "count()", "sum()", "mean()", "var()", "std()", "min()", "max()", "first()", "last()",
+    "median()", "percentile(30)", "quantile([0, 0.3, 1])",
     "histogram(9)", "top(3)", "sample(3)", "collect(5)", "argmax()", "argmin()", "distinct(4)", "rate()",
     "mean(by=lambda b: b.k)", "top(2, by=lambda b: b.k)",
 ]  # fmt: skip
@@ -163,4 +164,4 @@ def test_infinities_of_both_signs_do_not_warn_in_bulk(name):
     """Warnings are errors in tests: before, NumPy's reached the log of the page's server."""
     values = np.array([math.inf, -math.inf])
     columns = Columns(index=0, steps=np.arange(2), wall_times=np.zeros(2), values=values)
-    assert math.isnan(reducer(name, {}).finish(reduce_numbers(name, {}, columns)))
+    assert math.isnan(reducer(name, {}).finish(reduce_columns(reducer(name, {}), columns)))

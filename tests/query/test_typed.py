@@ -46,15 +46,18 @@ ANSWERED = {
         f"{BATCH}.where(lambda v0: v0 > 0.1).map(lambda v0: v0 * 2)"
     ),
     "on('batch').map(lambda b: b.loss).mean(every=4) * 2": f"{BATCH}.mean(every=4).map(lambda v0: v0 * 2)",
+    "batch.loss.median(every=4)": f"{BATCH}.median(every=4)",
+    "batch.loss.percentile(90, every=4) / 2": f"{BATCH}.percentile(90, every=4).map(lambda v0: v0 / 2)",
+    "batch.loss.rolling(3).median()": f"{BATCH}.rolling(3).median()",
     "batch.return": "on('batch').map(lambda v0: v0.return)",
     "batch.return.mean(every=4) + 1": "on('batch').map(lambda v0: v0.return).mean(every=4).map(lambda v0: v0 + 1)",
     "batch.grads.map(lambda name, g: norm(g))": "on('batch').map(lambda v0: v0.grads.map(lambda v1, v2: v2.norm()))",
     "batch.loss.max()": "on('batch').map(lambda v0: v0.loss.max())",
 }
 SUGGESTED = [  # what is typed, what its error says, and the query with it
-    ("batch.loss.median(every=4)", ".quantile(0.5, every=100)", "batch.loss.quantile(0.5, every=100)"),
-    ("batch.loss.percentile(90, every=4)", ".quantile(0.9, every=100)", "batch.loss.quantile(0.9, every=100)"),
     ("batch.loss.top(3)", ".top(3, every=100)", "batch.loss.top(3, every=100)"),
+    ("median(batch.loss, every=4)", ".median(every=100)", "batch.loss.median(every=100)"),
+    ("percentile(batch.loss, 90, every=4)", ".percentile(90, every=100)", "batch.loss.percentile(90, every=100)"),
     ("batch.loss.sample(3, axis=0)", "axis", "batch.loss.sample(10, every=100)"),
     ("batch.loss.collect()", ".collect(every=100)", "batch.loss.collect(every=100)"),
     ("mean(batch.loss, every=4)", ".mean(every=100)", "batch.loss.mean(every=100)"),

@@ -10,6 +10,7 @@ from types import SimpleNamespace
 import numpy as np
 import pytest
 
+from sightglass.core.columns import CLOSED, COMPLETE
 from sightglass.query.costs import MODEL
 from sightglass.query.meter import MAX_BYTES
 
@@ -113,7 +114,9 @@ def test_per_end_group_and_the_end_keep_their_place(bench, device):
     device.gate.set()
     b.telemetry.close()
     for subscription in (per, group):
-        assert [(float(row[3]), row[4][2]) for row in subscription.rows] == [(3.0, True), (33.0, True), (7.0, False)]
+        assert [(float(row[3]), bool(row[4][1] & CLOSED)) for row in subscription.rows] == [
+            (3.0, True), (33.0, True), (7.0, False),
+        ]  # fmt: skip
 
 
 def test_the_program_may_overwrite_its_buffers(bench, device):
@@ -139,7 +142,7 @@ def test_a_buffer_that_cannot_be_read_costs_its_event(bench, device):
     assert rows(subscription) == [(0, 0, 0.0), (1, 20, 2.0), (2, 30, 3.0)]
     assert (subscription.n_errors, subscription.suspended) == (1, False)
     assert re.match("RuntimeError: Array .*at event 'batch', step 10", str(subscription.last_error))
-    assert [(float(row[3]), row[4][:2]) for row in total.rows] == [(0.0, (1, False)), (5.0, (2, True))]
+    assert [(float(row[3]), row[4][0], row[4][1] & COMPLETE) for row in total.rows] == [(0.0, 1, 0), (5.0, 2, 1)]
 
 
 def test_a_step_that_cannot_be_read_costs_its_event_and_not_the_drain_thread(bench, device):
@@ -174,7 +177,7 @@ def test_what_waits_is_bounded_and_counted(bench, device, monkeypatch):
     b.telemetry.flush(10)
     assert rows(subscription) == [(i, i, float(i)) for i in range(10)]
     assert (subscription.rows.n_dropped, count.rows.n_dropped) == (30, 30)
-    assert [(row[3], row[4][1]) for row in count.rows] == [(10, False), (0, False)]
+    assert [(row[3], row[4][1] & COMPLETE) for row in count.rows] == [(10, 0), (0, 0)]
     b.observe("batch", loss=Buffer(device, 40.0))
     b.telemetry.flush(10)
     assert len(subscription.rows) == 11

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
-from sightglass.core.columns import Columns, of_rows
+from sightglass.core.columns import CLOSED, COMPLETE, Columns, of_rows
 from sightglass.core.values import Histogram, Tensor, Text
 from sightglass.training.evaluation.budget import Turns
 from sightglass.training.serving.client_subscriptions import StreamBacklog
@@ -238,9 +238,9 @@ def test_end_group_closes_at_the_last_event_before_it(bench):
     b.telemetry.events.end_group("unknown")
     b.observe("batch", loss=5.0)
     b.telemetry.close()
-    assert [(row[1], row[3], row[4][:3]) for row in subscription.rows] == [
-        (1, 3.0, (2, True, True)),
-        (2, 5.0, (1, False, False)),
+    assert [(row[1], row[3], row[4][:2]) for row in subscription.rows] == [
+        (1, 3.0, (2, COMPLETE | CLOSED)),
+        (2, 5.0, (1, 0)),
     ]
 
 
@@ -284,7 +284,7 @@ def test_log_flattens_unwraps_and_carries_step_tracks(bench):
     array[:] = 99
     row = {tag: subscription.rows[0] for tag, subscription in tags.items()}
     assert {tag: r[1] for tag, r in row.items()} == dict.fromkeys(tags, 3)
-    assert all(r[4] == (1, True, True, {"epoch": 1}) for r in row.values())
+    assert all(r[4] == (1, 3, {"epoch": 1}) for r in row.values())
     assert (row["a"][3], row["val/acc"][3], row["t"][3], row["snapshot"][3]) == (1, 0.5, "hello", 7)
     assert list(row["w"][3]) == [0, 1, 2, 3]
     assert list(row["h"][3].counts) == [2, 2]

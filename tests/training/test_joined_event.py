@@ -7,6 +7,7 @@ from threading import Thread
 import numpy as np
 
 import sightglass as sg
+from sightglass.core.columns import COMPLETE
 from sightglass.core.errors import EvaluationError
 from sightglass.query.meter import MAX_BYTES
 
@@ -15,7 +16,8 @@ JOINED = "on('batch').join('epoch').map(lambda b: (b.x, b.epoch.x))"
 
 def flags(subscription):
     """Return value, number of events, and whether complete, of each row."""
-    return [(row[3], *(row[4] or (1, True))[:2]) for row in subscription.rows]
+    extras = [(row[3], row[4] or (1, COMPLETE, None)) for row in subscription.rows]
+    return [(value, n_events, bool(bits & COMPLETE)) for value, (n_events, bits, _) in extras]
 
 
 def test_each_event_has_the_latest_of_the_other_and_those_before_the_first_are_left_out_and_counted(bench, values):

@@ -122,7 +122,19 @@ def jsonable(value: Any) -> Any:
 
 def record_row(record: Record) -> dict[str, Any]:
     """Return a record as an object for JSON."""
-    names = ("tag", "run", "index", "step", "wall_time", "value", "n_events", "complete", "closed", "steps")
+    names = (
+        "tag",
+        "run",
+        "index",
+        "step",
+        "wall_time",
+        "value",
+        "n_events",
+        "complete",
+        "closed",
+        "approximate",
+        "steps",
+    )
     return {name: jsonable(getattr(record, name)) for name in names}
 
 
@@ -133,7 +145,7 @@ def record_cells(record: Record, names: Sequence[str] = ()) -> tuple[str, ...]:
     """
     text, cut = value_text(record.value)
     partial = "" if record.complete and record.closed else "(partial)"
-    note = " ".join(filter(None, (partial, cut)))
+    note = " ".join(filter(None, (partial, "(approximate)" if record.approximate else "", cut)))
     return (*(str(getattr(record, name)) for name in names), str(record.step), text, *([note] if note else []))
 
 

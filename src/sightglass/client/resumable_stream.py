@@ -15,7 +15,7 @@ from sightglass.core.errors import RunLostError
 from sightglass.core.process.unpatched import threading
 from sightglass.core.source import Source
 from sightglass.protocol import messages
-from sightglass.query.reduction import Numbering
+from sightglass.query.reduce.states import Numbering
 
 from .streams.arrivals import arrivals
 

@@ -14,7 +14,7 @@ from sightglass.core.process.unpatched import threading
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query, in_states
-from sightglass.query.reduction import Numbering
+from sightglass.query.reduce.states import Numbering
 
 from .connection import REPLY_S, Connection, PendingReply
 from .describe import EventAttributes

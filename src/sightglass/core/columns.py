@@ -17,6 +17,8 @@ from .values import Value
 
 COMPLETE: Final = 1
 CLOSED: Final = 2
+APPROXIMATE: Final = 4
+USUAL_FLAGS: Final = COMPLETE | CLOSED
 
 FLOAT64: Final = np.dtype("<f8")
 INT64: Final = np.dtype("<i8")
@@ -36,8 +38,8 @@ NAMES: Final = (
     "areas",
 )
 
-Extra = tuple[int, bool, bool, Mapping[str, float] | None]
-"""(n_events, complete, closed, steps), where they differ from the default (1, True, True, None)."""
+Extra = tuple[int, int, Mapping[str, float] | None]
+"""(n_events, flags, steps), where they differ from the default `(1, USUAL_FLAGS, None)`."""
 
 Row = tuple[int, Any, float, Any, Extra | None, int]
 """(index, step, wall_time, value, extra, ordinal): a record without tag and run; the ordinal is its event's."""
@@ -56,7 +58,7 @@ class Columns:
         wall_times: Shape (n,), float64, in seconds since the Unix epoch.
         values: Shape (n, …), or a list where the values do not form an array.
         n_events: Shape (n,), int64: the number of events of each record.
-        flags: Shape (n,), uint8: bit 0 complete, bit 1 closed.
+        flags: Shape (n,), uint8: bit 0 complete, bit 1 closed, bit 2 approximate.
         tracks: Further step tracks, one mapping for each record.
         ordinals: Shape (n,), int64: the number of each record's event or group, where known.
         indexes: Shape (n,), int64: the number of each record in its stream, where they are not consecutive.
@@ -139,7 +141,7 @@ class Columns:
 
     def record(self, i: int, *, tag: str, run: str) -> Record:
         """Return record `i`, counted from the first of these."""
-        flags = COMPLETE | CLOSED if self.flags is None else int(self.flags[i])
+        flags = USUAL_FLAGS if self.flags is None else int(self.flags[i])
         tag, run = (tag, run) if self.origins is None else self.origins[i]
         rank, missing = (self.ranks[i] if self.ranks is not None else None) or (None, ())
         return Record(
@@ -151,6 +153,7 @@ class Columns:
             run=run,
             complete=bool(flags & COMPLETE),
             closed=bool(flags & CLOSED),
+            approximate=bool(flags & APPROXIMATE),
             n_events=1 if self.n_events is None else int(self.n_events[i]),
             steps={} if self.tracks is None else self.tracks[i],
             rank=rank,
@@ -167,14 +170,19 @@ def plain(value: Value) -> Any:
     return value.item() if type(value) in (np.float64, np.int64, np.bool_) else value
 
 
+def flags_of(complete: bool, closed: bool, approximate: bool) -> int:
+    """Return the flags of a record as one number."""
+    return complete * COMPLETE | closed * CLOSED | approximate * APPROXIMATE
+
+
 def of_rows(rows: Sequence[Row]) -> Columns:
     """Return consecutive rows, at least one, as columns."""
     indexes, steps, wall_times, values, extras, ordinals = zip(*rows, strict=True)
     columns: dict[str, Any] = {}
     if extras.count(None) != len(extras):
-        n_events, complete, closed, tracks = zip(*(extra or (1, True, True, None) for extra in extras), strict=True)
+        n_events, flags, tracks = zip(*(extra or (1, USUAL_FLAGS, None) for extra in extras), strict=True)
         columns["n_events"] = np.asarray(n_events, INT64)
-        columns["flags"] = np.asarray([a | b << 1 for a, b in zip(complete, closed, strict=True)], np.uint8)
+        columns["flags"] = np.asarray(flags, np.uint8)
         columns["tracks"] = [dict(track or {}) for track in tracks] if any(tracks) else None
     return Columns(
         index=indexes[0],
@@ -196,7 +204,7 @@ def of_records(records: Sequence[Record], *, tag: str = "", run: str = "") -> Co
     """
     indexes = np.asarray([record.index for record in records], INT64)
     n_events = np.asarray([record.n_events for record in records], INT64)
-    flags = np.asarray([record.complete | record.closed << 1 for record in records], np.uint8)
+    flags = np.asarray([flags_of(record.complete, record.closed, record.approximate) for record in records], np.uint8)
     origins = [(record.tag, record.run) for record in records]
     ranks = [(record.rank, record.missing) for record in records]
     return Columns(
@@ -205,7 +213,7 @@ def of_records(records: Sequence[Record], *, tag: str = "", run: str = "") -> Co
         wall_times=np.asarray([record.wall_time for record in records], FLOAT64),
         values=value_column([record.value for record in records]),
         n_events=n_events if (n_events != 1).any() else None,
-        flags=flags if (flags != COMPLETE | CLOSED).any() else None,
+        flags=flags if (flags != USUAL_FLAGS).any() else None,
         tracks=[record.steps for record in records] if any(record.steps for record in records) else None,
         indexes=indexes if indexes[-1] - indexes[0] != len(indexes) - 1 else None,
         origins=origins if any(origin != (tag, run) for origin in origins) else None,
@@ -263,6 +271,7 @@ class Record:
         closed: Whether the window closed; `False` if it was open when the run ended.
         complete: Whether the value includes every event of the window: `False` for the first window of a late query,
             and where the budget skipped events.
+        approximate: Whether the value is of a sketch, as quantiles of more than 1,024 values are.
         n_events: The number of events of the value.
         steps: Further named step tracks.
         rank: The rank of a program of several processes that made it; `None` outside of a rank group.
@@ -277,6 +286,7 @@ class Record:
     run: str = ""
     closed: bool = True
     complete: bool = True
+    approximate: bool = False
     n_events: int = 1
     steps: Mapping[str, float] = field(default_factory=dict)
     rank: int | None = None

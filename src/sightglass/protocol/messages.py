@@ -252,7 +252,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
         wall_times: float64 column, shape (n,).
         values: Encoded column: an array of shape (n,), or a list.
         n_events: Column of int64, or empty if all are 1.
-        flags: One byte a record, bit 0 `complete`, bit 1 `closed`; empty if all are both.
+        flags: One byte a record, as `Columns.flags`; empty if all are complete, closed and not approximate.
         tracks: Encoded list of further step tracks, or empty.
         indexes: Column of int64: the number of each record, or empty if they are consecutive.
         bits: The records that are missing between them were thinned by the run, in buckets of `2**bits` numbers.

@@ -18,7 +18,8 @@ from sightglass.core.description import Description, ObservableInfo
 
 from .functions import FUNCTIONS
 from .parser import is_plain
-from .stages import REDUCERS, SEQUENTIAL, Chain
+from .reduce.table import REDUCERS, SEQUENTIAL
+from .stages import Chain
 
 MAX_ITEMS: Final = 60  # more than anybody looks through
 WINDOW: Final = "every=100"

@@ -33,9 +33,11 @@ from .pipeline import (
     maps_to_new,
 )
 from .query import Query
+from .reduce.reducer import Place
+from .reduce.table import COUNTING
 from .running import Sliding
-from .stages import COUNTING, Map, Reduce, Stage, Where, event_functions
-from .windows import PipelineItem, Place
+from .stages import Map, Reduce, Stage, Where, event_functions
+from .windows import PipelineItem
 
 MAX_ROW: Final = 1_000  # numbers of a mapping whose memory is not worth pricing
 TEXT: Final = frozenset((str,))

@@ -32,7 +32,8 @@ from . import expressions as e
 from .expression_reader import ExpressionReader, is_namespace
 from .functions import FUNCTIONS
 from .query import Query, on
-from .stages import REDUCERS, SEQUENTIAL, STAGES, WINDOWS, Map
+from .reduce.table import REDUCERS, SEQUENTIAL
+from .stages import STAGES, WINDOWS, Map
 from .tracer import NAMED_CONSTANTS
 
 # A text is asked for several times on its way: checked, made canonical, sent. A page has a few dozen of them, of a few

@@ -17,10 +17,11 @@ from sightglass.core.errors import QueryError
 from . import expressions as e
 from .chains import is_elementwise
 from .query import Query
+from .reduce.table import ENTRIES
 from .stages import Map, Reduce, Where
 
 PIECES: Final = "pieces"
-OVER_ITEMS: Final = ("histogram", "quantile")  # reducers that take arrays of any lengths as so many values
+OVER_ITEMS: Final = tuple(name for name, entry in ENTRIES.items() if entry.over_items)
 OVER_PIECES: Final = ("norm", "sum", "mean", "size", "min", "max")
 
 Finish = Callable[[Any], Any]
@@ -58,7 +59,7 @@ def over_pieces(query: Query) -> tuple[Query, Finish | None]:
                 return _summed(query, last, found[0]), found[1]
     raise QueryError(
         f"Expected {', '.join(OVER_PIECES)} of pieces(x), or of what is computed from it item by item, without a "
-        f"window; or {' or '.join(OVER_ITEMS)} of such items; got {query}. In a mapping, min and max do not merge"
+        f"window; or {', '.join(OVER_ITEMS)} of such items; got {query}. In a mapping, min and max do not merge"
     )
 
 

@@ -21,11 +21,12 @@ from .evaluator import evaluator
 from .functions import FUNCTIONS
 from .meter import Meter
 from .query import Query
-from .reducers import reducer
-from .reduction import Numbering, Reducer, by_key
+from .reduce.reducer import Place, Reducer, by_key
+from .reduce.states import Numbering
+from .reduce.table import reducer
 from .running import Running, Sliding
 from .stages import Each, Every, Group, Last, Map, Per, Period, Reduce, Stage, When, Where
-from .windows import NOWHERE, Fold, PipelineItem, Place, StateFold
+from .windows import NOWHERE, Fold, PipelineItem, StateFold
 
 Reducing = Fold | Running | Sliding
 
@@ -236,6 +237,7 @@ def _offer(fold: Reducing, ordinal: int, item: PipelineItem | None) -> PipelineI
         return fold.skip(ordinal, None)
     place = (item.step, item.wall_time, item.steps)
     if item.passed:
+        fold.approximate = fold.approximate or item.approximate
         group = fold.offer(ordinal, item.value, place, item.n_events, item.complete)
     else:
         group = fold.skip(ordinal, place if item.step == item.step else None, complete=item.complete)

@@ -25,10 +25,10 @@ from sightglass.core.values import array_kind, to_host, type_name
 from . import expressions as e
 from .functions import FUNCTIONS
 from .limits import MAX_STAGES, MAX_TEXT
-from .reducers import BUILDERS
-from .reduction import Numbering, Reducer
+from .reduce.reducer import Reducer
+from .reduce.states import Numbering
+from .reduce.table import COUNTING, reducer
 from .stages import (
-    COUNTING,
     RUN,
     ByValue,
     Chain,
@@ -290,7 +290,7 @@ def _listed(value: Any) -> Any:
 def _built(stage: Reduce) -> Reducer:
     """Return a stage's reducer, with functions that do nothing; raises a `QueryError` if an argument is not valid."""
     args = {key: (lambda *a: None) if isinstance(value, e.Lambda) else value for key, value in stage.args}
-    return BUILDERS[stage.name](**args)
+    return reducer(stage.name, args)
 
 
 def _names(tree: e.Expr, root: str) -> Iterator[str]:

@@ -19,10 +19,10 @@ from sightglass.core.values import Value
 
 from .limits import PLAIN, Total, check_bytes
 from .meter import Meter
-from .reduction import Reducer, State, held_bytes, stored
-from .sketches import SortedNumbers
+from .reduce.reducer import Place, Reducer, State, held_bytes, stored
+from .reduce.sketches import SortedNumbers
 from .stages import MAX_ROLLING, Each, Every, Last
-from .windows import NOWHERE, PipelineItem, Place
+from .windows import NOWHERE, PipelineItem
 
 TIME_BLOCK: Final = 64
 """The values of a time span that are merged beforehand; of n values, four times the square root."""
@@ -34,15 +34,19 @@ ENTRY_BYTES: Final = 300  # of an item of a sliding window: a tuple of four, and
 
 
 class Running:
-    """A reducer whose state is never reset; each value gives a record."""
+    """A reducer whose state is never reset; each value gives a record.
 
-    __slots__ = ("_begun", "_complete", "_n_values", "_state", "reducer", "window")
+    Attributes:
+        approximate: Whether a value was of a sketch.
+    """
+
+    __slots__ = ("_begun", "_complete", "_n_values", "_state", "approximate", "reducer", "window")
 
     def __init__(self, reducer: Reducer, window: Each) -> None:
         self.reducer = reducer
         self.window = window
         self._state = reducer.start()
-        self._begun = self._complete = False
+        self._begun = self._complete = self.approximate = False
         self._n_values = 0
 
     @property
@@ -61,7 +65,9 @@ class Running:
         if self.reducer.n_needed > 1:
             self._complete = True  # what it keeps is this value alone
         found = self.reducer.finish(self._state) if passed else None
-        return PipelineItem(ordinal, place[0], place[1], found, n_events, complete, True, place[2], passed)
+        return PipelineItem(
+            ordinal, place[0], place[1], found, n_events, complete, True, place[2], passed, self.approximate
+        )
 
     def skip(self, ordinal: int, place: Place | None, *, complete: bool = True) -> PipelineItem:
         """Count an event without a value."""
@@ -78,13 +84,14 @@ class Sliding:
     """A reducer over the last values; each value gives a record.
 
     Attributes:
+        approximate: Whether a value was of a sketch, or the values in the window made one.
         is_priced: Whether a value takes time that has a price: not where plain numbers are merged or kept in order.
     """
 
     __slots__ = (
         "_each_s", "_entries", "_finish", "_floats", "_gap", "_is_dated", "_met", "_meter", "_n", "_n_events",
-        "_numbers", "_seconds", "_sorted", "_start", "_states", "_took_s", "_update", "_values", "is_priced", "reducer",
-        "window",
+        "_numbers", "_seconds", "_sorted", "_start", "_states", "_took_s", "_update", "_values", "approximate",
+        "is_priced", "reducer", "window",
     )  # fmt: skip
 
     def __init__(self, reducer: Reducer, window: Last, meter: Meter | None = None) -> None:
@@ -111,6 +118,7 @@ class Sliding:
         self._took_s = math.inf  # what the last value took that is no number
         self._n_events = 0
         self._gap: tuple[int, float] = -1, math.nan
+        self.approximate = False
         self._met = self._is_dated = False  # whether there was an event, and the gap has a time
 
     @property
@@ -169,7 +177,7 @@ class Sliding:
             full = len(entries) == n and entries[0][0] > self._gap[0]
         else:
             full = self._gap[1] <= begin and len(entries) < n
-        return PipelineItem(ordinal, step, at, found, self._n_events, full, True, steps)
+        return PipelineItem(ordinal, step, at, found, self._n_events, full, True, steps, True, self.approximate)
 
     def _offer_float(self, ordinal: int, value: float, place: Place, n_events: int) -> PipelineItem:
         """Add a float where all are floats: a fast path of `offer`."""
@@ -271,6 +279,7 @@ class Sliding:
             state = self._update(state, value, ordinal)
         if began_s and n >= N_TIMED and self._took_s == math.inf:
             self._learn(began_s, n)
+        self.approximate = self.approximate or self.reducer.is_approximate(state)
         return self._finish(state)
 
 

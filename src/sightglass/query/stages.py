@@ -16,6 +16,7 @@ from sightglass.core.process.clock import duration
 from sightglass.core.values import Value
 
 from . import expressions as e
+from .reduce.table import REDUCERS, SEQUENTIAL
 
 Function = Callable[..., Any] | e.Lambda
 
@@ -227,9 +228,17 @@ class Chain:
         """Return the last value."""
         return self._reduce("last", (), window)
 
+    def median(self, **window: Unpack[WindowNames]) -> Self:
+        """Return the median: exact up to 1,024 values, then within 0.5 % of the value, and `approximate`."""
+        return self._reduce("median", (), window)
+
     def quantile(self, q: float | list[float] | tuple[float, ...], **window: Unpack[WindowNames]) -> Self:
         """Return one or several q-quantiles, 0 <= q <= 1: exact up to 1,024 values, then within 0.5 % of the value."""
         return self._reduce("quantile", (("q", tuple(q) if isinstance(q, list) else q),), window)
+
+    def percentile(self, q: float | list[float] | tuple[float, ...], **window: Unpack[WindowNames]) -> Self:
+        """Return one or several percentiles, 0 <= q <= 100: the 90th is the 0.9-quantile."""
+        return self._reduce("percentile", (("q", tuple(q) if isinstance(q, list) else q),), window)
 
     def histogram(self, bins: int = 64, **window: Unpack[WindowNames]) -> Self:
         """Return a histogram of at most `bins` equal bins, which widen as values arrive; counts are exact."""
@@ -332,10 +341,4 @@ def _sliding(last: object) -> Last:
     return Last(Every(int(last)))
 
 
-REDUCERS: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "quantile", "histogram", "top",
-                   "sample", "collect", "reduce", "argmax", "argmin", "distinct", "rate")  # fmt: skip
-COUNTING: Final = ("count", "rate")
-"""The reducers that do not look at the values."""
-SEQUENTIAL: Final = ("scan", "ema", "diff", "rolling")
-"""The stages that give a value for every value, and depend on those before."""
 STAGES: Final = ("join", "map", "where", *REDUCERS, *SEQUENTIAL)

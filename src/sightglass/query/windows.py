@@ -19,13 +19,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from sightglass.core.columns import flags_of
 from sightglass.core.errors import EvaluationError
 
-from .reduction import LAST, Numbering, Reducer, State, WindowState, held_bytes, pack
+from .reduce.reducer import Place, Reducer, State, held_bytes
+from .reduce.states import LAST, Numbering, WindowState, pack
 from .stages import Every, Group, Period, When, WholeRun, Window
-
-Place = tuple[float, float, Mapping[str, float] | None]
-"""The origin of a value: step, wall time, and further step tracks."""
 
 NOWHERE: Place = (math.nan, math.nan, None)
 
@@ -46,6 +45,12 @@ class PipelineItem:
     closed: bool = True
     steps: Mapping[str, float] | None = None
     passed: bool = True
+    approximate: bool = False
+
+    @property
+    def flags(self) -> int:
+        """The flags of its record, see `Columns`."""
+        return flags_of(self.complete, self.closed, self.approximate)
 
 
 class Fold:
@@ -53,6 +58,7 @@ class Fold:
 
     Attributes:
         place: Where its last value is from.
+        approximate: Whether a value of the open group is of a sketch.
     """
 
     __slots__ = (
@@ -67,6 +73,7 @@ class Fold:
         "_state",
         "_touched",
         "_update",
+        "approximate",
         "place",
         "reducer",
         "window",
@@ -94,7 +101,7 @@ class Fold:
     def _open(self) -> None:
         self._state = self.reducer.start()
         self._n_values = self._n_events = 0
-        self._touched = False
+        self._touched = self.approximate = False
 
     def begin(self) -> None:
         """Take note that a group of the run begins: a first group that begins here is complete."""
@@ -169,11 +176,11 @@ class Fold:
         if number is None:
             number = self._number
         n_events, n_values, state = self._n_events, self._n_values, self._state
-        complete, (step, wall_time, steps) = self._complete and closed, self.place
+        complete, (step, wall_time, steps), approximate = self._complete and closed, self.place, self.approximate
         self._number = number + 1
         self._begun = self._complete = True
         self._open()
-        item = PipelineItem(number, step, wall_time, None, n_events, complete, closed, steps)
+        item = PipelineItem(number, step, wall_time, None, n_events, complete, closed, steps, True, approximate)
         self._finish(item, state, n_values, mark)
         return item
 
@@ -182,6 +189,7 @@ class Fold:
         item.passed = n_values > 0 or (self.reducer.name == "count" and self.place is not NOWHERE)
         if item.passed:
             item.value = self.reducer.finish(state)
+            item.approximate = item.approximate or self.reducer.is_approximate(state)
 
 
 class StateFold(Fold):

@@ -11,7 +11,7 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final, Literal
 
-from sightglass.core.columns import Record, Row
+from sightglass.core.columns import APPROXIMATE, CLOSED, COMPLETE, USUAL_FLAGS, Record, Row
 from sightglass.core.errors import StorageError
 from sightglass.core.program_values.copier import snapshot
 from sightglass.core.program_values.guarded import FAILURES, message
@@ -69,7 +69,7 @@ class Mirror:
         at = self._own(step, "step")
         self._queue.put(
             lambda: [
-                self._record(tag, (index, at, wall_time, value, (1, True, True, steps), index))
+                self._record(tag, (index, at, wall_time, value, (1, USUAL_FLAGS, steps), index))
                 for tag, value in values.items()
             ],
             n_bytes(values),
@@ -102,10 +102,11 @@ class Mirror:
 
     def _record(self, tag: str, row: Row) -> Record:
         index, step, wall_time, value, extra, _ = row
-        n_events, complete, closed, steps = extra or (1, True, True, None)
+        n_events, flags, steps = extra or (1, USUAL_FLAGS, None)
         return Record(
-            tag=tag, index=index, step=to_host(step), wall_time=wall_time, value=value, run=self._run, closed=closed,
-            complete=complete, n_events=n_events, steps={name: to_host(at) for name, at in (steps or {}).items()},
+            tag=tag, index=index, step=to_host(step), wall_time=wall_time, value=value, run=self._run,
+            closed=bool(flags & CLOSED), complete=bool(flags & COMPLETE), approximate=bool(flags & APPROXIMATE),
+            n_events=n_events, steps={name: to_host(at) for name, at in (steps or {}).items()},
         )  # fmt: skip
 
     def _deliver(self, records: Callable[[], list[Record]]) -> None:

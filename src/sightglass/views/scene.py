@@ -292,7 +292,7 @@ class _LineReader:
             value = of_y if buffer.kind in OVER_X else f"({', '.join(map(number, last))})"
             parts = self._over_x(buffer, points) if buffer.kind in OVER_X else [(1.0, self._path(points.columns))]
             n_faint = sum(alpha < 1 for alpha, _ in parts)
-            state = ", ".join(filter(None, [_state(buffer.last), "earlier passes faint" if n_faint else ""]))
+            state = ", ".join(filter(None, [record_state(buffer.last), "earlier passes faint" if n_faint else ""]))
             line = LineSeries(
                 label=full, color=line_color(style[0] + i), dash=style[1], value=value, state=state, **parts[-1][1]
             )
@@ -391,7 +391,9 @@ def _thinned(points: Points) -> tuple[Floats, Floats]:
     return x.copy(), y.copy()
 
 
-def _state(record: Record | None) -> str:
+def record_state(record: Record | None) -> str:
+    """Return what is to be said of a record besides its value."""
     if record is None:
         return ""
-    return "open" if not record.closed else "partial" if not record.complete else ""
+    state = "open" if not record.closed else "partial" if not record.complete else ""
+    return ", ".join(filter(None, (state, "approximate" if record.approximate else "")))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from tests.profiles import examples
 
 from sightglass.client.many.window_merger import MemberWindow, MergedWindow, WindowMerger
-from sightglass.query.reducers import reducer
+from sightglass.query.reduce.table import reducer
 
 HOLD_S = 5.0
 

@@ -119,8 +119,8 @@ kinds = st.sampled_from([
     st.integers(0, 9).map(lambda n: Tensor(np.full(1_500, n / 2))),
 ])  # fmt: skip
 extras = st.sampled_from([
-    None, None, (1, True, True, None), (3, False, True, None), (1, True, False, {"epoch": 2}),
-    (1, True, True, {"x": 0.5}),
+    None, None, (1, 3, None), (3, 2, None), (1, 1, {"epoch": 2}),
+    (1, 3, {"x": 0.5}),
 ])  # fmt: skip
 runs = st.fixed_dictionaries({
     "series": st.integers(0, 2), "kind": kinds, "extra": extras, "n_blocks": st.integers(1, 60), "n": st.integers(1, 4),

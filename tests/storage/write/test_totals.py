@@ -19,12 +19,12 @@ from tests.profiles import examples
 import sightglass as sg
 from sightglass.core.columns import Columns
 from sightglass.core.process.clock import SystemClock
-from sightglass.query.reducers import reducer
-from sightglass.query.reduction import can_reduce, reduce_numbers
+from sightglass.query.reduce.columns import NAMES
+from sightglass.query.reduce.table import can_reduce, reduce_columns, reducer
 from sightglass.storage import cache_file, totals_file
 from sightglass.storage.format import totals
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.totals import NAMES, RunTotals, TotalsBuilder
+from sightglass.storage.format.totals import RunTotals, TotalsBuilder
 from sightglass.storage.read import run_totals
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.write import column_builder, held_rows, rotation, segment
@@ -130,8 +130,9 @@ def test_states_are_those_of_the_reducers(values: Any) -> None:
         builder.add(key, columns)
         index += len(some)
         for name in NAMES:
-            assert can_reduce(name, columns.values)
-            state, merge = reduce_numbers(name, {}, columns), reducer(name, {}).merge
+            made = reducer(name, {})
+            assert can_reduce(made, columns.values)
+            state, merge = reduce_columns(made, columns), made.merge
             assert merge is not None
             states[name] = merge(states[name], state) if name in states else state
     found = builder.totals({})

@@ -299,7 +299,7 @@ def test_streams_bring_their_own_numbers(keeping: Keeping) -> None:
     key = Key(kind="stream", tag="batch.loss", query="batch.loss")
     for n in (0, 1, 2, 5, 6, 9):
         keeping.keeper.rows(key, [(n, n, n / 2, n * 0.25, None, 10 * n)], since=3, n_missed=n)
-    rows = [(n, n, n / 2, n * 0.25, (4, True, n < 22, {"epoch": n}), 10 * n) for n in (20, 21, 22)]
+    rows = [(n, n, n / 2, n * 0.25, (4, 3 if n < 22 else 1, {"epoch": n}), 10 * n) for n in (20, 21, 22)]
     keeping.keeper.rows(key, rows, since=3, n_missed=11)
     keeping.keeper.rows(Key(kind="groups", tag="batch"), [(0, 5, 2.5, True, None, 5)])
     keeping.flush()

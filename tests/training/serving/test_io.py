@@ -32,9 +32,7 @@ REPLY = messages.encode(messages.Reply(request=1, value=b"\xa5block"))
 
 def test_blocks_differ_from_all_other_messages():
     assert is_block(BLOCK)
-    assert is_block(
-        messages.encode_block(2**40, of_rows([(2**40, 0, 0.0, "block", (1, False, False, {"epoch": 1.0}), 0)]))
-    )
+    assert is_block(messages.encode_block(2**40, of_rows([(2**40, 0, 0.0, "block", (1, 0, {"epoch": 1.0}), 0)])))
     for message in (
         messages.Reply(request=1, value=b"\xa5block"),
         messages.Ended(stream=1, error="\xa5block", reason="block"),

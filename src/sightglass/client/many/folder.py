@@ -36,7 +36,7 @@ from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
-from sightglass.query.reduction import State
+from sightglass.query.reduce.reducer import State
 from sightglass.storage import run_listing
 from sightglass.storage.format.block import ValueKind
 from sightglass.storage.format.series_names import KINDS

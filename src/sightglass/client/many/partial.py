@@ -36,8 +36,8 @@ from sightglass.core.process.threads import process_pool
 from sightglass.core.program_values.guarded import message
 from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import Query
-from sightglass.query.reducers import reducer
-from sightglass.query.reduction import Reducer, State, can_reduce, reduce_numbers
+from sightglass.query.reduce.reducer import Reducer, State
+from sightglass.query.reduce.table import can_reduce, reduce_columns, reducer
 from sightglass.query.stages import Group, Reduce, WholeRun
 from sightglass.query.windows import PipelineItem
 from sightglass.storage import cache_file
@@ -291,10 +291,9 @@ def _reduced(query: Query, parts: Iterable[Columns], first_ordinal: int) -> Stat
 
 def folded(query: Query, state: State, columns: Columns, first_ordinal: int) -> State:
     """Return the state of a query's last reducer after more records of what it reduces; `None` for no record so far."""
-    stage, reducer = query.stages[-1], last_reducer(query)
-    assert isinstance(stage, Reduce)
-    if reducer.merge is not None and len(columns) and can_reduce(stage.name, columns.values):
-        return _together(reducer, state, reduce_numbers(stage.name, dict(stage.args), columns, first_ordinal))
+    reducer = last_reducer(query)
+    if reducer.merge is not None and len(columns) and can_reduce(reducer, columns.values):
+        return _together(reducer, state, reduce_columns(reducer, columns, first_ordinal))
     return _updated(reducer, state, items_of(columns), first_ordinal)
 
 

@@ -22,8 +22,10 @@ from sightglass.core.program_values.guarded import message
 from sightglass.query.parser import as_query
 from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import Query
-from sightglass.query.reduction import Numbering, State
-from sightglass.query.stages import COUNTING, Map, Reduce, Where, WholeRun, event_functions
+from sightglass.query.reduce.reducer import State
+from sightglass.query.reduce.states import Numbering
+from sightglass.query.reduce.table import COUNTING
+from sightglass.query.stages import Map, Reduce, Where, WholeRun, event_functions
 
 from .members import Member, Members
 from .partial import MAX_EVENTS, folded, whole_run

@@ -20,7 +20,7 @@ from sightglass.query.parser import as_query
 from sightglass.query.pieces import Finish, over_pieces
 from sightglass.query.pipeline import last_reducer
 from sightglass.query.query import Query, in_states
-from sightglass.query.reduction import Numbering, WindowState, unpack
+from sightglass.query.reduce.states import Numbering, WindowState, unpack
 from sightglass.query.stages import Period, Reduce
 
 from .members import Members
@@ -384,5 +384,5 @@ class WindowsOfRanks(Parts):
         return Record(
             tag=buffer.tag, index=index, step=window.step, wall_time=window.wall_time, value=value,
             run=buffer.run, closed=window.closed, complete=window.complete, n_events=window.n_events,
-            steps=window.steps, missing=window.missing,
+            steps=window.steps, missing=window.missing, approximate=window.approximate,
         )  # fmt: skip

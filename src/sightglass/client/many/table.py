@@ -28,7 +28,7 @@ from sightglass.core.errors import MissingExtraError, QueryError
 from sightglass.core.values import type_name
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
-from sightglass.storage.format.totals import NAMES
+from sightglass.query.reduce.columns import NAMES
 from sightglass.storage.object_file import Annotations
 from sightglass.storage.read.series import Series
 

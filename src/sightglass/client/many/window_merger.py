@@ -24,7 +24,7 @@ from typing import Any, Final, Generic, TypeVar
 import numpy as np
 
 from sightglass.core.errors import SightglassError
-from sightglass.query.reduction import Reducer, State, held_bytes
+from sightglass.query.reduce.reducer import Reducer, State, held_bytes
 
 Member = TypeVar("Member", int, str)
 
@@ -58,6 +58,7 @@ class MergedWindow(Generic[Member]):
 
     Attributes:
         missing: The members whose values it lacks.
+        approximate: Whether its value is of a sketch.
     """
 
     value: Any
@@ -68,6 +69,7 @@ class MergedWindow(Generic[Member]):
     closed: bool
     steps: Mapping[str, float]
     missing: tuple[Member, ...] = ()
+    approximate: bool = False
 
 
 @dataclass(slots=True)
@@ -233,7 +235,7 @@ class WindowMerger(Generic[Member]):
             return []
         try:
             with np.errstate(all="ignore"):  # as where values are reduced: NaN and infinities are results
-                value = self._value(having)
+                value, approximate = self._value(having)
         except SightglassError as error:  # such as arrays of two shapes
             self.n_errors, self.last_error = self.n_errors + 1, str(error)
             return []
@@ -243,15 +245,19 @@ class WindowMerger(Generic[Member]):
                 value=value, step=last.step, wall_time=max(one.wall_time for one in having.values()), steps=last.steps,
                 n_events=sum(part.n_events for part in parts), closed=all(part.closed for part in parts),
                 complete=all(part.complete for part in parts) and not missing, missing=tuple(sorted(missing)),
+                approximate=approximate,
             )
         ]  # fmt: skip
 
-    def _value(self, parts: Mapping[Member, MemberWindow]) -> Any:
-        """Return the result over members, in their order: sums of floats depend on it."""
-        finish = self._reducer.finish
+    def _value(self, parts: Mapping[Member, MemberWindow]) -> tuple[Any, bool]:
+        """Return the result over members, in their order, on which sums of floats depend; and if it is approximate."""
+        reducer = self._reducer
+        states: dict[Member, State] = {name: part.state for name, part in parts.items()}
         if self._each:
-            return {name: finish(part.state) for name, part in parts.items()}
-        return finish(self._merged([part.state for part in parts.values()]))
+            approximate = any(map(reducer.is_approximate, states.values()))
+            return {name: reducer.finish(state) for name, state in states.items()}, approximate
+        state = self._merged([*states.values()])
+        return reducer.finish(state), reducer.is_approximate(state)
 
     def _merged(self, states: list[State]) -> State:
         assert self._reducer.merge is not None

@@ -23,10 +23,11 @@ from sightglass.query import expressions as e
 from sightglass.query.parser import as_query
 from sightglass.query.query import FIELDS, Query, reads_whole
 from sightglass.query.reads import joined_paths
-from sightglass.query.stages import COUNTING, Group, Map, Per, Reduce, Stage, Where, WholeRun, event_functions
+from sightglass.query.reduce.columns import NAMES
+from sightglass.query.reduce.table import COUNTING
+from sightglass.query.stages import Group, Map, Per, Reduce, Stage, Where, WholeRun, event_functions
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.totals import NAMES
 
 LOG: Final = "log"
 EVENTS_OWN: Final = frozenset(("step", FIELDS))  # of any event, whatever was recorded of it

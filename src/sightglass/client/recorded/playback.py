@@ -201,7 +201,7 @@ class Playback:
         try:
             for item in items:
                 self._mark(buffer, item)
-                extra = (item.n_events, item.complete, item.closed, item.steps)
+                extra = (item.n_events, item.flags, item.steps)
                 rows.append((self._n, item.step, item.wall_time, item.value, extra, item.ordinal))
                 self._n += 1
                 if len(rows) == PIECE_ROWS:

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from sightglass.core.columns import Columns
+from sightglass.core.columns import APPROXIMATE, CLOSED, COMPLETE, Columns
 from sightglass.query.query import with_fields
 from sightglass.query.reads import Latest
 from sightglass.query.windows import PipelineItem
@@ -119,7 +119,9 @@ def items_of(columns: Columns) -> Iterator[PipelineItem]:
         if columns.n_events is not None:
             item.n_events = int(columns.n_events[i])
         if columns.flags is not None:
-            item.complete, item.closed = bool(columns.flags[i] & 1), bool(columns.flags[i] & 2)
+            flags = int(columns.flags[i])
+            item.complete, item.closed = bool(flags & COMPLETE), bool(flags & CLOSED)
+            item.approximate = bool(flags & APPROXIMATE)
         if columns.tracks is not None:
             item.steps = columns.tracks[i] or None
         yield item

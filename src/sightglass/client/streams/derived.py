@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.client.resumable_stream import AnyStream, RecordBuffer
-from sightglass.core.columns import CLOSED, Columns, Record, Restart, plain
+from sightglass.core.columns import APPROXIMATE, CLOSED, Columns, Record, Restart, plain
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import QueryError
 from sightglass.core.joins import JoinKey, SourceJoin
@@ -96,8 +96,10 @@ class StageProducer:
         else:
             self._index += max(0, record.index - expected)
         self._next_ordinal = record.index + 1
-        item = PipelineItem(record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
-                    record.closed, record.steps)  # fmt: skip
+        item = PipelineItem(
+            record.index, record.step, record.wall_time, record.value, record.n_events, record.complete,
+            record.closed, record.steps, approximate=record.approximate,
+        )  # fmt: skip
         closes = [bool(condition(record)) for condition in self._conditions]
         if self._pipeline.by is not None:
             self._pipeline.key = self._pipeline.by(record)
@@ -110,7 +112,8 @@ class StageProducer:
         first, self._index = self._index, self._index + len(items)
         return [
             Record(tag=tag, index=index, step=item.step, wall_time=item.wall_time, value=item.value,
-                   run=run, closed=item.closed, complete=item.complete, n_events=item.n_events, steps=item.steps or {},
+                   run=run, closed=item.closed, complete=item.complete, approximate=item.approximate,
+                   n_events=item.n_events, steps=item.steps or {},
                    rank=None if made_of is None else made_of.rank, missing=() if made_of is None else made_of.missing)
             for index, item in enumerate(items, first)
         ]  # fmt: skip
@@ -221,7 +224,9 @@ class ZipProducer(_JoinProducer):
                 wall_times=np.maximum.reduce([columns.wall_times for columns in partners]),
                 values=list(zip(*(map(plain, columns.values) for columns in partners), strict=True)),
                 n_events=np.add.reduce([columns.n_events for columns in partners]),
-                flags=np.bitwise_and.reduce([columns.flags for columns in partners]) | CLOSED,
+                flags=np.bitwise_and.reduce([columns.flags for columns in partners])
+                | CLOSED
+                | np.bitwise_or.reduce([columns.flags & APPROXIMATE for columns in partners]),
             )
             for i, found in enumerate(partners):
                 self._mark(buffer, i, found.numbers, range(self._n, self._n + n))

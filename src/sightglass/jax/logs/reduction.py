@@ -23,6 +23,7 @@ from jax.typing import DTypeLike
 
 from sightglass.core.errors import UnknownNameError
 from sightglass.jax.pytree import Array
+from sightglass.query.reduce.table import ENTRIES
 
 Reduction = Callable[[Array, Array | None], Array]
 
@@ -140,7 +141,8 @@ REDUCTIONS: dict[str, Reduction] = {
     "last": lambda x, ok: pick(x, ok, last=True),
 }
 SELECTING = frozenset(("first", "last"))
-NAMES = (*REDUCTIONS, "count")
+NAMES = tuple(name for name in ENTRIES if name in REDUCTIONS or name == "count")
+"""The reducers of queries that devices have, too, with the same meaning."""
 FUNCTIONS: dict[Any, str] = {
     function: name
     for name, functions in {

@@ -14,6 +14,7 @@ from sightglass.core.values import Value, array_kind, is_extended
 from sightglass.query import expressions as e
 from sightglass.query.arrays import is_array, namespace
 from sightglass.query.costs import PLAIN_COST, OperationCost
+from sightglass.query.reduce.table import ENTRIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -91,9 +92,8 @@ def over_events(name: str) -> str:
 
 
 AS_REDUCER: Final = {
-    "median": "quantile(0.5", "percentile": "quantile(0.9", "quantile": "quantile(0.9", "top": "top(3",
-    "topk": "top(3", "sample": "sample(10", "sort": "collect(1000", "unique": "distinct(1000",
-    "reduce": "reduce(lambda total, x: total + x, 0",
+    "topk": "top(3", "sort": "collect(1000", "unique": "distinct(1000",
+    **{name: f"{name}({entry.example}" for name, entry in ENTRIES.items()},
 }  # fmt: skip
 """How reducers are written that have other arguments or names than functions of a value."""
 

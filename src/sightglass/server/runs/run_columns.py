@@ -20,13 +20,15 @@ import numpy.typing as npt
 from sightglass.client.many.table import value_at
 from sightglass.core.errors import SightglassError
 from sightglass.core.process.unpatched import threading
+from sightglass.query.reduce.columns import NAMES, finish
 from sightglass.storage import cache_file
-from sightglass.storage.format.totals import RunTotals, Table
+from sightglass.storage.format.totals import RunTotals
 from sightglass.storage.read import run_totals
 
 from .served_run import ServedRun
 
-STATISTICS: Final = ("last", "min", "max", "mean", "std", "sum", "var", "first", "count", "argmin", "argmax")
+_FIRST: Final = ("last", "min", "max", "mean", "std")  # in menus
+STATISTICS: Final = (*_FIRST, *(name for name in NAMES if name not in _FIRST))
 """The names of columns after a tag; `argmin` and `argmax` are the steps of the lowest and the highest value."""
 
 MAX_TAGS: Final = 2_000  # of a run: more are no columns of a table
@@ -186,7 +188,9 @@ def _value_at(source: ServedRun, tag: str, step: float) -> float | None:
 def _values(totals: RunTotals) -> tuple[tuple[str, ...], npt.NDArray[np.float64]]:
     """Return the tags of a run's series, and what they come to."""
     rows = [
-        (key, row) for keys, table in totals.tables.values() for key, row in zip(keys, _finished(table), strict=True)
+        (key, row)
+        for keys, table in totals.tables.values()
+        for key, row in zip(keys, np.stack([finish(name, table) for name in STATISTICS], 1), strict=True)
     ]
     rows.sort(key=lambda one: (one[0].tag, one[0].kind))  # a logged series comes before a stream of the same tag
     found: dict[str, Any] = {}
@@ -194,21 +198,6 @@ def _values(totals: RunTotals) -> tuple[tuple[str, ...], npt.NDArray[np.float64]
         found.setdefault(key.tag, row)
     tags = tuple(found)[:MAX_TAGS]
     return tags, np.array([found[tag] for tag in tags], np.float64).reshape(-1, len(STATISTICS))
-
-
-def _finished(table: Table) -> npt.NDArray[np.float64]:
-    """Return `STATISTICS` of each row."""
-    var = table["squares"] / table["n"]
-    computed = {
-        "mean": table["float_sum"] / table["n"],
-        "sum": table["float_sum"],
-        "var": var,
-        "std": np.sqrt(var),
-        "count": table["n"],
-        "argmin": table["argmin_step"],
-        "argmax": table["argmax_step"],
-    }
-    return np.stack([computed[name] if name in computed else table[name] for name in STATISTICS], 1).astype(np.float64)
 
 
 # Answers that were computed once, and are the same as long as the run's files are.

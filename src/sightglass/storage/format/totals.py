@@ -1,7 +1,7 @@
 """Totals: what each series of numbers of a run comes to, added up block by block.
 
 A run adds what it writes, a reader what it reads; both keep the result in one format. A row of totals has what the
-reducers `NAMES` need, so that their states, and columns of a table, are read from it.
+reducers of `query/reduce/columns` need, so that their states, and columns of a table, are read from it.
 
 Rule 1: series of integers and of floats have a table each; a series that has both is of floats in the end.
 Rule 2: every series of real numbers has totals, whatever their types: booleans count as 0 and 1, what is beyond 64 bits
@@ -23,6 +23,7 @@ import numpy.typing as npt
 
 from sightglass.core.columns import FLOAT64, INT64, Columns
 from sightglass.core.values import is_real
+from sightglass.query.reduce import columns as of_columns
 
 from .block import Key, columns_of
 from .series_names import in_order
@@ -30,32 +31,21 @@ from .series_names import in_order
 Files = Mapping[str, tuple[int, int]]
 """The sizes and times of change, in nanoseconds, of record files, by name."""
 
-NAMES: Final = ("count", "sum", "mean", "var", "std", "min", "max", "first", "last", "argmin", "argmax")
-"""The reducers whose states are in totals."""
-
-VERSION: Final = 5
+VERSION: Final = 6
 MAX_EXACT: Final = 2**53  # larger integers are not all floats
 MAX_SUM: Final = 2.0**63
 INT64_RANGE: Final = range(-(2**63), 2**63)
 FIRST_ROWS: Final = 16
 MAX_SLOTS: Final = 1_000  # groups of series whose places are remembered
 
-_ROW: Final = [
-    ("n", "<i8"), ("float_sum", "<f8"), ("mean", "<f8"), ("squares", "<f8"),
-    ("first_at", "<i8"), ("last_at", "<i8"), ("argmin_at", "<i8"), ("argmax_at", "<i8"),
-    ("argmin_step", "<f8"), ("argmax_step", "<f8"), ("argmin_whole", "?"), ("argmax_whole", "?"), ("exact", "?"),
-]  # fmt: skip
 _WHOLE: Final = (int, np.bool_, np.integer)
 _VALUES: Final = ("sum", "min", "max", "first", "last", "argmin", "argmax")
 
-Table = npt.NDArray[np.void]
-"""Rows of totals, one for each series; `squares` are those of the differences from the mean, `_at` are ordinals.
-
-`exact` is whether rule 3 holds.
-"""
+Table = of_columns.Rows
+"""Rows of totals, one for each series; `exact` is whether rule 3 holds."""
 
 
-ROWS: Final = {dtype: np.dtype([*_ROW, *((name, dtype) for name in _VALUES)]) for dtype in (FLOAT64, INT64)}
+ROWS: Final = {dtype: np.dtype([*of_columns.row_type(dtype), ("exact", "?")]) for dtype in (FLOAT64, INT64)}
 
 
 class _Stored(msgspec.Struct, frozen=True, kw_only=True):
@@ -88,7 +78,7 @@ class RunTotals:
         for keys, table in self.tables.values():
             if key in keys:
                 row = table[keys.index(key)]
-                return _state(row, name) if row["exact"] or name == "count" else None
+                return of_columns.state_of(name, row) if row["exact"] or name == "count" else None
         return None
 
 
@@ -177,7 +167,8 @@ class TotalsBuilder:
             slots = self._slots[keys, values.dtype] = np.array([table.slot(key) for key in keys], np.intp)
         ordinals = shared.ordinals if shared.ordinals is not None else np.arange(shared.index, shared.end)
         with np.errstate(all="ignore"):  # infinities of both signs add up to NaN, as they do one by one
-            block = _totals(values, shared.steps, ordinals)
+            block = np.empty(values.shape[1], ROWS[values.dtype])
+            of_columns.fill(block, values, shared.steps, ordinals)
             block["exact"] = exact and _are_exact(shared.steps)
             table.add(slots, block)
 
@@ -235,66 +226,20 @@ class _Growing:
     def add(self, slots: npt.NDArray[np.intp], block: Table) -> None:
         """Add the totals of a block."""
         known = self._rows[slots]
-        merged = np.where(known["n"] > 0, _merged(known, block), block)
-        merged["exact"] &= ~_are_beyond(merged)
-        self._rows[slots] = merged
+        both = np.where(known["n"] > 0, merged(known, block), block)
+        both["exact"] &= ~_are_beyond(both)
+        self._rows[slots] = both
 
     def taken(self, without: set[Key]) -> dict[Key, np.void]:
         """Return the rows of series that have totals."""
         return {key: self._rows[slot] for key, slot in self.slots.items() if key not in without}
 
 
-def _totals(values: npt.NDArray[Any], steps: npt.NDArray[Any], ordinals: npt.NDArray[Any]) -> Table:
-    """Return the totals of some records: shape (series,) for values of shape (records, series)."""
-    each = np.arange(values.shape[1])
-    table = np.empty(values.shape[1], ROWS[values.dtype])
-    table["n"] = len(values)
-    table["sum"] = values.sum(0)
-    table["float_sum"] = values.sum(0, dtype=FLOAT64)
-    table["mean"] = values.mean(0)
-    table["squares"] = np.square(values - table["mean"]).sum(0)
-    table["min"], table["max"] = values.min(0), values.max(0)
-    table["first"], table["last"] = values[0], values[-1]
-    table["first_at"], table["last_at"] = ordinals[0], ordinals[-1]
-    for name, places in (("argmin", values.argmin(0)), ("argmax", values.argmax(0))):  # NaN counts as an extreme
-        table[name] = values[places, each]
-        table[f"{name}_at"] = ordinals[places]
-        table[f"{name}_step"] = steps[places]
-        table[f"{name}_whole"] = steps.dtype == INT64
-    return table
-
-
-def _merged(a: Table, b: Table) -> Table:
-    """Return the totals of two parts of some series; see `query/reducers` for the merge of each."""
-    table = a.copy()
-    n = a["n"] + b["n"]
-    table["n"] = n
+def merged(a: Table, b: Table) -> Table:
+    """Return the totals of two parts of some series."""
+    table = of_columns.merge(a, b)
     table["exact"] &= b["exact"]
-    for name in ("sum", "float_sum", "squares"):
-        table[name] += b[name]
-    delta = b["mean"] - a["mean"]
-    table["mean"] += delta * (b["n"] / n)
-    table["squares"] += delta * delta * (a["n"] * b["n"] / n)
-    table["min"], table["max"] = np.minimum(a["min"], b["min"]), np.maximum(a["max"], b["max"])
-    _take(table, b, ("first", "first_at"), b["first_at"] < a["first_at"])
-    _take(table, b, ("last", "last_at"), b["last_at"] > a["last_at"])
-    for name, sign in (("argmin", 1), ("argmax", -1)):
-        rank, other = _rank(a[name], sign), _rank(b[name], sign)
-        earlier = (other == rank) & (b[f"{name}_at"] < a[f"{name}_at"])
-        _take(table, b, (name, f"{name}_at", f"{name}_step", f"{name}_whole"), (other < rank) | earlier)
     return table
-
-
-def _rank(values: npt.NDArray[Any], sign: int) -> npt.NDArray[Any]:
-    """Return numbers of which the least is the extreme: NaN, or else the lowest, or the highest with the sign -1."""
-    if values.dtype == INT64:
-        return values if sign == 1 else ~values  # -values has one number too few
-    return np.where(np.isnan(values), -np.inf, sign * values)
-
-
-def _take(table: Table, other: Table, names: tuple[str, ...], where: npt.NDArray[np.bool_]) -> None:
-    for name in names:
-        np.copyto(table[name], other[name], where=where)
 
 
 def _are_beyond(table: Table) -> npt.NDArray[np.bool_]:
@@ -312,7 +257,7 @@ def _joined(floats: dict[Key, np.void], integers: dict[Key, np.void]) -> tuple[d
         if row is not None:
             one, other = (np.array([part]).astype(ROWS[FLOAT64]) for part in (floats[key], row))
             other["exact"] &= all(abs(int(row[name])) <= MAX_EXACT for name in _VALUES)
-            floats[key] = _merged(one, other)[0]
+            floats[key] = merged(one, other)[0]
     return floats, integers
 
 
@@ -351,21 +296,3 @@ def real_of(value: Any) -> float | None:
 
 def _are_exact(steps: npt.NDArray[Any]) -> bool:
     return steps.dtype == FLOAT64 or bool((steps.min() >= -MAX_EXACT) & (steps.max() <= MAX_EXACT))
-
-
-def _state(row: np.void, name: str) -> Any:
-    """Return the state of a reducer; see `query/reduction` for those of arrays."""
-    of = dict(zip(row.dtype.names or (), row.tolist(), strict=True))
-    match name:
-        case "count":
-            return of["n"]
-        case "mean":
-            return of["n"], of["float_sum"]
-        case "var" | "std":
-            return of["n"], of["mean"], of["squares"]
-        case "first" | "last":
-            return of[f"{name}_at"], of[name]
-        case "argmin" | "argmax":
-            step = of[f"{name}_step"]
-            return of[name], of[f"{name}_at"], int(step) if of[f"{name}_whole"] else step
-    return of[name]

@@ -17,6 +17,7 @@ from copy import deepcopy
 from dataclasses import replace
 from typing import Any, Final
 
+from sightglass.core.columns import USUAL_FLAGS
 from sightglass.core.errors import AbsentError, PriceError, SightglassError, UnknownNameError
 from sightglass.core.process.clock import WorkClock
 from sightglass.core.program_values.guarded import FAILURES
@@ -156,7 +157,7 @@ class Subscription:
                     else:
                         n_made = rows.n_made
                         rows.n_made = n_made + 1
-                        extra = None if steps is None else (1, True, True, steps)
+                        extra = None if steps is None else (1, USUAL_FLAGS, steps)
                         rows.append((n_made, step, wall_time, value, extra, index))
                         if type(value) is dict:
                             rows.n_bytes += 8 * len(value)

@@ -18,7 +18,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.columns import Row
+from sightglass.core.columns import USUAL_FLAGS, Row
 from sightglass.core.errors import (
     EvaluationError,
     PriceError,
@@ -330,8 +330,9 @@ class UnsentRows(deque[Row]):
             if self.full:
                 self.n_dropped += 1
             else:
-                usual = item.n_events == 1 and item.complete and item.closed and not item.steps
-                extra = None if usual else (item.n_events, item.complete, item.closed, item.steps)
+                flags = item.flags
+                usual = item.n_events == 1 and flags == USUAL_FLAGS and not item.steps
+                extra = None if usual else (item.n_events, flags, item.steps)
                 self.append((self.n_made, item.step, item.wall_time, item.value, extra, item.ordinal))
                 if type(item.value) not in QUICK:
                     self.n_bytes += n_bytes(item.value)

@@ -32,7 +32,7 @@ from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import MAX_BYTES, Meter
 from sightglass.query.parser import parse
 from sightglass.query.query import Query, in_states
-from sightglass.query.reduction import Numbering
+from sightglass.query.reduce.states import Numbering
 from sightglass.query.stages import ByValue, Every, Group, Per, Reduce
 from sightglass.training.controls import check_functions
 from sightglass.training.evaluation.subscription import LOG, Subscription

@@ -8,7 +8,8 @@ from typing import Final
 from sightglass.core.errors import unknown, unknown_event
 from sightglass.query import expressions as e
 from sightglass.query.query import RESERVED, Query
-from sightglass.query.stages import REDUCERS, Group, Map, Per, Reduce
+from sightglass.query.reduce.table import REDUCERS
+from sightglass.query.stages import Group, Map, Per, Reduce
 from sightglass.training.evaluation.subscription import LOG
 from sightglass.training.evaluation.subscriptions import EventSource
 

@@ -24,7 +24,7 @@ from sightglass.core.source import Source
 from sightglass.views.latest_values import log_axis_notices
 from sightglass.views.live_view import View
 from sightglass.views.options import ALARM, AXIS, options_of
-from sightglass.views.scene import Scene
+from sightglass.views.scene import Scene, record_state
 from sightglass.views.stream_set import StreamSet
 
 from .blocks import paint_bars, paint_heatmap, paint_histogram, paint_images, paint_log, paint_table
@@ -203,7 +203,7 @@ def _heading(scene: Scene, width: int, caps: Capabilities) -> Text:
         text = one
     elif scene.view in ("images", "heatmap", "histogram", "bars") and len(scene.items) == 1 and scene.items[0].record:
         record = scene.items[0].record
-        state = "open" if not record.closed else "partial" if not record.complete else ""
+        state = record_state(record)
         text.append(f" ({state})" if state else "", AXIS)
     while subtitle and text.cell_len + len(subtitle) + 2 > width:
         # If space is short, drop the run first, then the step: the values matter most.

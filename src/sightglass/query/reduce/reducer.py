@@ -5,8 +5,6 @@ plus `merge(state, state) -> state` where the mathematics allows it. They use on
 may change the states they get and return one of them, so that a sketch can grow in place.
 
 Numbers are accumulated in 64 bits, floats as float64. Mappings and tuples of numbers are reduced name by name.
-
-Whole arrays are reduced at once, and the states of reducers are plain data, for other processes.
 """
 
 from __future__ import annotations
@@ -14,21 +12,23 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
-from typing import Any, Final, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
-import numpy.typing as npt
 
 from sightglass.core.columns import Columns
-from sightglass.core.errors import EvaluationError, RefusedQueryError, WireError
+from sightglass.core.errors import EvaluationError, RefusedQueryError
 from sightglass.core.program_values.array_data import seconds_of
 from sightglass.core.program_values.copier import snapshot
 from sightglass.core.values import Value, is_extended, n_bytes, to_host, type_name
+from sightglass.query.limits import MAX_RESULT_BYTES, PLAIN, Total, check_bytes, check_int, check_length
 
-from .limits import MAX_RESULT_BYTES, PLAIN, Total, check_bytes, check_int, check_length
 from .sketches import Bins, Quantiles, SortedNumbers
 
 State = Any
+
+Place = tuple[float, float, Mapping[str, float] | None]
+"""The origin of a value: step, wall time, and further step tracks."""
 
 MAX_STATE_BYTES = 256 * 2**20  # four times `MAX_RESULT_BYTES`; the state lives as long as the window
 # Of a text to group by: all keys take a few MB. Longer distinct texts are counted.
@@ -40,6 +40,10 @@ N_SEEN = 4  # values of a state that stand for all
 QUICK = PLAIN | {np.float64, np.float32}
 CONTAINERS = frozenset((dict, list, tuple))
 WIDE = {"b": np.int64, "i": np.int64, "u": np.uint64, "c": np.complex128}
+
+
+def _exact(state: object) -> bool:
+    return False
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -54,7 +58,10 @@ class Reducer:
         n_needed: How many values it needs before there is a result.
         n_first: How many values decide the result: the first ones.
         slides: Whether `merge` leaves its arguments as they are, so that a sliding window can merge them again.
-        reads_place: Whether `update` gets (value, place), see `windows.Place`.
+        reads_place: Whether `update` gets (value, place).
+        of_block: Returns the state after all records of some columns, at least one, of one float64 or int64 each. The
+            second argument is added to their ordinals. `None` if it takes values one by one.
+        is_approximate: Returns whether the result of a state is that of a sketch.
         of_numbers: The same reducer of plain numbers alone, which is quicker; its states are states of this one.
         of_floats: For plain floats alone: what combines two of them, and what makes the result of all combined and
             their number.
@@ -74,6 +81,8 @@ class Reducer:
     n_first: int | None = None
     slides: bool = False
     reads_place: bool = False
+    of_block: Callable[[Columns, int], State] | None = None
+    is_approximate: Callable[[State], bool] = _exact
     of_numbers: Reducer | None = None
     of_floats: tuple[Callable[[float, float], float], Callable[[float, int], float]] | None = None
     of_sorted: Callable[[SortedNumbers], Any] | None = None
@@ -225,8 +234,15 @@ def by_name(inner: Reducer) -> Reducer:
         assert inner.merge is not None
         return inner.merge(a, b)
 
-    mergeable = merge if inner.merge else None
-    return replace(inner, start=lambda: None, update=quick, finish=finish, merge=mergeable, of_numbers=inner)
+    def is_approximate(state: State) -> bool:
+        if isinstance(state, Branch):
+            return any(map(is_approximate, state.states.values()))
+        return state is not None and inner.is_approximate(state)
+
+    return replace(
+        inner, start=lambda: None, update=quick, finish=finish, merge=merge if inner.merge else None,
+        is_approximate=is_approximate, of_numbers=inner,
+    )  # fmt: skip
 
 
 def by_key(inner: Reducer) -> Reducer:
@@ -267,8 +283,10 @@ def by_key(inner: Reducer) -> Reducer:
     def finish(states: dict[str, State]) -> dict[str, Any]:
         return {name: inner.finish(state) for name, state in states.items()}
 
-    mergeable = merge if inner.merge else None
-    return replace(inner, start=dict, update=update, finish=finish, merge=mergeable, of_numbers=None)
+    return replace(
+        inner, start=dict, update=update, finish=finish, merge=merge if inner.merge else None,
+        is_approximate=lambda states: any(map(inner.is_approximate, states.values())), of_block=None, of_numbers=None,
+    )  # fmt: skip
 
 
 def _key_text(key: object) -> str:
@@ -294,188 +312,3 @@ def held_bytes(state: State) -> int:
         keys, some = some, list(map(held_bytes, itertools.islice(state.values(), N_SEEN)))
         some = [key + value for key, value in zip(keys, some, strict=True)]
     return sum(some) * len(state) // max(1, len(some))
-
-
-# Reduce a whole array of numbers at once: the state is the one that the reducer reaches number by number.
-#
-# Sums of floats are added in another order, so means and variances agree to about 1e-12 of their size. Reducers without
-# a function here take their values one by one.
-
-INT64_MAX: Final = 2**63 - 1
-
-
-def can_reduce(name: str, values: object) -> bool:
-    """Return whether `reduce_numbers` takes these values: one number for each record."""
-    return name in _STATES and isinstance(values, np.ndarray) and values.ndim == 1 and values.dtype in (float, int)
-
-
-def reduce_numbers(name: str, args: Mapping[str, Any], columns: Columns, first_ordinal: int = 0) -> State:
-    """Return the state of a reducer after all records of some columns, in order.
-
-    Args:
-        name: The reducer's name.
-        args: Its arguments.
-        columns: At least one record, with values that `can_reduce`.
-        first_ordinal: Added to the ordinals of the records.
-    """
-    with np.errstate(all="ignore"):  # infinities of both signs add up to NaN, as they do one by one
-        return _STATES[name](columns, first_ordinal, **args)
-
-
-def _sum(columns: Columns, first: int) -> State:
-    values = columns.values
-    if values.dtype != np.int64:
-        return float(values.sum())
-    fits = max(-int(values.min()), int(values.max())) * len(values) <= INT64_MAX
-    return int(values.sum()) if fits else check_int(sum(values.tolist()))
-
-
-def _mean(columns: Columns, first: int) -> State:
-    return len(columns), float(columns.values.sum(dtype=np.float64))
-
-
-def _moments(columns: Columns, first: int) -> State:
-    values = columns.values.astype(np.float64)
-    mean = float(values.mean())
-    return len(columns), mean, float(np.square(values - mean).sum())
-
-
-def _place(columns: Columns, i: int, first: int) -> int:
-    return first + (columns.index + i if columns.ordinals is None else int(columns.ordinals[i]))
-
-
-def _at(columns: Columns, i: int, first: int) -> State:
-    return _place(columns, i, first), columns.values[i].item()
-
-
-def _arg(choose: Callable[[npt.NDArray[Any]], np.intp]) -> Callable[[Columns, int], State]:
-    def state(columns: Columns, first: int) -> State:
-        values = columns.values
-        nan = np.isnan(values)
-        i = int(nan.argmax() if nan.any() else choose(values))
-        return values[i].item(), _place(columns, i, first), columns.steps[i].item()
-
-    return state
-
-
-def _rate(columns: Columns, first: int) -> State:
-    return len(columns), float(columns.wall_times.min()), float(columns.wall_times.max())
-
-
-_STATES: Final[Mapping[str, Callable[..., State]]] = {
-    "count": lambda columns, first: len(columns),
-    "sum": _sum,
-    "mean": _mean,
-    "var": _moments,
-    "std": _moments,
-    "min": lambda columns, first: columns.values.min().item(),
-    "max": lambda columns, first: columns.values.max().item(),
-    "first": lambda columns, first: _at(columns, 0, first),
-    "last": lambda columns, first: _at(columns, len(columns) - 1, first),
-    "quantile": lambda columns, first, q: Quantiles().add(columns.values),
-    "histogram": lambda columns, first, bins=64: Bins(bins).add(columns.values),
-    "argmin": _arg(np.argmin),
-    "argmax": _arg(np.argmax),
-    "rate": _rate,
-}
-
-
-# The states of reducers as plain data, so that another process can merge them.
-#
-# Where a query runs in several processes, each sends the state of every window instead of its result. A state becomes
-# nested tuples that begin with a name, such as `("tuple", 2, 0.5)`: what is a tuple on the wire is a container, and
-# everything else a value. Nothing but the names below is restored.
-#
-# An event's number decides which of two equal values counts, and which values a sample takes. `Numbering` makes the
-# numbers of several processes those of one process that saw all events.
-
-MAX_PACKED_BYTES: Final = 16 * 2**20  # what a run keeps for late clients of one stream; a state has to fit into it
-LAST: Final = 2**62
-"""The key of a window that was open when the run ended, and that has no number of its own."""
-
-
-class Numbering(NamedTuple):
-    """How the events of one process are numbered among those of several: event `i` is number `first + stride * i`."""
-
-    first: int = 0
-    stride: int = 1
-
-
-class WindowState(NamedTuple):
-    """The state of a window, as it travels instead of the window's result.
-
-    Attributes:
-        key: Which window it is, the same in all processes: see `windows.StateFold`.
-        n_values: How many values are in it.
-        state: The state, packed.
-    """
-
-    key: int
-    n_values: int
-    state: Any
-
-
-def pack(state: State) -> Any:
-    """Return a state as plain data.
-
-    Raises:
-        RefusedQueryError: It takes more than `MAX_STATE_BYTES`.
-    """
-    n_bytes = held_bytes(state)
-    if n_bytes > MAX_PACKED_BYTES:
-        limit, size = MAX_PACKED_BYTES >> 20, n_bytes / 2**20
-        raise RefusedQueryError(f"Expected a state of at most {limit} MiB to merge elsewhere, got {size:.0f} MiB")
-    return _packed(state)
-
-
-def _packed(state: State) -> Any:
-    match state:
-        case Quantiles():
-            return "quantiles", state.to_data()
-        case Bins():
-            return "bins", state.to_data()
-        case Branch(kind, states):
-            return "branch", kind is dict, *((key, _packed(part)) for key, part in states.items())
-        case RankedValue():
-            return "ranked", *map(_packed, state)
-        case tuple():
-            return "tuple", *map(_packed, state)
-        case list():
-            return "list", *map(_packed, state)
-        case dict():
-            return "dict", *((key, _packed(part)) for key, part in state.items())
-    return state
-
-
-def unpack(data: Any) -> State:
-    """Return a state that may be changed, from plain data.
-
-    Raises:
-        WireError: `data` is not a state.
-    """
-    try:
-        return _unpacked(data)
-    except (TypeError, ValueError, IndexError, AttributeError, OverflowError) as error:
-        raise WireError(f"Expected the state of a reducer: {error}") from error
-
-
-def _unpacked(data: Any) -> State:
-    if not isinstance(data, tuple):
-        return data
-    name, *parts = data
-    match name:
-        case "quantiles":
-            return Quantiles.of_data(*parts)
-        case "bins":
-            return Bins.of_data(*parts)
-        case "branch":
-            return Branch(dict if parts[0] else tuple, {key: _unpacked(part) for key, part in parts[1:]})
-        case "ranked":
-            return RankedValue(map(_unpacked, parts))
-        case "tuple":
-            return tuple(map(_unpacked, parts))
-        case "list":
-            return list(map(_unpacked, parts))
-        case "dict":
-            return {key: _unpacked(part) for key, part in parts}
-    raise ValueError(f"unknown container {name!r:.40}")

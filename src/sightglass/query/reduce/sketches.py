@@ -45,6 +45,11 @@ class Quantiles:
         return self
 
     @property
+    def is_exact(self) -> bool:
+        """Whether its quantiles are those of the numbers, not of a sketch."""
+        return self._sketch is None
+
+    @property
     def n_bytes(self) -> int:
         """About how many bytes it holds."""
         return 32 * len(self._exact) if self._sketch is None else 8 * MAX_SKETCH_BINS

@@ -15,10 +15,10 @@ import numpy as np
 
 from sightglass.core.errors import EvaluationError
 from sightglass.core.values import Value, to_host, type_name
+from sightglass.query.limits import check_count
 
-from .limits import check_count
-from .reduction import RankedValue, Reducer, State, check_text, real, stored
-from .windows import Place
+from . import columns as of_columns
+from .reducer import Place, RankedValue, Reducer, State, check_text, real, stored
 
 
 def first() -> Reducer:
@@ -28,6 +28,7 @@ def first() -> Reducer:
         start=lambda: None,
         update=lambda s, x, i: (i, stored(x)) if s is None else s,
         finish=lambda s: s and s[1],
+        of_block=of_columns.of_block("first"),
         merge=lambda a, b: min((s for s in (a, b) if s), key=lambda s: s[0], default=None),
         slides=True,
     )
@@ -40,6 +41,7 @@ def last() -> Reducer:
         start=lambda: None,
         update=lambda s, x, i: (i, stored(x)),
         finish=lambda s: s and s[1],
+        of_block=of_columns.of_block("last"),
         merge=lambda a, b: max((s for s in (a, b) if s), key=lambda s: s[0], default=None),
         slides=True,
     )
@@ -139,6 +141,7 @@ def arg(name: str) -> Reducer:
     return Reducer(
         name=name, start=lambda: None, update=update,
         finish=lambda s: s and {"step": s[2], "value": s[0]}, merge=choose, slides=True, reads_place=True,
+        of_block=of_columns.of_block(name),
     )  # fmt: skip
 
 

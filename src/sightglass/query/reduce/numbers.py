@@ -1,4 +1,4 @@
-"""The reducers: many values to one, in constant memory.
+"""The reducers of numbers: many values to one, in constant memory.
 
 NaN is never hidden: it makes a mean, a minimum or a quantile NaN.
 """
@@ -9,48 +9,36 @@ import math
 import operator
 from collections.abc import Callable, Mapping
 from dataclasses import replace
-from typing import Any
+from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.columns import Columns
 from sightglass.core.errors import EvaluationError, QueryError, RefusedQueryError
 from sightglass.core.program_values.copier import snapshot
 from sightglass.core.program_values.guarded import is_container, rebuild
 from sightglass.core.values import Value, to_host, type_name
+from sightglass.query.limits import PLAIN, check_count, check_int
 
-from .limits import PLAIN, check_count, check_int
-from .reduction import Reducer, State, by_name, check_alike, difference, floating, real, stored, wide
-from .selecting import arg, collect, distinct, first, last, sample, top
+from . import columns as of_columns
+from .reducer import Place, Reducer, State, by_name, check_alike, difference, floating, real, stored, wide
 from .sketches import Bins, Quantiles, SortedNumbers
-from .windows import Place
 
-SKETCH_NS = 4_000.0  # to begin a sketch of a number, the slowest update
-
-
-def reducer(name: str, args: Mapping[str, Any], *, seed: int = 0) -> Reducer:
-    """Return the reducer of a name.
-
-    Args:
-        name: A key of `BUILDERS`.
-        args: The reducer's arguments; `key` and `fn` are Python functions.
-        seed: The seed of `sample`.
-
-    Raises:
-        QueryError: An argument is not valid.
-    """
-    if name == "sample":
-        return sample(seed=seed, **args)
-    return BUILDERS[name](**args)
+SKETCH_NS: Final = 4_000.0  # to begin a sketch of a number, the slowest update
+INT64_MAX: Final = 2**63 - 1
 
 
-def _count() -> Reducer:
+def count() -> Reducer:
+    """Return the reducer that counts values."""
     return Reducer(
         name="count", start=lambda: 0, update=lambda n, x, i: n + 1, finish=lambda n: n, merge=lambda a, b: a + b,
-        number_ns=0.0, n_copies=0, n_held=0, slides=True,
+        number_ns=0.0, n_copies=0, n_held=0, slides=True, of_block=of_columns.of_block("count"),
     )  # fmt: skip
 
 
-def _sum() -> Reducer:
+def total() -> Reducer:
+    """Return the reducer of the sum."""
+
     def add(a: Value, b: Value) -> Value:
         check_alike(a, b)
         total = check_int(a + b)
@@ -66,9 +54,16 @@ def _sum() -> Reducer:
     return by_name(
         Reducer(
             name="sum", start=lambda: 0, update=update, finish=lambda s: s, merge=add, slides=True,
-            of_floats=(operator.add, _whole),
+            of_floats=(operator.add, _whole), of_block=_total_of_block,
         )
     )  # fmt: skip
+
+
+def _total_of_block(columns: Columns, first_ordinal: int) -> State:
+    values = columns.values
+    if values.dtype == np.int64 and max(-int(values.min()), int(values.max())) * len(values) > INT64_MAX:
+        return check_int(sum(values.tolist()))
+    return values.sum().item()
 
 
 def _whole(combined: float, n: int) -> float:
@@ -80,7 +75,9 @@ def _wrapped(a: Value, b: Value, total: Value) -> Value:
     return total < a if total.dtype.kind == "u" else ((a ^ total) & (b ^ total)) < 0
 
 
-def _mean() -> Reducer:
+def mean() -> Reducer:
+    """Return the reducer of the arithmetic mean."""
+
     def update(state: State, value: Any, ordinal: int) -> State:
         if type(value) not in PLAIN:
             value = wide(value)
@@ -98,7 +95,7 @@ def _mean() -> Reducer:
     return by_name(
         Reducer(
             name="mean", start=lambda: (0, 0.0), update=update, finish=finish, merge=merge, slides=True,
-            of_floats=(operator.add, operator.truediv),
+            of_floats=(operator.add, operator.truediv), of_block=of_columns.of_block("mean"),
         )
     )  # fmt: skip
 
@@ -122,7 +119,9 @@ def _moments_merge(a: State, b: State) -> State:
     return n, a[1] + delta * (b[0] / n), a[2] + b[2] + delta * delta * (a[0] * b[0] / n)
 
 
-def _var(name: str = "var") -> Reducer:
+def var(name: str = "var") -> Reducer:
+    """Return the reducer of the variance, or of the standard deviation, by its name."""
+
     def finish(state: State) -> Value:
         variance = state[2] / state[0] if state[0] else math.nan
         return variance if name == "var" else variance**0.5
@@ -137,11 +136,13 @@ def _var(name: str = "var") -> Reducer:
             n_copies=8,
             n_held=2,
             slides=True,
+            of_block=of_columns.of_block(name),
         )
     )
 
 
-def _extreme(name: str) -> Reducer:
+def extreme(name: str) -> Reducer:
+    """Return the reducer `min` or `max`."""
     pick, of_arrays = (min, np.minimum) if name == "min" else (max, np.maximum)
 
     def choose(a: Value, b: Value) -> Value:
@@ -156,7 +157,7 @@ def _extreme(name: str) -> Reducer:
     return by_name(
         Reducer(
             name=name, start=lambda: None, update=update, finish=lambda s: s, merge=choose, slides=True,
-            of_floats=(_smaller if name == "min" else _larger, _whole),
+            of_floats=(_smaller if name == "min" else _larger, _whole), of_block=of_columns.of_block(name),
         )
     )  # fmt: skip
 
@@ -169,22 +170,25 @@ def _larger(a: float, b: float) -> float:
     return a if a >= b or a != a else b  # noqa: PLR0124
 
 
-def _quantile(q: object) -> Reducer:
+def quantile(q: object, *, name: str = "quantile", whole: float = 1) -> Reducer:
+    """Return the reducer of the q-quantile, or of several; `whole` is the greatest q."""
     wanted = tuple(q) if isinstance(q, list | tuple) else (q,)
-    if not wanted or any(isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= 1 for p in wanted):
-        raise QueryError(f"Expected q between 0 and 1, or a list of them, got {q!r}")
+    if not wanted or any(isinstance(p, bool) or not isinstance(p, int | float) or not 0 <= p <= whole for p in wanted):
+        raise QueryError(f"Expected q between 0 and {whole}, or a list of them, got {q!r}")
 
     def finish(state: Quantiles | SortedNumbers) -> Value:
-        results = tuple(state.at(p) for p in wanted)
+        results = tuple(state.at(p / whole) for p in wanted)
         return results if isinstance(q, list | tuple) else results[0]
 
     return by_name(
         Reducer(
-            name="quantile",
+            name=name,
             start=Quantiles,
             update=lambda s, x, i: s.add(real(x)),
             finish=finish,
             merge=lambda a, b: a.merge(b),
+            of_block=lambda columns, first_ordinal: Quantiles().add(columns.values),
+            is_approximate=lambda s: not s.is_exact,
             of_sorted=finish,
             state_bytes=64 * 1024,
             number_ns=SKETCH_NS,
@@ -194,7 +198,18 @@ def _quantile(q: object) -> Reducer:
     )
 
 
-def _histogram(bins: object = 64) -> Reducer:
+def median() -> Reducer:
+    """Return the reducer of the median."""
+    return quantile(0.5, name="median")
+
+
+def percentile(q: object) -> Reducer:
+    """Return the reducer of the q-th percentile, or of several."""
+    return quantile(q, name="percentile", whole=100)
+
+
+def histogram(bins: object = 64) -> Reducer:
+    """Return the reducer of a histogram."""
     bins = check_count(bins, name="bins")
     return by_name(
         Reducer(
@@ -203,6 +218,7 @@ def _histogram(bins: object = 64) -> Reducer:
             update=lambda s, x, i: s.add(real(x)),
             finish=lambda s: s.histogram(),
             merge=lambda a, b: a.merge(b),
+            of_block=lambda columns, first_ordinal: Bins(bins).add(columns.values),
             state_bytes=8 * bins,
             number_ns=SKETCH_NS,
             n_copies=1,
@@ -211,7 +227,9 @@ def _histogram(bins: object = 64) -> Reducer:
     )
 
 
-def _reduce(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
+def fold(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
+    """Return the reducer that folds values with a function."""
+
     def update(state: object, value: object, ordinal: int) -> Value:
         result = _plain(fn(state, value))
         if structure(result) != structure(state) and not _takes_place_of(result, state):
@@ -224,11 +242,13 @@ def _reduce(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
     return Reducer(name="reduce", start=lambda: snapshot(init), update=update, finish=lambda s: s)
 
 
-def _scan(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
-    return replace(_reduce(fn, init), name="scan")
+def scan(fn: Callable[[Any, Any], Any], init: object) -> Reducer:
+    """Return the reducer that gives what `fold` has after each value."""
+    return replace(fold(fn, init), name="scan")
 
 
-def _ema(alpha: object) -> Reducer:
+def ema(alpha: object) -> Reducer:
+    """Return the reducer of the exponential moving average."""
     if isinstance(alpha, bool) or not isinstance(alpha, int | float) or not 0 < alpha <= 1:
         raise QueryError(f"Expected alpha above 0 and at most 1, got {alpha!r}")
 
@@ -247,7 +267,9 @@ def _ema(alpha: object) -> Reducer:
     return by_name(Reducer(name="ema", start=lambda: None, update=update, finish=lambda s: s))
 
 
-def _diff() -> Reducer:
+def diff() -> Reducer:
+    """Return the reducer of the difference to the value before."""
+
     def update(state: State, value: object, ordinal: int) -> State:
         x = wide(value)
         check_alike(state[1], x)
@@ -262,7 +284,9 @@ def _diff() -> Reducer:
     )
 
 
-def _rate() -> Reducer:
+def rate() -> Reducer:
+    """Return the reducer of the number of values per second."""
+
     def merge(a: State, b: State) -> State:
         return (a if b is None else b) if a is None or b is None else (a[0] + b[0], min(a[1], b[1]), max(a[2], b[2]))
 
@@ -275,7 +299,7 @@ def _rate() -> Reducer:
 
     return Reducer(
         name="rate", start=lambda: None, update=update, finish=finish, merge=merge, slides=True, reads_place=True,
-        n_copies=0, n_held=0,
+        n_copies=0, n_held=0, of_block=lambda c, first: (len(c), float(c.wall_times.min()), float(c.wall_times.max())),
     )  # fmt: skip
 
 
@@ -319,29 +343,3 @@ def _takes_place_of(result: object, state: object) -> bool:
     if isinstance(result, list | tuple) and isinstance(state, list | tuple):
         return len(result) == len(state) and all(map(_takes_place_of, result, state))
     return bool(structure(result) == structure(state))
-
-
-BUILDERS: dict[str, Callable[..., Reducer]] = {
-    "count": _count,
-    "sum": _sum,
-    "mean": _mean,
-    "var": _var,
-    "std": lambda: _var("std"),
-    "min": lambda: _extreme("min"),
-    "max": lambda: _extreme("max"),
-    "first": first,
-    "last": last,
-    "quantile": _quantile,
-    "histogram": _histogram,
-    "top": top,
-    "sample": sample,
-    "collect": collect,
-    "reduce": _reduce,
-    "argmax": lambda: arg("argmax"),
-    "argmin": lambda: arg("argmin"),
-    "distinct": distinct,
-    "rate": _rate,
-    "scan": _scan,
-    "ema": _ema,
-    "diff": _diff,
-}
