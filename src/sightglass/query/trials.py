@@ -175,4 +175,6 @@ def _dtype_of_one(name: str, operands: tuple[Any, ...], named: tuple[tuple[str, 
 
 def places(spec: ArraySpec, n: int) -> ArraySpec:
     """Return the spec of an index: of a condition as it is, of places as a condition of `n` items."""
-    return spec if spec.kind != "numpy" or np.dtype(spec.dtype).kind == "b" else replace(spec, shape=(n,), dtype=np.dtype(bool), name="bool")
+    if spec.kind != "numpy" or np.dtype(spec.dtype).kind == "b":
+        return spec
+    return replace(spec, shape=(n,), dtype=np.dtype(bool), name="bool")
