@@ -19,6 +19,7 @@ from tests.profiles import examples
 from sightglass.core import codec
 from sightglass.core.codec import INLINE_BYTES, MAX_DEPTH, decode, encode
 from sightglass.core.errors import UnsendableError, WireError
+from sightglass.core.program_values.guarded import named_tuple
 from sightglass.core.table import Table
 from sightglass.core.values import Audio, Figure, Histogram, Image, Images, Tensor, Text
 
@@ -167,7 +168,10 @@ class Config:
         (Mode.TRAIN, "train"),
         (np.str_("a"), "a"),
         (np.bytes_(b"a"), b"a"),
-        (Point(1, 2.0), (1, 2.0)),
+        (Point(1, 2.0), named_tuple(("x", "y"), (1, 2.0))),
+        ([Point([1], Point(2, "a"))], [named_tuple(("x", "y"), ([1], named_tuple(("x", "y"), (2, "a"))))]),
+        (np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")]), {"a": np.array([1], np.int32), "b": np.array([2.5])}),
+        (np.array([(1, 2.5)], [("a", "i4"), ("b", "f8")])[0], {"a": np.int32(1), "b": np.float64(2.5)}),
         (Config(0.1, (1, 2)), {"lr": 0.1, "layers": (1, 2)}),
         (OrderedDict(a=1), {"a": 1}),
         (MappingProxyType({"a": [1]}), {"a": [1]}),
@@ -194,7 +198,7 @@ def nested(depth: int) -> Any:
         ({"a": print}, "got builtin_function_or_method at $.a"),
         ({(1,): 2}, "got tuple at $"),
         (np.array([object()]), "dtype object at $"),
-        (np.zeros(2, "i4,f4"), "got dtype [('f0', '<i4'), ('f1', '<f4')] at $"),
+        (np.zeros(2, "V8"), "got dtype |V8 at $"),
         (["\ud800"], "not allowed at $[0]"),
         (2**9000, "1024 bytes, got 1126 at $"),
         (nested(MAX_DEPTH + 2), f"at ${'[0]' * (MAX_DEPTH + 1)}"),

@@ -249,7 +249,7 @@ def dictionaries() -> Mapping[str, str]:
     binary = [
         SEPARATOR, b"SGINDEX2", b"\x89PNG\r\n\x1a\n", b"\xff\xd8\xff", b"GIF89a", b"MindSpore.Event:1",
         b"brain.Event:2", b"<f8", b"|b1", b"<U3", b"bfloat16", *(struct.pack("<q", n) for n in (-1, 2**31, 2**62)),
-        *(bytes([0xC7, 0, code]) for code in range(1, 7)), *map(str.encode, _tags()),
+        *(bytes([0xC7, 0, code]) for code in range(1, 8)), *map(str.encode, _tags()),
     ]  # fmt: skip
     return {"query.dict": _dictionary(text), "binary.dict": _dictionary(binary)}
 

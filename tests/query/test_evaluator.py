@@ -288,7 +288,7 @@ OFFERED: dict[str, Any] = {
         ("b.listed[0:1].first().sep", RefusedQueryError, "0 … got a module"),
         ("b.objects[0]", RefusedQueryError, "0 … got a module"),
         ("b.objects + 1", RefusedQueryError, "0 … got a module"),
-        ("b.structured + 1", RefusedQueryError, "got dtype ["),
+        ("b.structured + 1", RefusedQueryError, "got mapping of 2. Use .map(lambda name, value: …)"),
         ("b.space_of_os.os", RefusedQueryError, "'os' … got a module"),
         ("b.space_of_os.f", RefusedQueryError, "'f' … got a builtin_function_or_method"),
         ("b.m + 1", RefusedQueryError, "got mapping of 3. Use .map(lambda name, value: …)"),

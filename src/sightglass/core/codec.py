@@ -19,7 +19,7 @@ import numpy as np
 
 from .errors import UnsendableError, WireError
 from .program_values.array_data import as_data, is_masked
-from .program_values.guarded import FAILURES, LostValue, message, parts
+from .program_values.guarded import FAILURES, LostValue, fields_of, message, named_tuple, parts
 from .table import Table
 from .values import (
     Audio,
@@ -43,7 +43,7 @@ MAX_INT_BYTES = 1024  # 2,466 digits; Python refuses to print more than 4,300
 NUMPY_DTYPE = re.compile(r"[<>|=]([biufcSU]\d{1,10}|[mM]8(\[\d{0,9}[a-zA-Z]{1,2}\])?)")
 EXTENDED_DTYPE = re.compile(r"bfloat16|u?int\d|float\d_e\d+m\d+\w*")
 
-ARRAY, SCALAR, TUPLE, COMPLEX, BIGINT, KIND = range(1, 7)
+ARRAY, SCALAR, TUPLE, COMPLEX, BIGINT, KIND, NAMED = range(1, 8)
 KINDS: dict[str, type] = {kind.__name__: kind for kind in (Tensor, Text, Image, Images, Figure, Audio, Table)}
 
 Buffer = bytes | bytearray | memoryview
@@ -98,6 +98,8 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
         return value if -(2**63) <= value < 2**63 else _pack_bigint(value, path)
     if isinstance(value, str | bytes):  # of NumPy, or a member of an enumeration
         return _text(str.__str__(value), path) if isinstance(value, str) else bytes(value)
+    if isinstance(value, np.ndarray | np.void) and value.dtype.names:
+        return _pack({name: value[name] for name in value.dtype.names}, buffers, path, depth)
     if isinstance(value, np.generic) and value.dtype.kind != "O":
         return _ext(SCALAR, [_dtype_name(value.dtype, path), value.tobytes()])
     if isinstance(value, np.ndarray) and not is_masked(kind):
@@ -123,7 +125,10 @@ def _pack(value: Value, buffers: list[Buffer], path: str, depth: int) -> Any:
     pairs = _pairs(value)
     if pairs is not None and issubclass(kind, list | tuple):
         items = [_pack(item, buffers, f"{path}[{i}]", depth + 1) for i, item in pairs]
-        return items if issubclass(kind, list) else _ext(TUPLE, items)
+        if issubclass(kind, list):
+            return items
+        names = fields_of(kind, len(items))
+        return _ext(NAMED, [list(names), items]) if names else _ext(TUPLE, items)
     if pairs is not None:
         return {_key(k, path): _pack(v, buffers, f"{path}.{k}", depth + 1) for k, v in pairs}
     if isinstance(value, int | float):  # a member of an enumeration
@@ -240,7 +245,9 @@ def _unpack(code: int, data: memoryview, buffers: Sequence[Buffer], extension: V
             return int.from_bytes(raw, "little", signed=True)
         case 6, [str(name), list(fields)]:
             return _unpack_kind(name, fields)
-    raise WireError(f"Expected an extension from {ARRAY} to {KIND}, got {code} with {len(content)} items")
+        case 7, [list(names), list(items)] if len(names) == len(items) and TEXTS.issuperset(map(type, names)):
+            return named_tuple(tuple(names), items)
+    raise WireError(f"Expected an extension from {ARRAY} to {NAMED}, got {code} with {len(content)} items")
 
 
 def _unpack_array(name: object, shape: list[Any], place: object, buffers: Sequence[Buffer]) -> np.ndarray[Any, Any]:

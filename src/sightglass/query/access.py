@@ -40,6 +40,7 @@ from sightglass.core.program_values.guarded import (
     KEYS,
     built_in,
     exact,
+    fields_of,
     instance_dict,
     is_mapping,
     item_of,
@@ -182,10 +183,7 @@ def _stored(value: Value, name: str) -> Value:
 
 def _fields(value: Value) -> tuple[str, ...]:
     """Return the names of a named tuple's items; empty for any other value."""
-    if not issubclass(type(value), tuple):
-        return ()
-    names = getattr(type(value), "_fields", ())
-    return names if type(names) is tuple and len(names) == tuple.__len__(value) else ()
+    return fields_of(type(value), tuple.__len__(value)) if issubclass(type(value), tuple) else ()
 
 
 def item(value: Value, index: Value, checks: list[Check] | None = None) -> Value:

@@ -44,6 +44,8 @@ NUMBERS = (bool, int, float, np.number, np.bool_)
 TEXTS: Final = frozenset((str, type(None)))
 TIMES: Final = frozenset((np.datetime64, np.timedelta64))
 OBJECTS: Final = np.dtype(object).num
+NOT_READ: Final = frozenset((OBJECTS, np.dtype(np.void).num))
+"""Of the dtypes of NumPy, those whose arrays are not read as they are: of objects, and structured ones, by field."""
 LAST_NUMERIC: Final = np.dtype(np.clongdouble).num
 """NumPy numbers its own dtypes: bools, integers, floats and complex come first, half precision among the later ones."""
 
@@ -57,7 +59,7 @@ def readable(value: Value, name: object) -> Value:
         UnsendableError: The value was not kept.
     """
     cls: type = type(value)
-    if cls in AS_IT_IS or (cls is np.ndarray and value.base is None and value.dtype.num != OBJECTS):
+    if cls in AS_IT_IS or (cls is np.ndarray and value.base is None and value.dtype.num not in NOT_READ):
         return value
     kind = array_kind(value)
     if kind is not None:
@@ -65,9 +67,13 @@ def readable(value: Value, name: object) -> Value:
             array = plain_array(value, kind)
         except SightglassError as error:
             raise type(error)(f"Cannot read {text(name, 100)}: {error}") from None
+        if type(array) is np.ndarray and array.dtype.names:
+            return {field: array[field] for field in array.dtype.names}
         return array if type(array) is not np.ndarray or array.dtype.num != OBJECTS else _data(array, name)
     if cls is LostValue:
         raise UnsendableError(f"{text(name, 100)} was not kept: {value.why}")
+    if issubclass(cls, np.void) and value.dtype.names:
+        return {field: value[field] for field in value.dtype.names}
     if issubclass(cls, np.generic):
         return value if cls.__module__ == "numpy" else np.asarray(value)[()]
     base = built_in(value)

@@ -18,7 +18,7 @@ import itertools
 import operator
 import types
 from collections import OrderedDict, deque, namedtuple
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from functools import lru_cache, partial
 from time import monotonic, thread_time
@@ -241,17 +241,27 @@ def _as_dict(keys: list[Any], values: list[Any]) -> dict[Any, Any]:
 
 
 def _builder(cls: type, size: int) -> Callable[[list[Any], list[Any]], Any]:
-    names = getattr(cls, "_fields", None)
-    if type(names) is not tuple or len(names) != size or not all(type(name) is str for name in names):
-        return lambda keys, values: tuple(values)
-    make: Any = _named_tuple(names)._make  # type: ignore[attr-defined]
-    return lambda keys, values: make(values)
+    names = fields_of(cls, size)
+    return (lambda keys, values: named_tuple(names, values)) if names else (lambda keys, values: tuple(values))
+
+
+def fields_of(cls: type, size: int) -> tuple[str, ...]:
+    """Return the names of a named tuple's items; empty for the tuples of any other class."""
+    names = getattr(cls, "_fields", ())
+    is_named = type(names) is tuple and len(names) == size and all(type(name) is str for name in names)
+    return names if is_named else ()
+
+
+def named_tuple(names: tuple[str, ...], values: Iterable[Any]) -> tuple[Any, ...]:
+    """Return a named tuple of our own with these fields."""
+    return _class_of(names)._make(values)  # type: ignore[attr-defined,no-any-return]
 
 
 @lru_cache(maxsize=1024)
-def _named_tuple(names: tuple[str, ...]) -> type:
-    """Return a named tuple of our own with these fields."""
-    return namedtuple("Fields", names, rename=True)
+def _class_of(names: tuple[str, ...]) -> type:
+    made: type = namedtuple("Fields", names, rename=True)  # type: ignore[misc]
+    made.__reduce__ = lambda self: (named_tuple, (names, tuple(self)))  # type: ignore[method-assign,arg-type]
+    return made
 
 
 def _refilled(holder: Value, keys: list[Any], values: list[Any]) -> Any:
