@@ -11,7 +11,7 @@ from sightglass.core.buffer import Buffer
 from sightglass.core.columns import Columns, Record, Restart, of_records
 from sightglass.core.counts import Statistics
 from sightglass.core.description import StreamInfo
-from sightglass.core.errors import RunLostError
+from sightglass.core.errors import RunLostError, cut
 from sightglass.core.process.unpatched import threading
 from sightglass.core.source import Source
 from sightglass.protocol import messages
@@ -144,7 +144,7 @@ class ResumableStream:
         """End the stream with its connection; if that was lost, the error says which records are missing."""
         if end != "clean" and self.run_id:
             first = self.newest.next_index or 0
-            reason = f"{reason}; of {self.buffer.tag!r}, records from number {first:,} on are missing"
+            reason = f"{reason}; of {cut(self.buffer.tag)!r}, records from number {first:,} on are missing"
         self.fail(None if end == "clean" else RunLostError(reason))
 
     def fail(self, error: Exception | None) -> None:

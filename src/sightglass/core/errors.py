@@ -50,6 +50,7 @@ PACKAGE: Final = os.path.dirname(os.path.dirname(os.path.abspath(__file__))) + o
 MAX_NAMES_SHOWN = 12  # about two lines in a terminal
 MAX_NAMES_COMPARED = 1_000  # difflib takes about 10 us for each; a model may have many thousand parameters
 MAX_NAME_LENGTH = 120  # one line; names may come from another program
+MAX_SHOWN: Final = 200  # characters of a query or a tag: two lines of a terminal
 MAX_CARET_CONTEXT = 100  # with the ellipses and the indent, a line of 120 columns
 
 
@@ -349,6 +350,11 @@ def unknown_event(name: str, offered: Mapping[str, Iterable[str]]) -> str:
         return unknown("event", name, offered, where="so far")
     known = _known(sorted(offered), len(offered))
     return f"Unknown event {name!r} so far. Did you mean '{paths[meant]}.{meant}'? {known}"
+
+
+def cut(text: str) -> str:
+    """Return a text for a message: of a long one, the first `MAX_SHOWN` characters."""
+    return text if len(text) <= MAX_SHOWN else f"{text[: MAX_SHOWN - 1]}…"
 
 
 def caret(text: str, column: int) -> str:

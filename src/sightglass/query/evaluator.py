@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import EvaluationError, QuerySyntaxError, SightglassError, UnknownNameError
+from sightglass.core.errors import EvaluationError, QuerySyntaxError, SightglassError, UnknownNameError, cut
 from sightglass.core.program_values.guarded import FAILURES, message
 from sightglass.core.program_values.own_pieces import is_traced
 from sightglass.core.values import Value, array_kind, type_name
@@ -409,7 +409,7 @@ def placed(error: BaseException, text: str, values: Sequence[object]) -> BaseExc
         return error  # JAX tells by its own errors that a query cannot be traced
     shown = ", ".join(type_name(value) for value in values if not isinstance(value, types.FunctionType))
     why = message(error).partition("\n")[0]
-    return EvaluationError(f"Cannot compute {text} of {shown}: {why}{_way_out(error, values)}")
+    return EvaluationError(f"Cannot compute {cut(text)} of {shown}: {why}{_way_out(error, values)}")
 
 
 def _way_out(error: BaseException, values: Sequence[object]) -> str:

@@ -86,7 +86,8 @@ def as_query(query: Query | str) -> Query:
         return query
     if isinstance(query, str):
         return _parse_once(str(query))
-    raise QuerySyntaxError(f"Expected a query such as on('batch').map(lambda b: b.loss) or 'batch.loss', got {query!r}")
+    what = "a query such as on('batch').map(lambda b: b.loss) or 'batch.loss'"
+    raise QuerySyntaxError(f"Expected {what}, got {query!r:.200}")
 
 
 @lru_cache(maxsize=MAX_PARSED)

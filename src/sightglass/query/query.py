@@ -19,7 +19,7 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError
+from sightglass.core.errors import QueryError, QuerySyntaxError, RefusedQueryError, cut
 from sightglass.core.values import array_kind, to_host, type_name
 
 from . import expressions as e
@@ -218,6 +218,10 @@ class Query(Chain):
         return _write(self, e.write)
 
     __repr__ = __str__
+
+    def __format__(self, spec: str) -> str:
+        """Return the text for a message, `f"{query}"`, cut if it is long; `str(query)` is all of it."""
+        return format(cut(str(self)), spec)
 
     def __eq__(self, other: object) -> bool:
         return self.key == other.key if isinstance(other, Query) else NotImplemented

@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Final, Literal
 
-from sightglass.core.errors import QueryError
+from sightglass.core.errors import QueryError, cut
 from sightglass.query import expressions as e
 from sightglass.query.parser import as_query
 from sightglass.query.query import FIELDS, Query, reads_whole
@@ -120,8 +120,8 @@ def _lacks(query: Query) -> str:
     text = query.short or str(query)
     tag, _, name = text.rpartition(".")
     if tag and name in NAMES:  # such as the series "loss" of the text "loss.min"
-        return f"No records of {tag!r} are there to answer {text!r} from"
-    return f"{text} cannot be answered from the recorded series"
+        return f"No records of {cut(tag)!r} are there to answer {cut(text)!r} from"
+    return f"{cut(text)} cannot be answered from the recorded series"
 
 
 def list_recorded(keys: Sequence[Key]) -> str:
@@ -130,7 +130,7 @@ def list_recorded(keys: Sequence[Key]) -> str:
     snapshots = sorted(f"on({key.tag!r})" for key in keys if key.kind == "snapshot")
     logged = sorted(f"{name!r}" for name in series_names.shown(keys).values())
     lists = [
-        f"{kind}: {', '.join(names[:MAX_SHOWN])}{_more(len(names) - MAX_SHOWN)}."
+        f"{kind}: {', '.join(map(cut, names[:MAX_SHOWN]))}{_more(len(names) - MAX_SHOWN)}."
         for kind, names in (("Recorded", streams), ("Snapshots", snapshots), ("Logged", logged))
         if names
     ]

@@ -16,7 +16,7 @@ from sightglass.client.resumable_stream import RecordBuffer
 from sightglass.client.streams.derived import mark_restart
 from sightglass.core.columns import Columns, Restart, Row, of_rows
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import EvaluationError, QueryError, RunLostError
+from sightglass.core.errors import EvaluationError, QueryError, RunLostError, cut
 from sightglass.query.windows import PipelineItem
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
@@ -100,7 +100,7 @@ class Playback:
         recording = self._recording
         name = recording.info.name
         if self._closed():
-            raise RunLostError(f"Recorded run {name!r} was closed before all of {buffer.tag!r} was read")
+            raise RunLostError(f"Recorded run {name!r} was closed before all of {cut(buffer.tag)!r} was read")
         over = self._over()  # before reading: later records are for the next turn
         with recording.lock:
             # Others who share the files may have looked at what is new before.

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightglass.core.columns import Record
 from sightglass.core.counts import coverage_of_counts
+from sightglass.core.errors import cut
 
 if TYPE_CHECKING:
     from .stream import Stream
@@ -59,7 +60,7 @@ def answer_of(stream: Stream, n: int, timeout_s: float) -> Answer:
     records = stream.records()[-n:]
     if not records:
         when = "before the run ended" if stream.ended else f"within {timeout_s:g} s"
-        raise TimeoutError(f"No record of {stream.tag!r} {when}{stream.note and f': {stream.note}'}")
+        raise TimeoutError(f"No record of {cut(stream.tag)!r} {when}{stream.note and f': {stream.note}'}")
     coverage, n_missing = coverage_of_counts(stream.statistics(), reduces=stream.reduces)
     if len(records) < n:
         why = "there are no more" if stream.ended else f"the others did not come within {timeout_s:g} s"

@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sightglass.client.resumable_stream import AnyStream
 from sightglass.core.columns import Record, of_records
-from sightglass.core.errors import StorageError, warn_user
+from sightglass.core.errors import StorageError, cut, warn_user
 from sightglass.core.process.threads import Worker
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message as message_of
@@ -89,7 +89,7 @@ class Saving:
         self.close()
 
     def __repr__(self) -> str:
-        return f"<Saving {self._stream.tag!r} into {str(self.path)!r}, {self.n_records} records>"
+        return f"<Saving {cut(self._stream.tag)!r} into {str(self.path)!r}, {self.n_records} records>"
 
     def round(self, now_s: float) -> float | None:
         """Save the records that have arrived."""
@@ -141,7 +141,7 @@ class Saving:
         except OSError as error:
             if self._problem is None:
                 self._warn(error, "cannot write, and tries again")
-            self._problem = StorageError(f"Cannot save {self._stream.tag!r} into {str(self.path)!r}: {error}")
+            self._problem = StorageError(f"Cannot save {cut(self._stream.tag)!r} into {str(self.path)!r}: {error}")
 
     def _fail(self, error: BaseException, what: str) -> None:
         """Keep the first error, and warn about it."""
@@ -150,7 +150,7 @@ class Saving:
             self._warn(error, what)
 
     def _warn(self, error: BaseException, what: str) -> None:
-        message = f"Saving {self._stream.tag!r} {what}: {message_of(error)}"
+        message = f"Saving {cut(self._stream.tag)!r} {what}: {message_of(error)}"
         with contextlib.suppress(Warning):  # where warnings are errors, the next records must still be saved
             warn_user(message)
 

@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sightglass.client.resumable_stream import RecordBuffer, RecordProducer
 from sightglass.core.columns import Columns, Record, Restart
 from sightglass.core.counts import Statistics, coverage_of_counts, total_of
-from sightglass.core.errors import MissingExtraError, QueryError, warn_user
+from sightglass.core.errors import MissingExtraError, QueryError, cut, warn_user
 from sightglass.core.joins import JoinKey
 from sightglass.core.process.clock import duration
 from sightglass.core.process.threads import Worker
@@ -197,7 +197,8 @@ class Stream(Chain):
                 return self._buffer.records()
             left_s = WAIT_S if deadline_s is None else deadline_s - time.monotonic()
             if left_s < 0:
-                raise TimeoutError(f"Expected {n} records of {self.tag!r} within {timeout_s} s, got {self._buffer.n}")
+                tag = cut(self.tag)
+                raise TimeoutError(f"Expected {n} records of {tag!r} within {timeout_s} s, got {self._buffer.n}")
             self._check_wait()
             arrivals.wait(seen, min(WAIT_S, left_s))
 
@@ -321,7 +322,7 @@ class Stream(Chain):
 
     def __repr__(self) -> str:
         state = "ended" if self._buffer.ended else "live"
-        return f"<Stream {self.tag!r} of run {self.run!r}, {self._buffer.n} records, {state}>"
+        return f"<Stream {cut(self.tag)!r} of run {self.run!r}, {self._buffer.n} records, {state}>"
 
     def _repr_mimebundle_(self, **_: object) -> dict[str, Any]:
         from sightglass.views.surfaces.notebook import bundle_of_stream
@@ -377,7 +378,7 @@ def _joined(
             stream._check_wait()
 
     def note() -> str:
-        notes = dict.fromkeys(f"{stream.tag}: {stream.note}" for stream in streams if stream.note)
+        notes = dict.fromkeys(f"{cut(stream.tag)}: {stream.note}" for stream in streams if stream.note)
         return "; ".join(filter(None, [coverage, *notes]))
 
     return Stream(producer(streams), buffer, note=note, check_wait=check_wait, members=members)
@@ -521,7 +522,7 @@ class StreamCallback:
             over = self._closed or self._stream.ended  # before reading: later records are for the next round
             self._cursor, columns = self._stream.since(self._cursor)
         except BaseException as error:  # noqa: BLE001  a stage of the stream may raise anything
-            self._fail(error, f"The callback of stream {self._stream.tag!r} stopped")
+            self._fail(error, f"The callback of stream {cut(self._stream.tag)!r} stopped")
             return None
         columns = columns.exact() if self._exact else columns
         for i in range(len(columns)):
@@ -541,7 +542,7 @@ class StreamCallback:
             self._function(record)
         except BaseException as error:  # noqa: BLE001  it costs this record; close() raises it
             self.n_errors += 1
-            self._fail(error, f"The function subscribed to {self._stream.tag!r} raised an error")
+            self._fail(error, f"The function subscribed to {cut(self._stream.tag)!r} raised an error")
 
     def _fail(self, error: BaseException, what: str) -> None:
         """Keep the first error, and warn about it."""
