@@ -60,7 +60,7 @@ class DeliveryQueue(Generic[T]):
         self._settle = settle
         self._end = end
         self._worker = Worker(name, self.round)
-        self._items: deque[tuple[T, int]] = deque()
+        self._items: deque[tuple[T, int, int]] = deque()
         self._n_bytes_put = self._n_bytes_taken = self._n_events = self._n_dropped = self._n_dropped_reported = 0
         self._asleep = True
         self._last_error = self._failure = ""
@@ -72,24 +72,25 @@ class DeliveryQueue(Generic[T]):
         """Whether it takes no more items."""
         return self._closed
 
-    def put(self, item: T, n_bytes: int = 0) -> None:
+    def put(self, item: T, n_bytes: int = 0, *, n_events: int = 1) -> None:
         """Queue an item for delivery.
 
         Args:
             item: The item; it must not be changed after this.
             n_bytes: About how many bytes it takes.
+            n_events: As how many events it counts, also if it is dropped.
         """
         with self._worker.lock:
-            self._n_events += 1
+            self._n_events += n_events
             n_waiting = len(self._items)
             size = self._n_bytes_put - self._n_bytes_taken + n_bytes
             full = n_waiting >= MAX_WAITING or (n_waiting > 0 and size > MAX_WAITING_BYTES)
             if not (full or self._closed):
-                self._items.append((item, n_bytes))
+                self._items.append((item, n_bytes, n_events))
                 self._n_bytes_put += n_bytes
                 self._used = True
         if full or self._closed:
-            self.drop("the queue is closed" if self._closed else "the queue is full", n=1)
+            self.drop("the queue is closed" if self._closed else "the queue is full", n=n_events)
         elif self._asleep:
             self._asleep = False
             self._worker.wake()
@@ -168,13 +169,13 @@ class DeliveryQueue(Generic[T]):
         for i in range(len(self._items)):
             if i % BREATH_ITEMS == BREATH_ITEMS - 1:
                 self._worker.breathe()
-            item, n_bytes = self._items.popleft()  # without the lock, so that `put` never waits for a delivery
+            item, n_bytes, n_events = self._items.popleft()  # without the lock, so that `put` never waits for a delivery
             try:
                 self._deliver(item)
             except UnsendableError as error:
                 self.leave_out(str(error))
             except Exception as error:  # noqa: BLE001  no exception of a sink may end the thread
-                self.drop(_message(error), n=1)
+                self.drop(_message(error), n=n_events)
             self._n_bytes_taken += n_bytes
         if settling:
             self._try(self._settle)

@@ -247,6 +247,15 @@ def test_without_logs_nothing_is_written(memory):
 # log
 
 
+@pytest.mark.parametrize("seeds", [None, [3], range(4)])
+def test_each_call_counts_as_one_event_however_many_lanes_are_opened(memory, seeds):
+    state = memory.init(0) if seeds is None else jax.tree.map(lambda x: x[0], memory.init(seeds=seeds))
+    for i in range(20):
+        memory.log(state, log({"x": jnp.float32(i)}))
+    memory.flush()
+    assert memory.statistics().n_events == 20
+
+
 def test_log_writes_values_at_once(memory):
     state = memory.init()
     _, logs = spool(train)(2.0)

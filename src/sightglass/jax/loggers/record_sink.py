@@ -110,7 +110,10 @@ class SinkLogger(Logger):
 
     def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
         queued = _QueuedLogs(logs=logs, lane=lane, wall_time=SystemClock.wall())
-        self._queue.put(queued, 0 if logs is None else n_bytes(logs))
+        if logs is None:
+            self._queue.put(queued, n_events=0)  # a lane is opened: nothing was logged
+        else:
+            self._queue.put(queued, n_bytes(logs))
 
     def _flush(self, timeout_s: float) -> None:
         self._queue.flush(timeout_s)
