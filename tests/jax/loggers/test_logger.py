@@ -351,7 +351,7 @@ def test_a_sink_that_fails_to_open_is_not_tried_again():
         assert float(logger.tap(train, logger.init())(1.0)) == 3.0
         logger.close()
 
-    with pytest.warns(RuntimeWarning, match="no open"), pytest.raises(StorageError, match="4 lost: OSError: no open"):
+    with pytest.warns(RuntimeWarning, match="no open"), pytest.raises(StorageError, match="3 lost: OSError: no open"):
         run()
     assert logger.n_opened == 1
 
