@@ -86,8 +86,7 @@ def as_query(query: Query | str) -> Query:
         return query
     if isinstance(query, str):
         return _parse_once(str(query))
-    what = "a query such as on('batch').map(lambda b: b.loss) or 'batch.loss'"
-    raise QuerySyntaxError(f"Expected {what}, got {query!r:.200}")
+    raise QuerySyntaxError(f"Expected a query such as 'batch.loss' or sg.on('batch').mean(every=9), got {query!r:.200}")
 
 
 @lru_cache(maxsize=MAX_PARSED)

@@ -171,6 +171,11 @@ class Query(Chain):
         return ".".join([body, *(_write_stage(stage, e.write) for stage in rest)])
 
     @property
+    def advice(self) -> str:
+        """What a client is told whose stream begins late: the call that keeps the records."""
+        return f"run.record({cut(self.short or str(self))!r}) keeps what comes"
+
+    @property
     def names(self) -> list[str]:
         """The names of the observables that the query reads of its event; not of those that it joins."""
         seen: dict[str, None] = {}

@@ -80,7 +80,7 @@ def test_a_stream_whose_past_is_not_recorded_begins_now(begin, ask, tmp_path):
     run.observe("batch", step=4119, loss=1.0, lr=0.1)
     run.flush()
     stream = client.stream("batch.lr", since="start")
-    assert "record it" in stream.note
+    assert "run.record(" in stream.note
     run.observe("batch", step=4120, loss=1.0, lr=0.2)
     assert [r.value for r in stream.wait(1, timeout_s=30)] == [0.2]
     assert stream.note.startswith("from step 4,120")
@@ -110,7 +110,7 @@ def test_a_stream_says_where_it_begins_and_how_to_have_more(begin, ask, tmp_path
     for stream in (late, recorded, logged, only, early):
         stream.wait(1, timeout_s=30)
     assert late.note.startswith("from step 4,120")
-    assert "record it" in late.note
+    assert "run.record(" in late.note
     assert late.map(abs).note == late.note
     assert logged.note.startswith("from step 4,120")
     assert "since='start'" in logged.note

@@ -185,6 +185,20 @@ def test_a_late_equal_query_gets_the_records_of_before_first(service_bench):
     assert d.values(A, stream) == [float(i) for i in range(1_502)]
 
 
+def test_a_controller_is_told_once_how_to_keep_what_comes(service_bench):
+    d = service_bench()
+    d.hello(A, B)
+    d.observe("batch", loss=0.0)
+
+    def late(client, query):
+        (opened,) = d.say(client, messages.Open(request=3, query=query))
+        return opened.late
+
+    assert late(A, "batch.loss") == ", when you asked; run.record('batch.loss') keeps what comes"
+    assert late(A, "batch.loss.mean(every=2)") == late(A, "batch.loss + 1") == ", when you asked"
+    assert late(B, "batch.loss + 2") == ", when you asked; run.record('batch.loss + 2') keeps what comes"
+
+
 def test_an_unknown_event_is_noted_and_waited_for(service_bench):
     d = service_bench()
     d.hello(A)

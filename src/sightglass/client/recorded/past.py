@@ -204,7 +204,7 @@ def _open(query: Query, description: Description, *, wait_s: float) -> tuple[Str
     asked, directory = ", when you asked", description.directory
     if not directory:
         return f"{asked}; the run does not record"
-    unrecorded = f"{asked}; record it to keep what comes"
+    unrecorded = f"{asked}; {query.advice}"
     recorded = {as_query(stream.query).key for stream in description.streams if stream.recorded}
     logged = set(description.events[LOG].observables) - {"step"} if LOG in description.events else set()
     if not recorded and not logged:

@@ -273,9 +273,10 @@ class ClientSubscriptions:
         query = subscription.query
         if subscription in self._recorded or query.event == LOG:
             return ", when you asked; since='start' begins with what is recorded"
-        if not client.may_command:
+        if not client.may_command or client.advised:
             return ", when you asked"
-        return ", when you asked; record it to keep what comes"
+        client.advised = True  # it would be the same on every stream
+        return f", when you asked; {query.advice}"
 
     def flush(self, subscription: Subscription) -> None:
         """Record the rows since the last call, and send them to the clients."""

@@ -56,6 +56,7 @@ class Client:
         streams: The numbers of its streams.
         published: The events that it publishes, by their numbers.
         pace_s: How long records for it may be held back.
+        advised: Whether it was told how to keep what comes.
     """
 
     name: str
@@ -65,6 +66,7 @@ class Client:
     streams: set[int] = field(default_factory=set)
     published: dict[int, Publication] = field(default_factory=dict)
     pace_s: float = 0.0
+    advised: bool = False
 
 
 def allowed_pace_s(pace_s: float) -> float:
