@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -15,6 +17,7 @@ from tests.waiting import wait_until
 from sightglass.jax import log
 from sightglass.jax.ondemand import step_variants
 from sightglass.jax.ondemand.call_times import MAX_WAIT_S, N_FIRST, SAMPLE_S, CallTimes, estimate, stride
+from sightglass.jax.ondemand.step_variants import StepBudget
 from sightglass.jax.program.survey import work
 from sightglass.training.evaluation.budget import Account
 
@@ -62,6 +65,70 @@ def test_the_stride_is_the_smallest_that_the_budget_allows(price_s: float, plain
     n = stride(price_s, plain_s, 0.05)
     assert n == want
     assert price_s <= 0.0500001 * (n * max(plain_s, 1e-9) + max(price_s, 0)) or price_s <= 0
+
+
+class Loop:
+    """A training whose calls take a millisecond beside other work, and another one with a query."""
+
+    def __init__(self, *, other_s: float, price_s: float, share: float) -> None:
+        self.program = Program()
+        clock = SimpleNamespace(monotonic=self.program.clock_s)
+        account = SimpleNamespace(share=share)
+        lock = SimpleNamespace(mutex=contextlib.nullcontext())
+        telemetry: Any = SimpleNamespace(commands=SimpleNamespace(agrees=False), budget=account, clock=clock, lock=lock)
+        self.budget = StepBudget(telemetry, "batch")
+        self.variant: Any = SimpleNamespace(
+            times={1: CallTimes()}, max_every=1, growth=1.0, n_more=0.0, growth_of_rounds=1.0, keys={"q"}
+        )
+        cost = SimpleNamespace(device_s=0.0)
+        query = SimpleNamespace(key="q")
+        self.answer: Any = SimpleNamespace(
+            first=False, n_seen=1, program_stride=1, recorded=False, cost=cost, query=query
+        )
+        self.other_s, self.price_s = other_s, price_s
+
+    def run(self, n: int) -> int:
+        """Run so many rounds; return how many of their calls were answered."""
+        n_answered = 0
+        for i in range(n):
+            self.program.now_s += self.other_s
+            chosen, every = self.budget.choose(self.variant, [self.answer], signature=0, n_calls=i, thins=True)
+            self.program.took_s = 0.001 if chosen is None else 0.001 + self.price_s
+            if chosen is None:
+                self.budget.plain(self.program, (), signature=0)
+            else:
+                self.budget.queried(chosen, every, self.program, (), signature=0, answers=[self.answer])
+            n_answered += chosen is not None
+        return n_answered
+
+
+@pytest.mark.parametrize("share", [0.01, 0.05, 0.2])
+@pytest.mark.parametrize("other_s", [0.0, 0.005, 0.02, 0.1])
+@pytest.mark.parametrize("price_s", [0.0002, 0.001, 0.004])
+def test_queries_of_a_step_take_their_share_of_the_run_s_time_and_not_of_the_step_s(
+    share: float, other_s: float, price_s: float
+) -> None:
+    loop = Loop(other_s=other_s, price_s=price_s, share=share)
+    loop.run(100)
+    began_s, n = loop.program.now_s, 1_024
+    n_answered = loop.run(n)
+    wall_s = loop.program.now_s - began_s
+    spent = n_answered * price_s / wall_s
+    assert spent <= 1.05 * share
+    allowed = min(1.0, (other_s + 0.001) * share / (1 - share) / price_s)  # of the calls
+    assert n_answered >= 0.9 * n * min(1.0, power_of_two_below(allowed))
+    assert loop.answer.program_stride == pytest.approx(n / n_answered, rel=0.1)
+
+
+def power_of_two_below(x: float) -> float:
+    return 2.0 ** math.floor(math.log2(x))
+
+
+def test_a_pause_now_and_then_does_not_count() -> None:
+    loop = Loop(other_s=0.02, price_s=0.001, share=0.05)
+    loop.run(100)
+    loop.program.now_s += 60.0
+    assert loop.run(64) >= 60
 
 
 def test_an_estimate_does_not_take_dispatch_for_operations() -> None:

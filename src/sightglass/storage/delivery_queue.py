@@ -169,7 +169,9 @@ class DeliveryQueue(Generic[T]):
         for i in range(len(self._items)):
             if i % BREATH_ITEMS == BREATH_ITEMS - 1:
                 self._worker.breathe()
-            item, n_bytes, n_events = self._items.popleft()  # without the lock, so that `put` never waits for a delivery
+            item, n_bytes, n_events = (
+                self._items.popleft()
+            )  # without the lock, so that `put` never waits for a delivery
             try:
                 self._deliver(item)
             except UnsendableError as error:

@@ -6,7 +6,8 @@ Theory of operation:
    are measured: the device is idle when such a call begins, and it is waited for. No call is made only to be measured.
 2. What a call takes longer with the queries is their price. From the first call on it is known. Of the events in long
    loops the program answers one of n only (`program/gate.py`), and all queries are answered on every m-th call only; n
-   and m are powers of two for which they stay within the budget.
+   and m are powers of two for which they stay within the budget: a share of the time between calls, which has whatever
+   else the program does.
 3. The price of a call has two parts: one for each answered event, and the rest. Calls with different n tell them apart.
 4. A price that could be paid less than once in `MAX_WAIT_S` is refused: before the first call where an estimate says so
    beyond doubt (`program/survey.py`).
@@ -15,6 +16,7 @@ Theory of operation:
 from __future__ import annotations
 
 import math
+import statistics
 from collections import deque
 from collections.abc import Callable, Mapping
 from typing import Any, Final
@@ -24,6 +26,8 @@ import jax
 # The first calls of a program also allocate memory; the smallest of several times is that of the program itself.
 N_KEPT: Final = 8
 N_FIRST: Final = 2
+ALMOST: Final = 0.999  # a price that fits but for its rounding does not halve the answers
+N_PERIODS: Final = 32  # an evaluation or a checkpoint now and then does not change their median
 # Waiting for the device costs an asynchronous training a step at most: with one in half a second, nothing is felt.
 SAMPLE_S: Final = 0.5
 # Nobody waits longer for a record of a stream that is called live.
@@ -64,6 +68,28 @@ class CallTimes:
         self._seconds.append(self._sampled_s - began_s)
         self._n += 1
         return result
+
+
+class CallPeriod:
+    """The usual time from a call to the next one, without what queries take of it."""
+
+    def __init__(self) -> None:
+        self._seconds: deque[float] = deque(maxlen=N_PERIODS)
+        self._began_s = self._price_s = math.nan
+
+    def begins(self, now_s: float) -> None:
+        """Note that a call begins."""
+        if not math.isnan(self._began_s):
+            self._seconds.append(max(0.0, now_s - self._began_s - self._price_s))
+        self._began_s, self._price_s = now_s, 0.0
+
+    def takes(self, price_s: float) -> None:
+        """Note that this call answers queries, and what it takes longer."""
+        self._price_s = max(0.0, price_s)
+
+    def seconds(self, plain_s: float) -> float:
+        """Return it; at least what a call takes."""
+        return max(plain_s, statistics.median(self._seconds)) if self._seconds else plain_s
 
 
 def estimate(growth: float, n_more: float, plain_s: float) -> float:
@@ -110,12 +136,13 @@ def _parts(prices_s: Mapping[int, float]) -> tuple[float, float]:
     return each_s, max(0.0, prices_s[high] - each_s / high)
 
 
-def stride(price_s: float, plain_s: float, share: float) -> int:
+def stride(price_s: float, period_s: float, share: float) -> int:
     """Return on every how many calls queries may be answered.
 
     Args:
         price_s: What a call takes longer with them.
-        plain_s: What it takes without them.
+        period_s: The time from a call to the next one without them.
         share: The part of the time that they may take.
     """
-    return 1 << math.ceil(math.log2(max(1.0, price_s * (1 - share) / (max(plain_s, 1e-9) * share))))
+    times = price_s * (1 - share) / (max(period_s, 1e-9) * share)
+    return 1 << math.ceil(math.log2(max(1.0, ALMOST * times)))

@@ -13,7 +13,7 @@ from sightglass.training.evaluation.subscription import Subscription
 from sightglass.training.evaluation.telemetry import Telemetry
 
 from .arguments import AbstractCall
-from .call_times import MAX_WAIT_S, CallTimes, estimate, every, guess, price_of, stride
+from .call_times import MAX_WAIT_S, CallPeriod, CallTimes, estimate, every, guess, price_of, stride
 from .event_queries import StepQuery
 from .row_queries import RowQueries
 from .variant import Variant
@@ -148,6 +148,7 @@ class StepBudget:
         self._telemetry = telemetry
         self._event = event
         self._plain: defaultdict[int, CallTimes] = defaultdict(CallTimes)
+        self._period = CallPeriod()
 
     @property
     def share(self) -> float | None:
@@ -170,21 +171,28 @@ class StepBudget:
             The variant, or `None` for the step itself; and of how many events in its loops it answers one.
         """
         share, plain_s = self.share, self._plain[signature].seconds
+        self._period.begins(self._telemetry.clock.monotonic())
         if share is None or any(answer.first for answer in answers):
             return variant, 1
         if plain_s is None:
             return None, 1
+        period_s = self._period.seconds(plain_s)
         prices_s = {n: times.seconds - plain_s for n, times in variant.times.items() if times.seconds is not None}
         largest = variant.max_every if thins else 1
-        allowed_s = plain_s * share / (1 - share)
+        allowed_s = period_s * share / (1 - share)
         n = every(prices_s or {1: guess(variant.growth_of_rounds, plain_s)}, allowed_s, largest)
         price_s = price_of(prices_s, n) if prices_s else estimate(variant.growth, variant.n_more, plain_s) / n
         if price_s > share * MAX_WAIT_S:
             fresh = [answer for answer in answers if not answer.n_seen]
             self._refuse(answers if prices_s else fresh or answers, price_s, plain_s, share)
             return None, 1
-        is_due = n not in prices_s or n_calls % stride(price_s, plain_s, share) == 0  # its first call is measured
-        return variant if is_due else None, n
+        m = stride(price_s, period_s, share)
+        for answer in answers:
+            answer.program_stride = m * n
+        if n in prices_s and n_calls % m:  # its first call is measured
+            return None, n
+        self._period.takes(price_s)
+        return variant, n
 
     def plain(self, call: Callable[[], Any], given: object, *, signature: int) -> Any:
         """Call the step itself; while there is a budget, now and then measure it."""

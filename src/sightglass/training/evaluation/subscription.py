@@ -50,6 +50,7 @@ class Subscription:
         holders: The clients that read it, each with its user; they share its cost.
         within: The event of the compiled step in whose loops its events happen; empty if there is no such step.
         stride: It is evaluated on every n-th event.
+        program_stride: Of how many events a compiled program answers one, so that it stays in the budget.
         share: The part of the run's time that it would take on every event, as of the last review of the budget.
         cost: What its evaluations cost, from samples; `total_spent_s` is what they took until the last review.
         confirmed: Whether a controller accepts that it takes more of an event than queries may.
@@ -64,8 +65,8 @@ class Subscription:
     __slots__ = (
         "_aside", "_drain", "_has_tail", "_limits", "_meter", "_only", "_place", "_reads_more", "clock", "confirmed",
         "cost", "errors", "event", "holders", "id", "latest", "limit_s", "may_compile", "n_seen", "n_skipped",
-        "n_unpaired", "n_waited", "query", "recorded", "rows", "share", "stride", "tail", "total_spent_s", "windows",
-        "within",
+        "n_unpaired", "n_waited", "program_stride", "query", "recorded", "rows", "share", "stride", "tail",
+        "total_spent_s", "windows", "within",
     )  # fmt: skip
 
     def __init__(
@@ -88,7 +89,7 @@ class Subscription:
         self.errors = QueryErrors(query.event)
         self.cost = Cost(clock)
         self.tail = Tail(evaluation, self.rows, errors=self.errors, cost=self.cost, clock=clock, defer=defer)
-        self.stride = 1
+        self.stride = self.program_stride = 1
         self.total_spent_s = self.share = 0.0
         self.n_seen = self.n_skipped = self.n_waited = self.n_unpaired = 0
         self.recorded = self.may_compile = False

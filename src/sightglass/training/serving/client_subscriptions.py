@@ -247,7 +247,7 @@ class ClientSubscriptions:
             subscription = active.get(stream)
             if subscription is None or peer not in self._peers.get(stream, ()):
                 del self._strides[peer, stream]
-            elif (stride := subscription.stride) != told:
+            elif (stride := max(subscription.stride, subscription.program_stride)) != told:
                 self._strides[peer, stream] = request, stride
                 note = f"answered on 1 of {stride:,} events: the budget" if stride > 1 else ""
                 self._outbox.send(peer, messages.Waiting(request=request, note=note, thinned=True))
