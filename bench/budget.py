@@ -1,7 +1,8 @@
 """Whether other processes decide which queries are answered: 20 clients, and one expensive query, beside six.
 
 And what a query takes whose records are large: sending them is charged to it. And what is left of one client's stream
-beside a viewer that asks a lot, with one client or with many.
+beside a viewer that asks a lot, with one client or with many. And how many calls of a live JAX step are answered beside
+other work, where their queries cost less than the budget allows.
 """
 
 from __future__ import annotations
@@ -27,6 +28,8 @@ NUMBERS = np.arange(1000.0)
 N_LEARNED = 500  # the account's credit lasts less, and strides settle
 EXPENSIVE_S = 0.004
 PAUSE_S = 0.01
+N_LIVE = 300
+OTHER_S = 0.02
 LARGE_S = 12.0  # of events; the account's credit lasts for five seconds of them
 LARGE = "batch.text.rolling(1000).collect()"  # 10 MB a record
 SMALL = "batch.text.rolling(1000).count()"
@@ -62,6 +65,7 @@ def measure() -> Iterator[tuple[str, float, str, float | None]]:
     yield "  the larger one by the smaller one", max(seen) / min(seen), "x", 2
     for what, counts in (("300 streams", (1, 2, 150)), ("250 clients", (10, 25, 1))):
         yield f"one stream beside a viewer of {what}, records missing", _beside_a_viewer(*counts), "%", 5
+    yield "a live JAX step beside 20 ms of other work, calls not answered", _beside_other_work(), "%", 10
     small, large = _with_texts(SMALL), _with_texts(LARGE)
     yield "records of 10 MB, 100 events/s: of the run's time", 100 * (large[0] - small[0]), "%", 7.5
     yield "  events that the run loses to them", 100 * (1 - large[1] / small[1]), "%", 10
@@ -116,6 +120,37 @@ def _beside_a_viewer(n_processes: int, n_clients: int, n_streams: int) -> float:
         _fast(run, N_SHARED)
         after = stream.statistics()
         return 100 * (1 - (after.n_events - before.n_events) / N_SHARED)
+
+
+def _beside_other_work() -> float:
+    """Ask for a log in the loop of a step that takes a millisecond; return how many percent of its calls give none."""
+    import jax
+    import jax.numpy as jnp
+
+    import sightglass.jax as sgx
+
+    @jax.jit
+    def epoch(w, x):
+        def batch(w, v):
+            loss, grads = jax.value_and_grad(lambda w: jnp.tanh(v @ w).var())(w)
+            sgx.log({"loss": loss})
+            return w - 0.1 * grads, None
+
+        return jax.lax.scan(batch, w, x)[0]
+
+    w, x = jnp.ones((64, 8)), jax.random.normal(jax.random.key(0), (16, 256, 64))
+    with sg.init("bench-live") as run, sg.connect(run) as client:
+        step = sgx.live(epoch, run, event="epoch")
+        step(w, x)
+        stream = client.stream("epoch_batch.loss")
+        for n in (N_LIVE, N_LIVE):  # the first time, the query is compiled and its price is found
+            before = stream.statistics().n_records
+            for _ in range(n):
+                jax.block_until_ready(step(w, x))
+                time.sleep(OTHER_S)
+            run.flush(30.0)
+            answered = (stream.statistics().n_records - before) / len(x)
+    return 100 * max(0.0, 1 - answered / N_LIVE)
 
 
 def _fast(run: sg.Run, n_steps: int) -> None:
