@@ -182,7 +182,7 @@ class Wiring:
         chores = Chores(self._all_chores(), run=settings.name)
         self.io = IoLoop(
             self.endpoints.listener, self.service, clock=self.clock, worker=machine.worker,
-            charge=self.telemetry.budget.sent, chores=chores,
+            charge=self.telemetry.budget.sent, chores=chores, rests=lambda: self.telemetry.events.rests,
         )  # fmt: skip
         if not self.io.serves:
             self.endpoints.withdraw()

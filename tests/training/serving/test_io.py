@@ -17,6 +17,8 @@ from sightglass.core.process.threads import Background
 from sightglass.protocol import messages, transport
 from sightglass.protocol.transport import MAX_QUEUED, MemoryListener
 from sightglass.protocol.zmq import ZmqChannel, ZmqListener
+from sightglass.query.parser import parse
+from sightglass.training.evaluation.events import RESTING_WAKE_S, WAKE_S
 from sightglass.training.evaluation.telemetry import Telemetry
 from sightglass.training.serving import client_subscriptions, io_loop
 from sightglass.training.serving.client_service import ClientService
@@ -303,17 +305,43 @@ def test_records_are_sent_at_once_and_few_events_wake_the_loop(clock, gaps_s, n_
     assert max(delays_s) < 0.0015
 
 
+@pytest.mark.parametrize("gap_s", [0.5, 0.0015, 0.001, 0.0004, 0.0002])
+def test_while_the_program_rests_each_event_wakes_the_loop(clock, gap_s):
+    delays_s, listener, _ = announced(clock, [gap_s] * 10, rests=True)
+    assert (len(delays_s), listener.n_wakes) == (10, 10)
+    assert max(delays_s) < 0.0002
+
+
+@pytest.mark.parametrize(("works_s", "rests"), [(0.0001, True), (0.0004, False), (0.001, False)])
+def test_a_program_rests_that_mostly_sleeps(clock, works_s, rests):
+    telemetry = Telemetry(clock=clock, budget=None)
+    for _ in range(100):
+        telemetry.events.observe("batch", {"loss": 1.0})
+        clock.cpu_s += works_s
+        clock.pass_(0.001)
+    assert not telemetry.events.rests  # nobody asks: nothing is looked at
+    service = ClientService(telemetry, run="job", id="abc", clock=clock, functions={})
+    service._subscriptions.start(parse("batch.loss"))
+    for _ in range(100):
+        telemetry.events.observe("batch", {"loss": 1.0})
+        clock.cpu_s += works_s
+        clock.pass_(0.001)
+    assert telemetry.events.rests is rests
+    telemetry.close()
+
+
 def test_an_event_that_none_follows_is_looked_after_twice(clock):
     n_events = 20
     _, _, n_rounds = announced(clock, [0.03] * n_events)
     assert n_rounds == 2 * n_events
 
 
-def announced(clock, gaps_s):
+def announced(clock, gaps_s, *, rests=False):
     """Announce events; return the delays of their records, the listener, and how often the loop looked."""
     telemetry, listener = Telemetry(clock=clock, budget=None), Bell()
     service = ClientService(telemetry, run="job", id="abc", clock=clock, functions={})
-    loop = IoLoop(listener, service, clock=clock, worker=lambda *_, **__: Still())
+    loop = IoLoop(listener, service, clock=clock, worker=lambda *_, **__: Still(), rests=lambda: rests)
+    telemetry.events._wake_s, telemetry.events._look = RESTING_WAKE_S if rests else WAKE_S, lambda now_s: None
     telemetry.wake = loop.wake
     channel = begin(listener, messages.Open(request=1, query="batch.loss"))
     next_s, delays_s, n_rounds = clock.now_s, [], 0

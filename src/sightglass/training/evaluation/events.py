@@ -16,6 +16,7 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.process.clock import CLOCK_S, EventClock
+from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.copier import freeze
 from sightglass.core.program_values.guarded import (
     FAILURES,
@@ -39,6 +40,9 @@ from .budget import Budget
 from .deferred import NUMBERS, Tracks
 
 WAKE_S: Final = 0.001  # the io thread sends records in batches: a wake-up per event would cost more than most queries
+RESTING_WAKE_S: Final = 0.0001  # while the program rests, a wake-up takes nothing from it
+RESTS: Final = 0.25  # of the time its thread has a processor: it sleeps, or waits for a device, data or requests
+LOOK_S: Final = 0.02  # to read the clock of a thread takes 0.3 us
 
 MAX_MISSED: Final = 10_000  # at once, about 10 ms: a client that skips more numbers must not hold up the run
 
@@ -58,6 +62,7 @@ class EventIntake:
         clock: The time of the events.
         recorder: Records what is logged, snapshots and the ends of groups; `None` in a disabled run.
         closed: Whether the run has ended; events are then ignored.
+        rests: Whether the thread that announces events mostly sleeps or waits, so that records are sent at once.
     """
 
     def __init__(
@@ -81,7 +86,9 @@ class EventIntake:
         self._monotonic = clock.monotonic
         self._budget = budget
         self._wake = wake
-        self._woken_s = 0.0
+        self.rests = False
+        self._woken_s, self._wake_s = 0.0, WAKE_S
+        self._looked = 0, 0.0, 0.0  # the thread, and when it had run for so long
         self._warned: set[tuple[str, str]] = set()
 
     def observe(self, event: str, observables: dict[str, Any]) -> None:
@@ -246,7 +253,7 @@ class EventIntake:
                     at = index if step is None else step
                     subscription.post_head(index, at, wall_time, head, steps)
             self._close_groups(source, index)
-            if now_s - self._woken_s >= WAKE_S:
+            if now_s - self._woken_s >= self._wake_s:
                 self._attend(source, now_s)
 
     def after(self, event: str, index: int, step: object = None) -> None:
@@ -276,7 +283,7 @@ class EventIntake:
             for _ in range(n_events):
                 subscription.tail.boundary(source.name, settled=bool(subscription.within))
         now_s = self._monotonic()
-        if now_s - self._woken_s >= WAKE_S:
+        if now_s - self._woken_s >= self._wake_s:
             self._attend(source, now_s)
 
     def settle_group(self, source: EventSource, n_events: int) -> None:
@@ -323,7 +330,7 @@ class EventIntake:
                 joined.post(index, step, wall_time, observables)
         if source.delimits:
             self._close_groups(source, index)
-        if now_s - self._woken_s >= WAKE_S:
+        if now_s - self._woken_s >= self._wake_s:
             self._attend(source, now_s)
 
     def _close_groups(self, source: EventSource, index: int) -> None:
@@ -335,11 +342,22 @@ class EventIntake:
     def _attend(self, source: EventSource, now_s: float) -> None:
         """Have records fetched, and look after the budget; every `WAKE_S` is often enough."""
         self._woken_s = now_s
+        if now_s - self._looked[2] >= LOOK_S:
+            self._look(now_s)
         source.turns.happened(now_s, (*source.subscriptions, *source.joins))
         for subscription in source.subscriptions:
             subscription.rows.look_for_room()
         self._wake()
         self._budget.attend(self._subscriptions.active.values(), now_s)
+
+    def _look(self, now_s: float) -> None:
+        """Find out whether the program rests."""
+        thread, ran_s = threading.get_ident(), self.clock.cpu()
+        before, ran_before_s, looked_s = self._looked
+        self._looked = thread, ran_s, now_s
+        share = (ran_s - ran_before_s) / (now_s - looked_s)
+        self.rests = thread == before and 0 < share < RESTS
+        self._wake_s = RESTING_WAKE_S if self.rests else WAKE_S
 
     def _record_group(self, source: EventSource, n_events: int) -> None:
         recorder = self.recorder

@@ -40,6 +40,7 @@ MAX_OUTBOXES_BYTES: Final = 64 * 2**20  # for all clients together: however many
 MAX_OUTBOX_MESSAGES: Final = 20_000  # the same in messages, each of which costs memory of its own
 FINISH_S: Final = 2.0  # at the end of a run: clients on the same network read the rest in milliseconds
 PACE: Final = 10  # sending takes at most a tenth of the thread's time, and of the interpreter lock
+RESTING_PACE: Final = 2  # the same while the program rests
 FOLLOW_S: Final = 0.001  # a record waits no longer than for a wake-up (`events.WAKE_S`)
 FOLLOW_FOR_S: Final = 0.002  # longer than `events.WAKE_S`: while events come this close, they do not wake the loop
 BEHIND_S: Final = 0.02  # longer, and records would pile up until sending them takes longer than the pause saved
@@ -142,6 +143,7 @@ class IoLoop:
         worker: type[Worker] = Worker,
         charge: Callable[[float], object] = float,
         chores: Chores | None = None,
+        rests: Callable[[], bool] = bool,
     ) -> None:
         """Start to serve.
 
@@ -152,6 +154,7 @@ class IoLoop:
             worker: Runs the rounds.
             charge: Takes the seconds of this thread that it took to send records.
             chores: What else this thread does from time to time.
+            rests: Returns whether the program rests, so that sending records at once takes nothing from it.
         """
         self._listener = listener
         self._service = service
@@ -160,6 +163,7 @@ class IoLoop:
         self._clock = clock
         self._charge = charge
         self._chores = chores
+        self._rests = rests
         self._outboxes: dict[bytes, SendQueue] = {}
         self._shared = SharedBytes()
         self._ticked_s = self._turned_s = clock.monotonic()
@@ -188,7 +192,7 @@ class IoLoop:
         """Make the loop fetch records: now, or as soon as it does so by itself; from any thread."""
         before_s, self._woken_s = self._woken_s, self._clock.monotonic()
         self._gap_s = self._woken_s - before_s
-        if not self._follows:
+        if not self._follows or self._rests():
             self._listener.wake()
 
     def settle(self, timeout_s: float) -> bool:
@@ -284,13 +288,14 @@ class IoLoop:
         if fetch:
             # The time before pays, too: a wait for the interpreter lock takes nothing from the program.
             # Never longer than `BEHIND_S`: records that pile up meanwhile would make the next turn longer.
-            paid_s = max(now_s, self._paid_s + PACE * took_s)
+            rests = self._rests()
+            paid_s = max(now_s, self._paid_s + (RESTING_PACE if rests else PACE) * took_s)
             self._paid_s = min(paid_s, now_s + BEHIND_S)
             behind = any(outbox.queue for outbox in self._outboxes.values())
             pause_s = max(BEHIND_S if behind else self._paid_s - now_s, self._service.clients.pace_s)
             self._follows = False  # before the last wake-up is looked at: an event from now on wakes the loop
             follow_for_s = FOLLOW_FOR_S if self._gap_s < FOLLOW_FOR_S else FOLLOW_S
-            if now_s - self._woken_s < follow_for_s:
+            if now_s - self._woken_s < follow_for_s and not rests:
                 pause_s = max(pause_s, FOLLOW_S)
             self._follows = pause_s >= FOLLOW_S
             self._next_flush_s = now_s + pause_s if self._follows else now_s
