@@ -115,13 +115,13 @@ class CostModel:
         factor = self._learned.get((name, dtype_name))
         if factor is None:
             factor = self.factors[cost.kind] * UNTRIED * _kind(dtype, dtype_name)
-        return factor * (_table_ns(cost, n) if table_ns is None else table_ns)
+        return factor * (of_table(cost, n) if table_ns is None else table_ns)
 
     def learn(
         self, name: str, cost: OperationCost, dtype_name: str, n: int, *, taken_ns: float, table_ns: float | None = None
     ) -> None:
         """Take in what an operation took; slower counts at once, faster little by little."""
-        factor = LEARNED * taken_ns / max(_table_ns(cost, n) if table_ns is None else table_ns, 1.0)
+        factor = LEARNED * taken_ns / max(of_table(cost, n) if table_ns is None else table_ns, 1.0)
         old = self._learned.get((name, dtype_name), factor)
         self._learned[name, dtype_name] = factor if factor > old else 0.9 * old + 0.1 * factor
 
@@ -201,7 +201,8 @@ def learned_as(name: str, cost: OperationCost, shape: tuple[int, ...]) -> str:
     return f"{name}(axis)" if cost.result in ("reduce", "scalar") and shape else name
 
 
-def _table_ns(cost: OperationCost, n: int) -> float:
+def of_table(cost: OperationCost, n: int) -> float:
+    """Return the nanoseconds that the table says for an operation on so many items."""
     more = max(1.0, n.bit_length() / CALIBRATION_ITEMS.bit_length()) if cost.sorts else 1.0
     return cost.ns * more * n
 

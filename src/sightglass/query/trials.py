@@ -7,7 +7,6 @@ read. Arrays of other libraries and functions of the run are never tried.
 
 from __future__ import annotations
 
-import math
 import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -20,12 +19,14 @@ from sightglass.core.program_values.guarded import FAILURES
 
 from .access import APPLY, APPLY_UNARY
 from .arrays import ArraySpec
-from .costs import STRIDED, CostModel, OperationCost, learned_as
+from .costs import STRIDED, CostModel, OperationCost, learned_as, of_table
 from .functions import FUNCTIONS
 from .limits import PLAIN
 
 MAX_ITEMS: Final = 2**20  # 8 MB of float64: more than the cache of a core, and sorted in some 50 ms
+MAX_NS: Final = 50e6  # as the table says: other work of that thread waits so long
 N_TIMES: Final = 3  # the first one uses new memory; a garbage collection seldom comes twice
+ENOUGH_S: Final = 0.1  # what takes longer is not repeated
 N_RANDOM: Final = 2**16
 PICKED: Final = "[…]"
 """The name of picking items by their places, or by a condition."""
@@ -58,29 +59,43 @@ class Trial:
 
     def run(self, model: CostModel, cpu_s: Callable[[], float]) -> None:
         """Try it, and let the model learn what it takes; a failure teaches nothing."""
-        first = _largest(self.operands)
-        longest = max(first.shape)
-        n_others = first.size // longest
-        length = max(1, min(longest, MAX_ITEMS // n_others))
         try:
-            operands = [_made(one, longest, length) if isinstance(one, ArraySpec) else one for one in self.operands]
+            specs, table_ns = self._shortened()
+            operands = [_made(one) if isinstance(one, ArraySpec) else one for one in specs]
             given = [list(one) if is_list else one for one, is_list in zip(operands, self.lists, strict=True)]
             call = _callable(self.name, len(operands))
-            taken_s = []
+            taken_s: list[float] = []
             with np.errstate(all="ignore"):
-                for _ in range(N_TIMES):
+                while len(taken_s) < N_TIMES and sum(taken_s) < ENOUGH_S:
                     began_s = cpu_s()
                     result = call(*given, **self.named)
                     taken_s.append(cpu_s() - began_s)
-            table_ns = None if self.cost.shaped is None else self.cost.shaped(operands, **self.named)[1]
         except FAILURES:
             return
         made = result[0] if type(result) is tuple and result else result
         if learned_as(self.name, self.cost, getattr(made, "shape", ())) != self.learned:
             return
-        n = max(math.prod(one.shape) for one in operands if isinstance(one, np.ndarray))
-        taken_ns = sorted(taken_s)[N_TIMES // 2] * 1e9 / (STRIDED if first.strided else 1.0)
-        model.learn(self.learned, self.cost, first.name, n, taken_ns=taken_ns, table_ns=table_ns)
+        first = _largest(specs)
+        taken_ns = sorted(taken_s)[len(taken_s) // 2] * 1e9 / (STRIDED if first.strided else 1.0)
+        model.learn(self.learned, self.cost, first.name, first.size, taken_ns=taken_ns, table_ns=table_ns)
+
+    def _shortened(self) -> tuple[list[Any], float]:
+        """Return the operands with shorter axes, and the nanoseconds that the table says for them."""
+        first = _largest(self.operands)
+        longest = max(first.shape)
+        length = max(1, min(longest, MAX_ITEMS * longest // first.size))
+        while True:
+            specs = [
+                replace(one, shape=tuple(length if n == longest else n for n in one.shape))
+                if isinstance(one, ArraySpec)
+                else one
+                for one in self.operands
+            ]
+            shaped = self.cost.shaped
+            ns = of_table(self.cost, _largest(specs).size) if shaped is None else shaped(specs, **self.named)[1]
+            if ns < MAX_NS or length <= 1:
+                return specs, ns
+            length //= 2
 
 
 def trial_of(  # noqa: PLR0917  what `PriceWalk.result` has
@@ -126,27 +141,26 @@ def _callable(name: str, n_operands: int) -> Callable[..., Any]:
     return FUNCTIONS[name].call if name in FUNCTIONS else (APPLY_UNARY if n_operands == 1 else APPLY)[name]
 
 
-def _made(spec: ArraySpec, longest: int, length: int) -> np.ndarray[Any, Any]:
-    """Return an array as a spec says, but with axes of the longest length shortened.
+def _made(spec: ArraySpec) -> np.ndarray[Any, Any]:
+    """Return an array as a spec says; its integers are of the whole range, which searching and counting depend on.
 
     Raises:
         TypeError: Its dtype has no random numbers.
     """
-    shape = tuple(length if n == longest else n for n in spec.shape)
-    dtype = np.dtype(spec.dtype)
-    flat = np.resize(np.random.default_rng(0).standard_normal(N_RANDOM), math.prod(shape))
+    dtype, random = np.dtype(spec.dtype), np.random.default_rng(0)
     match dtype.kind:
         case "b":
-            values = flat > 0
+            few: Any = random.random(N_RANDOM) > 0.5
         case "i" | "u":
-            values = np.abs(flat * 40).astype(dtype) if dtype.kind == "u" else (flat * 40).astype(dtype)
+            bounds = np.iinfo(dtype)
+            few = random.integers(bounds.min, bounds.max, N_RANDOM, dtype.newbyteorder("="))
         case "f" | "V":
-            values = flat.astype(dtype)
+            few = random.standard_normal(N_RANDOM)
         case "c":
-            values = (flat + 1j).astype(dtype)
+            few = random.standard_normal(N_RANDOM) + 1j
         case _:
             raise TypeError(f"no random numbers of {dtype}")
-    values = values.reshape(shape)
+    values = np.resize(few.astype(dtype), spec.size).reshape(spec.shape)
     if spec.strided and values.ndim:
         values = np.repeat(values, 2, axis=-1)[..., ::2]
     return np.asfortranarray(values) if spec.reverse and not spec.strided else values
