@@ -162,6 +162,18 @@ def test_where_a_run_has_forgotten_a_stream_one_record_counts_as_lost(client):
     assert (steps(stream), stream.buffer.n_lost) == ([0, 1, 2, 7], 1)
 
 
+def test_for_whom_a_stream_is_read_is_told_again_after_a_reconnection(client):
+    stream = client.open()
+    stream.readers = ("tab 1", "tab 2")
+    client.connections[-1].name_readers(stream)
+    client.turn()
+    assert client.heard() == [messages.Readers(stream=1, names=("tab 1", "tab 2"))]
+    client.lose()
+    client.answer(client.welcome()[0], number=4)
+    client.turn()
+    assert client.heard() == [messages.Readers(stream=4, names=("tab 1", "tab 2"))]
+
+
 def test_what_the_run_says_twice_is_taken_once(client):
     stream = client.open()
     client.tell(block(1, 0, 1, 2))

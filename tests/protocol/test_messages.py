@@ -24,6 +24,7 @@ FROM_CLIENT = [
     messages.Open(request=2, query="batch.loss"),
     messages.Close(stream=3),
     messages.EndGroup(request=4, stream=3),
+    messages.Readers(stream=3, names=("tab 1", "tab 2")),
     messages.RunCommand(request=5, kind="set", name="lr", value=b"\x01", at="epoch", hold=True),
     messages.Publish(request=6, event="best"),
     messages.RecordQuery(request=7, query="batch.loss", record=False),

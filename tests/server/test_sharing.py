@@ -60,6 +60,27 @@ def test_fifty_sockets_share_one_connection_and_four_streams(page, begin):
     client.close()
 
 
+def test_each_tab_has_a_share_of_the_budget_of_its_own(page, begin):
+    run = begin("job")
+    key = page.key("job")
+    one, other = page.socket(), page.socket("viewer")
+
+    def holders():
+        active = list(run._wiring.telemetry.subscriptions.active.values())
+        return {one.query.tag: {client for _, client in one.holders} for one in active}
+
+    for socket in (one, other):
+        socket.send(type="open", id=1, run=key, query="batch.loss")
+        socket.hears("opened", id=1)
+    other.send(type="open", id=2, run=key, query="batch.x")
+    other.hears("opened", id=2)
+    wait_until(
+        lambda: {len(tabs) for tabs in holders().values()} == {1, 2} and holders()["batch.x"] < holders()["batch.loss"]
+    )
+    one.raw.close()
+    wait_until(lambda: holders()["batch.loss"] == holders()["batch.x"])
+
+
 def test_viewers_of_several_runs_share_a_stream_of_each_and_hear_of_later_runs(page, begin):
     first, second = begin("sweep-a"), begin("sweep-b")
     keys = {run: page.key(run.name) for run in (first, second)}

@@ -235,6 +235,12 @@ class Connection:
         self._streams[number] = [other for other in self._streams.get(number, ()) if other is not stream]
         self._close_unused()
 
+    def name_readers(self, stream: ResumableStream) -> None:
+        """Tell the run for whom this client reads a stream, if it is open."""
+        number = self.stream_number(stream)
+        if number is not None:
+            self.send(messages.encode(messages.Readers(stream=number, names=stream.readers)))
+
     def _close_unused(self) -> None:
         """Tell the run which streams are read no more, unless it may be about to answer that one of them is opened."""
         with self._order:
@@ -396,6 +402,8 @@ class Connection:
         self._streams[answer.stream] = [*self._streams.get(answer.stream, ()), stream]
         if stream.closed:  # while the run did not answer
             self.close_stream(stream)
+        elif stream.readers:
+            self.name_readers(stream)
         self._close_unused()
         self._resolve(answer.request, answer)
 

@@ -42,6 +42,7 @@ class ResumableStream:
         run_id: The id of the run that answers it; empty before.
         base: What is added to the run's numbers.
         closed: Whether the client has closed it.
+        readers: The names of those for whom this client reads it, if it serves several.
         opened_by: The number of the request that opened it, on the present connection.
         waits_for: What the run says that it waits for, while it has no records.
         thinned: Of which events it has records, as the run says; empty if of all.
@@ -75,6 +76,7 @@ class ResumableStream:
         self.number = self.base = 0
         self.run_id = ""
         self.closed = False
+        self.readers: tuple[str, ...] = ()
         self.opened_by = 0
         self.waits_for = self.thinned = ""
         self.on_hole: Callable[[], None] | None = None

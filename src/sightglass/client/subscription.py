@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -61,6 +61,11 @@ class SubscriptionProducer:
         number = connection.stream_number(self._stream)
         if number is not None:
             connection.request(lambda request: messages.EndGroup(request=request, stream=number))
+
+    def name_readers(self, names: Iterable[str]) -> None:
+        """Tell the run for whom this client reads the stream: each has a share of the budget, as clients have."""
+        self._stream.readers = tuple(sorted(names))
+        self._session.connection.name_readers(self._stream)
 
     def close(self) -> None:
         """Close the stream in the run, unless other streams of this client have its query."""

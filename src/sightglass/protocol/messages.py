@@ -39,6 +39,7 @@ UNREAD: Final = "it did not read its messages"  # the reason of a `Bye` to a cli
 RESTARTED: Final = "an internal error made the run drop its clients"  # the same, for all clients
 
 EventNumber = Annotated[int, msgspec.Meta(ge=0, le=MAX_INDEX)]
+ReaderName = Annotated[str, msgspec.Meta(max_length=100)]
 Stride = Annotated[int, msgspec.Meta(ge=1, le=MAX_STRIDE)]
 
 
@@ -112,6 +113,13 @@ class Close(Message, frozen=True, kw_only=True, array_like=True, tag="close"):
     """Closes a stream."""
 
     stream: int
+
+
+class Readers(Message, frozen=True, kw_only=True, array_like=True, tag="readers"):
+    """Names those for whom a client reads a stream, where it serves several: each has a share, as clients have."""
+
+    stream: int
+    names: tuple[ReaderName, ...] = ()
 
 
 class EndGroup(Message, frozen=True, kw_only=True, array_like=True, tag="end_group"):
@@ -273,7 +281,7 @@ class Block(Message, frozen=True, kw_only=True, array_like=True, tag="block"):
     areas: bytes = b""
 
 
-FromClient = Hello | Ping | Bye | Ask | Open | Close | EndGroup | RunCommand | Publish | RecordQuery | Block
+FromClient = Hello | Ping | Bye | Ask | Open | Close | Readers | EndGroup | RunCommand | Publish | RecordQuery | Block
 FromRun = Welcome | Reply | Refused | Opened | Moved | Waiting | Ended | Block | Bye | Ping
 
 Frames = Sequence[Buffer]

@@ -199,6 +199,29 @@ def test_a_controller_is_told_once_how_to_keep_what_comes(service_bench):
     assert late(B, "batch.loss + 2") == ", when you asked; run.record('batch.loss + 2') keeps what comes"
 
 
+def test_those_for_whom_a_client_reads_a_stream_share_as_clients_do(service_bench):
+    d = service_bench()
+    d.hello(A, B)
+    d.observe("batch", loss=0.0)
+    shared, own = d.open(A, "batch.loss"), d.open(B, "batch.loss * 2")
+    [user], [other] = ({holder[0] for holder in subscription(d, one).holders} for one in (shared, own))
+    d.say(A, messages.Readers(stream=shared, names=("one", "two")))
+    d.say(A, messages.Readers(stream=own, names=("somebody else's",)))
+    assert subscription(d, shared).holders == ((user, A + b"/one"), (user, A + b"/two"))
+    assert subscription(d, own).holders == ((other, B),)
+    d.say(A, messages.Readers(stream=shared, names=tuple(map(str, range(1_000)))))
+    assert len(subscription(d, shared).holders) == client_subscriptions.MAX_READERS
+    d.say(A, messages.Readers(stream=shared))
+    assert subscription(d, shared).holders == ((user, A),)
+    d.say(A, messages.Readers(stream=shared, names=("one",)))
+    d.say(A, messages.Close(stream=shared))
+    assert d.open(A, "batch.loss") != shared or subscription(d, shared).holders == ((user, A),)
+
+
+def subscription(d, number):
+    return d.service._telemetry.subscriptions.active[number]
+
+
 def test_an_unknown_event_is_noted_and_waited_for(service_bench):
     d = service_bench()
     d.hello(A)

@@ -12,7 +12,7 @@ import asyncio
 import contextlib
 import os
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, get_args
 
@@ -250,6 +250,12 @@ class Stream(Chain):
         members = self.members
         counts = self.statistics() if members is None else total_of(member.statistics() for member in members)
         return coverage_of_counts(counts, reduces=self.reduces)
+
+    def _name_readers(self, names: Iterable[str]) -> None:
+        """Tell the run for whom this client reads the stream, if a run answers it: see `SubscriptionProducer`."""
+        name = getattr(self._producer, "name_readers", None)
+        if name is not None:
+            name(names)
 
     def end_group(self) -> None:
         """Close the open group now. Only for reducers without a named window.

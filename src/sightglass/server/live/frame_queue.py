@@ -7,6 +7,7 @@ The queue is bounded twice. Above `ENOUGH_BYTES` records wait in their streams i
 from __future__ import annotations
 
 import asyncio
+import itertools
 import math
 import time
 from collections.abc import Callable
@@ -22,18 +23,21 @@ MAX_WAITING: Final = 4_096  # small messages; a page with 512 streams gets about
 MAX_WAITING_BYTES: Final = 32 * 2**20  # four times `ENOUGH_BYTES`: room for one message of each of a few streams
 ENOUGH_BYTES: Final = 8 * 2**20  # one message of the largest size; a second of a slow network
 STUCK_S: Final = 60.0  # a laptop that was asleep, or a tab in the debugger, may take this long
+NUMBERS: Final = itertools.count(1)
 
 
 class FrameQueue:
     """The bounded queue of one socket, and the task that sends from it.
 
     Attributes:
+        name: The name of the socket.
         closed: Set when nothing more can be sent: the client left, is stuck, or reads too slowly.
         on_room: Called when records may be added again.
     """
 
     def __init__(self, socket: WebSocket) -> None:
         self.closed = asyncio.Event()
+        self.name = f"tab {next(NUMBERS)}"
         self.on_room: Callable[[], None] = lambda: None
         self._socket = socket
         self._frames: asyncio.Queue[str | bytes] = asyncio.Queue()

@@ -25,7 +25,7 @@ import asyncio
 import contextlib
 import functools
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Collection, Iterator
 from contextlib import ExitStack
 from dataclasses import replace
 from typing import Any, Final, TypeVar
@@ -72,6 +72,7 @@ class StreamCursor:
         stream: The stream, once the cursor has joined it.
         unacknowledged: How many messages were sent and not acknowledged.
         closed: Whether the client closed the stream or left, or the stream has ended.
+        reader: The name of the socket, for a fair share of the budget.
     """
 
     def __init__(self, queue: FrameQueue, cursors: dict[Id, StreamCursor], id: Id, *, points: int) -> None:
@@ -79,6 +80,7 @@ class StreamCursor:
         self.stream: SharedStream | None = None
         self.unacknowledged = 0
         self.closed = False
+        self.reader = queue.name
         self._queue = queue
         self._cursors = cursors
         self._points = points
@@ -187,7 +189,7 @@ class SharedStream:
             self._linger.cancel()
         cursor.stream = self
         self.cursors.add(cursor)
-        self._table.pace(self.reader.run)
+        self._count_cursors()
         if self.opened:
             cursor.opened(self.reader)
             cursor.send_new()
@@ -195,13 +197,19 @@ class SharedStream:
     def leave(self, cursor: StreamCursor, *, broken: bool) -> None:
         """Remove a cursor, and close the stream after the last one: at once, or after `LINGER_S` if it is broken."""
         self.cursors.discard(cursor)
-        self._table.pace(self.reader.run)
+        self._count_cursors()
         if self.cursors:
             return
         if broken and self.opened and not self.reader.ended and len(self._table) <= MAX_LINGERING:
             self._linger = asyncio.get_running_loop().call_later(LINGER_S, self.close)
         else:
             self.close()
+
+    def _count_cursors(self) -> None:
+        """Set the pace of the run, and tell it which tabs read the stream: each has a share of the budget."""
+        self._table.pace(self.reader.run)
+        if self.opened and self.cursors:
+            self.reader.name_readers({cursor.reader for cursor in self.cursors})
 
     def close(self) -> None:
         """Let no more cursors join, and end the task."""
@@ -214,6 +222,7 @@ class SharedStream:
         try:
             await self._in_thread(self.reader.open)
             self.opened = True
+            self._count_cursors()
             self._each(lambda cursor: cursor.opened(self.reader))
             while not self._closing:
                 await self._turn()
@@ -432,6 +441,11 @@ class StreamReader:
             self.end(self.stream.error)
         elif self._files is not None and self._files.retired:
             self.end(RunLostError(f"The directory of run {self.run.summary().name!r} was moved or replaced"))
+
+    def name_readers(self, names: Collection[str]) -> None:
+        """Tell the run, if it is a live one, for whom the stream is read."""
+        if self.live and self.stream is not None:
+            self.stream._name_readers(names)
 
     def end(self, error: Exception | None) -> None:
         """Note that no more records will come."""

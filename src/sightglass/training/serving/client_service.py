@@ -283,6 +283,8 @@ class ClientService:
             case messages.Close(stream=stream):
                 client.streams.discard(stream)
                 self._subscriptions.close(peer, stream)
+            case messages.Readers(stream=stream, names=names):
+                self._subscriptions.name_readers(client, stream, names)
             case messages.EndGroup(request=request, stream=stream):
                 self._subscriptions.end_group(peer, client, request, stream)
             case messages.RunCommand():

@@ -44,6 +44,7 @@ from sightglass.training.serving import describe, waiting
 from sightglass.training.serving.clients import Client, Clients, Outbox
 
 MAX_BACKLOGS_BYTES: Final = 64 * 2**20  # of all streams together: 256 charts, or four streams of images
+MAX_READERS: Final = 64  # of a stream of one client; more share with these
 MAX_STREAMS: Final = 256  # a page of charts needs a few dozen; each stream costs the run time at every event
 
 
@@ -136,14 +137,22 @@ class ClientSubscriptions:
             lost: Whether the client was lost, and may come back for the stream.
         """
         self._peers.get(stream, {}).pop(peer, None)
+        self._clients.forget_readers(peer, stream)
         subscription = self._telemetry.subscriptions.active.get(stream)
         if subscription is not None:
             self._note_holders(subscription)
             self.release(subscription, park=lost)
 
+    def name_readers(self, client: Client, stream: int, names: tuple[str, ...]) -> None:
+        """Note for whom a client reads one of its streams."""
+        subscription = self._telemetry.subscriptions.active.get(stream)
+        if subscription is not None and stream in client.streams:
+            client.readers[stream] = names[:MAX_READERS]
+            self._note_holders(subscription)
+
     def _note_holders(self, subscription: Subscription) -> None:
         """Note who shares the cost of a subscription."""
-        subscription.holders = self._clients.holders(self._peers.get(subscription.id, ()))
+        subscription.holders = self._clients.holders(self._peers.get(subscription.id, ()), subscription.id)
 
     def end_group(self, peer: bytes, client: Client, request: int, stream: int) -> None:
         """Close the open group of a client's stream."""

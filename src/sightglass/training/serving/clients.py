@@ -54,6 +54,7 @@ class Client:
         may_command: Whether it has a controller's key.
         lease_until_s: When its lease ends, in monotonic time.
         streams: The numbers of its streams.
+        readers: For whom it reads a stream, by the stream's number, if it serves several.
         published: The events that it publishes, by their numbers.
         pace_s: How long records for it may be held back.
         advised: Whether it was told how to keep what comes.
@@ -64,6 +65,7 @@ class Client:
     may_command: bool
     lease_until_s: float
     streams: set[int] = field(default_factory=set)
+    readers: dict[int, tuple[str, ...]] = field(default_factory=dict)
     published: dict[int, Publication] = field(default_factory=dict)
     pace_s: float = 0.0
     advised: bool = False
@@ -112,9 +114,19 @@ class Clients:
             pace_s=allowed_pace_s(pace_s),
         )  # fmt: skip
 
-    def holders(self, peers: Iterable[bytes]) -> tuple[Holder, ...]:
-        """Return those of these clients that are still there, each with its user."""
-        return tuple((self._clients[peer].user, peer) for peer in peers if peer in self._clients)
+    def holders(self, peers: Iterable[bytes], stream: int) -> tuple[Holder, ...]:
+        """Return those of these clients that are still there, or for whom they read a stream, each with its user."""
+        return tuple(
+            (client.user, peer if name is None else b"%b/%b" % (peer, name.encode()))
+            for peer in peers
+            if (client := self._clients.get(peer)) is not None
+            for name in client.readers.get(stream) or (None,)
+        )
+
+    def forget_readers(self, peer: bytes, stream: int) -> None:
+        """Forget for whom a client reads a stream, which it has closed."""
+        if peer in self._clients:
+            self._clients[peer].readers.pop(stream, None)
 
     def renew(self, peer: bytes) -> Client:
         """Renew the lease of a client, and return the client."""
