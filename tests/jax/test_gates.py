@@ -407,7 +407,7 @@ def test_rows_of_chunks_are_all_read_and_what_only_the_step_tells_is_thinned(thi
         rows, costs = map(queried.new_records, streams)
         assert step._rounds._step._compiler.newest(0).max_every == MAX_EVERY
         answered = [*range(100, 3_100), *range(3_100, 6_000, 4)]
-        assert [r.step for r in rows] == answered
+        assert [r.step for r in rows] == answered, [stream.statistics() for stream in streams]
         assert [r.step for r in costs] == answered[-725:]
         np.testing.assert_array_equal([r.value for r in rows], np.asarray(wanted[1])[:, answered].T)
         assert [stream.statistics().n_skipped for stream in streams] == [2175, 2175]

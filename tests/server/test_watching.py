@@ -136,6 +136,7 @@ def test_what_changed_is_told_without_the_whole_list(page):
     socket = page.socket()
     socket.send(type="runs")
     wait_until(lambda: {run["name"] for run in socket.hears("runs")["runs"]} == {"ms", "tb"})
+    wait_until(lambda: len(page.hub._listed) == 2, "the list that later ones are compared with is sent, too")
     file.append()
     changed = socket.finds(lambda m: "runs" in m and file.step in [run["last_step"] for run in m["runs"]])
     assert (changed["type"], [run["name"] for run in changed["runs"]]) == ("changed", ["ms"])

@@ -7,6 +7,7 @@ import { byKey, labelOf, live, runs } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { at, state, update } from '../../state/state'
 import { Empty } from '../../ui/parts'
+import { visible } from '../../views/visible'
 import { StateDot } from '../../run/StateDot'
 import { AskPanel } from './AskPanel'
 import { suggestions } from './suggestions'
@@ -127,7 +128,7 @@ export function RunSelect({ patterns = false, left = null }: { patterns?: boolea
     <div class="run-select">
       {run && !left && pattern === null && <StateDot state={run.state} problem={run.problem} />}
       <select aria-label="Run" value={pattern ?? run?.key} onChange={({ currentTarget }) => update({ asked: currentTarget.value })}>
-        {left && <option value={left.key}>{labelOf(left.key)} · stopped, recorded nothing</option>}
+        {left && <option value={left.key}>{visible(left.name)} · stopped, recorded nothing</option>}
         {live.value.length > 0 && <optgroup label="Live">{options(live.value)}</optgroup>}
         {(pattern !== null || (patterns && live.value.length > 0)) && <option value={pattern ?? '*'}>Several live runs …</option>}
         {over.length > 0 && <optgroup label="Recorded">{options(over)}</optgroup>}
