@@ -179,7 +179,9 @@ def test_clients_that_stood_still_get_what_the_run_recorded_and_are_told_what_is
         client.send(signal.SIGSTOP)
     with sg.connect("job") as run:
         wait_until(lambda: len(run.describe().streams) == 1, "what is recorded is evaluated on, the rest is not")
-        child.goes_on()
+        n_events = lambda: run.describe().events["batch"].n_events  # noqa: E731
+        n_lost_from = n_events()
+        wait_until(lambda: n_events() >= n_lost_from + 60, "events that nobody asked for")
         for client in (reader, watch):
             client.send(signal.SIGCONT)
         wait_until(lambda: len(run.describe().streams) == 5, "all are evaluated again")
