@@ -18,6 +18,7 @@ Indices are checked against bounds; numbers and texts have their operators here,
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import math
 import operator
@@ -47,6 +48,7 @@ from sightglass.core.program_values.guarded import (
     items_of,
     keys_of,
     message,
+    parts,
     stored,
     text,
 )
@@ -122,6 +124,14 @@ def entries(mapping: object, first: int | None = None) -> list[tuple[Any, Any]]:
         raise RefusedQueryError(f"Cannot read {type_name(mapping)}: {error}") from None
     except FAILURES as error:
         raise EvaluationError(f"Cannot read {type_name(mapping)}: {message(error)}") from None
+
+
+def opened(value: Value) -> Value:
+    """Return a dataclass as a mapping of its fields; any other value as it is."""
+    if not dataclasses.is_dataclass(type(value)) or built_in(value) is not None:
+        return value
+    level = parts(value)
+    return value if level is None else dict(level.pairs)
 
 
 def has_key(mapping: object, key: object) -> bool:

@@ -20,6 +20,7 @@ from sightglass.core.program_values.guarded import (
     LostValue,
     built_in,
     exact,
+    is_container,
     is_mapping,
     length,
     message,
@@ -79,7 +80,7 @@ def readable(value: Value, name: object) -> Value:
     base = built_in(value)
     if base is None and (data := _data(value, name)) is not NOT_DATA:
         return data
-    if issubclass(cls, types.ModuleType | type) or (base is None and callable(value)):
+    if issubclass(cls, types.ModuleType | type) or (base is None and callable(value) and not is_container(value)):
         raise RefusedQueryError(
             f"Expected {text(name, 100)} to be a value, got a {cls.__name__}: "
             "queries cannot read modules, classes and functions"

@@ -17,7 +17,7 @@ from sightglass.core.program_values.guarded import FAILURES, MAX_DEPTH, length
 from sightglass.core.values import Histogram, array_kind, on_device
 
 from . import expressions as e
-from .access import attribute, item, of_plain, of_unary
+from .access import attribute, item, of_plain, of_unary, opened
 from .arrays import (
     FLOATS,
     ArraySpec,
@@ -417,7 +417,7 @@ class PriceWalk:
         Alike arrays are priced once. Of other items, and beyond `N_SIGNATURES`, the first ones stand for all: the
         evaluation is stopped if the others take longer.
         """
-        x, body = self.value(tree.args[0], scope), tree.args[1]
+        x, body = opened(self.value(tree.args[0], scope)), tree.args[1]
         assert isinstance(body, e.Lambda)
         if isinstance(x, Unknown | ArraySpec):
             self.sized = False

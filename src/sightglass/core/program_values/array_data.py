@@ -34,7 +34,7 @@ import numpy as np
 from sightglass.core.errors import UnreadableError
 from sightglass.core.program_values.own_pieces import is_traced, own_piece
 
-from .guarded import FAILURES, TableMapping, class_name, instance_dict, message, text
+from .guarded import FAILURES, TableMapping, class_name, instance_dict, is_container, message, text
 
 Array = Any
 """An array of any library."""
@@ -203,6 +203,9 @@ def _not_dense(what: str, instead: str) -> UnreadableError:
 # of day and a dtype are their texts, a pattern the text that it was made of; a `Decimal` and a `Fraction` are floats.
 
 NOT_DATA: Final = object()
+KEY_NAMES: Final = ("name", "key", "idx")
+"""How the keys of JAX's pytrees call what they hold."""
+
 # How many items may be converted in an event: the dearest of each kind takes some 15 ms, see `bench harm`.
 MAX_CONVERTED: Final = 1_500_000  # numbers and times in arrays, which NumPy copies
 MAX_IN_COLUMN: Final = 300_000  # numbers and times in a column with gaps or zones, which its library copies
@@ -231,7 +234,9 @@ def as_data(value: object) -> Any:
     """
     cls: type = type(value)
     read = _reader(cls)
-    return NOT_DATA if read is None else read(value)
+    if read is not None:
+        return read(value)
+    return NOT_DATA if is_container(value) else _children(value)
 
 
 def is_masked(cls: type) -> bool:
@@ -256,6 +261,18 @@ def _reader(cls: type) -> Read | None:
             if known is not None and issubclass(cls, known):
                 return getattr(known, how) if isinstance(how, str) else how
     return None
+
+
+def _children(value: object) -> Any:
+    """Return the children of a class that the program has registered as a pytree of JAX, by their keys."""
+    registry = getattr(sys.modules.get("jax.tree_util"), "default_registry", None)
+    flatten = getattr(registry, "flatten_one_level_with_keys", None)
+    found = None if flatten is None else flatten(value)
+    if found is None:
+        return NOT_DATA
+    keys, children = zip(*found[0], strict=True) if found[0] else ((), ())
+    names = [next((getattr(key, name) for name in KEY_NAMES if hasattr(key, name)), i) for i, key in enumerate(keys)]
+    return list(children) if names == list(range(len(names))) else dict(zip(map(str, names), children, strict=True))
 
 
 # The standard library

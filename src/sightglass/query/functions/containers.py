@@ -11,7 +11,7 @@ import numpy as np
 from sightglass.core.errors import RefusedQueryError, SightglassError
 from sightglass.core.program_values.guarded import KEYS, LostValue, built_in, exact, is_mapping, length, text
 from sightglass.core.values import Value, array_kind, on_device, type_name
-from sightglass.query.access import entries, has_key, item
+from sightglass.query.access import entries, has_key, item, opened
 from sightglass.query.arrays import is_array, namespace, readable, truth
 from sightglass.query.limits import Total, check_count, check_length
 
@@ -28,6 +28,7 @@ def _len(x: Value) -> Value:
     """Return the number of items."""
     if is_array(x) and len(x.shape):
         return int(x.shape[0])
+    x = opened(x)
     n = length(x) if is_mapping(x) or built_in(x) in SEQUENCES else None
     if n is None:
         raise RefusedQueryError(f"Expected a mapping, a sequence, a string or an array, got {type_name(x)}")
@@ -35,6 +36,7 @@ def _len(x: Value) -> Value:
 
 
 def _entries(x: Value) -> list[tuple[Any, Any]]:
+    x = opened(x)
     if not is_mapping(x):
         raise RefusedQueryError(f"Expected a mapping, got {type_name(x)}")
     return entries(x)
@@ -137,6 +139,7 @@ def each(x: Value, first: int | None = None) -> Iterator[tuple[Any, Any]]:
 
     To read an item takes microseconds, so items are read one by one, between two looks at the clock.
     """
+    x = opened(x)
     if is_mapping(x):
         return ((_key(key), _part(value, key)) for key, value in entries(x, first))
     if built_in(x) in (list, tuple):
@@ -164,6 +167,7 @@ def _map(x: Value, body: Callable[[Any, Any], Any]) -> Value:
 
     A lambda of two arguments gets the key, or the index, and the value; a lambda of one argument gets the value.
     """
+    x = opened(x)
     names, results, total = [], [], Total()
     for name, value in each(x):
         result = body(name, value)
@@ -181,6 +185,7 @@ def _filter(x: Value, body: Callable[[Any, Any], Any]) -> Value:
 
     The lambda is called as in `map`; its result must be on the host.
     """
+    x = opened(x)
     kept = [(name, value) for name, value in each(x) if _decided(body(name, value))]
     return dict(kept) if is_mapping(x) else [value for _, value in kept]
 
