@@ -238,6 +238,8 @@ BUGS: tuple[tuple[Callable[[], Planted], dict[str, Any]], ...] = (
     (client_does_not_say_where_it_was, {"cut_s": 0.5, "lease_s": 2.0}),
     (gap_of_a_parked_stream_not_counted, {"cut_s": 0.5, "lease_s": 2.0, "tight": False}),
     (thinned_records_not_counted, THINNED), (forgotten_records_shown_again, THINNED),
-    (streams_of_the_dead_stay_open, {"calm": False, "lease_s": 2.0, "errors": 0.0}),
+    (streams_of_the_dead_stay_open, {
+        "calm": False, "lease_s": 0.5, "errors": 0.0, "pace": Pace(n_batches=250, batch_s=0.04, budget=None),
+    }),
 )  # fmt: skip
 """The bugs, and the features of the schedules that are likely to show them."""
