@@ -61,6 +61,18 @@ def test_a_snapshot_of_an_object_that_does_not_say_its_class():
         assert client.stream("once.ok").wait(1, timeout_s=60)[0].value == 7
 
 
+class FacelessNumber(float):
+    """A number that does not say its class."""
+
+    __class__ = Faceless.__dict__["__class__"]
+
+
+def test_a_run_is_described_though_a_step_does_not_say_its_class():
+    with watched() as (run, client):
+        run.observe("stepped", ok=5, step=FacelessNumber(3.0))
+        assert client.describe().events["stepped"].observables["ok"].step == 3.0
+
+
 @settings(max_examples=examples(40), suppress_health_check=[HealthCheck.too_slow, HealthCheck.function_scoped_fixture])
 @given(boxes, boxes)
 def test_values_cost_only_themselves(box: Box, another: Box) -> None:

@@ -19,7 +19,7 @@ from typing import Any, Final, Literal, Protocol
 import numpy as np
 
 from sightglass.core.errors import AbsentError, EvaluationError, UnknownNameError
-from sightglass.core.program_values.guarded import FAILURES, built_in, class_name, is_container, text
+from sightglass.core.program_values.guarded import FAILURES, built_in, class_name, exact, is_container, text
 from sightglass.core.values import array_kind, type_name
 from sightglass.query.evaluation import Evaluation
 from sightglass.query.meter import Meter, NoRoom
@@ -165,7 +165,7 @@ class EventSource:
         """Note names, types and examples; no value is retained."""
         self.describe_next = False
         at: Any = _on_host(observables.get("step"))
-        step = at if issubclass(type(at), int | float) else None  # reading it from a device would wait
+        step = exact(at) if issubclass(type(at), int | float) else None  # reading it from a device would wait
         for name, value in observables.items():
             if len(self.observables) >= MAX_OBSERVABLES_SHOWN and name not in self.observables:
                 break
