@@ -65,6 +65,7 @@ FROM_CLIENT: list[messages.Message] = [
     messages.Hello(version=messages.VERSION, client="me", pace_s=0.5),
     messages.Ping(),
     messages.Bye(reason="enough"),
+    messages.Readers(stream=3, names=("tab 1", "tab 2")),
     messages.Ask(request=1, what="history", last=5),
     messages.Open(request=2, query="batch.loss", confirm=True, stream=3, since=4),
     messages.Close(stream=3),

@@ -96,8 +96,8 @@ def test_functions_and_classes_are_refused_as_before(tmp_path: Any) -> None:
         for _ in range(4):
             run.observe("b", f=lambda x: x, cls=Layer, jitted=jax.jit(jnp.sin), method=Layer(1).__call__)
         run.flush(30)
-        for stream in streams:
-            with pytest.raises(sg.SightglassError, match="to be a value"):
+        for name, stream in zip(("f", "cls", "jitted", "method"), streams, strict=True):
+            with pytest.raises(sg.SightglassError, match=f"Expected {name!r}"):
                 stream.wait(1, timeout_s=30)
 
 

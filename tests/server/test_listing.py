@@ -15,9 +15,11 @@ import pytest
 from tests.growing import FIXTURES
 
 import sightglass as sg
+from sightglass.protocol.discovery import LiveRun
 from sightglass.server.api import runs as api_runs
 from sightglass.server.runs import run_table
 from sightglass.server.runs.details import Details, read_outside
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage import run_file, run_listing
 from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format import framing
@@ -67,6 +69,14 @@ def test_runs_of_one_name_have_distinct_titles(page, begin):
     assert "other" in titles.values()
     assert len({run["started"] for run in runs}) == len(runs)
     assert all(run["host"] and run["changed"] for run in runs if run["directory"])
+
+
+def test_a_run_without_files_keeps_its_name_when_it_is_asked_for_after_its_end():
+    source = ServedRun("8970f296b179")
+    source.entry = LiveRun(name="brief", id=source.key, pid=1, host="here", started=1.0, endpoint="ipc://x")
+    assert source.summary().name == "brief"
+    source.entry = None
+    assert source.summary().name == "brief"
 
 
 def test_the_beginning_and_the_configuration_of_foreign_runs(page):

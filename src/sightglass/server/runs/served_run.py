@@ -72,6 +72,7 @@ class ServedRun:
             on_open: Called after files were opened.
         """
         self.key = key
+        self._name = key
         self._roots = tuple(roots)
         self._on_open = on_open
         self.recorded: RunEntry | None = None
@@ -106,7 +107,8 @@ class ServedRun:
         """Return its entry in the list of runs, without reading a file."""
         entry, on_hub, recorded, details = self.entry, self.on_hub, self.recorded, self._details
         directory = str(recorded.path) if recorded is not None else entry.directory if entry is not None else ""
-        own_name = entry.name if entry is not None else recorded.name if recorded is not None else self.key
+        own_name = entry.name if entry is not None else recorded.name if recorded is not None else self._name
+        self._name = own_name  # a run without files is asked for once more after its end
         annotated = recorded.annotations if recorded is not None else Annotations()
         starts = (recorded.started if recorded is not None else 0.0, entry.started if entry else 0.0, details.started)
         return RunSummary(
