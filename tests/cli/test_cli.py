@@ -233,18 +233,8 @@ def test_watch_as_json_has_every_field_and_no_nan(trainer: Trainer) -> None:
     row = json.loads(output)
     assert row["value"] is None
     assert set(row) == {
-        "tag",
-        "run",
-        "index",
-        "step",
-        "wall_time",
-        "value",
-        "n_events",
-        "complete",
-        "closed",
-        "approximate",
-        "steps",
-    }
+        "tag", "run", "index", "step", "wall_time", "value", "n_events", "complete", "closed", "approximate", "steps"
+    }  # fmt: skip
 
 
 def test_watch_ends_after_a_time(trainer: Trainer) -> None:

@@ -123,18 +123,8 @@ def jsonable(value: Any) -> Any:
 def record_row(record: Record) -> dict[str, Any]:
     """Return a record as an object for JSON."""
     names = (
-        "tag",
-        "run",
-        "index",
-        "step",
-        "wall_time",
-        "value",
-        "n_events",
-        "complete",
-        "closed",
-        "approximate",
-        "steps",
-    )
+        "tag", "run", "index", "step", "wall_time", "value", "n_events", "complete", "closed", "approximate", "steps"
+    )  # fmt: skip
     return {name: jsonable(getattr(record, name)) for name in names}
 
 

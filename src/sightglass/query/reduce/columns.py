@@ -43,10 +43,18 @@ def _mean_and_squares(values: Values, steps: object, ordinals: object) -> tuple[
     return mean, np.square(values - mean).sum(0)
 
 
-def _merge_moments(a: Rows, b: Rows) -> tuple[Any, ...]:
-    """See Chan, Golub and LeVeque (1979), "Updating formulae"."""
-    n, delta = a["n"] + b["n"], b["mean"] - a["mean"]
-    return a["mean"] + delta * (b["n"] / n), a["squares"] + b["squares"] + delta * delta * (a["n"] * b["n"] / n)
+def merge_moments(a: State, b: State) -> State:
+    """Return (n, mean, squares) of two parts, neither of them empty, together.
+
+    See Chan, Golub and LeVeque (1979), "Updating formulae".
+    """
+    n, delta = a[0] + b[0], b[1] - a[1]
+    return n, a[1] + delta * (b[0] / n), a[2] + b[2] + delta * delta * (a[0] * b[0] / n)
+
+
+def _merge_mean_and_squares(a: Rows, b: Rows) -> tuple[Any, ...]:
+    _, mean, squares = merge_moments(*((rows["n"], rows["mean"], rows["squares"]) for rows in (a, b)))
+    return mean, squares
 
 
 def _added(name: str) -> Callable[[Rows, Rows], tuple[Any, ...]]:
@@ -94,7 +102,7 @@ PARTS: Final[Mapping[str, ColumnPart]] = {
     "n": ColumnPart(lambda values, steps, ordinals: (len(values),), _added("n")),
     "sum": ColumnPart(lambda values, steps, ordinals: (values.sum(0),), _added("sum")),
     "float_sum": ColumnPart(lambda values, steps, ordinals: (values.sum(0, dtype=FLOAT64),), _added("float_sum")),
-    "moments": ColumnPart(_mean_and_squares, _merge_moments),
+    "moments": ColumnPart(_mean_and_squares, _merge_mean_and_squares),
     "min": ColumnPart(lambda values, steps, ordinals: (values.min(0),), lambda a, b: (np.minimum(a["min"], b["min"]),)),
     "max": ColumnPart(lambda values, steps, ordinals: (values.max(0),), lambda a, b: (np.maximum(a["max"], b["max"]),)),
     "first": ColumnPart(

@@ -101,7 +101,7 @@ def mean() -> Reducer:
 
 
 def _moments_update(state: State, value: object, ordinal: int) -> State:
-    """Welford's update; see Chan, Golub and LeVeque (1979), "Updating formulae", for the merge."""
+    """Welford's update."""
     n, mean, m2 = state
     x = wide(value)
     check_alike(mean, x)
@@ -114,9 +114,7 @@ def _moments_merge(a: State, b: State) -> State:
     if not a[0] or not b[0]:
         return a if a[0] else b
     check_alike(a[1], b[1])
-    n = a[0] + b[0]
-    delta = b[1] - a[1]
-    return n, a[1] + delta * (b[0] / n), a[2] + b[2] + delta * delta * (a[0] * b[0] / n)
+    return of_columns.merge_moments(a, b)
 
 
 def var(name: str = "var") -> Reducer:
