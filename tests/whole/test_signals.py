@@ -101,8 +101,11 @@ def test_sigterm_and_ctrl_c_lose_nothing_and_the_program_s_own_handler_decides_w
         what: start(TRAINING, str(tmp_path / str(i)), *program) for i, (what, program) in enumerate(PROGRAMS.items())
     }
     outside, forked = start(OUTSIDE_PYTHON, str(tmp_path / "outside")), start(FORKED, str(tmp_path / "forked"))
+    # All train before the first is ended: the interpreters that start take the processors for longer than its grace.
+    trained = {what: child.hears("step") for what, child in children.items()}
+    outside.hears("ready")
     for what, child in children.items():
-        directory, step = Path((words := child.hears("step"))[0]), int(words[1])
+        directory, step = Path(trained[what][0]), int(trained[what][1])
         child.send(signal.SIGTERM)
         if what == "no handler":
             assert child.ends() == -signal.SIGTERM
@@ -124,7 +127,6 @@ def test_sigterm_and_ctrl_c_lose_nothing_and_the_program_s_own_handler_decides_w
             last = int(child.hears("last")[0])
             assert child.ends() == 7
             assert all(last >= n >= step for n in kept(directory))
-    outside.hears("ready")
     outside.send(signal.SIGTERM)
     assert outside.hears("heard") == ["it"]
     assert forked.hears("status") == [str(-signal.SIGTERM)]  # it dies although its main thread hears nothing

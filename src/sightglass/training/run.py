@@ -392,7 +392,9 @@ def wiring(run: Run) -> Wiring:
 # Python runs a handler on the main thread, between two steps of the interpreter: in a long call of a library the
 # program lives on until that returns, or until it is killed.
 
-GRACE_S: Final = 5.0  # `docker stop` kills after 10 s, Kubernetes after 30; the program's own handler needs some of it
+KILLED_S: Final = 10.0  # `docker stop` kills then, Kubernetes after 30 s
+GRACE_S: Final = KILLED_S / 2  # the program's own handler needs the rest
+LAST_S: Final = KILLED_S - 1.0  # where the process dies next
 
 
 def end_state(kind: type[BaseException], error: BaseException | None) -> State:
@@ -459,7 +461,7 @@ class Termination:
         # A handler that was installed after this one may call it, and decides what follows.
         dies = self._before is signal.SIG_DFL and signal.getsignal(signal.SIGTERM) == self._handle
         try:
-            Background("terminate", lambda: self._end(dies)).join(GRACE_S)
+            Background("terminate", lambda: self._end(dies)).join(LAST_S if dies else GRACE_S)
         except RuntimeError as error:  # the system starts no more threads
             warn_user(f"The last records may be lost: {error}")
         if dies:
