@@ -25,9 +25,12 @@ from tests.query.lambdas import lambda_of
 
 import sightglass as sg
 from sightglass.core.values import Histogram
+from sightglass.query.arrays import ArraySpec
+from sightglass.query.arrays import Unknown as Anything
 from sightglass.query.costs import CostModel
+from sightglass.query.evaluator import evaluator
 from sightglass.query.functions import FUNCTIONS
-from sightglass.query.price import Price, price_of
+from sightglass.query.price import Price, _Pricing, price_of
 
 MAX_BYTES = 64 * 2**20
 SLACK_BYTES = 8 * 2**20  # blocks of 2 MB, a few at a time; Python's own objects, and those of the client
@@ -306,3 +309,35 @@ def test_a_price_grows_with_the_arrays(author: tuple[int, int]) -> None:
     small, large = (priced(grown.text, event_of(n, 0)) for n in (1_000, 64_000))
     assert large.seconds >= 0.99 * small.seconds
     assert large.n_bytes >= 0.99 * small.n_bytes
+
+
+@settings(max_examples=examples(300))
+@given(authors)
+def test_the_specs_of_results_are_those_of_the_values(author: tuple[int, int]) -> None:
+    tree, observables = lambda_of(f"lambda b: {Author(*author, KNOWN).expression().text}"), event_of(1_000, 0)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            value = evaluator(tree)(observables)
+    except sg.SightglassError:
+        return
+    pricing = _Pricing(CostModel(), {}, 0, math.inf, math.inf, bool)
+    check_spec(pricing.part(tree.body, {tree.params[0]: observables}), value)
+
+
+def check_spec(spec: Any, value: Any) -> None:
+    """Check what is known of a value; where the items decide how many are picked, the spec has all."""
+    if isinstance(spec, ArraySpec):
+        assert len(spec.shape) == np.ndim(value)
+        assert all(most >= n for most, n in zip(spec.shape, np.shape(value), strict=True))
+    elif isinstance(spec, dict):
+        for name, other in value.items():
+            check_spec(spec[name], other)
+    elif isinstance(spec, list | tuple):
+        assert len(spec) >= len(value)
+        for one, other in zip(spec, value, strict=False):
+            check_spec(one, other)
+    elif type(spec) is int:
+        assert spec >= value
+    elif not isinstance(spec, Anything):
+        assert np.array_equal(spec, value, equal_nan=not isinstance(value, str))

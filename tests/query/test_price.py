@@ -16,6 +16,7 @@ from tests.profiles import examples
 from tests.query.lambdas import lambda_of
 
 from sightglass.core.errors import PriceError, RefusedQueryError, SightglassError
+from sightglass.query.access import selected_shape
 from sightglass.query.blocks import BLOCK
 from sightglass.query.costs import CostModel, without
 from sightglass.query.evaluation import Evaluation
@@ -360,3 +361,21 @@ def test_a_shape_without_axes_is_that_of_a_sum_over_them(shape: list[int], data:
     assert without(tuple(shape), tuple(axes)) == np.zeros(shape).sum(axis=tuple(axes)).shape
     if axes:
         assert without(tuple(shape), axes[0]) == np.zeros(shape).sum(axis=axes[0]).shape
+
+
+AXES = np.zeros((4, 3, 5), np.float32)
+PLACES, CONDITION = np.array([0, 2, 1, 0]), np.arange(4) >= 0
+INDICES = [
+    0, (0, 1), (..., 2), slice(1, None, 2), (slice(None), 0), None, (None, ..., None), PLACES, (PLACES, 1),
+    (PLACES, slice(0, 2)), (slice(None), np.array([2, 0])), (PLACES, slice(None), PLACES), (0, slice(None), PLACES),
+    (PLACES[:, None], np.array([0, 2])), (slice(None), PLACES % 3, PLACES), (..., PLACES), (None, PLACES, None, 1),
+    CONDITION, (CONDITION, 0), np.ones((4, 3), bool), (np.ones((4, 3), bool), slice(1, 3)), [0, 0, 1],
+]  # fmt: skip
+
+
+@pytest.mark.parametrize("index", INDICES, ids=str)
+def test_the_shape_of_picked_items_is_known_before(index: Any) -> None:
+    parts = [
+        np.asarray(part) if isinstance(part, list) else part for part in (index if type(index) is tuple else [index])
+    ]
+    assert selected_shape(AXES.shape, parts) == AXES[index].shape

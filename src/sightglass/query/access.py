@@ -23,7 +23,7 @@ import functools
 import math
 import operator
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, Final, TypeAlias
 
 import numpy as np
@@ -64,7 +64,7 @@ from sightglass.core.values import (
     type_name,
 )
 
-from .arrays import AS_IT_IS, is_array, is_texts, namespace, operand, readable
+from .arrays import AS_IT_IS, is_array, is_mask, is_texts, namespace, operand, readable
 from .expressions import BINARY, UNARY
 from .limits import MAX_ITEMS, MAX_TEXT, check_broadcast, check_bytes, check_int, check_length, check_power, n_items
 
@@ -239,7 +239,7 @@ def _array_item(array: Value, index: Value, checks: list[Check] | None) -> Value
                 f"{expression()}: the training would wait for the index, which is on a device. Offer both as JAX "
                 "arrays, or the index as a NumPy array"
             )
-        check_bytes(_n_selected(array, parts, picks) * itemsize(array.dtype), allowed=array_bytes(array))
+        check_bytes(n_items(selected_shape(array.shape, parts)) * itemsize(array.dtype), allowed=array_bytes(array))
     try:
         if array_kind(array) == "jax":
             result = item_of_jax(array, parts, expression, checks)
@@ -265,26 +265,42 @@ def _index(part: Value) -> Value:
     raise EvaluationError(f"Expected integers, slices or conditions as an index, got {type_name(part)}")
 
 
-def _n_selected(array: Value, parts: list[Any], picks: list[Any]) -> int:
-    """Return an upper bound for the number of items of `array[index]`; index arrays may repeat items."""
-    masks = [part for part in picks if "bool" in str(part.dtype)]
-    places = [tuple(part.shape) for part in picks if "bool" not in str(part.dtype)]
+def selected_shape(shape: Sequence[int], parts: Sequence[Any]) -> tuple[int, ...]:
+    """Return the shape of `array[index]`, as NumPy's; as if all conditions held.
+
+    Args:
+        shape: The shape of the array.
+        parts: The parts of the index; an array may be its spec.
+    """
+    n_rest = len(shape) - sum(map(n_axes, parts))
+    whole = [slice(None)] * n_rest
+    at = next((i for i, part in enumerate(parts) if part is ...), len(parts))
+    dims: list[int] = []
+    axis, places = 0, []  # where picks, and integers beside them, stand among the other axes
+    for part in (*parts[:at], *whole, *parts[at + 1 :]):
+        if part is None:
+            dims.append(1)
+        elif isinstance(part, slice):
+            dims.append(len(range(*part.indices(shape[axis]))) if axis < len(shape) else 1)
+        else:
+            places.append(len(dims))
+        axis += n_axes(part)
+    picked = _picked_shape([part for part in parts if hasattr(part, "shape") and part.shape])
+    at = places[0] if len(set(places)) == 1 else 0  # picks that others stand between come first
+    return (*dims[:at], *picked, *dims[at:])
+
+
+def _picked_shape(picks: Sequence[Any]) -> tuple[int, ...]:
+    """Return the shape of what several arrays pick together; they may repeat items."""
+    masks = [part for part in picks if is_mask(part)]
+    places = [tuple(part.shape) for part in picks if not is_mask(part)]
     try:
-        n_places = n_items(np.broadcast_shapes(*places))
+        shape = np.broadcast_shapes(*places)
     except ValueError:
         shown = " and ".join(map(str, places))
         raise RefusedQueryError(f"Expected index arrays whose shapes broadcast together, got {shown}") from None
     n_masked = max((n_items(part.shape) for part in masks), default=1)
-    n_rest = len(array.shape) - sum(map(n_axes, parts))
-    n_sliced, axis = 1, 0
-    for part in (*parts, ...):
-        n = n_axes(part)
-        if part is ...:
-            n, n_rest = n_rest, 0
-        if part is ... or isinstance(part, slice):
-            n_sliced *= n_items(array.shape[axis : axis + n])
-        axis += n
-    return n_places * n_masked * n_sliced
+    return (n_items(shape) * n_masked,) if masks else shape
 
 
 def _slice(index: slice) -> slice:
@@ -410,7 +426,7 @@ def n_axes(part: Value) -> int:
     """Return how many axes of an array one part of an index takes."""
     if part is None or part is ...:
         return 0
-    return len(part.shape) if is_array(part) and "bool" in str(part.dtype) else 1
+    return len(part.shape) if is_mask(part) else 1
 
 
 # Operators on plain numbers, texts and arrays of texts.

@@ -6,7 +6,7 @@ import itertools
 import math
 import operator
 import types
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import lru_cache
 from typing import Any, Final
@@ -333,26 +333,12 @@ def is_strided(array: Value, kind: ArrayKind) -> bool:
     return kind == "torch" and not array.is_contiguous()
 
 
-def n_items_of(value: Any) -> int:
-    """Return the number of items of an array or a sequence; 1 of anything else."""
-    return value.size if isinstance(value, ArraySpec) else len(value) if isinstance(value, list | tuple) else 1
-
-
 def is_mask(part: object) -> bool:
-    """Return whether a part of an index is a condition."""
-    return isinstance(part, ArraySpec) and "bool" in part.name
+    """Return whether a part of an index is an array of conditions, or the spec of one."""
+    return (isinstance(part, ArraySpec) or is_array(part)) and "bool" in str(part.dtype)  # type: ignore[attr-defined]
 
 
-def reshaped(x: ArraySpec, sizes: list[Any]) -> tuple[int, ...]:
-    """Return the shape that `reshape` makes."""
-    shape = sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
-    if not all(isinstance(n, int) for n in shape) or sum(n == -1 for n in shape) > 1:
-        return (x.size,)
-    rest = math.prod(n for n in shape if n != -1)
-    return tuple(x.size // max(1, rest) if n == -1 else n for n in shape)
-
-
-def plain_arguments(args: list[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
+def plain_arguments(args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[list[Any], dict[str, Any]]:
     """Return the arguments after the first, without arrays."""
     return (
         [arg for arg in args[1:] if not isinstance(arg, ArraySpec | Unknown)],

@@ -53,7 +53,8 @@ class OperationCost:
         more_ns: From the number of items and the other arguments, what is added to the nanoseconds.
         shaped: From all arguments, of which arrays have shapes and dtypes, the shape of the result and the nanoseconds;
             instead of `ns` and the shape of `result`.
-        more_bytes: From the other arguments, what is added to the bytes.
+        more_bytes: From the shape of the largest argument and the other arguments, what is added to the bytes.
+        text_ns: Nanoseconds for each character, where it reads texts.
     """
 
     ns: float = 0.0
@@ -64,7 +65,8 @@ class OperationCost:
     sorts: bool = False
     more_ns: Callable[..., float] | None = None
     shaped: Callable[..., tuple[tuple[int, ...], float]] | None = None
-    more_bytes: Callable[..., int] = lambda *args, **kwargs: 0
+    more_bytes: Callable[..., int] = lambda shape, *args, **kwargs: 0
+    text_ns: float = 0.0
 
     @property
     def n_made(self) -> float:
@@ -73,9 +75,11 @@ class OperationCost:
 
 
 PLAIN_COST: Final = OperationCost()
-OPERATORS: Final[dict[str, float]] = {"**": 12.0, "//": 11.0, "%": 10.0, "/": 0.7}
-"""Nanoseconds an item of the operators that are slower than `ARITHMETIC_NS`."""
 ARITHMETIC_NS: Final = 0.5
+PICK_NS: Final = 8.0
+"""To pick an item of an array by its place."""
+ITEM_NS: Final = 50.0
+"""To pass by an item of a list or a mapping."""
 KINDS: Final[dict[str, float]] = {"f8": 1.0, "f4": 0.7, "b1": 0.7, "f2": 8.0, "c8": 8.0, "c16": 12.0}
 OTHER_KIND: Final = 2.0  # integers are converted by many functions; extended types by nearly all
 HALF: Final = 8.0  # half precision is converted for every operation

@@ -25,12 +25,13 @@ from sightglass.core.program_values.own_pieces import is_traced
 from sightglass.core.values import Value, array_kind, type_name
 
 from . import expressions as e
-from .access import APPLY, APPLY_UNARY, attribute, item, of_plain, of_texts, of_unary
+from .access import attribute, item, of_plain, of_texts, of_unary
 from .arrays import is_texts, operand, readable, texts
 from .blocks import MIN_ITEMS, Blocks
-from .chains import is_elementwise, is_fused
-from .costs import PLAIN_COST, SIZED, n_broadcast, n_read, n_sliced, picks
-from .functions import FUNCTIONS, check_arguments, check_call
+from .costs import SIZED, n_broadcast, n_read, n_sliced, picks
+from .functions import FUNCTIONS, Operation, check_arguments, check_call
+from .functions.elementwise import OPERATORS
+from .interpreter import Interpreter, is_elementwise, is_fused
 from .limits import PLAIN, Total, check_broadcast
 from .meter import FREE_NS, MORE, ROUGH, CompilationNeeded, Meter, NoRoom, PriceNeeded
 from .price import LISTED_NS
@@ -39,6 +40,7 @@ READABLE: Final = frozenset((float, int, bool, str, bytes, type(None), dict, lis
 ROUGH_NS: Final = 1_500.0  # an operation on a small array
 N_WHOLE: Final = 2  # arrays as large as its result that are alive in a chain which is not evaluated in blocks
 LIST: Final = 50  # an item of a list takes as long as so many of an array
+LENT: Final = Operation(call=lambda *values: None)  # what is known of a function of the run
 
 Env = tuple[Any, ...]
 Closure = Callable[[Env], Any]
@@ -73,7 +75,7 @@ def evaluator(
             return compiler.observable(name)
         case e.Item(target=e.Var(name=root), index=e.Const(value=str(name))) if root == compiler.root:
             return compiler.observable(name)
-    body = compiler.closure(tree.body, tree.params)
+    body = compiler.part(tree.body, tree.params)
     allowed_ns = 0.0 if compiler.lends else FREE_NS
 
     def run(*values: object) -> Value:
@@ -105,13 +107,14 @@ def evaluator(
     return run_quietly if compiler.calls else run
 
 
-class _Compiler:
-    """Compiles one tree.
+class _Compiler(Interpreter[Closure, tuple[str, ...]]):
+    """Compiles one tree: a part becomes a function of its environment, the arguments of the lambdas around it.
 
     Attributes:
         calls: Whether it calls functions: `np.errstate` is then entered once for an event, else at each operator.
         lends: Whether it calls functions of the run, which are not called before the price is known.
         measured: By `id` of parts of the tree, the nanoseconds that an item took when they were evaluated in blocks.
+        event_itself: The function that the event becomes; its attributes are the observables.
     """
 
     def __init__(
@@ -123,65 +126,37 @@ class _Compiler:
         self.meter = meter
         self.calls = self.lends = False
         self.measured: dict[int, float] = {}
+        self.event_itself: Closure = operator.itemgetter(0)
 
-    def count(self, n_nodes: int) -> None:
-        """Count one call of a lambda inside the query."""
-        self.meter.spend(n_nodes * ROUGH_NS)
+    def constant(self, value: object) -> Closure:
+        return lambda env: value
 
-    def closure(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
-        """Compile an expression to a function of its environment."""
-        if is_elementwise(tree) or is_fused(tree):
-            return self.chain(tree, scope)
-        match tree:
-            case e.Const(value):
-                return lambda env: value
-            case e.Ellipsis_():
-                return lambda env: ...
-            case e.Var(name):
-                return operator.itemgetter(scope.index(name))
-            case e.Attr(target, name):
-                return self.attribute(target, name, scope)
-            case e.Item(e.Var(name=root), e.Const(value=str(name))) if root == self.root and scope.index(root) == 0:
-                return self.attribute(tree.target, name, scope)
-            case e.Item(target, index):
-                return self.item(self.closure(target, scope), self.closure(index, scope), id(tree))
-            case e.Slice():
-                return self.slice(tree, scope)
-            case e.Call():
-                return self.call(tree, scope)
-            case e.Tuple(items):
-                several = self.several(items, scope)
-                return lambda env: tuple(several(env))
-            case e.List(items):
-                return self.several(items, scope)
-            case e.Dict(entries):
-                keys = [key for key, _ in entries]
-                several = self.several(tuple(part for _, part in entries), scope)
-                return lambda env: dict(zip(keys, several(env), strict=True))
-        raise QuerySyntaxError(f"Expected an expression, got {type(tree).__name__}: {tree}")
+    def variable(self, name: str, scope: tuple[str, ...]) -> Closure:
+        place = scope.index(name)
+        return self.event_itself if place == 0 and name == self.root else operator.itemgetter(place)
 
-    def several(self, items: tuple[e.Expr, ...], scope: tuple[str, ...]) -> Callable[[Env], list[Any]]:
-        """Evaluate several values; computed ones, unlike those that are only read, are bounded in all."""
-        parts = [(self.closure(part, scope), not isinstance(part, e.Attr | e.Item | e.Var)) for part in items]
-        meter = self.meter
+    def attribute(self, of: Closure, name: str) -> Closure:
+        if of is not self.event_itself:
+            return lambda env: attribute(of(env), name)
+        observable = self.observable(name)
+        return lambda env: observable(env[0])
 
-        def run(env: Env) -> list[Any]:
-            total = Total()
-            values = []
-            for part, computed in parts:
-                value = part(env)
-                if computed and type(value) not in PLAIN:
-                    if type(value) in SIZED:
-                        meter.spend(LISTED_NS * len(value))
-                    total.add(value)
-                    total.check()
-                values.append(value)
-            return values
+    def observable(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
+        event = self.event
 
-        return run
+        def observable(observables: Mapping[str, Any]) -> Value:
+            try:
+                value = observables[name]
+            except KeyError:
+                raise UnknownNameError("observable", name, observables, where=f"at event {event!r}") from None
+            return value if type(value) in READABLE else readable(value, name)
 
-    def item(self, of: Closure, at: Closure, place: int) -> Closure:
-        meter = self.meter
+        return observable
+
+    def item(self, of: Closure, at: Closure, tree: e.Item) -> Closure:
+        if of is self.event_itself and isinstance(tree.index, e.Const) and isinstance(tree.index.value, str):
+            return self.attribute(of, tree.index.value)
+        meter, place = self.meter, id(tree)
 
         def run(env: Env) -> Value:
             value, index = of(env), at(env)
@@ -198,37 +173,38 @@ class _Compiler:
 
         return run
 
-    def attribute(self, target: e.Expr, name: str, scope: tuple[str, ...]) -> Closure:
-        if isinstance(target, e.Var) and target.name == self.root and scope.index(target.name) == 0:
-            observable = self.observable(name)
-            return lambda env: observable(env[0])
-        of = self.closure(target, scope)
-        return lambda env: attribute(of(env), name)
+    def slice(self, ends: Sequence[Closure | None]) -> Closure:
+        return lambda env: slice(*(None if end is None else end(env) for end in ends))
 
-    def observable(self, name: str) -> Callable[[Mapping[str, Any]], Any]:
-        event = self.event
+    def several(
+        self, parts: Sequence[Closure], trees: Sequence[e.Expr], make: Callable[[Sequence[Any]], Any]
+    ) -> Closure:
+        """Return a container of several values; computed ones, unlike those that are only read, are bounded in all."""
+        computed = [not isinstance(tree, e.Attr | e.Item | e.Var) for tree in trees]
+        pairs, meter = list(zip(parts, computed, strict=True)), self.meter
 
-        def observable(observables: Mapping[str, Any]) -> Value:
-            try:
-                value = observables[name]
-            except KeyError:
-                raise UnknownNameError("observable", name, observables, where=f"at event {event!r}") from None
-            return value if type(value) in READABLE else readable(value, name)
+        def run(env: Env) -> Any:
+            total = Total()
+            values = []
+            for part, is_computed in pairs:
+                value = part(env)
+                if is_computed and type(value) not in PLAIN:
+                    if type(value) in SIZED:
+                        meter.spend(LISTED_NS * len(value))
+                    total.add(value)
+                    total.check()
+                values.append(value)
+            return make(values)
 
-        return observable
-
-    def slice(self, tree: e.Slice, scope: tuple[str, ...]) -> Closure:
-        parts = [None if part is None else self.closure(part, scope) for part in (tree.start, tree.stop, tree.step)]
-        return lambda env: slice(*(None if part is None else part(env) for part in parts))
+        return run
 
     def chain(self, tree: e.Expr, scope: tuple[str, ...]) -> Closure:
-        """Compile an expression that works item by item, or a statistic of one: in blocks on large arrays."""
         leaves: dict[str, e.Expr] = {}
         name = tree.name if isinstance(tree, e.Call) and is_fused(tree) else ""
         inside = self.inside(tree.args[0] if name else tree, leaves)  # type: ignore[attr-defined]
-        whole = self.function(tree) if name else None  # type: ignore[arg-type]
+        whole = self.called(tree) if name else None  # type: ignore[arg-type]
         self.calls = self.calls or bool(name)
-        reads = [self.closure(leaf, scope) for leaf in leaves.values()]
+        reads = [self.part(leaf, scope) for leaf in leaves.values()]
         meter, measured, place = self.meter, self.measured, id(tree)
         rough = ROUGH * e.n_nodes(tree)
         text = f"{tree!s:.60}"
@@ -260,8 +236,8 @@ class _Compiler:
 
         return run
 
-    def inside(self, tree: e.Expr, leaves: dict[str, e.Expr]) -> Callable[[Sequence[Any]], Any]:
-        """Compile a part of such an expression to a function of its leaves, which are collected."""
+    def inside(self, tree: e.Expr, leaves: dict[str, e.Expr]) -> Leaf:
+        """Compile a part of a chain to a function of the values of its leaves, which are collected."""
         match tree:
             case e.Const(value):
                 return lambda values: value
@@ -271,7 +247,7 @@ class _Compiler:
                 return self.binary(op, self.inside(left, leaves), self.inside(right, leaves))
             case e.Call() if is_elementwise(tree):
                 self.calls = True
-                function = self.function(tree)
+                function = self.called(tree)
                 args = [self.inside(arg, leaves) for arg in tree.args]
                 kwargs = [(key, self.inside(arg, leaves)) for key, arg in tree.kwargs]
                 if len(args) == 1 and not kwargs:
@@ -284,7 +260,7 @@ class _Compiler:
         return operator.itemgetter(list(leaves).index(str(tree)))
 
     def unary(self, op: str, part: Leaf) -> Leaf:
-        apply = APPLY_UNARY[op]
+        apply = OPERATORS[op, 1].call
 
         def run(values: Sequence[Any]) -> Value:
             value = part(values)
@@ -297,7 +273,7 @@ class _Compiler:
         return run
 
     def binary(self, op: str, left: Leaf, right: Leaf) -> Leaf:
-        apply = APPLY[op]
+        apply = OPERATORS[op, 2].call
 
         def run(values: Sequence[Any]) -> Value:
             a, b = left(values), right(values)
@@ -319,24 +295,24 @@ class _Compiler:
         with np.errstate(all="ignore"):
             return apply(*values)
 
-    def call(self, tree: e.Call, scope: tuple[str, ...]) -> Closure:
+    def call(self, tree: e.Call, args: Sequence[Closure], kwargs: Mapping[str, Closure]) -> Closure:
         self.calls = True
-        function, meter, name = self.function(tree), self.meter, tree.name
-        cost = FUNCTIONS[name].cost if name in FUNCTIONS else PLAIN_COST
-        rough = ROUGH * max(cost.ns, 1.0)
+        function, meter, name = self.called(tree), self.meter, tree.name
+        known = FUNCTIONS.get(name, LENT)
+        cost, reads_lists = known.cost, known.containers
+        rough = ROUGH * (cost.ns if reads_lists else max(cost.ns, 1.0))
         text = f"{tree!s:.60}"
-        args = [self.inner(arg, scope) if isinstance(arg, e.Lambda) else self.closure(arg, scope) for arg in tree.args]
-        kwargs = [(key, self.closure(value, scope)) for key, value in tree.kwargs]
+        keywords = list(kwargs.items())
 
         def run(env: Env) -> Value:
             values = [arg(env) for arg in args]
-            named = {key: value(env) for key, value in kwargs} if kwargs else {}
+            named = {key: value(env) for key, value in keywords} if keywords else {}
             first: Any = values[0] if values else None
             try:
                 if type(first) in PLAIN:
                     return function(*values, **named)
                 n = n_read(first)
-                if type(first) in (list, tuple):
+                if type(first) in (list, tuple) and not reads_lists:
                     if n >= MIN_ITEMS and array_kind(first[0]):
                         meter.makes((1 + cost.n_made) * n, first[0])
                     n *= LIST
@@ -355,7 +331,8 @@ class _Compiler:
 
         return run
 
-    def function(self, tree: e.Call) -> Callable[..., Any]:
+    def called(self, tree: e.Call) -> Callable[..., Any]:
+        """Return the function of a call, after checks of its arguments."""
         takes_lambda = any(isinstance(arg, e.Lambda) for arg in tree.args)
         if tree.name in FUNCTIONS:
             check_call(tree)
@@ -369,15 +346,14 @@ class _Compiler:
         check_arguments(self.functions[tree.name], tree, tree.name)
         return self.functions[tree.name]
 
-    def inner(self, tree: e.Lambda, scope: tuple[str, ...]) -> Closure:
-        """Compile a lambda inside the query; it can use the arguments of the lambdas around it."""
-        body = self.closure(tree.body, (*scope, *tree.params))
+    def function(self, tree: e.Lambda, scope: tuple[str, ...]) -> Closure:
+        body = self.part(tree.body, (*scope, *tree.params))
         with_name = len(tree.params) == 2
-        n_nodes = e.n_nodes(tree)
+        meter, rough_ns = self.meter, e.n_nodes(tree) * ROUGH_NS
 
         def bind(env: Env) -> Callable[[Any, Any], Any]:
             def run(name: object, value: object) -> Value:
-                self.count(n_nodes)
+                meter.spend(rough_ns)
                 return body((*env, name, value) if with_name else (*env, value))
 
             return run

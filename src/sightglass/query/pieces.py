@@ -15,7 +15,7 @@ from typing import Any, Final
 from sightglass.core.errors import QueryError
 
 from . import expressions as e
-from .chains import is_elementwise
+from .interpreter import is_elementwise
 from .query import Query
 from .reduce.table import ENTRIES
 from .stages import Map, Reduce, Where

@@ -17,37 +17,34 @@ from sightglass.core.program_values.guarded import FAILURES, MAX_DEPTH, length
 from sightglass.core.values import Histogram, array_kind, on_device
 
 from . import expressions as e
-from .access import attribute, item, of_plain, of_unary, opened
+from .access import attribute, item, of_plain, of_unary, opened, selected_shape
 from .arrays import (
     FLOATS,
     ArraySpec,
     Unknown,
-    is_mask,
     is_strided,
-    n_items_of,
     name_and_width,
     plain_arguments,
-    reshaped,
     result_shape,
 )
-from .chains import can_cut, is_elementwise, is_fused
 from .costs import (
-    ARITHMETIC_NS,
     BASE_NS,
+    ITEM_NS,
     LARGE_NS,
     ON_DEVICE,
-    OPERATORS,
     OTHER_BASE_NS,
-    PLAIN_COST,
     STRIDED,
     CostModel,
     OperationCost,
     learned_as,
+    picks,
 )
-from .functions import FUNCTIONS
+from .functions import FUNCTIONS, Operation
 from .functions.containers import each
+from .functions.elementwise import OPERATORS, PICKED
+from .interpreter import Interpreter, can_cut, is_fused
 from .limits import MAX_ITEMS, PLAIN
-from .trials import PICKED, Trial, places, result_dtype, trial_of
+from .trials import Trial, places, result_dtype, trial_of
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -100,10 +97,10 @@ def price_of(
         enough: Stop when the price is as high, in seconds or bytes: it is then at least that.
         is_late: Returns whether there is no time to go on; asked every `LATE` steps.
     """
-    walk = PriceWalk(model, measured or {}, samples, enough[0] * 1e9, enough[1], is_late)
+    walk = _Pricing(model, measured or {}, samples, enough[0] * 1e9, enough[1], is_late)
     known, more = True, False
     try:
-        walk.value(tree.body, dict(zip(tree.params, values, strict=True)))
+        walk.part(tree.body, dict(zip(tree.params, values, strict=True)))
     except SightglassError:
         pass  # the evaluation raises it too, once it has come as far
     except EnoughError:
@@ -139,11 +136,8 @@ MIN_NEW_BYTES: Final = 2**20  # smaller memory is used again
 STACK_NS: Final = 300.0  # to make an item of a list one of an array
 LISTED_NS: Final = 2_000.0  # to make an item of a result, and to count its bytes
 READ_NS: Final = 2_000.0  # to check that an array can be read
-ITEM_NS: Final = 50.0  # to pass by an item of a list
-PICK: Final = OperationCost(ns=8.0, result="flat")
-SLICE: Final = OperationCost(ns=0.5, result="flat")  # JAX copies what others only refer to
+COPY: Final = OperationCost(ns=0.5, result="flat")
 COMPARED: Final = OperationCost(ns=10.0, result="each")  # texts
-TEXT_NS: Final = 2.0  # to compare a character
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
 TEXTS: Final = (str, bytes, type(None))
 
@@ -157,13 +151,18 @@ def n_characters(value: object) -> float:
     return (length(value) or 0) * n_known / max(1, len(some))
 
 
+def _has_unknown_end(part: object) -> bool:
+    ends = (part.start, part.stop, part.step) if isinstance(part, slice) else ()
+    return any(isinstance(end, ArraySpec | Unknown) for end in ends)
+
+
 class EnoughError(Exception):
     """The price of an expression is high enough, or takes too long to know."""
 
 
-@dataclass(slots=True)
-class PriceWalk:
-    """One walk over an expression: what it has cost so far."""
+@dataclass
+class _Pricing(Interpreter[Any, Scope]):
+    """One walk over an expression, in which a part becomes the spec of its value: what it has cost so far."""
 
     model: CostModel
     measured: Mapping[int, float]
@@ -209,23 +208,26 @@ class PriceWalk:
         if self.peak > self.enough_bytes:
             raise EnoughError
 
-    def value(self, tree: e.Expr, scope: Scope) -> Any:
+    def part(self, tree: e.Expr, scope: Scope) -> Any:
         """Return the value of an expression, an array as its spec."""
         self.n_steps += 1
         if self.n_steps > MAX_STEPS or (not self.n_steps % LATE and self.is_late()):
             raise EnoughError
-        fused = is_fused(tree)
-        if not (fused or is_elementwise(tree)):
-            outside, chain_ns, self.in_blocks = self.in_blocks, self.chain_ns, False
-            found = self.whole(tree, scope)
-            self.in_blocks, self.chain_ns = outside, chain_ns
-            return found
+        return super().part(tree, scope)
+
+    def whole(self, tree: e.Expr, scope: Scope) -> Any:
+        outside, chain_ns, self.in_blocks = self.in_blocks, self.chain_ns, False
+        found = super().whole(tree, scope)
+        self.in_blocks, self.chain_ns = outside, chain_ns
+        return found
+
+    def chain(self, tree: e.Expr, scope: Scope) -> Any:
         assert isinstance(tree, e.Unary | e.Binary | e.Call)
         outside, self.in_blocks = self.in_blocks, True
         if not outside:
             self.chain_ns = 0.0
-        operands = [self.value(part, scope) for part in tree.children()]
-        self.in_blocks = outside or fused
+        operands = [self.part(part, scope) for part in tree.children()]
+        self.in_blocks = outside or is_fused(tree)
         ns = self.ns
         found = self.operate(tree, operands)
         self.chain_ns += self.ns - ns
@@ -235,30 +237,24 @@ class PriceWalk:
             self.charge(self.measured[id(tree)] * n - self.chain_ns)
         return found
 
-    def whole(self, tree: e.Expr, scope: Scope) -> Any:
-        """Return the value of an expression that is not evaluated in blocks."""
-        match tree:
-            case e.Const(value):
-                return value
-            case e.Ellipsis_():
-                return ...
-            case e.Var(name):
-                return self.read(scope[name])
-            case e.Attr(target, name):
-                return self.attribute(self.value(target, scope), name)
-            case e.Item(target, index):
-                return self.item(self.value(target, scope), self.value(index, scope))
-            case e.Slice(start, stop, step):
-                return slice(*(None if part is None else self.value(part, scope) for part in (start, stop, step)))
-            case e.Call():
-                return self.call(tree, scope)
-            case e.Tuple(items):
-                return tuple(self.value(part, scope) for part in items)
-            case e.List(items):
-                return [self.value(part, scope) for part in items]
-            case e.Dict(entries):
-                return {key: self.value(part, scope) for key, part in entries}
-        return Unknown()
+    def constant(self, value: object) -> Any:
+        return value
+
+    def variable(self, name: str, scope: Scope) -> Any:
+        return self.read(scope[name])
+
+    def slice(self, ends: Sequence[Any]) -> Any:
+        return slice(*ends)
+
+    def several(self, parts: Sequence[Any], trees: Sequence[e.Expr], make: Callable[[Sequence[Any]], Any]) -> Any:
+        return make(parts)
+
+    def function(self, tree: e.Lambda, scope: Scope) -> Any:
+        def apply(name: object, value: object) -> Any:
+            bound = (name, value) if len(tree.params) == 2 else (value,)
+            return self.part(tree.body, {**scope, **dict(zip(tree.params, bound, strict=True))})
+
+        return apply
 
     def read(self, value: Any) -> Any:
         """Return a value of the program, an array as its spec."""
@@ -281,7 +277,6 @@ class PriceWalk:
         return spec
 
     def attribute(self, value: Any, name: str) -> Any:
-        """Return an attribute, of an array as a spec."""
         if isinstance(value, ArraySpec):
             match name:
                 case "shape":
@@ -297,33 +292,39 @@ class PriceWalk:
             return Unknown()
         return self.read(attribute(value, name))
 
-    def item(self, value: Any, index: Any) -> Any:
-        """Return an item, or a part of an array as a spec."""
+    def item(self, value: Any, index: Any, tree: e.Item | None = None) -> Any:
         if isinstance(value, Unknown) or isinstance(index, Unknown):
             self.sized = False
             return Unknown()
         if not isinstance(value, ArraySpec):
             return Unknown() if isinstance(index, ArraySpec) else self.read(item(value, index))
         parts = index if isinstance(index, tuple) else (index,)
-        picks = [part for part in parts if not (part is None or part is ... or isinstance(part, int | slice))]
-        if picks:
-            n_each = 1 if any(map(is_mask, picks)) else max(1, value.size // max(1, value.shape[0]))
-            n = max(map(n_items_of, picks)) * n_each
-            index = picks[0]
-            tried = [value.like(n), places(index, n)] if isinstance(index, ArraySpec) and value.kind == "numpy" else ()
-            return self.result(PICKED, PICK, [value.like(n)], tried=tried)
-        ends = [end for part in parts if isinstance(part, slice) for end in (part.start, part.stop, part.step)]
-        if any(isinstance(end, ArraySpec | Unknown) for end in ends):
-            return value
+        if any(isinstance(part, Unknown) for part in parts):
+            return Unknown()
+        parts = tuple(slice(None) if _has_unknown_end(part) else part for part in parts)
+        if picks(parts):
+            return self.picked(value, [part if (spec := self.stacked(part)) is None else spec for part in parts])
         whole = any(part is ... for part in parts)
         view = value.placeholder()[tuple(parts if whole else (*parts, ...))]  # never an item, which has no memory
         if value.kind == "jax" and view.shape != value.shape:
-            return self.result("[…]", SLICE, [value.like(*view.shape, owned=value.owned)]).like(
-                *view.shape, owned=view.size * value.itemsize
-            )
+            return self.copied(value.like(*view.shape, owned=view.size * value.itemsize), value)
         return value.like(
             *view.shape, owned=value.owned, strided=value.strided or is_strided(view, "numpy"), reverse=value.reverse
         )
+
+    def picked(self, value: ArraySpec, parts: Sequence[Any]) -> ArraySpec:
+        """Return the spec of items that are picked by places, or by a condition, which selects all."""
+        arrays = [part for part in parts if isinstance(part, ArraySpec)]
+        shape = selected_shape(value.shape, parts)
+        n = math.prod(shape)
+        tried = [value.like(n), places(arrays[0], n)] if arrays and value.kind == "numpy" else ()
+        made: ArraySpec = self.result(PICKED, OPERATORS[PICKED, 2].cost, [value.like(n)], tried=tried)
+        return made.like(*shape, owned=made.owned)
+
+    def copied(self, made: ArraySpec, of: ArraySpec) -> ArraySpec:
+        """Charge a copy of a part of an array, where others only refer to it."""
+        self.result(PICKED, COPY, [made.like(*made.shape, owned=of.owned, strided=of.strided)])
+        return made
 
     def operate(self, tree: e.Unary | e.Binary | e.Call, values: list[Any]) -> Any:
         """Return the result of an operator or function that works item by item, or of a statistic of one."""
@@ -342,83 +343,46 @@ class PriceWalk:
                 return FLOATS.like(n)
             self.charge(BASE_NS[None] + sum(len(value) for value in values if isinstance(value, str)), python=True)
             return Unknown()
-        return self.result(tree.op, OperationCost(ns=OPERATORS.get(tree.op, ARITHMETIC_NS), result="each"), values)
+        return self.result(tree.op, OPERATORS[tree.op, len(values)].cost, values)
 
-    def call(self, tree: e.Call, scope: Scope) -> Any:
-        """Return the result of a call."""
-        if tree.name not in FUNCTIONS:
-            for arg in tree.args:
-                self.value(arg, scope)
+    def call(self, tree: e.Call, args: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        known = FUNCTIONS.get(tree.name)
+        if known is None:
             self.charge(BASE_NS[None], python=True)
             self.sized = False
             return Unknown()
-        if FUNCTIONS[tree.name].lambdas:
-            return self.each(tree, scope)
-        args = [self.value(arg, scope) for arg in tree.args]
-        kwargs = {key: self.value(arg, scope) for key, arg in tree.kwargs}
-        cost = FUNCTIONS[tree.name].cost
-        return self.plain(tree.name, args) if cost is PLAIN_COST else self.result(tree.name, cost, args, kwargs)
-
-    def plain(self, name: str, args: list[Any]) -> Any:
-        """Return the result of a function that reads no items: of shapes, keys and texts."""
+        if known.lambdas:
+            return self.each(tree, opened(args[0]), args[1])
         x, *others = args
-        self.charge(BASE_NS[None], python=True)
-        if isinstance(x, ArraySpec):
-            return self.of_array(name, x, others)
-        n = (length(x) or 0) if isinstance(x, list | tuple | Mapping) else 0
-        if name == "contains":
-            self.charge(TEXT_NS * (n_characters(x) if isinstance(x, str | list | tuple) else 0), python=True)
-        if n and name not in ("len", "size", "shape"):
-            self.charge(ITEM_NS * n, python=True)
-        if isinstance(x, Unknown) or any(isinstance(arg, ArraySpec | Unknown) for arg in others):
+        if not known.containers:
+            x = spec if (spec := self.stacked(x)) is not None else x
+        if isinstance(x, ArraySpec) and known.of_spec is not None:
+            self.charge(BASE_NS[None], python=True)
+            made = known.of_spec(x, *others, **kwargs)
+            is_copy = isinstance(made, ArraySpec) and made.owned > x.owned
+            return self.copied(made, x) if is_copy else made
+        if known.containers and not isinstance(x, ArraySpec):
+            return self.contained(known, x, others, kwargs)
+        return self.result(tree.name, known.cost, args, kwargs)
+
+    def contained(self, known: Operation, x: Any, others: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
+        """Return the result of a function that reads a mapping, a list or a text; of many items it is not known."""
+        n, cost = (length(x) or 0) if isinstance(x, list | tuple | Mapping) else 0, known.cost
+        self.charge(BASE_NS[None] + cost.ns * n, python=True)
+        if cost.text_ns and isinstance(x, str | list | tuple):
+            self.charge(cost.text_ns * n_characters(x), python=True)
+        if cost.text_ns or any(isinstance(arg, ArraySpec | Unknown) for arg in (x, *others, *kwargs.values())):
             return Unknown()
-        if name in ("startswith", "endswith", "contains"):
-            return Unknown()
-        if isinstance(x, list | tuple) and name in ("ravel", "pieces", "reshape"):
-            return self.result(name, OperationCost(result="flat"), [x])
-        if isinstance(x, list | tuple | Mapping) and n > N_SIGNATURES:
+        if cost.ns:
             self.hold(SLOTS * n)
-            return Unknown()
-        if isinstance(x, list | tuple | Mapping):
-            self.hold(SLOTS * min(n, MAX_ITEMS))
-        return self.read(FUNCTIONS[name].call(*args))
+        return Unknown() if cost.ns and n > N_SIGNATURES else self.read(known.call(x, *others, **kwargs))
 
-    def of_array(self, name: str, x: ArraySpec, args: list[Any]) -> Any:
-        """Return the result of such a function of an array."""
-        n = x.shape[0] if x.shape else 0
-        match name:
-            case "shape":
-                return x.shape
-            case "size":
-                return x.size
-            case "len":
-                return n
-            case "item":
-                return x.like()
-            case "first" | "last":
-                return self.item(x, 0)
-            case "ravel" | "pieces" | "reshape":
-                if x.strided:
-                    return self.result(name, OperationCost(ns=STRIDED, result="flat"), [x])
-                return x.like(*(reshaped(x, args) if name == "reshape" else (x.size,)), owned=x.owned)
-            case "sample":
-                k = args[0] if isinstance(args[0], int) else n
-                if k >= n:
-                    return x
-                few = k < n / 50  # as in NumPy's `choice`: a set of places, instead of a permutation of all
-                self.charge(80.0 * k if few else 12.0 * n, f"sample of {n:,} items")
-                self.peak = max(self.peak, self.live + (64 * k if few else 8 * n))
-                return self.result(name, PICK, [x.like(k * max(1, x.size // n))])
-        return Unknown()
-
-    def each(self, tree: e.Call, scope: Scope) -> Any:
+    def each(self, tree: e.Call, x: Any, apply: Callable[[Any, Any], Any]) -> Any:
         """Return the items of `map`, or of `filter`, each by its lambda.
 
         Alike arrays are priced once. Of other items, and beyond `N_SIGNATURES`, the first ones stand for all: the
         evaluation is stopped if the others take longer.
         """
-        x, body = opened(self.value(tree.args[0], scope)), tree.args[1]
-        assert isinstance(body, e.Lambda)
         if isinstance(x, Unknown | ArraySpec):
             self.sized = False
             return Unknown()
@@ -442,8 +406,7 @@ class PriceWalk:
                 if is_full:
                     continue
                 before = self.ns, self.python_ns, self.live
-                bound = (name, read) if len(body.params) == 2 else (read,)
-                result = self.value(body.body, {**scope, **dict(zip(body.params, bound, strict=True))})
+                result = apply(name, read)
                 alike[key] = result, self.ns - before[0], self.python_ns - before[1], self.live - before[2]
             else:
                 result, ns, python_ns, n_bytes = alike[key]
@@ -459,7 +422,7 @@ class PriceWalk:
             self.python_ns += more * (self.python_ns - began[1])
             self.hold(more * (self.live - began[2]))
             results += results[-1:] * (n_items - n_priced)
-        self.charge(n_items * BASE_NS[None] * e.n_nodes(body), python=True)
+        self.charge(n_items * BASE_NS[None] * e.n_nodes(tree.args[1]), python=True)
         self.hold(SLOTS * n_items)
         if tree.name == "filter":
             return x
@@ -471,7 +434,7 @@ class PriceWalk:
         self,
         name: str,
         cost: OperationCost,
-        args: list[Any],
+        args: Sequence[Any],
         kwargs: Mapping[str, Any] | None = None,
         *,
         tried: Sequence[Any] | None = None,
@@ -512,7 +475,7 @@ class PriceWalk:
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS), python=True)
         dtype = result_dtype(name, operands, kwargs or {}) if cost.result == "each" else None
         width = max(spec.width for spec in arrays) if dtype is None else dtype.itemsize
-        owned = math.prod(shape) * width + cost.more_bytes(*others, **named)
+        owned = math.prod(shape) * width + cost.more_bytes(first.shape, *others, **named)
         copies = first.size * (cost.copies * width + 8 * (cost.places and first.kind == "torch"))
         if self.in_blocks and can_cut(arrays):
             owned, copies = 0, 0.0
@@ -542,7 +505,9 @@ class PriceWalk:
         if not specs:
             return None
         first, n_bytes = specs[0], sum(spec.n_bytes for spec in specs)
+        n_items, alike = sum(spec.size for spec in specs), all(spec.shape == first.shape for spec in specs)
         self.charge(BASE_NS.get(first.kind, OTHER_BASE_NS) * len(value), python=True)
         self.touch(n_bytes)
         self.hold(n_bytes)
-        return first.like(len(value), *first.shape, owned=n_bytes + sum(spec.owned for spec in specs))
+        shape = (len(value), *first.shape) if alike else (n_items,)
+        return first.like(*shape, owned=n_bytes + sum(spec.owned for spec in specs))

@@ -7,7 +7,6 @@ read. Arrays of other libraries and functions of the run are never tried.
 
 from __future__ import annotations
 
-import operator
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -17,10 +16,9 @@ import numpy as np
 
 from sightglass.core.program_values.guarded import FAILURES
 
-from .access import APPLY, APPLY_UNARY
 from .arrays import ArraySpec
 from .costs import STRIDED, CostModel, OperationCost, learned_as, of_table
-from .functions import FUNCTIONS
+from .functions.elementwise import operation
 from .limits import PLAIN
 
 MAX_ITEMS: Final = 2**20  # 8 MB of float64: more than the cache of a core, and sorted in some 50 ms
@@ -28,8 +26,6 @@ MAX_NS: Final = 50e6  # as the table says: other work of that thread waits so lo
 N_TIMES: Final = 3  # the first one uses new memory; a garbage collection seldom comes twice
 ENOUGH_S: Final = 0.1  # what takes longer is not repeated
 N_RANDOM: Final = 2**16
-PICKED: Final = "[…]"
-"""The name of picking items by their places, or by a condition."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -63,7 +59,7 @@ class Trial:
             specs, table_ns = self._shortened()
             operands = [_made(one) if isinstance(one, ArraySpec) else one for one in specs]
             given = [list(one) if is_list else one for one, is_list in zip(operands, self.lists, strict=True)]
-            call = _callable(self.name, len(operands))
+            call = operation(self.name, len(operands)).call
             taken_s: list[float] = []
             with np.errstate(all="ignore"):
                 while len(taken_s) < N_TIMES and sum(taken_s) < ENOUGH_S:
@@ -98,7 +94,7 @@ class Trial:
             length //= 2
 
 
-def trial_of(  # noqa: PLR0917  what `PriceWalk.result` has
+def trial_of(  # noqa: PLR0917  what `price` knows of it
     name: str,
     cost: OperationCost,
     args: Sequence[Any],
@@ -133,12 +129,6 @@ def trial_of(  # noqa: PLR0917  what `PriceWalk.result` has
 
 def _largest(operands: Sequence[Any]) -> ArraySpec:
     return max((one for one in operands if isinstance(one, ArraySpec)), key=lambda spec: spec.size)
-
-
-def _callable(name: str, n_operands: int) -> Callable[..., Any]:
-    if name == PICKED:
-        return operator.getitem
-    return FUNCTIONS[name].call if name in FUNCTIONS else (APPLY_UNARY if n_operands == 1 else APPLY)[name]
 
 
 def _made(spec: ArraySpec) -> np.ndarray[Any, Any]:
@@ -181,7 +171,7 @@ def _dtype_of_one(name: str, operands: tuple[Any, ...], named: tuple[tuple[str, 
     values = [np.ones(1, one) if isinstance(one, np.dtype) else one for one in operands]
     try:
         with np.errstate(all="ignore"):
-            found = _callable(name, len(values))(*values, **dict(named))
+            found = operation(name, len(values)).call(*values, **dict(named))
     except FAILURES:
         return None
     return found.dtype if isinstance(found, np.ndarray) else None

@@ -23,8 +23,8 @@ from sightglass.core.joins import SourceJoin
 from sightglass.core.source import Source, client_of, made_by, restarts_of_runs, runs_of
 from sightglass.core.values import is_real
 from sightglass.query import expressions as e
-from sightglass.query.chains import is_elementwise
 from sightglass.query.evaluator import evaluator
+from sightglass.query.interpreter import is_elementwise
 from sightglass.query.parser import parse
 from sightglass.query.query import Query
 from sightglass.query.stages import Map

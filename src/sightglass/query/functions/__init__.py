@@ -5,9 +5,9 @@ result: they read shapes and dtypes, not values.
 """
 
 from . import containers, elementwise, shapes, statistics
-from .table import FUNCTIONS, QueryFunction, axis_for_dim, check_arguments, check_call, over_events
+from .table import FUNCTIONS, Operation, QueryFunction, axis_for_dim, check_arguments, check_call, over_events
 
 __all__ = [
-    "FUNCTIONS", "QueryFunction", "axis_for_dim", "check_arguments", "check_call", "over_events",
+    "FUNCTIONS", "Operation", "QueryFunction", "axis_for_dim", "check_arguments", "check_call", "over_events",
     "containers", "elementwise", "histograms", "linear", "ordering", "shapes", "statistics",
 ]  # fmt: skip

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Iterator
+import math
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import numpy as np
@@ -12,18 +14,24 @@ from sightglass.core.errors import RefusedQueryError, SightglassError
 from sightglass.core.program_values.guarded import KEYS, LostValue, built_in, exact, is_mapping, length, text
 from sightglass.core.values import Value, array_kind, on_device, type_name
 from sightglass.query.access import entries, has_key, item, opened
-from sightglass.query.arrays import is_array, namespace, readable, truth
+from sightglass.query.arrays import ArraySpec, is_array, namespace, readable, truth
+from sightglass.query.costs import ITEM_NS, PICK_NS, OperationCost
 from sightglass.query.limits import Total, check_count, check_length
 
 from .table import function
 
 SEQUENCES: Final = (list, tuple, str)
 SCALARS: Final = frozenset((bool, int, float, str, type(None)))
+FEW: Final = 50
+"""NumPy chooses up to this part of the items as a set of places, more of them from a permutation of all."""
+SET_NS: Final = 80.0
+SHUFFLE_NS: Final = 12.0
+EACH: Final = OperationCost(ns=ITEM_NS)
 
 # Mappings and sequences
 
 
-@function("len(x)")
+@function("len(x)", containers=True, of_spec=lambda x: x.shape[0] if x.shape else 0)
 def _len(x: Value) -> Value:
     """Return the number of items."""
     if is_array(x) and len(x.shape):
@@ -42,19 +50,19 @@ def _entries(x: Value) -> list[tuple[Any, Any]]:
     return entries(x)
 
 
-@function("keys(x)")
+@function("keys(x)", containers=True, cost=EACH)
 def _keys(x: Value) -> Value:
     """Return the keys of a mapping as a list."""
     return [key for key, _ in _entries(x)]
 
 
-@function("values(x)")
+@function("values(x)", containers=True, cost=EACH)
 def _values(x: Value) -> Value:
     """Return the values of a mapping as a list."""
     return [value for _, value in _entries(x)]
 
 
-@function("items(x)")
+@function("items(x)", containers=True, cost=EACH)
 def _items(x: Value) -> Value:
     """Return the (key, value) pairs of a mapping as a list."""
     return _entries(x)
@@ -68,19 +76,40 @@ def _sequence(x: Value) -> Value:
     raise RefusedQueryError(f"Expected a mapping, a sequence or an array, got {type_name(x)}")
 
 
-@function("first(x)")
+def _row(x: ArraySpec) -> ArraySpec:
+    """Return the spec of an item: JAX copies it."""
+    row = x.like(*x.shape[1:], owned=x.owned, strided=x.strided)
+    return replace(row, owned=x.owned + row.n_bytes) if x.kind == "jax" else row
+
+
+@function("first(x)", containers=True, of_spec=_row)
 def _first(x: Value) -> Value:
     """Return the first item of a mapping, a sequence or an array."""
     return item(_sequence(x), 0)
 
 
-@function("last(x)")
+@function("last(x)", containers=True, of_spec=_row)
 def _last(x: Value) -> Value:
     """Return the last item of a mapping, a sequence or an array."""
     return item(_sequence(x), -1)
 
 
-@function("sample(x, k)")
+def _sample_cost(args: Sequence[Any], k: Value = None) -> tuple[tuple[int, ...], float]:
+    shape, k = args[0].shape, args[1] if len(args) > 1 else k
+    n = shape[0] if shape else 1
+    if not isinstance(k, int) or k >= n:
+        return shape, 0.0
+    return (k, *shape[1:]), (SET_NS * k if k < n / FEW else SHUFFLE_NS * n) + PICK_NS * k * math.prod(shape[1:])
+
+
+def _sample_bytes(shape: tuple[int, ...], k: Value = None) -> int:
+    n = shape[0] if shape else 1
+    if not isinstance(k, int) or k >= n:
+        return 0
+    return 64 * k if k < n / FEW else 8 * n
+
+
+@function("sample(x, k)", containers=True, cost=OperationCost(shaped=_sample_cost, more_bytes=_sample_bytes))
 def _sample(x: Value, k: Value) -> Value:
     """Return k random items in their original order. The choice depends on the number of items only."""
     x, k = _sequence(x), check_count(k, name="k")
@@ -96,7 +125,7 @@ def _sample(x: Value, k: Value) -> Value:
     return xp.take(x, xp.asarray(places), axis=0)
 
 
-@function("contains(x, part)")
+@function("contains(x, part)", containers=True, cost=OperationCost(ns=ITEM_NS, text_ns=2.0))
 def _contains(x: Value, part: Value) -> Value:
     """Return whether a string, a sequence or the keys of a mapping contain a value."""
     if isinstance(x, str):
@@ -110,13 +139,13 @@ def _contains(x: Value, part: Value) -> Value:
     raise RefusedQueryError(f"Expected a string, a sequence or a mapping, got {type_name(x)}")
 
 
-@function("startswith(text, start)")
+@function("startswith(text, start)", containers=True)
 def _startswith(text: Value, start: Value) -> Value:
     """Return whether a string starts with another string."""
     return _text(text).startswith(_text(start))
 
 
-@function("endswith(text, end)")
+@function("endswith(text, end)", containers=True)
 def _endswith(text: Value, end: Value) -> Value:
     """Return whether a string ends with another string."""
     return _text(text).endswith(_text(end))

@@ -14,12 +14,13 @@ from sightglass.core.errors import RefusedQueryError
 from sightglass.core.program_values.guarded import text
 from sightglass.core.program_values.own_pieces import is_traced
 from sightglass.core.values import Value, array_kind, on_device, type_name
+from sightglass.query.access import APPLY, APPLY_UNARY
 from sightglass.query.arrays import few_texts, is_array, is_numpy, namespace, operand
-from sightglass.query.costs import ARITHMETIC_NS, OperationCost
+from sightglass.query.costs import ARITHMETIC_NS, PICK_NS, OperationCost, of_table
 from sightglass.query.limits import check_broadcast, check_count, check_int
 
 from .shapes import ravel
-from .table import alike, as_floating, astype, function
+from .table import FUNCTIONS, Operation, alike, as_floating, astype, function
 
 DTYPES: Final = (
     "bool", "int8", "int16", "int32", "int64", "uint8", "uint16", "uint32", "uint64",
@@ -30,6 +31,11 @@ SEARCH_NS: Final = 8.0
 MAX_DECIMALS: Final = 300  # 10.0 ** 300 is still a float
 SLOW: Final = dict.fromkeys(("exp", "expm1", "log", "log2", "log10", "log1p", "tanh"), 1.5) | {"sin": 8.0, "cos": 8.0}
 """Nanoseconds an item of the functions that take more than arithmetic; some arguments take ten times as long."""
+ARITHMETIC: Final = OperationCost(ns=ARITHMETIC_NS, result="each")
+SLOWER: Final = {
+    op: OperationCost(ns=ns, result="each") for op, ns in (("**", 12.0), ("//", 11.0), ("%", 10.0), ("/", 0.7))
+}
+PICKED: Final = "[…]"
 NEEDS_FLOAT = {"sqrt", "exp", "log", "log2", "log10", "log1p", "expm1", "tanh", "sin", "cos", "floor", "ceil"}
 
 
@@ -73,6 +79,19 @@ _elementwise("isinf", "Whether a value is infinite.", math.isinf)
 _elementwise("isfinite", "Whether a value is neither NaN nor infinite.", math.isfinite)
 
 
+OPERATORS: Final[dict[tuple[str, int], Operation]] = {
+    **{(op, 1): Operation(call=call, cost=ARITHMETIC) for op, call in APPLY_UNARY.items()},
+    **{(op, 2): Operation(call=call, cost=SLOWER.get(op, ARITHMETIC)) for op, call in APPLY.items()},
+    (PICKED, 2): Operation(call=operator.getitem, cost=OperationCost(ns=PICK_NS, result="flat")),
+}
+"""By their names and numbers of operands: the operators, and picking items by their places or by a condition."""
+
+
+def operation(name: str, n_operands: int) -> Operation:
+    """Return what is known of a function or an operator."""
+    return FUNCTIONS[name] if name in FUNCTIONS else OPERATORS[name, n_operands]
+
+
 def _isin_cost(args: Sequence[Any], **kwargs: object) -> tuple[tuple[int, ...], float]:
     n, n_values = (math.prod(getattr(arg, "shape", ())) for arg in args)
     return getattr(args[0], "shape", ()), SEARCH_NS * (n + n_values) * max(1, n_values.bit_length())
@@ -89,7 +108,7 @@ def _round(x: Value, decimals: int = 0) -> Value:
     return namespace(x).round(x * scale) / scale if decimals else namespace(x).round(x)
 
 
-@function("clip(x, low, high)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
+@function("clip(x, low, high)", cost=ARITHMETIC)
 def _clip(x: Value, low: Value = None, high: Value = None) -> Value:
     """Limit values to a range; `None` leaves an end open."""
     x, low, high = operand(x), *(None if end is None else operand(end) for end in (low, high))
@@ -107,13 +126,13 @@ def _where(condition: Value, x: Value, y: Value) -> Value:
     return _together("where", condition, x, y)
 
 
-@function("maximum(x, y)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
+@function("maximum(x, y)", cost=ARITHMETIC)
 def _maximum(x: Value, y: Value) -> Value:
     """Return the larger of two values, element-wise."""
     return _together("maximum", operand(x), operand(y))
 
 
-@function("minimum(x, y)", cost=OperationCost(ns=ARITHMETIC_NS, result="each"))
+@function("minimum(x, y)", cost=ARITHMETIC)
 def _minimum(x: Value, y: Value) -> Value:
     """Return the smaller of two values, element-wise."""
     return _together("minimum", operand(x), operand(y))
@@ -163,7 +182,7 @@ def _are_in(x: Value, wanted: Value) -> Value:
     return np.fromiter((item in known for item in found.ravel().tolist()), bool, found.size).reshape(found.shape)
 
 
-@function("float(x)")
+@function("float(x)", of_spec=lambda x: x.like())
 def _float(x: Value) -> Value:
     """Return a number, or the only item of an array, as a float."""
     if not is_array(x):
@@ -227,7 +246,12 @@ def _with_axes(x: Value, name: str) -> Value:
     return x
 
 
-@function("topk(x, k)", cost=OperationCost(ns=5.0, kind="sorting", result="flat", copies=1.0, sorts=True))
+def _topk_cost(args: Sequence[Any], k: Value = None) -> tuple[tuple[int, ...], float]:
+    n, k = math.prod(getattr(args[0], "shape", ())), args[1] if len(args) > 1 else k
+    return (min(n, k) if isinstance(k, int) else n,), of_table(SORT, n)
+
+
+@function("topk(x, k)", cost=OperationCost(kind="sorting", shaped=_topk_cost, copies=1.0))
 def _topk(x: Value, k: Value) -> Value:
     """Return the k largest values, in descending order."""
     k, x = check_count(k, name="k"), ravel(x)

@@ -12,7 +12,7 @@ from sightglass.core.errors import RefusedQueryError
 from sightglass.core.program_values.guarded import text
 from sightglass.core.program_values.own_pieces import counts, is_traced, on_one_device
 from sightglass.core.values import Value, array_bytes, array_kind, itemsize, type_name
-from sightglass.query.arrays import is_array, namespace, operand, readable
+from sightglass.query.arrays import ArraySpec, is_array, namespace, operand, readable
 from sightglass.query.costs import ARITHMETIC_NS, OperationCost
 from sightglass.query.limits import check_bytes, check_length, n_items
 
@@ -21,26 +21,31 @@ from .table import alike, as_floating, as_single, function
 CUMSUM_NS: Final = 2.5
 
 
-@function("shape(x)")
+@function("shape(x)", of_spec=lambda x: x.shape)
 def _shape(x: Value) -> Value:
     """Return the size of each axis."""
     return tuple(int(n) for n in getattr(operand(x), "shape", ()))
 
 
-@function("size(x)")
+@function("size(x)", of_spec=lambda x: x.size)
 def _size(x: Value) -> Value:
     """Return the number of items of an array."""
     return math.prod(_shape(x))
 
 
-@function("ravel(x)")
+def _flat(x: ArraySpec) -> ArraySpec:
+    """Return the spec of all items in one dimension: a copy if they are not next to each other."""
+    return x.like(x.size, owned=max(x.owned, x.n_bytes) if x.strided else x.owned)
+
+
+@function("ravel(x)", of_spec=_flat)
 def ravel(x: Value) -> Value:
     """Return all items as an array of one dimension."""
     x = operand(x)
     return namespace(x).reshape(x, (-1,)) if is_array(x) else np.asarray([x])
 
 
-@function("pieces(x)")
+@function("pieces(x)", of_spec=_flat)
 def _pieces(x: Value) -> Value:
     """Return the items in one dimension; of an array over several processes, those that this process counts for."""
     x = operand(x)
@@ -52,7 +57,15 @@ def _pieces(x: Value) -> Value:
     return flat if counts(x) else flat[:0]
 
 
-@function("reshape(x, shape)")
+def _reshaped(x: ArraySpec, *sizes: Any) -> ArraySpec:
+    flat, shape = _flat(x), sizes[0] if len(sizes) == 1 and isinstance(sizes[0], list | tuple) else sizes
+    if not all(isinstance(n, int) for n in shape) or sum(n == -1 for n in shape) > 1:
+        return flat
+    rest = math.prod(n for n in shape if n != -1)
+    return flat.like(*(x.size // max(1, rest) if n == -1 else n for n in shape), owned=flat.owned)
+
+
+@function("reshape(x, shape)", of_spec=_reshaped)
 def _reshape(x: Value, *shape: Value) -> Value:
     """Return the same items in another shape."""
     x = operand(x)
@@ -63,7 +76,7 @@ def _reshape(x: Value, *shape: Value) -> Value:
     return namespace(x).reshape(x, tuple(sizes))
 
 
-@function("item(x)")
+@function("item(x)", of_spec=lambda x: x.like())
 def _item(x: Value) -> Value:
     """Return the only item of an array of size 1; a number is returned as it is."""
     if not is_array(x):
@@ -73,7 +86,14 @@ def _item(x: Value) -> Value:
     return namespace(x).reshape(x, ())
 
 
-@function("diff(x, axis=-1)", cost=OperationCost(ns=ARITHMETIC_NS, result="same", copies=1.0))
+def _diff_cost(args: Sequence[Any], *, axis: Value = -1) -> tuple[tuple[int, ...], float]:
+    shape, axis = list(args[0].shape), args[1] if len(args) > 1 else axis
+    if isinstance(axis, int) and -len(shape) <= axis < len(shape):
+        shape[axis] = max(0, shape[axis] - 1)
+    return tuple(shape), ARITHMETIC_NS * math.prod(args[0].shape)
+
+
+@function("diff(x, axis=-1)", cost=OperationCost(shaped=_diff_cost, copies=1.0))
 def _diff(x: Value, axis: int = -1) -> Value:
     """Return the differences of neighbouring items along an axis."""
     x = operand(x)
@@ -122,10 +142,23 @@ def _cumsum(x: Value, axis: int | None = None) -> Value:
     return np.cumsum(x, axis=place) if xp is np else xp.cumulative_sum(x, axis=place)
 
 
-def _joined(args: Sequence[Any], *, axis: object = 0) -> tuple[tuple[int, ...], float]:
-    """Return the shape of arrays that are stacked or joined, of which the price knows the stack, and its cost."""
-    shape = args[0].shape
-    return shape, ARITHMETIC_NS * math.prod(shape)
+def _stack_cost(args: Sequence[Any], *, axis: Value = 0) -> tuple[tuple[int, ...], float]:
+    """Return the shape of arrays that are stacked, of which the price knows the stack, and the cost of it."""
+    n, *shape = list(args[0].shape) or [1]
+    axis = args[1] if len(args) > 1 else axis
+    if isinstance(axis, int) and -len(shape) <= axis + 1 <= len(shape) + 1:
+        shape.insert(axis % (len(shape) + 1), n)
+    return tuple(shape), ARITHMETIC_NS * math.prod(shape)
+
+
+def _concat_cost(args: Sequence[Any], *, axis: Value = 0) -> tuple[tuple[int, ...], float]:
+    """Return the same for arrays that are joined; the stack of those of several shapes has one dimension."""
+    n, *shape = list(args[0].shape) or [1]
+    axis = args[1] if len(args) > 1 else axis
+    if not isinstance(axis, int) or not -len(shape) <= axis < len(shape):
+        shape, axis = [math.prod(shape)], 0
+    shape[axis] *= n
+    return tuple(shape), ARITHMETIC_NS * math.prod(shape)
 
 
 def _arrays(values: Value) -> tuple[list[Any], Any]:
@@ -139,14 +172,14 @@ def _arrays(values: Value) -> tuple[list[Any], Any]:
     return [array if is_array(array) else xp.asarray(array) for array in arrays], xp
 
 
-@function("stack(values, axis=0)", cost=OperationCost(shaped=_joined, copies=1.0))
+@function("stack(values, axis=0)", cost=OperationCost(shaped=_stack_cost, copies=1.0))
 def _stack(values: Value, axis: int = 0) -> Value:
     """Return arrays of one shape as one array with a new axis: stack([b.x, b.y])."""
     arrays, xp = _arrays(values)
     return xp.stack(arrays, axis=axis)
 
 
-@function("concat(values, axis=0)", cost=OperationCost(shaped=_joined, copies=1.0))
+@function("concat(values, axis=0)", cost=OperationCost(shaped=_concat_cost, copies=1.0))
 def _concat(values: Value, axis: int = 0) -> Value:
     """Return arrays one after another along an axis; `axis=None` joins all their items in one dimension."""
     arrays, xp = _arrays(values)

@@ -239,7 +239,7 @@ def _bins_ns(n: int, bins: Value = 64) -> float:
     )  # each block of values is added to the counts of all bins
 
 
-def _bins_bytes(bins: Value = 64) -> int:
+def _bins_bytes(shape: tuple[int, ...], bins: Value = 64) -> int:
     return int(64 * bins)  # counts and edges, those of a block, and what `np.histogram` makes beside them
 
 

@@ -18,26 +18,40 @@ from sightglass.query.reduce.table import ENTRIES
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class QueryFunction:
+class Operation:
+    """What evaluation, prices and the specs of results know of an operator or a function.
+
+    Attributes:
+        call: The implementation.
+        cost: What it costs.
+        containers: Whether it reads mappings, lists and texts as they are; others make an array of a list.
+        of_spec: Where it computes nothing of the items of an array: from its spec and the other arguments, the result,
+            a view or a copy as its spec. `None`: the cost tells what it takes, and the shape of the result.
+    """
+
+    call: Callable[..., Any]
+    cost: OperationCost = PLAIN_COST
+    containers: bool = False
+    of_spec: Callable[..., Any] | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class QueryFunction(Operation):
     """A named function of the query language.
 
     Attributes:
         name: The name that queries call.
-        call: The implementation.
         doc: The docstring, one paragraph.
         signature: The signature for users, such as "mean(x, axis=None)".
         method: Whether the text of a query writes it as a method of its first argument: `x.mean()`.
         lambdas: Whether its second argument is a lambda.
-        cost: What it costs.
     """
 
     name: str
-    call: Callable[..., Any]
     doc: str
     signature: str
     method: bool
     lambdas: bool = False
-    cost: OperationCost = PLAIN_COST
 
 
 FUNCTIONS: dict[str, QueryFunction] = {}
@@ -98,16 +112,19 @@ AS_REDUCER: Final = {
 """How reducers are written that have other arguments or names than functions of a value."""
 
 
-def function(
-    signature: str, *, lambdas: bool = False, cost: OperationCost = PLAIN_COST
-) -> Callable[[Callable[..., Any]], Any]:
-    """Register a function under the name in its signature; its docstring is the users' reference."""
+def function(signature: str, **known: Any) -> Callable[[Callable[..., Any]], Any]:
+    """Register a function under the name in its signature; its docstring is the users' reference.
+
+    Args:
+        signature: As users read it.
+        known: What else `QueryFunction` says of it.
+    """
 
     def register(call: Callable[..., Any]) -> Callable[..., Any]:
         name = signature.partition("(")[0]
         doc = " ".join((call.__doc__ or "").split())
         FUNCTIONS[name] = QueryFunction(
-            name=name, call=call, doc=doc, signature=signature, method=name in e.METHODS, lambdas=lambdas, cost=cost
+            name=name, call=call, doc=doc, signature=signature, method=name in e.METHODS, **known
         )
         return call
 
