@@ -35,6 +35,24 @@ def query(case: str) -> str:
 
 TWOS: Final = ", ".join(["2"] * 21)
 
+LAYOUTS: Final = {
+    "rows of four": "b.x.reshape(-1, 4)",
+    "x, backwards": "b.x[::-1]",
+    "columns of x": "b.x.reshape(1000, -1).T",
+    "a third of half precision": "b.half[::3]",
+    "rows that a mask picks": "b.x.reshape(-1, 8)[b.mask[:b.x.size // 8]]",
+}
+WORK: Final = {
+    "sin": "sin(@).max()", "a power": "(abs(@) ** 0.37).max()", "sort": "@.sort()[0].sum()",
+    "sort by columns": "@.sort(axis=0)[0].sum()",
+    "argsort": "@.argsort()[0].sum()", "median": "@.median()", "medians": "@.median(axis=-1).max()",
+    "quantiles": "@.quantile([0.1, 0.9], axis=0)[0].max()", "std": "@.std(axis=-1).max()", "norm": "@.norm()",
+    "cumsum": "@.cumsum()[-1]", "diff": "@.diff(axis=0).max()", "histogram": "@.histogram(1000).n_nan",
+    "topk": "@.topk(1000)[0]",
+    "unique": "@.unique().values.size", "nonzero": "nonzero(@ > 0)[0].size", "softmax": "softmax(@, axis=0).max()",
+    "logsumexp": "logsumexp(@)", "argmax": "@.argmax(axis=0).max()", "isin": "isin(@, b.k).any()",
+}  # fmt: skip
+
 NASTY: Final[dict[str, Case]] = {
     # Chains of element-wise operations
     "60 x sin(x * 1e300)": several("sin(b.x * 1e300 + #).sum()", 60),
@@ -186,7 +204,34 @@ NASTY: Final[dict[str, Case]] = {
     "200 streams: x[i:]": [f"b.x[{i}:]" for i in range(200)],
     "200 streams: a hundredth of x": [f"b.x[{i}:][:40000].std()" for i in range(200)],
     "100 streams: topk, quantile": [f"topk(b.x, {i + 1}).sum() + b.x.quantile(0.{i}1)" for i in range(100)],
-}
+    # Reducers of medians, and arithmetic behind reducers
+    "medians of x over events": "on('batch').map(lambda b: b.x).median(per='epoch')",
+    "ten percentiles of 1 MB over events": "on('batch').map(lambda b: b.x[:125000])"
+    ".percentile([10, 20, 30, 40, 50, 60, 70, 80, 90, 99], per='epoch')",
+    "medians of 10,000 numbers, sliding": "on('batch').map(lambda b: b.many).rolling(1000).median()",
+    "behind a reducer: sines of x": "on('batch').map(lambda b: b.x).mean(every=1)"
+    f".map(lambda v: {nested('sin(@)', 40, 'v')}.sum())",
+    "by 10,000 keys": "on('batch').map(lambda b: b.x).mean(by=lambda b: b.many.keys(), per='epoch')",
+    # Texts and mappings
+    "the text, twice": "b.text + b.text",
+    "the text, backwards": "b.text[::-1]",
+    "99 x a part of the text": several("b.text[#:].contains('b')", 99),
+    "10,000 words, joined pairwise": "b.words.map(lambda v: b.words.map(lambda w: v + w).len())",
+    "10,000 words, sorted by filter": "b.words.filter(lambda v: b.many.filter(lambda n, w: n < v).len() > 5)",
+    "values of 99 layers, joined": "concat(b.layers.values()).sort()[0]",
+    "99 layers, stacked and sorted": "stack(b.layers.values()).sort(axis=0)[0, 0]",
+    "99 layers, correlated": "corr(stack(b.layers.values())).sum()",
+    "30 x the keys in 10,000 words": several("b.many.keys().filter(lambda n: b.words.contains(n)).len() + #", 30),
+    # Conditions
+    "one of two, 15 deep": f"({nested('(@) if b.one > # else b.x.median()', 15)})".replace("#", "9"),
+    "where by 9 medians": "on('batch')" + ".where(lambda b: b.x.median() > -9)" * 9 + ".count(per='epoch')",
+    "samples of samples": f"{nested('@.sample(3000000)', 9)}.sum()",
+    "rows picked by a mask, 20 x": several("b.x.reshape(1000, -1)[b.mask[:1000]].max() + #", 20),
+    "rows picked by places, 20 x": several("b.x.reshape(1000, -1)[b.places % 1000].max() + #", 20),
+    "planes of planes": "b.x.reshape(100, 100, -1)[:, b.k % 100, :].sum()",
+    **{f"40 x {name} of {of}": several(work.replace("@", f"({array} + #)"), 40)
+       for name, work in WORK.items() for of, array in LAYOUTS.items()},
+}  # fmt: skip
 
 Reference = Callable[[dict[str, Any]], Any]
 

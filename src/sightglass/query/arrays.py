@@ -301,7 +301,14 @@ FLOATS: Final = ArraySpec(shape=(), dtype=np.dtype(np.float64), kind="numpy", na
 
 
 class Unknown:
-    """A value that only the evaluation finds: a text, the result of a function of the run."""
+    """A value that only the evaluation finds, such as the result of a function of the run."""
+
+
+@dataclass(frozen=True, slots=True)
+class UnknownText(Unknown):
+    """A part of a text, of which only the length is known."""
+
+    n: int
 
 
 @lru_cache(maxsize=256)

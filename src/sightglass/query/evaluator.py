@@ -161,6 +161,8 @@ class _Compiler(Interpreter[Closure, tuple[str, ...]]):
         def run(env: Env) -> Value:
             value, index = of(env), at(env)
             kind = array_kind(value)
+            if kind is None and type(index) is slice and type(value) in SIZED:
+                meter.spend(ROUGH_NS + len(value))
             if kind and not isinstance(index, int | slice):
                 n = max(n_read(value), n_read(index))
                 meter.spend(ROUGH_NS + 8.0 * n)
@@ -173,7 +175,7 @@ class _Compiler(Interpreter[Closure, tuple[str, ...]]):
 
         return run
 
-    def slice(self, ends: Sequence[Closure | None]) -> Closure:
+    def slice_of(self, ends: Sequence[Closure | None]) -> Closure:
         return lambda env: slice(*(None if end is None else end(env) for end in ends))
 
     def several(

@@ -48,7 +48,7 @@ class Interpreter(Generic[Part, Scope]):
             case e.Item(target, index):
                 return self.item(self.part(target, scope), self.part(index, scope), tree)
             case e.Slice(start, stop, step):
-                return self.slice([None if end is None else self.part(end, scope) for end in (start, stop, step)])
+                return self.slice_of([None if end is None else self.part(end, scope) for end in (start, stop, step)])
             case e.Call(_, args, kwargs):
                 given = [self.part(arg, scope) for arg in args]
                 return self.call(tree, given, {key: self.part(arg, scope) for key, arg in kwargs})
@@ -80,7 +80,7 @@ class Interpreter(Generic[Part, Scope]):
         """Return an item, or a part of an array."""
         raise NotImplementedError
 
-    def slice(self, ends: Sequence[Part | None]) -> Part:
+    def slice_of(self, ends: Sequence[Part | None]) -> Part:
         """Return a slice in an index."""
         raise NotImplementedError
 

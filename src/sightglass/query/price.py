@@ -22,6 +22,7 @@ from .arrays import (
     FLOATS,
     ArraySpec,
     Unknown,
+    UnknownText,
     is_strided,
     name_and_width,
     plain_arguments,
@@ -138,14 +139,18 @@ LISTED_NS: Final = 2_000.0  # to make an item of a result, and to count its byte
 READ_NS: Final = 2_000.0  # to check that an array can be read
 COPY: Final = OperationCost(ns=0.5, result="flat")
 COMPARED: Final = OperationCost(ns=10.0, result="each")  # texts
+COPIED_NS: Final = 0.1  # to copy a character
+ITEM_COPIED_NS: Final = 2.0  # to copy one of every n-th character, or an item of a list
+WIDEST: Final = 4  # bytes of a character
+SLOT: Final = 8  # bytes of an item of a list, without the item
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
-TEXTS: Final = (str, bytes, type(None))
+TEXTS: Final = (str, bytes, type(None), UnknownText)
 
 
 def n_characters(value: object) -> float:
     """Return how many characters a text has, or the texts of a list: the first ones stand for all."""
-    if isinstance(value, str):
-        return str.__len__(value)
+    if isinstance(value, str | UnknownText):
+        return value.n if isinstance(value, UnknownText) else str.__len__(value)
     some = [text for _, text in each(value, N_SIGNATURES)]
     n_known = sum(str.__len__(one) for one in some if isinstance(one, str))
     return (length(value) or 0) * n_known / max(1, len(some))
@@ -243,7 +248,7 @@ class _Pricing(Interpreter[Any, Scope]):
     def variable(self, name: str, scope: Scope) -> Any:
         return self.read(scope[name])
 
-    def slice(self, ends: Sequence[Any]) -> Any:
+    def slice_of(self, ends: Sequence[Any]) -> Any:
         return slice(*ends)
 
     def several(self, parts: Sequence[Any], trees: Sequence[e.Expr], make: Callable[[Sequence[Any]], Any]) -> Any:
@@ -293,6 +298,8 @@ class _Pricing(Interpreter[Any, Scope]):
         return self.read(attribute(value, name))
 
     def item(self, value: Any, index: Any, tree: e.Item | None = None) -> Any:
+        if isinstance(index, slice) and isinstance(value, UnknownText | str | list | tuple):
+            return self.sliced(value, index)
         if isinstance(value, Unknown) or isinstance(index, Unknown):
             self.sized = False
             return Unknown()
@@ -311,6 +318,23 @@ class _Pricing(Interpreter[Any, Scope]):
         return value.like(
             *view.shape, owned=value.owned, strided=value.strided or is_strided(view, "numpy"), reverse=value.reverse
         )
+
+    def sliced(self, value: UnknownText | str | list[Any] | tuple[Any, ...], index: slice) -> Any:
+        """Return a part of a text or a list: a copy, which is not made where it is large."""
+        if _has_unknown_end(index):
+            index = slice(None)
+        is_text, n = isinstance(value, UnknownText | str), value.n if isinstance(value, UnknownText) else len(value)
+        try:
+            n = len(range(*index.indices(n)))
+        except (TypeError, ValueError):
+            return Unknown()  # the evaluation says what is wrong with the slice
+        self.charge(n * (COPIED_NS if is_text and index.step in (None, 1) else ITEM_COPIED_NS), python=True)
+        n_bytes = n * (WIDEST if is_text else SLOT)
+        self.touch(n_bytes)
+        self.peak = max(self.peak, self.live + n_bytes)
+        if n <= MAX_ITEMS and not isinstance(value, UnknownText):
+            return item(value, index)
+        return UnknownText(n) if is_text else Unknown()
 
     def picked(self, value: ArraySpec, parts: Sequence[Any]) -> ArraySpec:
         """Return the spec of items that are picked by places, or by a condition, which selects all."""
@@ -341,7 +365,8 @@ class _Pricing(Interpreter[Any, Scope]):
             if n := max((length(value) or 0 for value in values if isinstance(value, list | tuple)), default=0):
                 self.charge(2 * ITEM_NS * n, python=True)
                 return FLOATS.like(n)
-            self.charge(BASE_NS[None] + sum(len(value) for value in values if isinstance(value, str)), python=True)
+            n_compared = sum(n_characters(value) for value in values if isinstance(value, str | UnknownText))
+            self.charge(BASE_NS[None] + n_compared, python=True)
             return Unknown()
         return self.result(tree.op, OPERATORS[tree.op, len(values)].cost, values)
 
@@ -369,7 +394,7 @@ class _Pricing(Interpreter[Any, Scope]):
         """Return the result of a function that reads a mapping, a list or a text; of many items it is not known."""
         n, cost = (length(x) or 0) if isinstance(x, list | tuple | Mapping) else 0, known.cost
         self.charge(BASE_NS[None] + cost.ns * n, python=True)
-        if cost.text_ns and isinstance(x, str | list | tuple):
+        if cost.text_ns and isinstance(x, str | UnknownText | list | tuple):
             self.charge(cost.text_ns * n_characters(x), python=True)
         if cost.text_ns or any(isinstance(arg, ArraySpec | Unknown) for arg in (x, *others, *kwargs.values())):
             return Unknown()
@@ -500,7 +525,7 @@ class _Pricing(Interpreter[Any, Scope]):
             self.charge(STACK_NS * len(value), python=True)
             return FLOATS.like(len(value))
         self.charge(ITEM_NS * n, python=True)  # a list may contain itself: its price ends the walk
-        inner = (self.stacked(item, depth + 1) for item in value if type(item) not in PLAIN)
+        inner = (self.stacked(self.read(item), depth + 1) for item in value if type(item) not in PLAIN)
         specs = [spec for spec in inner if spec is not None]
         if not specs:
             return None
