@@ -1,7 +1,7 @@
 """Two users on one machine who have no accounts: what one of them keeps to themselves, the other one tries to get.
 
 Each process becomes its user as soon as the interpreter runs, whose files these users need not be able to read. Only
-root can do that; without it, `test_network.py`, `tests/core/test_private_file.py` and
+root can do that; without it, `test_network.py`, `tests/core/test_files.py` and
 `tests/storage/test_file_system.py` check the modes of the same files.
 """
 

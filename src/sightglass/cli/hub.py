@@ -92,7 +92,7 @@ def add(name: str, *, project: str, role: str, out: Path | None, folder: Path | 
 
     Who has the file is this user: only you can read it. A running hub knows them at once.
     """
-    from sightglass.core.process.private_file import write_private
+    from sightglass.core.process.files import write_private
     from sightglass.hub.address import Role
     from sightglass.hub.service.folder import HubFolder
 

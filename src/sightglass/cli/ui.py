@@ -15,8 +15,7 @@ from typing import TYPE_CHECKING, Any, Final, get_args
 import click
 
 from sightglass.core.errors import MissingExtraError, TransportError
-from sightglass.core.process.private_file import write_private
-from sightglass.core.process.runs_folder import runs_folder
+from sightglass.core.process.files import runs_folder, write_private
 from sightglass.server.heap import share_heap
 
 from .find_run import HEADER, JSON, hub

@@ -22,7 +22,7 @@ from sightglass.core.errors import (
     warn_user,
 )
 from sightglass.core.process.current_run import check_wait
-from sightglass.core.process.runs_folder import runs_folder
+from sightglass.core.process.files import runs_folder
 from sightglass.protocol import discovery
 from sightglass.protocol.transport import Channel
 from sightglass.storage.run_listing import runs_in

@@ -9,7 +9,7 @@ from ipaddress import ip_address
 from pathlib import Path
 
 from sightglass.core.errors import WireError
-from sightglass.core.process.private_file import write_private
+from sightglass.core.process.files import write_private
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -26,7 +26,7 @@ from pathlib import Path
 import msgspec
 
 from sightglass.core.errors import TransportError, warn_user
-from sightglass.core.process.private_file import read_private, write_private
+from sightglass.core.process.files import read_private, write_private
 
 MAX_ENTRY_BYTES = 1_000_000
 MAX_SOCKET_PATH = 107

@@ -35,7 +35,7 @@ from typing import Final, Literal
 import msgspec
 
 from sightglass.core.errors import TransportError, UnknownNameError
-from sightglass.core.process.private_file import read_private, write_private
+from sightglass.core.process.files import read_private, write_private
 
 from .http_errors import Problem
 

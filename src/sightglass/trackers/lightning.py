@@ -9,8 +9,8 @@ from typing import Any
 
 from sightglass.callbacks.callback_run import CallbackRun, runs_of_loggers
 from sightglass.callbacks.lightning_package import lightning_package
+from sightglass.core.process.files import runs_folder
 from sightglass.core.process.ranks import is_first_rank
-from sightglass.core.process.runs_folder import runs_folder
 from sightglass.training.run import Run
 
 lightning = lightning_package("The logger for Lightning")

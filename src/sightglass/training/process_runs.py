@@ -19,8 +19,8 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sightglass.core.errors import StorageError, warn_user
 from sightglass.core.process import current_run
+from sightglass.core.process.files import runs_folder
 from sightglass.core.process.ranks import is_first_rank
-from sightglass.core.process.runs_folder import runs_folder
 from sightglass.core.program_values.guarded import FAILURES, LostValue, class_name, message, rebuild, text
 from sightglass.core.redact import visible
 from sightglass.query.query import Query

@@ -31,7 +31,7 @@ from sightglass.core.errors import (
     UnknownNameError,
     warn_user,
 )
-from sightglass.core.process.runs_folder import runs_folder
+from sightglass.core.process.files import runs_folder
 from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
 from sightglass.query.parser import as_query

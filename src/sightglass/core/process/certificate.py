@@ -20,7 +20,7 @@ from typing import Any, Final
 
 from sightglass.core.errors import MissingExtraError, TransportError
 
-from .private_file import write_private
+from .files import write_private
 
 VALID: Final = datetime.timedelta(days=397)  # browsers take no certificate for longer than 398 days
 RENEWED: Final = datetime.timedelta(days=30)  # a server hardly runs for longer than this

@@ -22,7 +22,7 @@ import msgspec
 
 from sightglass.core.errors import MissingExtraError, TransportError, UnknownNameError
 from sightglass.core.process.certificate import made
-from sightglass.core.process.private_file import write_private
+from sightglass.core.process.files import write_private
 from sightglass.hub.address import ROLES, Role, checked_token, checked_url, login
 from sightglass.hub.link import MAX_CHUNK_BYTES
 from sightglass.hub.nats import ROOT

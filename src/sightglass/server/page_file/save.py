@@ -18,7 +18,7 @@ from typing import Annotated, Final
 import msgspec
 
 from sightglass.core.errors import RunNotFoundError, StorageError
-from sightglass.core.process.runs_folder import runs_folder
+from sightglass.core.process.files import runs_folder
 from sightglass.server.api.schema import ApiRequest, Raw, Request, Route
 from sightglass.server.http_errors import Problem
 from sightglass.server.runs.run_table import Runs

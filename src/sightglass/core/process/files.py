@@ -1,4 +1,4 @@
-"""Files that only this user can read, for secrets."""
+"""Where files are: the folder of runs where none is named; secrets, which only this user can read."""
 
 from __future__ import annotations
 
@@ -7,6 +7,15 @@ import errno
 import os
 import stat
 from pathlib import Path
+from typing import Final
+
+RUNS: Final = "runs"
+RUNS_VARIABLE: Final = "SIGHTGLASS_RUNS"
+
+
+def runs_folder() -> Path:
+    """Return the folder that `SIGHTGLASS_RUNS` in the environment names, else "runs"."""
+    return Path(os.environ.get(RUNS_VARIABLE) or RUNS)
 
 
 def write_private(path: Path, content: bytes) -> None:

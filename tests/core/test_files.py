@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from sightglass.core.process.private_file import read_private, write_private
+from sightglass.core.process.files import read_private, write_private
 
 pytestmark = pytest.mark.skipif(os.name != "posix", reason="modes and links of POSIX")
 
