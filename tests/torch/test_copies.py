@@ -314,3 +314,43 @@ def test_a_traced_program_is_the_programs_own(loop):
     x = torch.randn(5, 4)
     wanted = torch.jit.trace(copy.deepcopy(loop.model), x).code
     assert torch.jit.trace(loop.model, x).code == wanted
+
+
+class Steps(torch.utils.data.Dataset):
+    """A dataset that holds a run and what watches a model, as a Trainer does."""
+
+    def __init__(self, run, watched):
+        self.run = run
+        self.watched = watched
+
+    def __len__(self):
+        return 4
+
+    def __getitem__(self, i):
+        self.watched.close()
+        return i, self.run.stopping, self.run.name
+
+
+@pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
+@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+def test_workers_of_a_data_loader_get_handles_that_do_nothing(desk, method):
+    run = desk.run
+    model = torch.nn.Linear(2, 1)
+    watched = sgt.watch(model, run)
+    loader = torch.utils.data.DataLoader(Steps(run, watched), num_workers=1, multiprocessing_context=method)
+    assert [(int(i), bool(stopping), name) for i, stopping, (name,) in loader] == [
+        (i, False, run.name) for i in range(4)
+    ]
+    run.observe("batch")  # it is watched still
+    assert copy.deepcopy(watched) is watched
+
+
+def test_handles_beside_weights_are_saved_with_them(desk, tmp_path):
+    run = desk.run
+    model = torch.nn.Linear(2, 1)
+    watched, lr = sgt.watch(model, run), run.control("lr", 0.5)
+    torch.save({"model": model.state_dict(), "run": run, "lr": lr, "watched": watched}, tmp_path / "all.pt")
+    again = torch.load(tmp_path / "all.pt", weights_only=False)
+    assert (again["run"], again["lr"], again["watched"]) == (run, lr, watched)
+    torch.save(model.state_dict(), tmp_path / "weights.pt")
+    assert set(torch.load(tmp_path / "weights.pt", weights_only=True)) == {"weight", "bias"}

@@ -6,6 +6,7 @@ import weakref
 from collections.abc import Callable, Mapping
 from typing import TYPE_CHECKING, Any
 
+from sightglass.core.process.current_run import Handle
 from sightglass.training.process_runs import init
 from sightglass.training.run import Run
 
@@ -16,7 +17,7 @@ runs_of_loggers: weakref.WeakSet[Run] = weakref.WeakSet()
 """The runs that a logger of the same training logs in, so that its callback does not do it again."""
 
 
-class CallbackRun:
+class CallbackRun(Handle):
     """The run of one training.
 
     Attributes:

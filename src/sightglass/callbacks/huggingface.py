@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from sightglass.core.errors import MissingExtraError
+from sightglass.core.process.current_run import Handle
 from sightglass.training.run import Run
 
 from .callback_run import CallbackRun
@@ -27,7 +28,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 
-class SightglassCallback(TrainerCallback):  # type: ignore[misc]
+class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
     """Lets clients query and control a training of a Hugging Face `Trainer`.
 
     Events: "batch" after each step, with the observables of `watch` (`b.activations[""].loss` is the loss of the

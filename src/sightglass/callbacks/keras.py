@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from typing import Final
 
 from sightglass.core.errors import MissingExtraError
+from sightglass.core.process.current_run import Handle
 from sightglass.training.run import Run, wiring
 
 from .callback_run import CallbackRun
@@ -33,7 +34,7 @@ class _LearningRate:
         self._optimizer.learning_rate = value
 
 
-class SightglassCallback(keras.callbacks.Callback):  # type: ignore[misc]
+class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc]
     """Lets clients query and control a Keras training.
 
     Events: "batch" with the metrics so far, and `params`, the model's weights by their paths; "epoch" with the metrics;

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
+from sightglass.core.process.current_run import Handle
 from sightglass.torch.observables import is_made
 from sightglass.training.run import Run
 
@@ -15,7 +16,7 @@ if TYPE_CHECKING:
     from lightning.pytorch import LightningModule, Trainer
 
 
-class SightglassCallback(lightning_package("The callback for Lightning").Callback):  # type: ignore[misc]
+class SightglassCallback(Handle, lightning_package("The callback for Lightning").Callback):  # type: ignore[misc]
     """Lets clients query and control a Lightning training.
 
     Events: "batch" with `loss` as `training_step` returned it, `batch`, `batch_index`, and the observables of `watch`;

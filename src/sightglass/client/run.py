@@ -9,7 +9,7 @@ from sightglass.core import codec
 from sightglass.core.columns import Record, of_records
 from sightglass.core.description import Acknowledgement, Description, HistoryEntry, call_value, read_struct
 from sightglass.core.errors import QueryError, say_elsewhere
-from sightglass.core.process.current_run import check_wait
+from sightglass.core.process.current_run import Bound, check_wait
 from sightglass.core.process.unpatched import threading
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
@@ -48,7 +48,7 @@ class ProgramNames:
 say_elsewhere(ProgramNames, "A connected run", ELSEWHERE)
 
 
-class RemoteRun(EventAttributes, ProgramNames):
+class RemoteRun(Bound, EventAttributes, ProgramNames):
     """A live run, on this machine or another. Made by `sightglass.connect`.
 
     After `describe()`, the run's events are attributes: `run.batch.loss` is a query.
@@ -65,6 +65,9 @@ class RemoteRun(EventAttributes, ProgramNames):
         self._publications: list[StreamCallback] = []
         self.by = ""
         self.on_wait: Callable[[str], object] | None = None
+
+    def _instead(self) -> str:
+        return f"Pass its id, and connect there: sg.connect({self.id!r})"
 
     @property
     def name(self) -> str:

@@ -21,6 +21,7 @@ from typing import Any
 import torch
 
 from sightglass.core.errors import CommandError, SightglassError
+from sightglass.core.process.current_run import Handle
 from sightglass.core.process.ranks import rank_and_size
 from sightglass.core.values import type_name
 from sightglass.query.query import Query
@@ -50,7 +51,25 @@ from .optimizer_steps import GRADS, UPDATES
 from .precompute import Offers, PrecomputedPart, gives_new, is_answer, split
 
 
-class Watched(CompiledStep):
+class MuteWatched:
+    """What `Watched` becomes in another process, inside an object that is sent there: nothing is watched.
+
+    Attributes:
+        event: The event that its observables belong to.
+        name: The observable that contains them; empty if there is none.
+        n_hooks: How many hooks there are: none.
+    """
+
+    def __init__(self, event: str, name: str) -> None:
+        self.event = event
+        self.name = name
+        self.n_hooks = 0
+
+    def close(self) -> None:
+        """Do nothing."""
+
+
+class Watched(CompiledStep, Handle):
     """A module whose tensors are observables of a run. Made by `watch`.
 
     Attributes:
@@ -94,6 +113,9 @@ class Watched(CompiledStep):
         made = [*self._controlled(optimizers)]
         with self._telemetry.lock.turn():
             self._attach(made)
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return MuteWatched, self.event, self.name
 
     def _attach(self, made: Iterable[BoundControl]) -> None:
         """Replace an earlier watch of this name, and register the observables and controls."""

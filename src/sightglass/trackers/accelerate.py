@@ -7,6 +7,7 @@ from typing import Any, Final
 
 from sightglass.callbacks.callback_run import CallbackRun
 from sightglass.core.errors import MissingExtraError
+from sightglass.core.process.current_run import Handle
 from sightglass.training.run import Run
 
 try:
@@ -17,7 +18,7 @@ except ModuleNotFoundError as error:
     ) from None
 
 
-class SightglassTracker(GeneralTracker):  # type: ignore[misc]
+class SightglassTracker(Handle, GeneralTracker):  # type: ignore[misc]
     """Logs in a run what goes through `accelerator.log`.
 
     The run begins with `accelerator.init_trackers`, whose config becomes `hparams/{name}`, and ends with

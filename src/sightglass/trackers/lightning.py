@@ -9,6 +9,7 @@ from typing import Any
 
 from sightglass.callbacks.callback_run import CallbackRun, runs_of_loggers
 from sightglass.callbacks.lightning_package import lightning_package
+from sightglass.core.process.current_run import Handle
 from sightglass.core.process.files import runs_folder
 from sightglass.core.process.ranks import is_first_rank
 from sightglass.training.run import Run
@@ -16,7 +17,7 @@ from sightglass.training.run import Run
 lightning = lightning_package("The logger for Lightning")
 
 
-class SightglassLogger(lightning.loggers.Logger):  # type: ignore[misc,name-defined]
+class SightglassLogger(Handle, lightning.loggers.Logger):  # type: ignore[misc,name-defined]
     """Logs in a run what a module passes to `self.log`. To query its tensors, add the callback for Lightning.
 
     The run begins on rank 0, with the first metrics or when somebody asks for it. Checkpoints go to

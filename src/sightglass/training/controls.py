@@ -20,7 +20,7 @@ import numpy as np
 
 from sightglass.core.description import ParameterInfo
 from sightglass.core.errors import MAX_NAMES_SHOWN, CommandError, QueryError, RefusedFunctionError, unknown
-from sightglass.core.process.current_run import awaited
+from sightglass.core.process.current_run import Handle, awaited
 from sightglass.core.program_values.guarded import FAILURES, class_name, first_line, message, stored, text
 from sightglass.query import access
 from sightglass.query.arrays import readable
@@ -35,7 +35,7 @@ ApplyThread = Literal["init", "any"]
 """The thread whose events apply a command: the one that called `init`, or whichever comes first."""
 
 
-class Control:
+class Control(Handle):
     """A typed, bounded value that clients may change.
 
     Attributes:
@@ -117,9 +117,18 @@ class Control:
         declared = f" (declared in {self.where})" if self.where else ""
         return CommandError(f"Control {self.name!r}: {reason}{declared}")
 
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return _mute_control, self.name, self.value, self.min, self.max, self.choices, self.where
+
     def __repr__(self) -> str:
         bounds = "" if self.min is None and self.max is None else f", {self.min}..{self.max}"
         return f"Control({self.name!r}, {self.value!r}{bounds})"
+
+
+def _mute_control(name: str, value: Scalar, *limits: Any) -> Control:
+    """Return what a control becomes in another process: nobody sets it, and it keeps its value."""
+    low, high, choices, where = limits
+    return Control(name, value, min=low, max=high, choices=choices, where=where)
 
 
 class BoundControl(Control):

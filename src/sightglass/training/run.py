@@ -24,7 +24,7 @@ from sightglass.storage.run_file import State
 from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line
 from .run_figures import RunFigures
 from .serving import describe
-from .wiring import Wiring
+from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
     from sightglass.figures.render_job import OnFull
@@ -51,7 +51,7 @@ class NamesElsewhere:
 say_elsewhere(NamesElsewhere, "A run", ELSEWHERE)
 
 
-class Run(NamesElsewhere):
+class Run(NamesElsewhere, current_run.Handle):
     """A running program that clients can watch. Made by `sightglass.init`.
 
     Attributes:
@@ -359,12 +359,46 @@ class Run(NamesElsewhere):
         else:
             self._wiring.flush(GRACE_S)
 
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return MuteRun, self.name, self.id, self._wiring.shown, self.directory
+
     def _abandon(self) -> None:
         """Become a no-op in a forked child."""
         self.disabled = True
         self.memory = None
         self._wiring.abandon()
         self._idle = self._telemetry.subscriptions.idle
+
+
+class MuteRun(Run):
+    """What a run becomes in another process, in an object that is sent there: it knows the run, and does nothing."""
+
+    def __init__(self, name: str, id: str, config: Mapping[str, Any], directory: Path) -> None:
+        wiring = Wiring(RunSettings(name=name, directory=directory, config=config, disabled=True))
+        wiring.id = id
+        super().__init__(wiring)
+
+    def observe(self, event: str, /, **observables: object) -> None:
+        """Warn once in this process, and do nothing."""
+        _warn_of_mute(self.name)
+        super().observe(event, **observables)
+
+    def log(self, data: Mapping[str, Any], *rest: object, step: float | None = None, **steps: float) -> None:
+        """Warn once in this process, and do nothing."""
+        _warn_of_mute(self.name)
+        super().log(data, *rest, step=step, **steps)
+
+
+_warned: list[str] = []
+
+
+def _warn_of_mute(name: str) -> None:
+    if not _warned:
+        _warned.append(name)
+        warn_user(
+            f"Run {name!r} lives in another process: what this one observes and logs is not recorded. Return it to that"
+            " process, or begin a run here with sightglass.init"
+        )
 
 
 def _misused_log(data: object, *rest: object) -> TypeError:

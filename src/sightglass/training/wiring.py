@@ -122,6 +122,7 @@ class Wiring:
         endpoints: Where clients reach the run.
         state: What `run.json` will say about the end.
         closed: Whether everything is closed.
+        shown: The config as clients see it, without secrets.
     """
 
     def __init__(self, settings: RunSettings, machine: Machine | None = None) -> None:
@@ -137,7 +138,7 @@ class Wiring:
         self.state: State = "ended"
         self.closed = settings.disabled
         self._started = self.clock.wall()
-        self._config = {} if settings.disabled else shown_config(settings.config)
+        self.shown = {} if settings.disabled else shown_config(settings.config)
         self._facts: ProgramFacts | None = None
         ranks = settings.ranks
         place = place_of(settings.name, group=ranks.group, rank=ranks.rank, size=ranks.size)
@@ -166,7 +167,7 @@ class Wiring:
             mirrors=self._mirrors() if self._rank == 0 else (),
         )  # fmt: skip
         about = {
-            "started": self._started, "config": self._config, "facts": {}, "directory": str(settings.directory)
+            "started": self._started, "config": self.shown, "facts": {}, "directory": str(settings.directory)
         }  # fmt: skip
         self.service = ClientService(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
@@ -203,7 +204,7 @@ class Wiring:
         """Change entries of the config: clients see it at once, `run.json` has it from the end of the run on."""
         shown = shown_config(changes)
         with self.telemetry.lock.mutex:
-            self._config.update(shown)
+            self.shown.update(shown)
 
     def flush(self, timeout_s: float) -> None:
         """Wait until deferred work is settled and records are written.
@@ -255,7 +256,7 @@ class Wiring:
     def _mirrors(self) -> list[Mirror]:
         settings = self.settings
         return [
-            Mirror(target, run=settings.name, config=self._config, folder=self.files.open, opened=settings.at_mirror)
+            Mirror(target, run=settings.name, config=self.shown, folder=self.files.open, opened=settings.at_mirror)
             for target in settings.mirror
         ]
 
@@ -298,7 +299,7 @@ class Wiring:
     def _run_file(self, **at_end: Any) -> RunFile:
         """Return the content of `run.json`."""
         return RunFile(
-            name=self.settings.name, id=self.id, config=self._config, started=self._started,
+            name=self.settings.name, id=self.id, config=self.shown, started=self._started,
             host=socket.gethostname(), pid=os.getpid(), rank=self._rank,
             facts={} if self._facts is None else self._facts.found, **at_end,
         )  # fmt: skip

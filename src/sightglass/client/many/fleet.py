@@ -31,6 +31,7 @@ from sightglass.client.streams.answer import Answer, answer_of
 from sightglass.client.streams.stream import Stream
 from sightglass.core.description import Acknowledgement, Description, call_value, read_struct
 from sightglass.core.errors import QueryError, RunLostError, SightglassError, UnknownNameError, warn_user
+from sightglass.core.process.current_run import Bound
 from sightglass.core.program_values.guarded import message
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
@@ -61,7 +62,7 @@ class FleetReport:
         return "\n".join([*lines, *(f"{name}: {message(error)}" for name, error in self.failed.items())])
 
 
-class Fleet(Mapping[str, RemoteRun]):
+class Fleet(Bound, Mapping[str, RemoteRun]):
     """Live runs by their names, in the order in which they were found. Made by `sightglass.fleet`.
 
     Runs that begin later join; a run that ends leaves, and its records stay. Of several runs of one name, the later
@@ -82,6 +83,9 @@ class Fleet(Mapping[str, RemoteRun]):
             choice = choose(condition, {member: member.info for member in joined if member.info is not None})
             self._known = {member: member in choice.chosen for member in joined}
             self._unchosen = {member: _why(error) for member, error in choice.failed.items()}
+
+    def _instead(self) -> str:
+        return "Ask there for a fleet of its own: sg.fleet(…)"
 
     # Which runs
 

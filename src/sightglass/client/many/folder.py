@@ -31,6 +31,7 @@ from sightglass.core.errors import (
     UnknownNameError,
     warn_user,
 )
+from sightglass.core.process.current_run import Bound
 from sightglass.core.process.files import runs_folder
 from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
@@ -52,7 +53,7 @@ SKIPPED: Final = (DamagedError, UnknownNameError)
 PART_BYTES: Final = 64 * 2**20  # of a run that several workers read: a second or so of one worker
 
 
-class RecordedRuns(Mapping[str, RecordedRun]):
+class RecordedRuns(Bound, Mapping[str, RecordedRun]):
     """The recorded runs in folders, by their paths in them, newest first. Made by `sightglass.open`."""
 
     def __init__(self, entries: Mapping[str, RunEntry], *, place: str, rank: int | None, follow: bool) -> None:
@@ -61,6 +62,9 @@ class RecordedRuns(Mapping[str, RecordedRun]):
         self._rank = rank
         self._follow = follow
         self._opened: dict[str, RecordedRun] = {}
+
+    def _instead(self) -> str:
+        return f"Pass the folder, and open it there: sg.open({self._place!r})"
 
     def where(self, condition: Callable[[RunInfo], Any]) -> RecordedRuns:
         """Return the runs for which a condition holds.

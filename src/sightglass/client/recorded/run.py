@@ -23,6 +23,7 @@ from sightglass.core.errors import (
     unknown,
     warn_user,
 )
+from sightglass.core.process.current_run import Bound
 from sightglass.protocol import discovery
 from sightglass.query.query import Query
 from sightglass.storage import object_file
@@ -44,7 +45,7 @@ MAX_RECORDS: Final = 2**31
 MAX_BYTES: Final = 8 * 2**30
 
 
-class RecordedRun(EventAttributes):
+class RecordedRun(Bound, EventAttributes):
     """A run that is read from its files. Made by `sightglass.open`.
 
     It answers the same queries as a live run, if the series they need were recorded.
@@ -54,6 +55,9 @@ class RecordedRun(EventAttributes):
         self._recording = recording
         self._follow = follow
         self._closed = False
+
+    def _instead(self) -> str:
+        return f"Pass its directory, and open it there: sg.open({str(self.directory)!r})"
 
     @property
     def name(self) -> str:

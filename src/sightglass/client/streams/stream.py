@@ -25,6 +25,7 @@ from sightglass.core.counts import Statistics, coverage_of_counts, total_of
 from sightglass.core.errors import MissingExtraError, QueryError, cut, warn_user
 from sightglass.core.joins import JoinKey
 from sightglass.core.process.clock import duration
+from sightglass.core.process.current_run import Bound
 from sightglass.core.process.threads import Worker
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message
@@ -40,7 +41,7 @@ if TYPE_CHECKING:
     import polars
 
 
-class Stream(Chain):
+class Stream(Bound, Chain):
     """Ordered records, finite or endless.
 
     Iterate over it, with `for` or `async for`; read `latest`, `to_arrays()`, `to_polars()`; pass it to
@@ -79,6 +80,9 @@ class Stream(Chain):
         self._check_wait = check_wait
         self._members = members
         self._lock = threading.RLock()
+
+    def _instead(self) -> str:
+        return "Pass its query, and ask there; or pass its records, such as stream.to_arrays()"
 
     @property
     def note(self) -> str:

@@ -1,11 +1,15 @@
 """What layers need to know of the runs of this process: the current one, how to connect, and who must not wait.
 
 The one layer registers a function here; the other one calls it.
+
+A `Handle` stands for something of this process, such as a run, in objects of users that are copied and pickled.
 """
 
 from __future__ import annotations
 
 import contextlib
+import secrets
+import weakref
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -87,3 +91,55 @@ def connect_with(connect: Callable[[Any], Any]) -> None:
 def connect(run: object) -> Any:
     """Return a client of a run of this process."""
     return _connectors[0](run)
+
+
+class Handle:
+    """Stands for something of this process. A copy of it is the same one, and so is what its pickle becomes here.
+
+    In another process, the pickle becomes what `_elsewhere` says.
+    """
+
+    __slots__ = ("__weakref__",)
+
+    def __copy__(self) -> Any:
+        return self
+
+    def __deepcopy__(self, memo: object) -> Any:
+        return self
+
+    def __reduce__(self) -> tuple[Callable[..., Any], tuple[Any, ...]]:
+        key = _keys.setdefault(self, secrets.token_hex(8))
+        _pickled[key] = self
+        return _received, (key, *self._elsewhere())
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        """Return what makes it in another process: a function and its arguments."""
+        return _remade, type(self), dict(vars(self))
+
+
+_keys: weakref.WeakKeyDictionary[Handle, str] = weakref.WeakKeyDictionary()
+_pickled: weakref.WeakValueDictionary[str, Handle] = weakref.WeakValueDictionary()
+
+
+def _received(key: str, make: Callable[..., Any], *arguments: Any) -> Any:
+    here = _pickled.get(key)
+    return make(*arguments) if here is None else here
+
+
+def _remade(kind: type, state: dict[str, Any]) -> Any:
+    made: Any = object.__new__(kind)
+    vars(made).update(state)
+    return made
+
+
+class Bound:
+    """What reads or asks a run, and can be neither copied nor sent to another process."""
+
+    __slots__ = ()
+
+    def _instead(self) -> str:
+        """Return what to do instead."""
+        raise NotImplementedError
+
+    def __reduce_ex__(self, protocol: object) -> Any:
+        raise TypeError(f"A {type(self).__name__} cannot be copied, or sent to another process. {self._instead()}")

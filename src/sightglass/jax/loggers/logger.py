@@ -28,6 +28,7 @@ from jax.typing import ArrayLike
 
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import LogError, StorageError, warn_user
+from sightglass.core.process.current_run import Handle
 from sightglass.jax.logs.columns import read
 from sightglass.jax.logs.lanes import Lanes, check_lanes, where_it_happened
 from sightglass.jax.logs.logdict import logdict
@@ -58,13 +59,16 @@ class LoggerState:
     lane: Array
 
 
-class Logger(ABC):
+class Logger(Handle, ABC):
     """Writes the logs of JAX programs; create it once, before the programs. Derive your own from `SinkLogger`."""
 
     def __init__(self) -> None:
         self._collected = Routed(hand_over, self._receive, COLLECTED, "")
         self._opened = Routed(hand_over, self._open_lanes, COLLECTED, "")
         _live.add(self)
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return (MuteLogger,)
 
     @property
     @abstractmethod
@@ -341,6 +345,25 @@ def name_of(words: Iterable[int]) -> str:
 
 
 # Several loggers as one.
+
+
+class MuteLogger(Logger):
+    """What a logger becomes in another process, inside an object that is sent there: it writes nothing."""
+
+    closed = False
+
+    def statistics(self) -> Statistics:
+        """Return that nothing was delivered."""
+        return Statistics(n_events=0)
+
+    def _receive(self, logs: logdict | None, lane: Words | None = None) -> None:
+        pass
+
+    def _flush(self, timeout_s: float) -> None:
+        pass
+
+    def _close(self, timeout_s: float) -> None:
+        pass
 
 
 class MultiLogger(Logger):
