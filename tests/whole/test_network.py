@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from tests.machines import Machine
+from tests.machines import Machine, ip
 
 import sightglass as sg
 from sightglass.client import connection, reconnect
@@ -176,3 +176,31 @@ def test_a_cable_that_is_pulled_costs_nothing_or_leaves_a_counted_gap(elsewhere,
     assert run.n_reconnects >= 2
     assert stream.n_lost >= 100  # each time nobody asked meanwhile
     assert len(records) + stream.n_lost == records[-1].index + 1 == made - records[0].value
+
+
+@pytest.mark.parametrize("listen", ["tcp://[::1]:0", "tcp://[::]:0"])
+def test_a_run_listens_on_ipv6(tmp_path, listen):
+    with sg.init("six", dir=tmp_path, listen=listen, budget=None) as run:
+        with sg.connect(run.connection_file) as client:
+            stream = client.stream("batch.n")
+            run.observe("batch", n=6)
+            assert [record.value for record in stream.wait(1)] == [6]
+            assert client.may_command
+        with sg.connect(run.viewer_file) as viewer:
+            assert not viewer.may_command
+
+
+def test_a_machine_without_ipv4_is_asked(start, other_host, tmp_path):
+    ours, theirs = f"fd00:{os.getpid() % 65536:x}::1", f"fd00:{os.getpid() % 65536:x}::2"
+    ip(f"-n {other_host.name} address flush dev {other_host.name}b")
+    ip(f"address add {ours}/64 dev {other_host.name}a nodad")
+    ip(f"-n {other_host.name} address add {theirs}/64 dev {other_host.name}b nodad")
+    ip(f"-n {other_host.name} -6 route add default via {ours}")
+    child = start(LISTENING, "tcp://[::]:0", str(tmp_path / "runs"), "60", prefix=other_host.prefix)
+    controller, _ = child.hears("ready")
+    assert read_connection(Path(controller))[2].endpoint.startswith(f"tcp://[{theirs}]:")
+    with sg.connect(controller) as run:
+        assert len(run.stream("batch.n").wait(10)) >= 10
+        run.stop()
+    assert child.hears("left") == ["run.json"]
+    assert child.ends() == 0

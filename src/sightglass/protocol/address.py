@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import socket
 from dataclasses import dataclass
 from ipaddress import ip_address
 from pathlib import Path
+from typing import Final
 
 from sightglass.core.errors import WireError
 from sightglass.core.process.files import write_private
@@ -73,14 +75,29 @@ def read_connection(path: Path) -> tuple[str, str, Address]:
 # Under which address other machines reach this one.
 
 
+TEST_ADDRESSES: Final = ((socket.AF_INET, "192.0.2.1"), (socket.AF_INET6, "2001:db8::1"))
+"""Of no machine, for documentation (RFC 5737, RFC 3849)."""
+
+
 def outer_address() -> str | None:
-    """Return the address from which this machine reaches others; `None` if it has no route to them."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.connect(("192.0.2.1", 9))  # a test address (RFC 5737): choosing the route sends nothing
-        except OSError:
-            return None
-        return str(probe.getsockname()[0])
+    """Return the address from which this machine reaches others, as URLs have it: IPv4, or `[IPv6]` without that.
+
+    `None` if it has no route to them.
+    """
+    for family, address in TEST_ADDRESSES:
+        with contextlib.suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.connect((address, 9))  # choosing the route sends nothing
+            return in_url(str(probe.getsockname()[0]))
+    return None
+
+
+def in_url(host: str) -> str:
+    """Return a host as URLs have it: an IPv6 address in brackets.
+
+    >>> in_url("::1"), in_url("10.0.0.1")
+    ('[::1]', '10.0.0.1')
+    """
+    return f"[{host}]" if ":" in host and not host.startswith("[") else host
 
 
 def outer_name() -> str:

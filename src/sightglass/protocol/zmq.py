@@ -271,6 +271,7 @@ class ZmqListener:
         router.curve_publickey = server.public.encode()
         router.setsockopt(zmq.ZAP_DOMAIN, b"sightglass")
         host, _, port = listen[6:].rpartition(":")
+        router.setsockopt(zmq.IPV6, _is_ipv6(host))
         router.bind(f"tcp://{host}:{'*' if port in ('0', '*') else port}")
         bound = router.getsockopt(zmq.LAST_ENDPOINT)
         assert isinstance(bound, bytes)
@@ -322,6 +323,7 @@ class ZmqChannel:
                 self._socket.curve_serverkey = address.server.encode()
                 self._socket.curve_publickey = address.client.public.encode()
                 self._socket.curve_secretkey = address.client.secret.encode()
+            self._socket.setsockopt(zmq.IPV6, _is_ipv6(address.endpoint))
             self._socket.connect(address.endpoint)
         except (zmq.ZMQError, ValueError) as error:
             self.close()
@@ -380,6 +382,11 @@ def _raw_key(public: str) -> bytes:
     from zmq.utils import z85
 
     return z85.decode(public.encode())
+
+
+def _is_ipv6(address: str) -> bool:
+    """Return whether libzmq must speak IPv6; of a name with both addresses, it would then try that one alone."""
+    return "[" in address
 
 
 def _reachable(host: str) -> str:

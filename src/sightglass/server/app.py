@@ -27,6 +27,7 @@ from sightglass.core.errors import TransportError
 from sightglass.core.process.certificate import Certificate
 from sightglass.core.process.unpatched import is_patched
 from sightglass.protocol import discovery
+from sightglass.protocol.address import in_url
 from sightglass.views import encoding
 
 from . import page_files
@@ -103,7 +104,7 @@ class Server:
             return self.base_url.rstrip("/")
         host = socket.gethostname() if self.host in ("0.0.0.0", "::") else self.host
         scheme = "https" if self.certificate else "http"
-        return f"{scheme}://{f'[{host}]' if ':' in host else host}:{self.port}"
+        return f"{scheme}://{in_url(host)}:{self.port}"
 
     def run(self) -> None:
         """Serve until `stop`, or until interrupted."""
