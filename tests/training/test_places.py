@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 import stat
@@ -135,3 +136,26 @@ def test_a_run_directory_that_cannot_be_made(begin: Begin, tmp_path: Path) -> No
     assert "Cannot write the connection files of run 'job'" in " ".join(told)
     with sg.connect("job") as client:
         assert client.id == run.id
+
+
+@pytest.mark.parametrize("trouble", ["runtime", "directory", "port", "hub"])
+def test_where_warnings_are_errors_a_run_goes_on_all_the_same(
+    runtime: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, trouble: str
+) -> None:
+    """The suite's own filter makes errors of warnings."""
+    options: dict[str, Any] = {"dir": tmp_path}
+    if trouble == "runtime":
+        monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(file_in_the_way(runtime)))
+        monkeypatch.setenv("XDG_RUNTIME_DIR", str(tmp_path))
+    elif trouble == "directory":
+        options["dir"] = file_in_the_way(tmp_path)
+    elif trouble == "port":
+        options["listen"] = "tcp://192.0.2.1:1"
+    else:
+        options["hub"] = str(file_in_the_way(tmp_path))
+    run = sg.init("job", budget=None, **options)
+    run.observe("batch", loss=1.0)
+    with contextlib.suppress(sg.StorageError):
+        run.log({"x": 1.0})
+        run.close()
+    assert run.ended

@@ -5,12 +5,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Final
 
-from sightglass.core.errors import warn_user
+from sightglass.core import errors
 
 from .program_values.guarded import message
 
@@ -156,5 +155,4 @@ class Failures:
         self.last = f"{what}: {message(error)}"
         if warn and self.last not in self._warned and len(self._warned) < MAX_KINDS:
             self._warned.add(self.last)
-            with contextlib.suppress(Warning):  # where warnings are errors, this must not cause another failure
-                warn_user(f"{self.where}: {self.last}")
+            errors.warn(f"{self.where}: {self.last}")

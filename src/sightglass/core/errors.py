@@ -36,6 +36,7 @@
 from __future__ import annotations
 
 import builtins
+import contextlib
 import difflib
 import math
 import os
@@ -242,6 +243,12 @@ def warn_user(message: str, category: type[Warning] = RuntimeWarning) -> None:
     while frame.f_back is not None and frame.f_code.co_filename.startswith(PACKAGE):
         level, frame = level + 1, frame.f_back
     warnings.warn(message, category, stacklevel=level)
+
+
+def warn(message: str) -> None:
+    """Warn as `warn_user`; where warnings are errors, none comes out of what must go on."""
+    with contextlib.suppress(Warning):
+        warn_user(message)
 
 
 MEANINGS: Final = {

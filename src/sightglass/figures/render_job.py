@@ -5,7 +5,6 @@ Jobs that memory has no room for are in temporary files; failures are kept until
 
 from __future__ import annotations
 
-import contextlib
 import os
 import tempfile
 import time
@@ -18,7 +17,7 @@ import msgspec
 
 from sightglass.core.codec import Buffer
 from sightglass.core.columns import Record
-from sightglass.core.errors import FigureError, FigureErrors, warn_user
+from sightglass.core.errors import FigureError, FigureErrors, warn
 from sightglass.core.process.unpatched import threading
 
 from . import messages
@@ -192,8 +191,7 @@ class FailureLog:
             what = dict.fromkeys(repr(error.figure) if error.figure else str(error.args[0]) for error in errors)
             raise FigureErrors(f"{len(errors)} could not be drawn or delivered: {', '.join(what):.300}", errors)
         for error in errors:
-            with contextlib.suppress(Warning):  # with warnings as errors, the other figures must not be lost
-                warn_user(str(error.args[0]))
+            warn(str(error.args[0]))
 
     def clear(self) -> None:
         """Forget everything, in a forked child, where another thread may have held the lock for good."""

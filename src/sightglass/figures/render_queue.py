@@ -29,11 +29,10 @@ import msgspec
 
 from sightglass.core.codec import Buffer, encode
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import FigureError, FigureErrors, UnsendableError, warn_user
+from sightglass.core.errors import FigureError, FigureErrors, UnsendableError, warn, warn_user
 from sightglass.core.process.clock import Clock, SystemClock
 from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 from sightglass.core.process.unpatched import threading
-from sightglass.core.program_values.guarded import warn
 from sightglass.core.values import n_bytes
 
 from .child_process import STARTING_S

@@ -18,7 +18,7 @@ from typing import Final, Literal
 
 from sightglass.core.codec import decode
 from sightglass.core.counts import Failures
-from sightglass.core.errors import warn_user
+from sightglass.core.errors import warn
 from sightglass.core.process.threads import Background, shortage
 from sightglass.core.process.unpatched import threading
 
@@ -107,8 +107,7 @@ class Renderers:
         """Warn once that figures are drawn in this process."""
         if not self._warned:
             self._warned = True
-            with contextlib.suppress(Warning):
-                warn_user(f"Drawing in a thread of this process, because {why}")
+            warn(f"Drawing in a thread of this process, because {why}")
 
     def _open(self) -> list[Renderer]:
         return [one for one in (self.main, self._slow, self._thread) if one is not None]

@@ -16,7 +16,7 @@ from typing import Any, Protocol, TypeAlias, TypedDict
 import jax
 from jax.typing import ArrayLike
 
-from sightglass.core.program_values.guarded import warn
+from sightglass.core.errors import warn
 
 from .compat import INTERMEDIATES, PLOTS, Intermediate, Plots, PyTree, linen, nnx
 

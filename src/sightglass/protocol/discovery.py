@@ -25,7 +25,7 @@ from pathlib import Path
 
 import msgspec
 
-from sightglass.core.errors import TransportError, warn_user
+from sightglass.core.errors import TransportError, warn, warn_user
 from sightglass.core.process.files import read_private, write_private
 
 MAX_ENTRY_BYTES = 1_000_000
@@ -98,7 +98,7 @@ def folder() -> Path:
         if problem is None:
             _warned.update(problems)
             if problems and os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
-                warn_user(f"{UNUSABLE}: {problems[0]}; using {candidate} instead")
+                warn(f"{UNUSABLE}: {problems[0]}; using {candidate} instead")
             return candidate
         problems.append(problem)
     _warned.update(problems)

@@ -11,7 +11,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import math
 from collections import deque
 from collections.abc import Callable, Sequence
@@ -19,7 +18,7 @@ from typing import Final, Generic, Protocol, TypeVar, runtime_checkable
 
 from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import StorageError, UnsendableError, warn_user
+from sightglass.core.errors import StorageError, UnsendableError, warn
 from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 
 T = TypeVar("T")
@@ -150,8 +149,7 @@ class DeliveryQueue(Generic[T]):
             self._warn(f"left out {why}; further ones are counted")
 
     def _warn(self, what: str) -> None:
-        with contextlib.suppress(Warning):  # with warnings as errors, no further items may be lost
-            warn_user(f"{self._name}: {what}")
+        warn(f"{self._name}: {what}")
 
     def statistics(self) -> Statistics:
         """Return how many items were put, how many of them wait, and how many are dropped."""

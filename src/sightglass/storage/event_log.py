@@ -5,7 +5,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import platform
 from collections import Counter
@@ -15,7 +14,7 @@ from pathlib import Path
 from typing import IO, Any, Protocol
 
 from sightglass.core.columns import Record
-from sightglass.core.errors import UnsendableError, warn_user
+from sightglass.core.errors import UnsendableError, warn
 from sightglass.core.process.clock import SystemClock
 from sightglass.core.process.unpatched import threading
 
@@ -210,8 +209,7 @@ def _mindspore_name(started: float, n: int) -> str:
 
 
 def _warn(what: str) -> None:
-    with contextlib.suppress(Warning):  # with warnings as errors, no record may be lost
-        warn_user(f"MindSpore's summary file is not exact: {what}")
+    warn(f"MindSpore's summary file is not exact: {what}")
 
 
 # Records into TensorBoard's event files, one at a time, as they come.

@@ -10,7 +10,7 @@ from typing import Final
 
 import msgspec
 
-from sightglass.core.errors import DamagedError, warn_user
+from sightglass.core.errors import DamagedError, warn
 from sightglass.core.process.unpatched import threading
 
 from .file_names import OWN_NAME, name_of
@@ -145,8 +145,7 @@ class RunDirectory:
                 f"This machine's clock is {behind_s:.0f} s behind that of a process which has written to {self.path}. "
                 "The records are in the right order all the same, their times are not"
             )
-            with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
-                warn_user(message)
+            warn(message)
 
     def warn_of_others(self) -> None:
         """Warn, once, if another process is writing records of the same rank into the directory."""
@@ -160,8 +159,7 @@ class RunDirectory:
             f"{self.path} is also written by {who}, as rank {mine.rank}. All records are kept: a series has those of "
             "one process after the other. Give each process a directory or a rank of its own"
         )
-        with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
-            warn_user(message)
+        warn(message)
 
     def end(self, about: Callable[[], RunFile]) -> None:
         """Write how the run ended, if anything was written.

@@ -17,7 +17,7 @@ from typing import Any, Final
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.core.program_values.guarded import warn
+from sightglass.core.errors import warn
 from sightglass.core.values import Audio, Image, Images, Tensor, Text, Value, array_kind, to_host
 from sightglass.storage.event_log import TensorBoard
 from sightglass.storage.file_names import EVENT_FILES

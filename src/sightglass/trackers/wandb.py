@@ -13,8 +13,8 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import StorageError
-from sightglass.core.program_values.guarded import FAILURES, LostValue, message, warn
+from sightglass.core.errors import StorageError, warn
+from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 from sightglass.core.values import Histogram, Image, Images
 from sightglass.storage.wandb import SHARED, before_finish
 from sightglass.training.process_runs import init

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 
 import msgspec
 
-from sightglass.core.errors import SightglassError, TransportError, warn_user
+from sightglass.core.errors import SightglassError, TransportError, warn
 from sightglass.core.process.ranks import RankPlace
 from sightglass.core.process.threads import shortage
 from sightglass.protocol import discovery
@@ -82,7 +82,7 @@ class Endpoints:
             problem += ". Its records are written by flush() and close() only"
         if problem:
             message = f"Run {name!r} continues, but can be reached {reach}: {problem}"
-            warn_user(message)
+            warn(message)
         if outer is not None:
             self._write_connections(outer)
         self.reachable = outer is not None
@@ -97,7 +97,7 @@ class Endpoints:
         self.memory.refusal = f"Run {self._name!r} serves no clients: no thread can be started"
         if self.reachable:  # another process took the thread since they were probed
             message = f"Run {self._name!r} continues, but can be reached by no other process: no thread can be started"
-            warn_user(message)
+            warn(message)
         if self.hub is not None:
             self.listener.close()  # nothing else will
         self.reachable = False
@@ -156,7 +156,7 @@ class Endpoints:
             listener = NatsListener(address, self._id, notify=self.listener.wake)
             self.hub = HubAnnouncement(address, self._entry())
         except SightglassError as error:
-            warn_user(f"Run {self._name!r} continues without a hub: {error}")
+            warn(f"Run {self._name!r} continues without a hub: {error}")
             return
         self.listener = Both(self.listener, listener, PEER)
 
@@ -187,7 +187,7 @@ class Endpoints:
             write_connection(viewer, listener.viewer, run=self._name, id=self._id)
         except OSError as error:
             message = f"Cannot write the connection files of run {self._name!r}: {error}"
-            warn_user(message)
+            warn(message)
             return
         self.connection_file, self.viewer_file = controller, viewer
 

@@ -17,7 +17,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
-from sightglass.core.errors import StorageError, warn_user
+from sightglass.core.errors import StorageError, warn
 from sightglass.core.process import current_run
 from sightglass.core.process.files import runs_folder
 from sightglass.core.process.ranks import is_first_rank
@@ -232,7 +232,7 @@ def _close_all() -> None:
     lost = [failure for failure in failures if isinstance(failure, StorageError)]
     try:
         if lost:
-            warn_user("\n".join(map(str, lost)))
+            warn("\n".join(map(str, lost)))
     finally:
         if len(lost) < len(failures):
             raise BaseExceptionGroup("Runs could not be closed", failures)

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core.description import HistoryEntry
-from sightglass.core.errors import StorageError, say_elsewhere, warn_user
+from sightglass.core.errors import StorageError, say_elsewhere, warn
 from sightglass.core.process import current_run
 from sightglass.core.process.threads import Background
 from sightglass.core.process.unpatched import threading
@@ -330,7 +330,7 @@ class Run(NamesElsewhere, current_run.Handle):
         except StorageError as lost:
             if kind is None:
                 raise
-            warn_user(str(lost))
+            warn(str(lost))
 
     def _ends_by(self, kind: type[BaseException], error: BaseException | None) -> None:
         """Note that an exception ends the run, or the program."""
@@ -395,7 +395,7 @@ _warned: list[str] = []
 def _warn_of_mute(name: str) -> None:
     if not _warned:
         _warned.append(name)
-        warn_user(
+        warn(
             f"Run {name!r} lives in another process: what this one observes and logs is not recorded. Return it to that"
             " process, or begin a run here with sightglass.init"
         )
@@ -497,7 +497,7 @@ class Termination:
         try:
             Background("terminate", lambda: self._end(dies)).join(LAST_S if dies else GRACE_S)
         except RuntimeError as error:  # the system starts no more threads
-            warn_user(f"The last records may be lost: {error}")
+            warn(f"The last records may be lost: {error}")
         if dies:
             signal.signal(signal.SIGTERM, signal.SIG_DFL)
             os.kill(os.getpid(), signal.SIGTERM)

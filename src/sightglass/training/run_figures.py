@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Callable
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from sightglass.core.errors import warn_user
+from sightglass.core.errors import warn
 
 if TYPE_CHECKING:
     from sightglass.figures.figure_files import RunSink
@@ -72,5 +71,4 @@ class RunFigures:
                 self._warn(f"{counts.n_dropped:,} of {counts.n_events:,} figures were dropped for lack of room")
 
     def _warn(self, what: str) -> None:
-        with contextlib.suppress(Warning):  # where warnings are errors, the training continues all the same
-            warn_user(f"Run {self._name!r}: {what}")
+        warn(f"Run {self._name!r}: {what}")

@@ -15,14 +15,13 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.core.errors import warn_user
+from sightglass.core.errors import warn
 from sightglass.core.process import current_run
 from sightglass.core.process.clock import SystemClock, WorkClock
 from sightglass.core.process.ranks import place_of, rank_and_size, refusal
 from sightglass.core.process.threads import Worker
 from sightglass.core.program_values.copier import sendable
 from sightglass.core.program_values.guarded import message as message_of
-from sightglass.core.program_values.guarded import warn
 from sightglass.core.redact import redact
 from sightglass.query.parser import as_query
 from sightglass.query.query import Query
@@ -243,7 +242,7 @@ class Wiring:
             current_run.answers_unless(self.id, None)
             self.closed = True  # an interrupted close is done again at exit
             if problem:  # last, since it may be an error
-                warn_user(problem)
+                warn(problem)
 
     def abandon(self) -> None:
         """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""

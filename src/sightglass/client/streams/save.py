@@ -14,7 +14,7 @@ from pathlib import Path
 
 from sightglass.client.resumable_stream import AnyStream
 from sightglass.core.columns import Record, of_records
-from sightglass.core.errors import StorageError, cut, warn_user
+from sightglass.core.errors import StorageError, cut, warn
 from sightglass.core.process.threads import Worker
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message as message_of
@@ -151,8 +151,7 @@ class Saving:
 
     def _warn(self, error: BaseException, what: str) -> None:
         message = f"Saving {cut(self._stream.tag)!r} {what}: {message_of(error)}"
-        with contextlib.suppress(Warning):  # where warnings are errors, the next records must still be saved
-            warn_user(message)
+        warn(message)
 
     def _parts(self, records: Sequence[Record]) -> Iterator[tuple[Key, list[Record]]]:
         """Split records by their series, and where their index numbers have a gap."""

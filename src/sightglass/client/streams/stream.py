@@ -22,7 +22,7 @@ import numpy.typing as npt
 from sightglass.client.resumable_stream import RecordBuffer, RecordProducer
 from sightglass.core.columns import Columns, Record, Restart
 from sightglass.core.counts import Statistics, coverage_of_counts, total_of
-from sightglass.core.errors import MissingExtraError, QueryError, cut, warn_user
+from sightglass.core.errors import MissingExtraError, QueryError, cut, warn
 from sightglass.core.joins import JoinKey
 from sightglass.core.process.clock import duration
 from sightglass.core.process.current_run import Bound
@@ -558,5 +558,4 @@ class StreamCallback:
         """Keep the first error, and warn about it."""
         if self._error is None:
             self._error = error
-            with contextlib.suppress(Warning):  # where warnings are errors, the next records must still come
-                warn_user(f"{what}: {message(error)}")
+            warn(f"{what}: {message(error)}")

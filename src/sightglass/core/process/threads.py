@@ -24,7 +24,7 @@ from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from typing import Final
 
 from sightglass.core.counts import Failures
-from sightglass.core.errors import warn_user
+from sightglass.core.errors import warn
 from sightglass.core.process.clock import SystemClock
 from sightglass.core.process.unpatched import threading, time
 
@@ -182,7 +182,7 @@ class Background:
             self._work()
         except BaseException as error:  # noqa: BLE001  a background failure must not stop training
             self.error = error
-            warn_user(f"{self._thread.name} stopped: {error!r}")
+            warn(f"{self._thread.name} stopped: {error!r}")
 
 
 class Supervised:

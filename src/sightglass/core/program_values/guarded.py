@@ -12,7 +12,6 @@ Rule 2: No constructor of the program is called: named tuples and dataclasses ar
 
 from __future__ import annotations
 
-import contextlib
 import dataclasses
 import itertools
 import operator
@@ -24,7 +23,7 @@ from functools import lru_cache, partial
 from time import monotonic, thread_time
 from typing import Any, Final, NamedTuple
 
-from sightglass.core.errors import SightglassError, warn_user
+from sightglass.core.errors import SightglassError
 
 FAILURES: Final = (Exception, SystemExit)
 """What the program's objects may raise. A `KeyboardInterrupt` is the user's and passes."""
@@ -335,12 +334,6 @@ def length(value: Value) -> int | None:
         return len(value) if base is None else base.__len__(value)
     except FAILURES:
         return None
-
-
-def warn(what: str) -> None:
-    """Warn of a value; where warnings are errors, none may come out of a call that never raises."""
-    with contextlib.suppress(Warning):
-        warn_user(what)
 
 
 def first_line(function: object) -> str:

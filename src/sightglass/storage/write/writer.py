@@ -25,7 +25,7 @@ from typing import Any, Final
 
 from sightglass.core.columns import Row
 from sightglass.core.counts import Statistics
-from sightglass.core.errors import StorageError, warn_user
+from sightglass.core.errors import StorageError, warn
 from sightglass.core.process.clock import Clock
 from sightglass.core.process.threads import UNTIL_WOKEN, Supervised, Worker
 from sightglass.core.program_values.guarded import message
@@ -530,8 +530,7 @@ class LossReport:
         self.last_error = message
         if (once or message) not in self._warned:
             self._warned.add(once or message)
-            with contextlib.suppress(Warning):  # where warnings are errors, no record is lost by one
-                warn_user(message)
+            warn(message)
 
     def drop(self, n: int, why: str) -> None:
         """Count lost records, and warn."""

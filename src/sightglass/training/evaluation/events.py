@@ -15,6 +15,7 @@ from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core.errors import warn
 from sightglass.core.process.clock import CLOCK_S, EventClock
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.copier import freeze
@@ -26,7 +27,6 @@ from sightglass.core.program_values.guarded import (
     message,
     parts,
     text,
-    warn,
 )
 from sightglass.core.values import PLAIN, SCALARS, Tensor, Text, array_kind
 from sightglass.query.evaluation import PerEventResult

@@ -24,7 +24,7 @@ from sightglass.core.errors import (
     UnconfirmedError,
     UnknownNameError,
     UnsendableError,
-    warn_user,
+    warn,
 )
 from sightglass.core.process.clock import WorkClock
 from sightglass.protocol import messages
@@ -553,7 +553,7 @@ class RecordedSubscriptions:
         """Stop recording a subscription; a problem is reported as a warning."""
         if self._since.pop(subscription.id, None) is not None and problem:
             message = f"Run {self._run!r} no longer records {subscription.query}: {problem}"
-            warn_user(message)
+            warn(message)
         subscription.recorded = False
 
     def find(self, query: Query, subscription: Subscription | None) -> Subscription:
