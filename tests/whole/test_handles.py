@@ -82,7 +82,7 @@ def test_clients_and_streams_say_what_to_pass_instead(trainer):
     with sg.connect(run) as client, client.stream("log.x") as stream, sg.open(run.directory) as recorded:
         with pytest.raises(TypeError, match=f"connect there: sg.connect\\('{run.id}'\\)"):
             pickle.dumps(client)
-        with pytest.raises(TypeError, match=r"A Stream cannot be copied.*Pass its query"):
+        with pytest.raises(TypeError, match=r"Stream.*query"):
             copy.deepcopy(stream)
         with pytest.raises(TypeError, match=r"sg.open\('/"):
             copy.copy(recorded)
