@@ -700,10 +700,27 @@ def test_an_event_has_one_source(queried):
     first = queried.live(jax.jit(halve), x3())
     with pytest.raises(ValueError, match=r"'seen'.*observe"):
         live(jax.jit(halve), queried.run, "seen")
-    with pytest.raises(ValueError, match="'batch'"):
-        live(jax.jit(halve), queried.run)
-    del first
-    queried.live(jax.jit(halve), x3())
+    loop = jax.jit(lambda x: jax.lax.scan(lambda c, i: (log({"c": c}), (c, None))[1], x, jnp.arange(2))[0])
+    nested = queried.live(loop, x3(), event="epoch")
+    queried.query(lambda: nested(x3()), "on('epoch')")
+    [name] = [name for name in queried.client.describe().events if name.startswith("epoch_")]
+    with pytest.raises(ValueError, match=f"'{name}'"):
+        live(jax.jit(halve), queried.run, name)
+    same(first(x3()), 0.5 * x3())
+
+
+@pytest.mark.parametrize("other", [halve, lambda x: x * 3])
+def test_a_step_that_is_made_live_again_replaces_the_old_one(queried, other):
+    function = jax.jit(halve)
+    old = queried.live(function, x3())
+    stream = queried.query(lambda: old(x3()), "batch.loss")
+    n = len(stream.records())
+    new = queried.live(function if other is halve else jax.jit(other), x3())
+    with pytest.warns(RuntimeWarning, match="'batch'.*replaced"):
+        same(old(x3()), 0.5 * x3())
+    same(old(x3()), 0.5 * x3())  # it says so once
+    if other is halve:
+        wait_until(lambda: (jax.block_until_ready(new(x3())), len(stream.records()) > n)[1], "a record of the new one")
 
 
 def test_an_event_of_a_live_step_cannot_be_observed(queried):

@@ -14,7 +14,7 @@ from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core.description import HistoryEntry
-from sightglass.core.errors import StorageError, say_elsewhere, warn
+from sightglass.core.errors import StorageError, say_elsewhere, warn, warn_user
 from sightglass.core.process import current_run
 from sightglass.core.process.threads import Background
 from sightglass.core.process.unpatched import threading
@@ -181,6 +181,8 @@ class Run(NamesElsewhere, current_run.Handle):
     ) -> Control:
         """Declare a value that clients may change. Read `control.value` where you use it.
 
+        A control that is declared again replaces the one of its name.
+
         Args:
             name: The name that clients use.
             value: The initial value: a bool, int, float or str. Omit it with `bind`.
@@ -193,11 +195,10 @@ class Run(NamesElsewhere, current_run.Handle):
         Raises:
             TypeError: The value has another type.
             CommandError: The value is out of its bounds.
-            ValueError: The name is taken, or `thread` is unknown.
+            ValueError: `thread` is unknown.
         """
-        controls = self._telemetry.commands.queue.controls
-        _check_free(name, controls, "control")
-        where = declaring_line()
+        controls, where = self._telemetry.commands.queue.controls, declaring_line()
+        _check_name(name, controls, "control", where)
         if bind is not None:
             control: Control = BoundControl(name, bind, min=min, max=max, choices=choices, thread=thread, where=where)
         else:
@@ -207,7 +208,7 @@ class Run(NamesElsewhere, current_run.Handle):
         return control
 
     def action(self, name: str, function: Callable[..., Any], *, thread: ApplyThread = "init") -> None:
-        """Let clients call a function by name.
+        """Let clients call a function by name, in place of an action that had it.
 
         Args:
             name: The name that clients use.
@@ -216,11 +217,11 @@ class Run(NamesElsewhere, current_run.Handle):
 
         Raises:
             TypeError: `function` is not callable.
-            ValueError: The name is taken, or `thread` is unknown.
+            ValueError: `thread` is unknown.
         """
-        actions = self._telemetry.commands.queue.actions
-        _check_free(name, actions, "action")
-        action = Action(name, function, thread=thread, where=declaring_line())
+        actions, where = self._telemetry.commands.queue.actions, declaring_line()
+        _check_name(name, actions, "action", where)
+        action = Action(name, function, thread=thread, where=where)
         with self._telemetry.lock.mutex:
             actions[name] = action
 
@@ -237,7 +238,7 @@ class Run(NamesElsewhere, current_run.Handle):
 
         Raises:
             TypeError: `function` is not callable.
-            ValueError: The name is taken, or is not an identifier.
+            ValueError: The name is one of the library's own functions, or is not an identifier.
         """
         from sightglass.query.functions import FUNCTIONS
 
@@ -245,7 +246,9 @@ class Run(NamesElsewhere, current_run.Handle):
             raise TypeError(f"Expected a function as {name!r}, got {type(function).__name__}")
         if not name.isidentifier() or name.startswith("_") or name == "on":
             raise ValueError(f"Expected a plain name for a function, got {name!r}")
-        _check_free(name, {**self._wiring.functions, **FUNCTIONS}, "function")
+        _check_name(name, {}, "function", "")
+        if name in FUNCTIONS:
+            raise ValueError(f"Expected a name for a function that is not one of sightglass's own, got {name!r}")
         with self._telemetry.lock.mutex:
             self._wiring.lend(name, function, viewers=viewers)
 
@@ -408,12 +411,17 @@ def _misused_log(data: object, *rest: object) -> TypeError:
     return TypeError(f"Expected a mapping of names to values, such as log({{'loss': 0.5}}), got log({given})")
 
 
-def _check_free(name: str, taken: Mapping[str, Any], what: str) -> None:
+def _check_name(name: str, known: Mapping[str, Any], what: str, where: str) -> None:
+    """Check a name, and warn if it was declared at another line; in a notebook, where cells run again, it may be.
+
+    Raises:
+        TypeError: It is not a text, or empty.
+    """
     if not isinstance(name, str) or not name:
         raise TypeError(f"Expected the name of a {what} as text, got {name!r}")
-    if name in taken:
-        where = getattr(taken[name], "where", "")
-        raise ValueError(f"Expected a new name for a {what}, {name!r} is taken{f' in {where}' if where else ''}")
+    before = known[name].where if name in known else where
+    if before != where and all(os.path.exists(line.rpartition(":")[0]) for line in (before, where)):
+        warn_user(f"The {what} {name!r} replaces the one that {before} declares")
 
 
 def wiring(run: Run) -> Wiring:

@@ -24,7 +24,7 @@ import jax
 import numpy as np
 from jax.experimental import multihost_utils
 
-from sightglass.core.errors import LogError
+from sightglass.core.errors import LogError, warn
 from sightglass.jax.program import boundary, compat
 from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
@@ -93,10 +93,11 @@ class Live(Generic[P, R]):
         """Whether a client has asked the run to stop."""
         return self._step is not None and self._step.stopping
 
-    def _detach(self) -> None:
-        """Run without queries until the next run begins."""
+    def _detach(self, replaced: bool = False) -> None:
+        """Run without queries until the next run begins; say so at the next call if another step took the event."""
         self._monotonic: Callable[[], float] = float
-        self._idle: Mapping[str, Callable[[], int]] = {self._event: int}
+        self._replaced = replaced
+        self._idle: Mapping[str, Callable[[], int]] = {} if replaced else {self._event: int}
         self._step = None
         self._next: weakref.ref[Run] | None = None
         begun = weakref.WeakMethod(self._begun)
@@ -109,6 +110,11 @@ class Live(Generic[P, R]):
 
     def _attach_to_next(self) -> LiveStep | None:
         """Attach to the run that began, if it has not ended."""
+        if self._replaced and self._next is None:
+            warn(
+                f"The live step of the event {self._event!r} was replaced by another one, and answers no more: where "
+                f"both are called, give each an event of its own, such as live(step, event='validation')"
+            )
         run = None if self._next is None else self._next()
         if run is None or run.disabled or wiring(run).telemetry.closed:
             self._detach()
@@ -139,7 +145,8 @@ def live(f: Callable[P, R], run: Run | None = None, event: str = "batch") -> Liv
         f: A function that `jax.jit` returned; its options apply: donated and static arguments, shardings. Or one of
             `nnx.jit` or `eqx.filter_jit`; while it is queried, its arguments are not donated.
         run: The run; `None` for the newest one, or the next to begin.
-        event: The name of the event that each call of the function is.
+        event: The name of the event that each call of the function is. A live step replaces an earlier one of its
+            event, so that a cell of a notebook may run again.
 
     Returns:
         A function to call in place of `f`. Its logs are observables of `event`, once per call. Those in a loop whose
@@ -148,7 +155,7 @@ def live(f: Callable[P, R], run: Run | None = None, event: str = "batch") -> Liv
 
     Raises:
         LogError: `f` is not such a function.
-        ValueError: Another source already produces events of this name.
+        ValueError: The run observes events of this name, or they are a loop of another live step.
 
     Example:
         >>> import jax, jax.numpy as jnp

@@ -43,7 +43,7 @@ class LiveStep:
         function: Callable[..., Any],
         event: str,
         run: Run,
-        ended: weakref.WeakMethod[Callable[[], None]],
+        ended: weakref.WeakMethod[Callable[..., None]],
         *,
         can_query: bool,
         pure: Callable[..., Any] | None = None,
@@ -122,24 +122,22 @@ class LiveStep:
         return result
 
     def _claim(self, event: str) -> EventSource:
-        """Return the source of one of this step's events.
+        """Return the source of one of this step's events; another live step of this event is replaced.
 
         Raises:
-            ValueError: Another live step produces events of this name.
+            ValueError: The loops of another live step are events of this name.
         """
         steps = self._telemetry.steps
-        for step in list(steps):
-            if isinstance(step, LiveStep) and step is not self and step.event == event and step.is_of(self._function):
-                step.close()  # the same cell of a notebook, run again
+        for step in [step for step in steps if isinstance(step, LiveStep) and step is not self]:
+            if step.event == event:
+                step.close(replaced=True)
+            if step.event == event or step._ended() is None:
                 steps.remove(step)
-            elif isinstance(step, LiveStep) and step._ended() is None:
-                steps.remove(step)
-        others = (step for step in steps if isinstance(step, LiveStep) and step is not self)
-        if any(event == step.event or event in {part.name for part in step._channel.nested} for step in others):
-            raise ValueError(
-                f"Another live step already produces events named {event!r}, and an event has one source: "
-                "choose another name for this one"
-            )
+            elif event in {part.name for part in step._channel.nested}:
+                raise ValueError(
+                    f"A loop of another live step already is the event {event!r}, and an event has one source: "
+                    "choose another name for this one"
+                )
         return self._telemetry.subscriptions.source(event, "live")
 
     @property
@@ -150,12 +148,6 @@ class LiveStep:
     def called_by(self, ago_s: Callable[[], float]) -> None:
         """Let clients know how many seconds ago the last call began."""
         self._channel.called = lambda: ago_s() if self._channel.n_counted else 0.0
-
-    def is_of(self, function: Callable[..., Any]) -> bool:
-        """Return whether this step's function is another one, defined under the same name at the same place."""
-        mine, other = (getattr(f, "__wrapped__", f) for f in (self._function, function))
-        definitions = {(getattr(f, "__module__", ""), getattr(f, "__qualname__", id(f))) for f in (mine, other)}
-        return mine is not other and len(definitions) == 1
 
     # Called by the run
 
@@ -181,13 +173,13 @@ class LiveStep:
             except RuntimeError:  # the system starts no more threads
                 jax.block_until_ready(last)
 
-    def close(self) -> None:
-        """End with the run."""
+    def close(self, *, replaced: bool = False) -> None:
+        """End with the run, or because another step is `replaced` for it."""
         if self._variants is not None:
             self._variants.close()
         ended = self._ended()
         if ended is not None:
-            ended()
+            ended(replaced)
 
     def propose(self) -> VariantPlan:
         """Return the variant that all ranks should run from the next call on."""
