@@ -85,11 +85,13 @@ class Line:
         self._socket = tls(address.certificate).wrap_socket(plain)
         self._lines = self._socket.makefile("rb")
         self.heard: list[str] = []
+        self.n_sent = 0
         content = {"verbose": False, "headers": True, "no_responders": True, "protocol": 1, **options}
         self.say(f"CONNECT {json.dumps(content)}\r\n")
 
     def say(self, text: str) -> None:
         """Send a text, and read until the server has taken it."""
+        self.n_sent += text.count("PUB ")
         self._socket.sendall(f"{text}PING\r\n".encode())
         while (line := self._lines.readline().strip()) != b"PONG":
             assert line, "the server ended the connection"
@@ -161,11 +163,12 @@ def breaches(owner: Line, line: Line, name: str) -> set[str]:
 
 
 @pytest.mark.parametrize("name", USERS)
-def test_nothing_arrives_where_a_role_may_not_publish(tmp_path: Path, name: str) -> None:
+def test_nothing_arrives_where_a_role_may_not_publish(tmp_path: Path, name: str, record_property: Any) -> None:
     hub = Hub(tmp_path, change=with_store())
     with contextlib.closing(hub.server), lines(hub, name) as (owner, line):
         assert breaches(owner, line, name) == set()
         assert owner.heard  # what it may publish has arrived
+        record_property("tried", line.n_sent)
 
 
 @pytest.mark.parametrize(

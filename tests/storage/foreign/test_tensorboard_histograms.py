@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -25,7 +26,7 @@ OTHERS = {
 }  # fmt: skip
 
 
-def test_the_finite_values_are_shown_and_the_others_counted(tmp_path: Path) -> None:
+def test_the_finite_values_are_shown_and_the_others_counted(tmp_path: Path, record_property: Any) -> None:
     writers = pytest.importorskip("torch.utils.tensorboard")
     with writers.SummaryWriter(str(tmp_path)) as writer:
         for name, values in FINITE.items():
@@ -40,3 +41,4 @@ def test_the_finite_values_are_shown_and_the_others_counted(tmp_path: Path) -> N
             found = [run.series(name)[i].value for i in range(len(OTHERS))]
             assert [int(one.counts.sum()) for one in found] == theirs
             assert [(one.n_nan, one.n_posinf, one.n_neginf) for one in found] == list(OTHERS.values())
+    record_property("tried", len(FINITE) * len(OTHERS))
