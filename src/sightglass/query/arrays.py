@@ -306,9 +306,10 @@ class Unknown:
 
 @dataclass(frozen=True, slots=True)
 class UnknownText(Unknown):
-    """A part of a text, of which only the length is known."""
+    """A part of a text, of which only the length is known, and the bytes of a character."""
 
     n: int
+    width: int
 
 
 @lru_cache(maxsize=256)

@@ -301,8 +301,8 @@ class _Compiler(Interpreter[Closure, tuple[str, ...]]):
         self.calls = True
         function, meter, name = self.called(tree), self.meter, tree.name
         known = FUNCTIONS.get(name, LENT)
-        cost, reads_lists = known.cost, known.containers
-        rough = ROUGH * (cost.ns if reads_lists else max(cost.ns, 1.0))
+        cost = known.cost
+        rough = ROUGH * (1.0 if known.containers else max(cost.ns, 1.0))
         text = f"{tree!s:.60}"
         keywords = list(kwargs.items())
 
@@ -314,7 +314,7 @@ class _Compiler(Interpreter[Closure, tuple[str, ...]]):
                 if type(first) in PLAIN:
                     return function(*values, **named)
                 n = n_read(first)
-                if type(first) in (list, tuple) and not reads_lists:
+                if type(first) in (list, tuple):
                     if n >= MIN_ITEMS and array_kind(first[0]):
                         meter.makes((1 + cost.n_made) * n, first[0])
                     n *= LIST

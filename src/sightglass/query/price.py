@@ -156,6 +156,11 @@ def n_characters(value: object) -> float:
     return (length(value) or 0) * n_known / max(1, len(some))
 
 
+def _width(value: Any) -> int:
+    """Return the bytes of a character of a text."""
+    return value.width if isinstance(value, UnknownText) else 1 if str.isascii(value) else WIDEST
+
+
 def _has_unknown_end(part: object) -> bool:
     ends = (part.start, part.stop, part.step) if isinstance(part, slice) else ()
     return any(isinstance(end, ArraySpec | Unknown) for end in ends)
@@ -323,18 +328,19 @@ class _Pricing(Interpreter[Any, Scope]):
         """Return a part of a text or a list: a copy, which is not made where it is large."""
         if _has_unknown_end(index):
             index = slice(None)
-        is_text, n = isinstance(value, UnknownText | str), value.n if isinstance(value, UnknownText) else len(value)
+        is_text = isinstance(value, UnknownText | str)
+        n = int(n_characters(value)) if is_text else length(value) or 0
         try:
             n = len(range(*index.indices(n)))
         except (TypeError, ValueError):
             return Unknown()  # the evaluation says what is wrong with the slice
         self.charge(n * (COPIED_NS if is_text and index.step in (None, 1) else ITEM_COPIED_NS), python=True)
-        n_bytes = n * (WIDEST if is_text else SLOT)
+        n_bytes = n * (_width(value) if is_text else SLOT)
         self.touch(n_bytes)
         self.peak = max(self.peak, self.live + n_bytes)
         if n <= MAX_ITEMS and not isinstance(value, UnknownText):
             return item(value, index)
-        return UnknownText(n) if is_text else Unknown()
+        return UnknownText(n, _width(value)) if is_text else Unknown()
 
     def picked(self, value: ArraySpec, parts: Sequence[Any]) -> ArraySpec:
         """Return the spec of items that are picked by places, or by a condition, which selects all."""
@@ -379,28 +385,30 @@ class _Pricing(Interpreter[Any, Scope]):
         if known.lambdas:
             return self.each(tree, opened(args[0]), args[1])
         x, *others = args
-        if not known.containers:
-            x = spec if (spec := self.stacked(x)) is not None else x
-        if isinstance(x, ArraySpec) and known.of_spec is not None:
-            self.charge(BASE_NS[None], python=True)
-            made = known.of_spec(x, *others, **kwargs)
-            is_copy = isinstance(made, ArraySpec) and made.owned > x.owned
-            return self.copied(made, x) if is_copy else made
         if known.containers and not isinstance(x, ArraySpec):
             return self.contained(known, x, others, kwargs)
+        if known.of_spec is not None and (spec := self.stacked(x)) is not None:
+            self.charge(BASE_NS[None], python=True)
+            made = known.of_spec(spec, *others, **kwargs)
+            is_copy = isinstance(made, ArraySpec) and made.owned > spec.owned
+            return self.copied(made, spec) if is_copy else made
         return self.result(tree.name, known.cost, args, kwargs)
 
     def contained(self, known: Operation, x: Any, others: Sequence[Any], kwargs: Mapping[str, Any]) -> Any:
         """Return the result of a function that reads a mapping, a list or a text; of many items it is not known."""
         n, cost = (length(x) or 0) if isinstance(x, list | tuple | Mapping) else 0, known.cost
-        self.charge(BASE_NS[None] + cost.ns * n, python=True)
+        if cost.shaped is not None:
+            ns = cost.shaped([FLOATS.like(n), *others], **kwargs)[1]
+        else:
+            ns = cost.ns * n if cost.text_ns or isinstance(x, Mapping) else 0.0
+        self.charge(BASE_NS[None] + ns, python=True)
         if cost.text_ns and isinstance(x, str | UnknownText | list | tuple):
             self.charge(cost.text_ns * n_characters(x), python=True)
         if cost.text_ns or any(isinstance(arg, ArraySpec | Unknown) for arg in (x, *others, *kwargs.values())):
             return Unknown()
-        if cost.ns:
-            self.hold(SLOTS * n)
-        return Unknown() if cost.ns and n > N_SIGNATURES else self.read(known.call(x, *others, **kwargs))
+        if ns:
+            self.hold(SLOTS * min(n, MAX_ITEMS))
+        return Unknown() if ns and n > N_SIGNATURES else self.read(known.call(x, *others, **kwargs))
 
     def each(self, tree: e.Call, x: Any, apply: Callable[[Any, Any], Any]) -> Any:
         """Return the items of `map`, or of `filter`, each by its lambda.
@@ -506,7 +514,9 @@ class _Pricing(Interpreter[Any, Scope]):
             owned, copies = 0, 0.0
         self.touch(copies + owned)
         self.peak = max(self.peak, self.live + copies + owned)
-        self.live -= sum(spec.owned for spec in arrays)
+        self.live -= sum(
+            spec.owned for spec in arrays if spec.kind != "jax"
+        )  # JAX computes later, and keeps them so long
         self.hold(owned)
         if cost.result == "plain" and cost.shaped is None:
             return Unknown()

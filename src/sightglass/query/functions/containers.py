@@ -82,13 +82,13 @@ def _row(x: ArraySpec) -> ArraySpec:
     return replace(row, owned=x.owned + row.n_bytes) if x.kind == "jax" else row
 
 
-@function("first(x)", containers=True, of_spec=_row)
+@function("first(x)", containers=True, cost=EACH, of_spec=_row)
 def _first(x: Value) -> Value:
     """Return the first item of a mapping, a sequence or an array."""
     return item(_sequence(x), 0)
 
 
-@function("last(x)", containers=True, of_spec=_row)
+@function("last(x)", containers=True, cost=EACH, of_spec=_row)
 def _last(x: Value) -> Value:
     """Return the last item of a mapping, a sequence or an array."""
     return item(_sequence(x), -1)
