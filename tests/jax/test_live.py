@@ -829,8 +829,10 @@ def test_a_step_that_is_no_longer_called_claims_no_event(tmp_path):
     second = QueriedRun(dir=tmp_path)
     step = second.live(jax.jit(halve), 2 * x3())
     assert second.query(lambda: step(2 * x3()), "batch.loss").latest.value == 20.0
-    with pytest.raises(ValueError, match="live step"):
-        old(x3())
+    with pytest.warns(RuntimeWarning, match="'batch'.*replaced"):
+        same(old(x3()), 0.5 * x3())
+    same(old(x3()), 0.5 * x3())
+    assert second.query(lambda: step(2 * x3()), "batch.loss").latest.value == 20.0
     second.close()
 
 

@@ -332,7 +332,7 @@ class Steps(torch.utils.data.Dataset):
 
 
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
-@pytest.mark.filterwarnings("ignore:.*fork.*:DeprecationWarning")
+@pytest.mark.filterwarnings("ignore:.*fork")
 def test_workers_of_a_data_loader_get_handles_that_do_nothing(desk, method):
     run = desk.run
     model = torch.nn.Linear(2, 1)

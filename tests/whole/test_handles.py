@@ -55,7 +55,7 @@ def test_a_copy_in_this_process_is_the_same_run(trainer, tmp_path, how):
 def test_in_another_process_it_knows_the_run_and_does_nothing(trainer, method):
     trainer.lr.set(0.25)
     with warnings.catch_warnings(), multiprocessing.get_context(method).Pool(1) as pool:
-        warnings.filterwarnings("ignore", ".*fork.*", DeprecationWarning)
+        warnings.filterwarnings("ignore", ".*fork")
         found = pool.apply(of_another_process, (trainer,))
     run = trainer.run
     assert found["known"] == (run.name, run.id, {"lr": 0.5, "token": found["known"][2]["token"]}, run.directory)

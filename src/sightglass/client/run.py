@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import Any, Final, Literal
+from typing import Any, Final, Literal, Self
 
 from sightglass.core import codec
 from sightglass.core.columns import Record, of_records
@@ -68,6 +68,12 @@ class RemoteRun(Bound, EventAttributes, ProgramNames):
 
     def _instead(self) -> str:
         return f"Pass its id, and connect there: sg.connect({self.id!r})"
+
+    def sent_by(self, name: str) -> Self:
+        """Return this client, as somebody whose name the run's history has for the commands."""
+        other = object.__new__(type(self))
+        vars(other).update(vars(self), by=name)
+        return other
 
     @property
     def name(self) -> str:

@@ -15,6 +15,7 @@ Theory of operation:
 from __future__ import annotations
 
 import functools
+import itertools
 import types
 import weakref
 from collections.abc import Callable, Mapping, Sequence
@@ -29,11 +30,14 @@ from sightglass.jax.program import boundary, compat
 from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 
-from .live_step import LiveStep
+from .live_step import LiveStep, is_held
 from .row_queries import LoopRows
 
 P = ParamSpec("P")
 R = TypeVar("R")
+
+
+_numbers = itertools.count()
 
 
 class Live(Generic[P, R]):
@@ -55,6 +59,7 @@ class Live(Generic[P, R]):
         functools.update_wrapper(self, function, updated=())
         self._function = function
         self._event = event
+        self._number = next(_numbers)
         self._n_rounds = n_rounds
         self._rows = rows
         self._step: LiveStep | None = None
@@ -110,13 +115,14 @@ class Live(Generic[P, R]):
 
     def _attach_to_next(self) -> LiveStep | None:
         """Attach to the run that began, if it has not ended."""
-        if self._replaced and self._next is None:
+        run = None if self._next is None else self._next()
+        later = run is not None and is_held(run, self._event, after=self._number)
+        if later or (self._replaced and run is None):
             warn(
                 f"The live step of the event {self._event!r} was replaced by another one, and answers no more: where "
                 f"both are called, give each an event of its own, such as live(step, event='validation')"
             )
-        run = None if self._next is None else self._next()
-        if run is None or run.disabled or wiring(run).telemetry.closed:
+        if later or run is None or run.disabled or wiring(run).telemetry.closed:
             self._detach()
         else:
             self._attach(run)
@@ -126,7 +132,7 @@ class Live(Generic[P, R]):
         ended = weakref.WeakMethod(self._detach)
         self._step = LiveStep(
             self._function, self._event, run, ended,
-            can_query=self._can_query, pure=self._pure, n_rounds=self._n_rounds, rows=self._rows,
+            number=self._number, can_query=self._can_query, pure=self._pure, n_rounds=self._n_rounds, rows=self._rows,
         )  # fmt: skip
         self._monotonic = monotonic = wiring(run).telemetry.clock.monotonic
         self._called_s = monotonic()

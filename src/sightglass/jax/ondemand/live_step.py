@@ -35,8 +35,14 @@ from .variant_compiler import Events, VariantCompiler
 AHEAD: Final = "cannot be queried: the step was compiled ahead of time; pass live() what jax.jit returned"
 
 
+def is_held(run: Run, event: str, *, after: int) -> bool:
+    """Return whether an event is that of a live step which was made later than number `after`."""
+    steps = wiring(run).telemetry.steps
+    return any(isinstance(step, LiveStep) and step.event == event and step.number > after for step in steps)
+
+
 class LiveStep:
-    """A live step in a run."""
+    """A live step in a run; `number` counts the live steps of the process."""
 
     def __init__(
         self,
@@ -45,6 +51,7 @@ class LiveStep:
         run: Run,
         ended: weakref.WeakMethod[Callable[..., None]],
         *,
+        number: int,
         can_query: bool,
         pure: Callable[..., Any] | None = None,
         n_rounds: Callable[[Sequence[Any]], int] | None = None,
@@ -55,6 +62,7 @@ class LiveStep:
         self._n_rounds = n_rounds
         self._n_calls = 0
         self.event = self._event = event
+        self.number = number
         wires = wiring(run)
         self._telemetry: Telemetry = wires.telemetry
         self._signature = 0

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from typing import Annotated, Any, Final, Literal
 
 import msgspec
@@ -120,8 +119,7 @@ async def send_command(call: ApiRequest, query: Request, body: CommandRequest) -
 def _send(source: ServedRun, body: CommandRequest, by: str) -> Acknowledgement:
     if body.kind in ("set", "call") and not body.name:
         raise bad_request(f"Expected a name to {body.kind}, got ''")
-    run = copy.copy(source.connection.remote())
-    run.by = by
+    run = source.connection.remote().sent_by(by)
     try:
         return _applied(run, body)
     except (TypeError, ValueError) as error:
