@@ -379,3 +379,10 @@ def test_the_shape_of_picked_items_is_known_before(index: Any) -> None:
         np.asarray(part) if isinstance(part, list) else part for part in (index if type(index) is tuple else [index])
     ]
     assert selected_shape(AXES.shape, parts) == AXES[index].shape
+
+
+def test_a_price_that_nobody_had_time_for_is_a_high_one() -> None:
+    tree = lambda_of(f"lambda b: [{', '.join(['b.x.logsumexp()'] * 40)}]")
+    late = price_of(tree, [{"x": LARGE}], CostModel(), enough=(0.04, np.inf), is_late=lambda: True)
+    assert late.more
+    assert late.seconds >= 0.04

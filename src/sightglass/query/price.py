@@ -106,7 +106,7 @@ def price_of(
         pass  # the evaluation raises it too, once it has come as far
     except EnoughError:
         more, walk.sized = True, False
-        if walk.n_steps > MAX_STEPS:
+        if walk.peak <= walk.enough_bytes:  # also where there was no time to go on, and nothing is known of the rest
             walk.ns = max(walk.ns, walk.enough_ns)
     except FAILURES:
         known = walk.sized = False
