@@ -381,8 +381,12 @@ def test_the_shape_of_picked_items_is_known_before(index: Any) -> None:
     assert selected_shape(AXES.shape, parts) == AXES[index].shape
 
 
-def test_a_price_that_nobody_had_time_for_is_a_high_one() -> None:
+def test_what_there_is_no_time_to_price_is_not_evaluated() -> None:
     tree = lambda_of(f"lambda b: [{', '.join(['b.x.logsumexp()'] * 40)}]")
-    late = price_of(tree, [{"x": LARGE}], CostModel(), enough=(0.04, np.inf), is_late=lambda: True)
+    late = price_of(tree, [{"x": LARGE}], CostModel(), is_late=lambda: True)
     assert late.more
-    assert late.seconds >= 0.04
+    assert late.late
+    now_s = iter(range(10_000))
+    meter = Meter(limit_s=0.02, cpu_s=lambda: float(next(now_s)))  # each look at the clock is a second later
+    with pytest.raises(PriceError):
+        meter.ask(tree, [{"x": LARGE}], {})

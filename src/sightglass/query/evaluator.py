@@ -90,7 +90,7 @@ def evaluator(
         try:
             return body(values)
         except CompilationNeeded:
-            meter.ask(tree, values, compiler.measured)
+            meter.ask(tree, values, compiler.measured, aside=True)
             raise
         except PriceNeeded:
             pass  # what was computed so far goes with the exception

@@ -194,11 +194,19 @@ class Meter:
         """Return how many seconds this event may still take."""
         return self.limit_s - self.taken_s
 
-    def ask(self, tree: e.Lambda, values: Sequence[object], measured: Mapping[int, float]) -> None:
+    def ask(
+        self, tree: e.Lambda, values: Sequence[object], measured: Mapping[int, float], *, aside: bool = False
+    ) -> None:
         """Price an expression on the values of this event.
 
+        Args:
+            tree: The expression.
+            values: The values.
+            measured: As in `price_of`.
+            aside: Whether it is evaluated on another thread, under limits of its own.
+
         Raises:
-            PriceError: It costs more than the event may take.
+            PriceError: It costs more than the event may take, or there is no time left to know.
             NoRoom: It needs memory that is free later.
         """
         self.clock()
@@ -206,6 +214,8 @@ class Meter:
         enough = (max(ENOUGH_S, 2 * self.limit_s), math.inf if self.max_bytes is None else ENOUGH * self.max_bytes)
         price = price_of(tree, values, self.model, measured=measured, enough=enough, is_late=self._is_late)
         self.price, self._sized = price, self._sized and price.sized
+        if price.late and not aside:
+            self.check("its price")
         left_s, limit = self.left_s(), self.bytes_left(price.largest_bytes)
         if price.seconds <= left_s and price.n_bytes <= limit:
             return

@@ -62,6 +62,7 @@ class Price:
         known: Whether the price of every part is known.
         sized: Whether the bytes of every part are known: not where a function of the run is called, for example.
         more: Whether it is higher than that.
+        late: Whether there was no time to know more of it.
         untried: Trials of its large operations that were never measured here.
     """
 
@@ -74,6 +75,7 @@ class Price:
     known: bool = True
     sized: bool = True
     more: bool = False
+    late: bool = False
     untried: tuple[Trial, ...] = ()
 
 
@@ -99,15 +101,16 @@ def price_of(
         is_late: Returns whether there is no time to go on; asked every `LATE` steps.
     """
     walk = _Pricing(model, measured or {}, samples, enough[0] * 1e9, enough[1], is_late)
-    known, more = True, False
+    known, more, late = True, False, False
     try:
         walk.part(tree.body, dict(zip(tree.params, values, strict=True)))
     except SightglassError:
         pass  # the evaluation raises it too, once it has come as far
     except EnoughError:
         more, walk.sized = True, False
-        if walk.peak <= walk.enough_bytes:  # also where there was no time to go on, and nothing is known of the rest
+        if walk.n_steps > MAX_STEPS:
             walk.ns = max(walk.ns, walk.enough_ns)
+        late = walk.ns < walk.enough_ns and walk.peak <= walk.enough_bytes
     except FAILURES:
         known = walk.sized = False
     return Price(
@@ -120,6 +123,7 @@ def price_of(
         known=known,
         sized=walk.sized,
         more=more,
+        late=late,
         untried=tuple(walk.untried),
     )
 
