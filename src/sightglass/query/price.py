@@ -146,7 +146,7 @@ COMPARED: Final = OperationCost(ns=10.0, result="each")  # texts
 COPIED_NS: Final = 0.1  # to copy a character
 ITEM_COPIED_NS: Final = 2.0  # to copy one of every n-th character, or an item of a list
 WIDEST: Final = 4  # bytes of a character
-SLOT: Final = 8  # bytes of an item of a list, without the item
+POINTER: Final = 8  # bytes of an item of a list, without what it refers to
 SLOTS: Final = 120  # bytes of an item of a list or a dict, with a small Python object
 TEXTS: Final = (str, bytes, type(None), UnknownText)
 
@@ -339,7 +339,7 @@ class _Pricing(Interpreter[Any, Scope]):
         except (TypeError, ValueError):
             return Unknown()  # the evaluation says what is wrong with the slice
         self.charge(n * (COPIED_NS if is_text and index.step in (None, 1) else ITEM_COPIED_NS), python=True)
-        n_bytes = n * (_width(value) if is_text else SLOT)
+        n_bytes = n * (_width(value) if is_text else POINTER)
         self.touch(n_bytes)
         self.peak = max(self.peak, self.live + n_bytes)
         if n <= MAX_ITEMS and not isinstance(value, UnknownText):

@@ -25,7 +25,9 @@ SCALARS: Final = frozenset((bool, int, float, str, type(None)))
 FEW: Final = 50
 """NumPy chooses up to this part of the items as a set of places, more of them from a permutation of all."""
 SET_NS: Final = 80.0
+"""Nanoseconds for a place of a set."""
 SHUFFLE_NS: Final = 12.0
+"""Nanoseconds for an item of a permutation."""
 EACH: Final = OperationCost(ns=ITEM_NS)
 
 # Mappings and sequences
