@@ -1,8 +1,9 @@
 """The size of the code by part, and the ratchet that holds it: `python -m bench.sizes`, which `make check` runs.
 
-A line of code is one with a token that is neither a comment nor part of a docstring; generated files have
-none. `sizes.toml` has the budget of each part, and what it had when it last landed. A part may not grow past that; one
-above its budget may grow by 2 % until it is rebuilt. A fix or a feature raises an entry by hand, with its reason; `--lower` writes smaller entries.
+A line of code is one with a token that is neither a comment nor part of a docstring; generated files have none.
+`sizes.toml` has the budget of each part, and what it had when it last landed. A part may not grow past that; one above
+its budget may grow by 2 % until it is rebuilt. A fix or a feature raises an entry by hand, with its reason; `--lower`
+writes smaller entries.
 """
 
 from __future__ import annotations
