@@ -54,9 +54,10 @@ def test_a_copy_in_this_process_is_the_same_run(trainer, tmp_path, how):
 @pytest.mark.parametrize("method", ["spawn", "forkserver", "fork"])
 def test_in_another_process_it_knows_the_run_and_does_nothing(trainer, method):
     trainer.lr.set(0.25)
-    with warnings.catch_warnings(), multiprocessing.get_context(method).Pool(1) as pool:
-        warnings.filterwarnings("ignore", ".*fork")
-        found = pool.apply(of_another_process, (trainer,))
+    with warnings.catch_warnings():
+        warnings.filterwarnings("ignore", ".*fork")  # of Python and of JAX: the worker begins with the pool
+        with multiprocessing.get_context(method).Pool(1) as pool:
+            found = pool.apply(of_another_process, (trainer,))
     run = trainer.run
     assert found["known"] == (run.name, run.id, {"lr": 0.5, "token": found["known"][2]["token"]}, run.directory)
     assert found["known"][2]["token"] != "hidden"
