@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import tracemalloc
 from typing import Any
 
 import numpy as np
@@ -90,6 +91,24 @@ def test_made_up_arrays_are_shorter_than_the_program_s_and_have_its_dtype_and_la
     assert {(x.dtype.name, x.flags.c_contiguous) for x in seen} == {("float64", False), ("float16", True)}
     assert all(x.size <= MAX_ITEMS for x in seen)
     assert all(len(np.unique(x[:100])) > 10 for x in seen)
+
+
+LARGER = ("b.x[None] - b.x[:, None]", "b.i[:, None] > b.x", "where(b.flags[None], b.x[:, None], 0)",
+          "matmul(b.x[:, None], b.x[None])", "stack([b.x] * 40)", "concat([b.x] * 40)")  # fmt: skip
+
+
+@pytest.mark.parametrize("text", LARGER)
+def test_what_is_made_in_a_trial_is_not_larger_either(text: str) -> None:
+    model = CostModel()
+    model.calibrated = True
+    untried = priced(text.replace("[b.x] * 40", f"[{', '.join(['b.x'] * 40)}]"), model).untried
+    model.want(untried)
+    tracemalloc.start()
+    model.measure()
+    _, peak = tracemalloc.get_traced_memory()  # of what NumPy asked for, also where it got nothing
+    tracemalloc.stop()
+    assert peak < 10 * 8 * MAX_ITEMS
+    assert {trial.key for trial in untried} <= model._learned.keys()
 
 
 def test_functions_of_the_run_other_libraries_and_small_arrays_are_not_tried() -> None:

@@ -1,12 +1,13 @@
 """Trials of operations on made-up data: what an operation takes here that never ran here.
 
 Where a price would refuse a query, each of its large operations on NumPy's arrays that was never measured is run once,
-off the training thread, on arrays of the same dtype and layout, shortened to `MAX_ITEMS`. The program's arrays are not
-read. Arrays of other libraries and functions of the run are never tried.
+off the training thread, on arrays of the same dtype and layout, shortened so that they and the result have at most
+`MAX_ITEMS`. The program's arrays are not read. Arrays of other libraries and functions of the run are never tried.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import lru_cache
@@ -56,7 +57,7 @@ class Trial:
     def run(self, model: CostModel, cpu_s: Callable[[], float]) -> None:
         """Try it, and let the model learn what it takes; a failure teaches nothing."""
         try:
-            specs, table_ns = self._shortened()
+            specs, n_items, table_ns = self._shortened()
             operands = [_made(one) if isinstance(one, ArraySpec) else one for one in specs]
             given = [list(one) if is_list else one for one, is_list in zip(operands, self.lists, strict=True)]
             call = operation(self.name, len(operands)).call
@@ -73,10 +74,10 @@ class Trial:
             return
         first = _largest(specs)
         taken_ns = sorted(taken_s)[len(taken_s) // 2] * 1e9 / (STRIDED if first.strided else 1.0)
-        model.learn(self.learned, self.cost, first.name, first.size, taken_ns=taken_ns, table_ns=table_ns)
+        model.learn(self.learned, self.cost, first.name, n_items, taken_ns=taken_ns, table_ns=table_ns)
 
-    def _shortened(self) -> tuple[list[Any], float]:
-        """Return the operands with shorter axes, and the nanoseconds that the table says for them."""
+    def _shortened(self) -> tuple[list[Any], int, float]:
+        """Return the operands with shorter axes, the items of the largest or of the result, and the ns by the table."""
         first = _largest(self.operands)
         longest = max(first.shape)
         length = max(1, min(longest, MAX_ITEMS * longest // first.size))
@@ -87,11 +88,19 @@ class Trial:
                 else one
                 for one in self.operands
             ]
-            shaped = self.cost.shaped
-            ns = of_table(self.cost, _largest(specs).size) if shaped is None else shaped(specs, **self.named)[1]
-            if ns < MAX_NS or length <= 1:
-                return specs, ns
+            shape, ns = self._priced(specs)
+            n_items = max(_largest(specs).size, math.prod(shape))
+            ns = of_table(self.cost, n_items) if ns is None else ns
+            if (ns < MAX_NS and n_items <= MAX_ITEMS) or length <= 1:
+                return specs, n_items, ns
             length //= 2
+
+    def _priced(self, specs: Sequence[Any]) -> tuple[tuple[int, ...], float | None]:
+        """Return the shape of the result, if that may be larger than the operands, and the ns that depend on shapes."""
+        if self.cost.shaped is not None:
+            return self.cost.shaped(specs, **self.named)
+        shapes = [one.shape for one in specs if isinstance(one, ArraySpec)]
+        return (np.broadcast_shapes(*shapes) if self.cost.result == "each" else ()), None
 
 
 def trial_of(  # noqa: PLR0917  what `price` knows of it
