@@ -142,6 +142,32 @@ def set_(desk, name, value):
     return found[0]
 
 
+def test_groups_of_which_some_have_names(desk):
+    model, opt = adam(groups=({"name": "body"}, {"lr": 0.5}))
+    sgt.watch(model, desk.run, optimizer=opt)
+    assert {"optimizer.body.lr", "optimizer.1.lr"} <= {*desk.telemetry.commands.queue.controls}
+    rates = desk.ask("batch.optimizer.lr")
+    desk.run.observe("batch")
+    assert desk.one(rates) == {"body": 1e-3, "1": 0.5}
+
+
+def test_groups_whose_names_would_meet_have_their_indices(desk):
+    model, opt = adam(groups=({"name": "1"}, {"lr": 0.5}))
+    sgt.watch(model, desk.run, optimizer=opt)
+    assert {"optimizer.0.lr", "optimizer.1.lr"} <= {*desk.telemetry.commands.queue.controls}
+
+
+def test_a_rate_that_is_reduced_on_a_plateau_has_a_note(desk):
+    model, opt = adam()
+    sgt.watch(model, desk.run, optimizer=opt)
+    assert set_(desk, "optimizer.lr", 0.01).note == ""
+    scheduler = torch.optim.lr_scheduler.ReduceLROnPlateau(opt, factor=0.5, patience=0)
+    assert "ReduceLROnPlateau" in set_(desk, "optimizer.lr", 0.1).note
+    for loss in (1.0, 2.0):
+        scheduler.step(loss)
+    assert opt.param_groups[0]["lr"] == 0.05  # as the note says
+
+
 def test_one_rate_for_all_groups(desk):
     model, opt = adam(groups=({"lr": 0.1}, {"lr": 0.2}))
     sgt.watch(model, desk.run, optimizer=opt)

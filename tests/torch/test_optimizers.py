@@ -412,3 +412,25 @@ def test_a_compiled_step_is_not_compiled_again(desk):
         assert len(programs) == n_compiled
     finally:
         torch.compiler.reset()
+
+
+TIED = ("{}.params", "{}.grads", "{}.updates", "{}.optimizer.state")
+
+
+@pytest.mark.parametrize("place", TIED)
+def test_a_tied_weight_has_both_of_its_names_and_is_listed_once(desk, place):
+    model = nn.Sequential(nn.Embedding(8, 4), nn.Linear(4, 8, bias=False))
+    model[1].weight = model[0].weight
+    optimizer = torch.optim.Adam(model.parameters())
+    sgt.watch(model, desk.run, optimizer=optimizer)
+    at = place.format("b")
+    of = ".exp_avg" if "state" in at else ""
+    each = [desk.ask(f"on('batch').map(lambda b: {at}['{name}']{of}.norm())") for name in ("0.weight", "1.weight")]
+    listed = desk.ask(f"on('batch').map(lambda b: {at}.map(lambda name, x: x{of}.norm()).keys())")
+    for _ in range(2):
+        optimizer.zero_grad()
+        model(torch.arange(8)).square().mean().backward()
+        optimizer.step()
+        desk.run.observe("batch")
+    assert desk.values(each[0])[-1] == desk.values(each[1])[-1] > 0
+    assert desk.values(listed)[-1] == ["0.weight"]

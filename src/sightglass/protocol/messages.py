@@ -227,8 +227,8 @@ class Waiting(Message, frozen=True, kw_only=True, array_like=True, tag="waiting"
     """Says what a request waits for.
 
     It accepts a command, which waits for an event, and is sent again with `stuck` if no such event is in sight. After
-    `Opened` it replaces the note of a stream that has no records yet, or says, with `thinned`, of which events the
-    stream has records; empty if of all.
+    `Opened` it replaces the note of a stream that has no records yet, or says, with `thinned`, which events and which
+    items of mappings its records leave out; empty if none.
     """
 
     request: int

@@ -304,7 +304,9 @@ class _Compiler(Interpreter[Closure, tuple[str, ...]]):
         cost = known.cost
         rough = ROUGH * (1.0 if known.containers else max(cost.ns, 1.0))
         text = f"{tree!s:.60}"
-        keywords = list(kwargs.items())
+        keywords: list[tuple[str, Closure]] = list(kwargs.items())
+        if any(isinstance(arg, e.Lambda) for arg in tree.args):  # `map` and `filter`
+            keywords.append(("leave_out", lambda env: meter.leave_out))
 
         def run(env: Env) -> Value:
             values = [arg(env) for arg in args]

@@ -13,7 +13,7 @@ from __future__ import annotations
 import math
 import time
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from typing import Final, Protocol
+from typing import Any, Final, Protocol
 
 from sightglass.core.errors import PriceError
 from sightglass.core.program_values.own_pieces import is_traced
@@ -77,11 +77,13 @@ class Meter:
         priced_ns: The rough price from which on the price of this event has to be known.
         price: The price of the last event that was priced.
         checks: The indices on a device that this event has used so far; `None` if the evaluation waits for each.
+        left_out: The items of mappings that this event could not compute, each with the reason.
     """
 
     __slots__ = (
-        "_began_s", "_cpu_s", "_made_bytes", "_sized", "allowed_ns", "checks", "compiled", "limit_s", "max_bytes",
-        "may_compile", "memory", "model", "own_bytes", "price", "priced_ns", "result_s", "spent_ns", "tail_s",
+        "_began_s", "_cpu_s", "_made_bytes", "_sized", "allowed_ns", "checks", "compiled", "left_out", "limit_s",
+        "max_bytes", "may_compile", "memory", "model", "own_bytes", "price", "priced_ns", "result_s", "spent_ns",
+        "tail_s",
     )  # fmt: skip
 
     def __init__(
@@ -100,6 +102,7 @@ class Meter:
         self.allowed_ns = self.priced_ns = math.inf
         self.price: Price | None = None
         self.checks: list[Check] | None = None
+        self.left_out: dict[Any, str] = {}
         self._cpu_s = cpu_s
         self._began_s = -1.0
         self._made_bytes, self._sized = 0.0, True
@@ -114,6 +117,12 @@ class Meter:
         self.spent_ns = self._made_bytes = 0.0
         if self.checks:
             self.checks = []
+        if self.left_out:
+            self.left_out = {}
+
+    def leave_out(self, items: Mapping[Any, str]) -> None:
+        """Take note of items that could not be computed. Other threads may read `left_out` meanwhile."""
+        self.left_out = {**self.left_out, **items}
 
     def go_on(self, head: Meter) -> None:
         """Go on with an event that was begun with another meter, on the same thread."""

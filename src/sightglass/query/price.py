@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sightglass.core.errors import SightglassError
+from sightglass.core.errors import PriceError, SightglassError
 from sightglass.core.program_values.guarded import FAILURES, MAX_DEPTH, length
 from sightglass.core.values import Histogram, array_kind, on_device
 
@@ -41,7 +41,7 @@ from .costs import (
     picks,
 )
 from .functions import FUNCTIONS, Operation
-from .functions.containers import each
+from .functions.containers import ODD, each
 from .functions.elementwise import OPERATORS, PICKED
 from .interpreter import Interpreter, can_cut, is_fused
 from .limits import MAX_ITEMS, PLAIN
@@ -418,7 +418,7 @@ class _Pricing(Interpreter[Any, Scope]):
         """Return the items of `map`, or of `filter`, each by its lambda.
 
         Alike arrays are priced once. Of other items, and beyond `N_SIGNATURES`, the first ones stand for all: the
-        evaluation is stopped if the others take longer.
+        evaluation is stopped if the others take longer. Items that the lambda cannot compute are left out.
         """
         if isinstance(x, Unknown | ArraySpec):
             self.sized = False
@@ -430,6 +430,7 @@ class _Pricing(Interpreter[Any, Scope]):
         n_most = 1 if self.n_steps > MAX_STEPS / 2 else N_NESTED if self.depth else N_SIGNATURES
         self.depth += 1
         n_items, is_full = length(x) or 0, False
+        odd: list[Exception] = []
         for name, value in each(x, n_most):
             names.append(name)
             if is_full:
@@ -443,7 +444,15 @@ class _Pricing(Interpreter[Any, Scope]):
                 if is_full:
                     continue
                 before = self.ns, self.python_ns, self.live
-                result = apply(name, read)
+                try:
+                    result = apply(name, read)
+                except ODD as error:
+                    if isinstance(error, PriceError) or not isinstance(x, Mapping):
+                        raise
+                    odd.append(error)
+                    names.pop()
+                    n_items -= 1
+                    continue
                 alike[key] = result, self.ns - before[0], self.python_ns - before[1], self.live - before[2]
             else:
                 result, ns, python_ns, n_bytes = alike[key]
@@ -453,6 +462,8 @@ class _Pricing(Interpreter[Any, Scope]):
             n_priced += 1
             results.append(result)
         self.depth -= 1
+        if odd and not n_priced and not is_full:
+            raise odd[0]
         if n_priced:
             more = (n_items - n_priced) / n_priced
             self.ns += more * (self.ns - began[0])

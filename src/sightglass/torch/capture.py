@@ -17,6 +17,7 @@ from typing import Any, Final
 import torch
 
 from sightglass.core.errors import AbsentError, EvaluationError, PriceError, UnreadableError
+from sightglass.core.program_values.array_data import plain_array
 from sightglass.core.program_values.copier import snapshot
 from sightglass.core.program_values.guarded import FAILURES, message, rebuild
 from sightglass.core.values import Value
@@ -52,6 +53,7 @@ class Work:
         names: The names of its tensors, in their order.
         is_answer: Whether its results are what the queries return, so that numbers may leave their library at once.
         found: The results, by the tensor's name.
+        odd: Of a part for each tensor, the errors of those that it cannot compute; the others have results.
         priorities: The priority of the pass that each module's results are of, by the module's name.
         total: The size of the results.
         error: The error that stopped it, or `None`.
@@ -69,6 +71,7 @@ class Work:
     names: tuple[str, ...] = ()
     is_answer: bool = False
     found: dict[str, Any] = field(default_factory=dict)
+    odd: dict[str, Exception] = field(default_factory=dict)
     priorities: dict[str, int] = field(default_factory=dict)
     total: Total = field(default_factory=Total)
     error: Exception | None = None
@@ -94,19 +97,37 @@ class Work:
         if self.part.name is None and not isinstance(tensors[0][1], READ):
             tensors = tensors[1:]  # the tensors of a module that returns several come by their own names
         try:
-            values = [local(value) if isinstance(value, torch.Tensor) else bare(value) for _, value in tensors]
-            start = 0
-            while start < len(values):
-                n = 0 if self.statistic is None else self.statistic.n_taken(values, start)
-                names = [name for name, _ in tensors[start : start + max(1, n)]]
-                if n:
-                    self._compute(names, values[start : start + n], is_first=not start)
-                else:
-                    with torch.no_grad():
-                        self._evaluate(observables, names[0], values[start])
-                start += len(names)
+            self._take_all(observables, tensors, self.statistic)
+        except PriceError as error:
+            self.error = error
+        except FAILURES:
+            for tensor in tensors:  # one by one, and by the evaluator, which takes more kinds of them
+                self._take_alone(observables, tensor)
+
+    def _take_alone(self, observables: Mapping[str, Any], tensor: tuple[str, Any]) -> None:
+        try:
+            self._take_all(observables, [tensor], None)
         except FAILURES as error:
-            self.error = as_error(error)
+            is_odd = self.part.name is None and not isinstance(error, PriceError)
+            if is_odd and self.total.n_bytes <= MAX_RESULT_BYTES:
+                self.odd[tensor[0]] = as_error(error)
+            else:
+                self.error = as_error(error)
+
+    def _take_all(
+        self, observables: Mapping[str, Any], tensors: Sequence[tuple[str, Any]], statistic: Statistic | None
+    ) -> None:
+        values = [local(value) if isinstance(value, torch.Tensor) else bare(value) for _, value in tensors]
+        start = 0
+        while start < len(values):
+            n = 0 if statistic is None else statistic.n_taken(values, start)
+            names = [name for name, _ in tensors[start : start + max(1, n)]]
+            if n:
+                self._compute(names, values[start : start + n], is_first=not start)
+            else:
+                with torch.no_grad():
+                    self._evaluate(observables, names[0], values[start])
+            start += len(names)
 
     def _compute(self, names: Iterable[str], values: Sequence[torch.Tensor], *, is_first: bool) -> None:
         (self.meter.look if is_first else self.meter.check)(self.part.kind)
@@ -118,9 +139,11 @@ class Work:
         if isinstance(value, Exception):
             raise value
         self.meter.check(self.part.kind)
-        if isinstance(value, torch.Tensor) and value.layout in SPARSE:
-            skips_zeros = self.statistic is not None and self.statistic.skips_zeros
-            value = _stored(value) if skips_zeros else _dense(value, name)
+        if isinstance(value, torch.Tensor):
+            if value.layout in SPARSE:
+                skips_zeros = self.statistic is not None and self.statistic.skips_zeros
+                value = _stored(value) if skips_zeros else _dense(value, name)
+            value = plain_array(value, "torch")
         result = self.compute(observables, name, value)
         if self.part.copies:
             n_bytes = self.total.n_bytes
@@ -137,7 +160,9 @@ class Work:
             The result of the named tensor, or a mapping of the results by name; an exception without one.
         """
         found, error = self.found, self.error
-        self.found, self.priorities, self.total, self.error = {}, {}, Total(), None
+        if self.odd and not found:
+            error = error or next(iter(self.odd.values()))
+        self.found, self.odd, self.priorities, self.total, self.error = {}, {}, {}, Total(), None
         if self.meter.wall_s:
             part = len(self.subscriptions)
             for subscription in self.subscriptions:

@@ -97,6 +97,7 @@ class ModuleQueries:
         self._prepared: dict[str, Prepared] = {}
         self._split: set[Subscription] = set()
         self._n_silent = 0
+        self._had_odd = False
         self._signature: tuple[Any, ...] = ()
 
     def has_changed(self) -> bool:
@@ -165,6 +166,19 @@ class ModuleQueries:
             self._refuse({each for work in waiting for each in work.subscriptions}, RefusedError(SILENT))
         self._compiled.is_found = True
         return True
+
+    def hand_over(self) -> dict[str, Any]:
+        """Return the results of all parts by their keys, and tell the subscriptions which tensors these leave out."""
+        odd = any(work.odd for work in self.works)
+        if odd or self._had_odd:
+            left_out: dict[Subscription, dict[str, str]] = {}
+            for work in self.works:
+                for subscription in work.subscriptions:
+                    left_out.setdefault(subscription, {}).update({name: str(why) for name, why in work.odd.items()})
+            for subscription, tensors in left_out.items():
+                subscription.left_out_before = tensors
+        self._had_odd = odd
+        return {work.part.key: work.hand_over() for work in self.works}
 
     def note(self, query: Query) -> str:
         """Return why a query has no records; empty if that is not known."""

@@ -65,15 +65,17 @@ def local(tensor: torch.Tensor) -> torch.Tensor:
 
     Raises:
         RefusedQueryError: The program has freed the tensor's memory, as FSDP does between uses.
-        UnreadableError: The tensor is a stand-in inside a transformation such as `torch.func.vmap`.
+        UnreadableError: The tensor has no data, or is a stand-in inside a transformation such as `torch.func.vmap`.
     """
     if type(tensor) not in COMMON:
         kind: type = type(tensor)
         tensor = own_piece(tensor, "torch") if is_distributed(kind) else tensor.detach()
+    if tensor.is_meta:
+        check_data(tensor, "torch")  # says why
     try:
         is_freed = tensor.layout is torch.strided and tensor.numel() and not tensor.untyped_storage().nbytes()
     except NotImplementedError:
-        check_data(tensor, "torch")  # says why
+        check_data(tensor, "torch")
         raise
     if is_freed:
         raise RefusedQueryError("The memory of this tensor is freed at the moment")
@@ -191,11 +193,8 @@ class LazyMapping(Mapping[str, Any]):
         return len(self._items())
 
 
-class Parameters(LazyMapping):
-    """A module's parameters or buffers by their names, without their graphs."""
-
-    def __getitem__(self, name: str) -> torch.Tensor:
-        return local(self._items()[name])
+class Shared(LazyMapping):
+    """A mapping whose values are found under all their names, and listed once, under the first."""
 
     def __iter__(self) -> Iterator[str]:
         return iter(once(self._items()))
@@ -207,6 +206,13 @@ class Parameters(LazyMapping):
         return name in self._items()
 
 
+class Parameters(Shared):
+    """A module's parameters or buffers by their names, without their graphs."""
+
+    def __getitem__(self, name: str) -> torch.Tensor:
+        return local(self._items()[name])
+
+
 def held_parameters(
     optimizers: Iterable[torch.optim.Optimizer], module: torch.nn.Module | None
 ) -> dict[str, torch.nn.Parameter]:
@@ -216,10 +222,13 @@ def held_parameters(
 
 
 def group_names(optimizer: torch.optim.Optimizer) -> list[str]:
-    """Return the names of an optimizer's parameter groups: their "name" if all differ, else their indices."""
+    """Return the names of an optimizer's parameter groups: their "name", or the index of one without.
+
+    Where two would have one name, all have their indices.
+    """
     given = [group.get("name") for group in optimizer.param_groups]
-    named = all(isinstance(name, str) and name for name in given) and len({*given}) == len(given)
-    return [str(name) for name in given] if named else [str(i) for i in range(len(given))]
+    names = [name if isinstance(name, str) and name else str(i) for i, name in enumerate(given)]
+    return names if len({*names}) == len(names) else [str(i) for i in range(len(names))]
 
 
 def optimizers_view(
@@ -256,7 +265,7 @@ def _optimizer_view(optimizer: torch.optim.Optimizer, module: torch.nn.Module | 
     for key in dict.fromkeys(key for group in groups for key in group):
         values = {name: group[key] for name, group in zip(names, groups, strict=True) if key in group}
         view[key] = next(iter(values.values())) if len(groups) == 1 else values
-    return {**view, "groups": groups, "state": LazyMapping(lambda: _state(optimizer, module))}
+    return {**view, "groups": groups, "state": Shared(lambda: _state(optimizer, module))}
 
 
 def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
@@ -270,8 +279,9 @@ def _settings(group: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _state(optimizer: torch.optim.Optimizer, module: torch.nn.Module | None) -> dict[str, dict[str, Any]]:
-    named = once(parameters(module))
-    return {name: _state_of(optimizer.state[p]) for name, p in named.items() if p in optimizer.state}
+    named = {name: p for name, p in parameters(module).items() if p in optimizer.state}
+    states = {p: _state_of(optimizer.state[p]) for p in named.values()}
+    return {name: states[p] for name, p in named.items()}
 
 
 def _state_of(state: Mapping[str, Any]) -> dict[str, Any]:

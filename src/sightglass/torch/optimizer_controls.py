@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import weakref
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final
@@ -18,6 +19,10 @@ SETTINGS: Final = ("lr", "weight_decay")
 SCHEDULED: Final = (
     "A scheduler changes this rate at each of its steps. Some compute the next rate from this one, such as StepLR and "
     "CosineAnnealingLR; others overwrite it, such as LambdaLR and OneCycleLR. 'lr_scale' lasts: it multiplies all rates"
+)
+ON_PLATEAU: Final = (
+    "ReduceLROnPlateau multiplies this rate, whatever it is by then, when its metric no longer improves; "
+    "it does not change 'lr_scale'"
 )
 LARGEST: Final = 1.0  # above any usual learning rate or weight decay
 ROOM: Final = 10.0  # the default bound, in multiples of the first value, if that is more than `LARGEST`
@@ -56,8 +61,22 @@ class Setting:
     def note(self) -> str:
         """Return what a client that has set it should know."""
         optimizer = self._optimizer()
-        scheduled = optimizer is not None and any("initial_lr" in group for group in optimizer.param_groups)
-        return SCHEDULED if scheduled and self._key == "lr" else ""
+        if optimizer is None or self._key != "lr":
+            return ""
+        if any("initial_lr" in group for group in optimizer.param_groups):
+            return SCHEDULED
+        return ON_PLATEAU if _waits_for_plateau(optimizer) else ""
+
+
+def _waits_for_plateau(optimizer: torch.optim.Optimizer) -> bool:
+    """Return whether a `ReduceLROnPlateau` holds an optimizer, on which it leaves no mark, as other schedulers do.
+
+    To look through all objects takes some 20 ms, once for each `set` of a client.
+    """
+    plateau = torch.optim.lr_scheduler.ReduceLROnPlateau
+    holders = gc.get_referrers(optimizer)  # the scheduler, or its `__dict__`
+    dicts = [holder for holder in holders if type(holder) is dict and holder.get("optimizer") is optimizer]
+    return any(isinstance(one, plateau) for one in (*holders, *(gc.get_referrers(*dicts) if dicts else ())))
 
 
 class RateScale:

@@ -31,8 +31,8 @@ from sightglass.query.pipeline import makes_new
 from sightglass.query.query import Query
 from sightglass.query.stages import Map, Reduce, Stage, When, Where
 
-VALUE: Final = "value ahead"  # not identifiers, so they differ from every name in a query
-NAME: Final = "name ahead"
+VALUE: Final = "the tensor"  # not identifiers, so they differ from every name in a query
+NAME: Final = "its name"
 IN_PLACE: Final = "#"
 
 
@@ -161,13 +161,16 @@ class _Cutter:
             if tensor is None:
                 return _rebuilt(node, named)
             found.add(tensor)
-            return e.Var(VALUE)
+            return e.Var(shown(*tensor))
 
         body = named(tree)
-        if len(found) != 1 or not self._is_settled(body, frozenset((VALUE,))):
+        if len(found) != 1:
             return None
         ((kind, name),) = found
-        return self._part(kind, name, e.Lambda((self.root, NAME, VALUE), body), copies=not makes_new(body))
+        value = shown(kind, name)
+        if not self._is_settled(body, frozenset((value,))):
+            return None
+        return self._part(kind, name, e.Lambda((self.root, NAME, value), body), copies=not makes_new(body))
 
     def _whole(self, tree: e.Expr) -> PrecomputedPart | None:
         """Take `b.kind` itself: each of its tensors is copied."""
@@ -213,6 +216,11 @@ class _Cutter:
             case e.Lambda(params, body):
                 return self._is_settled(body, bound | {*params})
         return all(self._is_settled(child, bound) for child in tree.children())
+
+
+def shown(kind: str, name: str) -> str:
+    """Return a tensor as a query writes it, which is not an identifier: errors name it."""
+    return f'{kind}["{name}"]'
 
 
 def _rebuilt(tree: e.Expr, change: Callable[[e.Expr], e.Expr]) -> e.Expr:

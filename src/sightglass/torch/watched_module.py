@@ -252,8 +252,7 @@ class Watched(CompiledStep, Handle):
         if self._queries.find_compiled():
             self.wants_event = True
             self._telemetry.subscriptions.refresh()
-        for work in self._queries.works:
-            captured.parts[work.part.key] = work.hand_over()
+        captured.parts |= self._queries.hand_over()
         if self._queries.has_changed():
             self._source.describe_next = True
             self._renew()

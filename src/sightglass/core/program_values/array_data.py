@@ -84,7 +84,12 @@ def plain_array(array: Array, kind: str) -> Array:
         with torch._C.DisableTorchFunctionSubclass():
             array = torch.Tensor.as_subclass(torch.Tensor.detach(array), torch.Tensor)
     check_data(array, kind)
-    return array
+    return resolved(array) if kind == "torch" else array
+
+
+def resolved(tensor: Array) -> Array:
+    """Return a tensor that NumPy can read: a copy of a conjugate or negative view, whose items are stored otherwise."""
+    return tensor.resolve_conj().resolve_neg() if tensor.is_conj() or tensor.is_neg() else tensor
 
 
 # NumPy
@@ -112,11 +117,11 @@ def _check_owner(array: Array) -> None:
 
 def _check_tensor(tensor: Array) -> None:
     try:
-        n_bytes = tensor.untyped_storage().nbytes()
         if tensor.is_quantized:
             raise _not_dense("a quantized one", "x.dequantize()")
         if tensor.is_nested:
             raise _not_dense("a nested one", "its parts")
+        n_bytes = tensor.untyped_storage().nbytes()
         if n_bytes != tensor.nbytes and n_bytes < _n_bytes_needed(tensor):
             raise _freed(f"a tensor {_dtype_and_shape(tensor)}", "its storage was freed, as FSDP does between uses")
         if tensor.is_meta:

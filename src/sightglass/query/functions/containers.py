@@ -10,7 +10,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import RefusedQueryError, SightglassError
+from sightglass.core.errors import (
+    EvaluationError,
+    PriceError,
+    RefusedQueryError,
+    SightglassError,
+    UnknownNameError,
+    UnsendableError,
+)
 from sightglass.core.program_values.guarded import KEYS, LostValue, built_in, exact, is_mapping, length, text
 from sightglass.core.values import Value, array_kind, on_device, type_name
 from sightglass.query.access import entries, has_key, item, opened
@@ -192,32 +199,70 @@ def _key(key: Value) -> Any:
     return key if type(key) in KEYS or issubclass(type(key), np.generic) else text(key)
 
 
+ODD: Final = (EvaluationError, RefusedQueryError, UnknownNameError, UnsendableError)
+"""What a lambda raises for an item that it cannot compute, such as a quantized tensor among dense ones."""
+
+LeaveOut = Callable[[dict[Any, str]], None]
+"""Takes note of the items that are left out, each with the reason."""
+
+
+def _no_note(items: dict[Any, str]) -> None:
+    """Take no note."""
+
+
+def _computed(x: Value, body: Callable[[Any, Any], Any], leave_out: LeaveOut) -> Iterator[tuple[Any, Any, Any]]:
+    """Yield the name of each item, the item, and what a lambda makes of it.
+
+    Items of a mapping that it cannot compute are left out. The items of a list have no names: leaving one out would
+    move the others.
+
+    Raises:
+        Exception: The error of the first item, if the lambda can compute none, or `x` is a list.
+    """
+    errors: dict[Any, Exception] = {}
+    n_computed = 0
+    for name, value in each(x):
+        try:
+            result = body(name, value)
+        except ODD as error:
+            if isinstance(error, PriceError) or not is_mapping(x):
+                raise
+            errors[name] = error
+        else:
+            n_computed += 1
+            yield name, value, result
+    if errors:
+        if not n_computed:
+            raise next(iter(errors.values()))
+        leave_out({name: str(error) for name, error in errors.items()})
+
+
 @function("map(x, lambda name, value: …)", lambdas=True)
-def _map(x: Value, body: Callable[[Any, Any], Any]) -> Value:
+def _map(x: Value, body: Callable[[Any, Any], Any], leave_out: LeaveOut = _no_note) -> Value:
     """Return a mapping or a list of the results of a lambda, called for each item of a mapping or a sequence.
 
-    A lambda of two arguments gets the key, or the index, and the value; a lambda of one argument gets the value.
+    A lambda of two arguments gets the key, or the index, and the value; a lambda of one argument gets the value. Items
+    of a mapping that it cannot compute are left out, and named in the stream's note, unless it can compute none.
     """
     x = opened(x)
-    names, results, total = [], [], Total()
-    for name, value in each(x):
-        result = body(name, value)
+    results, total = [], Total()
+    for name, value, result in _computed(x, body, leave_out):
         if result is not value:
             total.add(result)
             total.check()
-        names.append(name)
-        results.append(result)
-    return dict(zip(names, results, strict=True)) if is_mapping(x) else results
+        results.append((name, result))
+    return dict(results) if is_mapping(x) else [result for _, result in results]
 
 
 @function("filter(x, lambda name, value: …)", lambdas=True)
-def _filter(x: Value, body: Callable[[Any, Any], Any]) -> Value:
+def _filter(x: Value, body: Callable[[Any, Any], Any], leave_out: LeaveOut = _no_note) -> Value:
     """Return the items of a mapping or a sequence for which a condition holds.
 
     The lambda is called as in `map`; its result must be on the host.
     """
     x = opened(x)
-    kept = [(name, value) for name, value in each(x) if _decided(body(name, value))]
+    decided = _computed(x, lambda name, value: _decided(body(name, value)), leave_out)
+    kept = [(name, value) for name, value, holds in decided if holds]
     return dict(kept) if is_mapping(x) else [value for _, value in kept]
 
 

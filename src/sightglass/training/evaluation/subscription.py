@@ -59,13 +59,14 @@ class Subscription:
         n_waited: How many events in a row it was skipped because others had taken the time.
         latest: What it holds of the events that it joins, by their names.
         n_unpaired: How many events had no partner in these.
+        left_out_before: The items that hooks of the program left out before the last event, each with the reason.
         clock: Measures its work.
     """
 
     __slots__ = (
         "_aside", "_drain", "_has_tail", "_limits", "_meter", "_only", "_place", "_reads_more", "clock", "confirmed",
-        "cost", "errors", "event", "holders", "id", "latest", "limit_s", "may_compile", "n_seen", "n_skipped",
-        "n_unpaired", "n_waited", "program_stride", "query", "recorded", "rows", "share", "stride", "tail",
+        "cost", "errors", "event", "holders", "id", "latest", "left_out_before", "limit_s", "may_compile", "n_seen",
+        "n_skipped", "n_unpaired", "n_waited", "program_stride", "query", "recorded", "rows", "share", "stride", "tail",
         "total_spent_s", "windows", "within",
     )  # fmt: skip
 
@@ -104,6 +105,7 @@ class Subscription:
         self._only = evaluation.only
         self._reads_more = query.reads_fields or bool(query.joins)
         self.latest = {joined: Latest() for joined in query.joins}
+        self.left_out_before: Mapping[Any, str] = {}
         self._has_tail = evaluation.has_reducer
         self.clock = clock
         self._drain = defer
@@ -261,6 +263,11 @@ class Subscription:
     def last_error(self) -> SightglassError | None:
         """The last error of an event, or why it is suspended."""
         return self.errors.last
+
+    @property
+    def left_out(self) -> dict[Any, str]:
+        """The items of mappings that the last event could not compute, each with the reason."""
+        return {**self.left_out_before, **self._meter.left_out}
 
     @property
     def n_errors(self) -> int:

@@ -24,6 +24,7 @@ from sightglass.core.errors import (
     UnconfirmedError,
     UnknownNameError,
     UnsendableError,
+    cut,
     warn,
 )
 from sightglass.core.process.clock import WorkClock
@@ -78,7 +79,7 @@ class ClientSubscriptions:
         self._backlogs: dict[int, StreamBacklog] = {}
         self._peers: dict[int, dict[bytes, None]] = {}  # in the order in which they opened the stream
         self._notes: dict[tuple[bytes, int], tuple[int, str]] = {}  # the request that opened it, and what it waits for
-        self._strides: dict[tuple[bytes, int], tuple[int, int]] = {}  # the request, and the stride that was told
+        self._remarks: dict[tuple[bytes, int], tuple[int, str]] = {}  # the request, and what its records leave out
 
     def find(self, query: Query) -> Subscription | None:
         """Return the subscription of a query, if there is one."""
@@ -108,7 +109,7 @@ class ClientSubscriptions:
             return
         client.streams.add(subscription.id)
         self._peers[subscription.id][peer] = None
-        self._strides[peer, subscription.id] = request, 1
+        self._remarks[peer, subscription.id] = request, ""
         self._note_holders(subscription)
         self._outbox.publications.dismiss(peer, subscription.id)  # or a new record would overtake those of the past
         comes_back = message.stream == subscription.id
@@ -250,16 +251,15 @@ class ClientSubscriptions:
         return waiting.note(query, self._telemetry.subscriptions.sources, lost=lost)
 
     def renew_notes(self) -> None:
-        """Tell clients what their streams wait for as long as they have no records, and which events they leave out."""
+        """Tell clients what their streams wait for as long as they have no records, and what these leave out."""
         active = self._telemetry.subscriptions.active
-        for (peer, stream), (request, told) in list(self._strides.items()):
+        for (peer, stream), (request, told) in list(self._remarks.items()):
             subscription = active.get(stream)
             if subscription is None or peer not in self._peers.get(stream, ()):
-                del self._strides[peer, stream]
-            elif (stride := max(subscription.stride, subscription.program_stride)) != told:
-                self._strides[peer, stream] = request, stride
-                note = f"answered on 1 of {stride:,} events: the budget" if stride > 1 else ""
-                self._outbox.send(peer, messages.Waiting(request=request, note=note, thinned=True))
+                del self._remarks[peer, stream]
+            elif (remark := _remark(subscription)) != told:
+                self._remarks[peer, stream] = request, remark
+                self._outbox.send(peer, messages.Waiting(request=request, note=remark, thinned=True))
         for (peer, stream), (request, known) in list(self._notes.items()):
             subscription = active.get(stream)
             if subscription is None or subscription.rows.n_made or peer not in self._peers.get(stream, ()):
@@ -355,7 +355,7 @@ class ClientSubscriptions:
         self._note_holders(subscription)
         client.streams.discard(subscription.id)
         client.streams.add(own.id)
-        self._strides[peer, own.id] = self._strides.pop((peer, subscription.id), (0, 1))
+        self._remarks[peer, own.id] = self._remarks.pop((peer, subscription.id), (0, ""))
         self._outbox.send(peer, messages.Moved(stream=subscription.id, to=own.id))
         return own
 
@@ -583,3 +583,15 @@ class RecordedSubscriptions:
     def lapsed(self, subscription: Subscription) -> bool:
         """Return whether the review of the budget gave up recording a subscription."""
         return subscription in self and not (subscription.recorded or subscription.suspended)
+
+
+def _remark(subscription: Subscription) -> str:
+    """Return which events, and which items of mappings, the records of a stream leave out."""
+    stride = max(subscription.stride, subscription.program_stride)
+    remark = f"answered on 1 of {stride:,} events: the budget" if stride > 1 else ""
+    left_out = subscription.left_out
+    if not left_out:
+        return remark
+    name, reason = next(iter(left_out.items()))
+    others = f", and {len(left_out) - 1:,} others" if len(left_out) > 1 else ""
+    return f"{remark}{remark and '; '}without {cut(str(name))!r}{others}: {cut(reason)}"
