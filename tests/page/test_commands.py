@@ -56,6 +56,7 @@ def test_controls_are_set(page, training):
 def test_actions_pauses_and_viewers(page, training, open_page, server):
     actions_are_called_and_show_their_result(page, training)
     a_paused_training_waits_until_it_is_resumed(page, training, open_page, server)
+    the_stacks_of_the_training_are_shown(page)
     a_viewer_sees_everything_and_changes_nothing(open_page, server)
 
 
@@ -160,12 +161,22 @@ def a_paused_training_waits_until_it_is_resumed(page, training, open_page, serve
     assert at[0] == at[1]  # it took no step meanwhile
 
 
+def the_stacks_of_the_training_are_shown(page):
+    page.get_by_role("button", name="Stacks").click()
+    dialog = page.get_by_role("dialog")
+    expect(dialog).to_contain_text(re.compile(r"main thread[\s\S]*training\.py\", line \d+, in train"))
+    dialog.get_by_role("button", name="Look again").click()
+    expect(dialog).to_contain_text("in train")
+    dialog.get_by_role("button", name="Close").click()
+    expect(dialog).to_be_hidden()
+
+
 def a_viewer_sees_everything_and_changes_nothing(open_page, server):
     page = open_page(server.viewer, "/commands", expects=["status of 403"])
     expect(page.get_by_text(re.compile("You opened the read-only link"))).to_be_visible()
     expect(number(page, "lr")).to_be_disabled()
     expect(control(page, "augment").get_by_role("switch")).to_be_disabled()
-    for name in ("Pause", "Stop …", "Call checkpoint"):
+    for name in ("Stacks", "Pause", "Stop …", "Call checkpoint"):
         expect(page.get_by_role("button", name=name)).to_be_disabled()
     asked = """async () => {
       const headers = { Authorization: `Bearer ${sessionStorage.getItem('sightglass-token')}` }

@@ -60,7 +60,7 @@ export interface components {
             own_name: string;
             title: string;
             /** @enum {unknown} */
-            state: "died" | "ended" | "failed" | "paused" | "running" | "stopping" | "terminated" | "unknown" | "writing";
+            state: "died" | "ended" | "failed" | "paused" | "quiet" | "running" | "stopping" | "terminated" | "unknown" | "writing";
             live: boolean;
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";
@@ -119,7 +119,7 @@ export interface components {
             own_name: string;
             title: string;
             /** @enum {unknown} */
-            state: "died" | "ended" | "failed" | "paused" | "running" | "stopping" | "terminated" | "unknown" | "writing";
+            state: "died" | "ended" | "failed" | "paused" | "quiet" | "running" | "stopping" | "terminated" | "unknown" | "writing";
             live: boolean;
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";
@@ -147,7 +147,11 @@ export interface components {
         };
         /**
          * Description
-         * @description The description of a run; `state` of a live run is "running", "paused" or "stopping".
+         * @description The description of a run; `state` of a live run is "running", "quiet", "paused" or "stopping".
+         *
+         *     It is quiet if none of its events has happened for ten times as long as usual, and for ten seconds: it is stuck, or
+         *     evaluates for long. `RemoteRun.stacks` says where it is.
+         *
          *
          *     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
          *     `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
@@ -212,7 +216,8 @@ export interface components {
          * EventInfo
          * @description One event of a run: where it comes from, how often it happened, its observables, and a remark.
          *
-         *     `n_lost` counts the values, or parts of them, that could not be copied for snapshots.
+         *     `n_lost` counts the values, or parts of them, that could not be copied for snapshots. `age_s` is for how many seconds
+         *     it has not happened, to the second; `interval_s` is how many usually lie between two; `None` if that is not known.
          */
         EventInfo: {
             /** @default observe */
@@ -229,6 +234,10 @@ export interface components {
             note: string;
             /** @default 0 */
             n_lost: number;
+            /** @default null */
+            age_s: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
+            /** @default null */
+            interval_s: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
         };
         /**
          * ObservableInfo
@@ -833,6 +842,14 @@ export interface components {
             record: boolean;
         };
         /**
+         * RunStacks
+         * @description Where the main threads of a run are, in a line; and the stacks of all threads, as text.
+         */
+        RunStacks: {
+            summary: string;
+            text: string;
+        };
+        /**
          * Chosen
          * @description The view that the streams share, and all views that can show them.
          */
@@ -944,6 +961,11 @@ export interface components {
             /** @default false */
             confirm: boolean;
         };
+        /**
+         * Request
+         * @description The parameters of an endpoint's URL, or its body.
+         */
+        Request: Record<string, unknown>;
         /**
          * ChooseRequest
          * @description The forms of the streams that share a panel, the view to use if it is possible, and the names of the streams.

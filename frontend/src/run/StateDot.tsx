@@ -6,6 +6,7 @@ export type ShownState = RunState | 'recorded' | 'lost' | 'kernel gone'
 
 const WORDS: Record<ShownState, string> = {
   running: 'Running',
+  quiet: 'Quiet: nothing has happened for ten times as long as usual',
   paused: 'Paused',
   stopping: 'Stopping',
   writing: 'Writing: its files changed within the last minutes',
@@ -35,6 +36,7 @@ export function StateDot({ state, problem, word = false }: { state: ShownState; 
 
 const SHAPES: Record<ShownState, preact.JSX.Element> = {
   running: <circle cx="6" cy="6" r="4" fill="currentColor" />,
+  quiet: <path d="M2.5 3.5h7M2.5 8.5h7" stroke="currentColor" stroke-width="1.8" stroke-dasharray="2 1.5" />,
   paused: <path d="M4 2.5v7M8 2.5v7" stroke="currentColor" stroke-width="2.4" />,
   stopping: <rect x="2.5" y="2.5" width="7" height="7" fill="currentColor" />,
   writing: <circle cx="6" cy="6" r="4" fill="currentColor" />,

@@ -256,8 +256,8 @@ def table_of(head: tuple[str, ...], rows: Iterable[tuple[str, ...]], *, caption:
     from rich.table import Table
     from rich.text import Text
 
-    colors = {"running": "green", "paused": "yellow", "stopping": "yellow", "silent": "red", "out of reach": "red",
-              "died": "red", "failed": "red", "terminated": "yellow"}  # fmt: skip
+    colors = {"running": "green", "quiet": "yellow", "paused": "yellow", "stopping": "yellow", "silent": "red",
+              "out of reach": "red", "died": "red", "failed": "red", "terminated": "yellow"}  # fmt: skip
     below = Text(visible(caption)) if caption else None
     table = Table(box=box.SIMPLE_HEAD, header_style="dim", caption=below, caption_justify="left")
     for name in head:

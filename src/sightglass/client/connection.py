@@ -194,7 +194,7 @@ class Connection:
         return pending
 
     def start_query(self, subject: str, *, last: int = 0) -> PendingReply:
-        """Request "describe", "statistics" or "history", or its `last` commands; none needs an event. Do not wait."""
+        """Send a question of `messages.Ask`, and do not wait for the reply. None needs an event."""
         return self.start_request(lambda number: messages.Ask(request=number, what=subject, last=last))
 
     def send(self, frames: Frames) -> None:

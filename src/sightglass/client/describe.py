@@ -118,9 +118,10 @@ class RunInfo:
     Attributes:
         name: The run's name.
         id: The run's id, 12 hexadecimal digits; empty if its files do not say.
-        state: Of a live run "running", "paused" or "stopping"; "silent" if it is alive but does not answer; "out of
-            reach" if it is on another machine and does not answer. Of a recorded run "ended", "failed", "terminated"
-            if it was sent SIGTERM, "died" if it did not close, "recorded" if its files do not say.
+        state: Of a live run "running", "quiet" (see `Description`), "paused" or "stopping"; "silent" if it is alive but
+            does not answer; "out of reach" if it is on another machine and does not answer. Of a recorded run "ended",
+            "failed", "terminated" if it was sent SIGTERM, "died" if it did not close, "recorded" if its files do not
+            say.
         pid: The number of its process; 0 if that is unknown.
         host: The name of its machine.
         started: When it began, in seconds since the Unix epoch; 0 if unknown.

@@ -10,6 +10,7 @@ from sightglass.core.columns import Record, of_records
 from sightglass.core.description import Acknowledgement, Description, HistoryEntry, call_value, read_struct
 from sightglass.core.errors import QueryError, say_elsewhere
 from sightglass.core.process.current_run import Bound, check_wait
+from sightglass.core.process.stacks import Stacks, ThreadStack
 from sightglass.core.process.unpatched import threading
 from sightglass.protocol import messages
 from sightglass.query.parser import as_query
@@ -132,6 +133,26 @@ class RemoteRun(Bound, EventAttributes, ProgramNames):
     def last_commands(self, n: int) -> list[HistoryEntry]:
         """Return the last `n` commands of the history, the oldest first; all with 0."""
         return [read_struct(HistoryEntry, entry) for entry in self._query("history", last=n)]
+
+    def stacks(self, *, timeout_s: float = REPLY_S) -> Stacks:
+        """Return where all threads of the run's program are, without values: what a run that is quiet waits for.
+
+        The run answers also where its training thread is stuck. While an extension in C holds the interpreter's lock,
+        it cannot; then `stacks.txt` in its directory says where it was a minute later.
+
+        Args:
+            timeout_s: How long to wait for the reply.
+
+        Raises:
+            RefusedError: This client has a viewer's key.
+            RunLostError: The run does not answer, or has ended.
+        """
+        connection, pending = self._start_stacks()
+        return Stacks(run=self.name, threads=stacks_of(connection.wait_reply(pending, timeout_s=timeout_s)))
+
+    def _start_stacks(self) -> CommandReply:
+        connection = self._session.current()
+        return connection, connection.start_query("stacks")
 
     def stream(self, query: Query | str, *, confirm: bool = False, since: Literal["start"] | None = None) -> Stream:
         """Send a query to the run, and return the stream of its records, which begins with the next event.
@@ -355,6 +376,11 @@ class RemoteRun(Bound, EventAttributes, ProgramNames):
             )
         )
         return connection, pending
+
+
+def stacks_of(reply: Any) -> list[ThreadStack]:
+    """Return the stacks in a run's reply."""
+    return [read_struct(ThreadStack, one) for one in reply]
 
 
 CommandReply = tuple[Connection, PendingReply]

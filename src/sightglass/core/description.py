@@ -22,6 +22,10 @@ MAIN_PACKAGES: Final = (
     "torch", "jax", "flax", "tensorflow", "keras", "lightning", "transformers", "sklearn", "xgboost", "numpy"
 )  # fmt: skip
 
+QUIET_TIMES: Final = 10.0
+QUIET_S: Final = 10.0
+"""Fast events may pause for some seconds, such as to collect garbage or to write a checkpoint."""
+
 S = TypeVar("S", bound=msgspec.Struct)
 
 
@@ -41,7 +45,8 @@ class ObservableInfo(msgspec.Struct, frozen=True, kw_only=True):
 class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a run: where it comes from, how often it happened, its observables, and a remark.
 
-    `n_lost` counts the values, or parts of them, that could not be copied for snapshots.
+    `n_lost` counts the values, or parts of them, that could not be copied for snapshots. `age_s` is how many seconds
+    ago it last happened, `interval_s` how many usually lie between two; `None` if that is not known.
     """
 
     origin: str = "observe"
@@ -50,6 +55,15 @@ class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
     observables: Mapping[str, ObservableInfo] = {}
     note: str = ""
     n_lost: int = 0
+    age_s: float | None = None
+    interval_s: float | None = None
+
+    @property
+    def is_quiet(self) -> bool:
+        """Whether it has not happened for ten times as long as usual."""
+        if self.age_s is None or self.interval_s is None:
+            return False
+        return self.age_s > max(QUIET_S, QUIET_TIMES * self.interval_s)
 
 
 class ControlInfo(msgspec.Struct, frozen=True, kw_only=True):
@@ -131,7 +145,11 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class Description(msgspec.Struct, frozen=True, kw_only=True):
-    """The description of a run; `state` of a live run is "running", "paused" or "stopping".
+    """The description of a run; `state` of a live run is "running", "quiet", "paused" or "stopping".
+
+    It is quiet if none of its events has happened for ten times as long as usual, and for ten seconds: it is stuck, or
+    evaluates for long. `RemoteRun.stacks` says where it is.
+
 
     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
     `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
@@ -169,7 +187,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         for name, event in self.events.items():
             lost = f" without {_count(event.n_lost, 'value')} that could not be copied" if event.n_lost else ""
             snapshot = f", with a snapshot{lost}" if event.snapshot else ""
-            lines.append(f"  event {name!r}, {event.n_events} so far{snapshot}")
+            age = f", the last {elapsed(event.age_s or 0.0)} ago, usually every {event.interval_s:.2g} s"
+            lines.append(f"  event {name!r}, {event.n_events} so far{snapshot}{age if event.is_quiet else ''}")
             lines.extend([f"    ({event.note})"] if event.note else [])
             lines.extend(_observable_line(key, observable) for key, observable in event.observables.items())
         for name, control in self.controls.items():

@@ -81,7 +81,7 @@ class Bye(Message, frozen=True, kw_only=True, array_like=True, tag="bye"):
 
 
 class Ask(Message, frozen=True, kw_only=True, array_like=True, tag="ask"):
-    """Requests information that needs no event: "describe", "statistics" or "history", or its `last` commands only."""
+    """Requests what needs no event: "describe", "statistics", "stacks", or "history" or only its `last` commands."""
 
     request: int
     what: str

@@ -419,3 +419,12 @@ def test_a_rank_that_is_restarted_alone_is_left_out_and_said_to_be_and_its_time_
     found = numbered.wait(4, timeout_s=TIMEOUT_S)
     assert [(one.value, one.complete, one.missing) for one in found[2:4]] == [(10, False, (1,))] * 2
     assert "restarted alone" not in timed.note
+
+
+def test_stacks_of_all_ranks(ranks, ask):
+    ranks(3)
+    stacks = ask("gpt").stacks()
+    mine = next(one for one, of in stacks.merged() if one.main and of == [0, 1, 2])  # of one process here
+    assert any(frame.function == "test_stacks_of_all_ranks" for frame in mine.frames)
+    assert stacks.summary().startswith("3 ranks in ")
+    assert not stacks.missing

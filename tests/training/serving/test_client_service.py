@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import re
+import threading
 
 import numpy as np
 import pytest
+from tests.waiting import PATIENCE_S
 
 from sightglass.core import codec
 from sightglass.core.columns import of_rows
@@ -828,3 +830,84 @@ def test_a_query_that_waits_or_means_something_else_says_so_at_once(service_benc
         "batch.loss.mean(per='epcoh')": "Unknown event 'epcoh' so far. Known: batch. Groups close when it happens.",
         "batch.loss.mean(every=2)": "",
     }
+
+
+# Stuck
+
+
+def seen(d):
+    """Return the description; leases end while time passes."""
+    d.hello(A)
+    return d.ask(A, "describe")
+
+
+def pass_time(d, seconds, *, every_s=1.0, **n_events):
+    """Let time pass with so many events each time."""
+    for _ in range(int(seconds / every_s)):
+        for event, n in n_events.items():
+            for _ in range(n):
+                d.observe(event, loss=1.0)
+        d.clock.pass_(every_s)
+        d.tick()
+
+
+def test_a_run_is_quiet_when_nothing_happens_for_ten_times_as_long_as_usual(service_bench):
+    d = service_bench()
+    d.observe("epoch", loss=1.0)  # once: how often it happens is not known
+    pass_time(d, 20, batch=5)
+    assert seen(d)["state"] == "running"
+    for second in range(1, 15):
+        pass_time(d, 1)
+        event = seen(d)["events"]["batch"]
+        assert (event["age_s"], event["interval_s"]) == (second, 0.2)
+        assert (seen(d)["state"] == "quiet") == (second > 10)
+    pass_time(d, 1, batch=1)
+    assert seen(d)["state"] == "running"
+
+
+def test_so_is_one_that_stops_after_its_first_events(service_bench):
+    d = service_bench()
+    pass_time(d, 1, batch=20)
+    pass_time(d, 15)
+    assert seen(d)["state"] == "quiet"
+
+
+def test_a_slow_event_keeps_a_run_from_being_quiet_for_longer(service_bench):
+    d = service_bench()
+    for _ in range(4):
+        pass_time(d, 60, every_s=60.0, epoch=1, batch=60)
+    for minute in range(1, 13):  # an evaluation
+        pass_time(d, 60, every_s=60.0)
+        assert seen(d)["events"]["batch"]["age_s"] == 60.0 * minute
+        assert (seen(d)["state"] == "quiet") == (minute > 10)
+
+
+def test_a_pause_is_not_quiet_and_one_long_gap_is_no_usual_one(service_bench):
+    d = service_bench()
+    pass_time(d, 20, batch=5)
+    d.telemetry.commands.queue.paused_by = A
+    pass_time(d, 3_600, every_s=60.0)
+    assert seen(d)["state"] == "paused"
+    d.telemetry.commands.queue.paused_by = None
+    pass_time(d, 1)
+    assert seen(d)["state"] == "running"
+    pass_time(d, 600)
+    pass_time(d, 5, batch=5)
+    assert seen(d)["events"]["batch"]["interval_s"] == 0.2
+
+
+def test_stacks_are_for_controllers_and_need_no_lock(service_bench):
+    d = service_bench()
+    d.hello(A)
+    d.hello(B, may_command=False)
+    done = threading.Event()
+    with d.telemetry.lock.turn():  # a thread that is stuck within an event
+        other = threading.Thread(target=lambda: (done.__setattr__("threads", d.ask(A, "stacks")), done.set()))
+        other.start()
+        assert done.wait(PATIENCE_S)
+        other.join()
+    main = next(one for one in done.threads if one["main"])
+    assert main["frames"][-1]["function"].endswith("wait")
+    assert any(frame["function"] == "test_stacks_are_for_controllers_and_need_no_lock" for frame in main["frames"])
+    assert not any(one["thread"].startswith("sightglass-") for one in done.threads)
+    assert refused(d.say(B, messages.Ask(request=7, what="stacks"), may_command=False))[0] == "RefusedError"

@@ -10,6 +10,7 @@ import { History } from '../../run/History'
 import { Offered } from '../../run/Offered'
 import { Queries } from '../../run/Queries'
 import { RunButtons } from '../../run/RunButtons'
+import { silence, StacksButton } from '../../run/Stacks'
 import { Empty } from '../../ui/parts'
 import { dateTime, number } from '../../views/format'
 import { askedRun, askIn, RunSelect } from '../ask/AskPage'
@@ -41,13 +42,19 @@ export function CommandsPage() {
     <section class="commands" aria-label="Commands">
       <div class="commands-head">
         <RunSelect left={left} />
-        {run.live && <RunButtons key={run.key} name={run.name} state={run.state} off={off} commander={commander} />}
+        {run.live && (
+          <span class="reins" key={run.key}>
+            <StacksButton run={run.key} name={run.name} off={off} />
+            <RunButtons name={run.name} state={run.state} off={off} commander={commander} />
+          </span>
+        )}
       </div>
       {off && (
         <p class="banner banner-still" id="commands-off">
           {off}.
         </p>
       )}
+      {run.live && description?.state === 'quiet' && <p class="banner">{silence(description)}</p>}
       {problem && !left && <p class="banner">{problem}</p>}
       {!run.live && <p class="banner banner-still">{left ? LEFT : endOf(run)}</p>}
       <div class="commands-columns">

@@ -8,14 +8,17 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Any, Final, Literal, NoReturn
 
+import msgspec
+
 from sightglass.client.connection import REPLY_S
 from sightglass.client.live_runs import LiveRuns, Reachable
 from sightglass.client.resumable_stream import RecordBuffer
-from sightglass.client.run import RemoteRun
+from sightglass.client.run import RemoteRun, stacks_of
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics, total_of
 from sightglass.core.errors import QueryError, RunLostError, warn_user
+from sightglass.core.process.stacks import Stacks, ThreadStack
 from sightglass.query.parser import as_query
 from sightglass.query.pieces import Finish, over_pieces
 from sightglass.query.pipeline import last_reducer
@@ -121,6 +124,29 @@ class RankGroup(RemoteRun):
         """Ask the lowest rank from now on; called when ranks join."""
         if ranks := self.ranks:
             self._session = ranks[min(ranks)]._session
+
+    def stacks(self, *, timeout_s: float = REPLY_S) -> Stacks:
+        """Return where all threads of all ranks are; `print` shows equal stacks once, with their ranks.
+
+        Args:
+            timeout_s: How long to wait for all replies. `missing` says of which ranks none came, and why.
+
+        Raises:
+            RunLostError: No rank answers; or as for `RemoteRun.stacks`.
+        """
+        deadline_s = time.monotonic() + timeout_s
+        threads: list[ThreadStack] = []
+        missing: dict[int, str] = {}
+        asked = {rank: run._start_stacks() for rank, run in self.ranks.items()}
+        for rank, (connection, pending) in asked.items():
+            try:
+                found = connection.wait_reply(pending, timeout_s=max(0.0, deadline_s - time.monotonic()))
+                threads += [msgspec.structs.replace(one, rank=rank) for one in stacks_of(found)]
+            except RunLostError as error:
+                missing[rank] = str(error)
+        if not threads:
+            raise RunLostError("; ".join(missing.values()))
+        return Stacks(run=self.name, threads=threads, missing=missing)
 
     def stream(
         self,

@@ -53,6 +53,13 @@ class CommandRequest(Request, frozen=True, kw_only=True):
     hold: bool = True
 
 
+class RunStacks(msgspec.Struct, frozen=True, kw_only=True):
+    """Where the main threads of a run are, in a line; and the stacks of all threads, as text."""
+
+    summary: str
+    text: str
+
+
 class RecordRequest(Request, frozen=True, kw_only=True):
     """A query whose records are to be written to the run's directory from now on, or no longer."""
 
@@ -155,6 +162,13 @@ def _record(source: ServedRun, body: RecordRequest) -> Recorded:
     return Recorded(tag=run.record(body.query, confirm=body.confirm), record=True)
 
 
+async def stacks(call: ApiRequest, query: Request, body: Request) -> RunStacks:
+    """Say where all threads of a live run are: what one waits for that is quiet."""
+    source = await call.read(call.runs.find, call.key)
+    found = await call.query(lambda: source.connection.remote().stacks(timeout_s=COMMAND_S))
+    return RunStacks(summary=found.summary(), text=str(found))
+
+
 async def choose_view(call: ApiRequest, query: Request, body: ChooseRequest) -> Chosen:
     """Choose the view that several streams share, as the notebook and the terminal would."""
     forms = [Form(kind=_kind(form.kind), length=form.length) for form in body.forms]
@@ -176,6 +190,8 @@ ROUTES: Final = (
     Route(method="POST", path="/runs/{key}/commands", handler=send_command, body=CommandRequest,
           response=Acknowledgement, controllers_only=True),
     Route(method="POST", path="/runs/{key}/record", handler=record, body=RecordRequest, response=Recorded,
+          controllers_only=True),
+    Route(method="POST", path="/runs/{key}/stacks", handler=stacks, body=Request, response=RunStacks,
           controllers_only=True),
     Route(method="POST", path="/view", handler=choose_view, body=ChooseRequest, response=Chosen),
 )  # fmt: skip

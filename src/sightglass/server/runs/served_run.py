@@ -148,7 +148,8 @@ class ServedRun:
     def _state(self) -> State:
         if self.entry is not None:
             live = self.description.state if self.description is not None else "running"
-            return "unknown" if self.silent else live if live in ("paused", "stopping") else "running"  # type: ignore[return-value]
+            known = live if live in ("quiet", "paused", "stopping") else "running"
+            return "unknown" if self.silent else known  # type: ignore[return-value]
         recorded = self.recorded
         if recorded is None:
             return "unknown"
@@ -432,7 +433,9 @@ class RunConnection:
 
 # A run in the list of runs, as the page gets it.
 
-State = Literal["running", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"]
+State = Literal[
+    "running", "quiet", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"
+]  # fmt: skip
 
 
 class RunSummary(msgspec.Struct, frozen=True, kw_only=True):

@@ -19,6 +19,7 @@ from sightglass.core.counts import Failures
 from sightglass.core.description import Description, StreamInfo
 from sightglass.core.errors import SightglassError, WireError, unknown
 from sightglass.core.process.clock import WorkClock
+from sightglass.core.process.stacks import thread_stacks
 from sightglass.core.program_values.guarded import message as message_of
 from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery, Frames
@@ -90,6 +91,7 @@ class ClientService:
         self._functions = functions
         self._ignored: set[bytes] = set()
         self._inquiries: list[tuple[bytes, messages.Ask, float]] = []
+        self._pulse = describe.Pulse(clock.monotonic())
         self._outbox = outbox = Outbox()
         self.publications = outbox.publications
         self.clients = clients = Clients(clock)
@@ -155,6 +157,7 @@ class ClientService:
             self._outbox.send(peer, messages.Bye(reason="lease ended"))
             self.leave(peer)
         self._commands.tick()
+        self._look()
         self._subscriptions.renew_notes()
         self._answer_inquiries()
         return self._outbox.take()
@@ -227,7 +230,12 @@ class ClientService:
             self._telemetry, self._functions, about=self.about, clock=self._clock,
             streams=self._describe_streams(), n_clients=len(self.clients),
             failures={each.where: f"{each.n}; the last: {each.last}" for each in self._failures() if each.n},
+            pulse=self._pulse,
         )  # fmt: skip
+
+    def _look(self) -> None:
+        paused = self._telemetry.commands.queue.paused_by is not None
+        self._pulse.look([*self._telemetry.subscriptions.sources.values()], self._clock.monotonic(), paused=paused)
 
     def _flush(self, subscription: Subscription) -> None:
         if subscription.rows:
@@ -341,6 +349,9 @@ class ClientService:
                     self._outbox.refuse(peer, message.request, "RefusedError", message_of(error))
 
     def _answer(self, peer: bytes, message: messages.Ask) -> None:
+        if message.what == "stacks":  # without the lock of the events, which a thread that is stuck may hold
+            self._answer_stacks(peer, message.request)
+            return
         answers: dict[str, Callable[[], Any]] = {
             "describe": self.describe,
             "statistics": self._describe_streams,
@@ -354,6 +365,13 @@ class ClientService:
         if message.what == "history":  # its entries do not change: 10,000 are described without the lock
             value = [describe.result(entry) for entry in value[-message.last :]]
         self._outbox.reply(peer, message.request, value)
+
+    def _answer_stacks(self, peer: bytes, request: int) -> None:
+        if self.clients[peer].may_command:
+            self._outbox.reply(peer, request, thread_stacks())
+        else:
+            reason = "Expected a controller's key for the stacks of a program; a viewer's key is read-only"
+            self._outbox.refuse(peer, request, "RefusedError", reason)
 
     def _describe_streams(self) -> list[StreamInfo]:
         n_failures = sum(each.n for each in self._failures())

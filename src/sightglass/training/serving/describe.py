@@ -4,8 +4,11 @@ from __future__ import annotations
 
 import os
 import socket
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections import deque
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import median
+from typing import Any, Final
 
 from sightglass.core.description import (
     ActionInfo,
@@ -36,6 +39,7 @@ def run(
     streams: Sequence[StreamInfo],
     n_clients: int,
     failures: Mapping[str, str],
+    pulse: Pulse,
 ) -> Description:
     """Describe a run; the caller holds the lock. `about` has the fields that do not change."""
     sources = telemetry.subscriptions.sources
@@ -43,10 +47,13 @@ def run(
         source.describe_next = source.origin not in COMPILED
     telemetry.subscriptions.refresh()
     queue = telemetry.commands.queue
+    events = {source.name: _event(source, pulse, clock.monotonic()) for source in sources.values()}
+    timed = [event for event in events.values() if event.interval_s is not None]
+    going = "quiet" if timed and all(event.is_quiet for event in timed) else "running"
     return Description(
         pid=os.getpid(), host=socket.gethostname(), wall_time=clock.wall(), **about,
-        state="stopping" if queue.stopping else "paused" if queue.paused_by else "running",
-        events={source.name: _event(source) for source in sources.values()},
+        state="stopping" if queue.stopping else "paused" if queue.paused_by else going,
+        events=events,
         controls={one.name: _control(one) for one in list(queue.controls.values())},
         actions={one.name: _action(one) for one in list(queue.actions.values())},
         sets_attributes=queue.sets_attributes, n_pending_commands=len(queue.pending),
@@ -64,10 +71,11 @@ def _lent(function: Callable[..., Any]) -> LentFunctionInfo:
     )
 
 
-def _event(source: EventSource) -> EventInfo:
+def _event(source: EventSource, pulse: Pulse, now_s: float) -> EventInfo:
     return EventInfo(
         origin=source.origin, n_events=source.n_events, snapshot=source.snapshot is not None, n_lost=source.n_lost,
-        note=source.note or source.price,
+        note=source.note or source.price, age_s=pulse.age_s(source.name, now_s),
+        interval_s=pulse.interval_s(source.name),
         observables={
             name: ObservableInfo(type=facts.type, example=facts.example, fields=dict(facts.fields), step=facts.step)
             for name, facts in source.observables.items()
@@ -116,3 +124,53 @@ def _value(control: Control) -> object:
 
 def _number(bound: float | None) -> float | None:
     return getattr(bound, "item", lambda: bound)()  # NumPy's numbers are made Python's
+
+
+# How long ago events happened. A run is quiet if that is much longer than usual for all of them: it is stuck, or
+# evaluates for long.
+
+N_INTERVALS: Final = 31  # the usual one is their median: an evaluation or a checkpoint between two events is no rule
+
+
+@dataclass(slots=True)
+class _Seen:
+    n_events: int
+    last_s: float
+    intervals_s: deque[float] = field(default_factory=lambda: deque(maxlen=N_INTERVALS))
+
+
+class Pulse:
+    """When each event last happened, and how often it usually does, as the `io` thread sees it.
+
+    An event that nobody reads costs the training a count, and no clock is read. So the counts are looked at from second
+    to second.
+    """
+
+    def __init__(self, began_s: float) -> None:
+        self._began_s = began_s
+        self._seen: dict[str, _Seen] = {}
+
+    def look(self, sources: Iterable[EventSource], now_s: float, *, paused: bool) -> None:
+        """Take note of what happened since the last look; while the run is paused, no time passes for it."""
+        for source in sources:
+            n = source.n_events
+            seen = self._seen.get(source.name)
+            if seen is None:
+                if n:
+                    seen = self._seen[source.name] = _Seen(n, now_s)
+                    seen.intervals_s.extend([(now_s - self._began_s) / n] * (n > 1))  # not more than that
+            elif n > seen.n_events:
+                seen.intervals_s.append((now_s - seen.last_s) / (n - seen.n_events))
+                seen.n_events, seen.last_s = n, now_s
+            elif paused:
+                seen.last_s = now_s
+
+    def age_s(self, event: str, now_s: float) -> float | None:
+        """Return for how many seconds an event has not happened; `None` if it never did."""
+        seen = self._seen.get(event)
+        return None if seen is None else max(0.0, now_s - seen.last_s)
+
+    def interval_s(self, event: str) -> float | None:
+        """Return the usual seconds between two events; `None` if it happened once, or never."""
+        seen = self._seen.get(event)
+        return median(seen.intervals_s) if seen is not None and seen.intervals_s else None

@@ -41,7 +41,7 @@ MAX_PENDING: Final = 16  # a thread each; more clicks than anyone makes between 
 N_HISTORY: Final = 20
 COMMAND_S: Final = 5.0  # most steps end within it; after that the card says what the command waits for
 COMMANDS: Final = ("set", "call", "pause", "resume", "stop")
-CHANGING: Final = ("running", "paused", "stopping", "lost")
+CHANGING: Final = ("running", "quiet", "paused", "stopping", "lost")
 """The states of runs that change; a lost run may come back, or turn out to have ended."""
 
 
