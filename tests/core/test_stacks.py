@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from sightglass.core.process.stacks import MAX_FRAMES, Frame, Stacks, ThreadStack, thread_stacks
+from sightglass.core.process.stacks import MAX_FRAMES, StackFrame, Stacks, ThreadStack, thread_stacks
 
 
 def stack(*functions, rank=None, thread="MainThread"):
-    frames = [Frame(file="/train.py", line=7, function=function) for function in functions]
+    frames = [StackFrame(file="/train.py", line=7, function=function) for function in functions]
     return ThreadStack(thread=thread, main=thread == "MainThread", frames=frames, rank=rank)
 
 

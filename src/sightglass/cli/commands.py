@@ -138,10 +138,10 @@ def stop(run: str, at: str | None, as_json: bool) -> None:
 @RUN
 @JSON
 def stack(run: str, as_json: bool) -> None:
-    """Show where all threads of a run are: what a run that is quiet waits for.
+    """Show where all threads of a run are.
 
-    Of a program of several ranks, equal stacks are shown once. Of a run that cannot answer because an extension in C
-    holds the interpreter's lock, it shows what was written down a minute later.
+    That is what a run that is quiet waits for. Of a program of several ranks, equal stacks are shown once. Of a run
+    that cannot answer, because an extension in C holds the interpreter's lock, it shows what was written after a minute.
     """
     try:
         with connect(run) as remote:

@@ -187,8 +187,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         for name, event in self.events.items():
             lost = f" without {_count(event.n_lost, 'value')} that could not be copied" if event.n_lost else ""
             snapshot = f", with a snapshot{lost}" if event.snapshot else ""
-            age = f", the last {elapsed(event.age_s or 0.0)} ago, usually every {event.interval_s:.2g} s"
-            lines.append(f"  event {name!r}, {event.n_events} so far{snapshot}{age if event.is_quiet else ''}")
+            lines.append(f"  event {name!r}, {event.n_events} so far{_silence(event)}{snapshot}")
             lines.extend([f"    ({event.note})"] if event.note else [])
             lines.extend(_observable_line(key, observable) for key, observable in event.observables.items())
         for name, control in self.controls.items():
@@ -312,6 +311,13 @@ def _fact_lines(facts: Mapping[str, Any]) -> list[str]:
         known = [f"{name} {packages[name]}" for name in MAIN_PACKAGES if name in packages]
         lines.append("  versions  " + ", ".join([f"Python {facts['python']}", *known]))
     return lines
+
+
+def _silence(event: EventInfo) -> str:
+    """Say for how long an event has not happened, if that is much longer than usual."""
+    if not event.is_quiet or event.age_s is None:
+        return ""
+    return f", the last {elapsed(event.age_s)} ago, usually every {event.interval_s:.2g} s"
 
 
 def _count(n: int, noun: str) -> str:

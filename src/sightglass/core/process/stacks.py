@@ -1,6 +1,6 @@
 """The stacks of a process's threads: where each of them is, without the values there.
 
-The `io` thread of a run takes them when a client asks. Where an extension in C waits for ever and holds the
+The `io` thread of a run takes them when a client asks. Where an extension in C never returns and holds the
 interpreter's lock, that thread gets no turn either. So `Watchdog` sets `faulthandler`'s timer again and again: when it
 is stopped itself, the timer, which needs no lock, writes the stacks of all threads into the run's directory.
 
@@ -30,7 +30,7 @@ MAX_FRAMES: Final = 200  # of a recursion that has no end, the innermost ones
 OWN: Final = "sightglass-"
 
 
-class Frame(msgspec.Struct, frozen=True, kw_only=True):
+class StackFrame(msgspec.Struct, frozen=True, kw_only=True):
     """One call in a stack: the file as tracebacks name it, the line that runs, the function."""
 
     file: str = ""
@@ -50,7 +50,7 @@ class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):
 
     thread: str = ""
     main: bool = False
-    frames: Sequence[Frame] = ()
+    frames: Sequence[StackFrame] = ()
     rank: int | None = None
 
 
@@ -69,8 +69,8 @@ class Stacks(msgspec.Struct, frozen=True, kw_only=True):
 
     def merged(self) -> list[tuple[ThreadStack, list[int]]]:
         """Return each different stack once, with the ranks that have it; the one of most ranks first."""
-        ranks: dict[tuple[str, bool, tuple[Frame, ...]], list[int]] = {}
-        first: dict[tuple[str, bool, tuple[Frame, ...]], ThreadStack] = {}
+        ranks: dict[tuple[str, bool, tuple[StackFrame, ...]], list[int]] = {}
+        first: dict[tuple[str, bool, tuple[StackFrame, ...]], ThreadStack] = {}
         for one in self.threads:
             key = one.thread, one.main, tuple(one.frames)
             first.setdefault(key, one)
@@ -110,11 +110,11 @@ def thread_stacks() -> list[ThreadStack]:
         name = names.get(ident, f"thread {ident}")
         if name.startswith(OWN):
             continue
-        frames: list[Frame] = []
+        frames: list[StackFrame] = []
         frame: types.FrameType | None = innermost
         while frame is not None and len(frames) < MAX_FRAMES:
             code = frame.f_code
-            frames.append(Frame(file=code.co_filename, line=frame.f_lineno or 0, function=code.co_qualname))
+            frames.append(StackFrame(file=code.co_filename, line=frame.f_lineno or 0, function=code.co_qualname))
             frame = frame.f_back
         found.append(ThreadStack(thread=name, main=ident == main, frames=frames[::-1]))
     return sorted(found, key=lambda one: not one.main)
