@@ -861,7 +861,7 @@ def test_how_long_a_run_took_does_not_depend_on_the_times_of_its_files(tmp_path:
 
 def test_runs_in_a_folder(recorded: Path) -> None:
     head, line = sightglass("runs", str(recorded.parent)).stdout.splitlines()
-    assert head == "directory\tbegan\tstate\tfor\tsize\tlabels"
+    assert head == "directory\tbegan\tstate\tfor\tsize\tlabels\twhy"
     directory, _, state, *_ = line.split("\t")
     assert (directory, state) == (str(recorded), "ended")
     (row,) = json.loads(sightglass("runs", str(recorded.parent), "--json").stdout)
@@ -869,6 +869,18 @@ def test_runs_in_a_folder(recorded: Path) -> None:
     result = sightglass("runs", str(recorded.parent.parent / "none"))
     assert result.stdout == ""
     assert "none' does not exist" in result.stderr
+
+
+def test_runs_say_why_they_ended(tmp_path: Path) -> None:
+    with contextlib.suppress(ValueError), sg.init("job", dir=tmp_path) as run:
+        run.log({"a": 1})
+        raise ValueError("loss is nan")
+    (line,) = sightglass("runs", str(tmp_path), "--no-header").stdout.splitlines()
+    assert line.split("\t")[2] == "failed"
+    assert line.split("\t")[-1].startswith("ValueError: loss is nan (test_cli.py, line ")
+    (row,) = json.loads(sightglass("runs", str(tmp_path), "--json").stdout)
+    assert row["why"] == line.split("\t")[-1]
+    assert "why  ValueError: loss is nan" in sightglass("describe", str(run.directory)).stdout
 
 
 def test_annotate_names_and_labels_runs(recorded: Path) -> None:
@@ -880,7 +892,7 @@ def test_annotate_names_and_labels_runs(recorded: Path) -> None:
     (row,) = json.loads(sightglass("annotate", str(recorded), "--restore", "--unlabel", "paper", "--json").stdout)
     assert (row["name"], row["labels"], row["deleted"]) == ("other", ["best"], 0)
     assert sightglass("annotate", str(recorded)).stdout.splitlines()[1:] == ["name: other", "labels: best"]
-    assert sightglass("runs", str(recorded.parent)).stdout.splitlines()[1].endswith("\tbest")
+    assert sightglass("runs", str(recorded.parent)).stdout.splitlines()[1].endswith("\tbest\t")
     assert sightglass("annotate", str(recorded.parent), "--archive").exit_code == 3
     assert sightglass("annotate", str(recorded), "--label", "").exit_code == 2
     assert sightglass("runs", "--deleted").exit_code == 2

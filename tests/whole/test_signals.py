@@ -1,4 +1,4 @@
-"""SIGTERM and Ctrl-C: what was recorded is written, and the program's own handler decides what follows."""
+"""SIGTERM, SIGHUP and Ctrl-C: what was recorded is written, and the program's own handler decides what follows."""
 
 from __future__ import annotations
 
@@ -113,7 +113,7 @@ def test_sigterm_and_ctrl_c_lose_nothing_and_the_program_s_own_handler_decides_w
             logged, recorded = kept(directory)
             assert min(logged, recorded) >= step
             assert abs(logged - recorded) <= 1  # the signal may come between the two
-            assert [run.state for run in sg.runs(directory.parent)] == ["terminated"]
+            assert [(run.state, str(run.ending)) for run in sg.runs(directory.parent)] == [("terminated", "SIGTERM")]
         elif what == "a handler, and a run that is closed":
             last = int(child.hears("last")[0])
             assert child.ends() == 0
@@ -142,3 +142,19 @@ def test_sigterm_and_ctrl_c_lose_nothing_and_the_program_s_own_handler_decides_w
         assert "KeyboardInterrupt" in child.complaints
         indexes = [record.index for record in stream]
         assert indexes == list(range(len(indexes)))
+
+
+HUP = "signal.signal(signal.SIGHUP, signal.SIG_{})"  # whatever the tests themselves were started with
+
+
+@pytest.mark.slow
+def test_a_connection_that_is_lost_ends_a_run_in_order_unless_it_is_ignored(start, tmp_path):
+    ended, ignoring = (start(TRAINING, str(tmp_path / how), HUP.format(how), "", "") for how in ("DFL", "IGN"))
+    (directory, step), _ = ended.hears("step"), ignoring.hears("step")
+    for child in (ended, ignoring):
+        child.send(signal.SIGHUP)
+    assert ended.ends() == -signal.SIGHUP
+    assert read(Path(directory) / "run.json").state == "terminated"
+    assert [str(run.ending) for run in sg.runs(Path(directory).parent)] == ["SIGHUP"]
+    assert min(kept(Path(directory))) >= int(step)
+    ignoring.goes_on()

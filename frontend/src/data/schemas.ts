@@ -50,6 +50,7 @@ export interface components {
          *         last_step: The last known step, or `null`.
          *         config: Its configuration.
          *         metrics: The tags that its files call its metrics.
+         *         why: Why it ended, or who asked it to stop: an exception with its place, a signal, a client; empty if not known.
          *         problem: Its faults, or empty.
          *         annotations: What people wrote down about it.
          */
@@ -77,6 +78,7 @@ export interface components {
             last_step: (number | string) | null;
             config: Record<string, unknown>;
             metrics: string[];
+            why: string;
             problem: string;
             annotations: components["schemas"]["Annotations"];
         };
@@ -136,6 +138,7 @@ export interface components {
             last_step: (number | string) | null;
             config: Record<string, unknown>;
             metrics: string[];
+            why: string;
             problem: string;
             annotations: components["schemas"]["Annotations"];
             description: components["schemas"]["Description"] | null;
@@ -152,10 +155,10 @@ export interface components {
          *     It is quiet if none of its events has happened for ten times as long as usual, and for ten seconds: it is stuck, or
          *     evaluates for long. `RemoteRun.stacks` says where it is.
          *
-         *
          *     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
          *     `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
          *     `failures` has the parts of the run that failed in the background: how often, and the last error.
+         *     `ending` is why it ended, or who asked it to stop.
          *     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
          */
         Description: {
@@ -211,13 +214,22 @@ export interface components {
             sets_attributes: boolean;
             /** @default {} */
             facts: Record<string, unknown>;
+            /**
+             * @default {
+             *       "error": "",
+             *       "frames": [],
+             *       "signal": "",
+             *       "stopped_by": ""
+             *     }
+             */
+            ending: components["schemas"]["Ending"];
         };
         /**
          * EventInfo
          * @description One event of a run: where it comes from, how often it happened, its observables, and a remark.
          *
-         *     `n_lost` counts the values, or parts of them, that could not be copied for snapshots. `age_s` is for how many seconds
-         *     it has not happened, to the second; `interval_s` is how many usually lie between two; `None` if that is not known.
+         *     `n_lost` counts the values, or parts of them, that could not be copied for snapshots. `age_s` is how many seconds
+         *     ago it last happened, `interval_s` how many usually lie between two; `None` if that is not known.
          */
         EventInfo: {
             /** @default observe */
@@ -353,6 +365,38 @@ export interface components {
             n_calls: number;
             /** @default 0 */
             n_refused: number;
+        };
+        /**
+         * Ending
+         * @description Why a run ended; all empty if by itself, or if it could not say.
+         *
+         *     Attributes:
+         *         error: The exception that ended it, with its message, without secrets.
+         *         frames: The last calls before the exception, the innermost last.
+         *         signal: The name of the signal, such as "SIGTERM".
+         *         stopped_by: The client that asked it to stop.
+         */
+        Ending: {
+            /** @default  */
+            error: string;
+            /** @default [] */
+            frames: components["schemas"]["StackFrame"][];
+            /** @default  */
+            signal: string;
+            /** @default  */
+            stopped_by: string;
+        };
+        /**
+         * StackFrame
+         * @description One call in a stack: the file as tracebacks name it, the line that runs, the function.
+         */
+        StackFrame: {
+            /** @default  */
+            file: string;
+            /** @default 0 */
+            line: number;
+            /** @default  */
+            function: string;
         };
         /**
          * HistoryEntry

@@ -4,13 +4,13 @@ import { useEffect, useState } from 'preact/hooks'
 import { messageOf, post, runPath } from '../data/api'
 import type { Description, RunStacks } from '../data/types'
 import { Dialog } from '../ui/parts'
-import { duration } from '../views/format'
+import { dateTime, duration } from '../views/format'
 
 /** Says for how long a run that is quiet has been. */
-export function silence({ events }: Description): string {
+export function silence({ events, wall_time }: Description): string {
   const quiet = Object.entries(events ?? {}).flatMap(([name, { age_s, interval_s }]) => (typeof age_s === 'number' && typeof interval_s === 'number' ? [{ name, age_s, interval_s }] : []))
   const last = quiet.sort((a, b) => a.age_s - b.age_s)[0]
-  const since = last ? `The last ${last.name} was ${duration(last.age_s)} ago; usually there is one every ${duration(last.interval_s)}. ` : ''
+  const since = last ? `The last ${last.name} was at ${dateTime(wall_time - last.age_s)}; usually there is one every ${duration(last.interval_s)}. ` : ''
   return `${since}The run is stuck, or evaluates for long: its stacks say where it is.`
 }
 

@@ -21,8 +21,9 @@ const WORDS: Record<ShownState, string> = {
 }
 
 /** How a run is: by colour and by shape. */
-export function StateDot({ state, problem, word = false }: { state: ShownState; problem?: string | null; word?: boolean }) {
-  const says = problem ? `${WORDS[state]}. ${problem}` : WORDS[state]
+export function StateDot({ state, why, problem, word = false }: { state: ShownState; why?: string; problem?: string | null; word?: boolean }) {
+  const is = why ? `${WORDS[state].split(':')[0]}: ${why}` : WORDS[state]
+  const says = problem ? `${is}. ${problem}` : is
   return (
     <span class={`state state-${state.replace(' ', '-')}`} title={says}>
       <svg width="12" height="12" viewBox="0 0 12 12" role="img" aria-label={word ? undefined : says} aria-hidden={word}>

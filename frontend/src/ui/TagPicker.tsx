@@ -45,7 +45,7 @@ export function TagPicker({ label, run, onRun, tags, chosen, onTag, search, onSe
       <nav class={`picker ${pickerOpen.value ? 'is-open' : ''}`} aria-label={label}>
         {onRun && (
           <button type="button" class="picker-run" aria-expanded={choosing} onClick={() => setChoosing(!choosing)}>
-            {run && <StateDot state={run.state} problem={run.problem} />}
+            {run && <StateDot state={run.state} why={run.why} problem={run.problem} />}
             <span class="picker-name" title={run?.directory}>
               {run ? <Name run={run} /> : 'Choose a run'}
             </span>
@@ -102,7 +102,7 @@ function RunChoice({ chosen, onRun }: { chosen: string; onRun: (key: string) => 
         onChoose={onRun}
         row={(i) => (
           <>
-            <StateDot state={found[i]!.state} problem={found[i]!.problem} />
+            <StateDot state={found[i]!.state} why={found[i]!.why} problem={found[i]!.problem} />
             <span class="picker-name" title={found[i]!.directory}>
               <Name run={found[i]!} />
             </span>

@@ -141,7 +141,7 @@ def stack(run: str, as_json: bool) -> None:
     """Show where all threads of a run are.
 
     That is what a run that is quiet waits for. Of a program of several ranks, equal stacks are shown once. Of a run
-    that cannot answer, because an extension in C holds the interpreter's lock, it shows what was written after a minute.
+    that cannot answer, because an extension in C holds the interpreter's lock, it shows what was written down then.
     """
     try:
         with connect(run) as remote:

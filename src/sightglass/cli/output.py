@@ -184,7 +184,8 @@ def run_row(info: RunInfo) -> dict[str, Any]:
     """Return a run as an object for JSON."""
     events = {name: event.n_events for name, event in info.description.events.items()} if info.description else {}
     return {"name": info.name, "id": info.id, "state": info.state, "started": info.started, "ended": info.ended,
-            "host": info.host, "pid": info.pid, "directory": info.directory, "events": events}  # fmt: skip
+            "host": info.host, "pid": info.pid, "directory": info.directory, "events": events,
+            "why": str(info.ending)}  # fmt: skip
 
 
 def run_cells(info: RunInfo) -> tuple[str, ...]:
@@ -220,7 +221,8 @@ def recorded_cells(info: RunInfo) -> tuple[str, ...]:
     """Return the cells of a recorded run in a table."""
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started)) if info.started else ""
     age = elapsed(max(0.0, info.ended - info.started)) if info.started and info.ended else ""
-    return info.directory, began, info.state, age, size(info.n_bytes), ", ".join(info.annotations.labels)
+    labels = ", ".join(info.annotations.labels)
+    return info.directory, began, info.state, age, size(info.n_bytes), labels, str(info.ending)
 
 
 def size(n: float) -> str:

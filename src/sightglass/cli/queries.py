@@ -91,7 +91,7 @@ def runs(  # noqa: PLR0917  click passes them by name
         )
     elif directory is not None:
         rows = [recorded_cells(info) for info in found]
-        print_rows(("directory", "began", "state", "for", "size", "labels"), rows, header=header)
+        print_rows(("directory", "began", "state", "for", "size", "labels", "why"), rows, header=header)
     elif not found and hub():
         echo(f"No live runs on {hub()}.", err=True)
     elif not found:

@@ -16,7 +16,7 @@ from typing import Any, Final, NoReturn
 
 import msgspec
 
-from sightglass.core.description import Description, EventInfo, ObservableInfo, StreamInfo
+from sightglass.core.description import Description, Ending, EventInfo, ObservableInfo, StreamInfo
 from sightglass.core.errors import SightglassError, UnknownNameError, unknown, warn_user
 from sightglass.query.parser import as_query, is_plain, query_of
 from sightglass.query.query import Query
@@ -130,6 +130,7 @@ class RunInfo:
         changed: When its files were last written to, in seconds since the Unix epoch; 0 for a live run.
         n_bytes: The size of its files.
         rank: The rank whose configuration `config` is; `None` for the lowest.
+        ending: Why it ended, as far as it could say: an exception, a signal, or the client that stopped it.
     """
 
     name: str
@@ -143,6 +144,7 @@ class RunInfo:
     changed: float = 0.0
     n_bytes: int = 0
     rank: int | None = None
+    ending: Ending = field(default=Ending(), repr=False)
     _noted_end: float | None = field(default=None, repr=False)
 
     @property
@@ -182,6 +184,7 @@ def live_info(description: Description) -> RunInfo:
     return RunInfo(
         name=description.name, id=description.id, state=description.state, pid=description.pid, host=description.host,
         started=description.started, directory=description.directory, description=description,
+        ending=description.ending,
     )  # fmt: skip
 
 
@@ -190,6 +193,7 @@ def recorded_info(entry: RunEntry, *, rank: int | None = None) -> RunInfo:
     return RunInfo(
         name=entry.name, id=entry.id, state=entry.state, pid=0, host="", started=entry.started,
         directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes, rank=rank, _noted_end=entry.ended,
+        ending=entry.file.described.ending,
     )  # fmt: skip
 
 

@@ -6,12 +6,14 @@ array, which needs `core.codec`. `read_struct` makes structs of them again.
 
 from __future__ import annotations
 
+import os
 import shlex
 import typing
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, TypeVar
 
 import msgspec
+from msgspec.structs import replace
 
 from .process.clock import elapsed
 from .redact import visible
@@ -144,16 +146,47 @@ class StreamInfo(msgspec.Struct, frozen=True, kw_only=True):
     recorded: bool = False
 
 
+class StackFrame(msgspec.Struct, frozen=True, kw_only=True):
+    """One call in a stack: the file as tracebacks name it, the line that runs, the function."""
+
+    file: str = ""
+    line: int = 0
+    function: str = ""
+
+
+class Ending(msgspec.Struct, frozen=True, kw_only=True):
+    """Why a run ended; all empty if by itself, or if it could not say.
+
+    Attributes:
+        error: The exception that ended it, with its message, without secrets.
+        frames: The last calls before the exception, the innermost last.
+        signal: The name of the signal, such as "SIGTERM".
+        stopped_by: The client that asked it to stop.
+    """
+
+    error: str = ""
+    frames: tuple[StackFrame, ...] = ()
+    signal: str = ""
+    stopped_by: str = ""
+
+    def __str__(self) -> str:
+        if self.error:
+            at = self.frames[-1] if self.frames else None
+            where = f" ({os.path.basename(at.file)}, line {at.line}, in {at.function})" if at else ""
+            return visible(f"{self.error.partition(chr(10))[0]}{where}")
+        return visible(self.signal or (f"stopped by {self.stopped_by}" if self.stopped_by else ""))
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a run; `state` of a live run is "running", "quiet", "paused" or "stopping".
 
     It is quiet if none of its events has happened for ten times as long as usual, and for ten seconds: it is stuck, or
     evaluates for long. `RemoteRun.stacks` says where it is.
 
-
     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
     `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
     `failures` has the parts of the run that failed in the background: how often, and the last error.
+    `ending` is why it ended, or who asked it to stop.
     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
     """
 
@@ -177,10 +210,18 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     lent: Mapping[str, LentFunctionInfo] = {}
     sets_attributes: bool = False
     facts: Mapping[str, Any] = {}
+    ending: Ending = Ending()
+
+    def timeless(self) -> Description:
+        """Return it without what changes by itself: when it was made, and how long ago events happened."""
+        events = {name: replace(event, age_s=None, interval_s=None) for name, event in self.events.items()}
+        return replace(self, wall_time=0.0, events=events)
 
     def __str__(self) -> str:
         age = elapsed(self.wall_time - self.started)
         lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
+        if str(self.ending):
+            lines.append(f"  why  {self.ending}")
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
         lines += _fact_lines(self.facts)
@@ -257,8 +298,8 @@ def as_mapping(value: Any) -> Any:
     """Return structs, also those in lists and mappings, as mappings of their fields; other values stay as they are."""
     if isinstance(value, msgspec.Struct):
         return {name: as_mapping(getattr(value, name)) for name in value.__struct_fields__}
-    if type(value) is list:
-        return [as_mapping(item) for item in value]
+    if type(value) in (list, tuple):
+        return type(value)(as_mapping(item) for item in value)
     return {key: as_mapping(item) for key, item in value.items()} if type(value) is dict else value
 
 

@@ -102,6 +102,7 @@ class CommandQueue:
         pending: The commands that wait, in the order in which they arrived.
         history: The results, the oldest first.
         stopping: Whether a client has asked the run to stop.
+        stopped_by: The name of that client.
         paused_by: The command that pauses the run; `None` if it is not paused.
         on_applied: Called with each result, on the thread that applied the command.
     """
@@ -113,6 +114,7 @@ class CommandQueue:
         self.pending: list[Command] = []
         self.history: deque[CommandResult] = deque()
         self.stopping = False
+        self.stopped_by = ""
         self._stopping_is_read = False
         self.paused_by: Command | None = None
         self.on_applied: Callable[[CommandResult], None] = lambda entry: None
@@ -252,7 +254,7 @@ class CommandQueue:
             case "resume":
                 self.paused_by = None
             case "stop":
-                self.stopping, self.paused_by = True, None
+                self.stopping, self.paused_by, self.stopped_by = True, None, command.by
         return None, None
 
     def _note(self, command: Command) -> str:

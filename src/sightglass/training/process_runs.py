@@ -255,8 +255,8 @@ def _close_first_at_exit() -> None:
     atexit.register(_close_all)
 
 
-def _terminate_all(dies: bool) -> None:
-    failures = _of_all(lambda run: None if run._wiring.closed else run._terminate(dies))
+def _terminate_all(number: int, dies: bool) -> None:
+    failures = _of_all(lambda run: None if run._wiring.closed else run._terminate(number, dies))
     if failures:
         raise BaseExceptionGroup("Runs could not be ended", failures)
 

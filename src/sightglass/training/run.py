@@ -8,17 +8,19 @@ from __future__ import annotations
 import os
 import signal
 import sys
+import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
-from sightglass.core.description import HistoryEntry
-from sightglass.core.errors import StorageError, say_elsewhere, warn, warn_user
+from sightglass.core.description import Ending, HistoryEntry, StackFrame
+from sightglass.core.errors import SightglassError, StorageError, say_elsewhere, warn, warn_user
 from sightglass.core.process import current_run
 from sightglass.core.process.threads import Background
 from sightglass.core.process.unpatched import threading
-from sightglass.core.program_values.guarded import text
+from sightglass.core.program_values.guarded import message, text
+from sightglass.core.redact import redact_text
 from sightglass.storage.run_file import State
 
 from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line
@@ -124,7 +126,9 @@ class Run(NamesElsewhere, current_run.Handle):
         kind: type = type(data)
         if rest or kind in (str, int, float):
             raise _misused_log(data, *rest)
-        if not self.ended:
+        if self.ended:
+            self._wiring.warn_of_late_values()
+        else:
             if any(map(sys.modules.__contains__, FIGURES_OF)):
                 from sightglass.views.frames import encode_figures
 
@@ -337,8 +341,8 @@ class Run(NamesElsewhere, current_run.Handle):
 
     def _ends_by(self, kind: type[BaseException], error: BaseException | None) -> None:
         """Note that an exception ends the run, or the program."""
-        if self._wiring.state == "ended":
-            self._wiring.state = end_state(kind, error)
+        if self._wiring.state == "ended" and (state := end_state(kind, error)) != "ended":
+            self._wiring.ends(state, ending_by(kind, error))
 
     def __dir__(self) -> list[str]:
         return [name for name in super().__dir__() if name not in ELSEWHERE]
@@ -352,9 +356,9 @@ class Run(NamesElsewhere, current_run.Handle):
 
         return bundle_of_run(self, connect=lambda: current_run.connect(self))
 
-    def _terminate(self, dies: bool) -> None:
-        """Write what is recorded, because the process is to end; close the run if it dies next."""
-        self._wiring.state = "terminated"
+    def _terminate(self, number: int, dies: bool) -> None:
+        """Write what is recorded, because a signal is to end the process; close the run if it dies next."""
+        self._wiring.ends("terminated", Ending(signal=signal.Signals(number).name))
         if self._wiring.recorder is not None:  # first what waits for no lock that the interrupted code may hold
             self._wiring.recorder.flush(GRACE_S)
         if dies:
@@ -429,7 +433,8 @@ def wiring(run: Run) -> Wiring:
     return run._wiring
 
 
-# How a program ends. SIGTERM, with which Slurm, Kubernetes and `docker stop` end it: its records are written first.
+# How a program ends. On SIGTERM, with which Slurm, Kubernetes and `docker stop` end it, and on SIGHUP its records are
+# written first.
 #
 # Python runs a handler on the main thread, between two steps of the interpreter: in a long call of a library the
 # program lives on until that returns, or until it is killed.
@@ -437,6 +442,7 @@ def wiring(run: Run) -> Wiring:
 KILLED_S: Final = 10.0  # `docker stop` kills then, Kubernetes after 30 s
 GRACE_S: Final = KILLED_S / 2  # the program's own handler needs the rest
 LAST_S: Final = KILLED_S - 1.0  # where the process dies next
+ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def end_state(kind: type[BaseException], error: BaseException | None) -> State:
@@ -446,6 +452,21 @@ def end_state(kind: type[BaseException], error: BaseException | None) -> State:
     if issubclass(kind, GeneratorExit) or (isinstance(error, SystemExit) and not error.code):
         return "ended"
     return "failed"
+
+
+MAX_FRAMES: Final = 20
+MAX_MESSAGE: Final = 1_000  # characters
+
+
+def ending_by(kind: type[BaseException], error: BaseException | None) -> Ending:
+    """Return what an exception says about the end of a run: its type, its message without secrets, its last frames."""
+    said = kind.__name__ if error is None else message(error)
+    if isinstance(error, SightglassError):
+        said = f"{kind.__name__}: {said}"
+    frames = []
+    for frame, line in traceback.walk_tb(None if error is None else error.__traceback__):
+        frames.append(StackFrame(file=frame.f_code.co_filename, line=line, function=frame.f_code.co_qualname))
+    return Ending(error=redact_text(said)[:MAX_MESSAGE], frames=(*frames[-MAX_FRAMES:],))
 
 
 def uncaught() -> BaseException | None:
@@ -460,64 +481,72 @@ def uncaught() -> BaseException | None:
 
 
 class Termination:
-    """What this process does when it is sent SIGTERM, before the handler that was there, which by default ends it."""
+    """What this process does on the signals that end programs, before the handlers that were there.
 
-    def __init__(self, end: Callable[[bool], None]) -> None:
+    By default these end it. SIGHUP comes when a connection by ssh is lost; `nohup` ignores it.
+    """
+
+    def __init__(self, end: Callable[[int, bool], None]) -> None:
         """Change nothing yet.
 
         Args:
-            end: Called on a thread of its own, since the main one may hold any lock; its argument is whether the
-                process dies next.
+            end: Called with the signal on a thread of its own, since the main one may hold any lock; its second
+                argument is whether the process dies next.
         """
         self._end = end
-        self._before: Any = signal.SIG_DFL
+        self._before: dict[int, Any] = {}
         self._mask = threading.local()
 
     def install(self) -> None:
-        """Handle the signal from now on; not from another thread, nor if it is ignored or handled outside Python."""
+        """Handle the signals from now on; not from another thread, nor what is ignored or handled outside Python."""
         if threading.current_thread() is not threading.main_thread():
             return
-        found = signal.getsignal(signal.SIGTERM)
-        if found in (self._handle, signal.SIG_IGN, None) or (found is signal.SIG_DFL and _is_caught()):
-            return
-        self._before = found
-        signal.signal(signal.SIGTERM, self._handle)
+        for number in ENDING:
+            found = signal.getsignal(number)
+            if found in (self._handle, signal.SIG_IGN, None) or (found is signal.SIG_DFL and _is_caught(number)):
+                continue
+            self._before[number] = found
+            signal.signal(number, self._handle)
+
+    def _handled(self) -> list[int]:
+        return [number for number in self._before if signal.getsignal(number) == self._handle]
 
     def before_fork(self) -> None:
-        """Hold the signal back: Python forgets the one that reaches a child before the child's own code runs."""
-        if signal.getsignal(signal.SIGTERM) == self._handle:
-            self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, (signal.SIGTERM,))
+        """Hold the signals back: Python forgets one that reaches a child before the child's own code runs."""
+        if handled := self._handled():
+            self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
 
     def after_fork(self) -> None:
-        """Let the signal through again; does nothing if it was not held back."""
+        """Let the signals through again; does nothing if they were not held back."""
         if "before" in vars(self._mask):
             signal.pthread_sigmask(signal.SIG_SETMASK, vars(self._mask).pop("before"))
 
     def release(self) -> None:
-        """Restore the handler that was there: a forked child has no runs, and dies at once, whatever it waits for."""
-        if signal.getsignal(signal.SIGTERM) == self._handle:
-            signal.signal(signal.SIGTERM, self._before)
+        """Restore the handlers that were there: a forked child has no runs, and dies at once, whatever it waits for."""
+        for number in self._handled():
+            signal.signal(number, self._before[number])
         self.after_fork()
 
     def _handle(self, number: int, frame: FrameType | None) -> None:
         # A handler that was installed after this one may call it, and decides what follows.
-        dies = self._before is signal.SIG_DFL and signal.getsignal(signal.SIGTERM) == self._handle
+        before = self._before[number]
+        dies = before is signal.SIG_DFL and signal.getsignal(number) == self._handle
         try:
-            Background("terminate", lambda: self._end(dies)).join(LAST_S if dies else GRACE_S)
+            Background("terminate", lambda: self._end(number, dies)).join(LAST_S if dies else GRACE_S)
         except RuntimeError as error:  # the system starts no more threads
             warn(f"The last records may be lost: {error}")
         if dies:
-            signal.signal(signal.SIGTERM, signal.SIG_DFL)
-            os.kill(os.getpid(), signal.SIGTERM)
-        elif callable(self._before):
-            self._before(number, frame)
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif callable(before):
+            before(number, frame)
 
 
-def _is_caught() -> bool:
-    """Return whether a library outside Python handles SIGTERM, as that of `jax.distributed` does; on Linux."""
+def _is_caught(number: int) -> bool:
+    """Return whether a library outside Python handles a signal, as that of `jax.distributed` does; on Linux."""
     try:
         status = Path("/proc/self/status").read_text()
     except OSError:
         return False
     caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (signal.SIGTERM - 1) & 1)
+    return bool(int(caught, 16) >> (number - 1) & 1)

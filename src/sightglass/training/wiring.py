@@ -15,6 +15,7 @@ from functools import partial
 from pathlib import Path
 from typing import Any, Final
 
+from sightglass.core.description import Ending
 from sightglass.core.errors import warn
 from sightglass.core.process import current_run
 from sightglass.core.process.clock import SystemClock, WorkClock
@@ -122,6 +123,7 @@ class Wiring:
         endpoints: Where clients reach the run.
         state: What `run.json` will say about the end.
         closed: Whether everything is closed.
+        abandoned: Whether this is a forked child, whose parent has the run.
         shown: The config as clients see it, without secrets.
     """
 
@@ -137,6 +139,7 @@ class Wiring:
         self.endpoints: Endpoints | None = None
         self.state: State = "ended"
         self.closed = settings.disabled
+        self.abandoned = self._warned_of_late = False
         self._started = self.clock.wall()
         self.shown = {} if settings.disabled else shown_config(settings.config)
         self._facts: ProgramFacts | None = None
@@ -191,6 +194,18 @@ class Wiring:
         self.service.background += [self.io.supervised.failures, self.recorder.supervised.failures, chores.failures]
         if self.endpoints.hub is not None:
             self.service.background.append(self.endpoints.hub.failures)
+
+    def ends(self, state: State, ending: Ending) -> None:
+        """Note how the run ends, and why."""
+        self.state = state
+        if self.service is not None:
+            self.service.about["ending"] = ending
+
+    def warn_of_late_values(self) -> None:
+        """Warn once that what is logged after the end of the run is lost; not in a forked child, which has no run."""
+        if not (self._warned_of_late or self.settings.disabled or self.abandoned):
+            self._warned_of_late = True
+            warn(f"Run {self.settings.name!r} has ended: what is logged from now on is not recorded")
 
     def lend(self, name: str, function: Callable[..., Any], *, viewers: bool) -> None:
         """Let queries call a function; the caller holds the lock."""
@@ -248,7 +263,7 @@ class Wiring:
     def abandon(self) -> None:
         """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""
         current_run.answers_unless(self.id, None)
-        self.closed = True
+        self.closed = self.abandoned = True
         if self.recorder is not None:
             self.recorder.abandon()
         self.telemetry.abandon()

@@ -126,7 +126,7 @@ export function RunSelect({ patterns = false, left = null }: { patterns?: boolea
     ))
   return (
     <div class="run-select">
-      {run && !left && pattern === null && <StateDot state={run.state} problem={run.problem} />}
+      {run && !left && pattern === null && <StateDot state={run.state} why={run.why} problem={run.problem} />}
       <select aria-label="Run" value={pattern ?? run?.key} onChange={({ currentTarget }) => update({ asked: currentTarget.value })}>
         {left && <option value={left.key}>{visible(left.name)} · stopped, recorded nothing</option>}
         {live.value.length > 0 && <optgroup label="Live">{options(live.value)}</optgroup>}

@@ -77,9 +77,9 @@ export function CommandsPage() {
 
 const LEFT = 'This run stopped and recorded nothing: it no longer accepts commands, and leaves the list when you choose another.'
 
-function endOf({ state, ended, last_step, problem }: Run): string {
+function endOf({ state, ended, last_step, why, problem }: Run): string {
   if (state === 'running') return 'This run is running, and out of reach of this server: on another machine, or with another SIGHTGLASS_RUNTIME_DIR. Its files are read, but it accepts no commands from here.'
   const how = { failed: 'This run failed', terminated: 'This run was terminated', died: 'This run died' }[state as string] ?? 'This run is over'
   const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(Number(last_step), 12)}`].filter(Boolean).join(' ')
-  return `${how}${when && ` (${when})`}: it no longer accepts commands.${problem ? ` ${problem}` : ''}`
+  return `${how}${when && ` (${when})`}: ${why ? `${why}. It` : 'it'} no longer accepts commands.${problem ? ` ${problem}` : ''}`
 }

@@ -32,8 +32,9 @@ export function Details() {
       </header>
       <div class="details-body">
         <p class="details-state">
-          <StateDot state={run.state} word /> <span class="muted">{run.id}</span>
+          <StateDot state={run.state} why={run.why} word /> <span class="muted">{run.id}</span>
         </p>
+        {run.why && <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{run.why}</p>}
         {[run.problem, problem].map(
           (text) =>
             text && (

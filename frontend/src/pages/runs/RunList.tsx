@@ -104,7 +104,7 @@ function RunRow({ run }: { run: Run }) {
         <Name run={run} />
       </button>
       {run.last_step !== null && <span class="run-step">{count(Number(run.last_step))}</span>}
-      <StateDot state={run.state} problem={run.problem} />
+      <StateDot state={run.state} why={run.why} problem={run.problem} />
       <span class={`run-tools ${pinned ? 'is-pinned' : ''}`}>
         {!at.group.value && <NextColor name={run.key} label={label} color={style.color} />}
         <IconButton icon="solo" label={`Show only ${label}`} onClick={() => showOnly([run.key])} />

@@ -38,7 +38,7 @@ export interface Column {
 }
 
 export const FACTS: Column[] = [
-  { key: 'state', title: 'State', width: 92, cell: (run) => <StateDot state={run.state} problem={run.problem} word /> },
+  { key: 'state', title: 'State', width: 92, cell: (run) => <StateDot state={run.state} why={run.why} problem={run.problem} word /> },
   { key: 'started', title: 'Started', width: 150, cell: (run) => (run.started === null ? '' : dateTime(run.started)) },
   { key: 'duration', title: 'Duration', width: 110, cell: (run) => <Duration run={run} /> },
   { key: 'last_step', title: 'Last step', width: 84, cell: (run) => (run.last_step === null ? '' : count(Number(run.last_step))) },

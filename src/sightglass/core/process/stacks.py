@@ -23,19 +23,12 @@ from typing import IO, Any, Final
 
 import msgspec
 
+from sightglass.core.description import StackFrame
 from sightglass.core.process.unpatched import threading
 from sightglass.core.redact import visible
 
 MAX_FRAMES: Final = 200  # of a recursion that has no end, the innermost ones
 OWN: Final = "sightglass-"
-
-
-class StackFrame(msgspec.Struct, frozen=True, kw_only=True):
-    """One call in a stack: the file as tracebacks name it, the line that runs, the function."""
-
-    file: str = ""
-    line: int = 0
-    function: str = ""
 
 
 class ThreadStack(msgspec.Struct, frozen=True, kw_only=True):

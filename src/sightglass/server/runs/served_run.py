@@ -20,7 +20,7 @@ import msgspec
 from sightglass.client.discover import connect, connect_to
 from sightglass.client.live_runs import Reachable
 from sightglass.client.run import RemoteRun
-from sightglass.core.description import Description
+from sightglass.core.description import Description, Ending
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, StorageError
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message
@@ -132,6 +132,7 @@ class ServedRun:
             last_step=self._last_step(details),
             config=self.config(),
             metrics=details.metrics,
+            why=str(self._ending()),
             problem=without_folders(
                 self._problem(directory)
                 or (recorded.problem if recorded is not None else "")
@@ -144,6 +145,11 @@ class ServedRun:
         """Return its configuration, without reading a file."""
         about = self.description
         return dict(about.config) if about is not None and self.live else self._details.config
+
+    def _ending(self) -> Ending:
+        if self.live:
+            return Ending() if self.description is None else self.description.ending
+        return Ending() if self.recorded is None else self.recorded.file.described.ending
 
     def _state(self) -> State:
         if self.entry is not None:
@@ -334,7 +340,7 @@ class ServedRun:
         known, self.description, self.silent = self.description, described, False
         n_events = max((event.n_events for event in described.events.values()), default=0)
         self._last_event = float(n_events - 1) if n_events else None
-        if known is None or msgspec.structs.replace(described, wall_time=known.wall_time) != known:
+        if known is None or described.timeless() != known.timeless():
             self.n_described += 1
         return described
 
@@ -463,6 +469,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         last_step: The last known step, or `null`.
         config: Its configuration.
         metrics: The tags that its files call its metrics.
+        why: Why it ended, or who asked it to stop: an exception with its place, a signal, a client; empty if not known.
         problem: Its faults, or empty.
         annotations: What people wrote down about it.
     """
@@ -487,5 +494,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     last_step: float | None
     config: dict[str, Any]
     metrics: list[str]
+    why: str
     problem: str
     annotations: Annotations

@@ -14,6 +14,7 @@ from sightglass.core.description import (
     ActionInfo,
     ControlInfo,
     Description,
+    Ending,
     EventInfo,
     HistoryEntry,
     LentFunctionInfo,
@@ -51,7 +52,8 @@ def run(
     timed = [event for event in events.values() if event.interval_s is not None]
     going = "quiet" if timed and all(event.is_quiet for event in timed) else "running"
     return Description(
-        pid=os.getpid(), host=socket.gethostname(), wall_time=clock.wall(), **about,
+        pid=os.getpid(), host=socket.gethostname(), wall_time=clock.wall(),
+        **{"ending": Ending(stopped_by=queue.stopped_by), **about},
         state="stopping" if queue.stopping else "paused" if queue.paused_by else going,
         events=events,
         controls={one.name: _control(one) for one in list(queue.controls.values())},
