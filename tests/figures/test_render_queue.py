@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import subprocess
 import sys
 import threading
@@ -12,7 +13,7 @@ import pytest
 
 from sightglass.core.codec import encode
 from sightglass.core.errors import FigureErrors, UnknownNameError
-from sightglass.figures import Plotter, no_plot, renderers
+from sightglass.figures import Plotter, figure_files, no_plot, renderers
 from sightglass.figures.figure_files import at_step, file_stem, read_about, read_inputs, safe
 from sightglass.figures.messages import DrawFinished
 from sightglass.figures.snapshot import PAGE, Arena, Snapshot
@@ -289,9 +290,9 @@ def test_a_snapshot_without_room_in_the_arena_is_held_in_this_process():
     arena.close()
 
 
-def test_file_names_are_safe():
+def test_file_names_are_safe(tmp_path):
     for odd in ("", "..", "/", "a\0b", "con:", "x" * 400, "ü/ö", "\ud800"):
-        for stem in (safe(odd), file_stem(odd)):
+        for stem in (safe(odd), file_stem(odd, tmp_path)):
             assert stem
             assert not set(stem) & set("/\\\0:")
             assert not stem.startswith(".")
@@ -299,30 +300,20 @@ def test_file_names_are_safe():
     assert at_step("a", 4096.0, "pdf") == "a_step4096.pdf"
 
 
-def test_file_names_depend_on_the_name_alone_and_differ():
-    assert [file_stem(name) for name in ("loss", "a/b", "analysis/cum_scores")] == [
-        "loss",
-        "a_b",
-        "analysis_cum_scores",
-    ]
-    names = [
-        "a/b",
-        "a_b",
-        "a:b",
-        "A/b",
-        "a b",
-        "a//b",
-        ".a/b",
-        "a/b_c",
-        "a/b/c",
-        "a_b_c",
-        "a_b/c",
-        "x" * 300,
-        "x" * 301,
-    ]
-    stems = [file_stem(name) for name in names]
-    names += [*stems, *(stem.replace("_", "/", 1) for stem in stems)]
-    assert len({file_stem(name) for name in names}) == len({*names})
+NAMES = ("a/b", "a_b", "a:b", "A/b", "a b", "a//b", ".a/b", "a/b_c", "a/b/c", "a_b_c", "a_b/c", "x" * 300, "x" * 301,
+         "loss", ".loss", "loss.", "", "figure", "\ud800", "_")  # fmt: skip
+
+
+def test_files_have_digits_only_where_two_names_of_a_folder_meet(tmp_path):
+    usual = {"loss": "loss", "cum_scores": "cum_scores", "analysis/cum_scores": "analysis_cum_scores"}
+    assert {name: file_stem(name, tmp_path / "usual") for name in usual} == usual
+    assert re.fullmatch("cum_scores-[0-9a-f]{6}", file_stem("cum/scores", tmp_path / "usual"))
+    assert file_stem("cum/scores", tmp_path / "other") == "cum_scores"
+    stems = [file_stem(name, tmp_path) for name in NAMES]
+    names = [*NAMES, *stems, *(stem.replace("_", "/", 1) for stem in stems)]
+    assert len({file_stem(name, tmp_path) for name in names}) == len({*names})
+    figure_files._first.clear()  # as another process, which draws in another order
+    assert [file_stem(name, tmp_path) for name in reversed(NAMES)] == stems[::-1]
 
 
 def test_inputs_round_trip(tmp_path, caught):

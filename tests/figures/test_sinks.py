@@ -73,6 +73,7 @@ def test_figures_are_recorded_by_the_run_and_seen_live_at_their_steps(plots, tmp
         assert list(map(int, old.series("perplexity").steps)) == [4096]
     names = sorted(path.name for path in (run.directory / "figures").iterdir())
     assert names == [
+        ".figure-names",
         "analysis_x_step10.npz", "analysis_x_step4096.npz", "single_step0.npz", "single_step7.npz",
     ]  # fmt: skip
 

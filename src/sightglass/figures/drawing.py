@@ -71,9 +71,10 @@ class Drawing:
     failures: list[Failure] = field(default_factory=list)
     _unwritten: set[str] = field(default_factory=set)
 
-    def write(self, path: Path, name: str, fill: Callable[[IO[bytes]], object]) -> None:
+    def write(self, message: DrawFigure, name: str, suffix: str, fill: Callable[[IO[bytes]], object]) -> None:
         """Write a file of a figure; what cannot be written is one failure of the figure, however many files it has."""
         try:
+            path = _path(message, name, suffix)
             if name in self.cards and path.exists():
                 return
             write(path, fill)
@@ -198,7 +199,7 @@ class Drawer:
         drawing.pictures[name] = Picture(forms[SUFFIXES[media_type]], media_type)
         formats = message.output.formats if message.output.folder else ()
         for form in formats if "png" in forms else [*forms] if formats else ():
-            drawing.write(_path(message, name, form), name, _writer(forms[form]))
+            drawing.write(message, name, form, _writer(forms[form]))
 
     def _store_inputs(self, message: DrawFigure, values: tuple[Any, ...], drawing: Drawing) -> None:
         names = list(drawing.pictures)
@@ -209,11 +210,12 @@ class Drawer:
                 theme=message.output.theme, tree=tree,
             )  # fmt: skip
 
-        drawing.write(_path(message, names[0], "npz"), names[0], inputs_writer(tuple(map(widened, values)), about))
+        drawing.write(message, names[0], "npz", inputs_writer(tuple(map(widened, values)), about))
 
 
 def _path(message: DrawFigure, name: str, suffix: str) -> Path:
-    return Path(os.fsdecode(message.output.folder)) / at_step(file_stem(name), message.step, suffix)
+    folder = Path(os.fsdecode(message.output.folder))
+    return folder / at_step(file_stem(name, folder), message.step, suffix)
 
 
 def _theme(message: DrawFigure) -> contextlib.AbstractContextManager[object]:

@@ -1,7 +1,8 @@
 """Files of figures: their names, and how they are written.
 
-* `{name with / as _}_step{step}.pdf`. Of the names that would give the same file, the one whose first `_` was a `/`
-  gets it, and the others get a few hex digits: the file depends on the name alone, whichever process writes it.
+* `{name with / as _}_step{step}.pdf`. Of the names in a folder that would give the same file, the first one gets it,
+  and the others get a few hex digits. `.figure-names` in the folder says which was first, to all processes that write
+  there.
 * A file appears under its final name when it is complete; a full disk leaves nothing behind.
 * Beside the figures lie the arguments that they were drawn from, as an npz that NumPy opens, too: arrays by their
   paths, and an entry `figure` that says which function drew which figures from them.
@@ -36,6 +37,7 @@ from .messages import FigureTheme
 
 MAX_STEM_BYTES: Final = 150  # file systems allow 255 bytes; the step, the suffix and a temporary name need room
 DIGITS: Final = re.compile("-[0-9a-f]{6}$")
+NAMES: Final = ".figure-names"
 ABOUT: Final = "figure"
 VERSION: Final = 1
 
@@ -64,16 +66,36 @@ class Inputs(msgspec.Struct, frozen=True, kw_only=True):
     tree: Any
 
 
-def file_stem(name: str) -> str:
-    """Return the name of a figure's files, without step and suffix; different names give different ones.
+def file_stem(name: str, folder: Path) -> str:
+    """Return the name of a figure's files in a folder, without step and suffix; different names give different ones.
 
-    >>> file_stem("loss"), file_stem("analysis/cum_scores"), file_stem("cum_scores")
-    ('loss', 'analysis_cum_scores', 'cum_scores-48625f')
+    Raises:
+        OSError: The names in the folder cannot be read or written.
     """
     stem = safe(name)
-    if stem.replace("_", "/", 1) == name and not DIGITS.search(stem):
+    is_free = _first_of(stem, name, folder) == name if "_" in stem else stem == name  # others end in digits
+    if is_free and not DIGITS.search(stem):
         return stem
     return f"{stem}-{hashlib.blake2s(name.encode('utf-8', 'surrogatepass'), digest_size=3).hexdigest()}"
+
+
+def _first_of(stem: str, name: str, folder: Path) -> str:
+    """Return the first name that gave a stem in a folder: this one, unless there is another."""
+    path, key = folder / NAMES, (os.fspath(folder), stem)
+    if key not in _first:
+        folder.mkdir(parents=True, exist_ok=True)
+        with open(path, "a+b") as file:
+            # Appending is atomic: of two processes, both see the line that is first.
+            file.write(msgspec.json.encode([stem, name.encode("utf-8", "surrogatepass").hex()]) + b"\n")
+            file.flush()
+            file.seek(0)
+            lines = [msgspec.json.decode(line, type=tuple[str, str]) for line in file if line.endswith(b"\n")]
+        first = next(by for known, by in lines if known == stem)
+        _first[key] = bytes.fromhex(first).decode("utf-8", "surrogatepass")
+    return _first[key]
+
+
+_first: dict[tuple[str, str], str] = {}
 
 
 def safe(name: str) -> str:

@@ -17,7 +17,7 @@ from sightglass.core.errors import DamagedError, FigureError, UnknownNameError
 
 from .closures import load_recorded
 from .drawing import Drawer
-from .figure_files import Inputs, at_step, file_stem, read_about, read_inputs, write
+from .figure_files import Inputs, at_step, read_about, read_inputs, safe, write
 from .messages import DrawFigure, Output, figure_error
 from .plotter import DPI, FOLDER, theme_of
 
@@ -60,7 +60,7 @@ def replot(
     )
     place = Path.cwd() if out is None else Path(out)
     if out is None or place.is_dir():
-        place /= at_step(file_stem(name), about.step, form)
+        place /= at_step(safe(name), about.step, form)
     before, mode = list(sys.path), os.environ.get("SIGHTGLASS_MODE")
     sys.path.insert(0, os.getcwd())
     os.environ["SIGHTGLASS_MODE"] = "disabled"
