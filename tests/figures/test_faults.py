@@ -201,8 +201,8 @@ def test_a_renderer_whose_results_cannot_be_read_is_replaced_and_nothing_is_lost
     assert plotter.statistics().n_started == 2
 
 
-def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(caught):
-    plotter = Plotter(sinks=[caught])
+def test_a_job_that_kills_two_renderers_gets_a_card_and_the_others_are_drawn(caught, tmp_path):
+    plotter = Plotter(sinks=[caught], save="png", save_dir=tmp_path)
     plotter.plot(draw, [1], step=0)
     plotter.plot(lambda: os.kill(os.getpid(), signal.SIGKILL), step=1, name="poison")
     plotter.plot(draw, [1], step=2)
@@ -211,7 +211,9 @@ def test_a_job_that_kills_two_renderers_is_given_up_and_the_others_are_drawn(cau
     (error,) = errors.value.exceptions
     assert (error.figure, error.step) == ("poison", 1)
     assert "twice (signal 9)" in str(error)
-    assert [record.step for record in caught.records] == [0, 2]
+    assert sorted(record.step for record in caught.records) == [0, 1, 2]
+    assert (tmp_path / "poison_step1.png").is_file()
+    assert not (tmp_path / "poison_step1.npz").exists()  # there is nothing to draw it again from
 
 
 def test_a_renderer_that_cannot_start_is_not_restarted_endlessly(caught, monkeypatch):
@@ -252,7 +254,7 @@ def test_a_figure_that_hangs_is_given_up(caught):
     plotter.close()
     counts = plotter.statistics()
     assert "'hangs' at step 0: Not drawn: took longer than 4 s" in counts.last_error
-    assert [record.step for record in caught.records] == [1]
+    assert [record.step for record in caught.records] == [0, 1]  # a card, and the other figure
 
 
 def test_a_hanging_renderer_does_not_outlive_the_training(start, tmp_path):

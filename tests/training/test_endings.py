@@ -111,3 +111,12 @@ def test_a_run_that_fails_to_close_costs_no_other_run(
     for kind in set(order) & set(expected):
         assert isinstance(told, BaseExceptionGroup)
         assert told.subgroup(expected[kind]) is not None
+
+
+def test_a_third_live_run_of_one_name_is_warned_of(tmp_path):
+    with sg.init("job", dir=tmp_path), sg.init("job", dir=tmp_path), sg.init("other", dir=tmp_path):
+        with pytest.warns(RuntimeWarning, match="3 runs named 'job'"):
+            run = sg.init("job", dir=tmp_path)
+        run.close()
+    with sg.init("job", dir=tmp_path), sg.init("job", dir=tmp_path):
+        pass  # what has ended does not count; a warning would be an error

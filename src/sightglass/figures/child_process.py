@@ -387,7 +387,8 @@ class ChildRenderer:
                     self._deaths.pop(message.id, None)
                 pictures = message.pictures(map(bytes, messages.parts(following, message.sizes)))
                 if job is not None:
-                    self._hung.discard(_kind(job))
+                    if not job.message.lost:
+                        self._hung.discard(_kind(job))
                     self._pass_on(job, message, pictures)
 
     def _replace(self, status: int) -> None:
@@ -413,7 +414,12 @@ class ChildRenderer:
             self._give_up(f"no renderer can be started: {self.lack}")
 
     def _drop(self, id: int, why: str) -> None:
-        self._lost.append((self._jobs.pop(id), why))
+        """Let the next child draw a card in the place of a figure; drop it if that fails, too."""
+        job = self._jobs[id]
+        if job.message.lost:
+            self._lost.append((self._jobs.pop(id), why))
+        else:
+            job.lose(f"Not drawn: {why}")
         self._deaths.pop(id, None)
         self._n_fruitless = 0
 

@@ -128,6 +128,8 @@ class Drawer:
         try:
             with _theme(message):
                 try:
+                    if message.lost:
+                        raise FigureError(message.lost, figure=message.name, step=message.step)
                     values = arguments()
                     result = load()(*usual(values))
                     figures = _named(result, message, made, _left_in_pyplot(seen) if self._alone else ())
@@ -189,7 +191,8 @@ class Drawer:
     def _put_card(self, name: str, error: BaseException, message: DrawFigure, drawing: Drawing) -> None:
         """Count a failure, and put a card in the place of the figure."""
         traceback = plain(error.traceback if isinstance(error, FigureError) else _traceback(error))
-        drawing.failures.append(failure_of(name, error, traceback))
+        failure = failure_of(name, error, traceback)
+        drawing.failures.append(msgspec.structs.replace(failure, kind="") if message.lost else failure)
         drawing.cards.add(name)
         self._put(name, dict(_card(name, message, error, traceback)), message, drawing)
 

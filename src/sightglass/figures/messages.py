@@ -87,6 +87,7 @@ class DrawFigure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
         blob: Its arguments, a tuple, as `core.codec` encodes them.
         spans: Where the buffers beside the blob are: offset and length in the arena, or `IN_BAND` and length.
         output: What to make of the figures.
+        lost: Why an earlier renderer did not draw it; then a card takes its place, and the function is not called.
     """
 
     id: int
@@ -98,6 +99,7 @@ class DrawFigure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     blob: bytes
     spans: list[tuple[int, int]]
     output: Output
+    lost: str = ""
 
 
 class ForgetFigures(msgspec.Struct, frozen=True, kw_only=True, tag=True):

@@ -108,6 +108,11 @@ class RenderJob:
             in_band = snapshot.in_band
         self.frame = messages.frame(self.message, in_band)
 
+    def lose(self, why: str) -> None:
+        """Have a card drawn in the place of the figure."""
+        self.message = msgspec.structs.replace(self.message, lost=why)
+        self.complete(self.snapshot)
+
 
 Finished = Callable[[RenderJob, DrawFinished, Pictures], None]
 """Called once for each job, with what became of it and its figures."""

@@ -13,7 +13,7 @@ import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final, Literal
 
@@ -37,8 +37,10 @@ if TYPE_CHECKING:
 Mode = Literal["live", "disabled"]
 MODES: Final = ("live", "disabled")
 EVENT_OF_TEST_S: Final = 60.0
+MANY: Final = 3  # live runs of one name: two may be compared
 
 _live: weakref.WeakSet[Run] = weakref.WeakSet()
+_cells: weakref.WeakKeyDictionary[Run, NotebookCell] = weakref.WeakKeyDictionary()
 _newest: list[weakref.ref[Run]] = []
 _begun: list[Callable[[Run], object]] = []
 _folder_of_test: list[Path] = []
@@ -176,9 +178,16 @@ def init(
         facts=OFF if os.environ.get("SIGHTGLASS_FACTS") == "off" else facts or Facts(),
         disabled=mode == "disabled",
     )  # fmt: skip
+    cell = None if settings.disabled else _running_cell(name, str(folder))
+    if cell is not None:
+        _end_earlier(cell)
     run = Run(Wiring(settings))
     if not run.disabled:
         _live.add(run)
+        if cell is not None:
+            _cells[run] = cell
+        elif settings.ranks == Ranks():
+            _warn_of_many(name)
         _termination.install()
         _newest.append(weakref.ref(run))
         waiting, _begun[:] = _begun[:], []
@@ -186,6 +195,65 @@ def init(
             begun(run)
         _say_how_to_look(name, "" if dir is None and files.into is None else str(files.into or folder))
     return run
+
+
+# A notebook's cell that runs again begins its runs anew: those of its earlier execution would live on, with their
+# threads, until the kernel has no room for more.
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class NotebookCell:
+    """The execution of a notebook's cell that begins a run.
+
+    Attributes:
+        id: The cell's id; empty if the notebook does not tell it.
+        execution: The id of the execution.
+        begins: The name and the folder of the run.
+    """
+
+    id: str
+    execution: str
+    begins: tuple[str, str]
+
+    def repeats(self, earlier: NotebookCell) -> bool:
+        """Return whether this cell has been executed before, as far as can be known."""
+        if self.execution == earlier.execution:
+            return False
+        return self.id == earlier.id if self.id and earlier.id else self.begins == earlier.begins
+
+
+def _running_cell(name: str, folder: str) -> NotebookCell | None:
+    """Return the execution of a cell that begins a run; `None` outside of notebooks."""
+    if "IPython" not in sys.modules:
+        return None
+    from sightglass.views.surfaces.notebook.model import shell
+
+    kernel: Any = getattr(shell(), "kernel", None)
+    try:
+        request = kernel.get_parent("shell")
+        id = str(request.get("metadata", {}).get("cellId") or "")
+        return NotebookCell(id=id, execution=str(request["header"]["msg_id"]), begins=(name, folder))
+    except (AttributeError, KeyError, TypeError):  # IPython in a terminal, or a kernel of another kind
+        return None
+
+
+def _end_earlier(cell: NotebookCell) -> None:
+    """End the runs that an earlier execution of a cell began."""
+    for run in list(_live):
+        if not run._wiring.closed and run in _cells and cell.repeats(_cells[run]):
+            try:
+                run.close()
+            except StorageError as error:
+                warn(str(error))
+            print(f"Ended run {run.name!r} ({run.id}), which an earlier execution of this cell began.")  # noqa: T201
+
+
+def _warn_of_many(name: str) -> None:
+    """Warn if a program keeps beginning runs of one name and ends none."""
+    n = sum(run.name == name and not run._wiring.closed for run in list(_live))
+    if n >= MANY:
+        warn(f"{n} runs named {name!r} are live in this process. Each has threads and descriptors until it ends: use "
+             "`with sightglass.init(…)`, or call `run.close()`")  # fmt: skip
 
 
 def _say_how_to_look(name: str, folder: str) -> None:
