@@ -151,13 +151,10 @@ class _Timer:
     def set(self, owner: Watchdog, file: IO[bytes]) -> None:
         """Have the stacks written to a file, unless this is called again in time."""
         with self.lock:
-            self.given_up = self.given_up or "pytest" in sys.modules
-            if self.given_up or self.owner not in (None, owner):
-                return
-            self.owner = owner
-            self._watch()
-            _set(STUCK_S, file=file)
-            self.is_set = True
+            if not (self.given_up or self.owner not in (None, owner)):
+                self.owner = owner
+                _set(STUCK_S, file=file)
+                self.is_set = True
 
     def free(self, owner: Watchdog) -> None:
         """Cancel the timer of a run that ends."""
@@ -171,9 +168,10 @@ class _Timer:
             self.is_set = False
             _cancel()
 
-    def _watch(self) -> None:
-        """Take note when the program uses the timer, and when it forks."""
-        if self._watches:
+    def watch(self) -> None:
+        """Take note from now on when the program uses the timer, and when it forks. What it did before is not known."""
+        self.given_up = self.given_up or "pytest" in sys.modules
+        if self._watches or self.given_up:
             return
         self._watches = True
         for name, original in (("dump_traceback_later", _set), ("cancel_dump_traceback_later", _cancel)):
@@ -213,6 +211,7 @@ class Watchdog:
         self._file: IO[bytes] | None = None
         self._path: Path | None = None
         self._due_s = 0.0
+        _timer.watch()
 
     def tick(self, now_s: float) -> None:
         """Set the timer again, if it is time, and the run has a directory."""
