@@ -29,7 +29,7 @@ def waits_in_c():
 run = sg.init("job", dir=sys.argv[1], record=["batch.n"], budget=None)
 for n in range(20):
     run.observe("batch", n=n)
-until(lambda: os.path.exists(os.path.join(run.directory, "stacks.txt")))
+until(lambda: watchdog._timer.is_set)
 say("ready", run.directory)
 globals()[sys.argv[2]]()
 """
@@ -59,11 +59,11 @@ def test_of_one_that_holds_the_interpreters_lock_they_are_in_its_directory(start
 
 
 FORKING = """
-import faulthandler
+from sightglass.core.process import stacks as watchdog
 run = sg.init("job", dir=sys.argv[1], record=["batch.n"], budget=None)
 run.observe("batch", n=1)
 stacks = os.path.join(run.directory, "stacks.txt")
-until(lambda: os.path.exists(stacks))
+until(lambda: watchdog._timer.is_set)
 for _ in range(3):  # with the timer set, a child would wait for its thread, which it lacks
     if os.fork() == 0:
         sys.exit(3)
@@ -87,7 +87,7 @@ watchdog.STUCK_S, watchdog.RENEW_S = 1.0, 0.1
 original = faulthandler.dump_traceback_later
 run = sg.init("job", dir=sys.argv[1], record=["batch.n"], budget=None)
 run.observe("batch", n=1)
-until(lambda: os.path.exists(os.path.join(run.directory, "stacks.txt")))
+until(lambda: watchdog._timer.is_set)
 until(lambda: faulthandler.dump_traceback_later is not original)
 with open(sys.argv[2], "w") as own:
     faulthandler.dump_traceback_later(0.5, file=own)

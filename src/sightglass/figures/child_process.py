@@ -300,7 +300,8 @@ class ChildRenderer:
         if self._drawing_id is None:
             return self._limit_s + STARTING_S
         job = self._jobs.get(self._drawing_id)
-        return min(self._limit_s, HUNG_S) if job and _kind(job) in self._hung else self._limit_s
+        hung = job is not None and not job.message.lost and _kind(job) in self._hung
+        return min(self._limit_s, HUNG_S) if hung else self._limit_s
 
     def _give_up(self, why: str) -> None:
         self._given_up = why

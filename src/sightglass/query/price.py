@@ -12,7 +12,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any, Final
 
-from sightglass.core.errors import PriceError, SightglassError
+from sightglass.core.errors import SightglassError
 from sightglass.core.program_values.guarded import FAILURES, MAX_DEPTH, length
 from sightglass.core.values import Histogram, array_kind, on_device
 
@@ -41,7 +41,7 @@ from .costs import (
     picks,
 )
 from .functions import FUNCTIONS, Operation
-from .functions.containers import ODD, each
+from .functions.containers import ALL, ODD, each
 from .functions.elementwise import OPERATORS, PICKED
 from .interpreter import Interpreter, can_cut, is_fused
 from .limits import MAX_ITEMS, PLAIN
@@ -447,7 +447,7 @@ class _Pricing(Interpreter[Any, Scope]):
                 try:
                     result = apply(name, read)
                 except ODD as error:
-                    if isinstance(error, PriceError) or not isinstance(x, Mapping):
+                    if isinstance(error, ALL) or not isinstance(x, Mapping):
                         raise
                     odd.append(error)
                     names.pop()

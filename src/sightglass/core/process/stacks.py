@@ -24,6 +24,7 @@ from typing import IO, Any, Final
 import msgspec
 
 from sightglass.core.description import StackFrame
+from sightglass.core.process.threads import n_startable
 from sightglass.core.process.unpatched import threading
 from sightglass.core.redact import visible
 
@@ -134,6 +135,7 @@ def _listed(ranks: Sequence[int]) -> str:
 STACKS_FILES: Final = "stacks*.txt"  # "stacks.txt", of other ranks that share the directory "stacks-1.txt" and so on
 STUCK_S: Final = 60.0  # longer than any honest call holds the lock; a person looks later than that
 RENEW_S: Final = 20.0
+SPARE: Final = 12  # the timer is a thread; where few can be started, the run and its clients need them
 MAX_BYTES: Final = 2**20  # some hundred times of a hundred threads
 
 _set, _cancel = faulthandler.dump_traceback_later, faulthandler.cancel_dump_traceback_later
@@ -151,10 +153,14 @@ class _Timer:
     def set(self, owner: Watchdog, file: IO[bytes]) -> None:
         """Have the stacks written to a file, unless this is called again in time."""
         with self.lock:
-            if not (self.given_up or self.owner not in (None, owner)):
-                self.owner = owner
+            if self.given_up or self.owner not in (None, owner):
+                return
+            self.owner = owner
+            try:
                 _set(STUCK_S, file=file)
                 self.is_set = True
+            except RuntimeError:  # the system starts no more threads
+                self.given_up = True
 
     def free(self, owner: Watchdog) -> None:
         """Cancel the timer of a run that ends."""
@@ -170,8 +176,11 @@ class _Timer:
 
     def watch(self) -> None:
         """Take note from now on when the program uses the timer, and when it forks. What it did before is not known."""
-        self.given_up = self.given_up or "pytest" in sys.modules
         if self._watches or self.given_up:
+            return
+        # Here, before the run has threads, whose place the attempt would take for a moment.
+        self.given_up = "pytest" in sys.modules or n_startable(SPARE) < SPARE
+        if self.given_up:
             return
         self._watches = True
         for name, original in (("dump_traceback_later", _set), ("cancel_dump_traceback_later", _cancel)):
