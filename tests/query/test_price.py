@@ -68,7 +68,8 @@ def test_the_refusal_says_what_to_ask_instead() -> None:
         evaluation("[sin(b.x).sum(), sin(b.x * 2).sum(), sin(b.x * 3).sum()]").per_event({"x": LARGE})
     assert found.value.seconds > 0.02
     n = int(str(found.value).rpartition("sample(")[2].partition(")")[0])
-    assert evaluation(f"sin(b.x.ravel().sample({n})).sum()").per_event({"x": np.ones(4_000_000)}).passed
+    advised = evaluation(f"sin(b.x.ravel().sample({n})).sum()", cpu_s=lambda: 0.0)  # by its price, not by this machine
+    assert advised.per_event({"x": np.ones(4_000_000)}).passed
 
 
 @pytest.mark.parametrize("text", ["b.x.sum()", "b.x[:1000].median()", "b.x.shape", "b.x[5]", "b.x.sample(1000).mean()"])

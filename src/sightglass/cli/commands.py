@@ -5,12 +5,11 @@ from __future__ import annotations
 import re
 import sys
 from collections.abc import Callable
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
 import click
 
-from sightglass.core.errors import RunLostError, RunNotFoundError, unknown_event
+from sightglass.core.errors import RunNotFoundError, unknown_event
 
 from .complete import ACTION, CONTROL, QUERY
 from .find_run import AT, HEADER, JSON, RUN, connect, hub, is_pattern
@@ -140,35 +139,16 @@ def stop(run: str, at: str | None, as_json: bool) -> None:
 def stack(run: str, as_json: bool) -> None:
     """Show where all threads of a run are.
 
-    That is what a run that is quiet waits for. Of a program of several ranks, equal stacks are shown once. Of a run
-    that cannot answer, because an extension in C holds the interpreter's lock, it shows what was written down then.
+    That is what a run that is quiet waits for. Of a program of several ranks, equal stacks are shown once.
     """
-    try:
-        with connect(run) as remote:
-            found = remote.stacks()
-    except RunLostError:
-        texts = _written_stacks(run)
-        if not texts:
-            raise
-        for path, text in texts.items():
-            echo(f"Run {run!r} does not answer. From {path}:\n\n{text}")
-        return
+    with connect(run) as remote:
+        found = remote.stacks()
     if as_json:
         import msgspec
 
         print_json(msgspec.to_builtins(found))
     else:
         echo(str(found))
-
-
-def _written_stacks(run: str) -> dict[Path, str]:
-    """Return what the interpreter of a live run wrote about its stacks, by file."""
-    from sightglass.client.discover import runs
-    from sightglass.core.process.stacks import STACKS_FILES
-
-    folders = [Path(one.directory) for one in runs() if run in (one.name, one.id) and one.directory]
-    texts = {path: path.read_text(errors="replace") for folder in folders for path in sorted(folder.glob(STACKS_FILES))}
-    return {path: text.rstrip() for path, text in texts.items() if text}
 
 
 @main.command()

@@ -137,8 +137,8 @@ class RemoteRun(Bound, EventAttributes, ProgramNames):
     def stacks(self, *, timeout_s: float = REPLY_S) -> Stacks:
         """Return where all threads of the run's program are, without values: what a run that is quiet waits for.
 
-        The run answers also where its training thread is stuck. While an extension in C holds the interpreter's lock,
-        it cannot; then `stacks.txt` in its directory says where it was a minute later.
+        The run answers also where its training thread is stuck; not while an extension in C holds the interpreter's
+        lock.
 
         Args:
             timeout_s: How long to wait for the reply.

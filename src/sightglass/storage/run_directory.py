@@ -90,11 +90,6 @@ class RunDirectory:
         self._warned = False
         self._lock = threading.RLock()
 
-    @property
-    def exists(self) -> bool:
-        """Whether it was created."""
-        return self._file is not None
-
     def open(self) -> Path:
         """Create the directory and its file, unless they exist, and return the directory; from any thread.
 

@@ -20,7 +20,6 @@ from sightglass.core.errors import warn
 from sightglass.core.process import current_run
 from sightglass.core.process.clock import SystemClock, WorkClock
 from sightglass.core.process.ranks import place_of, rank_and_size, refusal
-from sightglass.core.process.stacks import Watchdog
 from sightglass.core.process.threads import Worker
 from sightglass.core.program_values.copier import sendable
 from sightglass.core.program_values.guarded import message as message_of
@@ -286,10 +285,7 @@ class Wiring:
             chores.append(MachineMetrics(self._record_metrics, wanted=partial(getattr, self.recorder, "active")))
         if facts.console:
             chores.append(Console(self._record_lines))
-        return [*chores, Watchdog(self._folder, rank=self._rank)]
-
-    def _folder(self) -> Path | None:
-        return self.files.path if self.files.exists else None
+        return chores
 
     def _record_lines(self, stream: str, lines: Sequence[str]) -> None:
         wall_time = self.clock.wall()

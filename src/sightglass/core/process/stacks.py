@@ -1,30 +1,18 @@
 """The stacks of a process's threads: where each of them is, without the values there.
 
-The `io` thread of a run takes them when a client asks. Where an extension in C never returns and holds the
-interpreter's lock, that thread gets no turn either. So `Watchdog` sets `faulthandler`'s timer again and again: when it
-is stopped itself, the timer, which needs no lock, writes the stacks of all threads into the run's directory.
-
-A process has one such timer. It is the program's: as soon as the program sets or cancels it, and under pytest, which
-has a use for it, ours is given up. A child that is forked while it is set would hang at its end, waiting for the
-timer's thread; so it is cancelled before each fork.
+The `io` thread of a run takes them when a client asks; it gets no turn while C code holds the interpreter's lock.
 """
 
 from __future__ import annotations
 
-import contextlib
-import faulthandler
-import functools
-import os
 import sys
 import types
-from collections.abc import Callable, Mapping, Sequence
-from pathlib import Path
-from typing import IO, Any, Final
+from collections.abc import Mapping, Sequence
+from typing import Final
 
 import msgspec
 
 from sightglass.core.description import StackFrame
-from sightglass.core.process.threads import n_startable
 from sightglass.core.process.unpatched import threading
 from sightglass.core.redact import visible
 
@@ -128,120 +116,3 @@ def _listed(ranks: Sequence[int]) -> str:
             spans.append([rank, rank])
     shown = ", ".join(str(a) if a == b else f"{a}-{b}" for a, b in spans)
     return f"rank{'s' if len(ranks) > 1 else ''} {shown}"
-
-
-# The watchdog
-
-STACKS_FILES: Final = "stacks*.txt"  # "stacks.txt", of other ranks that share the directory "stacks-1.txt" and so on
-STUCK_S: Final = 60.0  # longer than any honest call holds the lock; a person looks later than that
-RENEW_S: Final = 20.0
-SPARE: Final = 12  # the timer is a thread; where few can be started, the run and its clients need them
-MAX_BYTES: Final = 2**20  # some hundred times of a hundred threads
-
-_set, _cancel = faulthandler.dump_traceback_later, faulthandler.cancel_dump_traceback_later
-
-
-class _Timer:
-    """The timer of this process: which run has it, and whether the program wants it for itself."""
-
-    def __init__(self) -> None:
-        self.lock = threading.Lock()
-        self.owner: Watchdog | None = None
-        self.given_up = False
-        self.is_set = self._watches = False
-
-    def set(self, owner: Watchdog, file: IO[bytes]) -> None:
-        """Have the stacks written to a file, unless this is called again in time."""
-        with self.lock:
-            if self.given_up or self.owner not in (None, owner):
-                return
-            self.owner = owner
-            try:
-                _set(STUCK_S, file=file)
-                self.is_set = True
-            except RuntimeError:  # the system starts no more threads
-                self.given_up = True
-
-    def free(self, owner: Watchdog) -> None:
-        """Cancel the timer of a run that ends."""
-        with self.lock:
-            if self.owner is owner:
-                self._stop()
-                self.owner = None
-
-    def _stop(self) -> None:
-        if self.is_set:
-            self.is_set = False
-            _cancel()
-
-    def watch(self) -> None:
-        """Take note from now on when the program uses the timer, and when it forks. What it did before is not known."""
-        if self._watches or self.given_up:
-            return
-        # Here, before the run has threads, whose place the attempt would take for a moment.
-        self.given_up = "pytest" in sys.modules or n_startable(SPARE) < SPARE
-        if self.given_up:
-            return
-        self._watches = True
-        for name, original in (("dump_traceback_later", _set), ("cancel_dump_traceback_later", _cancel)):
-            setattr(faulthandler, name, functools.wraps(original)(functools.partial(self._give_up, original)))
-        if hasattr(os, "register_at_fork"):
-            os.register_at_fork(before=self._before_fork, after_in_parent=self._after_fork, after_in_child=self._forked)
-
-    def _give_up(self, original: Callable[..., Any], *args: Any, **kwargs: Any) -> Any:
-        """Do what the program wants with the timer, which is its own from now on."""
-        with self.lock:
-            self._stop()
-            self.given_up = True
-        faulthandler.dump_traceback_later, faulthandler.cancel_dump_traceback_later = _set, _cancel
-        return original(*args, **kwargs)
-
-    def _before_fork(self) -> None:
-        self.lock.acquire()  # until the fork is done: the `io` thread must not set it meanwhile
-        self._stop()
-
-    def _after_fork(self) -> None:
-        self.lock.release()
-
-    def _forked(self) -> None:
-        self.lock, self.owner, self.given_up = threading.Lock(), None, True
-
-
-_timer = _Timer()
-
-
-class Watchdog:
-    """Sets the timer for one run, as a chore of its `io` thread."""
-
-    def __init__(self, folder: Callable[[], Path | None], *, rank: int) -> None:
-        """Set nothing yet; `folder` returns the run's directory, once it exists."""
-        self._folder = folder
-        self._name = STACKS_FILES.replace("*", f"-{rank}" if rank else "")
-        self._file: IO[bytes] | None = None
-        self._path: Path | None = None
-        self._due_s = 0.0
-        _timer.watch()
-
-    def tick(self, now_s: float) -> None:
-        """Set the timer again, if it is time, and the run has a directory."""
-        if now_s < self._due_s or _timer.given_up or _timer.owner not in (None, self):
-            return
-        if self._file is None:
-            folder = self._folder()
-            if folder is None:
-                return
-            self._path = folder / self._name
-            self._file = open(self._path, "ab", buffering=0)  # noqa: SIM115
-        if self._file.tell() > MAX_BYTES:
-            self._file.truncate(0)
-        self._due_s = now_s + RENEW_S
-        _timer.set(self, self._file)
-
-    def close(self) -> None:
-        """Cancel the timer; the file stays if something was written."""
-        _timer.free(self)
-        if self._file is not None and self._path is not None:
-            self._file.close()
-            with contextlib.suppress(OSError):
-                if not self._path.stat().st_size:
-                    self._path.unlink()
