@@ -41,7 +41,7 @@ from .costs import (
     picks,
 )
 from .functions import FUNCTIONS, Operation
-from .functions.containers import ALL, ODD, each
+from .functions.containers import ENDS_ALL, ODD, each
 from .functions.elementwise import OPERATORS, PICKED
 from .interpreter import Interpreter, can_cut, is_fused
 from .limits import MAX_ITEMS, PLAIN
@@ -447,7 +447,7 @@ class _Pricing(Interpreter[Any, Scope]):
                 try:
                     result = apply(name, read)
                 except ODD as error:
-                    if isinstance(error, ALL) or not isinstance(x, Mapping):
+                    if isinstance(error, ENDS_ALL) or not isinstance(x, Mapping):
                         raise
                     odd.append(error)
                     names.pop()

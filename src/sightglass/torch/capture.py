@@ -21,7 +21,7 @@ from sightglass.core.program_values.array_data import plain_array
 from sightglass.core.program_values.copier import snapshot
 from sightglass.core.program_values.guarded import FAILURES, message, rebuild
 from sightglass.core.values import Value
-from sightglass.query.functions.containers import ALL
+from sightglass.query.functions.containers import ENDS_ALL
 from sightglass.query.limits import MAX_RESULT_BYTES, Total
 from sightglass.query.meter import MAX_BYTES, NEARLY, Meter
 from sightglass.training.evaluation.budget import PATIENCE
@@ -99,7 +99,7 @@ class Work:
             tensors = tensors[1:]  # the tensors of a module that returns several come by their own names
         try:
             self._take_all(observables, tensors, self.statistic)
-        except ALL as error:
+        except ENDS_ALL as error:
             self.error = error
         except FAILURES:
             for tensor in tensors:  # one by one, and by the evaluator, which takes more kinds of them
@@ -109,7 +109,7 @@ class Work:
         try:
             self._take_all(observables, [tensor], None)
         except FAILURES as error:
-            is_odd = self.part.name is None and not isinstance(error, ALL)
+            is_odd = self.part.name is None and not isinstance(error, ENDS_ALL)
             if is_odd and self.total.n_bytes <= MAX_RESULT_BYTES:
                 self.odd[tensor[0]] = as_error(error)
             else:

@@ -197,8 +197,8 @@ def init(
     return run
 
 
-# A notebook's cell that runs again begins its runs anew: those of its earlier execution would live on, with their
-# threads, until the kernel has no room for more.
+# When a notebook's cell runs again, the runs of its earlier execution end. They would otherwise stay live, with their
+# threads and descriptors, until the kernel has none left.
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -245,7 +245,7 @@ def _end_earlier(cell: NotebookCell) -> None:
                 run.close()
             except StorageError as error:
                 warn(str(error))
-            print(f"Ended run {run.name!r} ({run.id}), which an earlier execution of this cell began.")  # noqa: T201
+            print(f"Ended run {run.name!r} ({run.id}), which an earlier execution of this cell began.")  # noqa: T201  in the output of the cell
 
 
 def _warn_of_many(name: str) -> None:

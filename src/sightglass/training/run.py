@@ -442,7 +442,7 @@ def wiring(run: Run) -> Wiring:
 KILLED_S: Final = 10.0  # `docker stop` kills then, Kubernetes after 30 s
 GRACE_S: Final = KILLED_S / 2  # the program's own handler needs the rest
 LAST_S: Final = KILLED_S - 1.0  # where the process dies next
-ENDING: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
 
 
 def end_state(kind: type[BaseException], error: BaseException | None) -> State:
@@ -501,7 +501,7 @@ class Termination:
         """Handle the signals from now on; not from another thread, nor what is ignored or handled outside Python."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in ENDING:
+        for number in SIGNALS:
             found = signal.getsignal(number)
             if found in (self._handle, signal.SIG_IGN, None) or (found is signal.SIG_DFL and _is_caught(number)):
                 continue

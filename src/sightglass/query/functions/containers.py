@@ -202,8 +202,8 @@ def _key(key: Value) -> Any:
 
 ODD: Final = (EvaluationError, RefusedQueryError, UnknownNameError, UnsendableError)
 """What a lambda raises for an item that it cannot compute, such as a quantized tensor among dense ones."""
-ALL: Final = (PriceError, RefusedFunctionError)
-"""What says nothing of an item: the event has no time left, or a function of the run is refused from now on."""
+ENDS_ALL: Final = (PriceError, RefusedFunctionError)
+"""Of these, what holds for all items: the event has no time left, or a function of the run is refused from now on."""
 
 LeaveOut = Callable[[dict[Any, str]], None]
 """Takes note of the items that are left out, each with the reason."""
@@ -228,7 +228,7 @@ def _computed(x: Value, body: Callable[[Any, Any], Any], leave_out: LeaveOut) ->
         try:
             result = body(name, value)
         except ODD as error:
-            if isinstance(error, ALL) or not is_mapping(x):
+            if isinstance(error, ENDS_ALL) or not is_mapping(x):
                 raise
             errors[name] = error
         else:
