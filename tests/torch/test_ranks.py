@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
+import signal
 import socket
 import subprocess
 import sys
 import time
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 import torch
@@ -47,6 +51,94 @@ def test_two_ranks_look_and_act():
     assert said[0]["at"] == said[1]["at"]  # the same event
     assert said[0]["norm"] == pytest.approx(said[1]["norm"])  # reduced over the ranks
     assert said[0]["mean"] != said[1]["mean"]  # each its own
+
+
+@pytest.fixture
+def agreeing() -> Iterator[Callable[..., list[subprocess.Popen[str]]]]:
+    """Begin the ranks of a program that is told nothing of how its ranks agree."""
+    begun: list[subprocess.Popen[str]] = []
+
+    def begin(*n_events: int, with_runs: str = "0,1,2,3") -> list[subprocess.Popen[str]]:
+        with socket.socket() as free:
+            free.bind(("127.0.0.1", 0))
+            port = str(free.getsockname()[1])
+        begun.extend(
+            subprocess.Popen(
+                [sys.executable, "-W", "error", str(PROGRAM.with_name("agreeing_program.py")), port, with_runs, str(n)],
+                stdout=subprocess.PIPE, text=True,
+                env={**os.environ, "RANK": str(rank), "WORLD_SIZE": str(len(n_events)), "OMP_NUM_THREADS": "1"},
+            )
+            for rank, n in enumerate(n_events)
+        )  # fmt: skip
+        assert [rank.stdout.readline() for rank in begun] == ["ready\n"] * len(begun)
+        return begun
+
+    yield begin
+    for rank in begun:
+        rank.kill()
+        rank.communicate()
+
+
+def said_by(ranks: list[subprocess.Popen[str]]) -> list[Any]:
+    return [json.loads(rank.communicate(timeout=90)[0].splitlines()[-1]) for rank in ranks]
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("n_ranks", [2, 4])
+def test_ranks_apply_commands_together_without_being_told_how(agreeing, n_ranks):
+    ranks = agreeing(*[20_000] * n_ranks)
+    with sg.connect("agreeing") as group:
+        assert group.n_ranks == n_ranks
+        done = [
+            group.set("lr", 0.2), group.set("lr", 0.3, at="epoch"), group.call("note"), group.pause(),
+            group.set("lr", 0.4), group.resume(), group.stop(),
+        ]  # fmt: skip
+        with pytest.raises(sg.RefusedError, match=r"rank 0.*rank 1"):
+            group.ranks[1].stop()
+    assert all(one.applied for one in done)
+    first, *others = said_by(ranks)
+    assert others == [first] * (n_ranks - 1)
+    assert first["n"] == done[-1].index
+    assert first["called"] == [done[2].index]
+    assert first["changes"] == [[done[0].index, 0.2], [done[1].index * 10, 0.3], [done[3].index, 0.4]]
+
+
+@pytest.mark.slow
+def test_a_run_on_rank_0_only_takes_no_commands_and_goes_on(agreeing):
+    ranks = agreeing(3_000, 3_000, with_runs="0")
+    with sg.connect("agreeing") as run:
+        with pytest.raises(sg.CommandError, match="rank 1"):
+            run.stop()
+        before = run.describe().events["batch"].n_events
+        wait_until(lambda: run.describe().events["batch"].n_events > before)
+    assert [one["changes"] for one in said_by(ranks)] == [[], []]
+
+
+@pytest.mark.slow
+def test_a_rank_that_is_stopped_or_killed_costs_a_command_and_holds_nobody_up(agreeing):
+    ranks = agreeing(4_000, 20_000)
+    with sg.connect("agreeing") as group:
+        run = group.ranks[0]
+        ranks[1].send_signal(signal.SIGSTOP)
+        with pytest.raises(sg.CommandError, match="rank 1"):
+            run.set("lr", 0.2)
+        ranks[1].send_signal(signal.SIGCONT)
+        wait_until(lambda: run.set("lr", 0.5).applied)
+        ranks[1].kill()
+        with pytest.raises(sg.CommandError, match="rank 1"):
+            run.set("lr", 0.7)
+        run.close()
+    assert [rate for _, rate in said_by(ranks[:1])[0]["changes"]] == [0.5]
+
+
+@pytest.mark.slow
+def test_ranks_with_unequal_numbers_of_events_end(agreeing):
+    ranks = agreeing(400, 150)
+    # Rank 1 may have passed the event, or ended.
+    with sg.connect("agreeing") as group, contextlib.suppress(sg.CommandError):
+        group.ranks[0].set("lr", 0.2)
+    changes = [[rate for _, rate in one["changes"]] for one in said_by(ranks)]
+    assert changes[0] == changes[1] or changes == [[0.2], []]  # agreed on for an event after the last one of rank 1
 
 
 @pytest.mark.slow

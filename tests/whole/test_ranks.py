@@ -145,7 +145,8 @@ def train(w, x):
     sgx.log({"loss": jnp.mean((x @ w - 1) ** 2), "x": x})
     return w - 0.01 * gradient
 
-run = sg.init(f"rank{rank}", budget=None, ranks=sg.Ranks(agree=sgx.agree))
+given = sg.Ranks(agree=sgx.agree) if sys.argv[3:] == ["agree"] else None  # else the ranks use JAX's coordinator
+run = sg.init(f"rank{rank}", budget=None, ranks=given or sg.Ranks(group="agreeing"))
 step = sgx.live(jax.jit(train))
 local = np.arange(8, dtype=np.float32).reshape(2, 4) / 8 + rank
 x = jax.make_array_from_process_local_data(NamedSharding(mesh, PartitionSpec("data")), local)
@@ -212,12 +213,12 @@ WHOLE = np.arange(-8, 24, dtype=np.float32).reshape(4, 8)
 
 @pytest.fixture
 def two_ranks(start):
-    def begin(script):
+    def begin(script, *arguments):
         with socket.socket() as probe:
             probe.bind(("127.0.0.1", 0))
             port = str(probe.getsockname()[1])
         one_device = {"XLA_FLAGS": "--xla_cpu_experimental_ynn_fusion_type=", "JAX_PLATFORMS": "cpu"}
-        children = [start(script, str(rank), port, **one_device) for rank in range(2)]
+        children = [start(script, str(rank), port, *arguments, **one_device) for rank in range(2)]
         for child in children:
             child.may_complain = True  # the collectives say that they are connected
             child.hears("step")
@@ -227,8 +228,9 @@ def two_ranks(start):
 
 
 @pytest.mark.slow
-def test_every_rank_switches_at_the_same_call_and_the_numbers_stay_right(two_ranks):
-    children = two_ranks(JAX_TRAINING)
+@pytest.mark.parametrize("how", ["agree", "coordinator"])
+def test_every_rank_switches_at_the_same_call_and_the_numbers_stay_right(two_ranks, how):
+    children = two_ranks(JAX_TRAINING, how)
     with sg.connect("rank1") as other:
         refused = other.stream("batch.loss")
         with pytest.raises(sg.RefusedError, match=r"compiled steps .*rank 0"):

@@ -3,15 +3,15 @@
 `CommandQueue` is plain state: commands go in, `due` takes out those whose event has come, `apply` applies one and adds
 the result to `history`. `command_runner` decides when, and on which thread.
 
-In a program of several processes all ranks apply the same commands at the same event, by a broadcast that the program
-supplies (`agree`): rank 0 sends its commands, and each rank applies what it receives.
+In a program of several processes all ranks apply the commands of rank 0 at the same event: see `agreement`. Where the
+program supplies a broadcast (`agree`), rank 0 sends its commands at each event, and each rank applies what it receives.
 """
 
 from __future__ import annotations
 
 import inspect
 from collections import deque
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Final, Literal
 
@@ -281,14 +281,14 @@ class CommandQueue:
                 self._n_bytes -= self._sizes.popleft()
         self.on_applied(entry)
 
-    def release(self, client: str) -> bool:
-        """End the pause of a client that is gone, unless it holds; return whether one is in force.
+    def release(self, client: str, proposed: Sequence[Command] = ()) -> bool:
+        """End the pause of a client that is gone, unless it holds; return whether one is in force, or `proposed`.
 
         A pause that still waits is dropped. One in force ends by a command, so that all processes of a program resume
         at the same event.
         """
         self.pending = [command for command in self.pending if not _is_pause_of(client, command)]
-        if self.paused_by is None or not _is_pause_of(client, self.paused_by):
+        if not any(_is_pause_of(client, one) for one in (self.paused_by, *proposed) if one is not None):
             return False
         self.pending.append(Command(id=0, client=client, kind="resume"))
         return True
@@ -327,3 +327,95 @@ def pack(command: Command) -> Packed:
 def unpack(command: Command, blob: bytes, buffers: list[bytes]) -> Command:
     """Put the value back into a command."""
     return msgspec.structs.replace(command, value=codec.decode(blob, buffers))
+
+
+# In a program of several ranks: what all of them apply at one event. `agreement` brings it about, on its own thread.
+
+OPEN_S: Final = 0.02  # between two looks while a decision is open: at an event that has come, the training waits for it
+HOLD_S: Final = 3.0  # how long the training may wait at the event for a decision
+GIVE_UP_S: Final = 10.0  # how long the store may be silent after that: from then on the rank is on its own
+
+
+class Proposal(msgspec.Struct, frozen=True, kw_only=True):
+    """What all ranks apply at one event.
+
+    Attributes:
+        event: The event's name.
+        index: Its number: the first event with this number or a higher one.
+        commands: The commands, packed.
+        plans: What compiled steps answer from then on.
+    """
+
+    event: str
+    index: int
+    commands: list[Packed] = []
+    plans: Plans = {}
+
+    def is_due(self, event: str, index: int) -> bool:
+        """Return whether it is to be applied at an event."""
+        return self.event == event and self.index <= index
+
+
+class AgreedCommands:
+    """What this rank applies together with the others, and the event at which it waits for their decision.
+
+    All of it changes under the run's lock.
+
+    Attributes:
+        open: The proposal that is not decided; `None` if there is none.
+        confirmed: Whether this rank has promised not to pass its event before the decision.
+        proposed: The commands that this rank has proposed.
+        agreed: What was decided and is not applied yet.
+        n_waits: How many times the training thread has waited `OPEN_S` for the decision.
+        problem: Why ranks can no longer agree; empty if they can.
+        lack: Why they cannot yet; empty if they can, or if that is not known yet.
+        wake: Has commands that wait proposed at once.
+        lose: Called with the reason when the decision does not come.
+        leave: Ends the agreement, and returns the commands that this rank has not reached.
+    """
+
+    def __init__(self, changed: threading.Condition) -> None:
+        """Begin without proposals; `changed` is the condition of the run's lock, notified when something changes."""
+        self.open: Proposal | None = None
+        self.confirmed = False
+        self.proposed: list[Command] = []
+        self.agreed: list[Proposal] = []
+        self.n_waits = 0
+        self.problem = self.lack = ""
+        self.wake: Callable[[], None] = lambda: None
+        self.lose: Callable[[str], None] = lambda why: None
+        self.leave: Callable[[], list[Command]] = list
+        self._changed = changed
+
+    @property
+    def busy(self) -> bool:
+        """Whether the training thread has to look at each of its events."""
+        return self.open is not None or bool(self.agreed)
+
+    def commands(self) -> list[Command]:
+        """Return the commands that are proposed, or agreed on and not applied."""
+        return [*self.proposed, *(packed[0] for one in self.agreed for packed in one.commands)]
+
+    def has_due(self, event: str, index: int) -> bool:
+        """Return whether something is to be applied at an event."""
+        return any(one.is_due(event, index) for one in self.agreed)
+
+    def reach(self, event: str, index: int) -> tuple[list[Command], list[Plans]]:
+        """Return what is to be applied at an event; waits there for the decision on what this rank has confirmed."""
+        with self._changed:
+            while self.must_wait(event, index):
+                self._changed.wait(OPEN_S)
+            due = [one for one in self.agreed if one.is_due(event, index)]
+            self.agreed = [one for one in self.agreed if one not in due]
+        return [unpack(*packed) for one in due for packed in one.commands], [one.plans for one in due if one.plans]
+
+    def must_wait(self, event: str, index: int) -> bool:
+        """Return whether the decision on this event is open; who asks waits for `OPEN_S`, and asks again."""
+        if self.open is None or not (self.confirmed and self.open.is_due(event, index)):
+            self.n_waits = 0
+            return False
+        self.n_waits += 1  # counted, not timed: in a process that is stopped for a minute no store has been silent
+        if self.n_waits * OPEN_S > HOLD_S + GIVE_UP_S:
+            self.lose("the launcher's store did not answer")
+            return False
+        return True

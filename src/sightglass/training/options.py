@@ -62,9 +62,10 @@ class Ranks:
     Clients ask the processes of a program as one: its rank group, see `RankGroup`.
 
     Attributes:
-        agree: `None` if the ranks take no commands, or a broadcast: every rank calls it with some bytes at every event
-            of the thread that called `init`, and it returns the bytes of rank 0 to each. See `sightglass.jax.agree` and
-            `sightglass.torch.agree`.
+        agree: How the ranks apply commands at the same event: `None` for the store of `torch.distributed` or of JAX's
+            coordinator, where there is one; or a broadcast, which every rank calls with some bytes at every event of
+            the thread that called `init`, and which returns the bytes of rank 0 to each. See `sightglass.jax.agree`
+            and `sightglass.torch.agree`.
         group: The name of the rank group; by default the run's name.
         rank: The rank of this process; by default what PyTorch, JAX, or the variables of torchrun, Slurm or MPI say.
         size: The number of ranks; likewise.

@@ -26,8 +26,8 @@ from sightglass.core.redact import visible
 from sightglass.query.query import Query
 from sightglass.storage.run_directory import choose
 
-from .mirror import MirrorTarget, checked
 from .options import OFF, Facts, Files, Limits, Ranks
+from .recorder import MirrorTarget, checked
 from .run import Run, Termination, uncaught
 from .wiring import RunSettings, Wiring
 

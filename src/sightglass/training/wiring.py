@@ -6,10 +6,12 @@ call is a no-op, and the parent's sockets and files stay untouched.
 
 from __future__ import annotations
 
+import contextlib
+import itertools
 import os
 import secrets
 import socket
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
@@ -19,7 +21,7 @@ from sightglass.core.description import Ending
 from sightglass.core.errors import warn
 from sightglass.core.process import current_run
 from sightglass.core.process.clock import SystemClock, WorkClock
-from sightglass.core.process.ranks import place_of, rank_and_size, refusal
+from sightglass.core.process.ranks import launcher_store, place_of, rank_and_size
 from sightglass.core.process.threads import Worker
 from sightglass.core.program_values.copier import sendable
 from sightglass.core.program_values.guarded import message as message_of
@@ -30,13 +32,13 @@ from sightglass.storage.file_system import LOCAL, FileSystem, LocalFileSystem
 from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import CONSOLE, SYSTEM, RunFile, State
 
+from .agreement import Agreement, RankCommands
 from .controls import LentFunction
 from .endpoints import Endpoints
 from .evaluation.telemetry import Telemetry
 from .facts import Console, MachineMetrics, ProgramFacts
-from .mirror import Mirror, MirrorTarget
 from .options import OFF, Facts, Limits, Ranks
-from .recorder import Recorder
+from .recorder import Mirror, MirrorTarget, Recorder
 from .serving.client_service import ClientService
 from .serving.io_loop import Chore, Chores, IoLoop
 
@@ -114,7 +116,6 @@ class Wiring:
         telemetry: Events, subscriptions and commands.
         clock: The clock of the run.
         functions: The functions that queries may call besides the library's own, by name.
-        refuse_variants: Why compiled steps cannot be queried in this process; empty if they can.
         files: The run directory.
         service: Answers the clients; `None` in a disabled run, as are the next three.
         io: The loop that serves the clients.
@@ -144,9 +145,9 @@ class Wiring:
         self._facts: ProgramFacts | None = None
         ranks = settings.ranks
         place = place_of(settings.name, group=ranks.group, rank=ranks.rank, size=ranks.size)
-        agree, self._rank = ranks.agree, place.rank
-        n_ranks = place.size if place.declared else rank_and_size()[1]
-        self.refuse_variants = ""
+        agree, self._rank, self._place = ranks.agree, place.rank, place
+        self._number = next(_n_runs.setdefault(place.group, itertools.count()))
+        self._worker = machine.worker
         files = LocalFileSystem(private=True) if settings.private else machine.files
         self.files = RunDirectory(
             settings.directory, shared=settings.shared, about=self._run_file, moved=self._moved, files=files
@@ -163,7 +164,6 @@ class Wiring:
         current_run.answers_unless(self.id, lambda: self.telemetry.lock.held)
         self.telemetry.commands.run = self.id
         self.telemetry.commands.queue.sets_attributes = settings.sets_attributes
-        self.refuse_variants = refusal("Queries of compiled steps", self._rank, n_ranks, agree)
         self.recorder = self.telemetry.events.recorder = Recorder(
             self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=files,
             mirrors=self._mirrors() if self._rank == 0 else (),
@@ -173,9 +173,10 @@ class Wiring:
         }  # fmt: skip
         self.service = ClientService(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
-            refuse_commands=refusal("Commands", self._rank, n_ranks, agree), recorder=self.recorder,
-            limits=settings.limits,
+            refuse_commands=partial(self.refusal, "Commands"), recorder=self.recorder, limits=settings.limits,
         )  # fmt: skip
+        self.telemetry.commands.interval_s = self.service.interval_s
+        self.join_ranks()
         for query in settings.record:
             self.service.record(as_query(query))
         self.endpoints = machine.endpoints(
@@ -205,6 +206,45 @@ class Wiring:
         if not (self._warned_of_late or self.settings.disabled or self.abandoned):
             self._warned_of_late = True
             warn(f"Run {self.settings.name!r} has ended: what is logged from now on is not recorded")
+
+    def join_ranks(self) -> None:
+        """Begin to agree with the other ranks, once there are some and their launcher keeps a store."""
+        rank, n_ranks = self._ranks
+        commands = self.telemetry.commands
+        if n_ranks < 2 or commands.agrees or self.closed or self.telemetry.closed:
+            return
+        store = None
+        with contextlib.suppress(Exception):  # a launcher that is not there yet, or is gone
+            store = launcher_store()
+        if store is not None:
+            restart = os.environ.get("TORCHELASTIC_RESTART_COUNT", "0")
+            prefix = f"sightglass/{restart}/{self._place.group}/{self._number}/"
+            commands.agreement = Agreement(
+                RankCommands(commands), rank=rank, n_ranks=n_ranks, store=store, prefix=prefix, worker=self._worker
+            ).shared
+
+    def refusal(self, what: str, *, planned: bool = True) -> str:
+        """Return why this process refuses something that all ranks must do together; empty if it does not.
+
+        Args:
+            what: What is refused, in the plural.
+            planned: Whether the launcher's store can agree on it.
+        """
+        self.join_ranks()
+        rank, n_ranks = self._ranks
+        commands = self.telemetry.commands
+        if n_ranks > 1 and not planned and self.settings.ranks.agree is None:
+            return (
+                f"{what} are refused in a program of {n_ranks} processes unless sg.Ranks(agree=…) supplies a broadcast"
+            )
+        if n_ranks > 1 and not commands.agrees:
+            return (
+                f"{what} are refused in a program of {n_ranks} processes until torch.distributed or jax.distributed is "
+                "initialised, unless sg.Ranks(agree=…) supplies a broadcast"
+            )
+        if n_ranks > 1 and rank > 0:
+            return f"{what} go to rank 0, whose run passes them to all; this is rank {rank}"
+        return "" if commands.agreement is None else commands.agreement.problem
 
     def lend(self, name: str, function: Callable[..., Any], *, viewers: bool) -> None:
         """Let queries call a function; the caller holds the lock."""
@@ -240,6 +280,7 @@ class Wiring:
         Raises:
             StorageError: A record could not be written.
         """
+        self.telemetry.commands.leave(apply=self.state == "ended")
         self.telemetry.close()
         if self.io is not None:
             self.io.close("the run has ended", timeout_s=IO_CLOSE_S)
@@ -267,6 +308,11 @@ class Wiring:
             self.recorder.abandon()
         self.telemetry.abandon()
 
+    @property
+    def _ranks(self) -> tuple[int, int]:
+        """The rank of this process and the number of ranks, which may become known after the run has begun."""
+        return (self._place.rank, self._place.size) if self._place.declared else rank_and_size()
+
     def _mirrors(self) -> list[Mirror]:
         settings = self.settings
         return [
@@ -276,7 +322,7 @@ class Wiring:
 
     def _all_chores(self) -> list[Chore]:
         facts = self.settings.facts
-        chores: list[Chore] = []
+        chores: list[Chore] = [_Joining(self)]
         if facts.program or facts.diff or facts.environment:
             self._facts = ProgramFacts(facts, changed=self._facts_changed)
             chores.append(self._facts)
@@ -324,6 +370,22 @@ class Wiring:
             described = self.service.describe()
         events = {name: event.n_events for name, event in described.events.items()}
         return self._run_file(ended=self.clock.wall(), state=self.state, events=events, described=described)
+
+
+_n_runs: dict[str, Iterator[int]] = {}  # by the name of the rank group: the runs of all ranks that began as the nth
+
+
+class _Joining:
+    """Looks for the other ranks: programs often call `init` before those are known."""
+
+    def __init__(self, wiring: Wiring) -> None:
+        self._wiring = wiring
+
+    def tick(self, now_s: float) -> None:
+        self._wiring.join_ranks()
+
+    def close(self) -> None:
+        """Nothing is left to do."""
 
 
 def shown_config(config: Mapping[str, Any]) -> dict[str, Any]:

@@ -505,7 +505,7 @@ def test_viewers_may_not_confirm_a_price(service_bench):
 
 
 def test_commands_are_refused_with_the_reason_of_the_process(service_bench):
-    d = service_bench(refuse_commands="Commands are refused here")
+    d = service_bench(refuse_commands=lambda: "Commands are refused here")
     d.hello(A)
     assert refused(d.command(A, "stop")) == ("RefusedError", "Commands are refused here")
 

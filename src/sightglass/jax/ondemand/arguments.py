@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
@@ -16,7 +17,8 @@ from sightglass.jax.program import compat
 # A step has one signature, or two with a shorter last batch; a text model has one for each padded length.
 MAX_SIGNATURES: Final = 16
 
-Signature = tuple[object, ...]
+Signature = tuple[Any, ...]
+SCALARS: Final = (bool, int, float, complex, str, bytes, type(None))
 
 _no_trace = get_opaque_trace_state(convention="flax")
 
@@ -43,6 +45,7 @@ class Signatures:
 
     def __init__(self) -> None:
         self._known: list[tuple[Signature, int]] = []  # the last used first
+        self._names: dict[int, str] = {}
         self._n = 0
 
     def number(self, signature: Signature) -> int:
@@ -57,6 +60,13 @@ class Signatures:
         del known[MAX_SIGNATURES:]
         self._n += 1
         return known[0][1]
+
+    def name(self, number: int) -> str:
+        """Return what all ranks call a signature. Their numbers differ: a rank does not look at each of its calls."""
+        if number not in self._names:
+            signature = next((one for one, other in self._known if other == number), None)
+            self._names[number] = "" if signature is None else _name(signature)
+        return self._names[number]
 
 
 class Arguments:
@@ -91,6 +101,14 @@ class Arguments:
             n_traced=sum(i not in self._positions for i in range(len(args))),
             settings=compat.settings(),
         )
+
+
+def _name(signature: Signature) -> str:
+    """Name a signature alike in all processes, which place their own arrays on different devices."""
+    static, tree, avals, placements = signature
+    plain = [one if isinstance(one, SCALARS) else type(one).__qualname__ for one in jax.tree.leaves(static)]
+    placed = [place and (place[1], str(getattr(place[0], "spec", type(place[0])))) for place in placements]
+    return hashlib.sha256(repr((plain, str(tree), [str(one) for one in avals], placed)).encode()).hexdigest()[:16]
 
 
 def _abstract(leaf: object) -> object:

@@ -67,8 +67,8 @@ class AttachedLogs(CompiledStep):
         with self._telemetry.lock.turn():
             self._channel = self._telemetry.subscriptions.source(EVENT, "attached")
             self._channel.describe_next = False
-            self._channel.price = wires.refuse_variants or PRICE
-            self._refusal = wires.refuse_variants
+            self._refusal = wires.refusal("Queries of jitted functions", planned=False)
+            self._channel.price = self._refusal or PRICE
             self._telemetry.steps.add(self)
             self._telemetry.subscriptions.refresh()
 

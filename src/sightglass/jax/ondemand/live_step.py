@@ -67,7 +67,7 @@ class LiveStep:
         self._telemetry: Telemetry = wires.telemetry
         self._signature = 0
         self._ended = ended
-        self._refusal = wires.refuse_variants
+        self._refusal = functools.partial(wires.refusal, "Queries of compiled steps")
         self._arguments = Arguments(pure or function)
         self._signatures = Signatures()
         self._example: AbstractCall | None = None
@@ -194,19 +194,25 @@ class LiveStep:
         answers = self._answers()
         if not answers or self._variants is None:
             return VariantPlan()
-        return self._variants.propose(self._queries(answers), answers, signature=self._signature)
+        name = self._signatures.name(self._signature)
+        return self._variants.propose(self._queries(answers), answers, signature=self._signature, name=name)
 
     def adopt(self, plan: VariantPlan) -> None:
         """Follow the plan of rank 0."""
         if self._variants is not None:
             self._variants.adopt(plan)
+            with self._telemetry.lock.mutex:
+                self._channel.planned = bool(plan.use or plan.prepare)
+                self._telemetry.subscriptions.refresh()
 
     # Subscriptions
 
     def _answers(self) -> list[Subscription]:
         """Return the active subscriptions to the step's events."""
         answers = [answer for source in self._sources for answer in source.subscriptions if not answer.suspended]
-        reason = self._refusal or ("" if self._compiler else f"Event {self._event!r} {self._channel.note}")
+        agreement = self._telemetry.commands.agreement
+        lack = "" if agreement is None else agreement.lack
+        reason = lack or self._refusal() or ("" if self._compiler else f"Event {self._event!r} {self._channel.note}")
         if reason:
             for answer in answers:
                 answer.errors.refuse(RefusedError(reason))
@@ -231,7 +237,7 @@ class LiveStep:
         if variants is None:
             return None, 1
         if self._telemetry.commands.agrees:
-            return variants.planned(signature, abstract), 1
+            return variants.planned(signature, self._signatures.name(signature), abstract), 1
         if not answers:
             return None, 1
         variant = variants.find(self._queries(answers), answers, signature=signature, args=args, abstract=abstract)

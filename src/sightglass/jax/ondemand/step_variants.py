@@ -98,24 +98,31 @@ class StepVariants:
     # Several processes: all of them run the same variant at the same call
 
     def propose(
-        self, queries: Mapping[str, StepQuery], answers: Sequence[Subscription], *, signature: int
+        self, queries: Mapping[str, StepQuery], answers: Sequence[Subscription], *, signature: int, name: str
     ) -> VariantPlan:
-        """Return the variant that all ranks should run from the next call on, once it is compiled here."""
+        """Return the variant that all ranks should run from the next call on, once it is compiled here.
+
+        Args:
+            queries: The queries, by key.
+            answers: Their subscriptions.
+            signature: The number of the signature.
+            name: Its name on all ranks.
+        """
         compiled = self._compiler.get((frozenset(queries), signature))
         if compiled is None:
-            old = self._plan.use if self._plan.signature == signature else ()
-            return VariantPlan(signature=signature, use=old, prepare=tuple(queries))
+            old = self._plan.use if self._plan.signature == name else ()
+            return VariantPlan(signature=name, use=old, prepare=tuple(queries))
         self._refuse(answers, compiled)
-        return VariantPlan(signature=signature, use=tuple(queries) if compiled.variant is not None else ())
+        return VariantPlan(signature=name, use=tuple(queries) if compiled.variant is not None else ())
 
     def adopt(self, plan: VariantPlan) -> None:
         """Follow the plan of rank 0."""
         self._plan = plan
 
-    def planned(self, signature: int, abstract: Callable[[], AbstractCall]) -> Variant | None:
-        """Return the variant that all ranks run at this call; waits until it is compiled."""
+    def planned(self, signature: int, name: str, abstract: Callable[[], AbstractCall]) -> Variant | None:
+        """Return the variant that all ranks run at this call; waits until it is compiled. Arguments as `propose`."""
         plan = self._plan
-        if plan.signature != signature:
+        if plan.signature != name:
             return None
         if plan.prepare:
             self._compiler.request((frozenset(plan.prepare), signature), self._parsed(plan.prepare), abstract)

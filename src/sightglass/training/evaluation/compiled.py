@@ -12,12 +12,12 @@ class VariantPlan(msgspec.Struct, frozen=True, kw_only=True):
     """The queries that all ranks compile into a step.
 
     Attributes:
-        signature: The number of the signature that the plan is for.
+        signature: The signature that the plan is for, as all ranks name it.
         use: The queries, as text, that the step answers from the next call on.
         prepare: The queries to compile meanwhile.
     """
 
-    signature: int = 0
+    signature: str = ""
     use: tuple[str, ...] = ()
     prepare: tuple[str, ...] = ()
 

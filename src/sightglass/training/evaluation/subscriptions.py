@@ -98,6 +98,7 @@ class EventSource:
         n_groups: How many groups of it the run has closed.
         n_lost: How many values, or parts of them, could not be copied for snapshots.
         note: A remark for clients.
+        planned: For a compiled step, whether all ranks run a variant of it, which the clients of another one ask for.
         called: For a compiled step, returns how many seconds ago its last call began.
         compiling: For a compiled step, returns how many seconds ago it began to compile the query with this key.
         lacks: For a compiled step, returns whether the program of its last call has nothing that the query with this
@@ -108,7 +109,8 @@ class EventSource:
 
     __slots__ = (
         "_counter", "called", "compiling", "counted", "delimits", "describe_next", "joins", "lacks", "n_groups",
-        "n_lost", "name", "nested", "next_index", "note", "observables", "origin", "price", "providers", "snapshot",
+        "n_lost", "name", "nested", "next_index", "note", "observables", "origin", "planned", "price", "providers",
+        "snapshot",
         "subscriptions", "turns",
     )  # fmt: skip
 
@@ -126,6 +128,7 @@ class EventSource:
         self.n_groups = self.n_lost = 0
         self.note = self.price = ""
         self.nested: tuple[EventSource, ...] = ()
+        self.planned = False
         self.providers: tuple[Provider, ...] = ()
         self.counted: Callable[[], int] | None = None
         self.called: Callable[[], float] = float
@@ -135,8 +138,9 @@ class EventSource:
 
     @property
     def wanted(self) -> bool:
-        """Whether a subscription reads the event, or one that happens within it."""
-        return bool(self.subscriptions or self.delimits or self.joins) or any(inner.wanted for inner in self.nested)
+        """Whether a subscription of this or another rank reads the event, or one that happens within it."""
+        asked = self.subscriptions or self.delimits or self.joins or self.planned
+        return bool(asked) or any(inner.wanted for inner in self.nested)
 
     @property
     def n_events(self) -> int:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 import sys
 from collections import deque
+from collections.abc import Callable
 from typing import Final, get_args
 
 from sightglass.core import codec
@@ -32,10 +33,10 @@ class ClientCommands:
         outbox: Outbox,
         recorded: RecordedSubscriptions,
         run: str,
-        refusal: str,
+        refusal: Callable[[], str],
         clock: Clock,
     ) -> None:
-        """Start without commands; a `refusal` is the reason why this process takes none."""
+        """Start without commands; `refusal` returns why this process takes none."""
         self._runner = runner
         self._clients = clients
         self._outbox = outbox
@@ -53,15 +54,16 @@ class ClientCommands:
     @property
     def allowed(self) -> bool:
         """Whether this process takes commands."""
-        return not self._refusal
+        return not self._refusal()
 
     def submit(self, peer: bytes, client: Client, message: messages.RunCommand) -> None:
         """Let a command wait for its event, or refuse it; ignore one that arrives again."""
         request, kind = message.request, message.kind
         if not self._is_new(peer, request):
             return
-        if self._refusal or not client.may_command:
-            reason = self._refusal or f"Expected a controller's key to {kind}; a viewer's key is read-only"
+        refusal = self._refusal()
+        if refusal or not client.may_command:
+            reason = refusal or f"Expected a controller's key to {kind}; a viewer's key is read-only"
             self._outbox.refuse(peer, request, "RefusedError", reason)
             return
         known = next((known for known in get_args(Kind) if known == kind), None)

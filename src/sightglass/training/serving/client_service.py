@@ -66,7 +66,7 @@ class ClientService:
         clock: WorkClock,
         functions: Mapping[str, Callable[..., Any]],
         about: Mapping[str, Any] | None = None,
-        refuse_commands: str = "",
+        refuse_commands: Callable[[], str] = str,
         recorder: Recorder | None = None,
         limits: Limits | None = None,
     ) -> None:
@@ -79,7 +79,7 @@ class ClientService:
             clock: The time.
             functions: The functions that the run registered for queries, by name.
             about: What else a description shows, such as the config.
-            refuse_commands: Why commands are refused in this process; empty if they are not.
+            refuse_commands: Returns why commands are refused in this process; empty if they are not.
             recorder: Records queries; `None` if this run does not record.
             limits: How much subscriptions retain for late clients.
         """
@@ -232,6 +232,10 @@ class ClientService:
             failures={each.where: f"{each.n}; the last: {each.last}" for each in self._failures() if each.n},
             pulse=self._pulse,
         )  # fmt: skip
+
+    def interval_s(self, event: str) -> float | None:
+        """Return the usual seconds between two events of a name; `None` if they are not known."""
+        return self._pulse.interval_s(event)
 
     def _look(self) -> None:
         paused = self._telemetry.commands.queue.paused_by is not None
