@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import io
 import logging
+import os
+import subprocess
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +15,15 @@ import pytest
 import sightglass as sg
 from sightglass.server.runs.details import Details, read_inside
 from sightglass.storage.read.recording import Recording
-from sightglass.training.facts import MAX_LINE, MAX_LINES, MAX_WAITING, Console
+from sightglass.training.facts import (
+    LAST_CHARACTERS,
+    LAST_LINES,
+    MAX_LINE,
+    MAX_LINES,
+    MAX_WAITING,
+    Console,
+    LastLines,
+)
 
 
 class Stream(io.StringIO):
@@ -158,3 +168,100 @@ def test_nothing_is_recorded_unless_it_is_asked_for(tmp_path: Path, monkeypatch:
         run.log({"loss": 1.0}, step=0)
     with sg.open(run.directory) as kept:
         assert kept.tags() == ["loss"]
+
+
+def held(monkeypatch: pytest.MonkeyPatch) -> tuple[LastLines, Stream, Stream]:
+    out, err = streams(monkeypatch)
+    lines = LastLines()
+    lines.hold()
+    return lines, out, err
+
+
+def test_the_last_lines_of_both_streams_are_held_in_their_order(monkeypatch: pytest.MonkeyPatch) -> None:
+    lines, out, err = held(monkeypatch)
+    for i in range(500):
+        print("step", i)
+        print("oh", i, file=sys.stderr)
+    print("10 %\r20 %\r\x1b[31m30 %\x1b[0m")
+    print("key", "sk-abcdefghij0123456789xyz")
+    found = lines.text().split("\n")
+    assert len(found) == LAST_LINES
+    assert found[:2] == ["step 401", "oh 401"]
+    assert found[-2] == "30 %"
+    assert "sk-" not in found[-1]
+    lines.release()
+    assert "write" not in vars(out)
+    assert "write" not in vars(err)
+
+
+@pytest.mark.parametrize("piece", ["x" * 10_000_000, "x" * 100, "."])
+def test_the_last_lines_take_little_memory(monkeypatch: pytest.MonkeyPatch, piece: str) -> None:
+    lines, _, _ = held(monkeypatch)
+    for _ in range(max(3, 300_000 // len(piece))):
+        sys.stdout.write(piece)
+    assert sum(map(len, lines._pieces)) <= LAST_CHARACTERS
+    assert len(lines._pieces) <= LAST_CHARACTERS // 8
+    assert len(lines.text()) <= LAST_CHARACTERS
+    lines.release()
+
+
+def test_a_stream_is_followed_once_for_all_runs_and_others_may_follow_it_in_between(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    lines, out, _ = held(monkeypatch)
+    ours = out.write
+    lines.hold()
+    console, found = following()
+    assert out.write is ours
+    seen: list[str] = []
+    out.write = lambda text: (seen.append(text), ours(text))[1]  # type: ignore[method-assign]  # as a tracker does
+    print("a")
+    console.close()
+    lines.release()
+    lines.release()
+    for _ in range(100):  # as in a notebook whose cells run again
+        lines.hold()
+        lines.release()
+    lines.hold()
+    print("b")
+    assert (lines.text(), found, seen) == ("b", [("out", "a")], ["a", "\n", "b", "\n"])
+    lines.release()
+    assert out.getvalue() == "a\nb\n"
+
+
+def test_a_run_that_fails_leaves_what_it_printed_last(tmp_path: Path) -> None:
+    program = """
+import sys
+import sightglass as sg
+
+for fails in (False, True):
+    with sg.init("x", dir="runs") as run:
+        run.log({"loss": 1.0})
+        print("loss", 1.0)
+        print("token", "hf_" + "a1" * 17, file=sys.stderr)
+        if fails:
+            raise ValueError("too large")
+"""
+    environment = {name: value for name, value in os.environ.items() if not name.startswith(("SIGHTGLASS_", "PYTEST_"))}
+    for more, printed in (
+        ({}, "loss 1.0\ntoken [redacted]"),
+        ({"SIGHTGLASS_CONSOLE": "off"}, ""),
+        ({"SIGHTGLASS_FACTS": "off"}, ""),
+    ):
+        folder = tmp_path / "".join(more)
+        folder.mkdir(exist_ok=True)
+        failed = subprocess.run(
+            [sys.executable, "-c", program],
+            cwd=folder,
+            env=environment | more,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert "too large" in failed.stderr
+        good, bad = sorted((folder / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
+        with sg.open(good) as one, sg.open(bad) as other:
+            assert one.printed == ""
+            assert other.printed == printed
+        if printed:
+            assert (bad / "console.txt").stat().st_mode & 0o777 == 0o600

@@ -58,7 +58,9 @@ def test_a_run_tells_its_program_live_and_recorded(repository: Path) -> None:
     assert old.facts["packages"]["sightglass"] == sg.__version__
     assert "json" not in old.facts["packages"]
     assert "environment" not in old.facts
-    assert not (run.directory / "changes.diff").exists()
+    assert "+lr = 0.2" in old.changes
+    assert "abc-123" not in old.changes
+    assert (run.directory / "changes.diff").stat().st_mode & 0o777 == 0o600
     assert old.config == {"hub_token": "[redacted]"}
     assert run.config == {"hub_token": "abcdefgh"}
     shown = str(old.describe())
@@ -74,14 +76,21 @@ def test_a_run_that_ends_at_once_waits_for_git_and_writes_what_it_was_asked_for(
     monkeypatch.setattr("sightglass.training.wiring.IO_CLOSE_S", 130.0)
     monkeypatch.setenv("MY_TOKEN", "abcdefgh")
     monkeypatch.setenv("MY_SEED", "7")
-    with sg.init("x", facts=sg.Facts(diff=True, environment=["MY_TOKEN", "MY_SEED", "MY_ABSENT"])) as run:
+    with sg.init("x", facts=sg.Facts(environment=["MY_TOKEN", "MY_SEED", "MY_ABSENT"])) as run:
         run.log({"loss": 1.0})
     facts = sg.open(run.directory).facts  # type: ignore[union-attr]
     assert facts["git"]["dirty"]
     assert facts["environment"] == {"MY_TOKEN": "[redacted]", "MY_SEED": "7"}
-    diff = (run.directory / "changes.diff").read_text()
+    diff = sg.open(run.directory).changes  # type: ignore[union-attr]
     assert "+lr = 0.2" in diff
     assert "+api_key = '[redacted]'" in diff
+
+
+@pytest.mark.usefixtures("told", "repository")
+def test_the_changes_can_be_left_out() -> None:
+    with sg.init("x", facts=sg.Facts(diff=False)) as run:
+        run.log({"loss": 1.0})
+    assert not (run.directory / "changes.diff").exists()
 
 
 def test_facts_can_be_switched_off(monkeypatch: pytest.MonkeyPatch) -> None:

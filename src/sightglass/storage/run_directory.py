@@ -6,6 +6,7 @@ import contextlib
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from types import MappingProxyType
 from typing import Final
 
 import msgspec
@@ -14,7 +15,7 @@ from sightglass.core.errors import DamagedError, warn
 from sightglass.core.process.unpatched import threading
 
 from .file_names import OWN_NAME, name_of
-from .file_system import LOCAL, File, FileSystem, exists, written_aside
+from .file_system import LOCAL, File, FileSystem, LocalFileSystem, exists, written_aside
 from .run_file import RunFile, create, highest_place, read, write
 
 LOCK_ATTEMPTS: Final = 100  # another process looks at a new file for some microseconds
@@ -123,14 +124,19 @@ class RunDirectory:
         with self._lock:
             self.open()
             assert self._file is not None
-            for name, text in beside.items():
-                with written_aside(self._files, self.path / name, [text.encode()], sync=False) as aside:
-                    self._files.replace(aside, self.path / name)
+            self._write_beside(beside)
             before = self._held
             write(self._file, self._described(self._about()), self._files)
             self._held = _held(self._file, self._files)  # it is another file now
             if before is not None:
                 before.close()
+
+    def _write_beside(self, texts: Mapping[str, str]) -> None:
+        """Write texts that only this user can read: code, and what a program prints, may have secrets."""
+        files = LocalFileSystem(private=True) if isinstance(self._files, LocalFileSystem) else self._files
+        for name, text in texts.items():
+            with written_aside(files, self.path / name, [text.encode()], sync=False) as aside:
+                files.replace(aside, self.path / name)
 
     def _described(self, run: RunFile) -> RunFile:
         return msgspec.structs.replace(run, place=self._place, seen=self._seen)
@@ -161,13 +167,14 @@ class RunDirectory:
         )
         warn(message)
 
-    def end(self, about: Callable[[], RunFile]) -> None:
-        """Write how the run ended, if anything was written.
+    def end(self, about: Callable[[], RunFile], beside: Mapping[str, str] = MappingProxyType({})) -> None:
+        """Write how the run ended, and other files `beside` that, if anything was written.
 
         Raises:
             OSError: It cannot be written.
         """
         if self._file is not None:
+            self._write_beside(beside)
             write(self._file, self._described(about()), self._files)
         if self._held is not None:
             self._held.close()

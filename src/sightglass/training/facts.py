@@ -3,7 +3,8 @@
 The `io` thread collects it, so that the training does not wait. `git` is a process of its own, which is looked at from
 time to time. What cannot be found out is left out.
 
-`MachineMetrics` samples what the machine has to do, `Console` follows what the program prints.
+`MachineMetrics` samples what the machine has to do. `Console` follows what the program prints, `LastLines` holds its
+end.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections import deque
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import IO, Any, Final
 
-from sightglass.core.process.unpatched import subprocess
+from sightglass.core.process.unpatched import subprocess, threading
 from sightglass.core.redact import redact_code, redact_command, redact_environment, redact_text
 
 from .options import Facts
@@ -27,7 +28,7 @@ MAX_ARGUMENTS: Final = 256
 MAX_ARGUMENT: Final = 1_000  # characters; a configuration given as JSON still fits
 MAX_PACKAGES: Final = 500
 MAX_DIFF_BYTES: Final = 2**20  # hundreds of changed files
-GIT_S: Final = 30.0  # a large repository on a network's file system
+GIT_S: Final = 10.0  # a large repository takes a second, on a network's file system some
 KILLED_S: Final = 0.1  # a process that hangs in its file system is left behind
 LAST_S: Final = 1.0  # a program that ends at once waits this long for git
 
@@ -78,8 +79,8 @@ class ProgramFacts:
     def _begin(self, now_s: float) -> None:
         self._began = True
         self._add(facts_now(self._options, self._folder))
-        asked = (STATUS, self._options.program), (DIFF, self._options.diff)
-        if self._folder:
+        asked = (STATUS, True), (DIFF, self._options.diff)
+        if self._folder and self._options.program:
             self._gits = [Git(command, self._folder, until_s=now_s + GIT_S) for command, wanted in asked if wanted]
 
     def _take(self, git: Git) -> None:
@@ -134,6 +135,8 @@ class Git:
             elif self._process.returncode == 0:
                 self._output.seek(0)
                 text = self._output.read(MAX_DIFF_BYTES).decode("utf-8", "replace")
+                if self._output.read(1):
+                    text += "\n… more was left out\n"
         if self._output is not None:
             self._output.close()
         return text
@@ -334,19 +337,74 @@ def _visible(n: int) -> list[int]:
     return [int(part) for part in parts if int(part) < n] if all(map(str.isdecimal, parts)) else list(range(n))
 
 
-# What a program prints, as texts of its run.
+# What a program prints: as texts of its run, and its last lines, in case the run fails.
 #
 # The `write` of `sys.stdout` and `sys.stderr` is followed, and not the file descriptors: the program keeps its streams,
 # with their terminal, buffers and order, and what holds one of them already, such as a handler of `logging`, is
-# followed, too. What libraries print in C is not.
+# followed, too. What libraries print in C is not. A stream is followed once, for all runs of the process.
 
 STREAMS: Final = {"out": "stdout", "err": "stderr"}
 MAX_WAITING: Final = 2**20  # characters, for half a second
 MAX_LINES: Final = 2_000  # in half a second: more is not for people to read
 MAX_LINE: Final = 2_000  # characters
+LAST_LINES: Final = 200  # a traceback, and what led to it
+LAST_CHARACTERS: Final = 2**16
 _COLOURS: Final = re.compile(r"\x1b\[[0-9;?]*[ -/]*[@-~]")
 
 Take = Callable[[str, Sequence[str]], None]
+Note = Callable[[str], None]
+
+
+class Tap:
+    """A text stream whose writes are followed. Where the stream does not allow it, there is nothing to see."""
+
+    def __init__(self, stream: Any) -> None:
+        self.stream = stream
+        self.notes: tuple[Note, ...] = ()
+        self._write: Callable[[str], Any] | None = None
+        with contextlib.suppress(AttributeError):  # no console, or a class of the program's without room for it
+            before = stream.write
+
+            def write(text: str) -> Any:
+                written = before(text)
+                if type(text) is str:
+                    for note in self.notes:
+                        note(text)
+                return written
+
+            stream.write = self._write = write
+
+    def leave(self) -> bool:
+        """Give the stream its own `write` again; return `False` if somebody else follows it, too."""
+        if self._write is not None and getattr(self.stream, "__dict__", {}).get("write") is not self._write:
+            return False
+        if self._write is not None:
+            del self.stream.write
+        return True
+
+
+_taps: list[Tap] = []  # those that somebody else follows, too, stay, so that the next run does not follow them twice
+_tapping = threading.Lock()
+
+
+def follow(stream: Any, note: Note) -> None:
+    """Call a function with each text that is written to a stream."""
+    with _tapping:
+        tap = next((tap for tap in _taps if tap.stream is stream), None)
+        if tap is None:
+            tap = Tap(stream)
+            _taps.append(tap)
+        tap.notes = (*tap.notes, note)
+
+
+def unfollow(note: Note) -> None:
+    """Call a function no longer."""
+    with _tapping:
+        for tap in tuple(_taps):
+            if note in tap.notes:
+                tap.notes = tuple(other for other in tap.notes if other != note)
+                if not tap.notes and tap.leave():
+                    _taps.remove(tap)
 
 
 class Console:
@@ -359,7 +417,9 @@ class Console:
             take: Gets "out" or "err" and the lines since the last time, on the thread of `tick`.
         """
         self._take = take
-        self._followed = {name: Followed(getattr(sys, stream)) for name, stream in STREAMS.items()}
+        self._written = {name: Written() for name in STREAMS}
+        for name, written in self._written.items():
+            follow(getattr(sys, STREAMS[name]), written.note)
 
     def tick(self, now_s: float) -> None:
         """Hand on the lines that were finished. If that fails, follow no more: nobody will call again."""
@@ -375,39 +435,30 @@ class Console:
         self._hand_on(at_end=True)
 
     def _leave(self) -> None:
-        for followed in self._followed.values():
-            followed.leave()
+        for written in self._written.values():
+            unfollow(written.note)
 
     def _hand_on(self, *, at_end: bool) -> None:
-        for name, followed in self._followed.items():
-            if lines := followed.lines(at_end=at_end):
+        for name, written in self._written.items():
+            if lines := written.lines(at_end=at_end):
                 self._take(name, lines)
 
 
-class Followed:
-    """A text stream whose writes are followed. Where the stream does not allow it, there is nothing to see."""
+class Written:
+    """What was written to a stream and not read yet."""
 
-    def __init__(self, stream: Any) -> None:
-        self._stream = stream
+    def __init__(self) -> None:
         self._pieces: deque[str] = deque()
         self._n_waiting = self._n_lost = 0
         self._rest = ""
-        self._write: Callable[[str], Any] | None = None
-        with contextlib.suppress(AttributeError):  # no console, or a class of the program's without room for it
-            before = stream.write
 
-            def write(text: str) -> Any:
-                written = before(text)
-                self._note(text)
-                return written
-
-            stream.write = self._write = write
-
-    def leave(self) -> None:
-        """Give the stream its own `write` again, unless somebody else follows it, too."""
-        if self._write is not None and getattr(self._stream, "__dict__", {}).get("write") is self._write:
-            del self._stream.write
-        self._write = None
+    def note(self, text: str) -> None:
+        """Take in a text."""
+        if self._n_waiting + len(text) > MAX_WAITING:
+            self._n_lost += len(text)
+            return
+        self._n_waiting += len(text)
+        self._pieces.append(text)
 
     def lines(self, *, at_end: bool) -> list[str]:
         """Return the lines that were finished; of one that was written over, such as a progress bar, the last state."""
@@ -424,14 +475,54 @@ class Followed:
         left_out = [f"… {n:,} {what} left out" for n, what in ((n_left, "lines"), (n_lost, "characters")) if n]
         return left_out + [_plain(line) for line in lines[n_left:]]
 
-    def _note(self, text: object) -> None:
-        if self._write is None or not isinstance(text, str):
-            return
-        if self._n_waiting + len(text) > MAX_WAITING:
-            self._n_lost += len(text)
-            return
-        self._n_waiting += len(text)
-        self._pieces.append(text)
+
+class LastLines:
+    """The last lines that the process has printed, on both streams, in their order; held while a run wants them."""
+
+    def __init__(self) -> None:
+        self._pieces: deque[str] = deque()
+        self._n_characters = self._n_runs = 0
+
+    def hold(self) -> None:
+        """Hold them for one run more."""
+        self._n_runs += 1
+        if self._n_runs == 1:
+            for name in STREAMS.values():
+                follow(getattr(sys, name), self._note)
+
+    def release(self) -> None:
+        """Hold them for one run less."""
+        self._n_runs -= 1
+        if not self._n_runs:
+            unfollow(self._note)
+            self._pieces.clear()
+            self._n_characters = 0
+
+    def text(self) -> str:
+        """Return them, as a terminal shows them, without colours and secrets; at most `LAST_LINES`."""
+        lines = "".join(tuple(self._pieces)).removesuffix("\n").split("\n")[-LAST_LINES:]
+        return "\n".join(map(_plain, lines))[-LAST_CHARACTERS:]
+
+    def _note(self, text: str) -> None:
+        pieces = self._pieces
+        pieces.append(text[-LAST_CHARACTERS:] if len(text) > LAST_CHARACTERS else text)
+        self._n_characters += len(text)
+        # Short pieces take more memory than their characters: a progress bar writes many.
+        while self._n_characters > LAST_CHARACTERS or len(pieces) > LAST_CHARACTERS // 8:
+            try:
+                self._n_characters -= len(pieces.popleft())
+            except IndexError:  # another thread was faster
+                self._n_characters = 0
+                return
+
+
+last_lines: Final = LastLines()
+
+
+def holds_last_lines() -> bool:
+    """Return whether the last lines of this process are held: not where another tool captures what is printed."""
+    captured = "PYTEST_CURRENT_TEST" in os.environ or "ipykernel" in sys.modules
+    return not captured and os.environ.get("SIGHTGLASS_CONSOLE") != "off"
 
 
 def _plain(line: str) -> str:

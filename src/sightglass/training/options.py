@@ -133,22 +133,24 @@ class Facts:
     Attributes:
         program: Whether to tell the command, the working folder, the versions of Python and of the imported packages,
             and the git commit, its branch and whether tracked files differ from it.
-        diff: Whether to write these differences into the run directory, as `changes.diff`.
+        diff: Whether to write these differences, too, into the run directory, as `changes.diff`, which only this user
+            can read; at most 1 MiB.
         environment: The names of the environment's variables to tell; no others are.
         system: Whether to record the use of processors, memory, disk, network and NVIDIA's GPUs, every ten seconds, if
             anything else is recorded and `sightglass[system]` is installed.
         console: Whether to record the lines that the program prints, as texts `console.out` and `console.err`. Only
-            what goes through Python's `sys.stdout` and `sys.stderr` is seen.
+            what goes through Python's `sys.stdout` and `sys.stderr` is seen. Without it, the last 200 lines are written
+            as `console.txt` if the run fails, unless the environment has `SIGHTGLASS_CONSOLE=off`.
 
     Raises:
         TypeError: `environment` is not a list of names.
 
     >>> Facts(environment=["CUDA_VISIBLE_DEVICES"])
-    Facts(program=True, diff=False, environment=('CUDA_VISIBLE_DEVICES',), system=True, console=False)
+    Facts(program=True, diff=True, environment=('CUDA_VISIBLE_DEVICES',), system=True, console=False)
     """
 
     program: bool = True
-    diff: bool = False
+    diff: bool = True
     environment: Sequence[str] = ()
     system: bool = True
     console: bool = False
@@ -160,4 +162,4 @@ class Facts:
         object.__setattr__(self, "environment", tuple(names))
 
 
-OFF: Final = Facts(program=False, system=False)
+OFF: Final = Facts(program=False, diff=False, system=False)

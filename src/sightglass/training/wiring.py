@@ -30,19 +30,18 @@ from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.storage.file_system import LOCAL, FileSystem, LocalFileSystem
 from sightglass.storage.run_directory import RunDirectory
-from sightglass.storage.run_file import CONSOLE, SYSTEM, RunFile, State
+from sightglass.storage.run_file import CHANGES, CONSOLE, PRINTED, SYSTEM, RunFile, State
 
 from .agreement import Agreement, RankCommands
 from .controls import LentFunction
 from .endpoints import Endpoints
 from .evaluation.telemetry import Telemetry
-from .facts import Console, MachineMetrics, ProgramFacts
+from .facts import Console, MachineMetrics, ProgramFacts, holds_last_lines, last_lines
 from .options import OFF, Facts, Limits, Ranks
 from .recorder import Mirror, MirrorTarget, Recorder
 from .serving.client_service import ClientService
 from .serving.io_loop import Chore, Chores, IoLoop
 
-DIFF_FILE: Final = "changes.diff"
 IO_CLOSE_S: Final = 4.0  # more than the last chores and the last messages take
 CLOSE_S: Final = 10.0  # without progress: a slow network file system may pause this long, a dead one is given up
 
@@ -140,6 +139,7 @@ class Wiring:
         self.state: State = "ended"
         self.closed = settings.disabled
         self.abandoned = self._warned_of_late = False
+        self._holds_lines = False
         self._started = self.clock.wall()
         self.shown = {} if settings.disabled else shown_config(settings.config)
         self._facts: ProgramFacts | None = None
@@ -175,6 +175,9 @@ class Wiring:
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
             refuse_commands=partial(self.refusal, "Commands"), recorder=self.recorder, limits=settings.limits,
         )  # fmt: skip
+        if settings.facts != OFF and not settings.facts.console and holds_last_lines():
+            self._holds_lines = True
+            last_lines.hold()
         self.telemetry.commands.interval_s = self.service.interval_s
         self.join_ranks()
         for query in settings.record:
@@ -280,6 +283,7 @@ class Wiring:
         Raises:
             StorageError: A record could not be written.
         """
+        printed = self._printed()
         self.telemetry.commands.leave(apply=self.state == "ended")
         self.telemetry.close()
         if self.io is not None:
@@ -290,7 +294,7 @@ class Wiring:
         finally:
             problem = ""
             try:
-                self.files.end(self._run_file_at_end)
+                self.files.end(self._run_file_at_end, {PRINTED: printed} if printed else {})
             except Exception as error:  # noqa: BLE001  a training must not fail at its end for a description of itself
                 problem = f"Cannot note the end of run {self.settings.name!r}: {message_of(error)}"
             if self.endpoints is not None:
@@ -299,6 +303,15 @@ class Wiring:
             self.closed = True  # an interrupted close is done again at exit
             if problem:  # last, since it may be an error
                 warn(problem)
+
+    def _printed(self) -> str:
+        """Return what the program has printed last, if the run has failed; it is held for this run no longer."""
+        if not self._holds_lines:
+            return ""
+        printed = last_lines.text() if self.state in ("failed", "terminated") else ""
+        self._holds_lines = False
+        last_lines.release()
+        return printed
 
     def abandon(self) -> None:
         """Become a no-op in a forked child, without touching the parent's locks, threads and sockets."""
@@ -350,7 +363,7 @@ class Wiring:
         assert self.service is not None
         assert self.recorder is not None
         self.service.about["facts"] = self._facts.found
-        self.recorder.aside(partial(self.files.renew, {DIFF_FILE: self._facts.diff} if self._facts.diff else {}))
+        self.recorder.aside(partial(self.files.renew, {CHANGES: self._facts.diff} if self._facts.diff else {}))
 
     def _moved(self, path: Path) -> None:
         if self.service is not None:

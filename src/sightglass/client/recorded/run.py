@@ -33,6 +33,7 @@ from sightglass.storage.format.block import Key
 from sightglass.storage.object_file import Annotations
 from sightglass.storage.read.check import Report, check
 from sightglass.storage.read.recording import Recording, Series
+from sightglass.storage.run_file import CHANGES, PRINTED
 from sightglass.storage.run_listing import WRITING_S, lives
 
 from .plan import parse, plan
@@ -78,6 +79,21 @@ class RecordedRun(Bound, EventAttributes):
     def facts(self) -> Mapping[str, Any]:
         """What the run tells about its program, see `sightglass.Facts`; empty if its files do not say."""
         return self._recording.info.facts
+
+    @property
+    def changes(self) -> str:
+        """What differed from the git commit when the run began, as text; empty if nothing, or if it was not written."""
+        return self._beside(CHANGES)
+
+    @property
+    def printed(self) -> str:
+        """The last lines that the program printed, if the run failed: at most 200, without secrets."""
+        return self._beside(PRINTED)
+
+    def _beside(self, name: str) -> str:
+        with contextlib.suppress(OSError):
+            return (self.directory / name).read_text("utf-8", "replace")
+        return ""
 
     @property
     def directory(self) -> Path:
