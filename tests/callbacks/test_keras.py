@@ -72,6 +72,7 @@ def test_gradients_and_activations_on_pytorch():
     model.compile("sgd", loss="mse")
     x = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
     wanted = []
+    initial = {variable.path: float(variable.value.detach().norm()) for variable in model.weights}
 
     def keep(batch, logs):
         wanted.append({variable.path: float(variable.value.grad.norm()) for variable in model.trainable_variables})
@@ -91,7 +92,10 @@ def test_gradients_and_activations_on_pytorch():
             x, x[:, :1], batch_size=8, epochs=2, verbose=0, validation_data=(x[:6], x[:6, :1]), callbacks=callbacks
         )
         run.flush()
+        kept = client.ask("initial.norms").value
         norms, shapes, *rest = ([record.value for record in flow.wait(1, timeout_s=60)] for flow in flows.values())
+    assert kept == pytest.approx({path: initial[path] for path in kept})
+    assert {*wanted[-1]} <= {*kept}  # what is trained
     assert norms[-1] == pytest.approx(wanted[-1])
     assert [*norms[-1]] == [*wanted[-1]]
     assert {"in/dense", "block/own", "head"} <= shapes[-1].keys()

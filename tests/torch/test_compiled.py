@@ -11,7 +11,7 @@ from torch import nn
 
 import sightglass as sg
 import sightglass.torch as sgt
-from sightglass.core.errors import UnconfirmedError
+from sightglass.core.errors import RefusedError, UnconfirmedError
 
 
 class Counting:
@@ -432,3 +432,13 @@ def test_what_compiled_programs_hide_ends_with_the_price(desk):
         again = client.stream("batch.activations['1'].mean()", confirm=True)
         assert loop.compiled(4) == 1
         assert again.wait(1)
+
+
+@pytest.mark.parametrize("way", WAYS)
+def test_a_single_call_inside_a_compiled_program_is_refused(desk, way):
+    loop = Loop(desk, way)
+    answer, last = (desk.ask(f"batch.activations['{name}'].mean()", confirmed=True) for name in ("1@0", "1"))
+    for _ in range(5):
+        loop.step()
+    assert isinstance(answer.last_error, RefusedError)
+    assert desk.values(last)

@@ -9,6 +9,8 @@ import torch
 from torch.distributed.device_mesh import DeviceMesh
 from torch.testing._internal.distributed.fake_pg import FakeStore
 
+import sightglass as sg
+import sightglass.torch as sgt
 from sightglass.core.errors import QueryError, UnreadableError
 from sightglass.core.program_values.copier import snapshot
 from sightglass.query.evaluation import Evaluation
@@ -18,6 +20,7 @@ from sightglass.query.pieces import over_pieces
 from sightglass.query.stages import Map
 from sightglass.torch.observables import local
 from sightglass.training.evaluation.aside import Aside, AsideEvaluation
+from sightglass.training.run import wiring
 
 if not hasattr(pytest.importorskip("torch.distributed.tensor"), "DTensor"):
     pytest.skip("DTensor is public since PyTorch 2.5", allow_module_level=True)
@@ -124,3 +127,14 @@ def _sizes_aside(query, observables):
 def test_what_cannot_be_made_of_pieces_is_refused(query):
     with pytest.raises(QueryError, match=r"pieces\(x\)"):
         over_pieces(as_query(query))
+
+
+def test_initial_values_are_those_of_the_own_piece(mesh):
+    module = torch.nn.Module()
+    module.w = torch.nn.Parameter(DTensor.from_local(torch.full((2, 2), 3.0), mesh, [Shard(0)]))
+    with sg.init("t") as run:
+        sgt.watch(module, run)
+        kept = wiring(run).telemetry.subscriptions.sources["initial"].snapshot
+    assert kept is not None
+    assert kept[3]["norms"]["w"] == 6.0
+    assert kept[3]["histograms"]["w"].counts.sum() == 4

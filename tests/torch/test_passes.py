@@ -163,6 +163,138 @@ def test_several_names_of_one_module_leave_no_hook_in_any_order(desk, n_hooks):
     assert n_hooks(model) == 0
 
 
+class Twice(nn.Module):
+    """A module whose inner module is called twice in a pass, as weights that are shared are."""
+
+    def __init__(self, inner=None):
+        super().__init__()
+        self.inner = inner or nn.Linear(4, 4)
+        self.calls = []
+
+    def forward(self, x):
+        x = self.inner(x)
+        self.calls += [x] if isinstance(x, torch.Tensor) else [*x]
+        x = self.inner(x if isinstance(x, torch.Tensor) else x[0] + x[1][0])
+        self.calls += [x] if isinstance(x, torch.Tensor) else [*x]
+        for one in self.calls:
+            if isinstance(one, torch.Tensor) and one.requires_grad:
+                one.retain_grad()
+        return x if isinstance(x, torch.Tensor) else x[0]
+
+
+def is_equal(found, wanted):
+    return torch.allclose(torch.as_tensor(found), wanted.detach())
+
+
+def test_a_gradient_is_of_the_same_call_as_the_output(desk):
+    loop = Loop(desk, Twice())
+    output, grad = desk.ask("batch.activations.inner"), desk.ask("batch.activation_grads.inner")
+    each = desk.ask("batch.activation_grads.map(lambda n, g: g.norm())")
+    loop.step()
+    loop.model.calls.clear()
+    loop.step()
+    first, second = loop.model.calls
+    assert is_equal(desk.one(output), second)
+    assert is_equal(desk.one(grad), second.grad)  # that of the first call is computed later
+    assert desk.one(each) == {"inner": pytest.approx(float(second.grad.norm()))}
+    assert not torch.allclose(first.grad, second.grad)
+
+
+def test_gradients_of_a_module_of_several_tensors_are_of_one_call(desk):
+    loop = Loop(desk, Twice(nn.LSTM(4, 4)))
+    grads = desk.ask("batch.activation_grads.map(lambda n, g: g.norm())")
+    loop.step()
+    loop.model.calls.clear()
+    loop.step()
+    *_, (last, _) = zip(*[iter(loop.model.calls)] * 2, strict=True)
+    assert desk.one(grads) == {"inner[0]": pytest.approx(float(last.grad.norm()))}  # its state went nowhere
+
+
+def test_each_call_can_be_asked_by_its_number(desk, n_hooks):
+    loop = Loop(desk, Twice())
+    texts = [f"batch.{kind}['inner@{i}']" for i in (0, 1) for kind in ("activations", "inputs", "activation_grads")]
+    asked = [desk.ask(text) for text in texts]
+    each = desk.ask("batch.activations.map(lambda n, a: a.mean())")
+    whole, third = desk.ask("batch.activations['@0'].shape"), desk.ask("batch.activations['inner@2']")
+    loop.step()
+    loop.model.calls.clear()
+    x = torch.randn(5, 4)
+    for _ in range(9):
+        loop.model.calls.clear()
+        loop.evaluate(torch.ones(3, 4))  # which is numbered by itself
+        loop.model.calls.clear()
+        loop.step(x)
+    first, second = loop.model.calls
+    wanted = [first, x, first.grad, second, first, second.grad]
+    assert [is_equal(desk.values(one)[-1], value) for one, value in zip(asked, wanted, strict=True)] == [True] * 6
+    assert desk.values(each)[-1] == {"inner": pytest.approx(float(second.detach().mean()))}  # as without numbers
+    assert desk.values(whole)[-1] == (5, 4)
+    assert desk.values(third) == []
+    assert "not called so often" in desk.telemetry.subscriptions.sources["batch"].note_of(third.query)
+    desk.leave(*asked, each, whole, third)
+    loop.step()
+    assert n_hooks(loop.model) == 0
+
+
+def test_the_numbers_of_tensors_of_a_call_stand_behind_its_number(desk):
+    loop = Loop(desk, Twice(nn.LSTM(4, 4)))
+    state = desk.ask("batch.activations['inner@0[1][0]']")
+    loop.step()
+    loop.model.calls.clear()
+    loop.step()
+    assert is_equal(desk.one(state), loop.model.calls[1][0])
+
+
+def test_batches_whose_gradients_are_accumulated_are_numbered_from_event_to_event(desk):
+    loop = Loop(desk, nn.Sequential(nn.Linear(4, 2)))
+    asked = [desk.ask(f"batch.activations['0@{i}']") for i in range(3)]
+    last = desk.ask("batch.activations['0']")
+    loop.step()
+    for n in (3, 2):
+        batches = [torch.randn(5, 4) for _ in range(n)]
+        wanted = [nn.functional.linear(batch, loop.model[0].weight, loop.model[0].bias) for batch in batches]
+        for batch in batches:
+            loop.model(batch).square().mean().backward()
+        desk.run.observe("batch")
+        found = [desk.values(one)[-1] for one in asked]
+        assert [is_equal(one, value) for one, value in zip(found, wanted, strict=False)] == [True] * n
+        assert is_equal(desk.values(last)[-1], wanted[-1])
+    assert [len(desk.values(one)) for one in asked] == [2, 2, 1]
+
+
+def test_an_event_of_each_pass_has_all_of_it(desk):
+    loop = Loop(desk, nn.Sequential(nn.Linear(4, 2)))
+    sgt.watch(loop.model, desk.run, event="micro")
+    each, whole = desk.ask("micro.activation_grads['0'].norm()"), desk.ask("batch.grads['0.weight']")
+    desk.run.observe("micro")
+    loop.step()
+    wanted = []
+    loop.opt.zero_grad()
+    for _ in range(3):
+        y = loop.model(torch.randn(5, 4))
+        y.retain_grad()
+        y.square().mean().backward()
+        wanted.append(pytest.approx(float(y.grad.norm())))
+        desk.run.observe("micro")
+    loop.opt.step()
+    grad = loop.model[0].weight.grad.clone()
+    desk.run.observe("batch")
+    assert desk.values(each)[-3:] == wanted
+    assert is_equal(desk.values(whole)[-1], grad)  # of all three
+
+
+def test_a_number_is_part_of_a_modules_own_name_if_it_has_one(desk):
+    model = nn.Sequential()
+    model.add_module("inner@0", nn.Linear(4, 2))
+    loop = Loop(desk, model)
+    output, unknown = desk.ask("batch.activations['inner@0'].shape"), desk.ask("batch.grads['inner@0.bias@1']")
+    first = desk.ask("batch.activations['inner@0@0'].shape")
+    loop.step()
+    loop.step()
+    assert desk.one(output) == desk.one(first) == (5, 2)
+    assert "Unknown parameter" in str(unknown.last_error)
+
+
 def test_a_module_inside_attention_is_refused_with_the_reason(desk):
     loop = Loop(desk, Mixed())
     answer = desk.ask("batch.activations['attn.out_proj'].mean()")

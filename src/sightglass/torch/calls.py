@@ -22,10 +22,11 @@ import inspect
 import re
 import sys
 import weakref
+from collections import Counter
 from collections.abc import Callable, Collection, Iterable, Iterator
 from functools import partial
-from itertools import islice
-from typing import Any, Final, Protocol
+from itertools import count, islice
+from typing import Any, Final, NamedTuple, Protocol
 
 import torch
 
@@ -47,22 +48,39 @@ OUTPUTS: Final = frozenset({ACTIVATIONS, EVALUATED[ACTIVATIONS]})
 TAKEN: Final = frozenset({INPUTS, EVALUATED[INPUTS]})
 
 
-class Take(Protocol):
-    """Takes an observable, its tensors by name, and the priority of the pass. It does not raise."""
+class ModuleCall(NamedTuple):
+    """The call of a module that tensors are of. Of several between two events, the greatest counts.
 
-    def __call__(self, kind: str, named: Iterable[tuple[str, Any]], priority: int = 0, /) -> None:
+    Attributes:
+        priority: That of its pass, see `priority`.
+        order: The number of the call among all; a tensor may come later than those of a later call, as gradients do.
+        number: The number among those of this module and priority since the last event; `None` if that is not known.
+    """
+
+    priority: int = 0
+    order: int = 0
+    number: int | None = None
+
+
+NO_CALL: Final = ModuleCall()
+
+
+class Take(Protocol):
+    """Takes an observable, its tensors by name, and the call that they are of. It does not raise."""
+
+    def __call__(self, kind: str, named: Iterable[tuple[str, Any]], call: ModuleCall = NO_CALL, /) -> None:
         """Take them."""
 
 
-def pass_on(take: Take, root: torch.nn.Module, kind: str, name: str, value: Any) -> None:
-    """Pass on what a module inside `root` took or returned, and each of its tensors by its own name."""
+def pass_on(take: Take, kind: str, name: str, value: Any, call: ModuleCall) -> None:
+    """Pass on what a module took or returned, and each of its tensors by its own name."""
     named: list[tuple[str, Any]] = [(name, value)]
     if not isinstance(value, torch.Tensor):
         try:
             named += tensors_of(name, value)
         except FAILURES as error:
             named = [(name, error)]
-    take(kind, named, priority(root))
+    take(kind, named, call)
 
 
 class WatchedCall:
@@ -182,6 +200,8 @@ class ModuleCalls:
         self._outputs: set[str] = set()
         self._grads: set[str] = set()
         self._leaves: dict[str, list[Any]] = {}
+        self._order = count(1)
+        self._n_calls: Counter[tuple[str, int]] = Counter()
         self.several: dict[str, str] = {}
 
     @property
@@ -211,31 +231,40 @@ class ModuleCalls:
             called = partial(self._called, name) if name in inputs else None
             self._calls[name] = WatchedCall(named[name], called=called, returned=partial(self._returned, name))
 
+    def restart(self) -> None:
+        """Number the calls from 0 on: there was an event."""
+        self._n_calls.clear()
+
+    def _call(self, name: str) -> ModuleCall:
+        at = priority(self._module)
+        return ModuleCall(at, next(self._order), self._n_calls[name, at])
+
     def _called(self, name: str, args: tuple[Any, ...], kwargs: dict[str, Any]) -> None:
-        pass_on(self._take, self._module, INPUTS, name, arguments(args, kwargs))
+        pass_on(self._take, INPUTS, name, arguments(args, kwargs), self._call(name))
 
     def _returned(self, name: str, output: Any, compiles: bool) -> None:
         self._saw(name, compiles)
+        call = self._call(name)
+        self._n_calls[name, call.priority] += 1
         if name in self._outputs:
-            pass_on(self._take, self._module, ACTIVATIONS, name, output)
+            pass_on(self._take, ACTIVATIONS, name, output, call)
         if name in self._grads and torch.is_grad_enabled():
             try:
                 self._drop_leaves(name)
                 for path, tensor in tensors_of(name, output):
-                    self._follow(name, path, tensor)
+                    self._follow(name, path, tensor, call)
             except FAILURES as error:
-                self._take(ACTIVATION_GRADS, ((name, error),), priority(self._module))
+                self._take(ACTIVATION_GRADS, ((name, error),), call)
 
-    def _follow(self, name: str, path: str, output: torch.Tensor) -> None:
+    def _follow(self, name: str, path: str, output: torch.Tensor, call: ModuleCall) -> None:
         """Read the gradient of an output when it is computed."""
         if not output.requires_grad:
             return
         if path != name:
             self.several.setdefault(name, path)
-        at = priority(self._module)
 
         def hook(grad: torch.Tensor) -> None:
-            self._take(ACTIVATION_GRADS, ((path, grad),), at)
+            self._take(ACTIVATION_GRADS, ((path, grad),), call)
 
         hook.__torch_unserializable__ = True  # type: ignore[attr-defined]  # else PyTorch warns where the program saves it
         handle = output.register_hook(hook)  # type: ignore[no-untyped-call,unused-ignore]
@@ -250,9 +279,11 @@ class ModuleCalls:
 # What a module takes and returns in one pass: the names of its tensors, and which pass an event is about.
 #
 # The tensors of a module that takes or returns several have paths as names: "lstm[0]", "lstm[1][0]", "attn[mask]".
+# Those of a certain call since the last event have its number: "block@0", "lstm@1[0]".
 
 MAX_PARTS: Final = 1_000  # of one value; more than the layers of a cache have
 PATH: Final = re.compile(r"(\[[^\[\]]*\])+$")
+NUMBER: Final = re.compile(r"@[0-9]+$")
 
 TRAINING: Final = 2
 """The priority of a pass in training mode; with gradients, one more."""
@@ -261,8 +292,8 @@ TRAINING: Final = 2
 def priority(module: torch.nn.Module) -> int:
     """Return the priority of the pass that a watched module is in.
 
-    At an event, the passes of the highest priority since the last event count, and of these the last. So an evaluation
-    takes nothing from the training, and the answer is there in a program that only evaluates.
+    At an event, the calls in passes of the highest priority since the last event count, and of these the last. So an
+    evaluation takes nothing from the training, and the answer is there in a program that only evaluates.
     """
     return TRAINING * bool(module.training) + int(torch.is_grad_enabled())
 
@@ -283,6 +314,18 @@ def tensors_of(name: str, value: object) -> Iterator[tuple[str, torch.Tensor]]:
 def module_name(name: str, known: Collection[str] = ()) -> str:
     """Return the name of a tensor's module: "lstm" for "lstm[1][0]", unless a module has the whole name."""
     return name if name in known or not name.endswith("]") else PATH.sub("", name)
+
+
+def without_number(name: str, known: Collection[str] = ()) -> str:
+    """Return the name of the module of a certain call: "lstm" for "lstm@1[0]", unless a module has the whole name."""
+    module = module_name(name, known)
+    return module if module in known else NUMBER.sub("", module)
+
+
+def numbered(name: str, number: int) -> str:
+    """Return the name of a tensor of a certain call: "lstm@1[0]" for "lstm[0]"."""
+    module = module_name(name)
+    return f"{module}@{number}{name[len(module) :]}"
 
 
 def arguments(args: tuple[Any, ...], kwargs: dict[str, Any]) -> Any:

@@ -2,7 +2,7 @@
 
 Rule 1: nothing here raises into the program: an error is stored, and raised where the query is evaluated.
 Rule 2: no result shares memory with the program or holds a graph.
-Rule 3: the last call before the event counts: of a module that is called twice, the second output is used.
+Rule 3: the last call before the event counts: of a module that is called twice, the second output and its gradient.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from sightglass.query.meter import MAX_BYTES, NEARLY, Meter
 from sightglass.training.evaluation.budget import PATIENCE
 from sightglass.training.evaluation.subscription import Subscription
 
-from .calls import module_name
+from .calls import ModuleCall, module_name
 from .observables import local
 from .precompute import IN_PLACE, PrecomputedPart, Statistic
 
@@ -55,7 +55,7 @@ class Work:
         is_answer: Whether its results are what the queries return, so that numbers may leave their library at once.
         found: The results, by the tensor's name.
         odd: Of a part for each tensor, the errors of those that it cannot compute; the others have results.
-        priorities: The priority of the pass that each module's results are of, by the module's name.
+        calls: The call that each module's results are of, by the module's name: its priority and its order.
         total: The size of the results.
         error: The error that stopped it, or `None`.
         skipped: Whether it is skipped until the next event.
@@ -73,7 +73,7 @@ class Work:
     is_answer: bool = False
     found: dict[str, Any] = field(default_factory=dict)
     odd: dict[str, Exception] = field(default_factory=dict)
-    priorities: dict[str, int] = field(default_factory=dict)
+    calls: dict[str, tuple[int, int]] = field(default_factory=dict)
     total: Total = field(default_factory=Total)
     error: Exception | None = None
     skipped: bool = False
@@ -81,15 +81,16 @@ class Work:
     reached: bool = False
     n_silent: int = 0
 
-    def wants(self, name: str, value: object, priority: int) -> bool:
-        """Return whether what a module took or returned in a pass counts; if so, results that it replaces go."""
-        name = module_name(name)
-        last = self.priorities.setdefault(name, priority)
-        if priority > last or (priority == last and not isinstance(value, torch.Tensor)):
-            self.priorities[name] = priority
-            for path in [path for path in self.found if module_name(path) == name]:
-                del self.found[path]
-        return priority >= last
+    def wants(self, name: str, value: object, call: ModuleCall) -> bool:
+        """Return whether what a module took or returned in a call counts; if so, results that it replaces go."""
+        module, at = module_name(name), call[:2]
+        last = self.calls.setdefault(module, at)
+        if at > last or (at == last and not isinstance(value, torch.Tensor)):
+            self.calls[module] = at
+            if name not in self.found or not isinstance(value, torch.Tensor):  # else this result replaces that one
+                for path in [path for path in self.found if module_name(path) == module]:
+                    del self.found[path]
+        return at >= last
 
     def take(self, observables: Mapping[str, Any], tensors: Sequence[tuple[str, Any]]) -> None:
         """Compute the part for some of its tensors; an error takes the place of a tensor that cannot be read."""
@@ -163,7 +164,7 @@ class Work:
         found, error = self.found, self.error
         if self.odd and not found:
             error = error or next(iter(self.odd.values()))
-        self.found, self.odd, self.priorities, self.total, self.error = {}, {}, {}, Total(), None
+        self.found, self.odd, self.calls, self.total, self.error = {}, {}, {}, Total(), None
         if self.meter.wall_s:
             part = len(self.subscriptions)
             for subscription in self.subscriptions:

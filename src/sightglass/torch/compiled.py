@@ -25,7 +25,7 @@ from typing import Any, Final
 
 import torch
 
-from .calls import ACTIVATIONS, Take, own_call, pass_on, untraced
+from .calls import ACTIVATIONS, ModuleCall, Take, own_call, pass_on, priority, untraced
 from .observables import is_compiled, is_inside, modules, plain, wrappers
 
 REDUCE: Final = "__reduce_ex__"
@@ -62,7 +62,7 @@ def _pass_on(number: int, output: Any) -> None:
         method, module, name = _places[number]
         take, root = method(), module()
         if take is not None and root is not None:
-            pass_on(take, root, ACTIVATIONS, name, output)
+            pass_on(take, ACTIVATIONS, name, output, ModuleCall(priority(root)))
 
 
 def flat(value: Any, path: str = "") -> list[tuple[str, torch.Tensor]]:

@@ -18,7 +18,7 @@ from sightglass.core.program_values.guarded import FAILURES, message
 from sightglass.query.query import Query
 from sightglass.training.evaluation.subscription import Subscription
 
-from .calls import ACTIVATION_GRADS, EVALUATED, INPUTS, IS_KNOWN, OF_MODULES, module_name
+from .calls import ACTIVATION_GRADS, EVALUATED, INPUTS, IS_KNOWN, OF_MODULES, module_name, numbered, without_number
 from .capture import PartMeter, Work, by_place, fitting
 from .compiled import Compiled, n_compiled
 from .hooks import Hooks, Place
@@ -43,6 +43,9 @@ UNCALLED: Final = (
 )
 INPUTS_INSIDE: Final = (
     "Inputs are not available: the module is compiled. Query what the module before it returns: b.activations"
+)
+CALLS_INSIDE: Final = (
+    "Single calls are not available: the module is compiled. Query the last one, without a number: b.activations"
 )
 WITHIN: Final = {ACTIVATION_GRADS: BACKWARD, INPUTS: INPUTS_INSIDE, EVALUATED[INPUTS]: INPUTS_INSIDE}
 """Why an observable has nothing of modules inside compiled programs."""
@@ -75,6 +78,7 @@ class ModuleQueries:
         hooks: The hooks.
         works: The parts that are computed before the event.
         by_place: The same by the tensors that they are computed on.
+        by_number: Whether any of these is of a certain call.
     """
 
     def __init__(
@@ -89,6 +93,7 @@ class ModuleQueries:
         self.hooks = hooks
         self.works: list[Work] = []
         self.by_place: dict[Place, list[Work]] = {}
+        self.by_number = False
         self._module = module
         self._compiled = hooks.compiled
         self._prepare = prepare
@@ -169,6 +174,7 @@ class ModuleQueries:
 
     def hand_over(self) -> dict[str, Any]:
         """Return the results of all parts by their keys, and tell the subscriptions which tensors these leave out."""
+        self.hooks.calls.restart()
         odd = any(work.odd for work in self.works)
         if odd or self._had_odd:
             left_out: dict[Subscription, dict[str, str]] = {}
@@ -179,6 +185,11 @@ class ModuleQueries:
                 subscription.left_out_before = tensors
         self._had_odd = odd
         return {work.part.key: work.hand_over() for work in self.works}
+
+    def of_call(self, kind: str, named: Iterable[tuple[str, Any]], number: int) -> list[tuple[str, Any]]:
+        """Return those tensors of a module's call that queries read by its number, under these names."""
+        places = ((numbered(name, number), value) for name, value in named)
+        return [(name, value) for name, value in places if (kind, name) in self.by_place]
 
     def note(self, query: Query) -> str:
         """Return why a query has no records; empty if that is not known."""
@@ -217,9 +228,11 @@ class ModuleQueries:
     def _set_hooks(self) -> None:
         """Set the hooks; refuse the queries whose tensors cannot be read."""
         known = modules(self._module)
-        failed = self.hooks.use([(kind, module_name(name, known)) for kind, name in self.by_place])
+        failed = self.hooks.use([(kind, without_number(name, known)) for kind, name in self.by_place])
+        of_calls = (name for kind, name in self.by_place if kind in OF_MODULES)
+        self.by_number = any(without_number(name, known) != module_name(name, known) for name in of_calls)
         for work in self.works:
-            places = [(work.part.kind, module_name(name, known)) for name in work.names]
+            places = [(work.part.kind, without_number(name, known)) for name in work.names]
             errors = [failed[place] for place in places if place in failed]
             if errors and len(errors) == len(work.names):
                 self._refuse(work.subscriptions, _cannot(errors[0]))
@@ -234,9 +247,10 @@ class ModuleQueries:
             if part.kind == UPDATES:
                 self.hooks.steps.check(part, copied)
             known = self.hooks.known(part.kind)[1]
-            if part.name is not None and module_name(part.name, known) not in known:
-                what = "module" if part.kind in OF_MODULES else "parameter"
-                raise UnknownNameError(what, part.name, filter(None, known))
+            of_module = part.kind in OF_MODULES
+            name = without_number(part.name, known) if of_module and part.name is not None else part.name
+            if name is not None and name not in known:
+                raise UnknownNameError("module" if of_module else "parameter", name, filter(None, known))
             if part.kind in OF_MODULES:
                 check_module(part, self._module, self._compiled, self._recompile, confirmed=subscription.may_compile)
 
@@ -252,7 +266,7 @@ def too_large(meter: PartMeter) -> PriceError:
 
 def part_names(part: PrecomputedPart, module: torch.nn.Module) -> list[str]:
     """Return the names of the modules that a part of a query reads."""
-    return leaf_modules(module) if part.name is None else [module_name(part.name, modules(module))]
+    return leaf_modules(module) if part.name is None else [without_number(part.name, modules(module))]
 
 
 def check_module(
@@ -271,6 +285,8 @@ def check_module(
         raise RefusedError(_uncalled(names[0], module))
     if compiled.inside(names) and part.kind in WITHIN:
         raise RefusedError(WITHIN[part.kind])
+    if compiled.inside(names) and part.name is not None and module_name(part.name, names) not in names:
+        raise RefusedError(CALLS_INSIDE)
     price = compiled.price(names)
     if price and not recompile:
         raise RefusedError(RECOMPILED)
@@ -299,6 +315,7 @@ NOT_CALLED: Final = "it was not called"
 NO_TENSOR: Final = (
     "its module was not called, or has none of this name; b.{kind}.map(lambda name, x: x.shape) lists them"
 )
+NOT_SO_OFTEN: Final = "its module was not called so often; calls since the event before are numbered from 0 on"
 NOT_EVALUATED: Final = "it was not called in evaluation mode"
 NO_GRAD: Final = "the loss does not depend on what it returns, or nothing was differentiated"
 NO_STEP: Final = "the optimizer made no step"
@@ -342,6 +359,9 @@ def _why(kind: str, name: str, module: torch.nn.Module) -> str:
         return UNUSED if parameter is None or parameter.grad is None else NO_STEP
     if kind == ACTIVATION_GRADS:
         return NO_GRAD
-    if module_name(name, modules(module)) != name:
+    known = modules(module)
+    if without_number(name, known) != module_name(name, known):
+        return NOT_SO_OFTEN
+    if module_name(name, known) != name:
         return NO_TENSOR.format(kind=kind)
     return NOT_EVALUATED if kind in EVALUATED.values() else NOT_CALLED

@@ -9,9 +9,10 @@ import torch
 
 from sightglass.training.controls import declaring_line
 from sightglass.training.process_runs import current
-from sightglass.training.run import Run
+from sightglass.training.run import Run, wiring
 
-from .observables import HOLDERS
+from .initial import keep_initial
+from .observables import HOLDERS, inner
 from .optimizer_controls import Bounds, unwrapped
 from .watched_module import Watched
 
@@ -25,6 +26,7 @@ def watch(
     name: str = "",
     recompile: bool = True,
     bounds: Bounds | None = None,
+    initial: bool = True,
 ) -> Watched | None:
     """Make a module's parameters, gradients and activations, and its optimizer's state, observables of a run.
 
@@ -42,6 +44,8 @@ def watch(
             once a controller confirmed it; otherwise such queries are refused.
         bounds: The bounds of the controls by setting, such as `{"lr": (0.0, 0.1)}`; by default from 0 to 1, or to ten
             times the current value if that is more.
+        initial: Whether to keep the norm and the histogram of each parameter as it is now, for queries that come later:
+            `initial.norms`, `initial.histograms`.
 
     Returns:
         The watched module; call its `close` to stop watching before the run ends. `None` if the run is disabled.
@@ -61,8 +65,11 @@ def watch(
         raise ValueError("Expected a live run: call sightglass.init before watch, or pass the run")
     if run.disabled:
         return None
-    return Watched(module, run, event=event, optimizers=optimizers, name=name, recompile=recompile,
-                 bounds=bounds or {}, where=declaring_line())  # fmt: skip
+    watched = Watched(module, run, event=event, optimizers=optimizers, name=name, recompile=recompile,
+                    bounds=bounds or {}, where=declaring_line())  # fmt: skip
+    if initial:
+        keep_initial(inner(module), wiring(run).telemetry, name)
+    return watched
 
 
 # A Keras model on PyTorch as a module to watch: Keras keeps its layers where `named_modules` does not find them.

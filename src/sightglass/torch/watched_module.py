@@ -31,7 +31,7 @@ from sightglass.training.evaluation.subscription import Subscription
 from sightglass.training.evaluation.subscriptions import ObservableFacts
 from sightglass.training.run import Run, wiring
 
-from .calls import EVALUATED, OF_MODULES, OUTPUTS, TRAINING
+from .calls import EVALUATED, NO_CALL, OF_MODULES, OUTPUTS, TRAINING, ModuleCall
 from .capture import CapturedObservables, PartMeter, is_recorded, with_works
 from .compiled import Compiled
 from .hooks import Hooks
@@ -260,22 +260,23 @@ class Watched(CompiledStep, Handle):
             self._queries.choose(index + 1, self._source.turns.allowed_s)
         return captured
 
-    def take(self, kind: str, named: Iterable[tuple[str, Any]], priority: int = 0) -> None:
+    def take(self, kind: str, named: Iterable[tuple[str, Any]], call: ModuleCall = NO_CALL) -> None:
         """Compute the parts on several tensors of one kind; called by the hooks, on any thread.
 
-        Those of modules are of one module, and of a pass of this priority.
+        Those of modules are of one call of one module.
         """
         if self._telemetry.closed or is_recorded():  # the lock of a forked child may never be released
             return
         with self._lock:
             if self._queries is None:
                 return
-            if kind in EVALUATED and priority < TRAINING:
-                named = [*named]
-                self._compute(self._queries, EVALUATED[kind], named, priority)
-            self._compute(self._queries, kind, named, priority)
+            if kind in EVALUATED and call.priority < TRAINING:
+                self._compute(self._queries, EVALUATED[kind], named, call)
+            self._compute(self._queries, kind, named, call)
 
-    def _compute(self, queries: ModuleQueries, kind: str, named: Iterable[tuple[str, Any]], priority: int) -> None:
+    def _compute(self, queries: ModuleQueries, kind: str, named: Iterable[tuple[str, Any]], call: ModuleCall) -> None:
+        if call.number is not None and queries.by_number:
+            named = [*named, *queries.of_call(kind, named, call.number)]
         clock, of_modules = self._telemetry.clock, kind in OF_MODULES
         cpu_s, now_s = clock.cpu(), clock.monotonic()
         for found, tensors in with_works(queries.by_place, kind, named):
@@ -286,7 +287,7 @@ class Watched(CompiledStep, Handle):
                     continue
                 if several is None:
                     several = [*tensors]
-                if of_modules and not work.wants(*several[0], priority):
+                if of_modules and not work.wants(*several[0], call):
                     continue
                 work.meter.resume(cpu_s)
                 work.take(self._observables, several)

@@ -146,6 +146,29 @@ class EventIntake:
         if origin != "publish":
             self._commands.apply_if_due(event, index, step, observables)
 
+    def keep(self, event: str, observables: Mapping[str, Any], *, shown: Mapping[str, Any], note: str = "") -> None:
+        """Take in an event of our own, and keep its observables for queries that come later, as a snapshot does.
+
+        It is not recorded unless a query of it is, and no command is applied: other ranks may not have the event.
+
+        Args:
+            event: Its name, of `observe`.
+            observables: The observables; nobody changes them any more.
+            shown: The same as its description shows them.
+            note: A remark for clients.
+        """
+        with self._mutex:
+            if self.closed:
+                return
+            source = self._subscriptions.source(event)
+            index, now_s = source.next_index(), self._monotonic()
+            kept = {**observables, "step": index}
+            source.describe({**shown, "step": index})
+            source.note, source.snapshot = note, (index, index, self.clock.wall(now_s), kept)
+            self._subscriptions.refresh()
+            if source.wanted:
+                self._post(source, index, index, kept, now_s=now_s)
+
     def miss(self, event: str, n: int) -> None:
         """Count `n` events of a published stream that did not arrive. Errors as in `take`."""
         if not n or self.closed:
