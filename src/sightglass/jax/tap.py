@@ -35,7 +35,7 @@ from .logs.lanes import Lanes, axis_names, check_lanes, divided
 from .logs.logdict import logdict
 from .program.collected import CollectedLogs
 from .program.log_event import LogEvent
-from .program.primitive import Site, WantedLogs, lanes_first, name_of, wanted, wanted_logs
+from .program.primitive import Site, WantedLogs, wanted, wanted_logs, with_lanes
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import Collector, Walk
 
@@ -229,12 +229,9 @@ def _batch(
     for spec in specs:
         own = slice(start, start + spec.n_leaves)
         start += spec.n_leaves
-        if all(axis is None for axis in axes[own]):
-            operands += values[own]
-            batched.append(spec)
-            continue
-        operands += lanes_first(values[own], axes[own])
-        batched.append(replace(spec, axes=(name_of(axis), *spec.axes)))
+        arrays, lane_axes = with_lanes(axis, values[own], axes[own], site=spec.site, axes=spec.axes)
+        operands += arrays
+        batched.append(replace(spec, axes=lane_axes))
     return tap_p.bind(number, *operands, specs=tuple(batched), tap=tap), [None]
 
 

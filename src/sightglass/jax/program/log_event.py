@@ -100,7 +100,8 @@ class LogEvent:
                     )
         data = jax.tree.map(lambda leaf: mean(leaf, ok, axes), self.data)
         steps = jax.tree.map(lambda leaf: jnp.max(_only(leaf, ok, _smallest(leaf.dtype)), axes), self.steps)
-        return replace(self, data=data, steps=steps, axes=(), mask=None if ok is None else jnp.any(ok))
+        site = replace(self.site, axis=self.site.axis[: -self.n_batch])  # another `vmap` around is not the one it named
+        return replace(self, site=site, data=data, steps=steps, axes=(), mask=None if ok is None else jnp.any(ok))
 
 
 def mean(leaf: jax.Array, ok: jax.Array | None, axes: tuple[int, ...]) -> jax.Array:

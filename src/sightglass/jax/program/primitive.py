@@ -9,8 +9,8 @@ Theory of operation:
    on it, and `log` itself returns the values. (A primitive that returned its inputs, as in lox, would keep values alive
    that nothing else needs.)
 4. The primitive lowers to nothing. `spool` and `tap` find it and replace it.
-5. `jax.vmap` puts its axis in front of all values and steps of a log whose values it batches, outermost first. Under
-   differentiation, a log stays with the primal computation.
+5. `jax.vmap` puts its axis in front of all values and steps of a log, outermost first, if it batches one of them or if
+   the axis has a name. Under differentiation, a log stays with the primal computation.
 6. A log may carry a mask (see `rules.py`): a boolean of the shape of the batch axes that says for which lanes it
    happened.
 """
@@ -151,7 +151,8 @@ def log(
         prefix: A text to put in front of each key.
         explicit: Whether to collect it only where its key is named (`argnames`).
         axis: A name for the lanes of the innermost `jax.vmap` around it, such as "env"; a tuple names several,
-            outermost first. By default, that of the `vmap` (`axis_name`), or "lane".
+            outermost first. By default, that of the `vmap` (`axis_name`), or "lane". Where the axis has a name, given
+            here or there, a value that all lanes share is logged for each of them; elsewhere it is logged once.
         **steps: The steps at which this happened, by name, for example `step=state.step`.
 
     Returns:
@@ -251,9 +252,32 @@ def _batch(
     axes: tuple[str | None, ...],
     masked: bool,
 ) -> tuple[list[Any], list[Any]]:
-    if any(dim is not None for dim in dims):
-        values, axes = lanes_first(values, dims), (name_of(axis), *axes)
+    values, axes = with_lanes(axis, values, dims, site=site, axes=axes)
     return log_p.bind(*values, site=site, axes=axes, masked=masked), []
+
+
+def with_lanes(
+    axis: Any, values: Sequence[Any], dims: Sequence[int | None], *, site: Site, axes: tuple[str | None, ...]
+) -> tuple[Sequence[Any], tuple[str | None, ...]]:
+    """Return the operands of a log and its batch axes under one more `vmap`.
+
+    A log has lanes there if one of its operands differs between them, if the axis has a name, or if the log names it.
+
+    Args:
+        axis: JAX's data on the axis.
+        values: The operands.
+        dims: The axis in each; `None` where all lanes share the value.
+        site: The log.
+        axes: Its batch axes so far.
+    """
+    name = name_of(axis)
+    is_mapped = any(dim is not None for dim in dims)
+    if not values or not (is_mapped or name is not None or len(axes) < len(site.axis)):
+        return values, axes
+    if not is_mapped:
+        first = _as_array(values[0])
+        values, dims = [jnp.broadcast_to(first, (axis.size, *first.shape)), *values[1:]], [0, *dims[1:]]
+    return lanes_first(values, dims), (name, *axes)
 
 
 def name_of(axis: Any) -> str | None:
