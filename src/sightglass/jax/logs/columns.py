@@ -15,7 +15,19 @@ from sightglass.core.errors import LogError
 from sightglass.core.values import to_host, type_name
 from sightglass.jax.pytree import Array, PyTree
 
-from .reduction import REDUCTIONS, apply, check_numbers, fit, is_number, library, name_of, or_nan, pick, sum_type
+from .reduction import (
+    REDUCTIONS,
+    SELECTING,
+    apply,
+    check_numbers,
+    fit,
+    is_number,
+    library,
+    name_of,
+    or_nan,
+    pick,
+    sum_type,
+)
 
 Value = Any
 """The value of a tag: an array, or a pytree of arrays, each with the events along its first axis."""
@@ -168,16 +180,28 @@ def _reduced(
     tracks = {name: pick(x, ok, last=how != "first") for name, x in tracks.items()}
     if how == "count":
         return _count(value, ok), tracks, None, None
-    if isinstance(how, str):
-        for leaf in jax.tree.leaves(value):
-            check_numbers(leaf, how)
-        result = jax.tree.map(lambda x: REDUCTIONS[how](x, ok), value)
-    else:
-        result = jax.tree.map(lambda x: apply(how, x, ok), value)
+    result = jax.tree.map(lambda node: _reduced_node(how, node, ok), value, is_leaf=_is_histogram)
     if ok is None or how == "sum":
         return result, tracks, None, None
     happened = ok.any(axis=0, keepdims=True)
     return jax.tree.map(lambda x: or_nan(x, happened), result), tracks, happened, None
+
+
+def _reduced_node(how: Any, node: Any, ok: Array | None) -> Any:
+    """Reduce an array, or a histogram of each event."""
+    if _is_histogram(node) and how == "sum":
+        return node.merged(ok)
+    if _is_histogram(node) and how not in SELECTING:
+        raise TypeError(f"Expected 'sum', 'first' or 'last' for histograms, got {how!r:.80}")
+    if callable(how):
+        return apply(how, node, ok)
+    for leaf in jax.tree.leaves(node):
+        check_numbers(leaf, how)
+    return jax.tree.map(lambda x: REDUCTIONS[how](x, ok), node)
+
+
+def _is_histogram(node: object) -> bool:
+    return hasattr(node, "merged")
 
 
 def _count(value: Value, ok: Array | None) -> Array:
@@ -282,14 +306,14 @@ def read(tree: PyTree) -> Any:
 
 
 def row(value: PyTree, i: int, ok: npt.NDArray[np.bool_] | None) -> Any:
-    """Return one event; as a masked array if it happened in some lanes only."""
+    """Return one event; as a masked array if it happened in some lanes only, and histograms as those of the host."""
 
     def take(x: npt.NDArray[Any]) -> Any:
         if ok is None or ok[i].all():
             return x[i]
         return np.ma.masked_array(x[i], np.broadcast_to(~fit(ok, x)[i], x[i].shape))
 
-    return jax.tree.map(take, value)
+    return jax.tree.map(_read_histogram, jax.tree.map(take, value), is_leaf=_is_histogram)
 
 
 def plain(value: PyTree) -> Any:
@@ -298,9 +322,13 @@ def plain(value: PyTree) -> Any:
     def of(node: object) -> Any:
         if isinstance(node, np.ma.MaskedArray):
             return np.where(np.ma.getmaskarray(node), np.nan, node.data)
-        return node.read() if hasattr(node, "read") else to_host(node)
+        return to_host(node)
 
-    return jax.tree.map(of, value, is_leaf=lambda node: hasattr(node, "read"))
+    return jax.tree.map(of, value)
+
+
+def _read_histogram(node: Any) -> Any:
+    return node.read() if _is_histogram(node) else node
 
 
 def is_missing(step: npt.NDArray[Any]) -> bool:
