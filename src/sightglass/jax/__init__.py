@@ -24,6 +24,8 @@ from sightglass.jax.program.primitive import log as log
 from sightglass.jax.reducers.accumulate import every as every
 from sightglass.jax.reducers.accumulate import histogram as histogram
 from sightglass.jax.reducers.accumulate import last_k as last_k
+from sightglass.jax.saved import load as load
+from sightglass.jax.saved import save as save
 from sightglass.jax.spool import spool as spool
 from sightglass.jax.spool import strip as strip
 from sightglass.jax.tap import tap as tap
