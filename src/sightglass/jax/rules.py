@@ -7,7 +7,7 @@
    included: a log of a constant would happen once. So the two rules of differentiation are wrapped: logs inside, at any
    depth, are first tied to a value that changes.
 
-JAX's own rules handle all other programs.
+JAX's own rules handle all other programs. `install` is the one place where rules of JAX's are replaced.
 """
 
 from __future__ import annotations
@@ -239,9 +239,19 @@ def _without_logs(eqn: compat.Equation) -> Any:
     return compat.with_jaxprs(eqn, silent) if compat.effect in eqn.effects else eqn
 
 
-for of_primitive in (ad.primitive_jvps, compat.linearizations):
-    of_primitive[scan_p] = _differentiated(of_primitive[scan_p])
-compat.recomputations[scan_p] = _scan_recomputed(compat.recomputations[scan_p])
-compat.recomputations[while_p] = _while_recomputed(compat.recomputations[while_p])
-batching.fancy_primitive_batchers[cond_p] = _cond(batching.fancy_primitive_batchers[cond_p])
-batching.fancy_primitive_batchers[while_p] = _while(batching.fancy_primitive_batchers[while_p])
+def install() -> None:
+    """Put these rules in front of JAX's own for `cond`, `while` and `scan`; importing `sightglass.jax` calls this.
+
+    These are the only entries of JAX's tables that Sightglass replaces: JAX has no other way to see what `vmap` and
+    differentiation make of a branch or a loop. Each hands a program without logs to JAX's own rule, unchanged.
+    """
+    for rules, primitive, around in (
+        (batching.fancy_primitive_batchers, cond_p, _cond),
+        (batching.fancy_primitive_batchers, while_p, _while),
+        (ad.primitive_jvps, scan_p, _differentiated),
+        (compat.linearizations, scan_p, _differentiated),
+        (compat.recomputations, scan_p, _scan_recomputed),
+        (compat.recomputations, while_p, _while_recomputed),
+    ):
+        if rules[primitive].__module__ != __name__:  # a second call changes nothing
+            rules[primitive] = around(rules[primitive])
