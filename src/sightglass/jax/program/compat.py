@@ -219,6 +219,13 @@ def settings() -> Callable[[], contextlib.AbstractContextManager[Any]]:
     return enter
 
 
+def solver(params: Mapping[str, Any], values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """Return the jaxpr of the solver of a `custom_linear_solve`, which is what runs, and its operands."""
+    lengths = params["const_lengths"]
+    start = lengths.matvec + lengths.vecmat
+    return params["jaxprs"].solve, [*values[start : start + lengths.solve], *values[sum(lengths) :]]
+
+
 def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:
     """Return the mesh axes over which a `shard_map` runs once per device."""
     return frozenset(params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"])
@@ -294,8 +301,9 @@ def with_jaxprs(eqn: Equation, change: Callable[[str, AnyJaxpr], AnyJaxpr]) -> A
     """Return an equation with other jaxprs; `change` takes a parameter's name and a jaxpr in it, tests first."""
 
     def changed(name: str, value: Any) -> Any:
-        if type(value) is tuple:
-            return tuple(changed(name, item) for item in value)
+        if isinstance(value, tuple):
+            items = [changed(name, item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         return change(name, value) if isinstance(value, Jaxpr | ClosedJaxpr) else value
 
     params = {name: changed(name, eqn.params[name]) for name in sorted(eqn.params, reverse=True)}

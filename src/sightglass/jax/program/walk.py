@@ -307,8 +307,20 @@ def _shard_map(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) 
 
 
 def _custom_jvp(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    return _with_own_jvp(walk, eqn, values, state, lambda values: (eqn.params["call_jaxpr"], values))
+
+
+def _linear_solve(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    return _with_own_jvp(walk, eqn, values, state, lambda values: compat.solver(eqn.params, values))
+
+
+def _with_own_jvp(
+    walk: Walk, eqn: compat.Equation, values: Values, state: PyTree, running: Callable[[Values], tuple[Any, Any]]
+) -> tuple[Values, CollectedLogs, Any]:
+    """Emit the jaxpr that runs in an equation, given its operands, and leave its derivative to the equation."""
+
     def primal(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
-        return walk.run(eqn.params["call_jaxpr"], values, state)
+        return walk.run(*running(values), state)
 
     def rule(primals: Sequence[Values], tangents: Sequence[Values]) -> Any:
         outputs, slopes = jax.jvp(lambda *values: compat.bind(eqn, values), tuple(primals[0]), tuple(tangents[0]))
@@ -351,6 +363,7 @@ RULES: dict[str, Rule] = {
     "shard_map": _shard_map,
     "custom_jvp_call": _custom_jvp,
     "custom_vjp_call": _custom_vjp,
+    "custom_linear_solve": _linear_solve,
 }
 
 
