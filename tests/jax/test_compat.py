@@ -91,7 +91,7 @@ def test_the_value_of_a_user_context_can_be_read_past_its_property():
 
 def test_six_rules_of_jax_are_replaced_once_and_no_other_entry():
     code = """
-import sys, jax, jax.numpy, jax.extend.core.primitives, flax.nnx
+import sys, jax, jax.numpy, jax.extend.core.primitives
 tables = {
     f"{module}.{name}": table
     for module in list(sys.modules) if module.startswith("jax._src")
