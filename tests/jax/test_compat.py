@@ -108,7 +108,7 @@ for name, table in tables.items():
             assert table[key].__module__ == rules and old in wrapped, (name, key)
             print(name.rpartition(".")[2], key)
 """
-    out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    out = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
     assert sorted(set(out.splitlines())) == [
         "fancy_primitive_batchers cond",
         "fancy_primitive_batchers while",
