@@ -138,9 +138,7 @@ def delivered(results: PyTree, args: PyTree, kwargs: PyTree) -> Any:
         if node.state is not None:
             objects = tuple(filter(_is_object, jax.tree.leaves((args, kwargs), is_leaf=_is_object)))
             _nnx().update(objects, node.state)
-        return jax.tree.map(
-            lambda leaf: leaf.value if _is_static_result(leaf) else leaf, node.results, is_leaf=_is_static_result
-        )
+        return jax.tree.map(_opened, node.results, is_leaf=_is_static_result)
 
     return jax.tree.map(one, results, is_leaf=lambda node: isinstance(node, Carried))
 

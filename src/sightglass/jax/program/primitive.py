@@ -270,38 +270,18 @@ def with_lanes(
         site: The log.
         axes: Its batch axes so far.
     """
-    name = name_of(axis)
+    name = axis.name if isinstance(axis.name, str) and axis.name.isidentifier() else None
     is_mapped = any(dim is not None for dim in dims)
     if not values or not (is_mapped or name is not None or len(axes) < len(site.axis)):
         return values, axes
-    if not is_mapped:
-        first = _as_array(values[0])
-        values, dims = [jnp.broadcast_to(first, (axis.size, *first.shape)), *values[1:]], [0, *dims[1:]]
-    return lanes_first(values, dims), (name, *axes)
-
-
-def name_of(axis: Any) -> str | None:
-    """Return the name of an axis of `jax.vmap`, given JAX's data on it."""
-    return axis.name if isinstance(axis.name, str) and axis.name.isidentifier() else None
-
-
-def lanes_first(values: Sequence[Any], axes: Sequence[int | None]) -> list[jax.Array]:
-    """Return the operands of a batched primitive with the axis of its lanes in front.
-
-    Args:
-        values: Arrays, or constants: inside `jit` and loops, these are JAX's own subclasses of numbers.
-        axes: The axis of the lanes in each; `None` where all lanes share the value.
-    """
-    moved = [value if axis is None else jnp.moveaxis(value, axis, 0) for value, axis in zip(values, axes, strict=True)]
-    like = next(value for value, axis in zip(moved, axes, strict=True) if axis is not None)
-    return [
-        explicit.repeated(_as_array(value), like, 1) if axis is None else value
-        for value, axis in zip(moved, axes, strict=True)
-    ]
+    moved = [value if dim is None else jnp.moveaxis(value, dim, 0) for value, dim in zip(values, dims, strict=True)]
+    like = next((value for value, dim in zip(moved, dims, strict=True) if dim is not None), jnp.empty(axis.size))
+    every = zip(moved, dims, strict=True)
+    return [explicit.repeated(_as_array(v), like, 1) if dim is None else v for v, dim in every], (name, *axes)
 
 
 def _as_array(value: Any) -> Any:
-    """Return an operand as an array of its own dtype."""
+    """Return an operand as an array of its own dtype: constants in `jit` and loops are JAX's subclasses of numbers."""
     return value if hasattr(value, "shape") else jnp.asarray(value, jax.typeof(value).dtype)
 
 
