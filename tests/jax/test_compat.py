@@ -30,7 +30,7 @@ def test_the_effect_is_allowed_where_that_of_debug_callback_is():
 
 def test_scan_arity():
     eqn = only(lambda x: lax.scan(lambda c, y: ((c[0] + x, c[1] * 2), y + x), (x, x), jnp.ones(3)), 1.0)
-    assert compat.scan_arity(eqn) == (1, 2)
+    assert compat.scan_arity(eqn.params) == (1, 2)
 
 
 def test_static_and_donated_arguments():

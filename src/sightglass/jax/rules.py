@@ -29,8 +29,7 @@ from sightglass.jax.pytree import PyTree
 
 from .program import compat
 from .program.collected import CollectedLogs
-from .program.log_event import LogEvent
-from .program.primitive import log_p
+from .program.primitive import LogEvent, log_p
 from .program.walk import RULES, Collector, Values, Walk
 from .tap import tap_p
 
@@ -51,11 +50,11 @@ def _mask_tap(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -
     for spec in eqn.params["specs"]:
         own = values[start : start + spec.n_leaves]
         start += spec.n_leaves
-        mask = explicit.repeated(state, own[-1], spec.n_batch)
+        mask = explicit.repeated(state, own[-1], len(spec.axes))
         if spec.masked:
             mask, own = jnp.logical_and(own[0], mask), own[1:]
         operands += [mask, *own]
-        specs.append(replace(spec, masked=True, n_leaves=len(own) + 1))
+        specs.append(replace(spec, masked=True))
     return tap_p.bind(*operands, **{**eqn.params, "specs": tuple(specs)}), {}, state
 
 
@@ -196,7 +195,7 @@ def _tied(body: compat.AnyJaxpr, params: Mapping[str, Any]) -> compat.AnyJaxpr:
     if compat.effect not in body.effects:
         return body
     invars, walk = compat.opened(body)[0].invars, Walk(_Tying(), dict.fromkeys(RULES, _tie_all))
-    if len(invars) == compat.n_scan_constants(params):
+    if len(invars) == compat.scan_arity(params)[0]:
         warn_user(
             f"The log at {walk.first_log(body)} is in a scan that carries nothing and scans over nothing. If the scan "
             "is differentiated, JAX may compute such a log once for all rounds: scan over jnp.arange(n)",

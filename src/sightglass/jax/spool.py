@@ -25,13 +25,11 @@ from jax import lax
 from sightglass.core.errors import LogError, UnknownNameError
 
 from . import explicit
-from .logs.columns import no_step
-from .logs.lanes import Lanes, check_lanes, divided
+from .logs.columns import Lanes, check_lanes, divided, no_step
 from .logs.logdict import logdict
 from .logs.reduction import float_type, is_number
 from .program.collected import CollectedLog, CollectedLogs, joined
-from .program.log_event import LogEvent
-from .program.primitive import Site, WantedLogs, wanted, wanted_logs
+from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
 from .program.survey import ExpectedLog, Survey, survey
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import Collector, Walk

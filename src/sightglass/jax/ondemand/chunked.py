@@ -22,10 +22,16 @@ import numpy as np
 
 from sightglass.core.errors import LogError
 from sightglass.jax.program import compat
-from sightglass.jax.program.boundary import ArgumentTemplate, Static, StaticResult, delivered, template
 from sightglass.jax.program.control import number
 from sightglass.jax.program.loop_split import LoopInputs, SplitProgram, Values, split
-from sightglass.jax.program.traced_function import donations
+from sightglass.jax.program.traced_function import (
+    ArgumentTemplate,
+    Static,
+    StaticResult,
+    delivered,
+    donations,
+    template,
+)
 from sightglass.training.run import Run
 
 from .live import Live

@@ -231,17 +231,12 @@ def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:
     return frozenset(params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"])
 
 
-def scan_arity(eqn: Equation) -> tuple[int, int]:
-    """Return how many constants and carried values a scan has, from their axes (JAX 0.11 renamed the parameters)."""
-    inner, _ = opened(eqn.params["jaxpr"])
-    n_xs = sum(a.aval.ndim != b.aval.ndim for a, b in zip(eqn.invars, inner.invars, strict=True))
-    n_carry = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.outvars, inner.outvars, strict=True))
-    return len(eqn.invars) - n_xs - n_carry, n_carry
-
-
-def n_scan_constants(params: Mapping[str, Any]) -> int:
-    """Return how many constants a scan has, from its parameters (JAX 0.11 renamed them)."""
-    return params["num_consts"] if "num_consts" in params else len(params["ft_in"].unpack()[0])
+def scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many constants and carried values a scan has (JAX 0.11 renamed the parameters)."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
 
 
 def jit_options(params: Mapping[str, Any]) -> dict[str, Any]:

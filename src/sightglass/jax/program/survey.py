@@ -22,8 +22,7 @@ from sightglass.jax.logs.reduction import is_number
 from sightglass.jax.pytree import PyTree
 
 from . import compat
-from .log_event import LogEvent
-from .primitive import Site, log_p
+from .primitive import LogEvent, Site, log_p
 
 CollectedAs = Callable[[str, Site], str | None]
 """Returns the name under which a key of a log is collected; `None` if it is not."""

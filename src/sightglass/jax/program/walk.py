@@ -35,8 +35,7 @@ from sightglass.jax.pytree import Array, PyTree
 
 from . import compat
 from .collected import CollectedLogs, joined, padded, stacked
-from .log_event import LogEvent
-from .primitive import Site, log_p
+from .primitive import LogEvent, Site, log_p
 from .survey import Survey, branches, kind_of, survey
 
 Values = list[jax.Array]
@@ -209,7 +208,7 @@ def _checkpoint(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree)
 
 
 def _scan(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
-    n_consts, n_carry = compat.scan_arity(eqn)
+    n_consts, n_carry = compat.scan_arity(eqn.params)
     consts, carry, xs = values[:n_consts], values[n_consts : n_consts + n_carry], values[n_consts + n_carry :]
 
     def body(carry: tuple[Values, PyTree], x: Values) -> Any:
