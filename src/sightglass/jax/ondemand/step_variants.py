@@ -20,7 +20,6 @@ from .event_queries import StepQuery
 from .variant import Variant
 from .variant_compiler import AbstractCall, CompiledVariant, VariantCompiler
 
-
 # Queries on what the rows of a loop tell: answered after a chunk, beside the step, which stays as it is.
 #
 # 1. A program that reads the rows of a chunk and logs them is small: queries are compiled into it in a fraction of the
