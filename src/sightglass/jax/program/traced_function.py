@@ -27,7 +27,44 @@ from .walk import packed
 Program = Callable[[Callable[..., Any], Sequence[Any]], Any]
 
 
-class TransformedFunction:
+class FunctionOfArrays:
+    """A function of the user's, of which the static and donated arguments of its own `jax.jit` stay static and donated.
+
+    Args:
+        function: The user's function.
+    """
+
+    def __init__(self: Any, function: Callable[..., Any]) -> None:
+        functools.update_wrapper(self, function, updated=())
+        self._function = function
+        self._static = compat.static_arguments(function)
+        self._donated = compat.donated_arguments(function)
+
+    def __get__(self: Any, instance: object, owner: type | None = None) -> Any:
+        """Bind like a function when it is an attribute of a class."""
+        return self if instance is None else functools.partial(self, instance)
+
+    def _split(
+        self, args: Sequence[PyTree], kwargs: Mapping[str, PyTree]
+    ) -> tuple[ArgumentTemplate, list[Any], tuple[int, ...]]:
+        """Return the arguments without their arrays, the arrays, and which of these are donated."""
+        positions, names = self._static
+        if positions or names:
+            args = tuple(Static(a) if i in positions else a for i, a in enumerate(args))
+            kwargs = {name: Static(a) if name in names else a for name, a in kwargs.items()}
+        shape, arrays = template(args, kwargs)
+        positions, names = self._donated
+        if not (positions or names):
+            return shape, arrays, ()
+        flags = [
+            *((i in positions, a) for i, a in enumerate(args)),
+            *((name in names, kwargs[name]) for name in sorted(kwargs)),
+        ]
+        each = [given for given, a in flags for leaf in jax.tree.leaves(a) if is_array(leaf)]
+        return shape, arrays, tuple(i for i, given in enumerate(each) if given)
+
+
+class TransformedFunction(FunctionOfArrays):
     """A function whose program is the result of a transformation.
 
     Args:
@@ -37,11 +74,8 @@ class TransformedFunction:
     """
 
     def __init__(self, function: Callable[..., Any], program: Program) -> None:
-        functools.update_wrapper(self, function, updated=())
-        self._function = function
+        super().__init__(function)
         self._program = program
-        self._static = compat.static_arguments(function)
-        self._donated = compat.donated_arguments(function)
         self._compiled: dict[tuple[int, ...], Any] = {}
         self._carries = False
 
@@ -54,10 +88,6 @@ class TransformedFunction:
         results = compiled(shape, *arrays)
         return delivered(results, args, kwargs) if self._carries else results
 
-    def __get__(self, instance: object, owner: type | None = None) -> Any:
-        """Bind like a function when it is an attribute of a class."""
-        return self if instance is None else functools.partial(self, instance)
-
     def _jitted(self, donated: tuple[int, ...]) -> Any:
         def program(shape: ArgumentTemplate, *arrays: jax.Array) -> Any:
             def call(*arrays: jax.Array) -> Any:
@@ -69,31 +99,6 @@ class TransformedFunction:
 
         program.__name__ = program.__qualname__ = getattr(self._function, "__name__", "program")
         return jax.jit(program, static_argnums=0, inline=True, donate_argnums=tuple(i + 1 for i in donated))
-
-    def _split(
-        self, args: Sequence[PyTree], kwargs: Mapping[str, PyTree]
-    ) -> tuple[ArgumentTemplate, list[Any], tuple[int, ...]]:
-        positions, names = self._static
-        if positions or names:
-            args = tuple(Static(a) if i in positions else a for i, a in enumerate(args))
-            kwargs = {name: Static(a) if name in names else a for name, a in kwargs.items()}
-        shape, arrays = template(args, kwargs)
-        return shape, arrays, donations(self._donated, args, kwargs)
-
-
-def donations(
-    donated: tuple[tuple[int, ...], tuple[str, ...]], args: Sequence[PyTree], kwargs: Mapping[str, PyTree]
-) -> tuple[int, ...]:
-    """Return which of the arrays in some arguments are donated, given the positions and names that are."""
-    positions, names = donated
-    if not (positions or names):
-        return ()
-    flags = [
-        *((i in positions, a) for i, a in enumerate(args)),
-        *((name in names, kwargs[name]) for name in sorted(kwargs)),
-    ]
-    each = [given for given, a in flags for leaf in jax.tree.leaves(a) if is_array(leaf)]
-    return tuple(i for i, given in enumerate(each) if given)
 
 
 def traced(call: Callable[..., Any], arrays: Sequence[Any], wants: WantedLogs) -> tuple[Any, Any]:
