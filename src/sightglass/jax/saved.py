@@ -41,7 +41,11 @@ def save(path: str | os.PathLike[str], logs: logdict) -> None:
     """
 
     def plain(node: Any) -> Any:
-        return {HISTOGRAM: [node.counts, node.outside, node.ends, node.edges]} if isinstance(node, BinCounts) else node
+        return (
+            {HISTOGRAM: [node.counts, node.outside, node.ends, node.bins, node.edges]}
+            if isinstance(node, BinCounts)
+            else node
+        )
 
     data, *others = read(logs)._columns()
     data = {tag: jax.tree.map(plain, value, is_leaf=lambda x: isinstance(x, BinCounts)) for tag, value in data.items()}

@@ -47,10 +47,11 @@ class Spool(Collector):
     """The collector of one program: what is stacked, what is accumulated, and how.
 
     Args:
-        demanded: Which keys are taken.
+        wants: Which keys are taken.
         found: What the program logs under these.
         accumulators: The keys that are accumulated.
-        passes_on: Whether taken logs are left for a transformation further out.
+        keeps_logs: Whether taken logs are left for a transformation further out.
+        lanes: How the lanes of a `vmap` are collected.
     """
 
     def __init__(

@@ -60,6 +60,8 @@ from .accumulator import (
 
 # A histogram of 10^6 bins is 8 MB in each record; finer ones are a mistake.
 MAX_BINS = 10**6
+# So many halves of words of 32 bits add up without wrapping around.
+MAX_WIDENING = 2**16
 # Enough points for a chart; the ring buffer of a scalar takes 4 kB.
 DEFAULT_LIMIT = 1000
 
@@ -173,8 +175,8 @@ def histogram(bins: int | Iterable[float] = 64) -> Accumulator:
         ValueError: The edges do not increase, or there are too many bins.
     """
     if isinstance(bins, int):
-        if _positive(bins, "bins") > MAX_BINS:
-            raise ValueError(f"Expected at most {MAX_BINS:,} bins, got {bins:,}")
+        if _positive(bins, "bins") > MAX_WIDENING:
+            raise ValueError(f"Expected at most {MAX_WIDENING:,} bins, got {bins:,}: give the edges")
         return Binning(max(2, bins))
     edges = tuple(float(np.float32(edge)) for edge in bins)
     if (

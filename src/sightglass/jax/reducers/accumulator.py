@@ -417,7 +417,7 @@ KINDS: dict[str, ReducerKind] = {
 # `k` counts the numbers from `k * 2**exponent` up to the next bin, as the reducer of queries does: the exponent is the
 # smallest with which the bins cover all numbers so far. Where it grows, neighbours are added up, so counts stay exact.
 #
-# Values are binned as float32 (float64 stays); NaN and infinities are counted separately. Counts saturate at about the
+# Values are binned as float32 (float64 stays); NaN and infinities are counted separately. Counts saturate at the
 # largest number of their type.
 
 LARGEST = float(np.finfo(np.float32).max)
@@ -431,13 +431,15 @@ class BinCounts:
     Attributes:
         counts: Shape (..., n_bins), uint32 (uint64 with `jax_enable_x64`).
         outside: Shape (..., 5): the numbers of values below the edges, above them, NaN, +Inf and -Inf.
-        ends: Shape (..., 2): the smallest and the largest finite value, which decide on the bins; `None` with edges.
+        ends: Shape (..., 2): the smallest and the largest finite value; `None` with edges.
+        bins: Shape (..., 2): the number of the first bin, and the exponent, which follow from these.
         edges: The n_bins + 1 edges, if they were given.
     """
 
     counts: Array
     outside: Array
     ends: Array | None
+    bins: Array | None
     edges: tuple[float, ...] = field(metadata={"static": True})
 
     def read(self) -> Histogram | list[Any]:
@@ -450,9 +452,9 @@ class BinCounts:
         below, above, n_nan, n_posinf, n_neginf = (int(n) for n in np.asarray(self.outside))
         counts: list[int] = np.asarray(self.counts).tolist()
         edges = list(self.edges)
-        if self.ends is not None:
+        if self.bins is not None:
             n = max((i + 1 for i, count in enumerate(counts) if count), default=0)
-            first, exponent = _bins_between(np.asarray(self.ends), len(counts), np)
+            first, exponent = np.asarray(self.bins)
             with np.errstate(over="ignore"):
                 wide = np.ldexp(np.arange(n + 1) + np.float64(first), exponent)
             counts, edges = counts[:n] or [0], np.nan_to_num(wide).tolist() if n else [0.0, 1.0]
@@ -465,21 +467,22 @@ class BinCounts:
     def added(self, other: BinCounts) -> BinCounts:
         """Return the histogram of the values of both."""
         ends = None if self.ends is None else _wider(self.ends, other.ends)
-        mine, theirs = (one._within(ends) for one in (self, other))
-        return BinCounts(up(mine, theirs), up(self.outside, other.outside), ends, self.edges)
+        bins = None if ends is None else _bins_between(ends, self.counts.shape[-1])
+        counts = up(self._within(bins), other._within(bins))
+        return BinCounts(counts, up(self.outside, other.outside), ends, bins, self.edges)
 
     def counted(self, x: jax.Array) -> BinCounts:
         """Return the histogram with some more values."""
         x = explicit.gathered(x, x.ndim).astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32).reshape(-1)
-        ends = self.ends
+        n, ends, bins = self.counts.shape[-1], self.ends, None
         if ends is not None:
-            x = jnp.where(jnp.abs(x) < jnp.finfo(x.dtype).tiny, 0, x)  # as some devices do it: the host follows
             finite, inf = jnp.isfinite(x), jnp.inf
             of_x = x.min(initial=inf, where=finite), x.max(initial=-inf, where=finite)
             ends = _wider(ends, lax.stop_gradient(of_x))
-        counts, tally = self._within(ends), self._tally(x, ends)
-        inside, outside = tally[1 : len(counts) + 1], jnp.concatenate([tally[:1], tally[len(counts) + 1 :]])
-        return BinCounts(up(counts, inside), up(self.outside, outside), ends, self.edges)
+            bins = _bins_between(ends, n)
+        tally = self._tally(x, bins)
+        counts, outside = up(self._within(bins), tally[1 : n + 1]), jnp.concatenate([tally[:1], tally[n + 1 :]])
+        return BinCounts(counts, up(self.outside, outside), ends, bins, self.edges)
 
     def merged(self, ok: Array | None) -> BinCounts:
         """Return the histogram of all events that happened, along the first axis, as one event."""
@@ -500,36 +503,34 @@ class BinCounts:
 
     def _empty(self) -> BinCounts:
         ends = None if self.ends is None else jnp.array([jnp.inf, -jnp.inf], self.ends.dtype)
-        counts, outside = (jnp.zeros(one.shape[-1:], one.dtype) for one in (self.counts, self.outside))
-        return BinCounts(counts, outside, ends, self.edges)
-
-    def _within(self, ends: Array | None) -> Array:
-        """Return the counts in the bins between wider ends."""
-        if ends is None:
-            return self.counts
-        n = self.counts.shape[-1]
-        first, exponent = _bins_between(self.ends, n, jnp)
-        new_first, new_exponent = _bins_between(ends, n, jnp)
-        place = ((first + jnp.arange(n)) >> jnp.clip(new_exponent - exponent, 0, 31)) - new_first
-        sums, about = (
-            jnp.zeros(n, dtype).at[place].add(self.counts.astype(dtype), mode="drop")
-            for dtype in (self.counts.dtype, jnp.float32)
+        counts, outside, bins = (
+            None if one is None else jnp.zeros(one.shape[-1:], one.dtype)
+            for one in (self.counts, self.outside, self.bins)
         )
-        most = ~jnp.zeros_like(sums)
-        return jnp.where(about < most.astype(about.dtype) * (1 - 2**-12), sums, most)  # integers would wrap around
+        return BinCounts(counts, outside, ends, bins, self.edges)
 
-    def _tally(self, x: jax.Array, ends: Array | None) -> jax.Array:
+    def _within(self, bins: Array | None) -> Array:
+        """Return the counts in wider bins."""
+        if bins is None or self.bins is None:
+            return self.counts
+        (first, exponent), n = self.bins, self.counts.shape[-1]
+        place = ((first + jnp.arange(n)) >> jnp.clip(bins[1] - exponent, 0, 31)) - bins[0]
+        half = self.counts.dtype.itemsize * 4
+        words = jnp.stack([self.counts >> half, self.counts & ((1 << half) - 1)], 1)  # sums of these do not wrap around
+        high, low = jnp.zeros_like(words).at[place].add(words, mode="drop").T
+        high = high + (low >> half)
+        return jnp.where(high >> half, ~jnp.zeros_like(low), (high << half) | (low & ((1 << half) - 1)))
+
+    def _tally(self, x: jax.Array, bins: Array | None) -> jax.Array:
         """Count values below the edges, in each bin, above the edges, NaN, +Inf and -Inf."""
         n = self.counts.shape[-1]
-        if ends is None:
+        if bins is None:
             # On an explicit mesh, JAX cannot map its own loop over lanes that are divided between devices.
             method = "compare_all" if explicit.on_mesh(x) else "scan"
             place = jnp.searchsorted(jnp.asarray(self.edges, x.dtype), x, side="right", method=method)
             place = jnp.where(x == self.edges[-1], n, place)
         else:
-            first, exponent = _bins_between(ends, n, jnp)
-            finite = jnp.where(jnp.isfinite(x), x, 0)
-            place = _place(finite, exponent, jnp).astype(first.dtype) - first + 1
+            place = _place(jnp.where(jnp.isfinite(x), x, 0), bins[1]).astype(bins.dtype) - bins[0] + 1
         for at, found in enumerate((jnp.isnan(x), x == jnp.inf, x == -jnp.inf), n + 2):
             place = jnp.where(found, at, place)
         return jnp.zeros(n + 5, self.counts.dtype).at[place].add(1)
@@ -539,30 +540,45 @@ def _wider(ends: Any, other: Any) -> jax.Array:
     return jnp.stack([jnp.minimum(ends[0], other[0]), jnp.maximum(ends[1], other[1])])
 
 
-def _place(x: Any, exponent: Any, xp: Any) -> Any:
-    return xp.floor(xp.ldexp(x, -exponent))
+def _place(x: Any, exponent: Any) -> Any:
+    """Return the number of the bin of a value as a float; two factors, as one alone may be no number of the type."""
+    half = -exponent >> 1
+    return jnp.floor(x * _power_of_two(half, x.dtype) * _power_of_two(-exponent - half, x.dtype))
 
 
-def _bins_between(ends: Any, n: int, xp: Any) -> tuple[Any, Any]:
+def _power_of_two(n: Any, dtype: Any) -> Any:
+    info = np.finfo(dtype)
+    return ((n + info.maxexp - 1) << info.nmant).view(dtype)
+
+
+def _exponent(x: Any) -> Any:
+    """Return the exponent of the power of two above numbers that are not negative, as `frexp` but for 0."""
+    info = np.finfo(x.dtype)
+    return (x.view(np.int64 if x.dtype == np.float64 else np.int32) >> info.nmant) - (info.maxexp - 2)
+
+
+def _bins_between(ends: Any, n: int) -> jax.Array:
     """Return the number of the first bin, and the smallest exponent with which n bins cover these ends.
 
     A bin is at least as wide as the distance between the largest floats there, so that numbers of bins are exact.
     """
-    ends = xp.where(xp.isfinite(ends), ends, 0)  # of no value
-    n_bits = np.finfo(ends.dtype).nmant + 1
-    smallest = np.finfo(ends.dtype).minexp
-    largest, spread = xp.max(xp.abs(ends)), ends[1] / n - ends[0] / n
-    least = xp.where(largest > 0, xp.frexp(largest)[1] - n_bits, smallest)
-    near = xp.where(spread > 0, xp.frexp(spread)[1], smallest)
-    # Rounding moves this exponent by one at most, and one of three is the right one.
-    exponents = xp.maximum(near + np.arange(-2, 3, dtype=np.int32), least)
-    low, high = _place(ends[0], exponents, xp), _place(ends[1], exponents, xp)
-    chosen = xp.argmax(high - low < n)
-    return low[chosen].astype(np.int64 if ends.dtype == np.float64 else np.int32), exponents[chosen]
+    ends = jnp.where(jnp.isfinite(ends), ends, 0)  # of no value
+    low, high = ends[0], ends[1]
+    least = _exponent(jnp.maximum(jnp.abs(low), jnp.abs(high))) - (np.finfo(ends.dtype).nmant + 1)
+    near = _exponent((high * 0.5 - low * 0.5) / (n * 0.5))
+    # The exponent is this one or the next; rounding may have moved it up by one.
+    exponents = [jnp.maximum(near + i, least) for i in (-1, 0, 1)]
+    first = [_place(low, exponent) for exponent in exponents]
+    fits = [_place(high, exponents[i]) - first[i] < n for i in (0, 1)]
+    first, exponent = (jnp.where(fits[0], a, jnp.where(fits[1], b, c)) for a, b, c in (first, exponents))
+    return jnp.stack([first.astype(exponent.dtype), exponent])
 
 
 def _is_bins(node: object) -> bool:
     return isinstance(node, BinCounts)
+
+
+_counted: Any = jax.jit(BinCounts.counted)  # as `_step` is, for the same reason
 
 
 @dataclass(frozen=True, slots=True)
@@ -580,14 +596,17 @@ class Binning(Accumulator):
                 raise TypeError(
                     f"Expected real numbers to count in a histogram, got {aval.dtype}: take .real or abs(…)"
                 )
-            kind = jnp.float64 if aval.dtype == jnp.float64 else jnp.float32
-            ends = None if self.edges else jnp.array([jnp.inf, -jnp.inf], kind)
-            return BinCounts(jnp.zeros(self.n_bins, dtype), jnp.zeros(5, dtype), ends, self.edges)
+            is_wide = aval.dtype == jnp.float64
+            ends = bins = None
+            if not self.edges:
+                ends = jnp.array([jnp.inf, -jnp.inf], jnp.float64 if is_wide else jnp.float32)
+                bins = jnp.zeros(2, jnp.int64 if is_wide else jnp.int32)
+            return BinCounts(jnp.zeros(self.n_bins, dtype), jnp.zeros(5, dtype), ends, bins, self.edges)
 
         return KindState(no_events(), jax.tree.map(empty, avals_of(avals, "histogram")))
 
     def step(self, state: KindState, value: PyTree, ok: Flag = True) -> State:
-        new = jax.tree.map(lambda bins, x: bins.counted(array(x)), state.cells, value, is_leaf=_is_bins)
+        new = jax.tree.map(_counted, state.cells, jax.tree.map(array, value), is_leaf=_is_bins)
         return select_state(ok, KindState(up(state.n, 1), new), state)
 
     def finish(self, state: KindState, *, n_events: int | None = None) -> Finished:
