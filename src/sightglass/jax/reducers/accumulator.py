@@ -552,7 +552,7 @@ def _power_of_two(n: Any, dtype: Any) -> Any:
 
 
 def _exponent(x: Any) -> Any:
-    """Return the exponent of the power of two above numbers that are not negative, as `frexp` does; of 0 a small one."""
+    """Return the exponent of the power of two above numbers that are not negative; of 0, a small one."""
     info = np.finfo(x.dtype)
     return (x.view(np.int64 if x.dtype == np.float64 else np.int32) >> info.nmant) - (info.maxexp - 2)
 
