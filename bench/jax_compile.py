@@ -19,9 +19,8 @@ import jax.numpy as jnp
 import numpy as np
 
 import sightglass.jax as sgx
-from sightglass.jax.ondemand.arguments import Arguments
 from sightglass.jax.ondemand.event_queries import StepQuery
-from sightglass.jax.ondemand.variant_compiler import VariantCompiler
+from sightglass.jax.ondemand.variant_compiler import Arguments, VariantCompiler
 from sightglass.query.parser import parse
 
 Claim = tuple[str, float, str, float | None]

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import functools
+import subprocess
+import sys
 
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jax.interpreters import ad, batching
 
 from sightglass.jax.program import compat
 from sightglass.jax.program.primitive import wanted
@@ -29,7 +30,7 @@ def test_the_effect_is_allowed_where_that_of_debug_callback_is():
 
 def test_scan_arity():
     eqn = only(lambda x: lax.scan(lambda c, y: ((c[0] + x, c[1] * 2), y + x), (x, x), jnp.ones(3)), 1.0)
-    assert compat.scan_arity(eqn) == (1, 2)
+    assert compat.scan_arity(eqn.params) == (1, 2)
 
 
 def test_static_and_donated_arguments():
@@ -88,16 +89,34 @@ def test_the_value_of_a_user_context_can_be_read_past_its_property():
     assert holder.value is None
 
 
-def test_the_rules_are_wrapped_once():
-    from jax.extend.core.primitives import cond_p, scan_p, while_p
-
-    wrapped = [
-        *((batching.fancy_primitive_batchers, primitive) for primitive in (cond_p, while_p)),
-        *((rules, scan_p) for rules in (ad.primitive_jvps, compat.linearizations)),
-        *((compat.recomputations, primitive) for primitive in (scan_p, while_p)),
+def test_six_rules_of_jax_are_replaced_once_and_no_other_entry():
+    code = """
+import sys, jax, jax.numpy, jax.extend.core.primitives
+tables = {
+    f"{module}.{name}": table
+    for module in list(sys.modules) if module.startswith("jax._src")
+    for name, table in vars(sys.modules[module]).items() if type(table) is dict and not name.startswith("__")
+}
+before = {name: dict(table) for name, table in tables.items()}
+import sightglass.jax
+sightglass.jax._rules.install()
+rules = "sightglass.jax.rules"
+for name, table in tables.items():
+    for key, old in before[name].items():
+        if table.get(key) is not old and getattr(key, "multiple_results", None) is not None:
+            wrapped = [cell.cell_contents for cell in table[key].__closure__ if callable(cell.cell_contents)]
+            assert table[key].__module__ == rules and old in wrapped, (name, key)
+            print(name.rpartition(".")[2], key)
+"""
+    out = subprocess.run([sys.executable, "-c", code], stdout=subprocess.PIPE, text=True, check=True).stdout
+    assert sorted(set(out.splitlines())) == [
+        "fancy_primitive_batchers cond",
+        "fancy_primitive_batchers while",
+        "partial_eval_jaxpr_custom_rules scan",
+        "partial_eval_jaxpr_custom_rules while",
+        "primitive_jvps scan",
+        "primitive_linearizations scan",
     ]
-    for rules, primitive in wrapped:
-        assert rules[primitive].__module__ == "sightglass.jax.rules"
 
 
 def test_the_miscompiled_product_is_not():

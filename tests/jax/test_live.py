@@ -22,8 +22,7 @@ import sightglass as sg
 from sightglass.core.errors import LogError
 from sightglass.core.process.threads import TURN_S
 from sightglass.jax import live, log, spool
-from sightglass.jax.ondemand.arguments import MAX_SIGNATURES
-from sightglass.jax.ondemand.variant_compiler import MAX_VARIANTS
+from sightglass.jax.ondemand.variant_compiler import MAX_SIGNATURES, MAX_VARIANTS
 
 from .programs import mesh
 from .queried_run import QueriedRun, same

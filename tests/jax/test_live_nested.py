@@ -76,6 +76,18 @@ def test_logs_that_an_inner_spool_keeps_can_be_queried(queried):
     assert queried.values(last) == [3]
 
 
+def test_the_solver_of_a_linear_system_is_answered(queried):
+    def solve(operator, b):
+        log({"b": b})
+        return lax.fori_loop(0, 3, lambda i, x: (log({"x": x}), x + 0.25 * (b - operator(x)))[1], 0.0)
+
+    step = queried.live(jax.jit(lambda b: lax.custom_linear_solve(lambda x: 2 * x, b, solve, solve)), 4.0)
+    b, x = queried.query(lambda: step(4.0), "batch.b", "batch_loop.x")
+    assert step(8.0) == 3.5
+    assert queried.values(b) == [8.0]
+    assert queried.values(x) == [0.0, 2.0, 3.0]
+
+
 def test_an_act_that_waits_for_an_event_within_waits_for_the_call(queried):
     @jax.jit
     def f(x):

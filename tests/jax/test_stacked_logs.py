@@ -36,7 +36,7 @@ def logs_of(round, xs=None):
     xs = jnp.arange(3.0) if xs is None else xs
     scan = call_wanting(EVERYTHING, jax.make_jaxpr(lambda x: lax.scan(round, x, xs)), jnp.eye(SIZE))
     (eqn,) = (eqn for eqn in compat.opened(scan)[0].eqns if eqn.primitive.name == "scan")
-    found = stacked_logs(eqn.params["jaxpr"], *compat.scan_arity(eqn))
+    found = stacked_logs(eqn.params["jaxpr"], *compat.scan_arity(eqn.params))
     return {key for key in found.keys if not key.startswith(MARK)} if found else set()
 
 

@@ -164,7 +164,7 @@ def primitives(made: Variant, *args: Any) -> list[str]:
 def scans(f: Any, *args: Any) -> list[int]:
     """Return how many values the scans of a program carry."""
     found = equations(jax.make_jaxpr(f)(*args).eqns)
-    return [compat.scan_arity(eqn)[1] for eqn, _ in found if eqn.primitive.name == "scan"]
+    return [compat.scan_arity(eqn.params)[1] for eqn, _ in found if eqn.primitive.name == "scan"]
 
 
 def test_one_callback_for_a_loop_body_and_rate():

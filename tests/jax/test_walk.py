@@ -7,9 +7,10 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from jax import lax
+from jax.extend.core import Primitive
 
 from sightglass.core.errors import LogError
-from sightglass.jax import log, spool, tap
+from sightglass.jax import log, spool, strip, tap
 from sightglass.jax.program.survey import equations
 
 from .programs import divided, mesh, read, watch
@@ -113,15 +114,73 @@ def test_each_device_of_a_shard_map_has_a_row():
 
 
 def test_primitives_without_a_rule_are_refused_by_name():
+    opaque_p = Primitive("opaque")
+    opaque_p.def_effectful_abstract_eval(lambda x, jaxpr: (x, jaxpr.effects))
+
     def f(x):
-        def solve(a, b):
-            log({"b": b})
-            return b / 2
+        return opaque_p.bind(x, jaxpr=jax.make_jaxpr(lambda x: log({"x": x}) and x)(x))
 
-        return lax.custom_linear_solve(lambda y: 2 * y, x, solve, solve)
-
-    with pytest.raises(LogError, match=r"'custom_linear_solve'.*test_walk.py:\d+"):
+    with pytest.raises(LogError, match=r"'opaque'.*test_walk.py:\d+"):
         spool(f)(1.0)
+
+
+A, B = np.float32([[4, 1], [1, 3]]), np.float32([1, 2])
+
+
+def solved(b):
+    """Solve a linear system by three steps that log, of which two calls of the operator."""
+
+    def operator(x):
+        log({"x": x.sum()})
+        return A @ x
+
+    def solve(operator, b):
+        log({"b": b.sum()})
+        return lax.fori_loop(0, 3, lambda i, x: x + 0.1 * (b - operator(x)), jnp.zeros(2))
+
+    return lax.custom_linear_solve(operator, b, solve, symmetric=True)
+
+
+def solved_by_hand(b):
+    x, sums = np.zeros(2, np.float32), []
+    for _ in range(3):
+        sums.append(float(x.sum()))
+        x = x + np.float32(0.1) * (b - A @ x)
+    return x, {"b": [float(b.sum())], "x": sums}
+
+
+def test_a_linear_solver_logs_what_runs_and_keeps_its_derivative():
+    x, wanted = solved_by_hand(B)
+    for got, seen in (spool(solved)(B), jax.jit(spool(solved))(B), watch(solved, B)):
+        np.testing.assert_allclose(got, x, rtol=1e-6)
+        if isinstance(seen, list):
+            seen = {key: [one[key][0] for one in seen if key in one] for key in wanted}
+        else:
+            seen = read(seen)
+        for key in wanted:
+            np.testing.assert_allclose(seen[key], wanted[key], rtol=1e-6)
+    slopes = np.asarray(jax.jacrev(strip(solved))(B))
+    np.testing.assert_allclose(jax.jacrev(lambda b: spool(solved)(b)[0])(B), slopes, rtol=1e-6)
+    np.testing.assert_allclose(jax.jacfwd(lambda b: spool(solved, reduce="mean")(b)[0])(B), slopes, rtol=1e-6)
+    _, logs = spool(jax.value_and_grad(lambda b: solved(b).sum()))(B)
+    back = solved_by_hand(np.float32([1, 1]))[1]  # the transposed system, of the cotangent
+    for key in wanted:
+        np.testing.assert_allclose(read(logs)[key], [*wanted[key], *back[key]], rtol=1e-6)
+    _, logs = spool(jax.vmap(solved, axis_name="lane"), lanes="each")(np.stack([B, 2 * B]))
+    np.testing.assert_allclose(logs["b"], [3, 6])
+
+
+def test_the_operator_of_conjugate_gradients_logs():
+    def f(b):
+        return jax.scipy.sparse.linalg.cg(lambda x: (log({"x": x.sum()}), A @ x)[1], b)[0]
+
+    _, logs = spool(f, reduce="count")(B)
+    assert read(logs) == {"x": [3]}
+    assert len(watch(f, B)[1]) == 3
+    with pytest.raises(LogError, match="axis_name"):
+        spool(jax.vmap(f), capacity=9)(np.stack([B, B]))
+    _, logs = spool(jax.vmap(f, axis_name="lane"), capacity=9)(np.stack([B, B]))
+    assert np.asarray(logs.valid["x"]).sum(0).tolist() == [3, 3]
 
 
 def test_a_root_finder_is_walked_or_refused_but_never_skipped():

@@ -23,7 +23,6 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
 MAX_MODULES = 12  # of a folder: as many as a reader holds
 LARGE_FOLDERS = {
     "figures": "one road from a call to a picture, through a queue and a child process",
-    "jax/ondemand": "one road from a query to a compiled program",
     "query": "the stages that a query passes, from its text to its records",
     "server/api": "a module for each family of endpoints",
     "storage/foreign": "a module for each part of three formats of other programs",

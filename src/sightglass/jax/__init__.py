@@ -8,8 +8,7 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("jax", extra="jax", purpose="sightglass.jax") from error
 
-# Importing this registers the rules for logs in loops and branches that JAX transforms.
-from sightglass.jax import rules as _rules  # noqa: F401
+from sightglass.jax import rules as _rules
 from sightglass.jax.logs.logdict import logdict as logdict
 from sightglass.jax.logs.logdict import stepdict as stepdict
 
@@ -24,6 +23,11 @@ from sightglass.jax.program.primitive import log as log
 from sightglass.jax.reducers.accumulate import every as every
 from sightglass.jax.reducers.accumulate import histogram as histogram
 from sightglass.jax.reducers.accumulate import last_k as last_k
+from sightglass.jax.saved import load as load
+from sightglass.jax.saved import save as save
 from sightglass.jax.spool import spool as spool
 from sightglass.jax.spool import strip as strip
 from sightglass.jax.tap import tap as tap
+
+# The rules for logs in loops and branches that JAX transforms.
+_rules.install()

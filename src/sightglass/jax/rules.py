@@ -7,7 +7,7 @@
    included: a log of a constant would happen once. So the two rules of differentiation are wrapped: logs inside, at any
    depth, are first tied to a value that changes.
 
-JAX's own rules handle all other programs.
+JAX's own rules handle all other programs. `install` is the one place where rules of JAX's are replaced.
 """
 
 from __future__ import annotations
@@ -29,8 +29,7 @@ from sightglass.jax.pytree import PyTree
 
 from .program import compat
 from .program.collected import CollectedLogs
-from .program.log_event import LogEvent
-from .program.primitive import log_p
+from .program.primitive import LogEvent, log_p
 from .program.walk import RULES, Collector, Values, Walk
 from .tap import tap_p
 
@@ -51,11 +50,11 @@ def _mask_tap(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -
     for spec in eqn.params["specs"]:
         own = values[start : start + spec.n_leaves]
         start += spec.n_leaves
-        mask = explicit.repeated(state, own[-1], spec.n_batch)
+        mask = explicit.repeated(state, own[-1], len(spec.axes))
         if spec.masked:
             mask, own = jnp.logical_and(own[0], mask), own[1:]
         operands += [mask, *own]
-        specs.append(replace(spec, masked=True, n_leaves=len(own) + 1))
+        specs.append(replace(spec, masked=True))
     return tap_p.bind(*operands, **{**eqn.params, "specs": tuple(specs)}), {}, state
 
 
@@ -196,7 +195,7 @@ def _tied(body: compat.AnyJaxpr, params: Mapping[str, Any]) -> compat.AnyJaxpr:
     if compat.effect not in body.effects:
         return body
     invars, walk = compat.opened(body)[0].invars, Walk(_Tying(), dict.fromkeys(RULES, _tie_all))
-    if len(invars) == compat.n_scan_constants(params):
+    if len(invars) == compat.scan_arity(params)[0]:
         warn_user(
             f"The log at {walk.first_log(body)} is in a scan that carries nothing and scans over nothing. If the scan "
             "is differentiated, JAX may compute such a log once for all rounds: scan over jnp.arange(n)",
@@ -239,9 +238,19 @@ def _without_logs(eqn: compat.Equation) -> Any:
     return compat.with_jaxprs(eqn, silent) if compat.effect in eqn.effects else eqn
 
 
-for of_primitive in (ad.primitive_jvps, compat.linearizations):
-    of_primitive[scan_p] = _differentiated(of_primitive[scan_p])
-compat.recomputations[scan_p] = _scan_recomputed(compat.recomputations[scan_p])
-compat.recomputations[while_p] = _while_recomputed(compat.recomputations[while_p])
-batching.fancy_primitive_batchers[cond_p] = _cond(batching.fancy_primitive_batchers[cond_p])
-batching.fancy_primitive_batchers[while_p] = _while(batching.fancy_primitive_batchers[while_p])
+def install() -> None:
+    """Put these rules in front of JAX's own for `cond`, `while` and `scan`; importing `sightglass.jax` calls this.
+
+    These are the only entries of JAX's tables that Sightglass replaces: JAX has no other way to see what `vmap` and
+    differentiation make of a branch or a loop. Each hands a program without logs to JAX's own rule, unchanged.
+    """
+    for rules, primitive, around in (
+        (batching.fancy_primitive_batchers, cond_p, _cond),
+        (batching.fancy_primitive_batchers, while_p, _while),
+        (ad.primitive_jvps, scan_p, _differentiated),
+        (compat.linearizations, scan_p, _differentiated),
+        (compat.recomputations, scan_p, _scan_recomputed),
+        (compat.recomputations, while_p, _while_recomputed),
+    ):
+        if rules[primitive].__module__ != __name__:  # a second call changes nothing
+            rules[primitive] = around(rules[primitive])

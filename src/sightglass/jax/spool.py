@@ -25,21 +25,19 @@ from jax import lax
 from sightglass.core.errors import LogError, UnknownNameError
 
 from . import explicit
-from .logs.columns import no_step
-from .logs.lanes import Lanes, check_lanes, divided
+from .logs.columns import Lanes, check_lanes, divided, no_step
 from .logs.logdict import logdict
 from .logs.reduction import float_type, is_number
 from .program.collected import CollectedLog, CollectedLogs, joined
-from .program.log_event import LogEvent
-from .program.primitive import Site, WantedLogs, wanted, wanted_logs
+from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs
 from .program.survey import ExpectedLog, Survey, survey
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import Collector, Walk
-from .pytree import Flag, PyTree
+from .pytree import PyTree
 from .reducers.accumulate import every as every_nth
 from .reducers.accumulate import last_k
 from .reducers.accumulate import plan as planned
-from .reducers.accumulator import Accumulator, Finished
+from .reducers.accumulator import Accumulator, Finished, per_lane
 
 Reduce = str | Accumulator | Callable[..., Any]
 State = dict[str, Any]
@@ -49,10 +47,11 @@ class Spool(Collector):
     """The collector of one program: what is stacked, what is accumulated, and how.
 
     Args:
-        demanded: Which keys are taken.
+        wants: Which keys are taken.
         found: What the program logs under these.
         accumulators: The keys that are accumulated.
-        passes_on: Whether taken logs are left for a transformation further out.
+        keeps_logs: Whether taken logs are left for a transformation further out.
+        lanes: How the lanes of a `vmap` are collected.
     """
 
     def __init__(
@@ -66,7 +65,9 @@ class Spool(Collector):
     ) -> None:
         self._wants = wants
         self._found = found
-        self._accumulators = accumulators
+        self._accumulators = {
+            key: how if how.stacks else per_lane(how, found[key].n_batch) for key, how in accumulators.items()
+        }
         self._keeps_logs = keeps_logs
         self._lanes = lanes
 
@@ -79,7 +80,7 @@ class Spool(Collector):
             if not how.stacks:
                 expected = self._found[key]
                 leaves, tree = jax.tree.flatten((expected.value, expected.steps))
-                alike = (id(how), tree, *leaves, expected.n_batch, expected.n_events)
+                alike = (how, tree, *leaves, expected.n_events)
                 if alike not in made:
                     made[alike] = self._start(key)
                 state[key] = made[alike]
@@ -172,25 +173,12 @@ class Spool(Collector):
 
     def _start(self, key: str) -> Any:
         expected, how = self._found[key], self._accumulators[key]
-        like, n = jax.tree.leaves(expected.value)[0], expected.n_batch
-
-        def lane(aval: jax.ShapeDtypeStruct) -> Any:
-            return explicit.abstract(aval, drop=n)
-
-        start = (
-            how.start(jax.tree.map(lane, expected.value), n_events=expected.n_events),
-            {name: how.steps.start(lane(a), n_events=expected.n_events) for name, a in expected.steps.items()},
-        )
-        return jax.tree.map(lambda leaf: explicit.repeated(leaf, like, n), start)
+        steps = {name: how.steps.start(a, n_events=expected.n_events) for name, a in expected.steps.items()}
+        return how.start(expected.value, n_events=expected.n_events), steps
 
     def _step(self, key: str, state: PyTree, value: PyTree, steps: dict[str, Any], mask: jax.Array | None) -> Any:
-        how = self._accumulators[key]
-
-        def step(state: PyTree, value: PyTree, steps: dict[str, Any], ok: Flag) -> Any:
-            return how.step(state[0], value, ok), {k: how.steps.step(state[1][k], v, ok) for k, v in steps.items()}
-
-        ok = True if mask is None else mask
-        return self._on_lanes(key, step, (0, 0, 0, None if mask is None else 0))(state, value, steps, ok)
+        how, ok = self._accumulators[key], True if mask is None else mask
+        return how.step(state[0], value, ok), {k: how.steps.step(state[1][k], v, ok) for k, v in steps.items()}
 
     def _merge(self, key: str, state: PyTree, shards: PyTree) -> Any:
         how = self._accumulators[key]
@@ -198,23 +186,13 @@ class Spool(Collector):
         def merge(a: PyTree, b: PyTree) -> Any:
             return how.merge(a[0], b[0]), {name: how.steps.merge(a[1][name], b[1][name]) for name in a[1]}
 
-        on_lanes = self._on_lanes(key, merge, (0, 0))
-        return lax.scan(lambda state, shard: (on_lanes(state, shard), None), state, shards)[0]
+        return lax.scan(lambda state, shard: (merge(state, shard), None), state, shards)[0]
 
     def _finish(self, key: str, state: PyTree) -> tuple[Finished, dict[str, Any]]:
         expected, how = self._found[key], self._accumulators[key]
         n_events = None if expected.masked else expected.n_events
-
-        def finish(state: PyTree) -> Any:
-            done = how.finish(state[0], n_events=n_events)
-            steps = {name: how.steps.finish(s, n_events=n_events).value for name, s in state[1].items()}
-            return (done.value, done.valid, steps), done.n_dropped
-
-        done, dropped = self._on_lanes(key, finish, (0,))(state)
-        if expected.n_batch:
-            done = jax.tree.map(lambda leaf: jnp.moveaxis(leaf, expected.n_batch, 0), done)
-        value, valid, steps = done
-        return Finished(value, valid, dropped), steps
+        steps = {name: how.steps.finish(s, n_events=n_events).value for name, s in state[1].items()}
+        return how.finish(state[0], n_events=n_events), steps
 
     def _over(self, key: str, log: CollectedLog) -> tuple[Finished, dict[str, Any]]:
         """Reduce stacked logs."""
@@ -224,12 +202,6 @@ class Spool(Collector):
         return how.over(log.value, log.valid), {
             name: how.steps.over(step, log.valid).value for name, step in log.steps.items()
         }
-
-    def _on_lanes(self, key: str, function: Callable[..., Any], axes: tuple[int | None, ...]) -> Callable[..., Any]:
-        """Map a function on an accumulator's state over the batch axes of a key."""
-        for _ in range(self._found[key].n_batch):
-            function = jax.vmap(function, in_axes=axes)
-        return function
 
 
 def _all_steps(steps: dict[str, Any], expected: ExpectedLog) -> dict[str, Any]:

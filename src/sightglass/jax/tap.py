@@ -30,12 +30,10 @@ from sightglass.core.errors import warn_user
 from sightglass.jax.program import compat
 from sightglass.jax.pytree import PyTree
 
-from .logs.columns import EventColumns
-from .logs.lanes import Lanes, axis_names, check_lanes, divided
+from .logs.columns import EventColumns, Lanes, axis_names, check_lanes, divided
 from .logs.logdict import logdict
 from .program.collected import CollectedLogs
-from .program.log_event import LogEvent
-from .program.primitive import Site, WantedLogs, lanes_first, name_of, wanted, wanted_logs
+from .program.primitive import LogEvent, Site, WantedLogs, wanted, wanted_logs, with_lanes
 from .program.traced_function import TransformedFunction, traced
 from .program.walk import Collector, Walk
 
@@ -44,20 +42,16 @@ Callback = Callable[[logdict], object]
 
 @dataclass(frozen=True, slots=True)
 class LogSpec:
-    """The static part of an event, and the layout of its arrays among the operands."""
+    """The static part of an event: the log, its batch axes, and whether a mask is the first of its operands."""
 
     site: Site
-    keys: tuple[str, ...]
-    steps: tuple[str, ...]
-    axes: tuple[str | None, ...]
-    masked: bool
-    n_leaves: int
-    tree: PyTree
+    axes: tuple[str | None, ...] = ()
+    masked: bool = False
 
     @property
-    def n_batch(self) -> int:
-        """How many leading axes of each value are batch axes."""
-        return len(self.axes)
+    def n_leaves(self) -> int:
+        """How many operands it has."""
+        return int(self.site.tree.num_leaves) + self.masked
 
 
 class Tapped(TransformedFunction, Collector):
@@ -94,7 +88,7 @@ class Tapped(TransformedFunction, Collector):
             if wanted.value is not None:
                 event.bind()
             spec, leaves = self._described(event.averaged() if self._lanes == "mean" else event)
-            if spec.keys:
+            if spec.site.keys:
                 specs.append(spec)
                 operands += leaves
         if specs:
@@ -106,14 +100,13 @@ class Tapped(TransformedFunction, Collector):
         return jnp.max(shards)
 
     def _described(self, event: LogEvent) -> tuple[LogSpec, list[Any]]:
-        data = {k: v for k, v in event.data.items() if self._wants.include(k, explicit=event.site.explicit)}
-        leaves, tree = jax.tree.flatten((list(data.values()), list(event.steps.values())))
-        leaves = [_raw(leaf) for leaf in leaves]
-        masks = [] if event.mask is None else [event.mask]
-        keys = tuple(self._prefix + key for key in data)
-        n_leaves = len(masks) + len(leaves)
-        spec = LogSpec(event.site, keys, tuple(event.steps), event.axes, bool(masks), n_leaves, tree)
-        return spec, masks + leaves
+        data = {
+            self._prefix + key: value
+            for key, value in event.data.items()
+            if self._wants.include(key, explicit=event.site.explicit)
+        }
+        event = event.with_data(data)
+        return LogSpec(event.site, event.axes, event.mask is not None), [_raw(leaf) for leaf in event.operands]
 
     def deliver(self, specs: Sequence[LogSpec], arrays: Sequence[Any]) -> None:
         """Pass events to the callback, on the host; never raises."""
@@ -132,16 +125,17 @@ class Tapped(TransformedFunction, Collector):
                 self._failed(error, spec.site)
 
     def _logs(self, spec: LogSpec, leaves: Sequence[Any]) -> logdict:
-        values, steps = spec.tree.unflatten([leaf[None] for leaf in leaves[spec.masked :]])
+        keys = spec.site.keys
+        values, steps = spec.site.tree.unflatten([leaf[None] for leaf in leaves[spec.masked :]])
         # These columns fit together; checking them would double the cost of an event.
         columns = EventColumns(
-            dict(zip(spec.keys, values, strict=True)),
-            {name: dict.fromkeys(spec.keys, step) for name, step in zip(spec.steps, steps, strict=True)},
-            dict.fromkeys(spec.keys, leaves[0][None]) if spec.masked and spec.n_batch else {},
+            dict(zip(keys, values, strict=True)),
+            {name: dict.fromkeys(keys, step) for name, step in zip(spec.site.steps, steps, strict=True)},
+            dict.fromkeys(keys, leaves[0][None]) if spec.masked and spec.axes else {},
             {},
         )
         if spec.axes and (self._lanes == "each" or (self._lanes is None and spec.masked)):
-            columns = divided(columns, dict.fromkeys(spec.keys, axis_names(spec.site.axis, spec.axes))).only_happened()
+            columns = divided(columns, dict.fromkeys(keys, axis_names(spec.site.axis, spec.axes))).only_happened()
         return logdict._of(columns)
 
     def _failed(self, error: BaseException, site: Site) -> None:
@@ -229,12 +223,9 @@ def _batch(
     for spec in specs:
         own = slice(start, start + spec.n_leaves)
         start += spec.n_leaves
-        if all(axis is None for axis in axes[own]):
-            operands += values[own]
-            batched.append(spec)
-            continue
-        operands += lanes_first(values[own], axes[own])
-        batched.append(replace(spec, axes=(name_of(axis), *spec.axes)))
+        arrays, lane_axes = with_lanes(axis, values[own], axes[own], site=spec.site, axes=spec.axes)
+        operands += arrays
+        batched.append(replace(spec, axes=lane_axes))
     return tap_p.bind(number, *operands, specs=tuple(batched), tap=tap), [None]
 
 

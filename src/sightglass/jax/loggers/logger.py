@@ -29,8 +29,7 @@ from jax.typing import ArrayLike
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import LogError, StorageError, warn_user
 from sightglass.core.process.current_run import Handle
-from sightglass.jax.logs.columns import read
-from sightglass.jax.logs.lanes import Lanes, check_lanes, where_it_happened
+from sightglass.jax.logs.columns import Lanes, check_lanes, read, where_it_happened
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.program.primitive import wanted_logs
 from sightglass.jax.pytree import Array, PyTree

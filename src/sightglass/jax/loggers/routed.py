@@ -24,12 +24,10 @@ import jax.numpy as jnp
 import numpy as np
 import numpy.typing as npt
 
-from sightglass.jax.logs.columns import EventColumns
-from sightglass.jax.logs.lanes import Lanes, divided
+from sightglass.jax.logs.columns import EventColumns, Lanes, divided
 from sightglass.jax.logs.logdict import logdict
 from sightglass.jax.program.collected import CollectedLogs
-from sightglass.jax.program.log_event import LogEvent
-from sightglass.jax.program.primitive import WantedLogs, call_wanting, log, wanted
+from sightglass.jax.program.primitive import LogEvent, WantedLogs, call_wanting, log, wanted
 from sightglass.jax.program.traced_function import TransformedFunction, traced
 from sightglass.jax.program.walk import Walk
 from sightglass.jax.pytree import Array, PyTree

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Mapping, Sequence
-from typing import Any, NamedTuple, Protocol
+from typing import Any, Final, Literal, NamedTuple, Protocol, TypeAlias, get_args
 
 import jax
 import jax.numpy as jnp
@@ -15,7 +16,19 @@ from sightglass.core.errors import LogError
 from sightglass.core.values import to_host, type_name
 from sightglass.jax.pytree import Array, PyTree
 
-from .reduction import REDUCTIONS, apply, check_numbers, fit, is_number, library, name_of, or_nan, pick, sum_type
+from .reduction import (
+    REDUCTIONS,
+    SELECTING,
+    apply,
+    check_numbers,
+    fit,
+    is_number,
+    library,
+    name_of,
+    or_nan,
+    pick,
+    sum_type,
+)
 
 Value = Any
 """The value of a tag: an array, or a pytree of arrays, each with the events along its first axis."""
@@ -168,16 +181,28 @@ def _reduced(
     tracks = {name: pick(x, ok, last=how != "first") for name, x in tracks.items()}
     if how == "count":
         return _count(value, ok), tracks, None, None
-    if isinstance(how, str):
-        for leaf in jax.tree.leaves(value):
-            check_numbers(leaf, how)
-        result = jax.tree.map(lambda x: REDUCTIONS[how](x, ok), value)
-    else:
-        result = jax.tree.map(lambda x: apply(how, x, ok), value)
+    result = jax.tree.map(lambda node: _reduced_node(how, node, ok), value, is_leaf=_is_histogram)
     if ok is None or how == "sum":
         return result, tracks, None, None
     happened = ok.any(axis=0, keepdims=True)
     return jax.tree.map(lambda x: or_nan(x, happened), result), tracks, happened, None
+
+
+def _reduced_node(how: Any, node: Any, ok: Array | None) -> Any:
+    """Reduce an array, or a histogram of each event."""
+    if _is_histogram(node) and how == "sum":
+        return node.merged(ok)
+    if _is_histogram(node) and how not in SELECTING:
+        raise TypeError(f"Expected 'sum', 'first' or 'last' for histograms, got {how!r:.80}")
+    if callable(how):
+        return apply(how, node, ok)
+    for leaf in jax.tree.leaves(node):
+        check_numbers(leaf, how)
+    return jax.tree.map(lambda x: REDUCTIONS[how](x, ok), node)
+
+
+def _is_histogram(node: object) -> bool:
+    return hasattr(node, "merged")
 
 
 def _count(value: Value, ok: Array | None) -> Array:
@@ -282,14 +307,14 @@ def read(tree: PyTree) -> Any:
 
 
 def row(value: PyTree, i: int, ok: npt.NDArray[np.bool_] | None) -> Any:
-    """Return one event; as a masked array if it happened in some lanes only."""
+    """Return one event; as a masked array if it happened in some lanes only, and histograms as those of the host."""
 
     def take(x: npt.NDArray[Any]) -> Any:
         if ok is None or ok[i].all():
             return x[i]
         return np.ma.masked_array(x[i], np.broadcast_to(~fit(ok, x)[i], x[i].shape))
 
-    return jax.tree.map(take, value)
+    return jax.tree.map(_read_histogram, jax.tree.map(take, value), is_leaf=_is_histogram)
 
 
 def plain(value: PyTree) -> Any:
@@ -298,9 +323,13 @@ def plain(value: PyTree) -> Any:
     def of(node: object) -> Any:
         if isinstance(node, np.ma.MaskedArray):
             return np.where(np.ma.getmaskarray(node), np.nan, node.data)
-        return node.read() if hasattr(node, "read") else to_host(node)
+        return to_host(node)
 
-    return jax.tree.map(of, value, is_leaf=lambda node: hasattr(node, "read"))
+    return jax.tree.map(of, value)
+
+
+def _read_histogram(node: Any) -> Any:
+    return node.read() if _is_histogram(node) else node
 
 
 def is_missing(step: npt.NDArray[Any]) -> bool:
@@ -370,3 +399,81 @@ def notes(ok: Array | None, n_dropped: Array | int | None) -> list[str]:
     if n_dropped is not None and (isinstance(n_dropped, int | np.generic) or _readable(n_dropped)):
         found.append(f"{int(np.max(n_dropped))} dropped")
     return found
+
+
+# The lanes of a `vmap` inside a program: how the events of several lanes are collected.
+#
+# A *lane* is one of the calls that a `vmap` makes at once. Its axis has a name: that of `log(…, axis=…)`, the
+# `axis_name` of the `vmap`, or "lane". An event that is divided by lane is as many events, one for each lane in which
+# it happened, and each has the number of its lane in a step track with the name of the axis.
+
+Lanes: TypeAlias = Literal["mean", "each", "stack"]
+"""The mean of the lanes in which an event happened, an event for each of these, or an array with all lanes."""
+
+MODES: Final = get_args(Lanes)
+UNNAMED: Final = "lane"
+
+
+def check_lanes(lanes: str | None) -> Any:
+    """Return how lanes are collected.
+
+    Raises:
+        LogError: There is no such way.
+    """
+    if lanes is not None and lanes not in MODES:
+        raise LogError(f"Expected 'mean', 'each' or 'stack' as lanes=, got {lanes!r:.80}")
+    return lanes
+
+
+def axis_names(given: Sequence[str], own: Sequence[str | None]) -> tuple[str, ...]:
+    """Return the names of batch axes, outermost first.
+
+    Args:
+        given: The names in a log, of the innermost axes.
+        own: The names of the axes themselves; `None` for those without.
+    """
+    names = [*own[: len(own) - len(given)], *given[max(0, len(given) - len(own)) :]]
+    n_unnamed = sum(name is None for name in names)
+    numbers = iter(range(n_unnamed, 0, -1))  # the innermost is "lane", the next one outwards "lane2"
+    return tuple(name if name is not None else UNNAMED + (str(n) if (n := next(numbers)) > 1 else "") for name in names)
+
+
+def divided(columns: EventColumns, axes: Mapping[str, Sequence[str]]) -> EventColumns:
+    """Divide the events of some tags by lane, in the order of the lanes.
+
+    Args:
+        columns: Events first, then the axes of the lanes.
+        axes: For each tag to divide, the names of these axes.
+    """
+    data, valid, dropped = dict(columns.data), dict(columns.valid), dict(columns.n_dropped)
+    steps = {name: dict(track) for name, track in columns.steps.items()}
+    for tag, names in axes.items():
+        first = jax.tree.leaves(data[tag])[0]
+        shape, xp = first.shape[: 1 + len(names)], library(first)
+        n = math.prod(shape)
+
+        def flat(leaf: Any, n: int = n, n_axes: int = len(shape)) -> Any:
+            return leaf.reshape((n, *leaf.shape[n_axes:]))
+
+        data[tag] = jax.tree.map(flat, data[tag])
+        for track in steps.values():
+            if tag in track:
+                track[tag] = flat(xp.broadcast_to(track[tag], shape))
+        if tag in valid:
+            valid[tag] = flat(xp.broadcast_to(_widened(valid[tag], len(shape)), shape))
+        for i, name in enumerate(names, 1):
+            number = xp.arange(shape[i], dtype=np.int32).reshape((-1,) + (1,) * (len(shape) - 1 - i))
+            steps.setdefault(name, {}).setdefault(tag, flat(xp.broadcast_to(number, shape)))
+        if tag in dropped:
+            dropped[tag] = dropped[tag].sum()
+    return EventColumns(data, steps, valid, dropped)
+
+
+def where_it_happened(columns: EventColumns) -> EventColumns:
+    """Divide by lane the events that happened in some lanes and not in others."""
+    masked = {tag: axis_names((), [None] * (ok.ndim - 1)) for tag, ok in columns.valid.items() if ok.ndim > 1}
+    return divided(columns, masked) if masked else columns
+
+
+def _widened(mask: Any, n_axes: int) -> Any:
+    return mask.reshape(mask.shape + (1,) * (n_axes - mask.ndim))

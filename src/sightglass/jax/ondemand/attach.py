@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from typing import Any, Final
 
 import jax
@@ -183,8 +184,7 @@ class _QueryListener:
         self._attached.describe(values)
         self._attached.refuse(queries)
         if queries.keys:
-            tree = jax.tree.structure(outputs)
-            spec = LogSpec(SITE, (), (), (), False, len(outputs), tree)
+            spec = LogSpec(replace(SITE, tree=jax.tree.structure(outputs)))
             tap_p.bind(jnp.int32(0), *outputs, specs=(spec,), tap=_Callback(self._attached, queries))
 
 
@@ -202,7 +202,7 @@ class _Callback:
             mask, *operands = operands
             if not np.any(mask):
                 return
-            operands = [operand[mask] for operand in operands] if spec.n_batch else operands
+            operands = [operand[mask] for operand in operands] if spec.axes else operands
         self._attached.deliver(self._queries, list(operands))
 
 

@@ -21,11 +21,9 @@ import jax
 import numpy as np
 
 from sightglass.core.errors import LogError
-from sightglass.jax.program import compat
-from sightglass.jax.program.boundary import ArgumentTemplate, Static, StaticResult, delivered, template
 from sightglass.jax.program.control import number
 from sightglass.jax.program.loop_split import LoopInputs, SplitProgram, Values, split
-from sightglass.jax.program.traced_function import donations
+from sightglass.jax.program.traced_function import ArgumentTemplate, FunctionOfArrays, StaticResult, delivered
 from sightglass.training.run import Run
 
 from .live import Live
@@ -53,7 +51,7 @@ class LoopState:
     ys: list[Any]
 
 
-class Chunked(Generic[P, R]):
+class Chunked(FunctionOfArrays, Generic[P, R]):
     """A function whose loop runs in chunks. Created by `chunked`.
 
     Attributes:
@@ -70,13 +68,10 @@ class Chunked(Generic[P, R]):
     ) -> None:
         if every < 1:
             raise ValueError(f"Expected every= as a number of rounds, at least 1, got {every}")
-        functools.update_wrapper(self, function, updated=())
+        super().__init__(function)
         self.n_done = 0
-        self._function = function
         self._every = every
         self._between = between
-        self._static = compat.static_arguments(function)
-        self._donated = compat.donated_arguments(function)
         self._before: dict[tuple[int, ...], Any] = {}
         self._after = jax.jit(lambda program, *values: program.results(*values), static_argnums=0)
         self._rounds = Live(
@@ -90,10 +85,6 @@ class Chunked(Generic[P, R]):
     def resume(self, state: LoopState, *args: P.args, **kwargs: P.kwargs) -> R:
         """Run the function from a state that was saved between two chunks, with the arguments of that call."""
         return self._call(state, args, kwargs)  # type: ignore[no-any-return]
-
-    def __get__(self, instance: Any, owner: type | None = None) -> Any:
-        """Bind like a function when it is an attribute of a class."""
-        return self if instance is None else functools.partial(self, instance)
 
     def _call(self, state: LoopState | None, args: Sequence[Any], kwargs: dict[str, Any]) -> Any:
         shape, arrays, donated = self._split(args, kwargs)
@@ -126,14 +117,6 @@ class Chunked(Generic[P, R]):
     def _begin(self, shape: ArgumentTemplate, *arrays: jax.Array) -> tuple[StaticResult, LoopInputs, Values]:
         program, given, kept = split(lambda *a: shape.call(self._function, a), arrays, self._name)
         return StaticResult(program), given, kept
-
-    def _split(
-        self, args: Sequence[Any], kwargs: dict[str, Any]
-    ) -> tuple[ArgumentTemplate, list[Any], tuple[int, ...]]:
-        positions, names = self._static
-        args = tuple(Static(a) if i in positions else a for i, a in enumerate(args))
-        kwargs = {name: Static(a) if name in names else a for name, a in kwargs.items()}
-        return *template(args, kwargs), donations(self._donated, args, kwargs)
 
     @property
     def _name(self) -> str:

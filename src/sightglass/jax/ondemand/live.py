@@ -26,12 +26,13 @@ import numpy as np
 from jax.experimental import multihost_utils
 
 from sightglass.core.errors import LogError, warn
-from sightglass.jax.program import boundary, compat
+from sightglass.jax.program import compat
+from sightglass.jax.program.traced_function import is_wrapped, pure
 from sightglass.training.process_runs import current, when_begun
 from sightglass.training.run import Run, wiring
 
 from .live_step import LiveStep, is_held
-from .row_queries import LoopRows
+from .step_variants import LoopRows
 
 P = ParamSpec("P")
 R = TypeVar("R")
@@ -64,7 +65,7 @@ class Live(Generic[P, R]):
         self._rows = rows
         self._step: LiveStep | None = None
         self._can_query = not isinstance(function, jax.stages.Compiled)
-        self._pure = boundary.pure(function) if boundary.is_wrapped(function) else None
+        self._pure = pure(function) if is_wrapped(function) else None
         if self._can_query and self._pure is None:
             compat.options_around(function)
         self._detach()

@@ -16,7 +16,7 @@ import numpy as np
 from sightglass.core.errors import RefusedError
 from sightglass.core.process.threads import Background
 from sightglass.core.values import type_name
-from sightglass.jax.program.boundary import delivered, template
+from sightglass.jax.program.traced_function import delivered, template
 from sightglass.query.query import on
 from sightglass.training.evaluation.compiled import VariantPlan
 from sightglass.training.evaluation.subscription import Subscription
@@ -24,13 +24,11 @@ from sightglass.training.evaluation.subscriptions import EventSource, Observable
 from sightglass.training.evaluation.telemetry import Telemetry
 from sightglass.training.run import Run, wiring
 
-from .arguments import AbstractCall, Arguments, Signatures
 from .event_queries import StepQuery
 from .loop_buffer import MAX_CALLS, CallbackDelivery, LoopEvent
-from .row_queries import LoopRows, RowQueries
-from .step_variants import StepBudget, StepVariants
+from .step_variants import LoopRows, RowQueries, StepBudget, StepVariants
 from .variant import QueryOutputs, Variant
-from .variant_compiler import Events, VariantCompiler
+from .variant_compiler import AbstractCall, Arguments, Events, Signatures, VariantCompiler
 
 AHEAD: Final = "cannot be queried: the step was compiled ahead of time; pass live() what jax.jit returned"
 

@@ -24,8 +24,7 @@ from sightglass.core.process.threads import short_turns
 from sightglass.jax.program import compat
 from sightglass.jax.program.collected import CollectedLog, CollectedLogs, joined
 from sightglass.jax.program.gate import GatedRound
-from sightglass.jax.program.log_event import LogEvent
-from sightglass.jax.program.primitive import EVERYTHING, MARK, Site, WantedLogs
+from sightglass.jax.program.primitive import EVERYTHING, MARK, LogEvent, Site, WantedLogs
 from sightglass.jax.program.survey import Survey, work
 from sightglass.jax.program.traced_function import traced
 from sightglass.jax.program.walk import Collector, Walk

@@ -219,22 +219,24 @@ def settings() -> Callable[[], contextlib.AbstractContextManager[Any]]:
     return enter
 
 
+def solver(params: Mapping[str, Any], values: Sequence[Any]) -> tuple[Any, Sequence[Any]]:
+    """Return the jaxpr of the solver of a `custom_linear_solve`, which is what runs, and its operands."""
+    lengths = params["const_lengths"]
+    start = lengths.matvec + lengths.vecmat
+    return params["jaxprs"].solve, [*values[start : start + lengths.solve], *values[sum(lengths) :]]
+
+
 def manual_axes(params: Mapping[str, Any]) -> frozenset[str]:
     """Return the mesh axes over which a `shard_map` runs once per device."""
     return frozenset(params["newly_manual_axes"] if "newly_manual_axes" in params else params["manual_axes"])
 
 
-def scan_arity(eqn: Equation) -> tuple[int, int]:
-    """Return how many constants and carried values a scan has, from their axes (JAX 0.11 renamed the parameters)."""
-    inner, _ = opened(eqn.params["jaxpr"])
-    n_xs = sum(a.aval.ndim != b.aval.ndim for a, b in zip(eqn.invars, inner.invars, strict=True))
-    n_carry = sum(a.aval.ndim == b.aval.ndim for a, b in zip(eqn.outvars, inner.outvars, strict=True))
-    return len(eqn.invars) - n_xs - n_carry, n_carry
-
-
-def n_scan_constants(params: Mapping[str, Any]) -> int:
-    """Return how many constants a scan has, from its parameters (JAX 0.11 renamed them)."""
-    return params["num_consts"] if "num_consts" in params else len(params["ft_in"].unpack()[0])
+def scan_arity(params: Mapping[str, Any]) -> tuple[int, int]:
+    """Return how many constants and carried values a scan has (JAX 0.11 renamed the parameters)."""
+    if "num_consts" in params:
+        return params["num_consts"], params["num_carry"]
+    consts, carry, _ = params["ft_in"].unpack()
+    return len(consts), len(carry)
 
 
 def jit_options(params: Mapping[str, Any]) -> dict[str, Any]:
@@ -294,8 +296,9 @@ def with_jaxprs(eqn: Equation, change: Callable[[str, AnyJaxpr], AnyJaxpr]) -> A
     """Return an equation with other jaxprs; `change` takes a parameter's name and a jaxpr in it, tests first."""
 
     def changed(name: str, value: Any) -> Any:
-        if type(value) is tuple:
-            return tuple(changed(name, item) for item in value)
+        if isinstance(value, tuple):
+            items = [changed(name, item) for item in value]
+            return type(value)(*items) if hasattr(value, "_fields") else tuple(items)
         return change(name, value) if isinstance(value, Jaxpr | ClosedJaxpr) else value
 
     params = {name: changed(name, eqn.params[name]) for name in sorted(eqn.params, reverse=True)}

@@ -18,8 +18,7 @@ from typing import Any, NamedTuple
 
 from . import compat
 from .collected import CollectedLogs
-from .log_event import LogEvent
-from .primitive import log_p
+from .primitive import LogEvent, log_p
 from .survey import sites
 from .walk import Values, Walk
 

@@ -31,8 +31,7 @@ from sightglass.training.controls import Control
 from . import compat
 from .collected import CollectedLogs, StackedLogs, stacked_logs
 from .control import controls_in
-from .log_event import LogEvent
-from .primitive import EVERYTHING, call_wanting, wanted
+from .primitive import EVERYTHING, LogEvent, call_wanting, wanted
 from .survey import kind_of, sites, within
 from .walk import Collector, Walk
 
@@ -171,7 +170,7 @@ def split(
     end = compat.part(jaxpr, after, [*kept, *eqn.outvars], inner.outvars)
     params, structure = eqn.params, jax.tree.structure(results)
     read = tuple(dict.fromkeys(controls_in(params["jaxpr"])))
-    n_consts, n_carry = compat.scan_arity(eqn)
+    n_consts, n_carry = compat.scan_arity(eqn.params)
     stacked = stacked_logs(params["jaxpr"], n_consts, n_carry)
     program = SplitProgram(params["length"], params["jaxpr"], params["reverse"], read, stacked, end, structure)
     begin = compat.part(jaxpr, before, inner.invars, [*eqn.invars, *kept])

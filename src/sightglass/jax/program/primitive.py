@@ -9,8 +9,8 @@ Theory of operation:
    on it, and `log` itself returns the values. (A primitive that returned its inputs, as in lox, would keep values alive
    that nothing else needs.)
 4. The primitive lowers to nothing. `spool` and `tap` find it and replace it.
-5. `jax.vmap` puts its axis in front of all values and steps of a log whose values it batches, outermost first. Under
-   differentiation, a log stays with the primal computation.
+5. `jax.vmap` puts its axis in front of all values and steps of a log, outermost first, if it batches one of them or if
+   the axis has a name. Under differentiation, a log stays with the primal computation.
 6. A log may carry a mask (see `rules.py`): a boolean of the shape of the batch axes that says for which lanes it
    happened.
 """
@@ -19,7 +19,7 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Final, NamedTuple, Protocol, TypeVar
 
 import jax
@@ -30,9 +30,12 @@ from jax.typing import ArrayLike
 
 from sightglass.core.errors import LogError
 from sightglass.jax import explicit
+from sightglass.jax.logs.columns import axis_names
 from sightglass.jax.logs.logdict import logdict
+from sightglass.jax.logs.reduction import float_type, is_number
 from sightglass.jax.pytree import PyTree
 
+from . import compat
 from .compat import effect, value_holder
 
 T = TypeVar("T")
@@ -151,7 +154,8 @@ def log(
         prefix: A text to put in front of each key.
         explicit: Whether to collect it only where its key is named (`argnames`).
         axis: A name for the lanes of the innermost `jax.vmap` around it, such as "env"; a tuple names several,
-            outermost first. By default, that of the `vmap` (`axis_name`), or "lane".
+            outermost first. By default, that of the `vmap` (`axis_name`), or "lane". Where the axis has a name, given
+            here or there, a value that all lanes share is logged for each of them; elsewhere it is logged once.
         **steps: The steps at which this happened, by name, for example `step=state.step`.
 
     Returns:
@@ -251,33 +255,36 @@ def _batch(
     axes: tuple[str | None, ...],
     masked: bool,
 ) -> tuple[list[Any], list[Any]]:
-    if any(dim is not None for dim in dims):
-        values, axes = lanes_first(values, dims), (name_of(axis), *axes)
+    values, axes = with_lanes(axis, values, dims, site=site, axes=axes)
     return log_p.bind(*values, site=site, axes=axes, masked=masked), []
 
 
-def name_of(axis: Any) -> str | None:
-    """Return the name of an axis of `jax.vmap`, given JAX's data on it."""
-    return axis.name if isinstance(axis.name, str) and axis.name.isidentifier() else None
+def with_lanes(
+    axis: Any, values: Sequence[Any], dims: Sequence[int | None], *, site: Site, axes: tuple[str | None, ...]
+) -> tuple[Sequence[Any], tuple[str | None, ...]]:
+    """Return the operands of a log and its batch axes under one more `vmap`.
 
-
-def lanes_first(values: Sequence[Any], axes: Sequence[int | None]) -> list[jax.Array]:
-    """Return the operands of a batched primitive with the axis of its lanes in front.
+    A log has lanes there if one of its operands differs between them, if the axis has a name, or if the log names it.
 
     Args:
-        values: Arrays, or constants: inside `jit` and loops, these are JAX's own subclasses of numbers.
-        axes: The axis of the lanes in each; `None` where all lanes share the value.
+        axis: JAX's data on the axis.
+        values: The operands.
+        dims: The axis in each; `None` where all lanes share the value.
+        site: The log.
+        axes: Its batch axes so far.
     """
-    moved = [value if axis is None else jnp.moveaxis(value, axis, 0) for value, axis in zip(values, axes, strict=True)]
-    like = next(value for value, axis in zip(moved, axes, strict=True) if axis is not None)
-    return [
-        explicit.repeated(_as_array(value), like, 1) if axis is None else value
-        for value, axis in zip(moved, axes, strict=True)
-    ]
+    name = axis.name if isinstance(axis.name, str) and axis.name.isidentifier() else None
+    is_mapped = any(dim is not None for dim in dims)
+    if not values or not (is_mapped or name is not None or len(axes) < len(site.axis)):
+        return values, axes
+    moved = [value if dim is None else jnp.moveaxis(value, dim, 0) for value, dim in zip(values, dims, strict=True)]
+    like = next((value for value, dim in zip(moved, dims, strict=True) if dim is not None), jnp.empty(axis.size))
+    every = zip(moved, dims, strict=True)
+    return [explicit.repeated(_as_array(v), like, 1) if dim is None else v for v, dim in every], (name, *axes)
 
 
 def _as_array(value: Any) -> Any:
-    """Return an operand as an array of its own dtype."""
+    """Return an operand as an array of its own dtype: constants in `jit` and loops are JAX's subclasses of numbers."""
     return value if hasattr(value, "shape") else jnp.asarray(value, jax.typeof(value).dtype)
 
 
@@ -298,3 +305,113 @@ def call_wanting(wants: WantedLogs | None, function: Callable[..., T], *args: ob
         if LINEN_SCAN in str(error):
             error.add_note(LINEN_SCAN_NOTE)
         raise
+
+
+# A log found in a program: its data, steps and lanes, and what transformations make of them.
+
+
+@dataclass(frozen=True, slots=True)
+class LogEvent:
+    """A log found in a program.
+
+    Attributes:
+        site: The log in the user's code.
+        data: A value for each key.
+        steps: A value for each step.
+        axes: The names of the batch axes, which lead each value; `None` for those without.
+        mask: The lanes for which it happened, of the shape of the batch axes; `None` for all.
+    """
+
+    site: Site
+    data: dict[str, Any]
+    steps: dict[str, Any]
+    axes: tuple[str | None, ...]
+    mask: jax.Array | None = None
+
+    @property
+    def n_batch(self) -> int:
+        """How many leading axes of each value are batch axes."""
+        return len(self.axes)
+
+    @property
+    def lanes(self) -> tuple[str, ...]:
+        """The names of the batch axes, outermost first; none is that of a step."""
+        names = axis_names(self.site.axis, self.axes)
+        return tuple(f"{name}_lane" if name in self.steps else name for name in names)
+
+    @classmethod
+    def of(cls, eqn: compat.Equation, values: Sequence[Any]) -> LogEvent:
+        """Return the log of an equation, given the values of its operands."""
+        site, masked = eqn.params["site"], eqn.params["masked"]
+        values = [
+            value if hasattr(value, "dtype") and hasattr(value, "shape") else jnp.asarray(value, operand.aval.dtype)
+            for value, operand in zip(values, eqn.invars, strict=True)
+        ]
+        data, steps = jax.tree.unflatten(site.tree, values[masked:])
+        return cls(
+            site,
+            dict(zip(site.keys, data, strict=True)),
+            dict(zip(site.steps, steps, strict=True)),
+            eqn.params["axes"],
+            values[0] if masked else None,
+        )
+
+    def bind(self) -> None:
+        """Log it again, for an outer transformation."""
+        log_p.bind(*self.operands, site=self.site, axes=self.axes, masked=self.mask is not None)
+
+    @property
+    def operands(self) -> list[Any]:
+        """The operands of its equation: the mask, if it has one, the data, and the steps."""
+        flat = jax.tree.leaves((list(self.data.values()), list(self.steps.values())))
+        return flat if self.mask is None else [self.mask, *flat]
+
+    def with_data(self, data: dict[str, Any]) -> LogEvent:
+        """Return the same log with other data."""
+        tree = jax.tree.structure((list(data.values()), list(self.steps.values())))
+        return replace(self, data=data, site=replace(self.site, keys=tuple(data), steps=tuple(self.steps), tree=tree))
+
+    def masked_by(self, mask: jax.Array) -> LogEvent:
+        """Return the same log for the lanes where a mask is true; the mask is broadcast to the batch axes."""
+        if not self.data:
+            return self
+        both = mask if self.mask is None else jnp.logical_and(mask, self.mask)
+        return replace(self, mask=explicit.repeated(both, jax.tree.leaves(self.data)[0], self.n_batch - both.ndim))
+
+    def averaged(self) -> LogEvent:
+        """Return the mean of the lanes in which it happened, as an event without lanes; steps are the largest of them.
+
+        Raises:
+            LogError: A value has no mean.
+        """
+        if not (self.n_batch and self.data):
+            return self
+        axes, ok = tuple(range(self.n_batch)), self.mask
+        for key, value in self.data.items():
+            for leaf in jax.tree.leaves(value):
+                if not is_number(leaf.dtype):
+                    raise LogError(
+                        f"Expected numbers under {key!r} at {self.site.where} for lanes='mean', got {leaf.dtype}"
+                    )
+        data = jax.tree.map(lambda leaf: mean(leaf, ok, axes), self.data)
+        steps = jax.tree.map(lambda leaf: jnp.max(_only(leaf, ok, _smallest(leaf.dtype)), axes), self.steps)
+        site = replace(self.site, axis=self.site.axis[: -self.n_batch])  # another `vmap` around is not the one it named
+        return replace(self, site=site, data=data, steps=steps, axes=(), mask=None if ok is None else jnp.any(ok))
+
+
+def mean(leaf: jax.Array, ok: jax.Array | None, axes: tuple[int, ...]) -> jax.Array:
+    """Return the mean over the first axes, at least as float32, of the lanes where a mask is true; 0 if none is."""
+    wide = leaf.astype(float_type(leaf.dtype))
+    if ok is None:
+        return jnp.mean(wide, axes).astype(wide.dtype)
+    return jnp.sum(_only(wide, ok, 0), axes) / jnp.maximum(jnp.sum(ok), 1).astype(wide.dtype)
+
+
+def _only(leaf: jax.Array, ok: jax.Array | None, other: ArrayLike) -> jax.Array:
+    if ok is None:
+        return leaf
+    return jnp.where(ok.reshape(ok.shape + (1,) * (leaf.ndim - ok.ndim)), leaf, jnp.asarray(other, leaf.dtype))
+
+
+def _smallest(dtype: Any) -> Any:
+    return jnp.finfo(dtype).min if jnp.issubdtype(dtype, jnp.inexact) else jnp.iinfo(dtype).min

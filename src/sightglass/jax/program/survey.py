@@ -22,8 +22,7 @@ from sightglass.jax.logs.reduction import is_number
 from sightglass.jax.pytree import PyTree
 
 from . import compat
-from .log_event import LogEvent
-from .primitive import Site, log_p
+from .primitive import LogEvent, Site, log_p
 
 CollectedAs = Callable[[str, Site], str | None]
 """Returns the name under which a key of a log is collected; `None` if it is not."""
@@ -143,6 +142,7 @@ def _joined(key: str, first: ExpectedLog, second: ExpectedLog) -> ExpectedLog:
         raise LogError(
             f"Two logs under the key {key!r} cannot be stacked: {a} at {first.where}, but {b} at {second.where}. "
             "Give one of them another name"
+            + (", or name the axis: jax.vmap(…, axis_name=…)" if first.n_batch != second.n_batch else "")
         ) from None
     n = None if first.n_events is None or second.n_events is None else first.n_events + second.n_events
     steps = {**first.steps, **second.steps, **steps}
@@ -203,8 +203,10 @@ def kind_of(eqn: compat.Equation) -> str:
 
 
 def within(eqn: compat.Equation) -> list[Inner]:
-    """Return the programs within an equation."""
+    """Return the programs within an equation that run."""
     params, kind = eqn.params, kind_of(eqn)
+    if eqn.primitive.name == "custom_linear_solve":
+        return [Inner(kind, "jaxprs", 1, compat.opened(compat.solver(params, ())[0])[0])]
     n = params.get("length") if kind == "loop" else None if kind == "branch" else 1
     if kind == "devices":
         n = math.prod(params["mesh"].shape[axis] for axis in compat.manual_axes(params))

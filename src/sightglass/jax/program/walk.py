@@ -35,8 +35,7 @@ from sightglass.jax.pytree import Array, PyTree
 
 from . import compat
 from .collected import CollectedLogs, joined, padded, stacked
-from .log_event import LogEvent
-from .primitive import Site, log_p
+from .primitive import LogEvent, Site, log_p
 from .survey import Survey, branches, kind_of, survey
 
 Values = list[jax.Array]
@@ -209,7 +208,7 @@ def _checkpoint(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree)
 
 
 def _scan(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
-    n_consts, n_carry = compat.scan_arity(eqn)
+    n_consts, n_carry = compat.scan_arity(eqn.params)
     consts, carry, xs = values[:n_consts], values[n_consts : n_consts + n_carry], values[n_consts + n_carry :]
 
     def body(carry: tuple[Values, PyTree], x: Values) -> Any:
@@ -307,8 +306,20 @@ def _shard_map(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) 
 
 
 def _custom_jvp(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    return _with_own_jvp(walk, eqn, values, state, lambda values: (eqn.params["call_jaxpr"], values))
+
+
+def _linear_solve(walk: Walk, eqn: compat.Equation, values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
+    return _with_own_jvp(walk, eqn, values, state, lambda values: compat.solver(eqn.params, values))
+
+
+def _with_own_jvp(
+    walk: Walk, eqn: compat.Equation, values: Values, state: PyTree, running: Callable[[Values], tuple[Any, Any]]
+) -> tuple[Values, CollectedLogs, Any]:
+    """Emit the jaxpr that runs in an equation, given its operands, and leave its derivative to the equation."""
+
     def primal(values: Values, state: PyTree) -> tuple[Values, CollectedLogs, Any]:
-        return walk.run(eqn.params["call_jaxpr"], values, state)
+        return walk.run(*running(values), state)
 
     def rule(primals: Sequence[Values], tangents: Sequence[Values]) -> Any:
         outputs, slopes = jax.jvp(lambda *values: compat.bind(eqn, values), tuple(primals[0]), tuple(tangents[0]))
@@ -351,6 +362,7 @@ RULES: dict[str, Rule] = {
     "shard_map": _shard_map,
     "custom_jvp_call": _custom_jvp,
     "custom_vjp_call": _custom_vjp,
+    "custom_linear_solve": _linear_solve,
 }
 
 

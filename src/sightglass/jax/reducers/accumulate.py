@@ -18,8 +18,8 @@ The rules:
   sum is zero.
 * Ring buffers (`last_k`, `every`) have the newest entries at the end and unused ones first, so `slice[-10:]` takes the
   last ten.
-* The histogram's bins are half open, `[a, b)`, except the last, which is closed, as in NumPy; values are binned as
-  float32 (float64 stays), and values outside the edges are counted separately.
+* A histogram loses no value: without edges its bins widen as values come, and their counts stay exact; those outside of
+  given edges are counted separately. Values are binned as float32 (float64 stays).
 """
 
 # ruff: noqa: D102 (`Accumulator` documents the methods)
@@ -54,13 +54,14 @@ from .accumulator import (
     avals_of,
     leading,
     no_events,
-    power_of_two_edges,
     select_state,
     up,
 )
 
 # A histogram of 10^6 bins is 8 MB in each record; finer ones are a mistake.
 MAX_BINS = 10**6
+# So many halves of words of 32 bits add up without wrapping around.
+MAX_WIDENING = 2**16
 # Enough points for a chart; the ring buffer of a scalar takes 4 kB.
 DEFAULT_LIMIT = 1000
 
@@ -163,15 +164,20 @@ def histogram(bins: int | Iterable[float] = 64) -> Accumulator:
     """Count the numbers of all events in bins.
 
     Args:
-        bins: The edges, increasing, rounded to float32; or a number of bins, at most 256, whose edges are 0 and powers
-            of two on both sides. 64 bins have edges at 0 and ±2**-23, ±2**-22 … ±2**8; n bins have m = (n + 1) // 2
-            powers, the largest of which is 2**(m // 4), and no edge at 0 if n is odd.
+        bins: The largest number of bins, at least two: their width is a power of two, and they widen as values come, as
+            those of the reducer `histogram` of queries do. Or the edges, increasing, rounded to float32.
+
+    Returns:
+        A reduction whose results are an `sg.Histogram` on the host, in events and records. The sum of histograms is
+        that of all their values.
 
     Raises:
         ValueError: The edges do not increase, or there are too many bins.
     """
     if isinstance(bins, int):
-        return Binning(power_of_two_edges(_positive(bins, "bins")))
+        if _positive(bins, "bins") > MAX_WIDENING:
+            raise ValueError(f"Expected at most {MAX_WIDENING:,} bins, got {bins:,}: give the edges")
+        return Binning(max(2, bins))
     edges = tuple(float(np.float32(edge)) for edge in bins)
     if (
         not 2 <= len(edges) <= MAX_BINS + 1
@@ -179,7 +185,7 @@ def histogram(bins: int | Iterable[float] = 64) -> Accumulator:
         or not all(map(math.isfinite, edges))
     ):
         raise ValueError(f"Expected at least two finite edges that increase, as float32, got {bins!r:.200}")
-    return Binning(edges)
+    return Binning(len(edges) - 1, edges)
 
 
 def function(fn: Callable[..., Any]) -> Accumulator:

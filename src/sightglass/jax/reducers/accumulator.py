@@ -18,11 +18,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jax.typing import ArrayLike, DTypeLike
+from jax.typing import ArrayLike
 
 from sightglass.core.values import Histogram
 from sightglass.jax import explicit
-from sightglass.jax.logs.reduction import check_numbers, float_type, is_number, or_nan, sum_type
+from sightglass.jax.logs.reduction import check_numbers, fit, float_type, is_number, or_nan, select, sum_type
 from sightglass.jax.pytree import Array, Flag, PyTree
 
 State = PyTree
@@ -413,12 +413,13 @@ KINDS: dict[str, ReducerKind] = {
 
 # Histograms: count the numbers of all events in bins.
 #
-# Bins are half open, `[a, b)`, except the last, which is closed, as in NumPy. Values are binned as float32 (float64
-# stays); values outside the edges, NaN and infinities are counted separately. Counts saturate at the largest number of
-# their type.
+# Between given edges, bins are half open, `[a, b)`, except the last, which is closed, as in NumPy. Without edges, bin
+# `k` counts the numbers from `k * 2**exponent` up to the next bin, as the reducer of queries does: the exponent is the
+# smallest with which the bins cover all numbers so far. Where it grows, neighbours are added up, so counts stay exact.
+#
+# Values are binned as float32 (float64 stays); NaN and infinities are counted separately. Counts saturate at the
+# largest number of their type.
 
-# The edges of 256 bins go down to 2**-95; those of many more would leave the range of float32.
-MAX_POWERS = 256
 LARGEST = float(np.finfo(np.float32).max)
 
 
@@ -427,93 +428,190 @@ LARGEST = float(np.finfo(np.float32).max)
 class BinCounts:
     """A histogram on the device; `read` converts it to the `Histogram` of records.
 
-    Counts saturate at the largest number of their type. Adding or averaging the leaves over an axis gives the histogram
-    of all.
-
     Attributes:
         counts: Shape (..., n_bins), uint32 (uint64 with `jax_enable_x64`).
         outside: Shape (..., 5): the numbers of values below the edges, above them, NaN, +Inf and -Inf.
-        edges: The n_bins + 1 edges, increasing.
+        ends: Shape (..., 2): the smallest and the largest finite value; `None` with edges.
+        bins: Shape (..., 2): the number of the first bin, and the exponent, which follow from these.
+        edges: The n_bins + 1 edges, if they were given.
     """
 
     counts: Array
     outside: Array
+    ends: Array | None
+    bins: Array | None
     edges: tuple[float, ...] = field(metadata={"static": True})
 
     def read(self) -> Histogram | list[Any]:
         """Wait for the device and return a histogram, or nested lists of them for additional axes.
 
-        Values outside the edges get additional bins, which end at the largest float32.
+        Values outside of given edges get additional bins, which end at the largest float32.
         """
         if self.counts.ndim > 1:
-            pairs = zip(self.counts, self.outside, strict=True)
-            return [BinCounts(counts, outside, self.edges).read() for counts, outside in pairs]
+            return [jax.tree.map(lambda leaf: leaf[i], self).read() for i in range(len(self.counts))]  # noqa: B023
         below, above, n_nan, n_posinf, n_neginf = (int(n) for n in np.asarray(self.outside))
         counts: list[int] = np.asarray(self.counts).tolist()
         edges = list(self.edges)
+        if self.bins is not None:
+            n = max((i + 1 for i, count in enumerate(counts) if count), default=0)
+            first, exponent = np.asarray(self.bins)
+            with np.errstate(over="ignore"):
+                wide = np.ldexp(np.arange(n + 1) + np.float64(first), exponent)
+            counts, edges = counts[:n] or [0], np.nan_to_num(wide).tolist() if n else [0.0, 1.0]
         if below:
             counts, edges = [below, *counts], [-LARGEST, *edges]
         if above:
             counts, edges = [*counts, above], [*edges, LARGEST]
         return Histogram.from_counts(counts, edges, n_nan=n_nan, n_posinf=n_posinf, n_neginf=n_neginf)
 
+    def added(self, other: BinCounts) -> BinCounts:
+        """Return the histogram of the values of both."""
+        ends = None if self.ends is None else _wider(self.ends, other.ends)
+        bins = None if ends is None else _bins_between(ends, self.counts.shape[-1])
+        counts = up(self._within(bins), other._within(bins))
+        return BinCounts(counts, up(self.outside, other.outside), ends, bins, self.edges)
+
+    def counted(self, x: jax.Array) -> BinCounts:
+        """Return the histogram with some more values."""
+        x = explicit.gathered(x, x.ndim).astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32).reshape(-1)
+        n, ends, bins = self.counts.shape[-1], self.ends, None
+        if ends is not None:
+            finite, inf = jnp.isfinite(x), jnp.inf
+            of_x = x.min(initial=inf, where=finite), x.max(initial=-inf, where=finite)
+            ends = _wider(ends, lax.stop_gradient(of_x))
+            bins = _bins_between(ends, n)
+        tally = self._tally(x, bins)
+        counts, outside = up(self._within(bins), tally[1 : n + 1]), jnp.concatenate([tally[:1], tally[n + 1 :]])
+        return BinCounts(counts, up(self.outside, outside), ends, bins, self.edges)
+
+    def merged(self, ok: Array | None) -> BinCounts:
+        """Return the histogram of all events that happened, along the first axis, as one event."""
+
+        def over(bins: BinCounts, ok: jax.Array) -> BinCounts:
+            empty = self._empty()
+            rows = jax.tree.map(lambda new, none: select(ok, new, jnp.broadcast_to(none, new.shape)), bins, empty)
+            total: BinCounts = lax.scan(lambda total, row: (total.added(row), None), empty, rows)[0]
+            return total
+
+        bins = jax.tree.map(jnp.asarray, self)
+        shape = bins.counts.shape[:-1]
+        ok = jnp.ones(shape, bool) if ok is None else jnp.broadcast_to(fit(jnp.asarray(ok), bins.counts)[..., 0], shape)
+        for _ in shape[1:]:
+            over = jax.vmap(over, in_axes=1)
+        whole: BinCounts = jax.tree.map(lambda leaf: leaf[None], over(bins, ok))
+        return whole
+
+    def _empty(self) -> BinCounts:
+        ends = None if self.ends is None else jnp.array([jnp.inf, -jnp.inf], self.ends.dtype)
+        counts, outside, bins = (
+            None if one is None else jnp.zeros(one.shape[-1:], one.dtype)
+            for one in (self.counts, self.outside, self.bins)
+        )
+        return BinCounts(counts, outside, ends, bins, self.edges)
+
+    def _within(self, bins: Array | None) -> Array:
+        """Return the counts in wider bins."""
+        if bins is None or self.bins is None:
+            return self.counts
+        (first, exponent), n = self.bins, self.counts.shape[-1]
+        place = ((first + jnp.arange(n)) >> jnp.clip(bins[1] - exponent, 0, 31)) - bins[0]
+        half = self.counts.dtype.itemsize * 4
+        words = jnp.stack([self.counts >> half, self.counts & ((1 << half) - 1)], 1)  # sums of these do not wrap around
+        high, low = jnp.zeros_like(words).at[place].add(words, mode="drop").T
+        high = high + (low >> half)
+        return jnp.where(high >> half, ~jnp.zeros_like(low), (high << half) | (low & ((1 << half) - 1)))
+
+    def _tally(self, x: jax.Array, bins: Array | None) -> jax.Array:
+        """Count values below the edges, in each bin, above the edges, NaN, +Inf and -Inf."""
+        n = self.counts.shape[-1]
+        if bins is None:
+            # On an explicit mesh, JAX cannot map its own loop over lanes that are divided between devices.
+            method = "compare_all" if explicit.on_mesh(x) else "scan"
+            place = jnp.searchsorted(jnp.asarray(self.edges, x.dtype), x, side="right", method=method)
+            place = jnp.where(x == self.edges[-1], n, place)
+        else:
+            place = _place(jnp.where(jnp.isfinite(x), x, 0), bins[1]).astype(bins.dtype) - bins[0] + 1
+        for at, found in enumerate((jnp.isnan(x), x == jnp.inf, x == -jnp.inf), n + 2):
+            place = jnp.where(found, at, place)
+        return jnp.zeros(n + 5, self.counts.dtype).at[place].add(1)
+
+
+def _wider(ends: Any, other: Any) -> jax.Array:
+    return jnp.stack([jnp.minimum(ends[0], other[0]), jnp.maximum(ends[1], other[1])])
+
+
+def _place(x: Any, exponent: Any) -> Any:
+    """Return the number of the bin of a value as a float; two factors, as one alone may be no number of the type."""
+    half = -exponent >> 1
+    return jnp.floor(x * _power_of_two(half, x.dtype) * _power_of_two(-exponent - half, x.dtype))
+
+
+def _power_of_two(n: Any, dtype: Any) -> Any:
+    info = np.finfo(dtype)
+    return ((n + info.maxexp - 1) << info.nmant).view(dtype)
+
+
+def _exponent(x: Any) -> Any:
+    """Return the exponent of the power of two above numbers that are not negative; of 0, a small one."""
+    info = np.finfo(x.dtype)
+    return (x.view(np.int64 if x.dtype == np.float64 else np.int32) >> info.nmant) - (info.maxexp - 2)
+
+
+def _bins_between(ends: Any, n: int) -> jax.Array:
+    """Return the number of the first bin, and the smallest exponent with which n bins cover these ends.
+
+    A bin is at least as wide as the distance between the largest floats there, so that numbers of bins are exact.
+    """
+    ends = jnp.where(jnp.isfinite(ends), ends, 0)  # of no value
+    low, high = ends[0], ends[1]
+    least = _exponent(jnp.maximum(jnp.abs(low), jnp.abs(high))) - (np.finfo(ends.dtype).nmant + 1)
+    near = _exponent((high * 0.5 - low * 0.5) / (n * 0.5))
+    # The exponent is this one or the next; rounding may have moved it up by one.
+    exponents = [jnp.maximum(near + i, least) for i in (-1, 0, 1)]
+    first = [_place(low, exponent) for exponent in exponents]
+    fits = [_place(high, exponents[i]) - first[i] < n for i in (0, 1)]
+    first, exponent = (jnp.where(fits[0], a, jnp.where(fits[1], b, c)) for a, b, c in (first, exponents))
+    return jnp.stack([first.astype(exponent.dtype), exponent])
+
+
+def _is_bins(node: object) -> bool:
+    return isinstance(node, BinCounts)
+
+
+_counted: Any = jax.jit(BinCounts.counted)  # as `_step` is, for the same reason
+
 
 @dataclass(frozen=True, slots=True)
 class Binning(Accumulator):
-    """Counts numbers between edges; see `histogram`."""
+    """Counts numbers between edges, or in bins that widen if there are none; see `histogram`."""
 
-    edges: tuple[float, ...]
+    n_bins: int
+    edges: tuple[float, ...] = ()
 
     def start(self, avals: PyTree, *, n_events: int | None = None) -> KindState:
-        avals = avals_of(avals, "histogram")
-        for aval in jax.tree.leaves(avals):
+        dtype = sum_type(np.dtype(np.uint64))
+
+        def empty(aval: jax.ShapeDtypeStruct) -> BinCounts:
             if jnp.issubdtype(aval.dtype, jnp.complexfloating):
                 raise TypeError(
                     f"Expected real numbers to count in a histogram, got {aval.dtype}: take .real or abs(…)"
                 )
-        dtype = sum_type(np.dtype(np.uint64))
-        return KindState(no_events(), jax.tree.map(lambda _: Cell((jnp.zeros(len(self.edges) + 4, dtype),)), avals))
+            is_wide = aval.dtype == jnp.float64
+            ends = bins = None
+            if not self.edges:
+                ends = jnp.array([jnp.inf, -jnp.inf], jnp.float64 if is_wide else jnp.float32)
+                bins = jnp.zeros(2, jnp.int64 if is_wide else jnp.int32)
+            return BinCounts(jnp.zeros(self.n_bins, dtype), jnp.zeros(5, dtype), ends, bins, self.edges)
+
+        return KindState(no_events(), jax.tree.map(empty, avals_of(avals, "histogram")))
 
     def step(self, state: KindState, value: PyTree, ok: Flag = True) -> State:
-        count = lambda cell, x: Cell((up(cell.parts[0], self._tally(array(x), cell.parts[0].dtype)),))  # noqa: E731
-        new = jax.tree.map(count, state.cells, value, is_leaf=is_cell)
+        new = jax.tree.map(_counted, state.cells, jax.tree.map(array, value), is_leaf=_is_bins)
         return select_state(ok, KindState(up(state.n, 1), new), state)
 
     def finish(self, state: KindState, *, n_events: int | None = None) -> Finished:
-        n_bins = len(self.edges) - 1
-
-        def read(cell: Cell) -> BinCounts:
-            tally = cell.parts[0][None]
-            outside = jnp.concatenate([tally[:, :1], tally[:, n_bins + 1 :]], axis=1)
-            return BinCounts(tally[:, 1 : n_bins + 1], outside, self.edges)
-
-        value = jax.tree.map(read, state.cells, is_leaf=is_cell)
+        value = jax.tree.map(lambda leaf: leaf[None], state.cells)
         return Finished(value, None if n_events else (state.n > 0)[None])
 
     def merge(self, a: KindState, b: KindState) -> State:
-        return KindState(up(a.n, b.n), jax.tree.map(up, a.cells, b.cells))
-
-    def _tally(self, x: jax.Array, dtype: DTypeLike) -> jax.Array:
-        """Count values below the edges, in each bin, above the edges, NaN, +Inf and -Inf."""
-        n_bins = len(self.edges) - 1
-        x = explicit.gathered(x, x.ndim).astype(jnp.float64 if x.dtype == jnp.float64 else jnp.float32).reshape(-1)
-        # On an explicit mesh, JAX cannot map its own loop over lanes that are divided between devices.
-        method = "compare_all" if explicit.on_mesh(x) else "scan"
-        place = jnp.searchsorted(jnp.asarray(self.edges, x.dtype), x, side="right", method=method)
-        place = jnp.where(x == self.edges[-1], n_bins, place)
-        for at, found in enumerate((jnp.isnan(x), x == jnp.inf, x == -jnp.inf), n_bins + 2):
-            place = jnp.where(found, at, place)
-        return jnp.zeros(n_bins + 5, dtype).at[place].add(1)
-
-
-def power_of_two_edges(n_bins: int) -> tuple[float, ...]:
-    """Return the edges of bins between powers of two on both sides of 0; see `histogram`.
-
-    Raises:
-        ValueError: There are too many bins for the powers of two of float32.
-    """
-    if n_bins > MAX_POWERS:
-        raise ValueError(f"Expected at most {MAX_POWERS} bins between powers of two, got {n_bins}: give the edges")
-    m = (n_bins + 1) // 2
-    powers = [2.0 ** (m // 4 - m + 1 + i) for i in range(m)]
-    return (*(-x for x in reversed(powers)), *([0.0] if n_bins % 2 == 0 else []), *powers)
+        return KindState(up(a.n, b.n), jax.tree.map(lambda x, y: x.added(y), a.cells, b.cells, is_leaf=_is_bins))
