@@ -7,6 +7,6 @@ try:
 except ModuleNotFoundError as error:
     raise MissingExtraError("torch", extra="torch", purpose="sightglass.torch") from error
 
-from .distributed import agree as agree
+from .watch import agree as agree
 from .watch import watch as watch
 from .watched_module import Watched as Watched

@@ -349,7 +349,7 @@ class Signatures:
         """Return what all ranks call a signature. Their numbers differ: a rank does not look at each of its calls."""
         if number not in self._names:
             signature = next((one for one, other in self._known if other == number), None)
-            self._names[number] = "" if signature is None else _name(signature)
+            self._names[number] = "" if signature is None else _name_of(signature)
         return self._names[number]
 
 
@@ -387,7 +387,7 @@ class Arguments:
         )
 
 
-def _name(signature: Signature) -> str:
+def _name_of(signature: Signature) -> str:
     """Name a signature alike in all processes, which place their own arrays on different devices."""
     static, tree, avals, placements = signature
     plain = [one if isinstance(one, SCALARS) else type(one).__qualname__ for one in jax.tree.leaves(static)]
