@@ -446,6 +446,24 @@ def test_media_and_texts(mnist):
     assert error(mnist("texts", tag="kernel")) == (400, "QueryError")
 
 
+def test_the_texts_beside_a_run_are_for_controllers(mnist, page):
+    assert mnist("beside").json() == {"changes": "", "printed": ""}
+    directory = Path(page.runs()["mnist"]["directory"])
+    (directory / "changes.diff").write_text("+lr = 0.3\n")
+    (directory / "console.txt").write_text("loss nan")
+    assert mnist("beside").json() == {"changes": "+lr = 0.3\n", "printed": "loss nan"}
+    assert next(route for route in ROUTES if route.path == "/runs/{key}/beside").controllers_only
+
+
+def test_the_list_of_runs_has_their_commits(page):
+    directory = record()
+    file = next(directory.glob("run*.json"))
+    about = json.loads(file.read_text())
+    about["facts"] = {"git": {"commit": "0123456789abcdef", "branch": "main", "dirty": True}}
+    file.write_text(json.dumps(about))
+    assert page.runs()["mnist"]["commit"] == "0123456789, with changes"
+
+
 def test_recorded_answers_have_etags(page, mnist):
     for path, query in (("tags", {}), ("scalars", {"tag": "batch.loss"}), ("media", {"tag": "digits"})):
         first = mnist(path, **query)

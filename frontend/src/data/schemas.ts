@@ -51,6 +51,7 @@ export interface components {
          *         config: Its configuration.
          *         metrics: The tags that its files call its metrics.
          *         why: Why it ended, or who asked it to stop: an exception with its place, a signal, a client; empty if not known.
+         *         commit: The first digits of its git commit, and ", with changes" if tracked files differed; empty if not known.
          *         problem: Its faults, or empty.
          *         annotations: What people wrote down about it.
          */
@@ -79,6 +80,7 @@ export interface components {
             config: Record<string, unknown>;
             metrics: string[];
             why: string;
+            commit: string;
             problem: string;
             annotations: components["schemas"]["Annotations"];
         };
@@ -139,6 +141,7 @@ export interface components {
             config: Record<string, unknown>;
             metrics: string[];
             why: string;
+            commit: string;
             problem: string;
             annotations: components["schemas"]["Annotations"];
             description: components["schemas"]["Description"] | null;
@@ -472,6 +475,16 @@ export interface components {
             category: string;
             title: string;
             tags: string[];
+        };
+        /**
+         * RunTexts
+         * @description What differed from a run's git commit, and what it printed last if it failed; empty if not written.
+         */
+        RunTexts: {
+            /** @default  */
+            changes: string;
+            /** @default  */
+            printed: string;
         };
         /**
          * Completions

@@ -14,6 +14,7 @@ import { Rows } from '../../ui/Rows'
 import { count, dateTime, duration, number, value } from '../../views/format'
 import { changeOf, comparedConfig, rowOf, type ComparedRow } from './compared'
 import { Name } from './Name'
+import { TextButton } from './Program'
 import { fitting } from './tableColumns'
 import { Ring, StateDot } from '../../run/StateDot'
 
@@ -78,6 +79,7 @@ function rowsOf(runs: Run[], only: boolean): Row[] {
     rowOf('started', runs.map((run) => (run.started === null ? undefined : dateTime(run.started)))),
     rowOf('duration', runs.map((run) => lengthOf(run))),
     rowOf('last step', runs.map((run) => (run.last_step === null ? undefined : count(Number(run.last_step))))),
+    rowOf('commit', runs.map((run) => run.commit || undefined)),
     rowOf('host', runs.map((run) => run.host || undefined)),
     rowOf('source', runs.map((run) => run.source)),
   ].filter(wanted)
@@ -135,12 +137,12 @@ function RowView({ row, runs, shape }: { row: Row; runs: Run[]; shape: string })
       <span role="rowheader" class="compare-name" title={row.name}>
         <Sorter name={row.name} sort={row.kind === 'tag' ? `${row.name}.${at.of.value}` : (FACT_KEYS[row.name] ?? row.name)} />
       </span>
-      {row.kind === 'tag' ? <Values column={`${row.name}.${at.of.value}`} runs={runs} /> : row.values.map((one, i) => <Cell key={runs[i]!.key} run={runs[i]!} value={one} state={row.name === 'state'} />)}
+      {row.kind === 'tag' ? <Values column={`${row.name}.${at.of.value}`} runs={runs} /> : row.values.map((one, i) => <Cell key={runs[i]!.key} run={runs[i]!} value={one} fact={row.name} />)}
     </div>
   )
 }
 
-function Cell({ run, value: one, base, state = false }: { run: Run; value: unknown; base?: unknown; state?: boolean }) {
+function Cell({ run, value: one, base, fact = '' }: { run: Run; value: unknown; base?: unknown; fact?: string }) {
   if (one === undefined) {
     return (
       <span role="gridcell" class="muted">
@@ -152,7 +154,15 @@ function Cell({ run, value: one, base, state = false }: { run: Run; value: unkno
   const text = typeof one === 'number' ? number(one, 6) : value(one)
   return (
     <span role="gridcell" title={change === null ? text : `${text}, ${changeText(change)} from the first`}>
-      {state ? <StateDot state={run.state} word /> : text}
+      {fact === 'state' && one === run.state ? (
+        <StateDot state={run.state} word />
+      ) : fact === 'commit' && one === run.commit && one.includes(',') ? (
+        <TextButton run={run} what="changes">
+          {text}
+        </TextButton>
+      ) : (
+        text
+      )}
       {change !== null && <span class="compare-change">{changeText(change)}</span>}
     </span>
   )

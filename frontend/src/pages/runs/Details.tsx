@@ -13,7 +13,7 @@ import { commandText } from '../charts/history'
 import { Annotated } from './Annotated'
 import { Colors } from './Colors'
 import { Name } from './Name'
-import { Facts, Program } from './Program'
+import { Facts, Program, TextButton } from './Program'
 import { StateDot } from '../../run/StateDot'
 import { Streams } from './Streams'
 
@@ -35,6 +35,11 @@ export function Details() {
           <StateDot state={run.state} why={run.why} word /> <span class="muted">{run.id}</span>
         </p>
         {run.why && <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{run.why}</p>}
+        {['failed', 'terminated'].includes(run.state) && (
+          <TextButton run={run} what="printed">
+            What it printed last
+          </TextButton>
+        )}
         {[run.problem, problem].map(
           (text) =>
             text && (
@@ -61,7 +66,7 @@ export function Details() {
         <Annotated key={run.key} run={run} />
         <h3>Config</h3>
         <Config run={run} />
-        <Program facts={detail?.description?.facts ?? {}} />
+        <Program run={run} facts={detail?.description?.facts ?? {}} />
         {run.live && (
           <>
             <h3>Queries</h3>

@@ -65,6 +65,13 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
     not_shown: dict[str, int]
 
 
+class RunTexts(msgspec.Struct, frozen=True, kw_only=True):
+    """What differed from a run's git commit, and what it printed last if it failed; empty if not written."""
+
+    changes: str = ""
+    printed: str = ""
+
+
 class Tag(msgspec.Struct, frozen=True, kw_only=True):
     """A recorded series; `query` is its query for the socket.
 
@@ -149,6 +156,19 @@ def _of_recorded(source: ServedRun) -> Described:
             return files.run.describe(), files.run.last_commands(MAX_HISTORY), not_shown
     except (SightglassError, OSError):
         return source.description, [], {}  # the run's `problem` says why
+
+
+async def texts(call: ApiRequest, query: Nothing) -> RunTexts:
+    """Return the texts beside the records of a run, which may have secrets that are not recognised."""
+    source = await call.read(call.runs.find, call.key)
+    return await call.read(_texts, source)
+
+
+def _texts(source: ServedRun) -> RunTexts:
+    if source.path is None:
+        return RunTexts()
+    with source.borrow() as files:
+        return RunTexts(changes=files.run.changes, printed=files.run.printed)
 
 
 async def list_tags(call: ApiRequest, query: Nothing) -> TagList:
@@ -265,6 +285,7 @@ ROUTES: Final = (
     Route(method="GET", path="/runs", handler=list_runs, response=RunList),
     Route(method="GET", path="/runs/{key}", handler=describe_run, response=RunDetail),
     Route(method="GET", path="/runs/{key}/tags", handler=list_tags, response=TagList, cached=True),
+    Route(method="GET", path="/runs/{key}/beside", handler=texts, response=RunTexts, controllers_only=True),
     Route(method="GET", path="/runs/{key}/complete", handler=complete_query, query=CompleteQuery, response=Completions),
     Route(method="GET", path="/functions", handler=list_functions, response=list[FunctionInfo]),
 )

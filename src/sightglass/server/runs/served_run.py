@@ -44,6 +44,9 @@ SLOW_OPEN_S: Final = 0.05
 DETAILS_REST: Final = 20
 """After reading the details of a run, this many times as long passes until the next time."""
 
+COMMIT_DIGITS: Final = 10
+CHANGED: Final = ", with changes"
+
 BUSY_S: Final = 0.1  # until another reader of its files may have finished
 
 
@@ -133,6 +136,7 @@ class ServedRun:
             config=self.config(),
             metrics=details.metrics,
             why=str(self._ending()),
+            commit=self._commit(),
             problem=without_folders(
                 self._problem(directory)
                 or (recorded.problem if recorded is not None else "")
@@ -150,6 +154,13 @@ class ServedRun:
         if self.live:
             return Ending() if self.description is None else self.description.ending
         return Ending() if self.recorded is None else self.recorded.file.described.ending
+
+    def _commit(self) -> str:
+        about = self.description if self.live else None if self.recorded is None else self.recorded.file
+        git = {} if about is None else about.facts.get("git", {})
+        if not (isinstance(git, dict) and git.get("commit")):
+            return ""
+        return f"{str(git['commit'])[:COMMIT_DIGITS]}{CHANGED if git.get('dirty') else ''}"
 
     def _state(self) -> State:
         if self.entry is not None:
@@ -470,6 +481,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         config: Its configuration.
         metrics: The tags that its files call its metrics.
         why: Why it ended, or who asked it to stop: an exception with its place, a signal, a client; empty if not known.
+        commit: The first digits of its git commit, and ", with changes" if tracked files differed; empty if not known.
         problem: Its faults, or empty.
         annotations: What people wrote down about it.
     """
@@ -495,5 +507,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     metrics: list[str]
     why: str
+    commit: str
     problem: str
     annotations: Annotations
