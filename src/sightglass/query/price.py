@@ -41,7 +41,7 @@ from .costs import (
     picks,
 )
 from .functions import FUNCTIONS, Operation
-from .functions.containers import ENDS_ALL, ODD, each
+from .functions.containers import costs_one_item, each
 from .functions.elementwise import OPERATORS, PICKED
 from .interpreter import Interpreter, can_cut, is_fused
 from .limits import MAX_ITEMS, PLAIN
@@ -446,8 +446,8 @@ class _Pricing(Interpreter[Any, Scope]):
                 before = self.ns, self.python_ns, self.live
                 try:
                     result = apply(name, read)
-                except ODD as error:
-                    if isinstance(error, ENDS_ALL) or not isinstance(x, Mapping):
+                except Exception as error:
+                    if not (costs_one_item(error) and isinstance(x, Mapping)):
                         raise
                     odd.append(error)
                     names.pop()

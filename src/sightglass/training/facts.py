@@ -482,6 +482,7 @@ class LastLines:
     def __init__(self) -> None:
         self._pieces: deque[str] = deque()
         self._n_characters = self._n_runs = 0
+        self._cut = False
 
     def hold(self) -> None:
         """Hold them for one run more."""
@@ -496,19 +497,24 @@ class LastLines:
         if not self._n_runs:
             unfollow(self._note)
             self._pieces.clear()
-            self._n_characters = 0
+            self._n_characters, self._cut = 0, False
 
     def text(self) -> str:
         """Return them, as a terminal shows them, without colours and secrets; at most `LAST_LINES`."""
-        lines = "".join(tuple(self._pieces)).removesuffix("\n").split("\n")[-LAST_LINES:]
-        return "\n".join(map(_plain, lines))[-LAST_CHARACTERS:]
+        lines = "".join(tuple(self._pieces)).removesuffix("\n").split("\n")
+        if self._cut:  # the rest of a line may be the rest of a secret
+            del lines[0]
+        return "\n".join(map(_plain, lines[-LAST_LINES:]))[-LAST_CHARACTERS:]
 
     def _note(self, text: str) -> None:
         pieces = self._pieces
-        pieces.append(text[-LAST_CHARACTERS:] if len(text) > LAST_CHARACTERS else text)
+        if len(text) > LAST_CHARACTERS:
+            text, self._cut = text[-LAST_CHARACTERS:], True
+        pieces.append(text)
         self._n_characters += len(text)
         # Short pieces take more memory than their characters: a progress bar writes many.
         while self._n_characters > LAST_CHARACTERS or len(pieces) > LAST_CHARACTERS // 8:
+            self._cut = True
             try:
                 self._n_characters -= len(pieces.popleft())
             except IndexError:  # another thread was faster

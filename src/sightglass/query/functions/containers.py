@@ -205,6 +205,12 @@ ODD: Final = (EvaluationError, RefusedQueryError, UnknownNameError, UnsendableEr
 ENDS_ALL: Final = (PriceError, RefusedFunctionError)
 """Of these, what holds for all items: the event has no time left, or a function of the run is refused from now on."""
 
+
+def costs_one_item(error: Exception) -> bool:
+    """Return whether an error at one item of a mapping leaves the others as they are."""
+    return isinstance(error, ODD) and not isinstance(error, ENDS_ALL)
+
+
 LeaveOut = Callable[[dict[Any, str]], None]
 """Takes note of the items that are left out, each with the reason."""
 
@@ -227,8 +233,8 @@ def _computed(x: Value, body: Callable[[Any, Any], Any], leave_out: LeaveOut) ->
     for name, value in each(x):
         try:
             result = body(name, value)
-        except ODD as error:
-            if isinstance(error, ENDS_ALL) or not is_mapping(x):
+        except Exception as error:
+            if not (costs_one_item(error) and is_mapping(x)):
                 raise
             errors[name] = error
         else:
