@@ -95,7 +95,7 @@ class Program:
         )  # fmt: skip
         self.wiring = Wiring(settings, self._machine)
         commands = self.wiring.telemetry.commands
-        commands._changed = Condition(self._process, commands._lock.mutex)  # `pause` waits in simulated time
+        commands.changed = Condition(self._process, commands.lock.mutex)  # `pause` waits in simulated time
         self.run = run = Run(self.wiring)
         run.control("rate", 1.0, min=0.0)
         run.action("mark", self._mark)
