@@ -386,6 +386,19 @@ def test_a_pause_can_end_after_the_other_ranks_have_ended(begin):
     assert program.ranks[0].lr.value == 0.1
 
 
+def test_a_rank_that_starts_again_applies_nothing_of_before(begin):
+    program = begin(2)
+    program.ask("set", name="lr", value=0.2)
+    program.until(lambda: all(rank.applied for rank in program.ranks))
+    program.ranks[1].kill()
+    again = program.ranks[1] = Rank(1, program, n_events=500)
+    program.tick(200)
+    assert again.applied == []
+    program.ask("set", name="lr", value=0.3)
+    program.until(lambda: bool(program.ranks[0].errors))
+    assert again.applied == []
+
+
 @pytest.mark.parametrize(("n_ahead", "can"), [(-1, False), (0, False), (1, True)])
 def test_a_rank_confirms_only_what_no_event_in_progress_can_pass(begin, n_ahead, can):
     program = begin(2)

@@ -9,7 +9,7 @@ Every key is set once, so the store decides who was first. A rank that waits for
 itself: that stands for all ranks, unless a yes came before, which then stands for this one, too. So no rank applies
 what another one does not, and none waits for a rank that died.
 
-    here/RANK           there is a run on this rank
+    here/RANK           there is a run on this rank: a token of its process
     ended/RANK          it has ended
     proposal/N          an event, and what to apply there
     vote/N/RANK         whether the rank can still apply it there, and how many events it has had
@@ -27,6 +27,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 from typing import Final
 
@@ -167,6 +168,7 @@ class Agreement:
         self._calls = threading.Lock()  # of the store, by the loop and by `close`
         self._closed = False
         self._is_here = False
+        self._token = secrets.token_bytes(8)  # a rank that starts again, alone, must not apply what is long over
         self._number = 1
         self._opened_s = 0.0
         self._plans: Plans = {}
@@ -191,9 +193,10 @@ class Agreement:
             if self._closed or self.shared.problem:
                 return None
             try:
-                if not self._is_here:
-                    self._put(f"here/{self._rank}", YES)
-                    self._is_here = True
+                if not self._is_here and self._put(f"here/{self._rank}", self._token) != self._token:
+                    self._lose(f"another process was rank {self._rank} of this program before")
+                    return None
+                self._is_here = True
                 while self._step(now_s):
                     pass
             except Exception as error:  # noqa: BLE001  the launcher has ended, or its host: so has what it is for
