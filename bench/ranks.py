@@ -3,13 +3,18 @@
 The ranks are processes. With PyTorch they form a gloo group, which is how Sightglass finds their numbers. One is slow,
 and one is killed in the middle. A window is right if its value is that of the events of all ranks that it does not
 name as missing: exactly for integers, and to 1e-6 of the value for floats.
+
+Then four ranks train in step, by a small collective each, and are told nothing of how they agree: how long a command
+takes, whether all applied it at the same step, and what that costs the steps meanwhile.
 """
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import socket
+import statistics
 import subprocess
 import sys
 import tempfile
@@ -36,6 +41,7 @@ CALLS = {
     "collect": "batch.n.collect(30, ", "last": "batch.loss.last(",
 }  # fmt: skip
 TIMEOUT_S = 300.0
+N_OBEYING, N_COMMANDS, STEP_S = 4, 20, 0.002
 
 Claim = tuple[str, float, str, float | None]
 
@@ -69,16 +75,88 @@ def main(rank: int, size: int, n_windows: int, port: str) -> None:
     run.close()
 
 
+def obey(rank: int, size: int, port: str) -> None:
+    """Be a rank that trains until it is stopped; print when each step began, and at which ones the control changed."""
+    import torch
+    import torch.distributed as dist
+
+    dist.init_process_group("gloo", init_method=f"tcp://127.0.0.1:{port}", rank=rank, world_size=size)
+    run = sg.init("obeying", budget=None)
+    lr = run.control("lr", 0.0)
+    began_s, rates = [], []
+    print("ready", flush=True)
+    while not run.stopping:
+        began_s.append(time.perf_counter())
+        dist.all_reduce(torch.ones(8))
+        run.observe("batch", step=len(rates))
+        rates.append(lr.value)
+        time.sleep(STEP_S)
+    changes = [step for step, (old, new) in enumerate(zip([0.0, *rates], rates, strict=False)) if old != new]
+    print(json.dumps([began_s, changes]), flush=True)
+    run.close()
+    dist.destroy_process_group()
+
+
+def commanded() -> Iterator[Claim]:
+    """Command ranks that train, and say how long it took and what it cost them."""
+    with ExitStack() as undo:
+        folder = undo.enter_context(tempfile.TemporaryDirectory())
+        port = _free_port()
+        ranks = [undo.enter_context(_rank(f"obey({rank}, {N_OBEYING}, {port!r})", folder)) for rank in range(N_OBEYING)]
+        for rank in ranks:
+            undo.callback(rank.kill)
+        _wait(ranks)
+        group = undo.enter_context(sg.connect("obeying"))
+        spans = []
+        for i in range(N_COMMANDS):
+            time.sleep(1.0)
+            sent_s = time.perf_counter()
+            assert group.set("lr", float(i + 1)).applied
+            spans.append((sent_s, time.perf_counter()))
+        group.stop()
+        told = [json.loads(rank.stdout.readline()) for rank in ranks if rank.stdout is not None]
+    took_s = [after_s - before_s for before_s, after_s in spans]
+    yield (
+        f"{N_OBEYING} gloo ranks in step, {N_COMMANDS} commands: median time until applied",
+        statistics.median(took_s),
+        "s",
+        None,
+    )
+    yield "  the longest", max(took_s), "s", None
+    yield (
+        "  commands applied at different steps",
+        sum(len({*steps}) > 1 for steps in zip(*(c for _, c in told), strict=True)),
+        "",
+        0,
+    )
+    steps = np.array(told[0][0])
+    during = np.any([(steps[:-1] >= low) & (steps[:-1] <= high) for low, high in spans], axis=0)
+    lengths = np.diff(steps)
+    idle_s = float(np.median(lengths[~during]))
+    yield (
+        "  median step while a command is under way, beside the others",
+        float(np.median(lengths[during])) / idle_s,
+        "x",
+        None,
+    )
+    yield "  the longest step meanwhile", float(lengths[during].max()) / idle_s, "x", None
+    yield "  the longest of the others", float(lengths[~during].max()) / idle_s, "x", None
+
+
+def _rank(call: str, folder: str) -> subprocess.Popen[str]:
+    return subprocess.Popen(
+        [sys.executable, "-c", f"from bench.ranks import main, obey; {call}"],
+        cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"},
+    )  # fmt: skip
+
+
 def asked(n_ranks: int, n_windows: int, *, gloo: bool) -> dict[str, list[sg.Record]]:
     """Start the ranks, ask them as one, and return the records of each query."""
     with ExitStack() as undo:
         folder = undo.enter_context(tempfile.TemporaryDirectory())
         ranks = [
-            subprocess.Popen(
-                [sys.executable, "-c", f"from bench.ranks import main; main({rank}, {n_ranks}, {n_windows}, {port!r})"],
-                cwd=folder, stdin=subprocess.PIPE, stdout=subprocess.PIPE, text=True,
-                env={**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), *sys.path]), "OMP_NUM_THREADS": "1"},
-            )
+            _rank(f"main({rank}, {n_ranks}, {n_windows}, {port!r})", folder)
             for port in [_free_port() if gloo else ""]
             for rank in range(n_ranks)
         ]  # fmt: skip
@@ -115,6 +193,8 @@ def measure() -> Iterator[Claim]:
     yield "  windows of all ranks", n_complete, "", None
     yield "  windows that name the killed rank", sum(KILLED in record.missing for record in records), "", None
     yield "  windows that name another one", sum(bool({*record.missing} - {KILLED}) for record in records), "", 0
+    if gloo:
+        yield from commanded()
 
 
 def n_right(name: str, records: Sequence[sg.Record], n_ranks: int, n_windows: int) -> int:
