@@ -48,6 +48,9 @@ class Clock:
     def queued(self) -> float:
         return 0.0
 
+    def ran(self, thread: int) -> float | None:
+        return None
+
 
 class Run:
     """A client service, what it watches, and what it sent to the client that keeps to the rules."""

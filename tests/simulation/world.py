@@ -79,6 +79,9 @@ class World:
         """Return how long the thread waited for a processor."""
         return 0.0
 
+    def ran(self, thread: int) -> float | None:
+        return None
+
     def wall(self) -> float:
         """Return the wall time in seconds since the Unix epoch."""
         return self.now_s - START_S + WALL_S

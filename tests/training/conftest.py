@@ -35,6 +35,9 @@ class FakeClock:
     def queued(self) -> float:
         return self.queued_s
 
+    def ran(self, thread: int) -> float | None:
+        return self.cpu_s
+
     def pass_(self, seconds: float) -> None:
         self.now_s += seconds
 

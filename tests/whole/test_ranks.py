@@ -298,3 +298,33 @@ def test_a_query_reads_the_piece_of_its_process_and_pieces_of_all_are_reduced_as
 
 def eval_floats(text):
     return [float(part) for part in text.strip("[]").split(",")]
+
+
+PACE = """
+rank = int(sys.argv[1])
+run = sg.init(f"pace-{rank}", budget=None, ranks=sg.Ranks(group="pace", rank=rank, size=3))
+step = 0
+while True:
+    until = time.thread_time() + (0.03 if rank == 2 else 0.01)
+    while time.thread_time() < until:
+        pass
+    time.sleep(0.01 if rank == 2 else 0.03)  # as if it waited for rank 2
+    run.observe("batch", step=step)
+    step += 1
+    if step == 20:
+        say("step", step)
+"""
+
+
+@pytest.mark.slow
+def test_a_rank_that_works_longer_than_the_others_is_named(start):
+    children = [start(PACE, str(rank)) for rank in range(3)]
+    for child in children:
+        child.hears("step")
+    with sg.connect("pace") as group:
+        wait_until(lambda: (pace := group.pace()).slow == [2] and len(pace.ranks) == 3, "rank 2 is slow")
+        lines = str(group.pace("batch")).splitlines()
+        assert [line.split()[0] for line in lines] == ["rank", "0", "1", "2"]
+        assert lines[3].endswith("slow: the others wait for it")
+        with pytest.raises(sg.UnknownNameError):
+            group.pace("epoch")

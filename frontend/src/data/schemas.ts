@@ -232,7 +232,9 @@ export interface components {
          * @description One event of a run: where it comes from, how often it happened, its observables, and a remark.
          *
          *     `n_lost` counts the values, or parts of them, that could not be copied for snapshots. `age_s` is how many seconds
-         *     ago it last happened, `interval_s` how many usually lie between two; `None` if that is not known.
+         *     ago it last happened, `interval_s` how many usually lie between two, `busy_s` for how many of these the thread that
+         *     called `init` works itself, without waiting, and `longest_s` how many there were at most lately; `None` if that is
+         *     not known.
          */
         EventInfo: {
             /** @default observe */
@@ -253,6 +255,10 @@ export interface components {
             age_s: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
             /** @default null */
             interval_s: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
+            /** @default null */
+            busy_s: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
+            /** @default null */
+            longest_s: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
         };
         /**
          * ObservableInfo

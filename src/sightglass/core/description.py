@@ -48,7 +48,9 @@ class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
     """One event of a run: where it comes from, how often it happened, its observables, and a remark.
 
     `n_lost` counts the values, or parts of them, that could not be copied for snapshots. `age_s` is how many seconds
-    ago it last happened, `interval_s` how many usually lie between two; `None` if that is not known.
+    ago it last happened, `interval_s` how many usually lie between two, `busy_s` for how many of these the thread that
+    called `init` works itself, without waiting, and `longest_s` how many there were at most lately; `None` if that is
+    not known.
     """
 
     origin: str = "observe"
@@ -59,6 +61,8 @@ class EventInfo(msgspec.Struct, frozen=True, kw_only=True):
     n_lost: int = 0
     age_s: float | None = None
     interval_s: float | None = None
+    busy_s: float | None = None
+    longest_s: float | None = None
 
     @property
     def is_quiet(self) -> bool:
@@ -214,7 +218,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     def timeless(self) -> Description:
         """Return it without what changes by itself: when it was made, and how long ago events happened."""
-        events = {name: replace(event, age_s=None, interval_s=None) for name, event in self.events.items()}
+        none = dict.fromkeys(("age_s", "interval_s", "busy_s", "longest_s"))
+        events = {name: replace(event, **none) for name, event in self.events.items()}
         return replace(self, wall_time=0.0, events=events)
 
     def __str__(self) -> str:

@@ -395,11 +395,13 @@ class EventThreads:
     Attributes:
         awaits: Whether the program has awaited commands in an event loop.
         own_events: The events that the run's own thread has announced.
+        native_id: The number that the system has for this thread.
     """
 
     def __init__(self, clock: Clock) -> None:
         self._clock = clock
         self._own = threading.get_ident()
+        self.native_id = threading.get_native_id()
         self._own_s: float | None = None
         self.own_events: set[str] = set()
         self._others: dict[str, tuple[str, float]] = {}

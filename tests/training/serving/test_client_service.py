@@ -896,6 +896,24 @@ def test_a_pause_is_not_quiet_and_one_long_gap_is_no_usual_one(service_bench):
     assert seen(d)["events"]["batch"]["interval_s"] == 0.2
 
 
+def test_an_event_tells_what_the_thread_works_and_the_longest_gap(service_bench):
+    d = service_bench()
+    for _ in range(10):
+        for _ in range(5):
+            d.observe("batch", loss=1.0)
+        d.clock.work(0.25)
+        d.clock.pass_(0.75)  # it waits
+        d.tick()
+    event = seen(d)["events"]["batch"]
+    assert event["busy_s"] == pytest.approx(0.05)
+    assert event["interval_s"] == pytest.approx(0.2)
+    pass_time(d, 7)
+    pass_time(d, 1, batch=1)
+    event = seen(d)["events"]["batch"]
+    assert event["longest_s"] == pytest.approx(8.0)
+    assert event["interval_s"] == pytest.approx(0.2)
+
+
 def test_stacks_are_for_controllers_and_need_no_lock(service_bench):
     d = service_bench()
     d.hello(A)

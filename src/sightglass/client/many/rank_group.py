@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from statistics import median_low
 from types import MappingProxyType
 from typing import Any, Final, Literal, NoReturn
 
@@ -17,7 +19,8 @@ from sightglass.client.run import RemoteRun, stacks_of
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import Record
 from sightglass.core.counts import Statistics, total_of
-from sightglass.core.errors import QueryError, RunLostError, warn_user
+from sightglass.core.description import EventInfo
+from sightglass.core.errors import QueryError, RunLostError, UnknownNameError, warn_user
 from sightglass.core.process.stacks import Stacks, ThreadStack
 from sightglass.query.parser import as_query
 from sightglass.query.pieces import Finish, over_pieces
@@ -29,6 +32,8 @@ from sightglass.query.stages import Period, Reduce
 from .members import Members
 from .parts import Part, Parts, Union
 from .window_merger import HOLD_S, MemberWindow, MergedWindow, WindowMerger
+
+SLOW: Final = 1.25  # times the work of most ranks: less is the difference of their data
 
 
 def ranks_of(group: str, runs: Sequence[Reachable]) -> dict[int, Reachable]:
@@ -56,11 +61,50 @@ def ranks_of(group: str, runs: Sequence[Reachable]) -> dict[int, Reachable]:
     return dict(sorted(found.items()))
 
 
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Pace:
+    """How fast the ranks of one program are; `print` shows a line for each.
+
+    Ranks that act together take equally long from one event to the next, since all wait for the slowest. So it is found
+    by what its training thread works itself (`busy_s`). A library that waits for a device by asking it again and again
+    works, too. `longest_s` tells a rank that is slow now and then from one that always is.
+
+    Attributes:
+        event: The event.
+        ranks: What each rank says of it: `interval_s`, `busy_s`, `longest_s`, which are `None` if not known.
+    """
+
+    event: str
+    ranks: Mapping[int, EventInfo]
+
+    @property
+    def slow(self) -> list[int]:
+        """The ranks that work a quarter longer than half of them do."""
+        usual_s = self._usual_s
+        return [rank for rank, one in self.ranks.items() if one.busy_s is not None and one.busy_s > SLOW * usual_s]
+
+    @property
+    def _usual_s(self) -> float:
+        known = [one.busy_s for one in self.ranks.values() if one.busy_s is not None]
+        return median_low(known) if known else math.inf
+
+    def __str__(self) -> str:
+        lines = [f"{'rank':>6}  {'seconds':>9}  {'its work':>9}  {'longest':>9}   from {self.event} to {self.event}"]
+        for rank, one in self.ranks.items():
+            shown = (
+                f"{'–' if s is None else format(s, '.3g'):>9}" for s in (one.interval_s, one.busy_s, one.longest_s)
+            )
+            lines.append(
+                f"{rank:>6}  {'  '.join(shown)}{'   slow: the others wait for it' if rank in self.slow else ''}"
+            )
+        return "\n".join(lines)
+
+
 class RankGroup(RemoteRun):
     """The ranks of one program, as one run: `sightglass.connect` returns it for a group's name.
 
-    `stream` answers for all ranks. Everything else goes to the lowest rank: commands reach all ranks through
-    `Ranks(agree=…)`. Ranks that start later, or again, join.
+    `stream`, `stacks` and `pace` answer for all ranks. Everything else goes to the lowest rank, which passes commands
+    on: all ranks apply them at the same event. Ranks that start later, or again, join.
 
     Attributes:
         n_ranks: How many ranks the program has.
@@ -147,6 +191,31 @@ class RankGroup(RemoteRun):
         if not threads:
             raise RunLostError("; ".join(missing.values()))
         return Stacks(run=self.name, threads=threads, missing=missing)
+
+    def pace(self, event: str = "") -> Pace:
+        """Return how fast each rank is from one event to the next, and for which one the others wait.
+
+        Args:
+            event: The event; by default the one that happened most often on the lowest rank.
+
+        Raises:
+            UnknownNameError: The lowest rank has no such event, or none at all.
+            RunLostError: No rank answers.
+        """
+        found: dict[int, Mapping[str, EventInfo]] = {}
+        missing: dict[int, str] = {}
+        for rank, run in self.ranks.items():
+            try:
+                found[rank] = run.describe().events
+            except RunLostError as error:
+                missing[rank] = str(error)
+        if not found:
+            raise RunLostError("; ".join(missing.values()))
+        events = found[min(found)]
+        name = event or max(events, key=lambda one: events[one].n_events, default="")
+        if name not in events:
+            raise UnknownNameError("event", name, events)
+        return Pace(event=name, ranks={rank: infos[name] for rank, infos in found.items() if name in infos})
 
     def stream(
         self,

@@ -36,6 +36,9 @@ class WorkClock(Clock, Protocol):
     def queued(self) -> float:
         """Return for how many seconds the calling thread could have run but had no processor."""
 
+    def ran(self, thread: int) -> float | None:
+        """Return for how many seconds a thread of this process has run; `None` where the system does not say."""
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -51,14 +54,27 @@ class SystemClock:
         Args:
             process: The process whose first thread it is; by default, the calling thread.
         """
+        times_s = _scheduled(process)
+        return times_s[1] if times_s else 0.0
+
+    @staticmethod
+    def ran(thread: int) -> float | None:
+        """Return for how many seconds a thread has run, by the system's number for it."""
+        times_s = _scheduled(f"self/task/{thread}")
+        return times_s[0] if times_s else None
+
+
+def _scheduled(process: int | str) -> tuple[float, float] | None:
+    """Return for how many seconds a thread has run, and waited for a processor; `None` if the system does not say."""
+    try:
+        file = os.open(f"/proc/{process}/schedstat", os.O_RDONLY)  # a third of what `open` takes
         try:
-            file = os.open(f"/proc/{process}/schedstat", os.O_RDONLY)  # a third of what `open` takes
-            try:
-                return int(os.read(file, MAX_LINE_BYTES).split()[1]) / 1e9
-            finally:
-                os.close(file)
-        except (OSError, ValueError, IndexError):
-            return 0.0
+            ran, queued, *_ = os.read(file, MAX_LINE_BYTES).split()
+            return int(ran) / 1e9, int(queued) / 1e9
+        finally:
+            os.close(file)
+    except (OSError, ValueError):
+        return None
 
 
 class EventClock:

@@ -238,8 +238,11 @@ class ClientService:
         return self._pulse.interval_s(event)
 
     def _look(self) -> None:
-        paused = self._telemetry.commands.queue.paused_by is not None
-        self._pulse.look([*self._telemetry.subscriptions.sources.values()], self._clock.monotonic(), paused=paused)
+        commands = self._telemetry.commands
+        self._pulse.look(
+            [*self._telemetry.subscriptions.sources.values()], self._clock.monotonic(),
+            paused=commands.queue.paused_by is not None, ran_s=self._clock.ran(commands.threads.native_id),
+        )  # fmt: skip
 
     def _flush(self, subscription: Subscription) -> None:
         if subscription.rows:

@@ -77,7 +77,8 @@ def _event(source: EventSource, pulse: Pulse, now_s: float) -> EventInfo:
     return EventInfo(
         origin=source.origin, n_events=source.n_events, snapshot=source.snapshot is not None, n_lost=source.n_lost,
         note=source.note or source.price, age_s=pulse.age_s(source.name, now_s),
-        interval_s=pulse.interval_s(source.name),
+        interval_s=pulse.interval_s(source.name), busy_s=pulse.busy_s(source.name),
+        longest_s=pulse.longest_s(source.name),
         observables={
             name: ObservableInfo(type=facts.type, example=facts.example, fields=dict(facts.fields), step=facts.step)
             for name, facts in source.observables.items()
@@ -138,7 +139,9 @@ N_INTERVALS: Final = 31  # the usual one is their median: an evaluation or a che
 class _Seen:
     n_events: int
     last_s: float
+    ran_s: float | None
     intervals_s: deque[float] = field(default_factory=lambda: deque(maxlen=N_INTERVALS))
+    busy_s: deque[float] = field(default_factory=lambda: deque(maxlen=N_INTERVALS))
 
 
 class Pulse:
@@ -152,18 +155,27 @@ class Pulse:
         self._began_s = began_s
         self._seen: dict[str, _Seen] = {}
 
-    def look(self, sources: Iterable[EventSource], now_s: float, *, paused: bool) -> None:
-        """Take note of what happened since the last look; while the run is paused, no time passes for it."""
+    def look(self, sources: Iterable[EventSource], now_s: float, *, paused: bool, ran_s: float | None = None) -> None:
+        """Take note of what happened since the last look; while the run is paused, no time passes for it.
+
+        Args:
+            sources: The events.
+            now_s: The time.
+            paused: Whether the run is paused.
+            ran_s: For how many seconds the thread that announces the events has run; `None` if that is not known.
+        """
         for source in sources:
             n = source.n_events
             seen = self._seen.get(source.name)
             if seen is None:
                 if n:
-                    seen = self._seen[source.name] = _Seen(n, now_s)
+                    seen = self._seen[source.name] = _Seen(n, now_s, ran_s)
                     seen.intervals_s.extend([(now_s - self._began_s) / n] * (n > 1))  # not more than that
             elif n > seen.n_events:
                 seen.intervals_s.append((now_s - seen.last_s) / (n - seen.n_events))
-                seen.n_events, seen.last_s = n, now_s
+                if ran_s is not None and seen.ran_s is not None:
+                    seen.busy_s.append((ran_s - seen.ran_s) / (n - seen.n_events))
+                seen.n_events, seen.last_s, seen.ran_s = n, now_s, ran_s
             elif paused:
                 seen.last_s = now_s
 
@@ -176,3 +188,13 @@ class Pulse:
         """Return the usual seconds between two events; `None` if it happened once, or never."""
         seen = self._seen.get(event)
         return median(seen.intervals_s) if seen is not None and seen.intervals_s else None
+
+    def busy_s(self, event: str) -> float | None:
+        """Return for how many seconds from one event to the next the thread usually works; `None` if not known."""
+        seen = self._seen.get(event)
+        return median(seen.busy_s) if seen is not None and seen.busy_s else None
+
+    def longest_s(self, event: str) -> float | None:
+        """Return the most seconds between two events at the last looks; `None` if it happened once, or never."""
+        seen = self._seen.get(event)
+        return max(seen.intervals_s) if seen is not None and seen.intervals_s else None
