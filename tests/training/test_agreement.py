@@ -293,6 +293,23 @@ def test_a_pause_lasts_while_rank_0_lives_and_ends_when_it_dies(begin):
     assert [kind for kind, *_ in same(program)] == ["pause", "resume"]
 
 
+def test_a_pause_waits_for_a_rank_0_that_comes_to_it_late(begin):
+    program = begin(2)
+    program.ask("pause")
+    program.until(lambda: bool(program.ranks[0].agreement.agreed))
+    late = program.ranks[0]
+    late.train = lambda: None
+    program.tick(int(3 * agreement.DEAD_S / TICK_S))
+    assert program.ranks[1].pauses
+    program.ask("set", name="lr", value=0.5)
+    program.tick(100)
+    del late.train
+    program.until(lambda: all(rank.pauses for rank in program.ranks))
+    program.ask("resume")
+    program.finish()
+    assert [kind for kind, *_ in same(program)] in (["pause", "set", "resume"], ["pause", "resume", "set"])
+
+
 def test_a_rank_0_that_was_only_stopped_follows_the_others_out_of_the_pause(begin):
     program = begin(2)
     program.pause()

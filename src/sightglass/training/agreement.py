@@ -100,8 +100,9 @@ class RankCommands:
         """Return how many events the training thread has announced, by name."""
         runner = self._runner
         sources = runner.subscriptions.sources
+        own = [*runner.threads.own_events]  # at once: the training thread adds to it
         with runner.lock.turn():
-            counts = {name: sources[name].n_counted for name in runner.threads.own_events if name in sources}
+            counts = {name: sources[name].n_counted for name in own if name in sources}
         return {**counts, APPLIES: runner.n_applies} if runner.n_applies else counts
 
     def interval_s(self, event: str) -> float | None:
@@ -426,7 +427,8 @@ class Agreement:
     def _watch_pause(self, now_s: float) -> None:
         """Rank 0 shows that it is alive while all ranks pause; the others end a pause that has lost rank 0."""
         paused = self._paused_at()
-        if paused is None:
+        comes = self._rank == 0 and any(one.kind == "pause" for one in self.shared.commands())  # others may be there
+        if paused is None and not comes:
             self._heard_s, self._n_alive = None, 0
             return
         self._heard_s = now_s if self._heard_s is None else self._heard_s
@@ -440,12 +442,12 @@ class Agreement:
             if self._get(key.format(number)) is None:
                 break
             self._n_alive, self._heard_s = number + 1, now_s
-        if now_s - self._heard_s > DEAD_S or self._get("ended/0") is not None:
+        if paused is not None and (now_s - self._heard_s > DEAD_S or self._get("ended/0") is not None):
             event, index = paused
             resume = Command(id=0, client="", kind="resume")
-            self._put(f"decision/{self._number}", YES)
-            proposal = Proposal(event=event, index=index, commands=[pack(resume)])
-            self._put(f"proposal/{self._number}", msgspec.msgpack.encode(proposal))
+            data = msgspec.msgpack.encode(Proposal(event=event, index=index, commands=[pack(resume)]))
+            if self._put(f"proposal/{self._number}", data) == data:  # else rank 0 has proposed something after all
+                self._put(f"decision/{self._number}", YES)
 
     # The store
 
