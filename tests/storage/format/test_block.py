@@ -194,6 +194,18 @@ def test_mutated_blocks_are_refused_or_decoded_but_nothing_else(given: Given, da
             read()
 
 
+def test_evenly_spaced_numbers_that_do_not_fit_their_type_are_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    n = 100
+    times = np.arange(float(n))
+    given = Given(Key(kind="logged", tag="x"), Columns(index=0, steps=np.arange(n), wall_times=times, values=times))
+    assert decode(given.payload).steps.tolist() == [*range(n)]
+    pair = block._PAIR
+    monkeypatch.setattr(block, "NUMERIC", dict.fromkeys(block.NUMERIC, np.dtype("<f2")))
+    bad = bytes(given.payload).replace(pair.pack(0, 1), pair.pack(10**9, 1))
+    with pytest.raises(DamagedError):
+        decode(memoryview(bad))
+
+
 @given(st.binary(max_size=300))
 def test_bytes_that_are_not_a_block_are_refused(data: bytes) -> None:
     with pytest.raises(DamagedError):

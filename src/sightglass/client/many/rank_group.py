@@ -62,7 +62,7 @@ def ranks_of(group: str, runs: Sequence[Reachable]) -> dict[int, Reachable]:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Pace:
+class RankPace:
     """How fast the ranks of one program are; `print` shows a line for each.
 
     Ranks that act together take equally long from one event to the next, since all wait for the slowest. So it is found
@@ -192,7 +192,7 @@ class RankGroup(RemoteRun):
             raise RunLostError("; ".join(missing.values()))
         return Stacks(run=self.name, threads=threads, missing=missing)
 
-    def pace(self, event: str = "") -> Pace:
+    def pace(self, event: str = "") -> RankPace:
         """Return how fast each rank is from one event to the next, and for which one the others wait.
 
         Args:
@@ -215,7 +215,7 @@ class RankGroup(RemoteRun):
         name = event or max(events, key=lambda one: events[one].n_events, default="")
         if name not in events:
             raise UnknownNameError("event", name, events)
-        return Pace(event=name, ranks={rank: infos[name] for rank, infos in found.items() if name in infos})
+        return RankPace(event=name, ranks={rank: infos[name] for rank, infos in found.items() if name in infos})
 
     def stream(
         self,

@@ -264,7 +264,7 @@ def decode(payload: memoryview) -> Columns:
             found["ordinals"] = found["steps"] if steps else _even(ordinal, 1, n)  # one call of `log` for each step
         shape, offset = _shape(payload[offsets[-1] :], n_dims), offsets[-1] + 8 * n_dims
         return Columns(index=index, values=_column(payload, codes[-1], offset, n, shape), **found)
-    except (WireError, KeyError, ValueError, TypeError, OverflowError, struct.error) as error:
+    except (WireError, KeyError, ValueError, TypeError, ArithmeticError, struct.error) as error:
         raise DamagedError(f"The columns of a block are damaged: {error}") from None
 
 
@@ -276,7 +276,8 @@ def _column(payload: memoryview, code: int, offset: int, n: int, shape: tuple[in
         return values
     if code & EVEN:
         first, distance = _PAIR.unpack_from(payload, offset)
-        return _even(first, distance, n).astype(NUMERIC[code & ~EVEN], copy=False)
+        with np.errstate(over="raise"):
+            return _even(first, distance, n).astype(NUMERIC[code & ~EVEN], copy=False)
     count = n * math.prod(shape)
     dtype = NUMERIC.get(code)
     if dtype is not None and count:
