@@ -22,6 +22,7 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 import sightglass.torch as sgt
+from sightglass.core.process import ranks as launched
 
 PROGRAM = Path(__file__).with_name("ranks_program.py")
 
@@ -202,6 +203,17 @@ def test_a_client_asks_the_ranks_of_a_gloo_group_as_one():
         CALLS, n_windows
     )
     assert [record.missing for records in found.values() for record in records] == [()] * n_windows * len(CALLS)
+
+
+def test_a_jax_program_that_imports_pytorch_has_the_store_of_jax(monkeypatch):
+    class Coordinator:
+        def key_value_try_get_bytes(self, key: str) -> bytes:
+            return key.encode()
+
+    monkeypatch.setattr(launched, "_jax_client", Coordinator)
+    store = launched.launcher_store()
+    assert store is not None
+    assert store.get("a") == b"a"
 
 
 def test_agree_needs_a_process_group():

@@ -327,3 +327,7 @@ def test_a_rank_that_works_longer_than_the_others_is_named(start):
         assert lines[3].endswith("slow: the others wait for it")
         with pytest.raises(sg.UnknownNameError):
             group.pace("epoch")
+        children[1].send(signal.SIGKILL)
+        lost = wait_until(lambda: (pace := group.pace()).missing and pace, "rank 1 is gone")
+        assert list(lost.missing) == [1]
+        assert list(lost.ranks) == [0, 2]

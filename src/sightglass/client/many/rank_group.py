@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import math
 import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
@@ -72,31 +71,28 @@ class RankPace:
     Attributes:
         event: The event.
         ranks: What each rank says of it: `interval_s`, `busy_s`, `longest_s`, which are `None` if not known.
+        missing: Of which ranks nothing is known, and why.
     """
 
     event: str
     ranks: Mapping[int, EventInfo]
+    missing: Mapping[int, str]
 
     @property
     def slow(self) -> list[int]:
         """The ranks that work a quarter longer than half of them do."""
-        usual_s = self._usual_s
-        return [rank for rank, one in self.ranks.items() if one.busy_s is not None and one.busy_s > SLOW * usual_s]
-
-    @property
-    def _usual_s(self) -> float:
-        known = [one.busy_s for one in self.ranks.values() if one.busy_s is not None]
-        return median_low(known) if known else math.inf
+        known = {rank: one.busy_s for rank, one in self.ranks.items() if one.busy_s is not None}
+        return [rank for rank, busy_s in known.items() if busy_s > SLOW * median_low(known.values())]
 
     def __str__(self) -> str:
         lines = [f"{'rank':>6}  {'seconds':>9}  {'its work':>9}  {'longest':>9}   from {self.event} to {self.event}"]
+        slow = self.slow
         for rank, one in self.ranks.items():
             shown = (
                 f"{'–' if s is None else format(s, '.3g'):>9}" for s in (one.interval_s, one.busy_s, one.longest_s)
             )
-            lines.append(
-                f"{rank:>6}  {'  '.join(shown)}{'   slow: the others wait for it' if rank in self.slow else ''}"
-            )
+            lines.append(f"{rank:>6}  {'  '.join(shown)}{'   slow: the others wait for it' if rank in slow else ''}")
+        lines += [f"{rank:>6}  not known: {why}" for rank, why in self.missing.items()]
         return "\n".join(lines)
 
 
@@ -215,7 +211,9 @@ class RankGroup(RemoteRun):
         name = event or max(events, key=lambda one: events[one].n_events, default="")
         if name not in events:
             raise UnknownNameError("event", name, events)
-        return RankPace(event=name, ranks={rank: infos[name] for rank, infos in found.items() if name in infos})
+        missing |= {rank: f"no event {name!r}" for rank, infos in found.items() if name not in infos}
+        ranks = {rank: infos[name] for rank, infos in found.items() if name in infos}
+        return RankPace(event=name, ranks=ranks, missing=missing)
 
     def stream(
         self,

@@ -119,8 +119,9 @@ class LauncherStore(Protocol):
 def launcher_store() -> LauncherStore | None:
     """Return the store of this program's launcher; `None` if there is none, or if it is not there yet."""
     dist: Any = sys.modules.get("torch.distributed")
-    if dist is not None and dist.is_available():
-        return _torch_store(dist)
+    found = _torch_store(dist) if dist is not None and dist.is_available() else None
+    if found is not None:  # else it may only be imported, as in a JAX program that loads its data by PyTorch
+        return found
     client = _jax_client()
     return None if client is None or not hasattr(client, "key_value_try_get_bytes") else _JaxStore(client)
 
@@ -187,7 +188,7 @@ class _JaxStore:
     def put(self, key: str, value: bytes) -> bytes:
         try:
             self._client.key_value_set_bytes(key, value)
-        except Exception:
+        except Exception:  # of a class of JAX's own, which is not imported here; raised again unless the key is set
             stands = self.get(key)
             if stands is None:
                 raise
@@ -197,7 +198,7 @@ class _JaxStore:
     def get(self, key: str) -> bytes | None:
         try:
             return bytes(self._client.key_value_try_get_bytes(key))
-        except Exception as error:
+        except Exception as error:  # likewise
             if "NOT_FOUND" not in str(error):
                 raise
             return None
