@@ -46,8 +46,8 @@ def simulate():
 def steer(id):
     """Ask, steer and stop the simulation."""
     with sg.connect(id) as run:
-        waits = run.stream(sg.on("customer").map(lambda c: c.waited_s).mean(every=200))
-        before = waits.wait(1, timeout_s=60)[-1].value
+        waits = run.stream(sg.on("customer").map(lambda c: c.waited_s).mean(every=500))
+        before = waits.wait(2, timeout_s=60)[-1].value  # the first window may have begun in its middle
         reply = run.set("customer.bank.n_counters", 4)
         after = waits.wait(len(waits.records()) + 3, timeout_s=60)[-1].value
         print(f"customers wait {before:.0f} s with {reply.old} counters, {after:.0f} s with {reply.result}")
