@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import threading
 
-from sightglass.figures import Plotter, renderers
+from sightglass.figures import Plotter, render_queue
 from sightglass.figures.drawing import Drawer
+from sightglass.figures.local_renderer import draw
 from sightglass.figures.messages import DrawFinished, Failure
-from sightglass.figures.renderers import draw
 
 
 class SimulatedClock:
@@ -40,7 +40,7 @@ class SimulatedRenderer:
         self.clock = SimulatedClock()
         self.jobs = []
         self.seconds = 0.01
-        self.n_started = self.n_open = 1
+        self.n_started = 1
         self.lack = ""
         self.since_s = 0.0
         self._drawer = Drawer()
@@ -62,9 +62,6 @@ class SimulatedRenderer:
                 return
 
     check = end_overdue
-
-    def take_back(self, after_s):
-        return []
 
     def finish(self, n):
         """Finish that many figures at once."""
@@ -109,11 +106,11 @@ class SimulatedCondition:
 
 def simulate(monkeypatch, kind="inline", **options):
     """Return a plotter and its simulated renderer."""
-    name = {"inline": "InlineRenderer", "process": "ChildRenderer"}[kind]
-    monkeypatch.setattr(renderers, name, SimulatedRenderer)
+    name = {"inline": "LocalRenderer", "process": "ChildRenderer"}[kind]
+    monkeypatch.setattr(render_queue, name, SimulatedRenderer)
     plotter = Plotter(**{"renderer": kind, "sinks": [], "dpi": 20, **options})
     queue = plotter._queue
-    renderer = queue._start().main
+    (renderer,) = queue._start()
     queue._clock = renderer.clock
     queue._changed = SimulatedCondition(renderer)
     return plotter, renderer

@@ -164,7 +164,7 @@ def draw(x):
 
 
 def pid_of(plotter):
-    return plotter._queue._renderers.main.pid
+    return plotter._queue._renderers[0].pid
 
 
 def test_a_renderer_that_is_killed_is_replaced_and_nothing_is_lost(caught):
@@ -261,7 +261,7 @@ def test_a_hanging_renderer_does_not_outlive_the_training(start, tmp_path):
     body = """
     plotter = Plotter(save=True, save_dir="out", limit_s=3.0)
     plotter.plot(lambda: time.sleep(600), step=0)
-    print("queued", plotter._queue._renderers.main.pid, flush=True)
+    print("queued", plotter._queue._renderers[0].pid, flush=True)
     os.kill(os.getpid(), signal.SIGKILL)
     """
     child = start(body, wait="")

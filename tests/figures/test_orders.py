@@ -17,7 +17,7 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core.errors import FigureErrors, UnknownNameError
-from sightglass.figures import Plotter, closures, figure_files, render_job, render_queue, renderers
+from sightglass.figures import Plotter, child_process, closures, figure_files, render_job, render_queue
 from sightglass.figures.snapshot import PendingTransfer
 
 from .simulated import simulate
@@ -292,7 +292,7 @@ def test_a_thread_that_hangs_costs_its_own_figure_only(caught):
     for step in range(1, 4):
         plotter.plot(draw, step=step)
     assert began.wait(60.0)
-    plotter._queue._renderers.main._since_s -= 1e6
+    plotter._queue._renderers[0]._since_s -= 1e6
     plotter.close()
     go_on.set()
     assert caught.names == [("draw", step) for step in (1, 2, 3)]
@@ -319,24 +319,8 @@ def wait_for(path):
     return draw()
 
 
-def test_a_figure_that_takes_long_is_overtaken_and_costs_the_others_nothing(tmp_path, caught, monkeypatch):
-    monkeypatch.setattr(renderers, "HUNG_S", 0.1)
-    plotter = Plotter(sinks=[caught])
-    plotter.plot(wait_for, str(tmp_path / "go"), step=0)
-    for step in range(1, 15):  # more than the queue holds
-        plotter.plot(draw, step=step)
-    while plotter.statistics().n_waiting > 1:
-        plotter._queue.wait(0.1)
-    assert caught.names == [("draw", step) for step in range(1, 15)]
-    (tmp_path / "go").touch()
-    plotter.close()
-    assert caught.names[14:] == [("wait_for", 0)]
-    counts = plotter.statistics()
-    assert (counts.n_started, counts.n_errors, counts.n_dropped) == (2, 0, 0)
-
-
 def test_two_figures_that_hang_cost_the_others_nothing_and_end(tmp_path, caught, monkeypatch):
-    monkeypatch.setattr(renderers, "HUNG_S", 0.1)
+    monkeypatch.setattr(child_process, "HUNG_S", 0.1)
     plotter = Plotter(sinks=[caught], on_error="ignore", limit_s=3.0)
     for step in range(2):
         plotter.plot(wait_for, str(tmp_path / "never"), step=step)

@@ -13,7 +13,7 @@ import pytest
 
 from sightglass.core.codec import encode
 from sightglass.core.errors import FigureErrors, UnknownNameError
-from sightglass.figures import Plotter, figure_files, no_plot, renderers
+from sightglass.figures import Plotter, figure_files, no_plot, render_queue
 from sightglass.figures.figure_files import at_step, file_stem, read_about, read_inputs, safe
 from sightglass.figures.messages import DrawFinished
 from sightglass.figures.snapshot import PAGE, Arena, Snapshot
@@ -24,7 +24,9 @@ pytestmark = pytest.mark.smoke
 class SteppedRenderer:
     """A renderer that draws when the test calls `draw`."""
 
-    def __init__(self, finished, *, limit_s):
+    lack, n_started = "", 0
+
+    def __init__(self, finished, *, limit_s, at_once):
         self.finished = finished
         self.jobs = []
         self.put_ids = []
@@ -59,10 +61,9 @@ def make(monkeypatch, caught):
     """Return a function that makes a plotter with a stepped renderer."""
 
     def make(**options):
-        monkeypatch.setattr(renderers, "InlineRenderer", SteppedRenderer)
+        monkeypatch.setattr(render_queue, "LocalRenderer", SteppedRenderer)
         plotter = Plotter(**{"renderer": "inline", "sinks": [caught], **options})
-        plotter._queue._start()
-        return plotter, plotter._queue._renderers.main
+        return plotter, plotter._queue._start()[0]
 
     return make
 
@@ -179,7 +180,7 @@ def test_without_an_override_nothing_is_read_imported_or_started():
         plotter.submit(Untouchable(), 0)
         plotter.flush()
         plotter.close()
-        assert plotter._queue._renderers is None
+        assert not plotter._queue._renderers
         assert plotter._queue._arena is None
     script = (
         "import sys, threading\nfrom sightglass.figures import Plotter\np = Plotter()\n"

@@ -344,8 +344,7 @@ def test_a_sink_that_raises_costs_its_own_figure_only(make, error):
 @pytest.mark.parametrize("error", [RuntimeError("odd"), SystemExit(3)])
 def test_results_that_cannot_be_passed_on_cost_their_figure_only(make, error):
     plotter, sink = make(None)
-    plotter._queue._start()
-    renderer = plotter._queue._renderers.main
+    (renderer,) = plotter._queue._start()
     pass_on = renderer._finished
 
     def fail(job, result, pictures):

@@ -42,7 +42,6 @@ from .messages import (
     DrawFinished,
     DrawStarted,
     Failure,
-    ForgetFigures,
     Pictures,
     StartRenderer,
     StopRenderer,
@@ -53,9 +52,7 @@ from .snapshot import Arena
 
 MAX_DEATHS: Final = 2  # one death may be an accident, such as a lack of memory
 STARTING_S: Final = 60.0  # importing Matplotlib from a busy network file system takes tens of seconds
-HUNG_S: Final = (
-    10.0  # many times what a figure usually takes: the others overtake it, and a function that hung is ended
-)
+HUNG_S: Final = 10.0  # many times what a figure usually takes
 STARVED_S: Final = 1.0  # for which a child may lack a processor while a thread waits for it: what a new one costs
 WRITABLE_S: Final = 0.5  # how soon the sender sees that the child has been replaced
 N_THREADS: Final = 4  # the child, the thread it reads with, and the two of this process that send and receive
@@ -70,16 +67,13 @@ class ChildRenderer:
         n_started: How many children were started.
     """
 
-    def __init__(
-        self, finished: Finished, *, arena: Arena, limit_s: float, hung: set[tuple[str, str]] | None = None
-    ) -> None:
+    def __init__(self, finished: Finished, *, arena: Arena, limit_s: float) -> None:
         """Start no child yet.
 
         Args:
             finished: Called on a thread, once for each job, with its results.
             arena: Holds large arrays.
             limit_s: How long one job may take.
-            hung: The kinds of jobs that took longer, shared by several renderers.
         """
         self._finished = finished
         self._arena = arena
@@ -87,7 +81,7 @@ class ChildRenderer:
         self._lock = threading.RLock()
         self._jobs: OrderedDict[int, RenderJob] = OrderedDict()
         self._deaths: dict[int, int] = {}
-        self._hung = set() if hung is None else hung
+        self._hung: set[tuple[str, str]] = set()
         self._lost: list[tuple[RenderJob, str]] = []
         self._drawing_id: int | None = None
         self._since_s = 0.0
@@ -129,25 +123,6 @@ class ChildRenderer:
                     return False
         self._report_lost()
         return True
-
-    @property
-    def n_open(self) -> int:
-        """How many jobs it has."""
-        return len(self._jobs)
-
-    def take_back(self, after_s: float) -> list[RenderJob]:
-        """Return the jobs behind one that has been drawn for longer than this; they are not drawn here any more."""
-        with self._lock:
-            first = self._jobs.get(-1 if self._drawing_id is None else self._drawing_id)
-            if first is None or self._child is None or self._now_s() - self._since_s <= after_s:
-                return []
-            others = [job for job in self._jobs.values() if job is not first]
-            for job in others:
-                del self._jobs[job.message.id]
-                self._deaths.pop(job.message.id, None)
-            if others:
-                self._write(messages.frame(ForgetFigures(ids=[job.message.id for job in others])))
-        return others
 
     def check(self) -> None:
         """Do what the threads cannot do if they have failed or could not be started."""

@@ -102,12 +102,6 @@ class DrawFigure(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     lost: str = ""
 
 
-class ForgetFigures(msgspec.Struct, frozen=True, kw_only=True, tag=True):
-    """Jobs that another child draws: those that are not started yet are not drawn."""
-
-    ids: list[int]
-
-
 class StopRenderer(msgspec.Struct, frozen=True, kw_only=True, tag=True):
     """The last message to a child. If the pipe ends without it, the training has died."""
 
@@ -191,7 +185,7 @@ MAGIC: Final = b"SGF1"
 MAX_PIPED_BYTES: Final = 2**31  # beyond any real message, so a larger length is a torn head
 CHUNK_BYTES: Final = 2**20  # the most that a pipe holds by default on Linux, so one read returns no more
 
-Message = StartRenderer | DrawFigure | ForgetFigures | StopRenderer | DrawStarted | DrawFinished
+Message = StartRenderer | DrawFigure | StopRenderer | DrawStarted | DrawFinished
 
 _encoder: Final = msgspec.msgpack.Encoder()
 _decoder: Final = msgspec.msgpack.Decoder(Message)

@@ -29,9 +29,8 @@ from sightglass.views.theme import CONTEXTS, STYLES
 from .closures import Draws
 from .figure_files import FigureSink, RunSink, run_sink, wandb_sink
 from .messages import FigureTheme, Output, plain
-from .render_job import OnError, OnFull, RenderRequest
+from .render_job import OnError, OnFull, RendererKind, RenderRequest
 from .render_queue import RenderQueue
-from .renderers import RendererKind
 
 MAX_JOBS: Final = 8  # absorbs a burst; a longer queue would only delay figures that come faster than they are drawn
 MAX_BYTES: Final = 256 * 2**20  # address space only: pages of the arena that were never used take no memory

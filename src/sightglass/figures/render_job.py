@@ -118,8 +118,19 @@ Finished = Callable[[RenderJob, DrawFinished, Pictures], None]
 """Called once for each job, with what became of it and its figures."""
 
 
+RendererKind = Literal["process", "thread", "inline"]
+
+
 class Renderer(Protocol):
     """Draws jobs, one after the other."""
+
+    @property
+    def lack(self) -> str:
+        """Why it can draw nothing, or empty."""
+
+    @property
+    def n_started(self) -> int:
+        """How many processes it has started."""
 
     def put(self, job: RenderJob, /) -> bool:
         """Draw a job after those that were put before; return `False` if it cannot be drawn there."""

@@ -8,8 +8,7 @@ Theory of operation:
    for is written to a file, and read when there is room, in the order of the requests. No request waits for room.
 3. Every wait has a deadline. Without a timeout of the caller's, it is `_stall_s` after the last figure was finished,
    longer than a renderer can take for one: what still waits then is reported, and the renderer has it to the end.
-4. What takes long is overtaken by the others, see `Renderers`. A function that cannot be sent to a child is drawn in a
-   thread, with one warning.
+4. A function that cannot be sent to a child is drawn in a thread, with one warning.
 5. Every failure is kept, and reported by the next request, `flush` and `close`; see `FailureLog`. A request is taken
    before errors are raised, so they never cost a figure.
 6. If the program ends without `close`, by an exception or an interrupt, the interpreter's exit waits for the figures.
@@ -35,12 +34,22 @@ from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 from sightglass.core.process.unpatched import threading
 from sightglass.core.values import n_bytes
 
-from .child_process import STARTING_S
+from .child_process import STARTING_S, ChildRenderer
 from .closures import Draws, PackedFunction, name_of, pack
 from .figure_files import EndingSink, FigureSink
+from .local_renderer import LocalRenderer
 from .messages import IN_BAND, DrawFigure, DrawFinished, Failure, Pictures, failure_of, figure_error, plain
-from .render_job import FailureLog, OnError, RenderJob, RenderRequest, Spilled, SpillFiles, write_to_sinks
-from .renderers import RendererKind, Renderers
+from .render_job import (
+    FailureLog,
+    OnError,
+    Renderer,
+    RendererKind,
+    RenderJob,
+    RenderRequest,
+    Spilled,
+    SpillFiles,
+    write_to_sinks,
+)
 from .snapshot import Arena, PendingTransfer, Snapshot, start_transfer
 
 CHECK_S: Final = 0.25  # a hang is seen within limit_s and this; each check costs a waiting thread microseconds
@@ -76,11 +85,11 @@ class RenderQueue:
         self._clock = clock or SystemClock()
         self._finished_s = -math.inf
         self._spill_files = SpillFiles()
-        self._warned = False
+        self._told: set[str] = set()
         self._changed = threading.Condition(threading.RLock())
         self._backlog = JobBacklog(n_jobs=n_jobs, n_bytes=n_bytes)
         self._arena: Arena | None = None
-        self._renderers: Renderers | None = None
+        self._renderers: list[Renderer] = []
         self._transfers = Worker("figures-read", self._transfer)
         self._transferring: deque[tuple[RenderJob, int]] = deque()
         self._sinks: dict[int, FigureSink] = {}
@@ -160,8 +169,8 @@ class RenderQueue:
         self._transferring.clear()
         self.failures.clear()
         self._changed = threading.Condition(threading.RLock())
-        if self._renderers is not None:
-            self._renderers.abandon()
+        for renderer in self._renderers:
+            renderer.abandon()
 
     def statistics(self) -> Statistics:
         """Return the counts so far."""
@@ -175,18 +184,19 @@ class RenderQueue:
             last_error=self.failures.last_error,
             n_files=counts["files"],
             n_here=counts["here"],
-            n_started=self._renderers.n_started if self._renderers is not None else 0,
+            n_started=sum(renderer.n_started for renderer in self._renderers),
         )
 
     def _take(self, function: Draws, arguments: tuple[Any, ...], request: RenderRequest) -> None:
         """Make a job, and have it drawn, if there is room for it."""
         with self._changed:
-            self._start().end_overdue()
+            for renderer in self._start():
+                renderer.end_overdue()
             self._counts["events"] += 1
             size = n_bytes(arguments)
             if request.on_full == "drop_new" and self._room(request, size) is None:
                 return
-        packed = self._pack(function)
+        packed = pack(function) if self._kind == "process" else PackedFunction(name_of(function))
         size += len(packed.pickled)
         value = start_transfer(arguments)
         pending = value if isinstance(value, PendingTransfer) else None
@@ -211,15 +221,39 @@ class RenderQueue:
 
     # Under the lock
 
-    def _start(self) -> Renderers:
-        """Return the renderers, which are made with the first request."""
-        if self._renderers is None:
+    def _start(self) -> list[Renderer]:
+        """Return the renderers; the first one is made with the first request, the second when it is needed."""
+        if not self._renderers:
             self._arena = Arena(self._n_bytes)
-            self._renderers = Renderers(self._kind, self._finish_job, arena=self._arena, limit_s=self._limit_s)
+            if self._kind == "process":
+                self._renderers = [ChildRenderer(self._finish_job, arena=self._arena, limit_s=self._limit_s)]
+            else:
+                self._renderers = [self._local(at_once=self._kind == "inline")]
             _open.add(self)
             atexit.unregister(_close_all)
             atexit.register(_close_all)  # registered last, runs first: before runs, and W&B's, end
         return self._renderers
+
+    def _local(self, *, at_once: bool = False) -> LocalRenderer:
+        return LocalRenderer(self._finish_job, limit_s=self._limit_s, at_once=at_once)
+
+    def _give(self, job: RenderJob) -> None:
+        """Give a job to the renderer, or to a thread of this process if it cannot be drawn there."""
+        first, *others = self._start()
+        if not job.lack and first.put(job):
+            return
+        why = job.lack or f"no process can be started for figures: {first.lack}"
+        self._warn("here", f"Drawing in a thread of this process, because {why}")
+        if not others:
+            others = [self._local()]
+            self._renderers += others
+        others[0].put(job)
+
+    def _warn(self, what: str, text: str) -> None:
+        """Warn once of each thing."""
+        if what not in self._told:
+            self._told.add(what)
+            warn(text)
 
     def _room(self, request: RenderRequest, size: int) -> int | None:
         """Make room for a request, and return its place, or `None` after counting it."""
@@ -267,9 +301,7 @@ class RenderQueue:
         except OSError as error:
             self._backlog.remove(job)
             self._counts["dropped"] += 1
-            if not self._warned:
-                self._warned = True
-                warn(f"Figures are dropped: there is no room in memory, and none on the disk: {error}")
+            self._warn("dropped", f"Figures are dropped: there is no room in memory, and none on the disk: {error}")
             return
         job.message = msgspec.structs.replace(job.message, pickled=b"")
         job.complete(spilled)
@@ -315,15 +347,6 @@ class RenderQueue:
             self._backlog.hold(job, place)
             self._send_next()
 
-    def _pack(self, function: Draws) -> PackedFunction:
-        """Pack a function for a child; one that no child can load is drawn in this process."""
-        if self._kind != "process":
-            return PackedFunction(name_of(function))
-        packed = pack(function)
-        if packed.lack:
-            self._start().warn(packed.lack)
-        return packed
-
     def _send_next(self) -> None:
         while True:
             self._read_spilled()
@@ -331,7 +354,7 @@ class RenderQueue:
             if job is None:
                 return
             try:
-                self._start().put(job)
+                self._give(job)
             except (Exception, SystemExit) as error:  # noqa: BLE001  it costs this job only
                 self._fail(job, error)
 
@@ -349,7 +372,8 @@ class RenderQueue:
     def _check(self) -> None:
         if self._transfers.starved:
             self._transfers.flush(0.0)
-        self._start().check()
+        for renderer in self._start():
+            renderer.check()
 
     # On other threads
 
@@ -403,8 +427,8 @@ class RenderQueue:
 
     def _end(self) -> None:
         """Let the renderer end, without waiting for it."""
-        if self._renderers is not None:
-            self._renderers.close(lambda: 0.0)
+        for renderer in self._renderers:
+            renderer.close(0.0)
         _open.discard(self)
 
     def _finish(self, timeout_s: float | None, *, close: bool) -> None:
@@ -417,9 +441,8 @@ class RenderQueue:
         on_time = self.wait(timeout_s)
         if not on_time:
             self._report_late()
-        if close and self._renderers is not None:
-            ended = self._renderers.close(left_s if on_time else lambda: 0.0)
-            if on_time and not ended:
+        for renderer in self._renderers if close else ():
+            if not renderer.close(left_s() if on_time else 0.0) and on_time:
                 self.failures.add(FigureError("The renderer has drawn everything, and has not ended"))
         for sink in list(self._sinks.values()):
             try:

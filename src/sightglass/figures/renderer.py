@@ -38,7 +38,6 @@ from .messages import (
     DrawFigure,
     DrawFinished,
     DrawStarted,
-    ForgetFigures,
     Pictures,
     StartRenderer,
     StopRenderer,
@@ -78,7 +77,6 @@ class JobReceiver:
         self._items: queue.SimpleQueue[Item | None] = queue.SimpleQueue()
         self._file = file
         self._progress = 0
-        self._forgotten: set[int] = set()
         self._thread: Background | None = None
         with contextlib.suppress(RuntimeError):  # the system starts no more threads
             self._thread = Background("jobs", self._read)
@@ -93,12 +91,9 @@ class JobReceiver:
     def next(self) -> Item | None:
         """Wait for the next job; `None` at the end."""
         self._progress += 1
-        while True:
-            while self._thread is None and self._items.empty():
-                self._take_in()
-            item = self._items.get()
-            if item is None or item[0].id not in self._forgotten:
-                return item
+        while self._thread is None and self._items.empty():
+            self._take_in()
+        return self._items.get()
 
     def _take_in(self) -> bool:
         """Read a message, and return whether there was one."""
@@ -118,8 +113,6 @@ class JobReceiver:
         elif isinstance(message, StartRenderer):
             self.start = message
             self._started.set()
-        elif isinstance(message, ForgetFigures):
-            self._forgotten.update(message.ids)
         elif isinstance(message, StopRenderer):
             self.stopped = True
         return True
