@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
-from sightglass.storage.format.index import BlockEntry
+from sightglass.storage.format.index import BlockEntry, Restart
 from sightglass.storage.tensors.slices import Index
 
 
@@ -38,6 +38,10 @@ class RecordFile(Protocol):
     @property
     def torn(self) -> int:
         """How many bytes at the end are not a whole frame yet."""
+
+    @property
+    def restarts(self) -> Sequence[Restart]:
+        """Where the program says that it starts again."""
 
     @property
     def told(self) -> Mapping[str, Any]:
