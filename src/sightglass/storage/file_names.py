@@ -9,7 +9,7 @@ from typing import Final
 NAME: Final = "run.json"
 SUFFIX: Final = ".sgr"
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
-FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents|\.wandb$")
+FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents|\.wandb$|^meta\.yaml$")  # the last: MLflow's
 FOREIGN_START: Final = re.compile(r"(?:summary|tfevents)\.(\d{9,11})\b")  # in seconds since the Unix epoch
 EVENT_FILES: Final = "tensorboard"  # the folders in a run directory for copies of its records, which are no runs
 SUMMARY_FILES: Final = "mindspore"

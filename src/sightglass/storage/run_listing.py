@@ -17,7 +17,8 @@ from sightglass.core.program_values.guarded import message
 
 from . import object_file
 from .file_names import EVENT_FILES, FOREIGN_START, OWN_NAME, SUMMARY_FILES, is_record_file, kind_of
-from .file_system import is_directory, leads_out, names_in
+from .file_system import is_directory, leads_out
+from .foreign.mlflow_told import FOLDERS, META, METRICS, files_in
 from .object_file import Annotations
 from .run_file import RunFile, read_cached, tells, together
 
@@ -109,10 +110,13 @@ def run_at(path: Path, *, alive: Callable[[str], bool]) -> RunEntry | None:
 
 def is_run(path: Path) -> bool:
     """Return whether a directory is a run."""
-    try:
-        return any(map(kind_of, names_in(path)))
-    except OSError:
-        return False
+    listed = _listed(os.fspath(path))
+    return listed is not None and _has_records(listed)
+
+
+def _has_records(listed: Listed) -> bool:
+    """Return whether the names in a directory are those of a run; MLflow's experiments have a `meta.yaml`, too."""
+    return any(kind_of(file.name) and file.name != META for file in listed.files) or listed.of_mlflow
 
 
 class Listed(NamedTuple):
@@ -126,6 +130,11 @@ class Listed(NamedTuple):
     folders: list[os.DirEntry[str]]
     links: list[os.DirEntry[str]]
     alone: bool
+
+    @property
+    def of_mlflow(self) -> bool:
+        """Whether it is a run of MLflow's file store, whose metrics and artifacts are no runs."""
+        return {one.name for one in self.folders} >= FOLDERS and any(file.name == META for file in self.files)
 
 
 def _listed(folder: str) -> Listed | None:
@@ -195,7 +204,7 @@ class Walk:
             if listed is None:
                 continue
             n_entries += len(listed.files) + len(listed.folders) + len(listed.links)
-            ahead += [entry.path for entry in listed.folders]
+            ahead += [entry.path for entry in listed.folders if not listed.of_mlflow]
             links += sorted(entry.path for entry in listed.links)
             yield listed
             took_s = time.monotonic() - began_s
@@ -220,7 +229,7 @@ class Walk:
 
 
 def _entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry | None:
-    if not any(kind_of(file.name) for file in listed.files):
+    if not _has_records(listed):
         return None
     try:
         return _read_entry(listed, alive)
@@ -242,12 +251,18 @@ def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
             status = file.stat()
             n_bytes += status.st_size
             changed = max(changed, status.st_mtime)
+    for _, metric in files_in(Path(folder, METRICS)) if listed.of_mlflow else ():
+        with contextlib.suppress(OSError):
+            inside = metric.stat()
+            n_bytes, changed = n_bytes + inside.st_size, max(changed, inside.st_mtime)
     own = _own_files(files)
     state = _state(own, changed, alive)
     if state == "died":  # unless it has ended since its file was read
         own = _own_files(files)
         state = _state(own, changed, alive)
     run, path, started = together(own), Path(folder), 0.0
+    if listed.of_mlflow and run.facts.get("lifecycle") == "deleted":
+        annotated = msgspec.structs.replace(annotated, deleted=annotated.deleted or run.started)
     if not run.started:
         started = min((float(match[1]) for file in files if (match := FOREIGN_START.search(file.name))), default=0.0)
     return RunEntry(

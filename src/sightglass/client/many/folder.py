@@ -303,7 +303,7 @@ def open(
 ) -> RecordedRun | RecordedRuns:
     """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs, or several folders.
 
-    Summary directories of MindSpore and log directories of TensorBoard open in the same way.
+    Summary directories of MindSpore, log directories of TensorBoard, offline runs of W&B and runs of MLflow open likewise.
 
     Args:
         path: The directory, file or folder; or several of them. By default the folder of the environment's

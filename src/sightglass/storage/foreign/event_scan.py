@@ -23,6 +23,7 @@ from sightglass.storage.format.protobuf import BYTES, FIXED64, VARINT, spans, va
 from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_event
 
 from . import mindspore, tensorboard, wandb_log
+from .mlflow_told import META
 from .wandb_log import WANDB_SUFFIX, check_header
 
 HOST: Final = re.compile(
@@ -98,6 +99,8 @@ def file_dialect(path: Path) -> Dialect | None:
         OSError: The file cannot be read.
         DamagedError: The first record is not a version record, or its version is unknown or newer than this reader.
     """
+    if path.name == META:
+        return "mlflow"
     file = RandomAccessFile(path)
     try:
         if path.suffix == WANDB_SUFFIX:

@@ -51,7 +51,8 @@ class FileReport:
 
     Attributes:
         path: The file.
-        dialect: Which program wrote it: "sightglass", "mindspore", "tensorboard" or "wandb"; empty if that is unknown.
+        dialect: Which program wrote it: "sightglass", "mindspore", "tensorboard", "wandb" or "mlflow"; empty if that is
+            unknown.
         n_bytes: How long it is.
         n_frames: How many blocks, or events, it has.
         n_rows: How many intact records each series has.

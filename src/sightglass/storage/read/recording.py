@@ -28,6 +28,7 @@ from sightglass.storage.file_names import SUFFIX, rank_of
 from sightglass.storage.file_system import LOCAL, FileStatus, names_in
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import OtherFileError, file_dialect
+from sightglass.storage.foreign.mlflow_run import MlflowRun
 from sightglass.storage.foreign.tensorboard import together
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.foreign.wandb_file import WandbFile
@@ -68,6 +69,8 @@ def open_part(path: Path) -> RecordFile:
     dialect = "sightglass" if path.suffix == SUFFIX else file_dialect(path)
     if dialect == "sightglass":
         return SegmentReader(path)
+    if dialect == "mlflow":
+        return MlflowRun(path)
     return WandbFile(path) if path.suffix == WANDB_SUFFIX else EventFile(path)
 
 
@@ -306,7 +309,8 @@ class Recording:
 
     def changed(self) -> bool:
         """Return whether there may be something new, from the sizes and times of the latest files."""
-        return self._unopened or self._has_stale() or bool(self._look() != self._stamp)
+        unwatched = any(part.dialect == "mlflow" for part in self._parts.values())  # a file for each metric
+        return self._unopened or unwatched or self._has_stale() or bool(self._look() != self._stamp)
 
     def refresh(self) -> bool:
         """Look for new files and growth, and return whether there is any."""
