@@ -303,7 +303,7 @@ def open(
 ) -> RecordedRun | RecordedRuns:
     """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs, or several folders.
 
-    Summary directories of MindSpore, log directories of TensorBoard, offline runs of W&B and runs of MLflow open likewise.
+    Directories of MindSpore, of TensorBoard, of offline runs of W&B and of runs of MLflow open in the same way.
 
     Args:
         path: The directory, file or folder; or several of them. By default the folder of the environment's
