@@ -20,61 +20,51 @@ from .core.process.files import runs_folder
 from .storage.run_directory import safe_name
 from .trackers import wandb_run, wandb_values
 from .trackers.wandb_run import WandbRun
-from .trackers.wandb_state import WandbConfig, entries_of, variable
-from .trackers.wandb_values import (
-    WandbAudio,
-    WandbHistogram,
-    WandbHtml,
-    WandbImage,
-    WandbPlotly,
-    WandbTable,
-    chart_of,
-    unkept,
-    unkept_class,
-)
+from .trackers.wandb_state import WandbConfig, entries_of
+from .trackers.wandb_values import WandbTable, unkept, unkept_class
 from .training.options import Files
 from .training.process_runs import init as begin
 from .training.run import wiring
 
-Run, Image, Histogram, Table = WandbRun, WandbImage, WandbHistogram, WandbTable
-Audio, Html, Plotly, Config = WandbAudio, WandbHtml, WandbPlotly, WandbConfig
-AlertLevel = wandb_run.AlertLevel
+Run, AlertLevel = WandbRun, wandb_run.AlertLevel
+Image, Histogram, Audio = wandb_values.WandbImage, wandb_values.WandbHistogram, wandb_values.WandbAudio
+Table, Html, Plotly = WandbTable, wandb_values.WandbHtml, wandb_values.WandbPlotly
+EvalTable = Table
 Error = UsageError = SightglassError
 CommError = TransportError
 
+METHODS: Final = (
+    "log", "define_metric", "watch", "unwatch", "alert", "mark_preempting", *wandb_run.LEFT_OUT,
+)  # fmt: skip
+"""The functions of the module that are methods of the active run."""
+UNKEPT: Final = {
+    "Artifact": "write files into run.dir", "Video": "log its frames as pictures", "Molecule": "", "Graph": "",
+    "Object3D": "log its points as an array", "Classes": "", "ArtifactTTL": "", "box3d": "", "controller": "",
+    "Api": "sightglass.open reads recorded runs", "sweep": "call your function with each config",
+    "agent": "call your function with each config",
+}  # fmt: skip
+"""What has no effect, and what to do instead."""
 MODES: Final = ("online", "offline", "shared", "dryrun", "run", "disabled")
 RESUMES: Final = (None, False, True, "allow", "auto", "must", "never")
-IN_SETTINGS: Final = {
-    "project": "project", "entity": "entity", "run_name": "name", "run_id": "id", "run_group": "group",
-    "run_tags": "tags", "run_notes": "notes", "run_job_type": "job_type", "mode": "mode", "root_dir": "dir",
-    "resume": "resume",
+ARGUMENTS: Final = {
+    "project": ("project", "PROJECT"), "entity": ("entity", "ENTITY"), "name": ("run_name", "NAME"),
+    "id": ("run_id", "RUN_ID"), "group": ("run_group", "RUN_GROUP"), "tags": ("run_tags", "TAGS"),
+    "notes": ("run_notes", "NOTES"), "job_type": ("run_job_type", "JOB_TYPE"), "mode": ("mode", "MODE"),
+    "dir": ("root_dir", "DIR"), "resume": ("resume", "RESUME"),
 }  # fmt: skip
-"""What programs pass in `Settings`, by the arguments of `init`."""
+"""Arguments of `init` that `Settings` may have, too, and the environment, as `WANDB_{name}`."""
 
 _active: Final[list[WandbRun]] = []
 
 
 def init(
-    entity: str | None = None,
-    project: str | None = None,
-    dir: str | os.PathLike[str] | None = None,
-    id: str | None = None,
-    name: str | None = None,
-    notes: str | None = None,
-    tags: Sequence[str] | None = None,
-    config: Any = None,
-    config_exclude_keys: Sequence[str] | None = None,
-    config_include_keys: Sequence[str] | None = None,
-    allow_val_change: bool | None = None,
-    group: str | None = None,
-    job_type: str | None = None,
-    mode: str | None = None,
-    force: bool | None = None,
-    reinit: bool | str | None = None,
-    resume: bool | str | None = None,
-    settings: Any = None,
-    **others: Any,
-) -> WandbRun:
+    entity: str | None = None, project: str | None = None, dir: str | os.PathLike[str] | None = None,
+    id: str | None = None, name: str | None = None, notes: str | None = None, tags: Sequence[str] | None = None,
+    config: Any = None, config_exclude_keys: Sequence[str] | None = None,
+    config_include_keys: Sequence[str] | None = None, allow_val_change: bool | None = None, group: str | None = None,
+    job_type: str | None = None, mode: str | None = None, force: bool | None = None, reinit: bool | str | None = None,
+    resume: bool | str | None = None, settings: Any = None, **others: Any,
+) -> WandbRun:  # fmt: skip
     """Begin a run, or return the one that is active.
 
     The environment's `WANDB_PROJECT`, `WANDB_NAME`, `WANDB_RUN_ID`, `WANDB_DIR`, `WANDB_RUN_GROUP`, `WANDB_TAGS`,
@@ -88,10 +78,10 @@ def init(
         name: Its name; by default its id.
         notes: The notes of the recorded run.
         tags: The labels of the recorded run.
-        config: A mapping, a namespace, flags of absl, or a file of YAML.
+        config: A mapping, a namespace, or flags of absl.
         config_exclude_keys: Entries of `config` to leave out.
         config_include_keys: The only entries of `config` to take.
-        allow_val_change: Whether entries of the config may change later.
+        allow_val_change: Has no effect; `config.update` takes it.
         group: A label, as "group: …".
         job_type: A label, as "job: …".
         mode: "disabled" makes every call a no-op; "online" and "offline" are the same here.
@@ -111,56 +101,60 @@ def init(
         unkept("init(sync_tensorboard=…)", "sightglass.trackers.tensorboard has a SummaryWriter")
     if others.get("resume_from") or others.get("fork_from"):
         unkept("init(fork_from=…)", "resume continues a run by its id")
-    told = settings if isinstance(settings, Mapping) else vars(settings) if settings is not None else {}
-    given = {IN_SETTINGS[key]: value for key, value in told.items() if key in IN_SETTINGS}
-    project = project or given.get("project") or variable("PROJECT")
-    id = id or given.get("id") or variable("RUN_ID")
-    name = name or given.get("name") or variable("NAME")
-    mode = mode or given.get("mode") or variable("MODE") or "online"
-    mode = "disabled" if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1") else mode
-    resume = resume if resume is not None else given.get("resume") or variable("RESUME")
+    about = _about(
+        settings, project=project, entity=entity, name=name, id=id, group=group, tags=tags, notes=notes,
+        job_type=job_type, mode=mode, dir=dir, resume=resume,
+    )  # fmt: skip
+    mode, resume = about.pop("mode") or "online", about.pop("resume")
     if mode not in MODES or resume not in RESUMES:
         raise ValueError(f"Expected a mode of {MODES} and resume as one of {RESUMES}, got {mode!r} and {resume!r}")
-    reinit = reinit or ("finish_previous" if "ipykernel" in sys.modules else None)
-    if (active := _current()) is not None and reinit in (None, "default", "return_previous"):
-        warn(f"Run {active.name!r} is active: wandb.init returns it. End it first, or pass reinit=True")
+    active, reinit = _current(), reinit or ("finish_previous" if "ipykernel" in sys.modules else "default")
+    if active is not None and reinit in ("default", "return_previous"):
+        warn(f"Run {active.name!r} is active, and wandb.init returns it. End it first, or pass reinit=True")
         return active
     if active is not None and reinit != "create_new":
         active.finish()
-    folder = Path(dir or given.get("dir") or variable("DIR") or runs_folder())
-    folder = folder / safe_name(project) if project else folder
-    earlier = None if id is None else _directory(folder, id)
+    folder = Path(about.pop("dir") or runs_folder(), safe_name(about["project"]) if about["project"] else "")
+    earlier = None if about["id"] is None else _directory(folder, about["id"])
     if (resume == "must" and earlier is None) or (resume == "never" and earlier is not None):
         found = "there is none" if earlier is None else f"there is one: {earlier}"
-        raise SightglassError(f"resume={resume!r} for run {id!r} in {folder}, and {found}")
-    id = id or generate_id()
-    name = name or id
+        raise SightglassError(f"Expected resume={resume!r} for run {about['id']!r} in {folder}, but {found}")
+    about["id"] = about["id"] or generate_id()
+    name = about.pop("name") or about["id"]
+    left = {*(config_exclude_keys or ())}
     entries = {
-        key: value
-        for key, value in entries_of(config).items()
-        if key in (config_include_keys or (key,)) and key not in (config_exclude_keys or ())
+        key: value for key, value in entries_of(config).items() if key in {*(config_include_keys or [key])} - left
     }
-    into = earlier or folder / (safe_name(f"{name}.{_id(id)}") if name != id else _id(id))
+    ending = _id(about["id"])
+    into = earlier or folder / (ending if name == about["id"] else f"{safe_name(name)}.{ending}")
     run = begin(name, config=entries, files=Files(into=into), mode="disabled" if mode == "disabled" else None)
 
     def changed(changes: Mapping[str, Any]) -> None:
         run.config = {**run.config, **changes}
         wiring(run).change_config(changes)
 
-    labels = {
-        "project": project or "uncategorized", "entity": entity or given.get("entity") or variable("ENTITY"),
-        "group": group or given.get("group") or variable("RUN_GROUP"),
-        "job_type": job_type or given.get("job_type") or variable("JOB_TYPE"),
-        "tags": tags or given.get("tags") or (variable("TAGS") or "").split(",") if variable("TAGS") else tags,
-        "notes": notes or given.get("notes") or variable("NOTES"), "settings": settings,
-    }  # fmt: skip
-    made = WandbRun(
-        run, id=id, config=WandbConfig(entries, changed, allows=bool(allow_val_change)), labels=labels,
-        resumed=bool(resume) and earlier is not None and not run.disabled, ended=_forget,
-    )  # fmt: skip
+    kept = WandbConfig(changed)
+    vars(kept)["_entries"].update(entries)
+    resumed = bool(resume) and earlier is not None and not run.disabled
+    about["project"] = about["project"] or "uncategorized"
+    made = Run(run, config=kept, ended=_forget, settings=settings, resumed=resumed, **about)
     if active is None or reinit != "create_new":
         _active.append(made)
     return made
+
+
+def _about(settings: Any, **given: Any) -> dict[str, Any]:
+    """Return arguments of `init`, or what the settings or the environment have in their place."""
+    told = settings if isinstance(settings, Mapping) else vars(settings) if settings is not None else {}
+    found = {}
+    for name, (setting, variable) in ARGUMENTS.items():
+        value = told.get(setting) if given[name] is None else given[name]
+        found[name] = os.environ.get(f"WANDB_{variable}") or None if value is None else value
+    if os.environ.get("WANDB_DISABLED", "").lower() in ("true", "1"):
+        found["mode"] = "disabled"
+    if isinstance(found["tags"], str):
+        found["tags"] = found["tags"].split(",")
+    return found
 
 
 def _id(id: str) -> str:
@@ -202,14 +196,6 @@ def _of_run(name: str) -> Callable[..., Any]:
     return call
 
 
-log, define_metric, watch, unwatch = map(_of_run, ("log", "define_metric", "watch", "unwatch"))
-alert, save, mark_preempting = map(_of_run, ("alert", "save", "mark_preempting"))
-log_artifact, use_artifact, log_model, use_model = map(
-    _of_run, ("log_artifact", "use_artifact", "log_model", "use_model")
-)
-link_model, restore, log_code = map(_of_run, ("link_model", "restore", "log_code"))
-
-
 class _NoRun:
     """The config or the summary while no run is active."""
 
@@ -231,15 +217,11 @@ def __getattr__(name: str) -> Any:
     if name in ("config", "summary"):
         run = _current()
         return _NoRun() if run is None else getattr(run, name)
+    if name in METHODS:
+        return _of_run(name)
+    if name in UNKEPT:
+        return unkept_class(name, UNKEPT[name])
     raise AttributeError(f"module 'sightglass.wandb' has no attribute {name!r}")
-
-
-Artifact = unkept_class("Artifact", "write files into run.dir")
-Video = unkept_class("Video", "log its frames as pictures")
-Object3D = unkept_class("Object3D", "log its points as an array")
-Molecule, Graph, Classes, Api = (unkept_class(name) for name in ("Molecule", "Graph", "Classes", "Api"))
-sweep = agent = controller = unkept_class("sweep", "call your function with each config")
-EvalTable = WandbTable
 
 
 def Settings(**settings: Any) -> SimpleNamespace:
@@ -273,21 +255,17 @@ def generate_id(length: int = 8) -> str:
     return "".join(secrets.choice("0123456789abcdefghijklmnopqrstuvwxyz") for _ in range(length))
 
 
-def plot_table(vega_spec_name: str, data_table: WandbTable, *unused: Any, **options: Any) -> wandb_values.WandbChart:
-    """Return a chart of a table."""
-    return chart_of(data_table)
-
-
 plot: Final = SimpleNamespace(
-    line=chart_of, scatter=chart_of, histogram=chart_of, bar=chart_of, plot_table=plot_table,
+    **dict.fromkeys(("line", "scatter", "histogram", "bar"), wandb_values.chart_of),
     line_series=wandb_values.line_series, confusion_matrix=wandb_values.confusion_matrix,
-    pr_curve=unkept_class("plot.pr_curve", "log its points as wandb.Table"),
-    roc_curve=unkept_class("plot.roc_curve", "log its points as wandb.Table"),
+    **{name: unkept_class(f"plot.{name}", "log its points as a table") for name in ("pr_curve", "roc_curve")},
 )  # fmt: skip
 util: Final = SimpleNamespace(generate_id=generate_id)
 errors: Final = SimpleNamespace(Error=Error, UsageError=UsageError, CommError=CommError, ConfigError=Error)
-env: Final = SimpleNamespace(MODE="WANDB_MODE", PROJECT="WANDB_PROJECT", DIR="WANDB_DIR", RUN_ID="WANDB_RUN_ID")
-data_types: Final = SimpleNamespace(
-    Image=Image, Histogram=Histogram, Table=Table, Audio=Audio, Html=Html, Plotly=Plotly, Video=Video
-)
+data_types: Final = SimpleNamespace(Image=Image, Histogram=Histogram, Table=Table, Audio=Audio, Html=Html)
 sdk: Final = SimpleNamespace(wandb_run=SimpleNamespace(Run=Run))
+
+
+def plot_table(vega_spec_name: str, data_table: WandbTable, *unused: Any, **options: Any) -> wandb_values.WandbChart:
+    """Return a chart of a table."""
+    return wandb_values.chart_of(data_table)

@@ -9,13 +9,11 @@ Rule 3: nothing that W&B takes raises here. What a run has no place for is warne
 
 from __future__ import annotations
 
-import glob as globs
 import os
-import shutil
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from enum import Enum
 from pathlib import Path
 from typing import Any, Final
@@ -32,15 +30,14 @@ from sightglass.storage.read.recording import Recording
 from sightglass.training.run import FIGURES_OF, Run, wiring
 
 from .wandb_state import Metric, Metrics, WandbConfig, WandbSummary
-from .wandb_values import own, own_row, unkept
+from .wandb_values import Unkept, own, own_row, unkept
 
 HELD_S: Final = 1.0  # as long as records wait to be written
 FILES: Final = "files"
 SCALARS: Final = ("int", "float", "bool", "str")
-MAX_SAVED_BYTES: Final = 64 * 2**20  # of one file: checkpoints belong elsewhere
 LEFT_OUT: Final = (
     "log_artifact", "use_artifact", "upsert_artifact", "finish_artifact", "link_artifact", "log_model", "use_model",
-    "link_model", "log_code", "restore",
+    "link_model", "log_code", "save", "restore", "display", "to_html", "write_logs", "pin_config_keys", "status",
 )  # fmt: skip
 
 
@@ -62,6 +59,8 @@ class WandbRun(Handle):
         entity: Who owns it, as given.
         group: Its group.
         job_type: Its kind of job.
+        tags: Its tags: labels of the recorded run.
+        notes: Its notes: those of the recorded run.
         config: Its configuration.
         summary: Its summary; what the program sets there is recorded as `summary/{name}`.
         resumed: Whether it continues an earlier run.
@@ -70,44 +69,32 @@ class WandbRun(Handle):
         settings: What was passed as `settings`.
     """
 
-    url = sweep_id = sweep_url = project_url = None
+    url = sweep_id = None
+    offline = True
 
-    def __init__(
-        self,
-        run: Run,
-        *,
-        id: str,
-        config: WandbConfig,
-        labels: Mapping[str, Any],
-        resumed: bool,
-        ended: Callable[[WandbRun], None],
-    ) -> None:
+    def __init__(self, run: Run, *, config: WandbConfig, ended: Callable[[WandbRun], None], **about: Any) -> None:
         """Log into a run.
 
         Args:
             run: The run, which ends with this one.
-            id: See above.
             config: Its configuration.
-            labels: Its `project`, `entity`, `group`, `job_type`, `tags`, `notes` and `settings`.
-            resumed: Whether to begin behind the last step in its directory.
             ended: Called when it ends.
+            **about: The other attributes.
         """
-        self.run, self.id, self.config, self.resumed = run, id, config, resumed
-        self.project, self.entity, self.settings = (labels[name] for name in ("project", "entity", "settings"))
-        self.group, self.job_type = labels["group"] or "", labels["job_type"] or ""
+        self.run, self.config, self._ended = run, config, ended
+        self.id, self.project, self.entity, self.settings = (about[k] for k in ("id", "project", "entity", "settings"))
+        self.group, self.job_type = about["group"] or "", about["job_type"] or ""
         self.summary = WandbSummary(self._set)
         self.start_time = time.time()
-        self._tags = tuple(dict.fromkeys(labels["tags"] or ()))
-        self._notes: str | None = labels["notes"]
-        self._ended = ended
+        self.resumed: bool = about["resumed"]
+        self.tags, self.notes = tuple(dict.fromkeys(about["tags"] or ())), about["notes"]
+        self._noted: tuple[tuple[str, ...], str] | None = None if self.group or self.job_type else ((), "")
         self._metrics, self._watched = Metrics(), False
-        self._saved: dict[Path, Path] = {}
         self._lock = threading.RLock()
         self._row: dict[str, Any] | None = None
         self._began_s = 0.0
-        self._step = self._written = self._last_step() + 1 if resumed else 0
-        self.starting_step = self._step
-        self._annotate(add_labels=self._labels(), notes=self._notes)
+        self._step = self._written = self.starting_step = self._last_step() + 1 if self.resumed else 0
+        self._annotate()
         wiring(run).host(self)
 
     # Rows
@@ -160,7 +147,7 @@ class WandbRun(Handle):
         if self._lock.acquire(timeout=HELD_S):
             try:
                 self._write()
-                self._copy([*self._saved])
+                self._annotate()
             finally:
                 self._lock.release()
 
@@ -178,15 +165,9 @@ class WandbRun(Handle):
         self.run.log({"summary": own(changes)}, step=self._written)
 
     def define_metric(
-        self,
-        name: str,
-        step_metric: Any = None,
-        step_sync: bool | None = None,
-        hidden: bool | None = None,
-        summary: str | None = None,
-        overwrite: bool | None = None,
-        goal: str | None = None,
-    ) -> Metric:
+        self, name: str, step_metric: Any = None, step_sync: Any = None, hidden: Any = None, summary: str | None = None,
+        overwrite: bool | None = None, goal: str | None = None,
+    ) -> Metric:  # fmt: skip
         """Say how a metric is summarised, and which one is its x axis: the step track of its rows.
 
         Args:
@@ -206,14 +187,9 @@ class WandbRun(Handle):
     # What else programs call
 
     def watch(
-        self,
-        models: Any,
-        criterion: Any = None,
-        log: str | None = "gradients",
-        log_freq: int = 1000,
-        idx: int | None = None,
+        self, models: Any, criterion: Any = None, log: Any = None, log_freq: int = 1000, idx: Any = None,
         log_graph: bool = False,
-    ) -> None:
+    ) -> None:  # fmt: skip
         """Let clients ask for gradients, parameters and activations of PyTorch's modules, as the event "batch".
 
         Nothing is logged: `batch.grads.map(lambda name, g: norm(g))` asks. The other arguments have no effect.
@@ -232,47 +208,6 @@ class WandbRun(Handle):
         """Record a text as `alert`; to be told, let a client watch for it."""
         said = f"{getattr(level, 'value', level) or 'INFO'}: {title}: {text}"
         self.run.log({"alert": Text(said)}, step=self._step)
-
-    def save(
-        self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True
-    ) -> list[str] | bool:
-        """Copy files into the folder `files` of the run's directory, now and at the end.
-
-        Args:
-            glob_str: A path, or a pattern of paths.
-            base_path: The folder that their places there are relative to.
-            policy: "live", "now", or "end" for a copy at the end only.
-            glob: Whether it is a pattern.
-
-        Returns:
-            Where the files are.
-        """
-        if glob_str is None or self.disabled:
-            return False
-        pattern = os.fspath(glob_str)
-        found = [Path(path) for path in (globs.glob(pattern) if glob else [pattern]) if os.path.isfile(path)]
-        places = {path: _place(path, base_path) for path in found}
-        if policy != "now":
-            self._saved |= places
-        return [os.fspath(self._target(place)) for place in places.values()] if policy == "end" else self._copy(places)
-
-    def _copy(self, places: Any) -> list[str]:
-        copied = []
-        for path in places:
-            target = self._target(places[path] if isinstance(places, Mapping) else self._saved[path])
-            try:
-                if path.stat().st_size > MAX_SAVED_BYTES:
-                    unkept("save", f"{path} is larger than {MAX_SAVED_BYTES >> 20} MiB")
-                elif target != path.resolve():
-                    target.parent.mkdir(parents=True, exist_ok=True)
-                    shutil.copy2(path, target)
-                    copied.append(os.fspath(target))
-            except OSError as error:
-                warn(f"Cannot copy {path} into the run's directory: {error}")
-        return copied
-
-    def _target(self, place: Path) -> Path:
-        return (Path(self.dir) / place).resolve()
 
     def mark_preempting(self) -> None:
         """Change nothing."""
@@ -302,50 +237,23 @@ class WandbRun(Handle):
         return os.fspath(folder.resolve())
 
     @property
-    def path(self) -> str:
-        """Its project and id."""
-        return "/".join(filter(None, (self.entity, self.project, self.id)))
-
-    @property
     def disabled(self) -> bool:
         """Whether every call is a no-op."""
         return self.run.disabled
 
-    @property
-    def offline(self) -> bool:
-        """Always: there is no server."""
-        return True
-
-    @property
-    def tags(self) -> tuple[str, ...]:
-        """Its tags: labels of the recorded run."""
-        return self._tags
-
-    @tags.setter
-    def tags(self, tags: Sequence[str]) -> None:
-        before, self._tags = self._tags, tuple(dict.fromkeys(tags))
-        self._annotate(remove_labels=[*before], add_labels=[*self._tags])
-
-    @property
-    def notes(self) -> str | None:
-        """Its notes: those of the recorded run."""
-        return self._notes
-
-    @notes.setter
-    def notes(self, notes: str | None) -> None:
-        self._notes = notes
-        self._annotate(notes=notes or "")
-
-    def _labels(self) -> list[str]:
-        kinds = {"group": self.group, "job": self.job_type}
-        return [*self._tags, *(f"{name}: {value}" for name, value in kinds.items() if value)]
-
-    def _annotate(self, **changes: Any) -> None:
-        if self.disabled or not any(changes.values()):
+    def _annotate(self) -> None:
+        """Note tags and notes, if they have changed."""
+        now = tuple(map(str, self.tags or ())), str(self.notes or "")
+        if self.disabled or now == self._noted:
             return
+        before, self._noted = self._noted or ((), ""), now
+        kinds = [f"{kind}: {name}" for kind, name in (("group", self.group), ("job", self.job_type)) if name]
         try:
+            change = object_file.edit_of(
+                remove_labels=[*{*before[0]} - {*now[0]}], add_labels=(*dict.fromkeys(now[0]), *kinds), notes=now[1]
+            )
             self.run.directory.mkdir(parents=True, exist_ok=True)
-            object_file.edit_annotations(self.run.directory, object_file.edit_of(**changes))
+            object_file.edit_annotations(self.run.directory, change)
         except (OSError, ValueError) as error:
             warn(f"Cannot note tags and notes: {error}")
 
@@ -367,6 +275,9 @@ class WandbRun(Handle):
             warn(str(error))
         finally:
             self._ended(self)
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        return (Unkept,)
 
     def __repr__(self) -> str:
         return f"<wandb.Run {self.id!r} of {self.run!r}>"
@@ -414,10 +325,3 @@ def _copy(value: Any, name: str) -> Any:
         )
     except FAILURES as error:
         return LostValue(message(error))
-
-
-def _place(path: Path, base: Any) -> Path:
-    """Return the place of a file among those of a run: its own path, or of an absolute one its folder and name."""
-    if base is not None:
-        return Path(os.path.relpath(path, base).replace("..", "_"))
-    return Path(path.parent.name, path.name) if path.is_absolute() else Path(os.fspath(path).replace("..", "_"))

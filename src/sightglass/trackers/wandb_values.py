@@ -10,15 +10,17 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from datetime import date
 from enum import Enum
+from functools import cache
 from pathlib import Path
 from types import ModuleType
 from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import MissingExtraError, warn
+from sightglass.core.errors import warn
 from sightglass.core.table import Table
 from sightglass.core.values import PLAIN, Audio, Histogram, Image, Images, Text, array_kind, to_host
+from sightglass.storage.foreign.event_format import figure
 from sightglass.storage.format.wav import decode_wav
 
 PICTURE_MODES: Final = ("L", "RGB", "RGBA")
@@ -58,10 +60,11 @@ def unkept(name: str, instead: str = "") -> Unkept:
     """Return what takes every call; warn of the first of each name."""
     if name not in _warned:
         _warned.add(name)
-        warn(f"wandb.{name} is not kept{instead and ': '}{instead}. The program goes on")
+        warn(f"{name} is not kept{instead and ': '}{instead}. The program goes on")
     return Unkept()
 
 
+@cache
 def unkept_class(name: str, instead: str = "") -> type[Unkept]:
     """Return a class of such objects."""
     return type(name, (Unkept,), {"__init__": lambda self, *arguments, **options: (unkept(name, instead), None)[1]})
@@ -86,29 +89,19 @@ class WandbImage(Media):
         """Take a picture; other numbers than uint8 are from 0 to 255, or from 0 to 1."""
         if any(options.get(name) for name in ("boxes", "masks")):
             unkept("Image(boxes=…, masks=…)", "draw them into the picture")
-        if isinstance(data_or_path, WandbImage):
-            self.kept = data_or_path.kept
-            return
         value = data_or_path.gcf() if isinstance(data_or_path, ModuleType) else data_or_path
-        if isinstance(value, str | os.PathLike):
-            value = _pillow().open(value)
-        if hasattr(value, "savefig"):
+        if isinstance(value, WandbImage):
+            self.kept = value.kept
+        elif isinstance(value, str | os.PathLike):
+            self.kept = figure(memoryview(Path(value).read_bytes()))  # as it is, without its caption
+        elif hasattr(value, "savefig"):
             self.kept = value  # a run draws it
-            return
-        if hasattr(value, "getbands"):
-            value = value if mode in (None, value.mode) else value.convert(mode)
-            pixels = np.asarray(value if value.mode in PICTURE_MODES else value.convert("RGB"))
         else:
+            if hasattr(value, "getbands"):
+                wanted = mode or (value.mode if value.mode in PICTURE_MODES else "RGB")
+                value = np.asarray(value if value.mode == wanted else value.convert(wanted))
             pixels = _as_pixels(np.asarray(to_host(value)), first=array_kind(value) == "torch")
-        self.kept = Image(pixels, caption=str(caption or ""))
-
-
-def _pillow() -> Any:
-    try:
-        import PIL.Image
-    except ImportError:
-        raise MissingExtraError("pillow", extra="plot", purpose="Logging the picture in a file") from None
-    return PIL.Image
+            self.kept = Image(pixels, caption=str(caption or ""))
 
 
 def _as_pixels(pixels: Any, *, first: bool) -> Any:
@@ -190,12 +183,6 @@ class WandbTable(Media):
         cells = [row[self.columns.index(name)] for row in self.data]
         return np.array(cells) if convert_to == "numpy" else cells
 
-    def get_dataframe(self) -> Any:
-        """Return the rows as a data frame of pandas."""
-        import pandas
-
-        return pandas.DataFrame(self.data, columns=self.columns)
-
     def iterrows(self) -> Iterator[tuple[int, list[Any]]]:
         """Yield the number and the cells of each row."""
         yield from enumerate(self.data)
@@ -210,12 +197,10 @@ class WandbTable(Media):
 
 def _cell(cell: Any) -> Any:
     made = own(cell)
-    if isinstance(made, np.generic | Text):
-        return made.item() if isinstance(made, np.generic) else made.value
-    if array_kind(made) is not None or isinstance(made, Mapping | list | tuple):
-        found = plain(made)
-        return json.dumps(found) if isinstance(found, dict | list) else found
-    return made if type(made) in PLAIN or isinstance(made, Image | Audio) else str(made)
+    if isinstance(made, Image | Audio) or type(made) in PLAIN:
+        return made
+    found = made.value if isinstance(made, Text) else plain(made)
+    return json.dumps(found) if isinstance(found, dict | list) else found
 
 
 class WandbAudio(Media):
@@ -231,17 +216,13 @@ class WandbAudio(Media):
 
 
 class WandbHtml(Media):
-    """A page of HTML, kept as its text.
-
-    Attributes:
-        html: The text.
-    """
+    """A page of HTML, kept as its text: the text, an open file, or the path of a file."""
 
     def __init__(self, data: Any, inject: bool = True, data_is_not_path: bool = False) -> None:
-        """Take the text, an open file, or the path of a file."""
-        if isinstance(data, Path) or (isinstance(data, str) and not data_is_not_path and data.endswith(".html")):
-            data = Path(data).read_text("utf-8") if os.path.exists(data) else str(data)
-        self.html: str = data.read() if hasattr(data, "read") else str(data)
+        is_path = isinstance(data, Path) or (str(data).endswith(".html") and not data_is_not_path)
+        self.html: str = (
+            Path(data).read_text("utf-8") if is_path else data.read() if hasattr(data, "read") else str(data)
+        )
         self.kept = Text(self.html)
 
 
@@ -326,8 +307,7 @@ def own_row(row: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def _pictures(several: list[Any]) -> Any:
-    shapes = {one.value.shape if isinstance(one, Image) else None for one in several}
-    if len(shapes) > 1 or None in shapes:
+    if len({one.value.shape if isinstance(one, Image) else i for i, one in enumerate(several)}) > 1:
         return several
     captions = tuple(one.caption for one in several)
     return Images(np.stack([one.value for one in several]), captions=captions if any(captions) else ())
