@@ -34,7 +34,7 @@ Error = UsageError = SightglassError
 CommError = TransportError
 
 METHODS: Final = (
-    "log", "define_metric", "watch", "unwatch", "alert", "mark_preempting", *wandb_run.LEFT_OUT,
+    "log", "define_metric", "watch", "unwatch", "alert", "save", "mark_preempting", *wandb_run.LEFT_OUT,
 )  # fmt: skip
 """The functions of the module that are methods of the active run."""
 UNKEPT: Final = {
@@ -71,27 +71,26 @@ def init(
     `WANDB_NOTES`, `WANDB_JOB_TYPE`, `WANDB_RESUME` and `WANDB_MODE` stand for arguments that are not given.
 
     Args:
-        entity: Noted only.
-        project: The folder of the run's directory.
+        entity: Noted only, as `force`, `allow_val_change` and `others`.
+        project: The folder of the run's directory, in `dir`.
         dir: The folder of runs.
         id: Its id, by which it is resumed; by default a new one.
         name: Its name; by default its id.
         notes: The notes of the recorded run.
-        tags: The labels of the recorded run.
+        tags: The labels of the recorded run; `group` and `job_type` are labels, too.
         config: A mapping, a namespace, or flags of absl.
         config_exclude_keys: Entries of `config` to leave out.
         config_include_keys: The only entries of `config` to take.
-        allow_val_change: Has no effect; `config.update` takes it.
-        group: A label, as "group: …".
-        job_type: A label, as "job: …".
-        mode: "disabled" makes every call a no-op; "online" and "offline" are the same here.
-        force: Has no effect.
-        reinit: What happens to an active run: by default it is returned; `True` or "finish_previous" ends it;
-            "create_new" leaves it active beside the new one.
+        allow_val_change: See above.
+        group: See above.
+        job_type: See above.
+        mode: "disabled" makes every call a no-op; the others are the same.
+        force: See above.
+        reinit: `True` or "finish_previous" ends an active run; "create_new" leaves it active beside the new one.
         resume: "allow" or `True` continues the run of this id, if there is one; "must" if there has to be one, "never"
             if there must not be.
         settings: `Settings`, or a mapping, that may have some of these arguments.
-        **others: Have no effect.
+        **others: See above.
 
     Raises:
         SightglassError: `resume` is "must" and there is no such run, or "never" and there is one.
@@ -133,11 +132,9 @@ def init(
         run.config = {**run.config, **changes}
         wiring(run).change_config(changes)
 
-    kept = WandbConfig(changed)
-    vars(kept)["_entries"].update(entries)
     resumed = bool(resume) and earlier is not None and not run.disabled
     about["project"] = about["project"] or "uncategorized"
-    made = Run(run, config=kept, ended=_forget, settings=settings, resumed=resumed, **about)
+    made = Run(run, config=WandbConfig(changed, entries), ended=_forget, settings=settings, resumed=resumed, **about)
     if active is None or reinit != "create_new":
         _active.append(made)
     return made
@@ -225,7 +222,7 @@ def __getattr__(name: str) -> Any:
 
 
 def Settings(**settings: Any) -> SimpleNamespace:
-    """Return settings for `init`; those of `IN_SETTINGS` have an effect."""
+    """Return settings for `init`; those of `ARGUMENTS` have an effect."""
     return SimpleNamespace(**settings)
 
 
@@ -263,7 +260,7 @@ plot: Final = SimpleNamespace(
 util: Final = SimpleNamespace(generate_id=generate_id)
 errors: Final = SimpleNamespace(Error=Error, UsageError=UsageError, CommError=CommError, ConfigError=Error)
 data_types: Final = SimpleNamespace(Image=Image, Histogram=Histogram, Table=Table, Audio=Audio, Html=Html)
-sdk: Final = SimpleNamespace(wandb_run=SimpleNamespace(Run=Run))
+sdk: Final = SimpleNamespace(wandb_run=SimpleNamespace(Run=Run), lib=SimpleNamespace(runid=util))
 
 
 def plot_table(vega_spec_name: str, data_table: WandbTable, *unused: Any, **options: Any) -> wandb_values.WandbChart:

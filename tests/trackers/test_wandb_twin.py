@@ -109,6 +109,21 @@ def test_a_run_can_be_asked_and_a_row_that_waits_is_written(folder, monkeypatch)
     assert points(run, "loss") == [(7, 0.5), (7, 0.25)]
 
 
+def test_pictures_of_files_and_of_one_size(folder):
+    pillow = pytest.importorskip("PIL.Image")
+    pixels = np.zeros((2, 3, 3), np.uint8)
+    pillow.fromarray(pixels).save(folder / "x.png")
+    with ours.init() as run:
+        file = ours.Image(folder / "x.png")
+        run.log({"file": [file], "one": [ours.Image(pixels, caption="a")], "float": ours.Image(pixels + 0.5)})
+    ((_, (kept,)),) = points(run, "file")
+    assert kept.data == (folder / "x.png").read_bytes()
+    ((_, one),) = points(run, "one")
+    assert (one.value.shape, one.captions) == ((1, 2, 3, 3), ("a",))
+    ((_, half),) = points(run, "float")
+    assert half.value.max() == 0.5
+
+
 def test_what_waits_is_what_was_logged(folder):
     values = np.zeros(3)
     with ours.init() as run:
@@ -190,6 +205,29 @@ def test_what_is_not_kept_warns_once_and_the_program_goes_on(folder):
     assert isinstance(artifact, ours.Artifact)
     ours.finish()
     assert sg.open(run.run.directory).tags() == ["loss"]
+
+
+def test_files_are_copied_into_the_run(folder, monkeypatch):
+    monkeypatch.chdir(folder)
+    for name in ("sub/a.txt", "sub/b.txt", "late.txt"):
+        (folder / name).parent.mkdir(exist_ok=True)
+        (folder / name).write_text(name)
+    run = ours.init(project="p")
+    assert len(ours.save("sub/*.txt")) == 2
+    ours.save("late.txt", policy="end")
+    run.save(str(folder / "sub" / "a.txt"), policy="now")
+    monkeypatch.setattr(wandb_run, "MAX_SAVED_BYTES", 3)
+    with pytest.warns(RuntimeWarning, match="save is not kept"):
+        run.save("late.txt", policy="now")
+    monkeypatch.undo()
+    monkeypatch.chdir(folder)
+    (folder / "late.txt").write_text("later")
+    inside = folder / "p" / run.id / "files"
+    (inside / "own.txt").write_text("x")
+    run.save(str(inside / "own.txt"))
+    run.finish()
+    names = {path.relative_to(inside).as_posix(): path.read_text() for path in inside.rglob("*") if path.is_file()}
+    assert names == {"sub/a.txt": "sub/a.txt", "sub/b.txt": "sub/b.txt", "late.txt": "later", "own.txt": "x"}
 
 
 def test_charts_of_points_are_not_kept(folder):

@@ -9,7 +9,9 @@ Rule 3: nothing that W&B takes raises here. What a run has no place for is warne
 
 from __future__ import annotations
 
+import glob as globs
 import os
+import shutil
 import sys
 import tempfile
 import time
@@ -34,10 +36,11 @@ from .wandb_values import Unkept, own, own_row, unkept
 
 HELD_S: Final = 1.0  # as long as records wait to be written
 FILES: Final = "files"
+MAX_SAVED_BYTES: Final = 64 * 2**20  # of one file: checkpoints belong elsewhere
 SCALARS: Final = ("int", "float", "bool", "str")
 LEFT_OUT: Final = (
     "log_artifact", "use_artifact", "upsert_artifact", "finish_artifact", "link_artifact", "log_model", "use_model",
-    "link_model", "log_code", "save", "restore", "display", "to_html", "write_logs", "pin_config_keys", "status",
+    "link_model", "log_code", "restore", "display", "to_html", "write_logs", "pin_config_keys", "status",
 )  # fmt: skip
 
 
@@ -90,6 +93,7 @@ class WandbRun(Handle):
         self.tags, self.notes = tuple(dict.fromkeys(about["tags"] or ())), about["notes"]
         self._noted: tuple[tuple[str, ...], str] | None = None if self.group or self.job_type else ((), "")
         self._metrics, self._watched = Metrics(), False
+        self._saved: dict[Path, Path] = {}
         self._lock = threading.RLock()
         self._row: dict[str, Any] | None = None
         self._began_s = 0.0
@@ -148,6 +152,7 @@ class WandbRun(Handle):
             try:
                 self._write()
                 self._annotate()
+                self._copy(self._saved)
             finally:
                 self._lock.release()
 
@@ -208,6 +213,34 @@ class WandbRun(Handle):
         """Record a text as `alert`; to be told, let a client watch for it."""
         said = f"{getattr(level, 'value', level) or 'INFO'}: {title}: {text}"
         self.run.log({"alert": Text(said)}, step=self._step)
+
+    def save(
+        self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True
+    ) -> list[str] | bool:
+        """Copy files into `dir`, below their places relative to `base_path`; again at the end, if not "now".
+
+        Returns:
+            The paths of the copies.
+        """
+        found = globs.glob(os.fspath(glob_str or "")) if glob else [os.fspath(glob_str or "")]
+        base = base_path or (os.path.dirname(os.path.dirname(found[0])) if found and os.path.isabs(found[0]) else ".")
+        places = {
+            Path(path): Path(self.dir, *_inside(os.path.relpath(path, base))) for path in filter(os.path.isfile, found)
+        }
+        self._saved |= {} if policy == "now" else places
+        self._copy({} if policy == "end" else places)
+        return [*map(os.fspath, places.values())]
+
+    def _copy(self, places: Mapping[Path, Path]) -> None:
+        for path, target in places.items():
+            try:
+                if path.stat().st_size > MAX_SAVED_BYTES:
+                    unkept("save", f"{path} is larger than {MAX_SAVED_BYTES >> 20} MiB")
+                elif Path(self.dir) not in path.resolve().parents:
+                    target.parent.mkdir(parents=True, exist_ok=True)
+                    shutil.copy2(path, target)
+            except OSError as error:
+                warn(f"Cannot copy {path} into the run's directory: {error}")
 
     def mark_preempting(self) -> None:
         """Change nothing."""
@@ -325,3 +358,8 @@ def _copy(value: Any, name: str) -> Any:
         )
     except FAILURES as error:
         return LostValue(message(error))
+
+
+def _inside(path: str) -> list[str]:
+    """Return the parts of a path that do not lead out of a folder."""
+    return [part for part in Path(path).parts if part not in ("..", os.sep)]

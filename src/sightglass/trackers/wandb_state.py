@@ -27,9 +27,9 @@ class Entries(MutableMapping[str, Any]):
     _entries: dict[str, Any]
     _changed: Changed
 
-    def __init__(self, changed: Changed) -> None:
-        """Begin empty; `changed` is called with what the program sets."""
-        vars(self).update(_entries={}, _changed=changed)
+    def __init__(self, changed: Changed, entries: Mapping[str, Any] | None = None) -> None:
+        """Begin with entries; `changed` is called with what the program sets."""
+        vars(self).update(_entries=dict(entries or {}), _changed=changed)
 
     def __getitem__(self, name: str) -> Any:
         return self._entries[name]

@@ -143,14 +143,9 @@ class WandbTable(Media):
     """
 
     def __init__(
-        self,
-        columns: Sequence[Any] | None = None,
-        data: Any = None,
-        rows: Any = None,
-        dataframe: Any = None,
-        *unused: Any,
-        **options: Any,
-    ) -> None:
+        self, columns: Sequence[Any] | None = None, data: Any = None, rows: Any = None, dataframe: Any = None,
+        *unused: Any, **options: Any,
+    ) -> None:  # fmt: skip
         """Take rows, or a data frame."""
         given = dataframe if dataframe is not None else data
         if hasattr(given, "columns") and hasattr(given, "itertuples"):
@@ -219,10 +214,9 @@ class WandbHtml(Media):
     """A page of HTML, kept as its text: the text, an open file, or the path of a file."""
 
     def __init__(self, data: Any, inject: bool = True, data_is_not_path: bool = False) -> None:
-        is_path = isinstance(data, Path) or (str(data).endswith(".html") and not data_is_not_path)
-        self.html: str = (
-            Path(data).read_text("utf-8") if is_path else data.read() if hasattr(data, "read") else str(data)
-        )
+        if isinstance(data, Path) or (str(data).endswith(".html") and not data_is_not_path):
+            data = Path(data).read_text("utf-8")
+        self.html: str = data.read() if hasattr(data, "read") else str(data)
         self.kept = Text(self.html)
 
 
@@ -255,22 +249,18 @@ def line_series(
 ) -> WandbChart:
     """Return a chart of several lines, with one `xs` for all or one for each."""
     shared = not (len(xs) and isinstance(xs[0], Sequence | np.ndarray))
-    names = keys or [f"line_{i}" for i in range(len(ys))]
-    several = [xs] * len(ys) if shared else xs
-    rows = [
-        [x, name, y] for line, name, of in zip(several, names, ys, strict=False) for x, y in zip(line, of, strict=False)
-    ]
+    named = zip([xs] * len(ys) if shared else xs, keys or [f"line_{i}" for i in range(len(ys))], ys, strict=False)
+    rows = [[x, name, y] for line, name, of in named for x, y in zip(line, of, strict=False)]
     return WandbChart(WandbTable(["step", "lineKey", "lineVal"], rows))
 
 
 def confusion_matrix(
-    probs: Any = None, y_true: Any = None, preds: Any = None, class_names: Sequence[str] | None = None, *unused: Any
+    probs: Any = None, y_true: Any = (), preds: Any = None, class_names: Sequence[str] | None = None, *unused: Any
 ) -> WandbChart:
     """Return how many items of each class are predicted as each class."""
-    guesses = [*preds] if preds is not None else np.argmax(np.asarray(to_host(probs)), axis=1).tolist()
-    truth = [*(y_true if y_true is not None else ())]
-    counts = Counter(zip(map(int, truth), map(int, guesses), strict=True))
-    n = len(class_names) if class_names is not None else 1 + max((*map(int, truth), *map(int, guesses)), default=-1)
+    guesses = [*map(int, np.argmax(to_host(probs), axis=1) if preds is None else preds)]
+    counts = Counter(zip(map(int, y_true), guesses, strict=True))
+    n = 1 + max(map(max, counts), default=-1) if class_names is None else len(class_names)
     names = class_names or [f"Class_{i + 1}" for i in range(n)]
     rows = [[names[i], names[j], float(counts[i, j])] for i in range(n) for j in range(n)]
     return WandbChart(WandbTable(["Actual", "Predicted", "nPredictions"], rows))
@@ -302,12 +292,14 @@ def own(value: Any) -> Any:
 
 def own_row(row: Mapping[str, Any]) -> dict[str, Any]:
     """Return a row as `Run.log` takes it: charts as their tables, and nothing that is `None`."""
-    named = {f"{name}_table" if isinstance(value, WandbChart) else name: value for name, value in row.items()}
-    return {name: own(value) for name, value in named.items() if name and not isinstance(value, Unkept | None)}
+    kept = {str(name): value for name, value in row.items() if name != "" and not isinstance(value, Unkept | None)}
+    return {f"{name}_table" if isinstance(value, WandbChart) else name: own(value) for name, value in kept.items()}
 
 
 def _pictures(several: list[Any]) -> Any:
-    if len({one.value.shape if isinstance(one, Image) else i for i, one in enumerate(several)}) > 1:
+    """Return pictures of one size as `Images`, others as they are."""
+    shapes = {one.value.shape if isinstance(one, Image) else None for one in several}
+    if len(shapes) > 1 or None in shapes:
         return several
     captions = tuple(one.caption for one in several)
     return Images(np.stack([one.value for one in several]), captions=captions if any(captions) else ())
