@@ -1,4 +1,4 @@
-"""Trackio's interface, which is that of `sightglass.wandb` but for `init`: `import sightglass.trackio as trackio`."""
+"""Trackio's interface: `import sightglass.trackio as trackio`. All names except `init` are those of `sightglass.wandb`."""
 
 from __future__ import annotations
 

@@ -185,7 +185,7 @@ class WandbRun(Handle):
             goal: What is "best": "minimize" or "maximize".
 
         Raises:
-            SightglassError: `summary` is none of these.
+            SightglassError: `summary` has an unknown kind.
         """
         return self._metrics.define(str(name), step_metric, summary, goal, anew=bool(overwrite))
 

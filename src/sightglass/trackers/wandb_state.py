@@ -89,7 +89,7 @@ def entries_of(given: Any) -> dict[str, Any]:
     """Return a config as plain entries: a mapping, a namespace, or flags of absl.
 
     Raises:
-        TypeError: It is none of these.
+        TypeError: It is something else.
     """
     if hasattr(given, "flag_values_dict"):
         given = given.flag_values_dict()
