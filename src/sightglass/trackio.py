@@ -1,4 +1,4 @@
-"""Trackio's interface: `import sightglass.trackio as trackio`. All names except `init` are those of `sightglass.wandb`."""
+"""The interface of Trackio: `import sightglass.trackio as trackio`. All but `init` and `show` is `sightglass.wandb`'s."""
 
 from __future__ import annotations
 
