@@ -1,4 +1,4 @@
-"""The interface of Trackio: `import sightglass.trackio as trackio`. All but `init` and `show` is `sightglass.wandb`'s."""
+"""Trackio's interface: `import sightglass.trackio as trackio`; all but `init` and `show` is `sightglass.wandb`'s."""
 
 from __future__ import annotations
 

@@ -221,6 +221,10 @@ def __getattr__(name: str) -> Any:
     raise AttributeError(f"module 'sightglass.wandb' has no attribute {name!r}")
 
 
+def __dir__() -> list[str]:
+    return [*globals(), "run", "config", "summary", *METHODS, *UNKEPT]
+
+
 def Settings(**settings: Any) -> SimpleNamespace:
     """Return settings for `init`; those of `ARGUMENTS` have an effect."""
     return SimpleNamespace(**settings)
