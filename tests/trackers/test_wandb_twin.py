@@ -44,12 +44,14 @@ def points(run, tag):
 # The same programs with both
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("program", wandb_twins.PROGRAMS)
 def test_a_program_records_what_it_records_with_wandb(both, program):
     folder, told = both
     assert wandb_twins.differences(folder, told, program) == []
 
 
+@pytest.mark.slow
 def test_what_differs_would_be_seen(both):
     folder, told = both
     theirs, other = (told["wandb"] | {"own_steps": told["wandb"][name]} for name in ("own_steps", "late_steps"))
@@ -60,6 +62,7 @@ def test_what_differs_would_be_seen(both):
     assert not wandb_twins.same(steps["loss"], late["loss"])
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("difference", wandb_twins.ON_PURPOSE)
 def test_what_differs_on_purpose_does(both, difference):
     folder, _ = both
