@@ -22,7 +22,7 @@ from sightglass.core.errors import QueryError
 from sightglass.storage.file_system import LOCAL
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage, Frame
-from sightglass.storage.format.index import BlockEntries, BlockEntry, Restart
+from sightglass.storage.format.index import BlockEntries, BlockEntry, SessionStart
 
 from .event_columns import EventSeries, LogEvents
 from .event_scan import OtherFileError
@@ -44,7 +44,7 @@ class MlflowRun:
     rank: int = 0
     torn: int = 0
     passed_over: Mapping[str, int] = MappingProxyType({})
-    restarts: Sequence[Restart] = ()
+    session_starts: Sequence[SessionStart] = ()
     stale: bool = False
     replaced: bool = False
 

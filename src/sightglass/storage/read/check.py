@@ -143,7 +143,7 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
     ends: Ends = {}
     found = [path]
     if not path.is_file():
-        found = sorted(Path(file.path) for listed in run_listing.Walk(path) for file in listed.files)
+        found = sorted(Path(file.path) for listed in run_listing.FolderWalk(path) for file in listed.files)
     files = [_check(file, open_part, ends) for file in found if file == path or file_names.is_record_file(file.name)]
     return Report(
         path=path,
