@@ -133,7 +133,7 @@ class Listed(NamedTuple):
 
     @property
     def of_mlflow(self) -> bool:
-        """Whether it is a run of MLflow's file store, whose metrics and artifacts are no runs."""
+        """Whether it is a run of MLflow's file store; its folders hold metrics and artifacts, not runs."""
         return {one.name for one in self.folders} >= FOLDERS and any(file.name == META for file in self.files)
 
 

@@ -1,7 +1,7 @@
 """A run of MLflow's file store as a file of a recording: its `meta.yaml`, for all that lies beside it.
 
-* A metric is a file of lines: milliseconds since the Unix epoch, value, step. Each is a series of numbers; a line that
-  is none is damage. A line without its end is being written.
+* A metric is a file of lines: milliseconds since the Unix epoch, value, step. Each is a series of numbers. Any other
+  line is damage. A line without its end is being written.
 * Artifacts are not shown: they are files of any program.
 * Files may grow, and come, as long as the run goes on: `refresh` looks at each one's size.
 """
@@ -142,7 +142,7 @@ class MlflowRun:
         return points
 
     def _one_by_one(self, data: bytes, begin: int, name: str, path: Path) -> Iterator[tuple[float, float, int, int]]:
-        """Yield the values of lines, and note those that are none."""
+        """Yield the values of lines, and note lines without one."""
         for line in data.splitlines(keepends=True):
             fields = line.split()
             try:

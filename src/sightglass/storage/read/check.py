@@ -153,7 +153,7 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
 
 
 def _check(path: Path, open_part: Open, ends: Ends) -> FileReport | None:
-    """Check a file; return `None` for one that is no record file."""
+    """Check a file; return `None` for a file of another kind."""
     try:
         part: RecordFile = SegmentReader(path, cache=False) if path.suffix == file_names.SUFFIX else open_part(path)
     except OtherFileError:
