@@ -65,6 +65,17 @@ def test_a_killed_run_is_shown_as_dead_with_its_recording_and_its_panel_says_tha
     drawn(panel, BLUE)
 
 
+def test_a_part_of_the_page_that_cannot_be_loaded_says_so_and_comes_by_itself(own_place, open_page):
+    record(own_place, "still")
+    page = open_page(own_place.serve().controller, expects=AWAY)
+    page.route("**/assets/TensorsPage*", lambda route: route.abort())
+    page.reload()
+    page.get_by_role("link", name="Tensors").click()
+    expect(page.get_by_role("heading", name="Tensors could not be loaded so far")).to_be_visible()
+    page.unroute("**/assets/TensorsPage*")
+    expect(page.get_by_role("main")).to_contain_text("No tensors")
+
+
 def test_a_page_recovers_when_the_server_restarts(own_place, open_page):
     training = own_place.train("going")
     server = own_place.serve(port=free_port())
