@@ -27,7 +27,8 @@ export function later(title: string, load: () => Promise<Component>): Component 
       },
     )
   }
-  if (!file) setTimeout(begin, AHEAD_MS)
+  // Whether this is a saved file is known by then; and who scrolls does not feel it.
+  setTimeout(() => file || (window.requestIdleCallback ?? setTimeout)(begin), AHEAD_MS)
   return function Later() {
     useEffect(begin, [])
     const Loaded = loaded.value

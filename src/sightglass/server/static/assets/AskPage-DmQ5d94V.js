@@ -1,1 +1,0 @@
-export{t as AskPage}from"./AskPage-BDqD4isl.js";
