@@ -36,8 +36,7 @@ def test_a_training_is_logged_with_its_steps_and_its_config(tmp_path):
     (run,) = sg.open(tmp_path).values()
     assert run.name == "bert"
     assert [record.step for record in run.series("loss")] == [0, 10, 20]
-    assert run.series("hparams/lr")[0].value == 0.1
-    assert run.series("hparams/betas")[0].value == "(0.9, 0.99)"
+    assert run.config == {"lr": 0.1, "betas": [0.9, 0.99]}
 
 
 def test_a_run_that_exists_stays_open(tmp_path):

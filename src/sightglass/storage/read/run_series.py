@@ -509,6 +509,12 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
             if _still_wrote(process_of(one, rank), last_s, other, told.get(other))
         )
 
+    def unhidden(self) -> Overlaps:
+        """Return of which processes neither hides rows of the other: the later one repeats nothing of the earlier."""
+        told = self.told()
+        later = [started for started in self._processes if started in told and not told[started].repeats]
+        return self.overlaps() | {(one, other) for other in later for one in self._processes if one < other}
+
     def told(self) -> dict[float, RunFile]:
         """Return what each process says of itself, by when it began, for those of which that is known."""
         found: dict[float, RunFile] = {}
