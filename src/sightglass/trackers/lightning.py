@@ -63,7 +63,8 @@ class SightglassLogger(Handle, lightning.loggers.Logger):  # type: ignore[misc,n
     @property
     def version(self) -> str | None:
         """The id of the run, which begins now if it has not yet; `None` on other ranks than 0."""
-        return self._begun().id or None
+        begun = self._begun()
+        return None if begun is None else begun.id
 
     @property
     def save_dir(self) -> str:
@@ -79,13 +80,15 @@ class SightglassLogger(Handle, lightning.loggers.Logger):  # type: ignore[misc,n
     @property
     def log_dir(self) -> str | None:
         """The run's directory; `None` on other ranks than 0. The run begins now if it has not yet."""
-        directory = self._begun().directory
-        return None if directory is None else str(directory)
+        begun = self._begun()
+        return None if begun is None else str(begun.directory)
 
-    def _begun(self) -> CallbackRun:
-        """Begin the run, if this is rank 0 and there has been none."""
+    def _begun(self) -> CallbackRun | None:
+        """Begin the run if there has been none; `None` on other ranks than 0, where the callback may have one."""
+        if getattr(on_rank_zero, "rank", 0):
+            return None
         if not self._callback_run.id:
-            _ = self.experiment
+            self._callback_run.begin()
         return self._callback_run
 
     @on_rank_zero  # type: ignore[untyped-decorator]

@@ -49,8 +49,8 @@ def images(pictures: Sequence[Any], settings: Sequence[Mapping[str, Any]] = ()) 
     return together([image(one, caption) for one, caption in zip(pictures, captions, strict=True)])
 
 
-def together(pictures: Sequence[Image | Figure]) -> Value:
-    """Return pictures of one size as `Images`, others by their numbers."""
+def together(pictures: Sequence[Value]) -> Value:
+    """Return pictures of one size as `Images`, others, and any other values, by their numbers."""
     plain = [one for one in pictures if isinstance(one, Image)]
     if len(plain) == len(pictures) and len({(one.value.shape, one.value.dtype) for one in plain}) == 1:
         captions = tuple(one.caption for one in plain)
@@ -150,6 +150,8 @@ def table(columns: Sequence[Any] | None, rows: Sequence[Sequence[Any]] | None, d
 
 
 def _column(cells: list[Any]) -> Value:
+    if len({*map(type, cells)} - {type(None)}) > 1:  # numbers of NumPy among others are an array of Python's
+        cells = [cell.item() if isinstance(cell, np.generic) else cell for cell in cells]
     try:
         return Table({"": cells}).value[""]
     except (TypeError, ValueError):

@@ -9,26 +9,34 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core import plotly_json
 from sightglass.core.errors import StorageError, warn
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
-from sightglass.core.values import Histogram, Image, Images
+from sightglass.core.values import Figure, Histogram, Image, Text
+from sightglass.storage.format.wav import decode_wav
 from sightglass.storage.wandb import SHARED, before_finish
 from sightglass.training.process_runs import init
 from sightglass.training.run import Run, wiring
 
-PICTURE_MODES: Final = ("L", "RGB", "RGBA")  # what an `Image` has; Pillow converts others
+from . import media
+
+KINDS: Final = ("Histogram", "Image", "Table", "Html", "Plotly", "CustomChart")
+"""The types of W&B for which a run has a value type, besides sounds, which have to be in WAV files."""
+SEVERAL: Final = ("Image", "Audio", "Html", "Plotly")  # of which lists are logged, and which stand in cells
 
 
 def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
     """Log everything that goes into a W&B run, by `wandb.log` or its own `log`, in a run of Sightglass, too.
 
     What the program sets in the W&B run's summary is logged as `summary/{name}`. The steps are W&B's. Numbers, texts,
-    arrays, histograms, pictures and Matplotlib figures are logged; W&B's other types, such as tables, are left out:
-    the first of each type warns.
+    arrays, histograms, pictures, sounds in WAV files, tables and custom charts, which become their tables, Plotly's and
+    Matplotlib's figures and HTML, as text, are logged; W&B's other types, such as videos, are left out: the first of
+    each type warns.
 
     Args:
         wandb_run: The W&B run, such as `wandb.run`.
@@ -68,11 +76,12 @@ def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
 def _follow_log(wandb_run: Any, run: Run, values: _Values) -> None:
     """Replace the `log` of a W&B run, and the module's if it is that of this run, by one that logs in a run, too."""
     log = wandb_run.log
+    disabled = getattr(wandb_run, "disabled", False)  # its own step stays 0
 
     @functools.wraps(log)
     def log_in_both(data: Mapping[str, Any], *arguments: Any, **keywords: Any) -> Any:
         step = arguments[0] if arguments else keywords.get("step")
-        at = wandb_run.step if step is None else step
+        at = getattr(wandb_run, "step", None) if step is None and not disabled else step
         own = values.of_row(data)  # before W&B replaces values in nested mappings
         result = log(data, *arguments, **keywords)
         if own:
@@ -149,7 +158,7 @@ class _Values:
     def is_left_out(self, value: object) -> bool:
         """Return whether a run has no value type for an object of W&B; warn of the first of each type."""
         name = _wandb_type(value)
-        if not name or name in ("Histogram", "Image"):
+        if not name or name in KINDS or (name == "Audio" and _path(value).lower().endswith(".wav")):
             return False
         self._n_left_out[name] += 1
         if self._n_left_out[name] == 1:
@@ -160,25 +169,39 @@ class _Values:
         """Return a value as `Run.log` takes it; what cannot be read is lost, and counted there."""
         try:
             match _wandb_type(value):
+                case "":
+                    pass
                 case "Histogram":
                     return Histogram.from_counts(np.rint(value.histogram), value.bins)
                 case "Image":
-                    return Image(_pixels(value), caption=_caption(value))
+                    return Image(media.pixels_of(value.image), caption=_caption(value))
+                case "Audio":
+                    return decode_wav(Path(_path(value)).read_bytes())
+                case "Plotly":
+                    return Figure(Path(_path(value)).read_bytes(), plotly_json.MEDIA_TYPE)
+                case "Html":
+                    return Text(value.html)
+                case "Table":
+                    return media.table(value.columns, [[self._cell(cell) for cell in row] for row in value.data])
+                case "CustomChart":
+                    return self.own(value.table)
             if isinstance(value, Mapping):
                 return {name: self.own(item) for name, item in value.items() if not self.is_left_out(item)}
-            if isinstance(value, list | tuple) and value and all(_wandb_type(item) == "Image" for item in value):
-                return self._pictures(value)
+            if isinstance(value, list | tuple) and value and all(_wandb_type(item) in SEVERAL for item in value):
+                kept = [self.own(item) for item in value if not self.is_left_out(item)]
+                return media.together(kept) if kept else LostValue("W&B only has it")
         except FAILURES as error:
             return LostValue(message(error))
         return value
 
-    def _pictures(self, several: list[Any] | tuple[Any, ...]) -> Any:
-        """Return pictures of one size as `Images`, others by their numbers."""
-        pixels = [_pixels(one) for one in several]
-        if len({one.shape for one in pixels}) == 1:
-            captions = tuple(map(_caption, several))
-            return Images(np.stack(pixels), captions=captions if any(captions) else ())
-        return {str(i): self.own(one) for i, one in enumerate(several)}
+    def _cell(self, cell: Any) -> Any:
+        """Return a cell of a table; what a table cannot hold is the name of its type."""
+        name = _wandb_type(cell)
+        if not name:
+            return cell
+        held = name in SEVERAL and not self.is_left_out(cell)
+        own = self.own(cell) if held else f"wandb.{name}"
+        return own.value if isinstance(own, Text) else own
 
 
 def _wandb_type(value: object) -> str:
@@ -187,9 +210,9 @@ def _wandb_type(value: object) -> str:
     return cls.__name__ if cls.__module__.partition(".")[0] == "wandb" else ""
 
 
-def _pixels(picture: Any) -> Any:
-    image = picture.image
-    return np.asarray(image if image.mode in PICTURE_MODES else image.convert("RGB"))
+def _path(held: Any) -> str:
+    """Return the path of the file in which an object of W&B holds what it is."""
+    return str(getattr(held, "_path", None) or "")
 
 
 def _caption(picture: Any) -> str:
