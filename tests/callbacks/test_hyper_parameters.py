@@ -108,6 +108,7 @@ def test_a_training_that_is_resumed_in_another_process_continues_its_run(tmp_pat
     assert (second.id, second.directory) == (first.id, first.directory)
     second.end()
     (run,) = sg.open(tmp_path).values()
+    assert run.config == {"lr": 0.1}
     assert [record.value for record in run.series("loss")] == [1.0] * 2 + [2.0] * 4
 
 

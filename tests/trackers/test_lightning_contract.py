@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import importlib.util
 import inspect
+import pickle
 import wave
 
 import numpy as np
@@ -25,6 +26,7 @@ from tests.callbacks.odd_settings import EXPECTED, SETTINGS
 from tests.profiles import examples
 
 from sightglass.callbacks.lightning import SightglassCallback
+from sightglass.core.process import current_run
 from sightglass.storage.run_file import read_all
 from sightglass.trackers.lightning import SightglassLogger
 
@@ -303,3 +305,22 @@ def test_a_training_that_is_resumed_continues_its_run_and_its_checkpoints(tmp_pa
     assert run.series("loss_step").steps.tolist() == [*range(9)]
     assert second.version == first.version
     assert saved.rpartition("/")[0] == trainer.checkpoint_callback.best_model_path.rpartition("/")[0]
+
+
+@pytest.mark.parametrize("early", [False, True])
+def test_processes_that_lightning_sends_a_logger_to_write_into_its_run(tmp_path, monkeypatch, early):
+    logger = SightglassLogger("job", dir=tmp_path / "runs")
+    if early:
+        logger.log_hyperparams({"early": 1})
+        logger.finalize("success")
+    sent = pickle.dumps(logger)
+    monkeypatch.setattr(current_run, "_pickled", {})  # as in another process
+    for stage in range(2):
+        spawned = pickle.loads(sent)
+        spawned.log_hyperparams({f"stage{stage}": None})
+        spawned.log_metrics({"loss": float(stage)}, step=stage)
+        spawned.finalize("success")
+        assert (spawned.version, spawned.log_dir) == (logger.version, logger.log_dir)
+    (run,) = sg.open(tmp_path / "runs").values()
+    assert [record.value for record in run.series("loss")] == [0.0, 1.0]
+    assert run.config == {**({"early": 1} if early else {}), "stage0": None, "stage1": None}

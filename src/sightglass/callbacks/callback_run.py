@@ -53,6 +53,7 @@ class CallbackRun(Handle):
         self.id = run.id if isinstance(run, Run) else ""
         self.directory: Path | None = run.directory if isinstance(run, Run) else None
         self._owns = self.run is None
+        self._begun = False
         self._options = dict(options)
         self._config: dict[str, Any] = {}
         self._watched: Watched | None = None
@@ -66,15 +67,16 @@ class CallbackRun(Handle):
         if self._owns and (self.run is None or self.run.ended or isinstance(self.run, MuteRun)):
             given, files = as_config(self._options.get("config")), self._options.get("files") or Files()
             known = {name: value for name, value in as_config(facts()).items() if name not in given}
-            self._config = {**given, **self._config, **known}
             if self.directory is not None:
                 files = replace(files, into=self.directory, repeats=False)
-            elif files.into is not None:
-                self.id = next((earlier.id for earlier in read_all(Path(files.into))), "")
+            earlier = read_all(Path(files.into)) if files.into is not None else []
+            written = earlier[-1].config if earlier else {}  # perhaps by another process
+            self._config = {**written, **({} if self._begun else given), **self._config, **known}
+            self._begun = True
             self.run = run = init(self.name, **{**self._options, "files": files, "config": self._config})
             if is_first_rank():
                 wiring(run).keep()
-            self.id, self.directory = self.id or run.id, run.directory
+            self.id, self.directory = self.id or (earlier[0].id if earlier else run.id), run.directory
         assert self.run is not None
         return self.run
 
@@ -82,7 +84,13 @@ class CallbackRun(Handle):
         """Begin a new run next, in a directory of its own, unless the user passed the run."""
         self.end()
         if self._owns:
-            self.id, self.directory, self._config = "", None, {}
+            self.id, self.directory, self._config, self._begun = "", None, {}, False
+
+    def settle(self) -> None:
+        """Make the run's directory now: processes that this object is sent to, to train there, write into it."""
+        if self._owns and not self.id:
+            self.begin()
+            self.end()
 
     def or_meant(self, other: object) -> CallbackRun:
         """Return the run of another plug-in of the trainer if this one has its name and says no more; else this one."""

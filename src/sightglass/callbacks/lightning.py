@@ -113,6 +113,10 @@ class SightglassCallback(Handle, lightning_package("The callback for Lightning")
         """Stop watching the model, and end the run that began with the training."""
         self._callback_run.end(exception)
 
+    def _elsewhere(self) -> tuple[Any, ...]:
+        self._callback_run.settle()  # the strategy "ddp_spawn" sends it to processes, and each stage to others
+        return super()._elsewhere()
+
     def _begin(self, trainer: Trainer, module: LightningModule) -> None:
         self._callback_run.begin(lambda: _facts(trainer, module))
         self._step = _next_step(trainer)

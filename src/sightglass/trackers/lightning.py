@@ -217,3 +217,7 @@ class SightglassLogger(Handle, lightning.loggers.Logger):  # type: ignore[misc,n
     def finalize(self, status: str) -> None:
         """End the run, unless it was passed; what comes later continues it."""
         self._callback_run.end(sys.exception() if status != "success" else None)
+
+    def _elsewhere(self) -> tuple[Any, ...]:
+        self._callback_run.settle()  # the strategy "ddp_spawn" sends it to processes, and each stage to others
+        return super()._elsewhere()
