@@ -9,15 +9,14 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.errors import MissingExtraError, warn
+from sightglass.core.errors import warn
 from sightglass.core.table import CELLS, Table
 from sightglass.core.values import Audio, Figure, Image, Images, Value, array_kind, type_name
 from sightglass.storage.format.wav import decode_wav
-from sightglass.views.frames import encode_figures, is_pillow
+from sightglass.views.frames import encode_figures, is_pillow, pixels_at, pixels_of
 
 from .summaries import by_rows
 
-PICTURE_MODES: Final = ("L", "RGB", "RGBA")  # what an `Image` has; Pillow converts others
 COLUMNS: Final = ("Input", "Output", "Expected")  # W&B's, of a table whose columns have no names
 
 
@@ -63,9 +62,9 @@ def image(picture: Any, caption: str = "") -> Image | Figure:
     if isinstance(picture, Image | Figure):
         return picture
     if isinstance(picture, str | os.PathLike):
-        return Image(pixels_of(_opened(picture)), caption)
-    if is_pillow(picture):
-        return Image(pixels_of(picture), caption)
+        return Image(pixels_at(picture), caption)
+    if is_pillow(picture) and (pixels := pixels_of(picture)) is not None:
+        return Image(pixels, caption)
     kind = array_kind(picture)
     if kind is None:
         drawn = encode_figures({"": picture})[""]
@@ -74,19 +73,6 @@ def image(picture: Any, caption: str = "") -> Image | Figure:
     if picture.ndim > 1 and not str(picture.dtype).removeprefix("torch.").startswith("uint8") and picture.max() > 1:
         picture = picture / 255
     return Image(by_rows(picture, axes), caption)
-
-
-def pixels_of(picture: Any) -> Any:
-    """Return the pixels of an image of Pillow, shape (height, width) or (height, width, channels), uint8."""
-    return np.asarray(picture if picture.mode in PICTURE_MODES else picture.convert("RGB"))
-
-
-def _opened(path: str | os.PathLike[str]) -> Any:
-    try:
-        from PIL import Image as Pillow
-    except ModuleNotFoundError:
-        raise MissingExtraError("pillow", extra="plot", purpose="Reading pictures") from None
-    return Pillow.open(path)
 
 
 def sounds(given: Sequence[Any], settings: Sequence[Mapping[str, Any]]) -> Value:
@@ -162,6 +148,6 @@ def _cell(cell: Any) -> Any:
     if isinstance(cell, CELLS):
         return cell
     if is_pillow(cell):
-        return Image(pixels_of(cell))
+        return image(cell)
     item = cell.item() if array_kind(cell) is not None and not cell.shape else cell
     return item if isinstance(item, CELLS) else str(item)

@@ -17,7 +17,7 @@ import numpy as np
 from sightglass.core import plotly_json
 from sightglass.core.errors import StorageError, warn
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
-from sightglass.core.values import Figure, Histogram, Image, Text
+from sightglass.core.values import Figure, Histogram, Text
 from sightglass.storage.format.wav import decode_wav
 from sightglass.storage.wandb import SHARED, before_finish
 from sightglass.training.process_runs import init
@@ -174,7 +174,7 @@ class _Values:
                 case "Histogram":
                     return Histogram.from_counts(np.rint(value.histogram), value.bins)
                 case "Image":
-                    return Image(media.pixels_of(value.image), caption=_caption(value))
+                    return media.image(value.image, _caption(value))
                 case "Audio":
                     return decode_wav(Path(_path(value)).read_bytes())
                 case "Plotly":
