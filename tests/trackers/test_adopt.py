@@ -163,7 +163,7 @@ def test_what_has_no_value_type_goes_to_wandb_only_and_warns_once(theirs, tmp_pa
     run = sg.adopt(theirs, dir=tmp_path)
     shape = wandb.Object3D(np.zeros((4, 3)))
     with pytest.warns(RuntimeWarning, match=r"wandb\.Object3D"):
-        wandb.log({"t": shape, "loss": 0.5})
+        wandb.log({"t": shape, "several": [shape, shape], "loss": 0.5})
     wandb.log({"t": shape, "loss": 0.5})  # a warning would be an error
     run.close()
     assert [value for _, value in points(run, "loss")] == [0.5, 0.5]

@@ -27,7 +27,7 @@ from . import media
 
 KINDS: Final = ("Histogram", "Image", "Table", "Html", "Plotly", "CustomChart")
 """The types of W&B for which a run has a value type, besides sounds, which have to be in WAV files."""
-SEVERAL: Final = ("Image", "Audio", "Html", "Plotly")  # of which lists are logged, and which stand in cells
+IN_CELLS: Final = ("Image", "Audio", "Html", "Plotly")  # of which a table keeps more than the name of the type
 
 
 def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
@@ -156,7 +156,9 @@ class _Values:
         return {name: self.own(value) for name, value in data.items() if not self.is_left_out(value)}
 
     def is_left_out(self, value: object) -> bool:
-        """Return whether a run has no value type for an object of W&B; warn of the first of each type."""
+        """Return whether a run has no value type for an object of W&B, or a list of these; warn once of each type."""
+        if isinstance(value, list | tuple) and value:
+            return all(self.is_left_out(item) for item in value)
         name = _wandb_type(value)
         if not name or name in KINDS or (name == "Audio" and _path(value).lower().endswith(".wav")):
             return False
@@ -187,9 +189,8 @@ class _Values:
                     return self.own(value.table)
             if isinstance(value, Mapping):
                 return {name: self.own(item) for name, item in value.items() if not self.is_left_out(item)}
-            if isinstance(value, list | tuple) and value and all(_wandb_type(item) in SEVERAL for item in value):
-                kept = [self.own(item) for item in value if not self.is_left_out(item)]
-                return media.together(kept) if kept else LostValue("W&B only has it")
+            if isinstance(value, list | tuple) and value and all(map(_wandb_type, value)):
+                return media.together([self.own(item) for item in value if not self.is_left_out(item)])
         except FAILURES as error:
             return LostValue(message(error))
         return value
@@ -199,7 +200,7 @@ class _Values:
         name = _wandb_type(cell)
         if not name:
             return cell
-        held = name in SEVERAL and not self.is_left_out(cell)
+        held = name in IN_CELLS and not self.is_left_out(cell)
         own = self.own(cell) if held else f"wandb.{name}"
         return own.value if isinstance(own, Text) else own
 
