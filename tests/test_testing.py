@@ -77,6 +77,15 @@ def test_a_query_that_fails_says_so_when_its_answer_is_read() -> None:
         asked.values("batch.los")
 
 
+def test_a_query_that_failed_too_often_says_so_within_the_block() -> None:
+    with testing.ask("batch.loss.norm(axis=3)") as asked:
+        run = sg.init("job")
+        for _ in range(10):
+            run.observe("batch", loss=np.ones(2))
+        with pytest.raises(sg.EvaluationError):
+            asked.values("batch.loss.norm(axis=3)")
+
+
 def test_a_block_without_a_run_fails_unless_it_failed_already() -> None:
     with pytest.raises(AssertionError, match="begun"), testing.ask("batch.loss"):
         pass

@@ -87,16 +87,19 @@ class Asked:
     def _answer(self, stream: Stream, run: RemoteRun) -> list[Record] | Exception:
         assert self._program is not None
         counts: StreamInfo | Statistics
-        if self._program.ended:
+        live: dict[str, StreamInfo] = {}
+        if not self._program.ended:
+            self._program.flush(PATIENCE_S)
+            live = {info.tag: info for info in run.describe().streams}
+        if stream.tag in live:
+            counts = live[stream.tag]
+            found = stream.wait(counts.n_records, timeout_s=PATIENCE_S)
+        else:  # the run has ended, or the query: it failed too often
             try:
                 found = list(stream)
             except EvaluationError as error:
                 return error
             counts = stream.statistics()
-        else:
-            self._program.flush(PATIENCE_S)
-            counts = {info.tag: info for info in run.describe().streams}[stream.tag]
-            found = stream.wait(counts.n_records, timeout_s=PATIENCE_S)
         if counts.last_error:
             return EvaluationError(counts.last_error)
         if counts.n_skipped or counts.n_dropped or len(found) < counts.n_records:

@@ -199,6 +199,49 @@ def test_the_returns_of_episodes_are_a_curve_in_a_live_query():
         queried.close()
 
 
+@jax.jit
+def ending(x):
+    """Log an event without a step: lane 0 ends in rounds 0 and 3, lane 1 in round 2."""
+
+    def play(lane, i):
+        data = {"z": i, "a": lane + 0.5}
+        jax.lax.cond((lane + i) % 3 == 0, lambda: log(data, event="end", axis="env") and None, lambda: None)
+
+    def body(x, i):
+        jax.vmap(play, in_axes=(0, None))(jnp.arange(2), i)
+        return x + 1, None
+
+    return jax.lax.scan(body, x, jnp.arange(4))[0]
+
+
+@pytest.mark.parametrize("beside", [(), ("end.a",), ("end",)], ids=["alone", "beside a value", "beside all"])
+def test_ends_that_are_only_counted_are_those_that_happened(queried, beside):
+    step = queried.live(ending, 0)
+    asked = ("on('end').count()", "on('end').count(by=lambda b: b.env)", "end.env")
+    streams = queried.query(lambda: step(0), *asked, *beside)
+    jax.block_until_ready(step(0))
+    assert [queried.values(stream) for stream in streams[:3]] == [[3], [{"0": 2, "1": 1}], [0, 1, 0]]
+
+
+def test_an_event_of_lanes_that_is_asked_whole_has_each_value_under_its_name(queried):
+    step = queried.live(ending, 0)
+    whole = queried.query(lambda: step(0), "end")
+    jax.block_until_ready(step(0))
+    ends = [{"env": 0, "z": 0, "a": 0.5}, {"env": 1, "z": 2, "a": 1.5}, {"env": 0, "z": 3, "a": 0.5}]
+    assert queried.values(whole) == ends
+
+
+def test_an_event_in_a_branch_that_is_only_counted_happens_where_the_branch_is_taken(queried):
+    def body(x, i):
+        jax.lax.cond(i % 5 == 0, lambda: log({"x": x}, event="rare") and None, lambda: None)
+        return x + 1, None
+
+    step = queried.live(jax.jit(lambda x: jax.lax.scan(body, x, jnp.arange(20))[0]), 0)
+    count, windows = queried.query(lambda: step(0), "on('rare').count()", "on('rare').count(every=10)")
+    jax.block_until_ready(step(1))
+    assert (queried.values(count), queried.values(windows)) == ([4], [2, 2])
+
+
 # Options
 
 

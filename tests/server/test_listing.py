@@ -339,7 +339,7 @@ def test_a_second_look_into_a_plain_directory_finds_nothing_else(tmp_path, odd):
         case "wandb":
             (directory / "run-2-rank0.json").write_bytes(b"{")
             (directory / "run-x.wandb").write_bytes(b"W&B")
-    [entry] = run_listing.runs_in(directory, alive=lambda id: False)
+    [entry] = run_listing.runs_in(directory, alive=lambda id: False).runs
     assert entry.plain is (odd in ("", "hidden"))
     looked_again = read_outside(msgspec.structs.replace(entry, plain=False), Details())
     if entry.plain:

@@ -14,10 +14,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+import sightglass as sg
 from sightglass.core.description import ControlInfo, Description
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunFile, create, read, read_all, together, write
-from sightglass.storage.run_listing import is_run, runs_in
+from sightglass.storage.run_listing import Walk, is_run, runs_in
 
 RUN = RunFile(name="mnist", id="0123456789ab", started=1700000000.5, host="h", pid=7, config={"lr": 0.1})
 
@@ -112,16 +113,16 @@ def test_runs_that_files_do_not_name_have_the_names_of_their_folders(tmp_path: P
         (tmp_path / folder).mkdir(parents=True, exist_ok=True)
         (tmp_path / folder / "events.out.tfevents.1.h").touch()
     make(tmp_path / "mine", "named", id="d" * 12, started=1.0)
-    found = {entry.name for entry in runs_in(tmp_path, alive=dead)}
+    found = {entry.name for entry in runs_in(tmp_path, alive=dead).runs}
     assert found == {tmp_path.name, "hp/t0", "hp/t1", "other/t0", "named"}
-    assert {entry.name for entry in runs_in(tmp_path / "hp", alive=dead)} == {"t0", "t1"}
+    assert {entry.name for entry in runs_in(tmp_path / "hp", alive=dead).runs} == {"t0", "t1"}
 
 
 @pytest.mark.parametrize("data", [b"", b"{", b"[]", b"null", b"\xff\xfe", b'"text"', b"[" * 10_000, b'{"name": "x"'])
 def test_what_cannot_be_read_is_not_told(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "run.json").write_bytes(data)
     assert read(tmp_path / "run.json") is None
-    (entry,) = runs_in(tmp_path, alive=dead)
+    (entry,) = runs_in(tmp_path, alive=dead).runs
     assert (entry.name, entry.id, entry.state) == (tmp_path.name, "", "recorded")
 
 
@@ -142,7 +143,7 @@ def test_any_json_is_read(tmp_path_factory: pytest.TempPathFactory, told: dict[s
     path.write_text(json.dumps(told))
     found = read(path)
     assert found is None or isinstance(found, RunFile)
-    runs_in(path.parent, alive=dead)
+    runs_in(path.parent, alive=dead).runs
 
 
 def test_a_write_that_fails_leaves_the_old_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -180,21 +181,69 @@ def test_runs_are_found_by_their_files(tmp_path: Path) -> None:
     make(tmp_path, "a/b/c/d/deep", "1000-rank0-0000.sgr")
     make(tmp_path, ".hidden", "1000-rank0-0000.sgr")
     (tmp_path / "link").symlink_to(tmp_path / "ours")
-    found = runs_in(tmp_path, alive=dead)
+    found = runs_in(tmp_path, alive=dead).runs
     names = {entry.path.relative_to(tmp_path).as_posix(): entry.state for entry in found}
     assert names == {
         "ours": "ended", "silent": "recorded", "board/train": "recorded", "board/validation": "recorded",
-        "spore": "recorded",
+        "spore": "recorded", "a/b/c/d/deep": "recorded",
     }  # fmt: skip
     assert all(entry.n_bytes >= 10 and entry.changed > 0 for entry in found)
     starts = {entry.path.name: entry.started for entry in found}
-    assert starts == {"ours": 5.0, "silent": 0.0, "train": 1.7e9, "validation": 1.7e9, "spore": 1.7e9}
+    assert starts == {"ours": 5.0, "silent": 0.0, "train": 1.7e9, "validation": 1.7e9, "spore": 1.7e9, "deep": 0.0}
     assert is_run(tmp_path / "ours")
     assert is_run(tmp_path / "spore")
     assert not is_run(tmp_path / "lineage")
     assert not is_run(tmp_path / "missing")
-    assert [entry.path for entry in runs_in(tmp_path / "ours", alive=dead)] == [tmp_path / "ours"]
-    assert runs_in(tmp_path / "missing", alive=dead) == []
+    assert [entry.path for entry in runs_in(tmp_path / "ours", alive=dead).runs] == [tmp_path / "ours"]
+    assert runs_in(tmp_path / "missing", alive=dead).runs == []
+
+
+@pytest.mark.parametrize("name", ["tfevents", "run.wandb", "summary.1", "run.json", "a.sgr"])
+def test_a_directory_is_no_record_file_whatever_its_name(tmp_path: Path, name: str) -> None:
+    make(tmp_path / name, "one", "events.out.tfevents.1700000000.host.1.0")
+    assert not is_run(tmp_path)
+    assert [entry.name for entry in runs_in(tmp_path, alive=dead).runs] == [f"{name}/one"]
+
+
+def test_links_below_the_folder_lead_to_each_directory_once(tmp_path: Path) -> None:
+    make(tmp_path, ".cache/one", "1000-rank0-0000.sgr")
+    make(tmp_path, "two", "1000-rank0-0000.sgr")
+    (tmp_path / "a").symlink_to(tmp_path / ".cache")
+    (tmp_path / "b").symlink_to(tmp_path / ".cache/one")
+    (tmp_path / "two/loop").symlink_to(tmp_path)
+    found = runs_in(tmp_path, alive=dead)
+    assert sorted(entry.name for entry in found.runs) == ["a/one", "two"]
+    assert not found.note
+
+
+def test_a_folder_of_links_says_where_they_lead(tmp_path: Path) -> None:
+    make(tmp_path, "elsewhere/one", "1000-rank0-0000.sgr")
+    (tmp_path / "tree").mkdir()
+    (tmp_path / "tree/mine").symlink_to(tmp_path / "elsewhere")
+    with pytest.warns(RuntimeWarning, match="elsewhere"):
+        assert sg.runs(tmp_path / "tree") == []
+    with pytest.raises(sg.RunNotFoundError, match=r"1 link to .*mine.*elsewhere.*follow_links"):
+        sg.open(tmp_path / "tree")
+    (info,) = sg.runs(tmp_path / "tree", follow_links=True)
+    assert info.name == "mine/one"
+    with sg.open(tmp_path / "tree", follow_links=True) as runs:
+        assert list(runs) == ["mine/one"]
+    make(tmp_path / "tree", "own", "1000-rank0-0000.sgr")
+    assert not runs_in(tmp_path / "tree", alive=dead).note
+
+
+def test_a_walk_that_ends_early_says_so_and_has_what_is_near(tmp_path: Path) -> None:
+    make(tmp_path, "near", "1000-rank0-0000.sgr")
+    make(tmp_path, "a/b/c/far", "1000-rank0-0000.sgr")
+    walk = Walk(tmp_path, max_entries=4)
+    assert {Path(listed.path).name for listed in walk} >= {"a", "near"}
+    assert "ended after 4 files and folders" in walk.unfinished
+    walk = Walk(tmp_path, max_s=0.0)
+    assert len(list(walk)) == 1
+    assert walk.unfinished
+    walk = Walk(tmp_path)
+    assert len(list(walk)) == 6
+    assert not walk.unfinished
 
 
 def test_the_newest_run_comes_first_and_states_are_told(tmp_path: Path) -> None:
@@ -203,11 +252,11 @@ def test_the_newest_run_comes_first_and_states_are_told(tmp_path: Path) -> None:
     make(tmp_path, "failed", id="f" * 12, started=3.0, ended=4.0, state="failed")
     again = make(tmp_path, "again", id="1" * 12, started=4.0, ended=5.0, state="failed")
     create(again, RunFile(name="again", id="2" * 12, started=6.0))
-    found = runs_in(tmp_path, alive=lambda id: id in ("e" * 12, "2" * 12))
+    found = runs_in(tmp_path, alive=lambda id: id in ("e" * 12, "2" * 12)).runs
     assert [(entry.name, entry.state) for entry in found] == [
         ("again", "running"), ("failed", "failed"), ("lives", "running"), ("died", "died"),
     ]  # fmt: skip
-    assert [entry.state for entry in runs_in(tmp_path, alive=dead)] == ["died", "failed", "died", "died"]
+    assert [entry.state for entry in runs_in(tmp_path, alive=dead).runs] == ["died", "failed", "died", "died"]
 
 
 def test_a_run_that_ends_while_it_is_listed_has_not_died(tmp_path: Path) -> None:
@@ -218,7 +267,7 @@ def test_a_run_that_ends_while_it_is_listed_has_not_died(tmp_path: Path) -> None
         write(path, RunFile(name="x", id=id, started=1.0, ended=2.0, state="ended"))
         return False
 
-    assert [entry.state for entry in runs_in(tmp_path, alive=ends)] == ["ended"]
+    assert [entry.state for entry in runs_in(tmp_path, alive=ends).runs] == ["ended"]
 
 
 def test_an_odd_run_hides_no_other(tmp_path: Path) -> None:
@@ -228,25 +277,25 @@ def test_an_odd_run_hides_no_other(tmp_path: Path) -> None:
     def alive(id: str) -> bool:
         raise UnicodeError("what is this")
 
-    even, odd = sorted(runs_in(tmp_path, alive=alive), key=lambda entry: entry.name)
+    even, odd = sorted(runs_in(tmp_path, alive=alive).runs, key=lambda entry: entry.name)
     assert (even.name, even.state, even.problem) == ("even", "ended", "")
     assert (odd.name, odd.state, odd.problem) == ("odd", "recorded", "Cannot be read: UnicodeError: what is this")
 
 
 def test_files_are_read_again_only_when_they_changed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path = make(tmp_path, "x", id="d" * 12, started=1.0) / "run.json"
-    runs_in(tmp_path, alive=dead)
+    runs_in(tmp_path, alive=dead).runs
     real, n_read = run_file.read, []
     monkeypatch.setattr(run_file, "read", lambda path: n_read.append(path) or real(path))
-    assert [entry.state for entry in runs_in(tmp_path, alive=dead)] == ["died"]
+    assert [entry.state for entry in runs_in(tmp_path, alive=dead).runs] == ["died"]
     assert n_read == []
     write(path, RunFile(name="x", id="d" * 12, started=1.0, ended=2.0, state="ended"))
-    assert [entry.state for entry in runs_in(tmp_path, alive=dead)] == ["ended"]
+    assert [entry.state for entry in runs_in(tmp_path, alive=dead).runs] == ["ended"]
     assert n_read == [str(path)]
 
 
 def test_a_thousand_runs_are_listed(tmp_path: Path) -> None:
     for i in range(1000):
         make(tmp_path, f"run{i}", "1-rank0-0000.sgr", "1-rank0-0001.sgr", id=f"{i:012x}", started=float(i + 1))
-    assert len(runs_in(tmp_path, alive=dead)) == 1000
-    assert runs_in(tmp_path, alive=dead)[0].name == "run999"
+    assert len(runs_in(tmp_path, alive=dead).runs) == 1000
+    assert runs_in(tmp_path, alive=dead).runs[0].name == "run999"

@@ -10,6 +10,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
+import torch.utils.tensorboard as torch_writer
 from click.testing import CliRunner
 
 import sightglass as sg
@@ -124,6 +125,36 @@ def test_histograms_count_what_is_not_finite_separately(folder):
         writer.add_histogram("h", np.array([0.0, 1.0, np.nan, np.inf, -np.inf]), 1, bins="sqrt")
     (h,) = values_of(folder, "h")
     assert (h.total, h.n_nan, h.n_posinf, h.n_neginf) == (2, 1, 1, 1)
+
+
+INTEGERS = [np.iinfo(name) for name in ("int8", "int64", "uint8", "uint64")]
+FLOATS = [np.finfo(name) for name in ("float16", "float32", "float64")]
+EXTREME = {
+    **{str(of.dtype): np.array([of.min, 0, of.max], of.dtype) for of in INTEGERS},
+    **{str(of.dtype): np.array([of.min / 2, 0, of.max / 2], of.dtype) for of in FLOATS},
+    "bool": np.array([True, False, True]), "denormal": np.array([5e-324, 0.0]), "one value": np.full(5, 3.0),
+    "plane": np.ones((3, 4)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("bins", ["tensorflow", "auto", "fd", "sturges", 10, [-1.0, 0.5, 2.0]])
+@pytest.mark.parametrize("name", EXTREME)
+def test_histograms_of_every_dtype_and_binning_that_pytorch_takes(tmp_path, name, bins):
+    kinds = {"torch": torch_writer.SummaryWriter, "ours": SummaryWriter}
+    with contextlib.suppress(Exception), warnings.catch_warnings():
+        warnings.simplefilter("ignore")  # NumPy's, of differences beyond what floats hold
+        for folder, kind in kinds.items():
+            with kind(str(tmp_path / folder)) as writer:
+                writer.add_histogram("h", EXTREME[name], 0, bins=bins)
+    if not (tmp_path / "ours").exists():
+        return  # PyTorch refuses it
+    counts = {}
+    for folder in kinds:
+        with sg.open(tmp_path / folder) as run:
+            counts[folder] = [record.value.total for tag in run.tags() for record in run.series(tag)]
+    if bins == "tensorflow":  # PyTorch's own bins end at 1e20, so it counts only what is within
+        counts = {folder: len(found) for folder, found in counts.items()}
+    assert counts["ours"] == counts["torch"]
 
 
 def test_a_raw_histogram_keeps_its_edges_and_counts(folder):

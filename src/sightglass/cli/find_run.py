@@ -46,6 +46,7 @@ class Duration(ParamType):
 TIME = Duration()
 RUN = click.argument("run", type=RUN_NAME)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+FOLLOW_LINKS = click.option("--follow-links", is_flag=True, help="Follow links to directories outside of DIR, too.")
 HEADER = click.option(
     "--header/--no-header", default=True, help="Begin lines with the names of the columns (default: --header)."
 )

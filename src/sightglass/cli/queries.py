@@ -15,7 +15,7 @@ import click
 from sightglass.core.errors import RunLostError, RunNotFoundError
 
 from .complete import QUERY
-from .find_run import HEADER, JSON, RUN, TIME, hub, open_run, open_source
+from .find_run import FOLLOW_LINKS, HEADER, JSON, RUN, TIME, hub, open_run, open_source
 from .group import EXIT_FAILED, fail, main
 from .output import (
     echo,
@@ -55,6 +55,7 @@ COUNTED_S: Final = 1.0
     "with the last value of a query, as NAME=QUERY; repeat it.",
 )
 @click.option("--deleted", is_flag=True, help="List the runs in DIR that are in the trash.")
+@FOLLOW_LINKS
 @HEADER
 @JSON
 def runs(  # noqa: PLR0917  click passes them by name
@@ -62,6 +63,7 @@ def runs(  # noqa: PLR0917  click passes them by name
     connections: str | None,
     columns: tuple[str, ...],
     deleted: bool,
+    follow_links: bool,
     header: bool,
     as_json: bool,
 ) -> None:
@@ -75,14 +77,14 @@ def runs(  # noqa: PLR0917  click passes them by name
     if columns:
         if directory is None:
             raise click.UsageError("Expected DIR with --columns: live runs have no table")
-        print_table(directory, columns, header=header, as_json=as_json)
+        print_table(directory, columns, follow_links=follow_links, header=header, as_json=as_json)
         return
     if deleted and directory is None:
         raise click.UsageError("Expected DIR with --deleted")
     if directory is None:
         found = discover.live_runs(connections) if hub() is None else discover.runs(hub=hub())
     else:
-        found = discover.runs(directory, deleted=deleted)
+        found = discover.runs(directory, deleted=deleted, follow_links=follow_links)
     if as_json:
         print_json([run_row(info) for info in found])
     elif not found and directory is not None:

@@ -12,7 +12,7 @@ import click
 
 from sightglass.core.errors import RunNotFoundError, UnknownNameError
 
-from .find_run import HEADER, JSON
+from .find_run import FOLLOW_LINKS, HEADER, JSON
 from .group import EXIT_FAILED, fail, main
 from .output import echo, print_json, print_rows, series_row
 
@@ -28,16 +28,17 @@ FORMS: Final = ("parquet", "csv", "tensorboard", "mindspore", "files", "html")
 @main.command("open")
 @click.argument("path", metavar="DIR", type=click.Path())
 @click.argument("tags", nargs=-1, metavar="[TAG]...")
+@FOLLOW_LINKS
 @HEADER
 @JSON
-def open_(path: str, tags: tuple[str, ...], header: bool, as_json: bool) -> None:
+def open_(path: str, tags: tuple[str, ...], follow_links: bool, header: bool, as_json: bool) -> None:
     """List the runs in folder DIR, or the series of run DIR.
 
     To draw or compute a series: sightglass watch DIR QUERY
     """
     from sightglass.client.many.folder import RecordedRuns, open
 
-    with open(path) as opened:
+    with open(path, follow_links=follow_links) as opened:
         if isinstance(opened, RecordedRuns):
             rows = []
             for name in opened:
@@ -54,7 +55,7 @@ def open_(path: str, tags: tuple[str, ...], header: bool, as_json: bool) -> None
             print_rows(names, cells, header=header)
 
 
-def print_table(directory: str, written: tuple[str, ...], *, header: bool, as_json: bool) -> None:
+def print_table(directory: str, written: tuple[str, ...], *, follow_links: bool, header: bool, as_json: bool) -> None:
     """Print a table of the runs in a folder, with columns given as NAME=QUERY, or as a list of others.
 
     If only others are given, such as "loss.min, config.lr", the table has no other columns of the configuration.
@@ -74,7 +75,7 @@ def print_table(directory: str, written: tuple[str, ...], *, header: bool, as_js
                 f"Expected --columns NAME=QUERY, config.KEY, run.FACT with one of {facts}, or TAG.REDUCER with one of "
                 f"{reducers}; got {column.text!r}"
             )
-    runs = open(directory)
+    runs = open(directory, follow_links=follow_links)
     if not isinstance(runs, RecordedRuns):
         runs = open_all([runs.directory])
     table = runs.table(**{column.title: column.written for column in columns})

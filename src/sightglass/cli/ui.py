@@ -18,7 +18,7 @@ from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.process.files import runs_folder, write_private
 from sightglass.server.heap import share_heap
 
-from .find_run import HEADER, JSON, hub
+from .find_run import FOLLOW_LINKS, HEADER, JSON, hub
 from .group import EXIT_FAILED, fail, main
 from .output import echo, print_json, print_rows
 
@@ -62,6 +62,7 @@ REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title
 )
 @click.option("--token-file", metavar="FILE", type=FILE, help="Keep the links' tokens in this file.")
 @click.option("--base-url", metavar="URL", default="", help="The address of the page behind a proxy, for the links.")
+@FOLLOW_LINKS
 @JSON
 def ui(
     directories: tuple[str, ...],
@@ -80,6 +81,7 @@ def ui(
     proxies: tuple[str, ...],
     token_file: Path | None,
     base_url: str,
+    follow_links: bool,
     as_json: bool,
 ) -> None:
     """Serve the page: your live runs, and the runs recorded in DIR.
@@ -103,7 +105,7 @@ def ui(
     try:
         paths = [Path(name) for name in names]
         options = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies,
-                   "hub": live}  # fmt: skip
+                   "hub": live, "follow_links": follow_links}  # fmt: skip
         server = _bound(paths, port=port, new_links=new_links, token_file=token_file, **options)
     except ValueError as error:
         raise click.UsageError(f"Expected an address or a network as --proxy: {error}") from None

@@ -59,6 +59,7 @@ def runs(
     hub: str | os.PathLike[str] | None = None,
     timeout_s: float = PROBE_S,
     deleted: bool = False,
+    follow_links: bool = False,
 ) -> list[RunInfo]:
     """Return the live runs of this user on this machine and the recorded runs in a folder, newest first.
 
@@ -69,6 +70,8 @@ def runs(
         hub: A hub, as for `sightglass.init`. If given, only the runs that live there are returned.
         timeout_s: How long to wait for the replies of all live runs together.
         deleted: Return only the runs of the folder that are in the trash: other lists leave them out.
+        follow_links: Whether to follow links to directories outside of the folder, too. A folder of links alone is
+            warned of, and one so large that the search ended early.
 
     Raises:
         TransportError: The hub cannot be reached.
@@ -77,11 +80,11 @@ def runs(
     if hub is not None:
         return live_runs(hub=hub, timeout_s=timeout_s)
     if dir is not None or deleted:
-        return _recorded(runs_folder() if dir is None else Path(dir), deleted=deleted)
+        return _recorded(runs_folder() if dir is None else Path(dir), deleted=deleted, follow_links=follow_links)
     found = live_runs(connections, timeout_s=timeout_s)
     ids = {info.id for info in found}
     if (folder := runs_folder()).is_dir():
-        found += [info for info in _recorded(folder) if info.id not in ids]
+        found += [info for info in _recorded(folder, follow_links=follow_links) if info.id not in ids]
     return sorted(found, key=lambda info: -info.started)
 
 
@@ -120,8 +123,10 @@ def runs_on_hub(
     return live
 
 
-def _recorded(folder: Path, *, deleted: bool = False) -> list[RunInfo]:
-    entries = runs_in(folder, alive=discovery.alive)
+def _recorded(folder: Path, *, deleted: bool = False, follow_links: bool = False) -> list[RunInfo]:
+    entries, note = runs_in(folder, alive=discovery.alive, follow_links=follow_links)
+    if note:
+        warn_user(note)
     return [recorded_info(entry) for entry in entries if bool(entry.annotations.deleted) == deleted]
 
 

@@ -324,7 +324,11 @@ def result_shape(cost: OperationCost, arrays: list[ArraySpec], first: ArraySpec,
         case "each" if len(arrays) == 1 or all(spec.shape == first.shape for spec in arrays):
             return first.shape
         case "each":
-            return tuple(np.broadcast_shapes(*(spec.shape for spec in arrays)))
+            shapes = [spec.shape for spec in arrays]
+            try:
+                return tuple(np.broadcast_shapes(*shapes))
+            except ValueError:  # a shape that the items decide is a bound; of others, the expression says it
+                return tuple(map(max, itertools.zip_longest(*(shape[::-1] for shape in shapes), fillvalue=1)))[::-1]
         case "same":
             return first.shape
         case "reduce":

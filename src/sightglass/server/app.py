@@ -133,6 +133,7 @@ def make_server(
     proxies: Sequence[str] = (),
     token_file: Path | None = None,
     hub: RunsOnHub | None = None,
+    follow_links: bool = False,
 ) -> Server:
     """Open the port, and return a server of the runs in some directories and of this user's live runs.
 
@@ -147,6 +148,7 @@ def make_server(
         proxies: The addresses of proxies, whose headers X-Forwarded-For, -Proto and -Host are believed.
         token_file: The file that keeps the tokens, in place of the port's.
         hub: The live runs of a hub, to be served as well, and closed with the server.
+        follow_links: Whether to follow links to directories outside of `directories`, too.
 
     Raises:
         MissingExtraError: A certificate is to be made, and `cryptography` is not installed.
@@ -165,7 +167,8 @@ def make_server(
     token_file = token_file or (_file_of_port(port, "tokens") if port else None)
     tokens = Tokens() if token_file is None else Tokens.stored(token_file, renew=new_links)
     port = listening.getsockname()[1]
-    app = make_app(Runs(directories, hub=hub), tokens=tokens, names=names, connections=connections)
+    runs = Runs(directories, hub=hub, follow_links=follow_links)
+    app = make_app(runs, tokens=tokens, names=names, connections=connections)
     protocol = connections.protocol(certificate.context if certificate else None)
     # No log_config: uvicorn would replace the handlers of the whole process, and close the streams they write to.
     config = uvicorn.Config(

@@ -9,10 +9,11 @@ from typing import Final
 NAME: Final = "run.json"
 SUFFIX: Final = ".sgr"
 OWN_NAME: Final = re.compile(r"run(-.*)?\.json")
-FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents|\.wandb$")
+FOREIGN_NAME: Final = re.compile(r"summary\.\d+|tfevents|\.wandb$|^meta\.yaml$")  # the last: MLflow's
 FOREIGN_START: Final = re.compile(r"(?:summary|tfevents)\.(\d{9,11})\b")  # in seconds since the Unix epoch
 EVENT_FILES: Final = "tensorboard"  # the folders in a run directory for copies of its records, which are no runs
 SUMMARY_FILES: Final = "mindspore"
+WRITER: Final = re.compile(r"tfevents\.\d+\..+\.\d+\.\d+(.*)")  # behind host, process and number: `filename_suffix`
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 SEGMENT: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 
@@ -36,6 +37,16 @@ def rank_of(path: Path) -> int | None:
 
     found = mindspore.parse_name(path.name)
     return found[1] if found is not None else None
+
+
+def writer_of(name: str) -> str:
+    """Return what tells the writers of event files in one folder apart, or empty.
+
+    >>> writer_of("events.out.tfevents.1700000000.gpu-1.lab.321.0.worker")
+    '.worker'
+    """
+    found = WRITER.search(name)
+    return "" if found is None else found[1]
 
 
 def is_record_file(name: str) -> bool:

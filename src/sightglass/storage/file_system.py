@@ -293,7 +293,7 @@ def written_aside(
 
 
 def names_in(directory: str | os.PathLike[str]) -> list[str]:
-    """Return the names in a directory, sorted, without links that lead out of it.
+    """Return the names of the files in a directory, sorted, without links that lead out of it.
 
     Otherwise, a user who can write into a folder of runs could show others any file that the folder's reader can read.
     The directory itself may be a link: the reader has chosen it.
@@ -302,7 +302,15 @@ def names_in(directory: str | os.PathLike[str]) -> list[str]:
         OSError: It cannot be listed.
     """
     with os.scandir(directory) as entries:
-        return sorted(entry.name for entry in entries if not leads_out(entry))
+        return sorted(entry.name for entry in entries if not is_directory(entry) and not leads_out(entry))
+
+
+def is_directory(entry: os.DirEntry[str]) -> bool:
+    """Return whether an entry is a directory or a link to one; a link that leads round is none."""
+    try:
+        return entry.is_dir()
+    except OSError:
+        return False
 
 
 def leads_out(entry: os.DirEntry[str]) -> bool:

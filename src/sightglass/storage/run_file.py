@@ -13,7 +13,7 @@ from __future__ import annotations
 import contextlib
 import math
 import os
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Any, Final, Literal
 
@@ -24,6 +24,7 @@ from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 
 from .file_names import NAME, OWN_NAME, name_of
 from .file_system import LOCAL, FileSystem, names_in, open_regular, written_aside
+from .foreign.mlflow_told import META, read_mlflow, stamp_of
 from .foreign.wandb_log import WANDB_SUFFIX
 from .foreign.wandb_run import read_told
 
@@ -199,14 +200,18 @@ def read_all(directory: Path, *, cached: bool = False) -> list[RunFile]:
 
 def tells(name: str) -> bool:
     """Return whether a file says what its run is, by its name."""
-    return bool(OWN_NAME.fullmatch(name)) or name.endswith(WANDB_SUFFIX)
+    return bool(OWN_NAME.fullmatch(name)) or name.endswith(WANDB_SUFFIX) or name == META
 
 
 def _read_any(path: str) -> RunFile | None:
-    if not path.endswith(WANDB_SUFFIX):
+    if path.endswith(WANDB_SUFFIX):
+        reader: Callable[[str], dict[str, Any]] = read_told
+    elif os.path.basename(path) == META:
+        reader = read_mlflow
+    else:
         return read(path)
     with contextlib.suppress(OSError):
-        told = read_told(Path(path))
+        told = reader(path)
         return RunFile(**told) if told else None
     return None
 
@@ -238,12 +243,12 @@ _cached: dict[str, tuple[int, int, RunFile | None]] = {}
 
 
 def read_cached(path: str) -> RunFile | None:
-    """Read a file as `read`, or a file of Weights & Biases, unless it was read before and has not changed."""
+    """Read a file as `read`, or one of another program, unless it was read before and has not changed."""
     try:
         status = os.stat(path)
     except OSError:
         return None
-    stamp = status.st_mtime_ns, status.st_size
+    stamp = status.st_mtime_ns + (stamp_of(path) if os.path.basename(path) == META else 0), status.st_size
     known = _cached.get(path)
     if known is None or known[:2] != stamp:
         if len(_cached) >= MAX_CACHED:

@@ -6,6 +6,7 @@ import contextlib
 import os
 import platform
 import time
+from collections import deque
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
@@ -16,13 +17,16 @@ from sightglass.core.program_values.guarded import message
 
 from . import object_file
 from .file_names import EVENT_FILES, FOREIGN_START, OWN_NAME, SUMMARY_FILES, is_record_file, kind_of
-from .file_system import leads_out, names_in
+from .file_system import is_directory, leads_out
+from .foreign.mlflow_told import FOLDERS, META, METRICS, files_in
 from .object_file import Annotations
 from .run_file import RunFile, read_cached, tells, together
 
 Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded"]
 
-MAX_DEPTH: Final = 4
+MAX_ENTRIES: Final = 100_000  # of all directories; a walk through a file system in the network ends before, see `MAX_S`
+MAX_S: Final = 2.0
+MAX_NAMED: Final = 3  # links that a note names
 # Other programs do not say when they end: after this long without a change, their files are not written any more.
 # TensorBoard's writers keep what they have for two minutes.
 WRITING_S: Final = 150.0
@@ -67,19 +71,29 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.changed!r} {self.n_bytes}"
 
 
-def runs_in(folder: Path, *, alive: Callable[[str], bool]) -> list[RunEntry]:
-    """List the runs in a folder, and the folder itself if it is one, the newest first.
+class Found(NamedTuple):
+    """The runs in a folder, the newest first, and what the search for them left out, as a sentence, or empty."""
+
+    runs: list[RunEntry]
+    note: str = ""
+
+
+def runs_in(folder: Path, *, alive: Callable[[str], bool], follow_links: bool = False) -> Found:
+    """List the runs in a folder, and the folder itself if it is one.
 
     A run is a directory that has a `run.json` or record files, ours or other programs', by their names.
 
     A run whose files do not name it has the name of its path in the folder, such as "sweep/lr=0.1".
 
     Args:
-        folder: Searched up to `MAX_DEPTH` directories deep; links to directories are not followed.
+        folder: Searched at any depth, see `Walk`.
         alive: Returns whether the run of an id is alive.
+        follow_links: Whether links to directories are followed that lead out of the folder.
     """
-    found = [_named(entry, folder) for listed in walk(folder) if (entry := _entry(listed, alive)) is not None]
-    return sorted(found, key=lambda entry: (-(entry.started or entry.changed), str(entry.path)))
+    walk = Walk(folder, follow_links=follow_links)
+    found = [_named(entry, folder) for listed in walk if (entry := _entry(listed, alive)) is not None]
+    runs = sorted(found, key=lambda entry: (-(entry.started or entry.changed), str(entry.path)))
+    return Found(runs, walk.unfinished or ("" if runs else walk.left_out))
 
 
 def _named(entry: RunEntry, folder: Path) -> RunEntry:
@@ -90,45 +104,132 @@ def _named(entry: RunEntry, folder: Path) -> RunEntry:
 
 def run_at(path: Path, *, alive: Callable[[str], bool]) -> RunEntry | None:
     """Return the run in a directory, or `None` if it has none; `alive` as in `runs_in`."""
-    return next((entry for listed in walk(path, 0) if (entry := _entry(listed, alive)) is not None), None)
+    listed = _listed(os.fspath(path))
+    return None if listed is None else _entry(listed, alive)
 
 
 def is_run(path: Path) -> bool:
     """Return whether a directory is a run."""
-    try:
-        return any(map(kind_of, names_in(path)))
-    except OSError:
-        return False
+    listed = _listed(os.fspath(path))
+    return listed is not None and _has_records(listed)
+
+
+def _has_records(listed: Listed) -> bool:
+    """Return whether the names in a directory are those of a run; MLflow's experiments have a `meta.yaml`, too."""
+    return any(kind_of(file.name) and file.name != META for file in listed.files) or listed.of_mlflow
 
 
 class Listed(NamedTuple):
-    """A directory: its path, its files without links that lead out of it, and whether it has nothing else."""
+    """A directory: its path, its files and folders without links that lead out of it, and whether it has nothing else.
+
+    Folders that hold copies of a run's records, and hidden ones, are left out.
+    """
 
     path: str
     files: list[os.DirEntry[str]]
+    folders: list[os.DirEntry[str]]
+    links: list[os.DirEntry[str]]
     alone: bool
 
+    @property
+    def of_mlflow(self) -> bool:
+        """Whether it is a run of MLflow's file store, whose metrics and artifacts are no runs."""
+        return {one.name for one in self.folders} >= FOLDERS and any(file.name == META for file in self.files)
 
-def walk(folder: str | os.PathLike[str], depth: int = MAX_DEPTH) -> Iterator[Listed]:
-    """Yield each directory, but not the copies of a run's records."""
+
+def _listed(folder: str) -> Listed | None:
+    """List a directory, and links to directories apart; return `None` if it cannot be read."""
     try:
         with os.scandir(folder) as scan:
             entries = list(scan)
     except OSError:
-        return
-    files = []
+        return None
+    files: list[os.DirEntry[str]] = []
+    folders: list[os.DirEntry[str]] = []
+    links: list[os.DirEntry[str]] = []
     copies = (EVENT_FILES, SUMMARY_FILES) if any(OWN_NAME.fullmatch(entry.name) for entry in entries) else ()
     for entry in entries:
-        with contextlib.suppress(OSError):
-            if not entry.is_dir(follow_symlinks=False):
-                files += [] if leads_out(entry) else [entry]
-            elif depth and not entry.name.startswith(".") and entry.name not in copies:
-                yield from walk(entry.path, depth - 1)
-    yield Listed(os.fspath(folder), files, alone=len(files) == len(entries))
+        if not is_directory(entry):
+            files += [] if leads_out(entry) else [entry]
+        elif not entry.name.startswith(".") and entry.name not in copies:
+            (links if entry.is_symlink() else folders).append(entry)
+    return Listed(folder, files, folders, links, alone=len(files) == len(entries))
+
+
+class Walk:
+    """Lists a folder and all directories below it, those near to it first.
+
+    Links to directories below the folder are followed, too; each directory is listed once. The walk ends after
+    `MAX_ENTRIES` files and folders, or `MAX_S` seconds.
+
+    Attributes:
+        unfinished: Why the walk ended early, or empty.
+    """
+
+    def __init__(
+        self, folder: str | os.PathLike[str], *, follow_links: bool = False, max_entries: int = MAX_ENTRIES,
+        max_s: float = MAX_S,
+    ) -> None:  # fmt: skip
+        """Take the folder; links to directories outside of it are followed if this is wanted."""
+        self.unfinished = ""
+        self._folder = os.fspath(folder)
+        self._follows = follow_links
+        self._max_entries = max_entries
+        self._max_s = max_s
+        self._left: list[tuple[str, str]] = []
+
+    @property
+    def left_out(self) -> str:
+        """Which links to directories were not followed, as a sentence, or empty."""
+        if not self._left:
+            return ""
+        named = ", ".join(f"{place!r} to {target!r}" for place, target in self._left[:MAX_NAMED])
+        n = f"{len(self._left):,} link{'s' * (len(self._left) != 1)} to directories outside"
+        return f"{n} of {self._folder!r} not followed: {named}. Name one of these, or say follow_links=True"
+
+    def __iter__(self) -> Iterator[Listed]:
+        root, began_s, n_entries = os.path.realpath(self._folder), time.monotonic(), 0
+        ahead, links = deque([self._folder]), deque[str]()
+        seen: set[tuple[int, int]] = set()
+        while ahead or links:
+            if not ahead:
+                link = links.popleft()
+                target = os.path.realpath(link)
+                if not self._follows and os.path.commonpath([root, target]) != root:
+                    self._left.append((link, target))
+                    continue
+                ahead.append(link)
+            place = ahead.popleft()
+            listed = _listed(place) if self._is_new(place, seen) else None
+            if listed is None:
+                continue
+            n_entries += len(listed.files) + len(listed.folders) + len(listed.links)
+            ahead += [entry.path for entry in listed.folders if not listed.of_mlflow]
+            links += sorted(entry.path for entry in listed.links)
+            yield listed
+            took_s = time.monotonic() - began_s
+            if (ahead or links) and (n_entries >= self._max_entries or took_s >= self._max_s):
+                self.unfinished = (
+                    f"The search in {self._folder!r} ended after {n_entries:,} files and folders, in {took_s:.1f} s: "
+                    "there may be more runs; name a folder nearer to them"
+                )
+                return
+
+    @staticmethod
+    def _is_new(place: str, seen: set[tuple[int, int]]) -> bool:
+        """Return whether a directory can be read and was not listed before."""
+        try:
+            status = os.stat(place)
+        except OSError:
+            return False
+        identity = status.st_dev, status.st_ino
+        n_before = len(seen)
+        seen.add(identity)
+        return len(seen) > n_before
 
 
 def _entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry | None:
-    if not any(kind_of(file.name) for file in listed.files):
+    if not _has_records(listed):
         return None
     try:
         return _read_entry(listed, alive)
@@ -138,7 +239,7 @@ def _entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry | None:
 
 
 def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
-    folder, files, plain = listed
+    folder, files, plain = listed.path, listed.files, listed.alone
     n_bytes, changed, annotated = 0, 0.0, Annotations()
     for file in files:
         plain = plain and _is_plain(file)
@@ -150,12 +251,18 @@ def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
             status = file.stat()
             n_bytes += status.st_size
             changed = max(changed, status.st_mtime)
+    for _, metric in files_in(Path(folder, METRICS)) if listed.of_mlflow else ():
+        with contextlib.suppress(OSError):
+            inside = metric.stat()
+            n_bytes, changed = n_bytes + inside.st_size, max(changed, inside.st_mtime)
     own = _own_files(files)
     state = _state(own, changed, alive)
     if state == "died":  # unless it has ended since its file was read
         own = _own_files(files)
         state = _state(own, changed, alive)
     run, path, started = together(own), Path(folder), 0.0
+    if listed.of_mlflow and run.facts.get("lifecycle") == "deleted":
+        annotated = msgspec.structs.replace(annotated, deleted=annotated.deleted or run.started)
     if not run.started:
         started = min((float(match[1]) for file in files if (match := FOREIGN_START.search(file.name))), default=0.0)
     return RunEntry(

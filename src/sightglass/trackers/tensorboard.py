@@ -94,7 +94,7 @@ class SummaryWriter(MediaSummaries):
             n_bins = bins if isinstance(bins, int) else 64
             histogram = Histogram(values, bins=n_bins if max_bins is None else min(n_bins, max_bins))
         else:
-            samples = np.asarray(to_host(values)).ravel()
+            samples = np.asarray(to_host(values)).ravel().astype(np.float64)  # whose range has room for any dtype's
             finite = samples[np.isfinite(samples)]
             edges = np.histogram_bin_edges(finite, bins)
             if max_bins is not None and len(edges) - 1 > max_bins:

@@ -18,6 +18,7 @@ from sightglass.core import plotly_json
 from sightglass.core.errors import StorageError, warn
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 from sightglass.core.values import Figure, Histogram, Text
+from sightglass.storage.foreign.wandb_messages import OWN
 from sightglass.storage.format.wav import decode_wav
 from sightglass.storage.wandb import SHARED, before_finish
 from sightglass.training.process_runs import init
@@ -140,7 +141,7 @@ def _call_too(function: Callable[..., None], wandb_run: Any, part: str, callback
 
 def _is_own(name: object) -> bool:
     """Return whether an entry is the program's, and not one of W&B's own."""
-    return isinstance(name, str) and not name.startswith("_")
+    return isinstance(name, str) and name not in OWN
 
 
 class _Values:

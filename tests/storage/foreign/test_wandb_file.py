@@ -384,6 +384,15 @@ def test_numbers_stay_what_they_are(tmp_path: Path) -> None:
     assert len(found["b"]) == len(texts)
 
 
+def test_keys_that_resemble_those_of_wandb_are_the_programs(tmp_path: Path) -> None:
+    names = ("_mine", "_runtime_mine", "__x__", "_n/a", "_")
+    rows = [row(step, dict.fromkeys(names, step) | {"_runtime": 1.0, "_wandb": 2}) for step in range(3)]
+    config = record(17, *bytes_field(4, item(["_lr"], "0.5"), item(["_wandb"], "{}"), item(["_"], "1")))
+    file = placed(tmp_path, log([config, *rows]))
+    assert {key.tag for key in file.entries()} == set(names)
+    assert file.told["config"] == {"_lr": 0.5, "_": 1}
+
+
 @pytest.mark.parametrize("text", ["1,2", "", "[1", '{"_type": 5}', "1 2", "tru", "-", "\x00"])
 def test_json_that_is_wrong_costs_its_record(tmp_path: Path, text: str) -> None:
     good = row(1, {"a": 1.0})

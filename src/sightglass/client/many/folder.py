@@ -50,6 +50,7 @@ Result = TypeVar("Result")
 
 # Errors of one run in a folder that do not keep the others from being queried.
 SKIPPED: Final = (DamagedError, UnknownNameError)
+EXPECTED: Final = "expected record files, or folders with some"
 PART_BYTES: Final = 64 * 2**20  # of a run that several workers read: a second or so of one worker
 
 
@@ -298,10 +299,11 @@ def open(
     *,
     rank: int | None = None,
     follow: bool = False,
+    follow_links: bool = False,
 ) -> RecordedRun | RecordedRuns:
     """Open a recorded run: a run directory, a file that `Stream.save` wrote, or a folder of runs, or several folders.
 
-    Summary directories of MindSpore and log directories of TensorBoard open in the same way.
+    Directories of MindSpore, of TensorBoard, of offline runs of W&B and of runs of MLflow open in the same way.
 
     Args:
         path: The directory, file or folder; or several of them. By default the folder of the environment's
@@ -309,6 +311,7 @@ def open(
         rank: The rank whose files to read, where several ranks recorded; by default the lowest.
         follow: Whether streams continue while another process is still writing. Other programs do not say when they
             end: streams of their files end when these have not changed for 150 s.
+        follow_links: Whether to follow links to directories outside of the folder, too.
 
     Returns:
         A `RecordedRun`, or for a folder of several runs `RecordedRuns`, by their paths in it.
@@ -321,33 +324,44 @@ def open(
     if path is None:
         path = runs_folder()
     if not isinstance(path, str | os.PathLike):
-        return open_all(path, rank=rank, follow=follow)
+        return open_all(path, rank=rank, follow=follow, follow_links=follow_links)
     folder = _existing(path)
     if folder.is_file() or is_run(folder):
         return opened(folder, rank=rank, follow=follow)
-    entries = {entry.path.relative_to(folder).as_posix(): entry for entry in found(folder)}
+    runs = found(folder, follow_links=follow_links)
+    entries = {entry.path.relative_to(folder).as_posix(): entry for entry in runs}
     return _runs(entries, [folder], rank=rank, follow=follow)
 
 
-def open_all(paths: Iterable[str | os.PathLike[str]], *, rank: int | None = None, follow: bool = False) -> RecordedRuns:
+def open_all(
+    paths: Iterable[str | os.PathLike[str]],
+    *,
+    rank: int | None = None,
+    follow: bool = False,
+    follow_links: bool = False,
+) -> RecordedRuns:
     """Open runs and folders of runs together, by their paths; as `open`."""
     folders = list(map(_existing, paths))
-    entries = {str(entry.path): entry for folder in folders for entry in _entries_in(folder)}
+    entries = {str(entry.path): entry for folder in folders for entry in _entries_in(folder, follow_links)}
     return _runs(entries, folders, rank=rank, follow=follow)
 
 
 def _runs(entries: Mapping[str, RunEntry], folders: Sequence[Path], *, rank: int | None, follow: bool) -> RecordedRuns:
     place = " and ".join(repr(str(folder)) for folder in folders)
     if not entries:
-        deleted = any(True for folder in folders for _ in runs_in(folder, alive=discovery.alive))
-        why = "all runs there are in the trash" if deleted else "expected record files, or folders with some"
+        searched = [runs_in(folder, alive=discovery.alive) for folder in folders]
+        why = "all runs there are in the trash" if any(one.runs for one in searched) else EXPECTED
+        why = "; ".join(filter(None, [why, *(one.note for one in searched)]))
         raise RunNotFoundError(f"Nothing was recorded in {place}: {why}")
     return RecordedRuns(entries, place=place, rank=rank, follow=follow)
 
 
-def found(folder: Path) -> list[RunEntry]:
+def found(folder: Path, *, follow_links: bool = False) -> list[RunEntry]:
     """List the recorded runs in a folder, newest first, without those in the trash."""
-    return [entry for entry in runs_in(folder, alive=discovery.alive) if not entry.annotations.deleted]
+    runs, note = runs_in(folder, alive=discovery.alive, follow_links=follow_links)
+    if runs and note:  # else an error says it
+        warn_user(note)
+    return [entry for entry in runs if not entry.annotations.deleted]
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
@@ -356,9 +370,9 @@ def _existing(path: str | os.PathLike[str]) -> Path:
     return Path(path)
 
 
-def _entries_in(folder: Path) -> list[RunEntry]:
+def _entries_in(folder: Path, follow_links: bool) -> list[RunEntry]:
     one = run_listing.run_at(folder, alive=discovery.alive) if is_run(folder) else None
-    return found(folder) if one is None else [one]
+    return found(folder, follow_links=follow_links) if one is None else [one]
 
 
 def _parts(entries: Mapping[str, RunEntry], text: str, *, rank: int | None) -> list[tuple[str, Task]]:

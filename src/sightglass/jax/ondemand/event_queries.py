@@ -99,22 +99,34 @@ class EventQueries:
         named = [one.names for one, _ in self._queries.values()]
         logged = frozenset(self.occurrence.logs)
         marks = frozenset(key for key in logged if key.startswith(MARK))
+        if self.occurrence.sign is not None and any(not self._reads_log(one) for one, _ in self._queries.values()):
+            marks |= {self.occurrence.sign}
         return marks | (logged if None in named else frozenset().union(*filter(None, named)))
 
     def evaluate(self, collected: Mapping[str, CollectedLog]) -> list[jax.Array]:
         """Evaluate the queries on the values logged under each key; return the arrays that leave the program."""
         outputs: list[jax.Array] = []
+        # Always in the order of the program: JAX sorts what leaves a branch, and a loop's buffer has a place for each.
+        collected = {**{key: collected[key] for key in self.occurrence.logs if key in collected}, **collected}
         steps = _steps(collected)
         observables = {name: _Observable(step, None, True) for name, step in steps.items()}
         observables |= {key: _observable(log) for key, log in collected.items() if not key.startswith(MARK)}
+        sign = collected.get(self.occurrence.sign or "")
+        happened = None if sign is None or sign.valid is None else jnp.any(sign.valid)
         for key, (one, evaluation) in self._queries.items():
             reads = observables if one.names is None else {n: observables[n] for n in one.names if n in observables}
+            if happened is not None and not self._reads_log(one):
+                reads = {**reads, self.occurrence.sign or "": _Observable((), happened, True)}
             try:
                 self._evaluate(key, evaluation, reads, outputs)
             except SightglassError as error:
                 self.refused[key] = error
         self._steps = {name: take_arrays(step, outputs) for name, step in steps.items()}
         return outputs
+
+    def _reads_log(self, one: StepQuery) -> bool:
+        """Return whether a query reads what is logged; one that only counts events or lanes does not."""
+        return one.names is None or any(name in self.occurrence.logs for name in one.names)
 
     def result(self, key: str, outputs: Sequence[npt.NDArray[Any] | jax.Array]) -> PerEventResult:
         """Return the result of a query's first stages, given the arrays that left the program."""

@@ -41,6 +41,7 @@ class Occurrence:
         n_rounds: How many rounds its loop has each time it runs; `None` if the program decides.
         lanes: The names of the axes of the lanes, if it happens once for each of these.
         unavailable: Why other keys cannot be queried.
+        is_log: Whether it is one log of its own name: it happens where that log does, such as in a branch.
     """
 
     event: str
@@ -50,6 +51,12 @@ class Occurrence:
     unavailable: dict[str, str]
     n_rounds: int | None = None
     lanes: tuple[str, ...] = ()
+    is_log: bool = False
+
+    @property
+    def sign(self) -> str | None:
+        """Return a key that is logged whenever the event happens, if it is one log and its keys were traced."""
+        return next((key for key in self.logs if self.is_log and not key.startswith(MARK)), None)
 
     @property
     def observables(self) -> dict[str, Any]:
@@ -97,7 +104,8 @@ def _occurrence(event: str, several: Sequence[tuple[Site, Path]], program: Place
     keys = [key for site, _ in several for key in site.keys]
     logs, unavailable = _logs_of(program.jaxpr if body is None else body, event, keys)
     lanes: tuple[str, ...] = ()
-    if event not in bodies and body is not None and len(several) == 1 and logs and not unavailable:
+    is_log = event not in bodies and len(several) == 1 and not unavailable
+    if is_log and body is not None and logs:
         found = list(logs.values())
         if all(expected.by_lane and expected.n_events == 1 for expected in found):
             lanes, n_per_call = found[0].lanes, None
@@ -109,6 +117,7 @@ def _occurrence(event: str, several: Sequence[tuple[Site, Path]], program: Place
         logs=logs,
         unavailable=unavailable,
         lanes=lanes,
+        is_log=is_log,
     )
 
 

@@ -228,9 +228,13 @@ class Variant:
         return {key: error for queries in every for key, error in queries.refused.items()}
 
     def _program(self, call: jax.Array, args: Sequence[Any], kwargs: Mapping[str, Any]) -> tuple[Any, QueryOutputs]:
-        jaxpr, structure, arrays = _traced(self._function, args, kwargs, self._wanted())
-        program = placed(jaxpr, self._own, counts_rounds=self._counts_rounds)
-        found = occurrences(program)
+        for wanted in (self._wanted(), EVERYTHING):
+            jaxpr, structure, arrays = _traced(self._function, args, kwargs, wanted)
+            program = placed(jaxpr, self._own, counts_rounds=self._counts_rounds)
+            found = occurrences(program)
+            asked = [found[query.query.event] for query in self._queries if query.query.event in found]
+            if all(event.sign is not None for event in asked if event.is_log):
+                break  # else a query that only counts a log's events names no key of it: when does it happen?
         self._divide(found)
         self._n_plain, self._n_plain_of_rounds = (max(1.0, n) for n in _counted(jaxpr, logs=False))
         if self._is_costly(program.jaxpr):

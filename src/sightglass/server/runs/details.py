@@ -19,13 +19,14 @@ from sightglass.storage.file_names import OWN_NAME, SUFFIX, is_record_file
 from sightglass.storage.foreign.event_scan import file_dialect, host_in
 from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format.block import Key
+from sightglass.storage.format.summary import Dialect
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import CONSOLE, SYSTEM
 from sightglass.storage.run_listing import RunEntry
 
 from .open_files import listing, series_infos
 
-Origin = Literal["sightglass", "mindspore", "tensorboard", "wandb"]
+Origin = Dialect
 
 MAX_SHOWN: Final = 3  # more would not fit a line of the list
 

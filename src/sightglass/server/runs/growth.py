@@ -18,6 +18,7 @@ import msgspec
 from sightglass.protocol import discovery
 from sightglass.storage import file_names, run_listing
 from sightglass.storage.file_system import names_in
+from sightglass.storage.foreign.mlflow_told import META, METRICS, files_in
 
 from .run_table import Runs
 from .served_run import ServedRun
@@ -98,6 +99,8 @@ def _latest_files(path: Path) -> list[str]:
     """Return the record files of a directory that changed last."""
     try:
         files = [os.path.join(path, name) for name in names_in(path) if file_names.is_record_file(name)]
+        if META in map(os.path.basename, files):
+            files += [os.fspath(file) for _, file in files_in(path / METRICS)]
     except OSError:
         return []
     return heapq.nlargest(MAX_LATEST, files, key=lambda file: (_stamp(file) or (0, 0, 0))[0])

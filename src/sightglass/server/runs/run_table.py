@@ -87,8 +87,12 @@ class Runs:
         columns: What series of numbers come to, for the table of runs.
     """
 
-    def __init__(self, directories: Sequence[Path], *, hub: RunsOnHub | None = None) -> None:
+    def __init__(
+        self, directories: Sequence[Path], *, hub: RunsOnHub | None = None, follow_links: bool = False
+    ) -> None:
         self._hub = hub
+        self._follow_links = follow_links
+        self._notes: dict[Path, str] = {}
         self._on_hub: dict[str, Reachable] = {}
         self.directories = tuple(Path(os.path.realpath(path)) for path in directories)
         self.file_pool = pool("files", FILE_THREADS)
@@ -105,9 +109,10 @@ class Runs:
 
     @property
     def problem(self) -> str:
-        """Why the list may be out of date; empty if it is not."""
+        """Why the list may be out of date or not complete; empty if it is neither."""
         problem = "" if self._hub is None else self._hub.problem
-        return problem and f"The runs of the hub are those of before: {problem}"
+        hub = problem and f"The runs of the hub are those of before: {problem}"
+        return ". ".join(filter(None, [hub, *self._notes.values()]))
 
     def summaries(self) -> list[RunSummary]:
         """Search for new runs unless that was done just now, and return all runs, the newest first."""
@@ -186,14 +191,18 @@ class Runs:
         found = {
             str(entry.path): entry
             for folder in self.directories
-            for entry in runs_in(folder, alive=discovery.alive)
+            for entry in self._search(folder)
         }  # fmt: skip
         ids = {entry.id for entry in found.values()}
         for run in living.values():
             if run.directory and run.id not in ids:
-                there = runs_in(Path(os.path.realpath(run.directory)), alive=discovery.alive)
+                there = runs_in(Path(os.path.realpath(run.directory)), alive=discovery.alive).runs
                 found |= {str(entry.path): entry for entry in there if entry.id == run.id}
         return found
+
+    def _search(self, folder: Path) -> list[RunEntry]:
+        entries, self._notes[folder] = runs_in(folder, alive=discovery.alive, follow_links=self._follow_links)
+        return entries
 
     def _take(self, found: dict[str, RunEntry], living: dict[str, discovery.LiveRun], began_s: float) -> None:
         """Put the runs that were found by a search into the table."""

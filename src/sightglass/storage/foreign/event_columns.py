@@ -19,7 +19,7 @@ from sightglass.core.values import type_name
 from sightglass.storage.format import framing
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Frame
-from sightglass.storage.format.index import ROW, BlockEntries
+from sightglass.storage.format.index import ROW, BlockEntries, Restart
 from sightglass.storage.format.protobuf import BYTES, spans
 
 from . import tensorboard
@@ -82,7 +82,8 @@ class EventFileColumns:
         plugins: TensorBoard's plugin of each tag.
         passed_over: How many values cannot be shown, by what they are.
         charts: The charts of several tags that the file asks for; the latest under each tag.
-        told: What the file says of its run, see `tensorboard_hparams.read_hparams`.
+        told: What the file says of its run, see `tensorboard.read_hparams`.
+        restarts: Where the program starts again, see `index.Restart`. No block lies on both sides of one.
     """
 
     def __init__(self, format: EventFormat, *, damage: Callable[..., None]) -> None:
@@ -93,6 +94,7 @@ class EventFileColumns:
         self.passed_over: dict[str, int] = {}
         self.charts: dict[str, list[ChartLayout]] = {}
         self.told: dict[str, Any] = {}
+        self.restarts: list[Restart] = []
         self._log_events = LogEvents(joins_steps=format.JOINS_STEPS)
         self._damage = damage
 
@@ -114,10 +116,17 @@ class EventFileColumns:
 
     def read(self, batch: FrameBatch, *, lost: bool = False) -> None:
         """Append the values of a batch to their series; `lost` says that an earlier record of the file is damaged."""
+        n_restarts = len(self.restarts)
         values, items = self._values(batch, lost=lost)
         if not len(values):
             return
         values["ordinal"] = self._log_events.number(values["event"], values["series"], values["step"])
+        offsets = batch.offset + batch.starts[values["event"]]
+        for part in np.split(values, np.searchsorted(offsets, [one.offset for one in self.restarts[n_restarts:]])):
+            if len(part):
+                self._append(batch, part, items)
+
+    def _append(self, batch: FrameBatch, values: Values, items: list[Item]) -> None:
         series_of = list(self.series.values())
         for rows in _split(np.argsort(values["series"], kind="stable"), values["series"]):
             series, event, item = series_of[values["series"][rows[0]]], values["event"], values["item"]
@@ -171,6 +180,8 @@ class EventFileColumns:
                     value.read()
                 elif value.kind == "layout":
                     self.charts[value.tag] = value.value
+                elif value.kind == "start":
+                    self.restarts.append(Restart(frame.offset, value.step, value.wall_time))
                 elif value.kind == "told":
                     tensorboard.add(self.told, value.value)
                 elif value.kind == "scalar":

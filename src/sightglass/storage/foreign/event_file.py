@@ -24,7 +24,7 @@ from sightglass.core.values import type_name
 from sightglass.storage.format import framing, summary
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
-from sightglass.storage.format.index import BlockEntries, BlockEntry
+from sightglass.storage.format.index import BlockEntries, BlockEntry, Restart
 from sightglass.storage.format.protobuf import BYTES, spans
 from sightglass.storage.tensors import slices
 
@@ -111,6 +111,11 @@ class EventFile:
         return metrics
 
     @property
+    def restarts(self) -> Sequence[Restart]:
+        """Where the program says that it starts again."""
+        return self._columns.restarts
+
+    @property
     def charts(self) -> list[ChartLayout]:
         """The charts of several tags that the file asks for."""
         return [chart for charts in self._columns.charts.values() for chart in charts]
@@ -144,7 +149,7 @@ class EventFile:
 
     def refresh(self) -> bool:
         """Read what was appended, and return whether there was anything; torn tails and damage do not raise."""
-        before = self._columns.n, len(self.damages)
+        before = self._n_found()
         try:
             size = self._file.size()
             if size == self._size:
@@ -162,7 +167,10 @@ class EventFile:
         except (OSError, DamagedError) as error:
             at = self._scan.position
             self._bad[at] = Damage(path=self.path, offset=at, length=0, what=str(error))
-        return (self._columns.n, len(self.damages)) != before
+        return self._n_found() != before
+
+    def _n_found(self) -> tuple[int, ...]:
+        return self._columns.n, len(self.restarts), len(self.damages)
 
     def _begin(self, version: Version) -> None:
         """Take the format and the start from the version record; its fraction separates files of one second."""

@@ -17,7 +17,9 @@ from sightglass.storage.format.protobuf import spans
 
 from .event_encoding import Encoded
 
-Kind = Literal["scalar", "tensor", "histogram", "image", "audio", "table", "text", "layout", "told", "lost", "unknown"]
+Kind = Literal[
+    "scalar", "tensor", "histogram", "image", "audio", "table", "text", "layout", "told", "start", "lost", "unknown"
+]  # fmt: skip
 
 LARGEST: Final = float(np.finfo(np.float64).max)
 MAX_COUNT: Final = 2.0**62  # the sum of all counts still fits int64
@@ -30,8 +32,9 @@ class LoggedValue:
     """A value of an event, decoded on demand.
 
     Attributes:
-        kind: What the file says it is; a "layout" is of charts, "told" is about the run: no values; "unknown" cannot be
-            shown; of a "lost" one, the record that says what it is may be damaged: `read` raises.
+        kind: What the file says it is. A "layout" is of charts, "told" is about the run, a "start" says that its
+            program starts again at this step: no values. "unknown" cannot be shown; of a "lost" one, the record that
+            says what it is may be damaged: `read` raises.
         type: The type of the value as `core.values.type_name` writes it; for "unknown", what it is, such as
             "graph", or "" if nothing of it is missing.
         dtype: The dtype it was logged with, where the file says so; "" for anything but arrays.

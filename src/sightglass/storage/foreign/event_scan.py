@@ -23,6 +23,7 @@ from sightglass.storage.format.protobuf import BYTES, FIXED64, VARINT, spans, va
 from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_event
 
 from . import mindspore, tensorboard, wandb_log
+from .mlflow_told import META
 from .wandb_log import WANDB_SUFFIX, check_header
 
 HOST: Final = re.compile(
@@ -34,6 +35,10 @@ WINDOW_BYTES: Final = 4 * 2**20  # tens of thousands of scalars at a time, in li
 SMALL_BYTES: Final = 2**14  # after a frame larger than the window: the next one is likely as large, and read by itself
 
 
+class OtherFileError(DamagedError):
+    """A file without any record whose name only resembles those of record files, such as "about.tfevents.md"."""
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Version:
     """The first record of a file.
@@ -41,7 +46,7 @@ class Version:
     Attributes:
         dialect: The program whose messages follow.
         wall_time: When it was written, in seconds since the Unix epoch.
-        frame: Where it lies; `None` if it is damaged, and the file's name says which program wrote it.
+        frame: Where it lies; `None` if it is damaged or missing, and the file's name says which program wrote it.
         repaired: Whether one of its bits was wrong.
     """
 
@@ -94,6 +99,8 @@ def file_dialect(path: Path) -> Dialect | None:
         OSError: The file cannot be read.
         DamagedError: The first record is not a version record, or its version is unknown or newer than this reader.
     """
+    if path.name == META:
+        return "mlflow"
     file = RandomAccessFile(path)
     try:
         if path.suffix == WANDB_SUFFIX:
@@ -107,7 +114,8 @@ def file_dialect(path: Path) -> Dialect | None:
 def read_version(file: RandomAccessFile) -> Version | None:
     """Read the version record; `None` if it is incomplete.
 
-    If it is damaged, and an intact record follows, the file's name says which program wrote it.
+    If it is damaged, and an intact record follows, or if TensorBoard's file has none, the file's name says which
+    program wrote it.
 
     Raises:
         DamagedError: The first record is not one, or its version is unknown or newer than this reader.
@@ -118,6 +126,8 @@ def read_version(file: RandomAccessFile) -> Version | None:
         found = _first_event((bits ^ wrong).to_bytes(len(begun), "little"))
         if found is not None:
             frame, event = found
+            if event.version is None and _named(file.path.name) == "tensorboard":  # CatBoost's, and TensorBoard's own
+                return Version(dialect="tensorboard", wall_time=event.wall_time or 0.0)  # reader does without one
             try:
                 name = dialect(event.version or "")
             except WireError as error:
@@ -126,16 +136,26 @@ def read_version(file: RandomAccessFile) -> Version | None:
     length = framing.header(begun)
     if len(begun) >= HEADER_BYTES and (length is None or Frame(0, length).end <= file.size()):
         named = _named(file.path.name)
-        if named is not None and _has_records(file):
+        if named is not None and (_has_records(file) or (length is not None and _is_event(file, Frame(0, length)))):
             return Version(dialect=named)
-        raise DamagedError(f"Expected a record file, but its first record is damaged or missing: {file.path}")
+        certain = named is None or named == "mindspore" or tensorboard.parse_name(file.path.name) is not None
+        kind = DamagedError if certain else OtherFileError
+        raise kind(f"Expected a record file, but its first record is damaged or missing: {file.path}")
     return None
 
 
 def _named(name: str) -> Dialect | None:
     if mindspore.parse_name(name) is not None:
         return "mindspore"
-    return None if tensorboard.parse_name(name) is None else "tensorboard"
+    return "tensorboard" if "tfevents" in name else None  # as TensorBoard has it
+
+
+def _is_event(file: RandomAccessFile, frame: Frame) -> bool:
+    """Return whether an intact frame holds an event."""
+    try:
+        return framing.intact(file, frame) and bool(read_event(file.read(frame.payload, frame.length)))
+    except WireError:
+        return False
 
 
 def _has_records(file: RandomAccessFile) -> bool:

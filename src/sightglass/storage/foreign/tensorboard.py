@@ -49,8 +49,9 @@ from .tensorboard_charts import (
 )
 
 EVENT_FILE: Final = re.compile(r"tfevents\.(\d+)")
+SESSION: Final = 7
 PASSED_OVER: Final = {
-    4: "graph", 6: "log message", 7: "session log", 8: "run metadata", 9: "graph", 10: "", 1001: "block",
+    4: "graph", 6: "log message", SESSION: "session log", 8: "run metadata", 9: "graph", 10: "", 1001: "block",
 }  # fmt: skip
 VALUES: Final = (SIMPLE_VALUE, 3, IMAGE, HISTO, AUDIO, TENSOR)
 UNREAD: Final = {3: "old histogram"}
@@ -138,8 +139,16 @@ def decode_event(
     plugins = {} if plugins is None else plugins
     step, wall_time = event.step, event.wall_time or 0.0
     values = [decode_value(value, plugins, step=step, wall_time=wall_time, lost=lost) for value in event.values]
+    if SESSION in event.others and _starts(payload):
+        return [*values, LoggedValue(tag="", step=step, wall_time=wall_time, kind="start", type="")]
     others = filter(None, (PASSED_OVER.get(number, f"field {number}") for number in event.others))
     return values + [LoggedValue(tag="", step=step, wall_time=wall_time, kind="unknown", type=what) for what in others]
+
+
+def _starts(payload: memoryview) -> bool:
+    """Return whether an event begins a session: `SessionLog.status` of event.proto is START, 1."""
+    logs = messages(payload, SESSION)
+    return any((number, kind, status) == (1, VARINT, 1) for log in logs for number, kind, status in walk(log))
 
 
 def decode_value(

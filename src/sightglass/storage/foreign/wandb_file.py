@@ -21,7 +21,7 @@ from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import type_name
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage, RandomAccessFile
-from sightglass.storage.format.index import BlockEntries, BlockEntry
+from sightglass.storage.format.index import BlockEntries, BlockEntry, Restart
 from sightglass.storage.tensors import slices
 
 from .wandb_columns import Stored, WandbColumns
@@ -83,6 +83,11 @@ class WandbFile:
     def damages(self) -> Sequence[Damage]:
         """The damage found so far."""
         return list(self._bad.values())
+
+    @property
+    def restarts(self) -> Sequence[Restart]:
+        """Return none: W&B continues a run in another file."""
+        return ()
 
     @property
     def passed_over(self) -> Mapping[str, int]:

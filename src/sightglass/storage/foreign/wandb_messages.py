@@ -20,7 +20,7 @@ CONFIG, RUN, EXIT, INFO = 5, 17, 18, 200
 NOT_SHOWN: Final = {4: "output", 8: "artifact", 9: "TensorBoard log", 10: "alert", 25: "used artifact"}
 STREAMS: Final = {0: "console/stderr", 1: "console/stdout"}
 MAX_DEPTH: Final = 32  # of mappings in a value: W&B's own tools stop far earlier
-OWN: Final = "_"  # how the keys that W&B itself adds begin
+OWN: Final = frozenset({"_step", "_timestamp", "_runtime", "_wandb"})  # the keys that W&B itself adds
 
 Path = tuple[str, ...]
 
@@ -121,7 +121,7 @@ def describe(payload: memoryview, told: dict[str, Any]) -> None:
 def _configure(body: memoryview, told: dict[str, Any]) -> None:
     config = told.setdefault("config", {})
     for path, value, _ in _items(body, 1):
-        if not path[0].startswith(OWN):
+        if path[0] not in OWN:
             _put(config, path, value)
     for path, _, _ in _items(body, 2):
         inner = config
@@ -161,7 +161,7 @@ def flat(values: Mapping[Path, Any]) -> Iterator[tuple[Path, Any]]:
     """Yield values by the whole paths of their keys, with W&B's own ones put together, without what W&B adds."""
     tree: dict[str, Any] = {}
     for path, value in values.items():
-        if not path[0].startswith(OWN):
+        if path[0] not in OWN:
             _put(tree, path, value)
     yield from _leaves(tree, ())
 

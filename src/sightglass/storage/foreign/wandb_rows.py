@@ -363,7 +363,7 @@ class RowKeys:
             self.flat.add(path[0])
         if path[-1] == "_type":
             number = OTHER
-        elif path[0].startswith(OWN):
+        elif path[0] in OWN:
             number = ROLES.get(path[0], IGNORED) if len(path) == 1 else IGNORED
         else:
             number = len(self.paths)

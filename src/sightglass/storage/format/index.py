@@ -16,7 +16,7 @@ import struct
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Final, overload
+from typing import Any, Final, NamedTuple, overload
 
 import msgspec
 import numpy as np
@@ -37,6 +37,20 @@ MAX_INDEX_BYTES: Final = 2**34
 BEGINNING_BYTES: Final = 64  # the version record, with the random number of a compacted file
 
 _FRONT: Final = struct.Struct("<II")
+
+
+class Restart(NamedTuple):
+    """Where a file says that its program starts again: what was written before has no step from this one on.
+
+    Attributes:
+        offset: Where it says so; no block of the file lies on both sides.
+        step: The step.
+        wall_time: When it started again, in seconds since the Unix epoch.
+    """
+
+    offset: int
+    step: float
+    wall_time: float
 
 
 class SeriesEntry(msgspec.Struct, frozen=True, array_like=True):

@@ -8,6 +8,7 @@ from pathlib import Path
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import file_names, run_listing
+from sightglass.storage.foreign.event_scan import OtherFileError
 from sightglass.storage.format.block import Key, columns_of
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.format.index import BlockEntries
@@ -50,7 +51,8 @@ class FileReport:
 
     Attributes:
         path: The file.
-        dialect: Which program wrote it: "sightglass", "mindspore", "tensorboard" or "wandb"; empty if that is unknown.
+        dialect: Which program wrote it: "sightglass", "mindspore", "tensorboard", "wandb" or "mlflow"; empty if that is
+            unknown.
         n_bytes: How long it is.
         n_frames: How many blocks, or events, it has.
         n_rows: How many intact records each series has.
@@ -141,17 +143,21 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
     ends: Ends = {}
     found = [path]
     if not path.is_file():
-        found = sorted(Path(folder, file.name) for folder, files, _ in run_listing.walk(path) for file in files)
+        found = sorted(Path(file.path) for listed in run_listing.Walk(path) for file in listed.files)
+    files = [_check(file, open_part, ends) for file in found if file == path or file_names.is_record_file(file.name)]
     return Report(
         path=path,
-        files=[_check(file, open_part, ends) for file in found if file == path or file_names.is_record_file(file.name)],
+        files=[file for file in files if file is not None],
         projectors=[file for file in found if file.name == PROJECTOR],
     )
 
 
-def _check(path: Path, open_part: Open, ends: Ends) -> FileReport:
+def _check(path: Path, open_part: Open, ends: Ends) -> FileReport | None:
+    """Check a file; return `None` for one that is no record file."""
     try:
         part: RecordFile = SegmentReader(path, cache=False) if path.suffix == file_names.SUFFIX else open_part(path)
+    except OtherFileError:
+        return None
     except (DamagedError, OSError) as error:
         return FileReport(path=path, n_rows={}, refused=str(error))
     try:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
-from sightglass.storage.format.index import BlockEntry
+from sightglass.storage.format.index import BlockEntry, Restart
 from sightglass.storage.tensors.slices import Index
 
 
@@ -18,7 +18,7 @@ class RecordFile(Protocol):
 
     Attributes:
         path: The file.
-        dialect: "sightglass", "mindspore", "tensorboard" or "wandb".
+        dialect: "sightglass", "mindspore", "tensorboard", "wandb" or "mlflow".
         rank: The rank of the process that wrote it.
         started: When that process began, in seconds since the Unix epoch.
         number: The position of this file among those of its process.
@@ -38,6 +38,10 @@ class RecordFile(Protocol):
     @property
     def torn(self) -> int:
         """How many bytes at the end are not a whole frame yet."""
+
+    @property
+    def restarts(self) -> Sequence[Restart]:
+        """Where the program says that it starts again."""
 
     @property
     def told(self) -> Mapping[str, Any]:

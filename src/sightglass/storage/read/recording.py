@@ -27,7 +27,8 @@ from sightglass.storage import file_names, run_file
 from sightglass.storage.file_names import SUFFIX, rank_of
 from sightglass.storage.file_system import LOCAL, FileStatus, names_in
 from sightglass.storage.foreign.event_file import EventFile
-from sightglass.storage.foreign.event_scan import file_dialect
+from sightglass.storage.foreign.event_scan import OtherFileError, file_dialect
+from sightglass.storage.foreign.mlflow_run import MlflowRun
 from sightglass.storage.foreign.tensorboard import together
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.foreign.wandb_file import WandbFile
@@ -68,6 +69,8 @@ def open_part(path: Path) -> RecordFile:
     dialect = "sightglass" if path.suffix == SUFFIX else file_dialect(path)
     if dialect == "sightglass":
         return SegmentReader(path)
+    if dialect == "mlflow":
+        return MlflowRun(path)
     return WandbFile(path) if path.suffix == WANDB_SUFFIX else EventFile(path)
 
 
@@ -105,6 +108,7 @@ class Recording:
         self.lock = threading.RLock()
         self._open_part = open_part
         self._parts: dict[Path, RecordFile] = {}
+        self._others: set[Path] = set()
         self._refused_at: dict[Path, FileStatus] = {}  # other files with fewer records that took the place of one
         self._series: dict[Key, Series] = {}  # those that were asked for
         self._found = RunSeries()
@@ -119,6 +123,8 @@ class Recording:
         self.refresh()
         if self.refused and not self._parts:
             raise DamagedError(next(iter(self.refused.values())))
+        if self._others and not self._parts and not run_file.read_all(self.path):
+            raise DamagedError(f"Expected record files in {str(self.path)!r}, found others with names like theirs")
 
     @property
     def info(self) -> RunFile:
@@ -303,7 +309,8 @@ class Recording:
 
     def changed(self) -> bool:
         """Return whether there may be something new, from the sizes and times of the latest files."""
-        return self._unopened or self._has_stale() or bool(self._look() != self._stamp)
+        unwatched = any(part.dialect == "mlflow" for part in self._parts.values())  # a file for each metric
+        return self._unopened or unwatched or self._has_stale() or bool(self._look() != self._stamp)
 
     def refresh(self) -> bool:
         """Look for new files and growth, and return whether there is any."""
@@ -315,15 +322,20 @@ class Recording:
             for part in self._followed() - followed:
                 part.revalidate()  # before records of the next file are seen, all of this one's have to be
         stamp = self._look()  # what comes after this will be seen as a change
+        n_restarts = self._n_restarts()
         grown = [part for part in self._parts.values() if part.refresh()]
         new = replaced or len(self._parts) > n_parts or bool(grown)
         restarted = bool(n_starts) and len({part.started for part in self._parts.values()}) > n_starts
-        if restarted or followed.intersection(grown):  # records that came late have numbers that others had
+        again = n_starts and self._n_restarts() > n_restarts
+        if restarted or again or followed.intersection(grown):  # records that came late have numbers that others had
             self.generation += 1
         if new:
             self._gather()
         self._stamp = stamp
         return new
+
+    def _n_restarts(self) -> int:
+        return sum(len(part.restarts) for part in self._parts.values())
 
     def reopen(self) -> bool:
         """Open files again that another machine has replaced, and return whether there were any."""
@@ -367,10 +379,12 @@ class Recording:
             rank = rank_of(path)
             if rank is not None:
                 ranks.add(rank)
-            if path in self._parts or path in self.refused or rank not in (None, self.rank):
+            if path in self._parts or path in self.refused or path in self._others or rank not in (None, self.rank):
                 continue
             try:
                 part = self._open_part(path)
+            except OtherFileError:
+                self._others.add(path)
             except DamagedError as error:
                 self.refused[path] = str(error)
             except OSError as error:

@@ -1,6 +1,7 @@
 """Which rows are hidden when a run was restarted, and how numbers continue.
 
 Rule 1: a process that continues at a lower step hides, in each series, what earlier processes wrote from that step on.
+A file of another program may say from which step on: then that holds for all series, also those it did not write.
 Rule 2: a process that began while another one still wrote does not restart it, and one may say that it repeats nothing:
 neither hides rows of the other. Their rows follow each other, process by process.
 Rule 3: numbers of events move by the same amount for all series of one event, so they still fit together: the series
@@ -12,9 +13,11 @@ Rule 5: nothing hides the history of commands: they were applied, whether or not
 from __future__ import annotations
 
 import math
-from collections.abc import Hashable, Sequence
+from collections.abc import Hashable, Mapping, Sequence
 from dataclasses import replace
 from itertools import accumulate
+from types import MappingProxyType
+from typing import Final
 
 from sightglass.core.errors import QueryError
 from sightglass.query.parser import as_query
@@ -22,21 +25,28 @@ from sightglass.storage.format.block import Key
 
 from .run_series import Group, Overlaps, RunSeries, Source, VisibleRows, make
 
+NONE: Final[Mapping[float, float]] = MappingProxyType({})
 
-def limits_of(groups: Sequence[Group], unhidden: Overlaps = frozenset()) -> list[float]:
+
+def limits_of(
+    groups: Sequence[Group], unhidden: Overlaps = frozenset(), retracted: Mapping[float, float] = NONE
+) -> list[float]:
     """Return, for each process, the step from which on its rows are hidden by later ones.
 
     Args:
         groups: What each process wrote to a series.
         unhidden: Pairs of processes of which the later one hides nothing of the earlier, as they began.
+        retracted: The steps from which on later processes say so, by when a process began.
     """
     firsts = [_first_step(sources) for _, sources in groups]
     if not unhidden:
-        return [*accumulate(reversed(firsts[1:]), min, initial=math.inf)][::-1]
-    return [
-        min((firsts[k] for k in range(j + 1, len(groups)) if (one, groups[k][0]) not in unhidden), default=math.inf)
-        for j, (one, _) in enumerate(groups)
-    ]
+        limits = [*accumulate(reversed(firsts[1:]), min, initial=math.inf)][::-1]
+    else:
+        limits = [
+            min((firsts[k] for k in range(j + 1, len(groups)) if (one, groups[k][0]) not in unhidden), default=math.inf)
+            for j, (one, _) in enumerate(groups)
+        ]
+    return [min(limit, retracted.get(began, math.inf)) for limit, (began, _) in zip(limits, groups, strict=True)]
 
 
 def _first_step(sources: Sequence[Source]) -> float:
@@ -67,6 +77,7 @@ class Restarts:
         self._series = series
         self._blocks: dict[Key, list[Group]] = {}
         self._at_once, self._unhidden = series.overlaps(), series.unhidden()
+        self._retracted = series.retracted()
         self._views: dict[Key, VisibleRows] = {}
         self._alike: dict[Hashable, VisibleRows] = {}
         self._counted: dict[str, tuple[list[int], list[float]]] = {}
@@ -93,7 +104,7 @@ class Restarts:
         if key.kind == "groups":
             limits = [min(cuts[k + 1 :], default=math.inf) - shifts[k] + 1 for k in range(n)]
         else:
-            limits = limits_of(groups, self._unhidden)
+            limits = limits_of(groups, self._unhidden, self._retracted)
         return make(groups, limits, shifts, self._at_once)
 
     def _shifts(self, key: Key) -> tuple[list[int], list[float]]:
@@ -110,7 +121,10 @@ class Restarts:
 
     def _count(self, keys: Sequence[Key], n: int) -> tuple[list[int], list[float]]:
         groups = {key: self._blocks[key] for key in keys}
-        views = {key: make(found, limits_of(found, self._unhidden), [0] * n) for key, found in groups.items()}
+        views = {
+            key: make(found, limits_of(found, self._unhidden, self._retracted), [0] * n)
+            for key, found in groups.items()
+        }
         shifts, cuts = [0], [math.inf]
         for k in range(1, n):
             ends = {key: _end(view, k, shifts) for key, view in views.items()}

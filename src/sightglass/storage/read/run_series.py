@@ -13,6 +13,7 @@ import numpy.typing as npt
 
 from sightglass.core.columns import CLOSED, COMPLETE, Columns
 from sightglass.core.errors import DamagedError
+from sightglass.storage.file_names import writer_of
 from sightglass.storage.format.block import Array, Key, Values, columns_of, outline
 from sightglass.storage.format.framing import Damage
 from sightglass.storage.format.index import ROW, BlockEntries, BlockEntry, IndexRows
@@ -410,21 +411,25 @@ def _repeats(row: np.void, earlier: IndexRows) -> npt.NDArray[np.bool_]:
 
 
 def _visible(source: Source, limit: float) -> Pieces:
-    """Return the rows of a file whose steps are below a limit."""
+    """Return the rows of a file whose steps are below a limit, and below where its program started again later."""
     part, entries = source
     rows = entries.rows
+    limits = np.full(len(rows), limit)
+    for one in part.restarts:
+        before = rows["offset"] < one.offset
+        limits[before] = np.minimum(limits[before], one.step)
     pieces = np.zeros(len(rows), PIECE)
     pieces["entry"], pieces["high"] = np.arange(len(rows)), rows["n"]
     for name in ("index", "ordinal", "length"):
         pieces[name] = rows[name]
-    if limit == math.inf:
+    if (limits == math.inf).all():
         return pieces
-    partly = np.flatnonzero((rows["min_step"] < limit) & (rows["max_step"] >= limit))
-    split: dict[int, list[tuple[int, int]]] = {int(i): _runs(part, entries, int(i), limit) for i in partly}
+    partly = np.flatnonzero((rows["min_step"] < limits) & (rows["max_step"] >= limits)).tolist()
+    split: dict[int, list[tuple[int, int]]] = {i: _runs(part, entries, i, limits[i]) for i in partly}
     if not split:
-        return pieces[~(rows["min_step"] >= limit)]
+        return pieces[~(rows["min_step"] >= limits)]
     out = []
-    for i in np.flatnonzero(~(rows["min_step"] >= limit)).tolist():
+    for i in np.flatnonzero(~(rows["min_step"] >= limits)).tolist():
         for low, high in split.get(i, [(0, int(rows["n"][i]))]):
             piece = pieces[i].copy()
             piece["low"], piece["high"], piece["index"] = low, high, piece["index"] + low
@@ -514,6 +519,18 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
         told = self.told()
         later = [started for started in self._processes if started in told and not told[started].repeats]
         return self.overlaps() | {(one, other) for other in later for one in self._processes if one < other}
+
+    def retracted(self) -> dict[float, float]:
+        """Return, by when a process began, the step from which on its records are void, as a later one says."""
+        parts = [(began, part) for began, parts in self._processes.items() for part in parts]
+        restarts = [(began, part, one) for began, part in parts for one in part.restarts]
+        found: dict[float, float] = {}
+        for began, part in parts if restarts else ():
+            last_s, writer = last_wall_time(part), writer_of(part.path.name)
+            for later, other, one in restarts:  # one that wrote still is another program
+                if later > began and one.wall_time >= last_s and writer_of(other.path.name) == writer:
+                    found[began] = min(found.get(began, math.inf), one.step)
+        return found
 
     def told(self) -> dict[float, RunFile]:
         """Return what each process says of itself, by when it began, for those of which that is known."""

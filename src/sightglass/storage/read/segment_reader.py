@@ -41,7 +41,15 @@ from sightglass.storage.format.framing import (
     RandomAccessFile,
     Scan,
 )
-from sightglass.storage.format.index import NUMBERS_BYTES, BlockEntries, BlockEntry, Heads, IndexRows, head_length
+from sightglass.storage.format.index import (
+    NUMBERS_BYTES,
+    BlockEntries,
+    BlockEntry,
+    Heads,
+    IndexRows,
+    Restart,
+    head_length,
+)
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
 from sightglass.storage.tensors import slices
 
@@ -72,6 +80,7 @@ class SegmentReader:
     stored_as: str = ""
     told: Mapping[str, Any] = MappingProxyType({})
     passed_over: Mapping[str, int] = MappingProxyType({})
+    restarts: Sequence[Restart] = ()
 
     def __init__(self, path: Path, *, cache: bool = True, files: FileSystem = LOCAL) -> None:
         """Open a file and read the heads of its blocks.
