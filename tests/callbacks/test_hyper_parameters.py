@@ -119,3 +119,14 @@ def test_an_error_that_ends_a_stage_is_why_the_run_ended(tmp_path):
     (info,) = sg.runs(tmp_path)
     assert info.state == "failed"
     assert "broken" in str(info.ending)
+
+
+def test_a_disabled_run_begins_once_and_leaves_nothing(tmp_path):
+    own = CallbackRun("job", {"dir": tmp_path / "runs", "mode": "disabled"})
+    run = own.begin()
+    own.log({"loss": 1.0}, step=0)
+    own.log_hyper_parameters({"lr": 0.1})
+    assert own.begin() is run
+    own.end()
+    assert own.begin().disabled
+    assert not (tmp_path / "runs").exists()

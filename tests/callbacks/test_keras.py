@@ -211,3 +211,16 @@ def test_a_callback_has_every_public_name_of_keras_own_and_takes_what_it_takes()
             mine = inspect.signature(getattr(SightglassCallback, name)).parameters
             assert [*mine] == [*inspect.signature(theirs).parameters]
             assert all(mine[p].default == q.default for p, q in inspect.signature(theirs).parameters.items())
+
+
+def test_after_an_error_in_a_training_an_evaluation_is_one(tmp_path):
+    class BrokenCallback(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise ArithmeticError("broken")
+
+    model, callback = compiled(), SightglassCallback("job", dir=tmp_path)
+    with pytest.raises(ArithmeticError):
+        model.fit(X, X[:, :1], verbose=0, callbacks=[callback, BrokenCallback()])
+    model.evaluate(X, X[:, :1], verbose=0, callbacks=[callback])
+    (run,) = sg.open(tmp_path).values()
+    assert "test_loss" in run.tags()

@@ -64,7 +64,7 @@ class CallbackRun(Handle):
         Args:
             facts: Returns what is known of the training: the config of a run that begins, beside the user's own.
         """
-        if self._owns and (self.run is None or self.run.ended or isinstance(self.run, MuteRun)):
+        if self._ended():
             given, files = as_config(self._options.get("config")), self._options.get("files") or Files()
             known = {name: value for name, value in as_config(facts()).items() if name not in given}
             if self.directory is not None:
@@ -79,6 +79,11 @@ class CallbackRun(Handle):
             self.id, self.directory = self.id or (earlier[0].id if earlier else run.id), run.directory
         assert self.run is not None
         return self.run
+
+    def _ended(self) -> bool:
+        """Return whether the run has to begin, or to continue: what was sent from another process has ended here."""
+        run = self.run
+        return self._owns and (run is None or isinstance(run, MuteRun) or (run.ended and not run.disabled))
 
     def forget(self) -> None:
         """Begin a new run next, in a directory of its own, unless the user passed the run."""
@@ -107,7 +112,7 @@ class CallbackRun(Handle):
         """Make hyper-parameters part of the run's config: new values replace those of the same names."""
         found = as_config(parameters)
         self._config |= found
-        if self._owns and (self.run is None or self.run.ended):
+        if self._ended():
             self.begin()
         elif found:
             run = self.begin()

@@ -73,6 +73,11 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
         self._has_control = False
         self._module: object = None  # `watch` does not keep it alive
 
+    def set_params(self, params: Mapping[str, object]) -> None:
+        """Take what Keras tells at the begin of `fit`, `evaluate` and `predict`, also after one that has failed."""
+        super().set_params(params)
+        self._trains = False
+
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
         """Begin or continue the run, and declare the learning rate as a control."""
         self._trains = True
