@@ -144,6 +144,9 @@ def test_a_checkpoint_has_its_own_directory(tmp_path):
         run.close()
         directories = [record.value for record in stream]
     assert directories == [str(tmp_path / f"checkpoint-{step}") for step in (4, 8, 12)]
+    with sg.open(run.directory) as kept:
+        saved = [(record.step, record.value) for record in kept.series("file/path")]
+    assert saved == list(zip((4, 8, 12), directories, strict=True))
     assert all((tmp_path / f"checkpoint-{step}").is_dir() for step in (4, 8, 12))
 
 
@@ -258,6 +261,6 @@ def test_completions_are_offered_and_logged_with_their_rewards_at_the_trainers_s
 @pytest.mark.parametrize("wrong", [lambda completions, **rest: [1.0], lambda completions, **rest: ["x"] * 2])
 def test_rewards_that_cannot_be_kept_are_warned_of_once_and_returned(wrong):
     (function,) = SightglassCallback("rl").rewards(wrong)
-    with pytest.warns(RuntimeWarning, match="Cannot keep what reward function") as told:
+    with pytest.warns(RuntimeWarning, match="lambda") as told:
         assert [function(prompts=["a", "b"], completions=["c", "d"]) for _ in range(2)] == [wrong(["c", "d"])] * 2
     assert len(told) == 1

@@ -190,6 +190,7 @@ def test_a_training_leaves_its_metrics_and_what_it_was(tmp_path):
         assert run.series("val_loss").steps.tolist() == run.series("train_loss").steps.tolist() == [3, 7, 11]
         assert (run.config["mine"], run.config["n_parameters"], run.config["optimizers"]) == (1, "?", ["SGD"])
         assert run.config["hparams"] == {"width": 8}
+        assert [record.value.endswith("step=12.ckpt") for record in run.series("file/path")] == [True]
         assert run.config["trainer"]["max_epochs"] == 3
 
 

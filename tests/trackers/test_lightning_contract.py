@@ -304,6 +304,7 @@ def test_a_training_that_is_resumed_continues_its_run_and_its_checkpoints(tmp_pa
     (run,) = sg.open(tmp_path / "runs").values()
     assert run.series("loss_step").steps.tolist() == [*range(9)]
     assert second.version == first.version
+    assert {record.value for record in run.series("file/path")} >= {saved}
     assert saved.rpartition("/")[0] == trainer.checkpoint_callback.best_model_path.rpartition("/")[0]
 
 

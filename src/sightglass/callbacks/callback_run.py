@@ -6,6 +6,8 @@ training is one run, whatever stages it has.
 
 from __future__ import annotations
 
+import contextlib
+import os
 import weakref
 from collections.abc import Callable, Mapping
 from dataclasses import replace
@@ -56,6 +58,7 @@ class CallbackRun(Handle):
         self._begun = False
         self._options = dict(options)
         self._config: dict[str, Any] = {}
+        self._saved: set[tuple[str | bytes, int]] = set()
         self._watched: Watched | None = None
 
     def begin(self, facts: Callable[[], Mapping[str, Any]] = dict) -> Run:
@@ -107,6 +110,16 @@ class CallbackRun(Handle):
         """Log metrics, on rank 0: the metrics of a program are the same on all ranks."""
         if data and is_first_rank():
             self.begin().log(data, step=step, **steps)
+
+    def file(self, path: object, *, step: float | None = None) -> None:
+        """Record a file that the training has saved, on rank 0, once; what is no path of a file is left out."""
+        if not isinstance(path, str | os.PathLike) or not is_first_rank():
+            return
+        with contextlib.suppress(OSError):
+            saved = os.fspath(path), os.stat(path).st_mtime_ns
+            if saved not in self._saved:
+                self.begin().file(path, step=step)
+                self._saved.add(saved)
 
     def log_hyper_parameters(self, parameters: object) -> None:
         """Make hyper-parameters part of the run's config: new values replace those of the same names."""

@@ -24,7 +24,7 @@ MAX_ROWS: Final = 100  # of a table: a person reads no more, and texts are long
 
 
 @dataclass(slots=True, kw_only=True)
-class Batch:
+class RewardedBatch:
     """What the reward functions got and returned at one time.
 
     Attributes:
@@ -40,13 +40,13 @@ class Batch:
     given: object = None
 
 
-class Completions:
+class KeptCompletions:
     """Keeps what reward functions see and return, until it is taken."""
 
     def __init__(self) -> None:
         self._names: Counter[str] = Counter()
         self._warned = False
-        self._new: list[Batch] = []
+        self._new: list[RewardedBatch] = []
         self._rows: deque[tuple[str, str, dict[str, float]]] = deque(maxlen=MAX_ROWS)
 
     def kept(self, function: Any) -> Any:
@@ -123,7 +123,7 @@ class Completions:
             asked = [_text(one) for one in prompts]
             if len(asked) != len(texts):
                 raise ValueError(f"it got {len(asked)} prompts for {len(texts)} completions")
-            self._new.append(Batch(prompts=asked, completions=texts, given=completions))
+            self._new.append(RewardedBatch(prompts=asked, completions=texts, given=completions))
         if len(numbers) != len(self._new[-1].completions):
             raise ValueError(f"it returned {len(numbers)} rewards for {len(self._new[-1].completions)} completions")
         self._new[-1].rewards[name] = numbers.tolist()

@@ -11,7 +11,7 @@ from sightglass.core.process.current_run import Handle
 from sightglass.training.run import Run
 
 from .callback_run import CallbackRun
-from .completions import Completions
+from .completions import KeptCompletions
 
 try:
     from transformers import (
@@ -54,7 +54,7 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
         self._callback_run = CallbackRun(run, options)
         self._watches = watch
         self._trains = False
-        self._completions = Completions()
+        self._completions = KeptCompletions()
 
     def rewards(self, *functions: Callable[..., Any]) -> list[Callable[..., Any]]:
         """Return reward functions that do the same, and whose prompts, completions and rewards are kept.
@@ -148,9 +148,10 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
         self._end_unless_training()
 
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object) -> None:
-        """Observe a checkpoint."""
+        """Observe a checkpoint, and record where it is."""
         directory = str(Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         self._callback_run.observe("checkpoint", step=state.global_step, epoch=state.epoch, directory=directory)
+        self._callback_run.file(directory, step=state.global_step)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object

@@ -126,8 +126,9 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
             self._callback_run.end()
 
     def checkpoint(self, **observables: object) -> None:
-        """Observe a checkpoint. Call it when you have saved one."""
+        """Observe a checkpoint, and record where its file `path` is. Call it when you have saved one."""
         self._observe("checkpoint", observables)
+        self._callback_run.file(observables.get("path"), step=self._step)
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """End the run that began with the training, and stop watching the model."""

@@ -102,7 +102,10 @@ class SightglassCallback(Handle, lightning_package("The callback for Lightning")
         self._callback_run.observe("checkpoint", step=self._step, **own)
 
     def on_train_end(self, trainer: Trainer, pl_module: LightningModule) -> None:
-        """Stop watching the model, and end the run that began with the training."""
+        """Stop watching the model, record its checkpoints, and end the run that began with the training."""
+        for saves in trainer.checkpoint_callbacks:
+            for path in checkpoints_of(saves):
+                self._callback_run.file(path, step=self._step)
         self._callback_run.end()
 
     def teardown(self, trainer: Trainer, pl_module: LightningModule, stage: str) -> None:
@@ -136,6 +139,12 @@ class SightglassCallback(Handle, lightning_package("The callback for Lightning")
     def _stop_if_requested(self, trainer: Trainer) -> None:
         if self._callback_run.stopping:
             trainer.should_stop = True
+
+
+def checkpoints_of(saves: object) -> list[str]:
+    """Return the paths of the checkpoints that a `ModelCheckpoint` keeps."""
+    paths = [getattr(saves, "last_model_path", ""), getattr(saves, "best_model_path", "")]
+    return [*dict.fromkeys(str(path) for path in (*getattr(saves, "best_k_models", ()), *paths) if path)]
 
 
 def _next_step(trainer: Trainer) -> int:

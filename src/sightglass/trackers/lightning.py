@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any, Final
 
 from sightglass.callbacks.callback_run import CallbackRun, runs_of_loggers
+from sightglass.callbacks.lightning import checkpoints_of
 from sightglass.callbacks.lightning_package import lightning_package
 from sightglass.core.process.current_run import Handle
 from sightglass.core.process.files import runs_folder
@@ -45,6 +46,7 @@ class SightglassLogger(Handle, lightning.loggers.Logger):  # type: ignore[misc,n
         super().__init__()
         self._callback_run = CallbackRun(run, options)
         self._prefix = prefix
+        self._step: float | None = None
         self._folder: Any = options.get("dir") or runs_folder()
 
     @property
@@ -105,6 +107,7 @@ class SightglassLogger(Handle, lightning.loggers.Logger):  # type: ignore[misc,n
     @on_rank_zero  # type: ignore[untyped-decorator]
     def log_metrics(self, metrics: Mapping[str, Any], step: int | None = None) -> None:
         """Log metrics: numbers, or any values that `Run.log` takes."""
+        self._step = self._step if step is None else step
         begin = f"{self._prefix}{self.LOGGER_JOIN_CHAR}" if self._prefix else ""
         self.experiment.log({f"{begin}{name}": value for name, value in metrics.items()}, step=step)
 
@@ -193,9 +196,21 @@ class SightglassLogger(Handle, lightning.loggers.Logger):  # type: ignore[misc,n
         _ = self.experiment
         self._callback_run.watch(model)
 
+    @on_rank_zero  # type: ignore[untyped-decorator]
+    def after_save_checkpoint(self, checkpoint_callback: object) -> None:
+        """Record where the checkpoints are, with `Run.file`, at the step of the last metrics."""
+        for path in checkpoints_of(checkpoint_callback):
+            self._callback_run.file(path, step=self._step)
+
     def use_artifact(self, artifact: str, artifact_type: str | None = None) -> Path:
-        """Return the path of a file: a run keeps none itself. Errors as in `download_artifact`."""
-        return Path(self.download_artifact(artifact, artifact_type=artifact_type))
+        """Record a file that the training uses, with `Run.file`, and return its path: a run keeps none itself.
+
+        Errors as in `download_artifact`.
+        """
+        path = Path(self.download_artifact(artifact, artifact_type=artifact_type))
+        if isinstance(run := self.experiment, Run):
+            run.file(path, step=self._step)
+        return path
 
     @staticmethod
     def download_artifact(
