@@ -53,6 +53,13 @@ class Settings(collections.abc.MutableMapping):
         return len(self.items_)
 
 
+class Config:
+    """A configuration that is no mapping, as those of Transformers."""
+
+    def to_dict(self):
+        return {"layers": 2, "kind": Kind.ADAM}
+
+
 class Items(collections.abc.Sequence):
     """A sequence that is no list, as those of OmegaConf."""
 
@@ -86,6 +93,7 @@ CASES = {
     "mapping": (Settings({"a": Settings({"b": 1}), "items": Items()}), {
         "a": {"b": 1}, "items": [1, {"deep": None}],
     }),
+    "config": (Config(), {"layers": 2, "kind": "adam"}),
     "enumeration": ([Kind.ADAM, Kind.OTHER], ["adam", "OTHER"]),
     "class": (Net, f"{__name__}.Net"),
     "object": (object(), "<object object>"),

@@ -173,7 +173,8 @@ def test_whatever_is_asked_for_in_any_stage_stays_in_one_run(tmp_path_factory, s
 def test_logger_callback_and_csv_have_the_same_numbers_at_the_same_steps(tmp_path_factory, stages, joined):
     folder = tmp_path_factory.mktemp("same")
     theirs, mine = CSVLogger(folder / "csv"), SightglassLogger("job", dir=folder / "runs")
-    callback = SightglassCallback("job" if joined else "alone", **({} if joined else {"dir": folder / "alone"}))
+    options = {"record": ["batch.loss"]} if joined else {"dir": folder / "alone"}
+    callback = SightglassCallback("job" if joined else "alone", **options)
     trainer = trainer_of(folder, [theirs, mine], callback)
     rows, log = [], theirs.log_metrics
     theirs.log_metrics = lambda metrics, step: (rows.append((step, metrics)), log(metrics, step))
@@ -185,6 +186,9 @@ def test_logger_callback_and_csv_have_the_same_numbers_at_the_same_steps(tmp_pat
     (run,) = sg.open(folder / "runs").values()
     assert {tag: [(r.step, r.value) for r in run.series(tag)] for tag in written} == written
     assert {tag for tag in run.tags() if "." not in tag} == {*written}  # the callback logs nothing twice
+    if joined and "loss_step" in written:
+        kept = {(record.step, record.value) for record in run.stream("batch.loss")}
+        assert kept == {(step, value.expected) for step, value in written["loss_step"]}
     if not joined:
         (alone,) = sg.open(folder / "alone").values()
         for tag in {"val_loss", "test_loss", "loss_epoch"} & {*written}:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from sightglass.core.process.current_run import Handle
 from sightglass.core.process.ranks import is_first_rank
+from sightglass.query.parser import as_query
 from sightglass.storage.run_file import read_all
 from sightglass.training.options import Files
 from sightglass.training.process_runs import init
@@ -101,10 +102,24 @@ class CallbackRun(Handle):
             self.end()
 
     def or_meant(self, other: object) -> CallbackRun:
-        """Return the run of another plug-in of the trainer if this one has its name and says no more; else this one."""
-        if not isinstance(other, CallbackRun) or not self._owns or self.name != other.name:
+        """Return the run of another plug-in of the trainer, if this one has its name and says no more; else this one.
+
+        Queries to record are recorded there.
+        """
+        if not isinstance(other, CallbackRun) or other is self or not self._owns or self.name != other.name:
             return self
-        return self if self._options and self._options != other._options else other
+        mine, theirs = ({k: v for k, v in of._options.items() if k != "record"} for of in (self, other))
+        if mine and mine != theirs:
+            return self
+        known = other._options.get("record", ())
+        queries = [query for query in self._options.get("record", ()) if query not in known]
+        if queries and other._owns:
+            other._options["record"] = [*known, *queries]
+        service = None if other.run is None else wiring(other.run).service
+        if service is not None:
+            for query in queries:
+                service.record(as_query(query))
+        return other
 
     def log(self, data: Mapping[str, Any], *, step: float | None = None, **steps: float) -> None:
         """Log metrics, on rank 0: the metrics of a program are the same on all ranks."""

@@ -1,8 +1,9 @@
 """Hyper-parameters, in whatever form a program has them, as a config: nested, with their types, and nothing else.
 
 What has named parts becomes a mapping: mappings such as OmegaConf's, `argparse.Namespace`, dataclasses, named tuples,
-classes of attrs and pydantic. Other sequences and sets become lists; numbers of NumPy and PyTorch Python's; paths
-texts; enumerations their values; classes and functions their names. Any other object is its text.
+classes of attrs and pydantic, objects with `to_dict`. Other sequences and sets become lists; numbers of NumPy and
+PyTorch Python's; paths texts; enumerations their values; classes and functions their names. Any other object is its
+text.
 """
 
 from __future__ import annotations
@@ -85,6 +86,9 @@ def _named(value: Any) -> Iterable[tuple[Any, Any]] | None:
         return vars(value).items()
     if hasattr(type(value), "__attrs_attrs__"):
         return [(field.name, getattr(value, field.name)) for field in value.__attrs_attrs__]
+    if hasattr(type(value), "to_dict") and not hasattr(type(value), "shape"):  # no data frame, but a config
+        found = value.to_dict()
+        return found.items() if isinstance(found, Mapping) else None
     if hasattr(type(value), "model_fields"):  # pydantic's
         return [(name, getattr(value, name)) for name in type(value).model_fields]
     return None

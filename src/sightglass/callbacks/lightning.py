@@ -33,7 +33,8 @@ class SightglassCallback(Handle, lightning_package("The callback for Lightning")
 
         Args:
             run: A run, which stays open, or the name of a run that begins and ends with the training. If the trainer
-                has a `SightglassLogger` of this name, it is the logger's, unless there are options.
+                has a `SightglassLogger` of this name, it is the logger's, unless there are options, besides `record`,
+                that the logger does not have.
             watch: Whether to make the model's tensors observable, and its optimizers' settings controls.
             **options: Arguments of `sightglass.init`, if `run` is a name.
 
