@@ -127,7 +127,7 @@ class CallbackRun(Handle):
             self.begin().log(data, step=step, **steps)
 
     def file(self, path: object, *, step: float | None = None) -> None:
-        """Record a file that the training has saved, on rank 0, once; what is no path of a file is left out."""
+        """Record a file that the training has saved, on rank 0, once; other values are left out."""
         if not isinstance(path, str | os.PathLike) or not is_first_rank():
             return
         with contextlib.suppress(OSError):
