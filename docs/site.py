@@ -22,7 +22,7 @@ REFERENCE = {
     "Values": "Tensor Histogram Image Images Audio Table Figure Text",
     "Look": "plot save_page PageFile",
 }
-MODULES = ("testing", "figures", "jax", "torch", "flax", "callbacks", "trackers")
+MODULES = ("testing", "figures", "jax", "torch", "flax", "callbacks", "trackers", "wandb", "trackio")
 
 
 def reference() -> str:

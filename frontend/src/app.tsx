@@ -7,15 +7,13 @@ import { file } from './data/file'
 import { locked, openWith, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
 import { MediaPage } from './pages/media/MediaPage'
-import { TensorsPage } from './pages/tensors/TensorsPage'
-import { AskPage } from './pages/ask/AskPage'
-import { CommandsPage } from './pages/commands/CommandsPage'
 import { Details } from './pages/runs/Details'
 import { RunList, sidebarOpen } from './pages/runs/RunList'
 import { RunTable } from './pages/runs/RunTable'
 import { shortcuts } from './shortcuts'
 import { at, hrefOf, page, PAGES, update, writeAddress, type Page } from './state/state'
 import { nextTheme, theme } from './state/theme'
+import { later } from './ui/later'
 import { Empty, Glass, IconButton } from './ui/parts'
 import { SavedViews, viewsOpen } from './ui/SavedViews'
 import { printPage } from './ui/printPage'
@@ -165,7 +163,7 @@ function Connection() {
       {outOfDate.value && (
         <span class="connection connection-away" role="status" title={outOfDate.value}>
           <span class="connection-dot" aria-hidden="true" />
-          <span>hub away</span>
+          <span>{outOfDate.value.startsWith('The runs of the hub') ? 'hub away' : 'list incomplete'}</span>
         </span>
       )}
       <span class={`connection connection-${away || locked.value ? 'away' : kind}`} role="status" title={CONNECTION[word]}>
@@ -204,7 +202,14 @@ function Body() {
   )
 }
 
-const SHOWN: Record<Page, () => JSX.Element> = { charts: Charts, tensors: TensorsPage, media: MediaPage, runs: RunTable, ask: AskPage, commands: CommandsPage }
+const SHOWN: Record<Page, () => JSX.Element> = {
+  charts: Charts,
+  media: MediaPage,
+  runs: RunTable,
+  tensors: later(TITLES.tensors, () => import('./pages/tensors/TensorsPage').then((found) => found.TensorsPage)),
+  ask: later(TITLES.ask, () => import('./pages/ask/AskPage').then((found) => found.AskPage)),
+  commands: later(TITLES.commands, () => import('./pages/commands/CommandsPage').then((found) => found.CommandsPage)),
+}
 
 function Shown({ page }: { page: Page }) {
   if (file && !file.pages.includes(page)) return <Empty title="This page is not in the file" mark={false} />

@@ -117,6 +117,9 @@ GUEST = Guest(
         "svdvals(batch.params.cell.weight_hh)": None,
         "batch.params": None,
         "batch.grads.cell.map(lambda name, g: g.norm())": None,
+        "batch.grads.leaves().map(lambda name, g: g.norm())['cell.weight_hh']": lambda r: jnp.linalg.norm(
+            gradients(r).cell.weight_hh
+        ),
         "on('batch').map(lambda b: b.updates.cell.weight_hh.norm() / b.params.cell.weight_hh.norm())": None,
         "batch.updates.linear.weight": lambda r: r.weights[-2] - r.seen.before.linear.weight,
         "batch.adam.cell.weight_hh.mean()": lambda r: r.seen.opt_state[0].nu.cell.weight_hh.mean(),

@@ -25,6 +25,7 @@ FUNCTION_EXAMPLES: Final = {
     "keys": "batch.grads.keys()",
     "values": "batch.grads.values()",
     "items": "batch.grads.items()",
+    "leaves": "batch.grads.leaves().map(lambda name, g: norm(g))",
     "first": "batch.x.first()",
     "last": "batch.x.last()",
     "sample": "batch.y.sample(2)",

@@ -141,8 +141,8 @@ ARGUMENTS = {
     "astype": "'float32'", "dot": "b.x", "cosine": "b.x", "cov": "b.x", "corr": "b.x",
 }  # fmt: skip
 OTHERS = {  # of mappings and texts, of several arrays, of matrices, and of an array of one item
-    "keys", "values", "items", "map", "filter", "contains", "startswith", "endswith", "stack", "concat", "matmul",
-    "svdvals", "item", "float",
+    "keys", "values", "items", "leaves", "map", "filter", "contains", "startswith", "endswith", "stack", "concat",
+    "matmul", "svdvals", "item", "float",
 }  # fmt: skip
 
 

@@ -54,7 +54,7 @@ COMPUTED_PLACES = ("b.x[b.i[0]]", "b.x[b.i[:, 0], 0]")
 TEXTS_AND_SHAPES = {
     "b.x.shape": (3, 4), "b.x.ndim": 2, "b.x.size": 12, "b.x.size()": 12, "b.x.shape()": (3, 4), "len(b.x)": 3,
     "b.x.dtype": "float32", "b.i.dtype": "int32", "b.m.dtype": "bool", "b.x.dtype.startswith('float')": True,
-    "b.d.keys()": ["v", "w"], "len(b.d)": 2, "b.d.contains('w')": True,
+    "b.d.keys()": ["v", "w"], "leaves(b.d).keys()": ["v", "w"], "len(b.d)": 2, "b.d.contains('w')": True,
 }  # fmt: skip
 
 

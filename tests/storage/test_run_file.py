@@ -18,7 +18,7 @@ import sightglass as sg
 from sightglass.core.description import ControlInfo, Description
 from sightglass.storage import run_file
 from sightglass.storage.run_file import RunFile, create, read, read_all, together, write
-from sightglass.storage.run_listing import Walk, is_run, runs_in
+from sightglass.storage.run_listing import FolderWalk, is_run, runs_in
 
 RUN = RunFile(name="mnist", id="0123456789ab", started=1700000000.5, host="h", pid=7, config={"lr": 0.1})
 
@@ -235,13 +235,13 @@ def test_a_folder_of_links_says_where_they_lead(tmp_path: Path) -> None:
 def test_a_walk_that_ends_early_says_so_and_has_what_is_near(tmp_path: Path) -> None:
     make(tmp_path, "near", "1000-rank0-0000.sgr")
     make(tmp_path, "a/b/c/far", "1000-rank0-0000.sgr")
-    walk = Walk(tmp_path, max_entries=4)
+    walk = FolderWalk(tmp_path, max_entries=4)
     assert {Path(listed.path).name for listed in walk} >= {"a", "near"}
     assert "ended after 4 files and folders" in walk.unfinished
-    walk = Walk(tmp_path, max_s=0.0)
+    walk = FolderWalk(tmp_path, max_s=0.0)
     assert len(list(walk)) == 1
     assert walk.unfinished
-    walk = Walk(tmp_path)
+    walk = FolderWalk(tmp_path)
     assert len(list(walk)) == 6
     assert not walk.unfinished
 

@@ -151,12 +151,12 @@ def test_tables_sounds_charts_and_figures_of_wandb_become_those_of_a_run(theirs,
     assert kept["table"]["what"] == ["x", None]
     assert np.array_equal(kept["table"]["picture"][0].value, picture)
     assert kept["table"]["sound"][0].rate == kept["sound"].rate == 8000
-    assert (kept["odd"]["any"], kept["odd"]["two"].tolist()) == (["[1, {'a': 2}]", "text"], [0.5, 1.0])
+    assert (kept["odd"]["any"], kept["odd"]["two"].tolist()) == (['[1, {"a": 2}]', "text"], [0.5, 1.0])
     assert kept["frame"]["a"].tolist() == [1, 2]
     assert (len(kept["empty"]), kept["nested/deep/table"]["a"].tolist()) == (0, [1])
     assert kept["figure"].media_type.endswith("plotly.v1+json")
     assert kept["page"] in ("<b>bold</b>", sg.Text("<b>bold</b>"))
-    assert kept["chart"]["y"].tolist() == [1, 2]
+    assert kept["chart_table"]["y"].tolist() == [1, 2]
 
 
 def test_what_has_no_value_type_goes_to_wandb_only_and_warns_once(theirs, tmp_path):

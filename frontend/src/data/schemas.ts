@@ -67,7 +67,7 @@ export interface components {
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";
             /** @enum {unknown} */
-            source: "mindspore" | "sightglass" | "tensorboard" | "wandb";
+            source: "mindspore" | "mlflow" | "sightglass" | "tensorboard" | "wandb";
             project: string;
             directory: string;
             host: string;
@@ -128,7 +128,7 @@ export interface components {
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";
             /** @enum {unknown} */
-            source: "mindspore" | "sightglass" | "tensorboard" | "wandb";
+            source: "mindspore" | "mlflow" | "sightglass" | "tensorboard" | "wandb";
             project: string;
             directory: string;
             host: string;

@@ -41,9 +41,9 @@ UNARY_AST: dict[str, type[ast.unaryop]] = {"-": ast.USub, "+": ast.UAdd, "~": as
 
 METHODS: Final = frozenset((
     "all", "any", "argmax", "argmin", "argsort", "astype", "bincount", "clip", "contains", "cumsum", "diff", "dot",
-    "endswith", "filter", "first", "histogram", "item", "items", "keys", "last", "logsumexp", "map", "max", "mean",
-    "median", "min", "nonzero", "norm", "percentile", "prod", "quantile", "ravel", "reshape", "sample", "shape", "size",
-    "softmax", "sort", "startswith", "std", "sum", "topk", "unique", "values", "var",
+    "endswith", "filter", "first", "histogram", "item", "items", "keys", "last", "leaves", "logsumexp", "map", "max",
+    "mean", "median", "min", "nonzero", "norm", "percentile", "prod", "quantile", "ravel", "reshape", "sample", "shape",
+    "size", "softmax", "sort", "startswith", "std", "sum", "topk", "unique", "values", "var",
 ))  # fmt: skip
 """The functions that are written as methods of their first argument: `x.mean()`, while others are `sqrt(x)`."""
 

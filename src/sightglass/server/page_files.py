@@ -1,18 +1,21 @@
-"""The built page, as files that browsers cache."""
+"""The built page, as files that browsers cache. What a browser takes compressed is compressed, once for each file."""
 
 from __future__ import annotations
 
 import asyncio
 import gzip
+import os
 from functools import lru_cache
 from importlib.resources import files
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
 
+from starlette.datastructures import Headers
 from starlette.requests import Request
 from starlette.responses import Response
 from starlette.routing import BaseRoute, Mount, Route
 from starlette.staticfiles import StaticFiles
+from starlette.types import Scope
 
 from sightglass.views.encoding import encode_json
 from sightglass.views.plotly_frame import document, script_path
@@ -21,6 +24,7 @@ from .http_errors import Problem, error_reply
 
 CACHE: Final = "public, max-age=31536000, immutable"
 REVALIDATE: Final = "private, no-cache"
+TEXTS: Final = (".html", ".js", ".css", ".md")
 
 NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><title>sightglass</title>
 <h1>The front end is not built</h1>
@@ -32,11 +36,17 @@ NOT_BUILT: Final = b"""<!doctype html><html lang="en"><meta charset="utf-8"><tit
 class _Files(StaticFiles):
     """The built page. Browsers cache files named by their content for good, and revalidate the others."""
 
-    def file_response(self, *args: Any, **kwargs: Any) -> Response:
+    def file_response(
+        self, full_path: str | os.PathLike[str], stat_result: os.stat_result, scope: Scope, status_code: int = 200
+    ) -> Response:
         """Return a file."""
-        response = super().file_response(*args, **kwargs)
-        hashed = "assets" in Path(str(args[0])).parts
-        response.headers["cache-control"] = CACHE if hashed else REVALIDATE
+        response, path = super().file_response(full_path, stat_result, scope, status_code), Path(full_path)
+        response.headers["cache-control"] = CACHE if "assets" in path.parts else REVALIDATE
+        response.headers["vary"] = "accept-encoding"
+        if response.status_code == status_code and path.suffix in TEXTS and takes_gzip(Headers(scope=scope)):
+            headers = {name: value for name, value in response.headers.items() if name != "content-length"}
+            packed = _packed(path, stat_result.st_mtime_ns)
+            return Response(packed, status_code, headers | {"content-encoding": "gzip"})
         return response
 
 
@@ -91,12 +101,18 @@ async def _script(request: Request) -> Response:
     }
     if headers["etag"] in request.headers.get("if-none-match", ""):
         return Response(status_code=304, headers=headers)
-    if "gzip" not in request.headers.get("accept-encoding", ""):
+    if not takes_gzip(request.headers):
         return Response(await asyncio.to_thread(path.read_bytes), media_type=SCRIPT_TYPE, headers=headers)
     data = await asyncio.to_thread(_packed, path, stat.st_mtime_ns)
     return Response(data, media_type=SCRIPT_TYPE, headers=headers | {"content-encoding": "gzip"})
 
 
-@lru_cache(maxsize=1)
+def takes_gzip(headers: Headers) -> bool:
+    """Return whether a request says that its reply may be compressed."""
+    encodings = (one.strip() for one in headers.get("accept-encoding", "").split(","))
+    return any(one.partition(";")[0] == "gzip" and not one.endswith(("q=0", "q=0.0")) for one in encodings)
+
+
+@lru_cache(maxsize=32)
 def _packed(path: Path, changed_ns: int) -> bytes:
     return gzip.compress(path.read_bytes(), mtime=0)

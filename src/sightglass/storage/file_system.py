@@ -306,7 +306,7 @@ def names_in(directory: str | os.PathLike[str]) -> list[str]:
 
 
 def is_directory(entry: os.DirEntry[str]) -> bool:
-    """Return whether an entry is a directory or a link to one; a link that leads round is none."""
+    """Return whether an entry is a directory or a link to one; a link to itself is not."""
     try:
         return entry.is_dir()
     except OSError:

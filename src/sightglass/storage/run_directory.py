@@ -26,9 +26,13 @@ MAX_NAME_BYTES: Final = 150
 
 def choose(parent: Path, name: str, files: FileSystem = LOCAL) -> Path:
     """Return the directory of a new run, `{name}-{date}-{time}`, with a counter if that exists; create nothing."""
+    return _free(parent / f"{safe_name(name)}-{time.strftime('%Y-%m-%d-%H%M%S')}", files)
+
+
+def safe_name(name: str) -> str:
+    """Return a name of people's as that of a file."""
     safe = "".join(c if c.isalnum() or c in "-_." else "_" for c in name).strip(".")
-    safe = safe.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore") or "run"
-    return _free(parent / f"{safe}-{time.strftime('%Y-%m-%d-%H%M%S')}", files)
+    return safe.encode("utf-8", "replace")[:MAX_NAME_BYTES].decode("utf-8", "ignore") or "run"
 
 
 def claim(path: Path, files: FileSystem = LOCAL) -> Path:

@@ -71,14 +71,14 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         return f"{self.changed!r} {self.n_bytes}"
 
 
-class Found(NamedTuple):
+class RunsFound(NamedTuple):
     """The runs in a folder, the newest first, and what the search for them left out, as a sentence, or empty."""
 
     runs: list[RunEntry]
     note: str = ""
 
 
-def runs_in(folder: Path, *, alive: Callable[[str], bool], follow_links: bool = False) -> Found:
+def runs_in(folder: Path, *, alive: Callable[[str], bool], follow_links: bool = False) -> RunsFound:
     """List the runs in a folder, and the folder itself if it is one.
 
     A run is a directory that has a `run.json` or record files, ours or other programs', by their names.
@@ -86,14 +86,14 @@ def runs_in(folder: Path, *, alive: Callable[[str], bool], follow_links: bool = 
     A run whose files do not name it has the name of its path in the folder, such as "sweep/lr=0.1".
 
     Args:
-        folder: Searched at any depth, see `Walk`.
+        folder: Searched at any depth, see `FolderWalk`.
         alive: Returns whether the run of an id is alive.
         follow_links: Whether links to directories are followed that lead out of the folder.
     """
-    walk = Walk(folder, follow_links=follow_links)
+    walk = FolderWalk(folder, follow_links=follow_links)
     found = [_named(entry, folder) for listed in walk if (entry := _entry(listed, alive)) is not None]
     runs = sorted(found, key=lambda entry: (-(entry.started or entry.changed), str(entry.path)))
-    return Found(runs, walk.unfinished or ("" if runs else walk.left_out))
+    return RunsFound(runs, walk.unfinished or ("" if runs else walk.left_out))
 
 
 def _named(entry: RunEntry, folder: Path) -> RunEntry:
@@ -133,7 +133,7 @@ class Listed(NamedTuple):
 
     @property
     def of_mlflow(self) -> bool:
-        """Whether it is a run of MLflow's file store, whose metrics and artifacts are no runs."""
+        """Whether it is a run of MLflow's file store; its folders hold metrics and artifacts, not runs."""
         return {one.name for one in self.folders} >= FOLDERS and any(file.name == META for file in self.files)
 
 
@@ -156,7 +156,7 @@ def _listed(folder: str) -> Listed | None:
     return Listed(folder, files, folders, links, alone=len(files) == len(entries))
 
 
-class Walk:
+class FolderWalk:
     """Lists a folder and all directories below it, those near to it first.
 
     Links to directories below the folder are followed, too; each directory is listed once. The walk ends after

@@ -4,20 +4,16 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from pathlib import Path
-from typing import Any, Final
+from typing import Any
 
 import numpy as np
 
 from sightglass.core.errors import warn
-from sightglass.core.table import CELLS, Table
-from sightglass.core.values import Audio, Figure, Image, Images, Value, array_kind, type_name
-from sightglass.storage.format.wav import decode_wav
-from sightglass.views.frames import encode_figures, is_pillow, pixels_at, pixels_of
+from sightglass.core.table import Table
+from sightglass.core.values import Audio, Image, Images, Value, type_name
 
 from .summaries import by_rows
-
-COLUMNS: Final = ("Input", "Output", "Expected")  # W&B's, of a table whose columns have no names
+from .wandb_values import WandbAudio, WandbImage, WandbTable
 
 
 def per_item(what: str, items: object, each: Mapping[str, Sequence[Any]]) -> list[dict[str, Any]]:
@@ -39,13 +35,15 @@ def images(pictures: Sequence[Any], settings: Sequence[Mapping[str, Any]] = ()) 
     """Return pictures as a value to log: `Images` if they have one size, else one for each number.
 
     Args:
-        pictures: Tensors of PyTorch with shape (channels, height, width) or (height, width); other arrays with shape
-            (height, width) or (height, width, channels); images of Pillow; figures of Matplotlib; or paths. Floats are
-            from 0 to 1, or from 0 to 255.
+        pictures: What `WandbImage` takes: tensors of PyTorch with shape (channels, height, width) or (height, width);
+            other arrays with shape (height, width) or (height, width, channels); images of Pillow; figures of
+            Matplotlib; or paths.
         settings: Of each, with its `caption`.
     """
-    captions = [str(one.get("caption") or "") for one in settings] or [""] * len(pictures)
-    return together([image(one, caption) for one, caption in zip(pictures, captions, strict=True)])
+    each = settings or [{}] * len(pictures)
+    return together(
+        [WandbImage(one, caption=setting.get("caption")).kept for one, setting in zip(pictures, each, strict=True)]
+    )
 
 
 def together(pictures: Sequence[Value]) -> Value:
@@ -55,24 +53,6 @@ def together(pictures: Sequence[Value]) -> Value:
         captions = tuple(one.caption for one in plain)
         return Images(np.stack([one.value for one in plain]), captions=captions if any(captions) else ())
     return {str(i): one for i, one in enumerate(pictures)}
-
-
-def image(picture: Any, caption: str = "") -> Image | Figure:
-    """Return a picture as a value; see `images`."""
-    if isinstance(picture, Image | Figure):
-        return picture
-    if isinstance(picture, str | os.PathLike):
-        return Image(pixels_at(picture), caption)
-    if is_pillow(picture) and (pixels := pixels_of(picture)) is not None:
-        return Image(pixels, caption)
-    kind = array_kind(picture)
-    if kind is None:
-        drawn = encode_figures({"": picture})[""]
-        return drawn if isinstance(drawn, Image | Figure) else Image(np.asarray(drawn), caption)
-    axes = "HW" if picture.ndim == 2 else "CHW" if kind == "torch" else "HWC"
-    if picture.ndim > 1 and not str(picture.dtype).removeprefix("torch.").startswith("uint8") and picture.max() > 1:
-        picture = picture / 255
-    return Image(by_rows(picture, axes), caption)
 
 
 def sounds(given: Sequence[Any], settings: Sequence[Mapping[str, Any]]) -> Value:
@@ -93,13 +73,9 @@ def sounds(given: Sequence[Any], settings: Sequence[Mapping[str, Any]]) -> Value
 
 
 def _sound(given: Any, rate: int | None) -> Audio:
-    if isinstance(given, Audio):
-        return given
-    if isinstance(given, str | os.PathLike):
-        return decode_wav(Path(given).read_bytes())
-    if rate is None:
+    if rate is None and not isinstance(given, str | os.PathLike):
         raise ValueError("Expected a sample_rate for each sound that is an array")
-    return Audio(given if array_kind(given) is not None else np.asarray(given), rate)
+    return WandbAudio(given, rate).kept  # type: ignore[no-any-return]
 
 
 def videos(given: Sequence[Any], settings: Sequence[Mapping[str, Any]]) -> Value:
@@ -120,34 +96,10 @@ def videos(given: Sequence[Any], settings: Sequence[Mapping[str, Any]]) -> Value
     return frames[0] if len(frames) == 1 else {str(i): one for i, one in enumerate(frames)} or None
 
 
-def table(columns: Sequence[Any] | None, rows: Sequence[Sequence[Any]] | None, dataframe: Any = None) -> Table:
-    """Return a table from rows or a data frame; what a cell cannot hold is its text.
+def table(columns: Sequence[Any] | None, rows: Any, dataframe: Any = None) -> Table:
+    """Return a table from rows or a data frame; see `WandbTable`.
 
     Raises:
         ValueError: A row has not as many items as there are columns.
     """
-    if dataframe is not None:
-        return Table(dataframe)
-    names = [str(name) for name in (COLUMNS if columns is None else columns)]
-    for row in rows or ():
-        if len(row) != len(names):
-            raise ValueError(f"Expected {len(names)} items in each row, got {len(row)}: {row!r:.200}")
-    return Table({name: _column([row[i] for row in rows or ()]) for i, name in enumerate(names)})
-
-
-def _column(cells: list[Any]) -> Value:
-    if len({*map(type, cells)} - {type(None)}) > 1:  # numbers of NumPy among others are an array of Python's
-        cells = [cell.item() if isinstance(cell, np.generic) else cell for cell in cells]
-    try:
-        return Table({"": cells}).value[""]
-    except (TypeError, ValueError):
-        return [_cell(cell) for cell in cells]
-
-
-def _cell(cell: Any) -> Any:
-    if isinstance(cell, CELLS):
-        return cell
-    if is_pillow(cell):
-        return image(cell)
-    item = cell.item() if array_kind(cell) is not None and not cell.shape else cell
-    return item if isinstance(item, CELLS) else str(item)
+    return Table(dataframe) if dataframe is not None else WandbTable(columns, rows).kept

@@ -25,6 +25,7 @@ from sightglass.training.process_runs import init
 from sightglass.training.run import Run, wiring
 
 from . import media
+from .wandb_values import WandbImage
 
 KINDS: Final = ("Histogram", "Image", "Table", "Html", "Plotly", "CustomChart")
 """The types of W&B for which a run has a value type, besides sounds, which have to be in WAV files."""
@@ -154,7 +155,7 @@ class _Values:
         """Return a row as `Run.log` takes it; empty for what W&B refuses, or has from one of this package."""
         if not isinstance(data, Mapping) or any(not isinstance(name, str) or name.startswith(SHARED) for name in data):
             return {}
-        return {name: self.own(value) for name, value in data.items() if not self.is_left_out(value)}
+        return {_tag(name, value): self.own(value) for name, value in data.items() if not self.is_left_out(value)}
 
     def is_left_out(self, value: object) -> bool:
         """Return whether a run has no value type for an object of W&B, or a list of these; warn once of each type."""
@@ -177,7 +178,7 @@ class _Values:
                 case "Histogram":
                     return Histogram.from_counts(np.rint(value.histogram), value.bins)
                 case "Image":
-                    return media.image(value.image, _caption(value))
+                    return WandbImage(value.image, caption=_caption(value)).kept
                 case "Audio":
                     return decode_wav(Path(_path(value)).read_bytes())
                 case "Plotly":
@@ -189,7 +190,7 @@ class _Values:
                 case "CustomChart":
                     return self.own(value.table)
             if isinstance(value, Mapping):
-                return {name: self.own(item) for name, item in value.items() if not self.is_left_out(item)}
+                return {_tag(name, item): self.own(item) for name, item in value.items() if not self.is_left_out(item)}
             if isinstance(value, list | tuple) and value and all(map(_wandb_type, value)):
                 return media.together([self.own(item) for item in value if not self.is_left_out(item)])
         except FAILURES as error:
@@ -204,6 +205,11 @@ class _Values:
         held = name in IN_CELLS and not self.is_left_out(cell)
         own = self.own(cell) if held else f"wandb.{name}"
         return own.value if isinstance(own, Text) else own
+
+
+def _tag(name: Any, value: object) -> Any:
+    """Return the name of a value in a run: W&B logs a chart as its table, under this name."""
+    return f"{name}_table" if _wandb_type(value) == "CustomChart" else name
 
 
 def _wandb_type(value: object) -> str:

@@ -145,6 +145,7 @@ class Wiring:
         self._started = self.clock.wall()
         self.shown = {} if settings.disabled else shown_config(settings.config)
         self._facts: ProgramFacts | None = None
+        self._guests: list[Chore] = []
         ranks = settings.ranks
         place = place_of(settings.name, group=ranks.group, rank=ranks.rank, size=ranks.size)
         agree, self._rank, self._place = ranks.agree, place.rank, place
@@ -188,7 +189,7 @@ class Wiring:
             settings.name, self.id, files=self.files, listen=settings.listen, hub=settings.hub,
             start_writer=self.recorder.start, place=place,
         )  # fmt: skip
-        chores = Chores(self._all_chores(), run=settings.name)
+        self._chores = chores = Chores(self._all_chores(), run=settings.name)
         self.io = IoLoop(
             self.endpoints.listener, self.service, clock=self.clock, worker=machine.worker,
             charge=self.telemetry.budget.sent, chores=chores, rests=lambda: self.telemetry.events.rests,
@@ -259,6 +260,12 @@ class Wiring:
             wall_s=self.clock.monotonic, in_event=lambda: self.telemetry.lock.held,
         )  # fmt: skip
 
+    def host(self, guest: Chore) -> None:
+        """Have something done from time to time, and for the last time when the run ends, before it takes no more."""
+        self._guests.append(guest)
+        if self.io is not None:
+            self._chores.add(guest)
+
     def change_config(self, changes: Mapping[str, Any]) -> None:
         """Change entries of the config: clients see it at once, `run.json` has it a moment later."""
         shown = shown_config(changes)
@@ -300,6 +307,9 @@ class Wiring:
         Raises:
             StorageError: A record could not be written.
         """
+        guests, self._guests = self._guests, []
+        for guest in guests:
+            guest.close()
         printed = self._printed()
         self.telemetry.commands.leave(apply=self.state == "ended")
         self.telemetry.close()

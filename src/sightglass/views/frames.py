@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import base64
 import io
-import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
@@ -22,7 +21,6 @@ import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.columns import Record
-from sightglass.core.errors import MissingExtraError
 from sightglass.core.plotly_json import as_figure, is_plotly
 from sightglass.core.program_values.guarded import FAILURES, MAX_DEPTH, LostValue, message, parts
 from sightglass.core.values import PLAIN, Figure, Image, Images, Text, Value, array_kind, to_host
@@ -77,21 +75,6 @@ def is_pillow(value: object) -> bool:
 def pixels_of(image: Any) -> npt.NDArray[np.uint8] | None:
     """Return the pixels of a Pillow image; `None` if it has several frames."""
     return None if getattr(image, "n_frames", 1) > 1 else np.asarray(_plain(image)) * _scale(image)
-
-
-def pixels_at(path: str | os.PathLike[str]) -> npt.NDArray[np.uint8]:
-    """Return the pixels of a picture's file, of the first frame if it has several.
-
-    Raises:
-        MissingExtraError: Pillow is not installed.
-        OSError: It cannot be read.
-    """
-    try:
-        from PIL import Image as Pillow
-    except ModuleNotFoundError:
-        raise MissingExtraError("pillow", extra="plot", purpose="Reading pictures") from None
-    with Pillow.open(path) as image:
-        return np.asarray(_plain(image)) * _scale(image)
 
 
 def converted(data: bytes, form: str) -> bytes:

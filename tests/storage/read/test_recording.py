@@ -453,7 +453,7 @@ def test_a_query_that_is_recorded_a_second_time_hides_nothing(tmp_path: Path) ->
 def test_the_view_of_one_file_takes_no_more_memory_while_it_is_made_than_it_holds():
     class File:
         dialect = "sightglass"
-        restarts = ()
+        session_starts = ()
 
     rows = np.zeros(20_000, ROW)
     rows["n"] = 1

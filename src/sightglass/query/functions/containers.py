@@ -24,7 +24,7 @@ from sightglass.core.values import Value, array_kind, on_device, type_name
 from sightglass.query.access import entries, has_key, item, opened
 from sightglass.query.arrays import ArraySpec, is_array, namespace, readable, truth
 from sightglass.query.costs import ITEM_NS, PICK_NS, OperationCost
-from sightglass.query.limits import Total, check_count, check_length
+from sightglass.query.limits import MAX_DEPTH, Total, check_count, check_length
 
 from .table import function
 
@@ -76,6 +76,29 @@ def _values(x: Value) -> Value:
 def _items(x: Value) -> Value:
     """Return the (key, value) pairs of a mapping as a list."""
     return _entries(x)
+
+
+@function("leaves(x)", containers=True, cost=EACH)
+def _leaves(x: Value) -> Value:
+    """Return the arrays in nested mappings, sequences and modules by their paths, such as "cell.weight".
+
+    Numbers, texts and other objects are left out: what a module keeps beside its arrays is mostly its settings.
+    """
+    found: dict[str, Value] = {}
+    _gather(x, (), found)
+    return found
+
+
+def _gather(x: Value, path: tuple[str, ...], found: dict[str, Value]) -> None:
+    """Add the arrays below a value; `path` leads to it."""
+    if is_array(x) or isinstance(x, LostValue):
+        found[".".join(path)] = x
+        check_length(found)
+        return
+    x = opened(x)
+    if len(path) < MAX_DEPTH and (is_mapping(x) or built_in(x) in (list, tuple)):
+        for name, value in each(x):
+            _gather(value, (*path, str(name)), found)
 
 
 def _sequence(x: Value) -> Value:

@@ -19,7 +19,7 @@ from sightglass.core.values import type_name
 from sightglass.storage.format import framing
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Frame
-from sightglass.storage.format.index import ROW, BlockEntries, Restart
+from sightglass.storage.format.index import ROW, BlockEntries, SessionStart
 from sightglass.storage.format.protobuf import BYTES, spans
 
 from . import tensorboard
@@ -83,7 +83,7 @@ class EventFileColumns:
         passed_over: How many values cannot be shown, by what they are.
         charts: The charts of several tags that the file asks for; the latest under each tag.
         told: What the file says of its run, see `tensorboard.read_hparams`.
-        restarts: Where the program starts again, see `index.Restart`. No block lies on both sides of one.
+        session_starts: Where the program starts again, see `index.SessionStart`. No block lies on both sides of one.
     """
 
     def __init__(self, format: EventFormat, *, damage: Callable[..., None]) -> None:
@@ -94,7 +94,7 @@ class EventFileColumns:
         self.passed_over: dict[str, int] = {}
         self.charts: dict[str, list[ChartLayout]] = {}
         self.told: dict[str, Any] = {}
-        self.restarts: list[Restart] = []
+        self.session_starts: list[SessionStart] = []
         self._log_events = LogEvents(joins_steps=format.JOINS_STEPS)
         self._damage = damage
 
@@ -116,13 +116,13 @@ class EventFileColumns:
 
     def read(self, batch: FrameBatch, *, lost: bool = False) -> None:
         """Append the values of a batch to their series; `lost` says that an earlier record of the file is damaged."""
-        n_restarts = len(self.restarts)
+        n_starts = len(self.session_starts)
         values, items = self._values(batch, lost=lost)
         if not len(values):
             return
         values["ordinal"] = self._log_events.number(values["event"], values["series"], values["step"])
         offsets = batch.offset + batch.starts[values["event"]]
-        for part in np.split(values, np.searchsorted(offsets, [one.offset for one in self.restarts[n_restarts:]])):
+        for part in np.split(values, np.searchsorted(offsets, [one.offset for one in self.session_starts[n_starts:]])):
             if len(part):
                 self._append(batch, part, items)
 
@@ -181,7 +181,7 @@ class EventFileColumns:
                 elif value.kind == "layout":
                     self.charts[value.tag] = value.value
                 elif value.kind == "start":
-                    self.restarts.append(Restart(frame.offset, value.step, value.wall_time))
+                    self.session_starts.append(SessionStart(frame.offset, value.step, value.wall_time))
                 elif value.kind == "told":
                     tensorboard.add(self.told, value.value)
                 elif value.kind == "scalar":

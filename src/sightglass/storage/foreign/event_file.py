@@ -24,7 +24,7 @@ from sightglass.core.values import type_name
 from sightglass.storage.format import framing, summary
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
-from sightglass.storage.format.index import BlockEntries, BlockEntry, Restart
+from sightglass.storage.format.index import BlockEntries, BlockEntry, SessionStart
 from sightglass.storage.format.protobuf import BYTES, spans
 from sightglass.storage.tensors import slices
 
@@ -111,9 +111,9 @@ class EventFile:
         return metrics
 
     @property
-    def restarts(self) -> Sequence[Restart]:
+    def session_starts(self) -> Sequence[SessionStart]:
         """Where the program says that it starts again."""
-        return self._columns.restarts
+        return self._columns.session_starts
 
     @property
     def charts(self) -> list[ChartLayout]:
@@ -170,7 +170,7 @@ class EventFile:
         return self._n_found() != before
 
     def _n_found(self) -> tuple[int, ...]:
-        return self._columns.n, len(self.restarts), len(self.damages)
+        return self._columns.n, len(self.session_starts), len(self.damages)
 
     def _begin(self, version: Version) -> None:
         """Take the format and the start from the version record; its fraction separates files of one second."""

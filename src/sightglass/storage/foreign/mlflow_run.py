@@ -1,7 +1,7 @@
 """A run of MLflow's file store as a file of a recording: its `meta.yaml`, for all that lies beside it.
 
-* A metric is a file of lines: milliseconds since the Unix epoch, value, step. Each is a series of numbers; a line that
-  is none is damage. A line without its end is being written.
+* A metric is a file of lines: milliseconds since the Unix epoch, value, step. Each is a series of numbers. Any other
+  line is damage. A line without its end is being written.
 * Artifacts are not shown: they are files of any program.
 * Files may grow, and come, as long as the run goes on: `refresh` looks at each one's size.
 """
@@ -22,7 +22,7 @@ from sightglass.core.errors import QueryError
 from sightglass.storage.file_system import LOCAL
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage, Frame
-from sightglass.storage.format.index import BlockEntries, BlockEntry, Restart
+from sightglass.storage.format.index import BlockEntries, BlockEntry, SessionStart
 
 from .event_columns import EventSeries, LogEvents
 from .event_scan import OtherFileError
@@ -44,7 +44,7 @@ class MlflowRun:
     rank: int = 0
     torn: int = 0
     passed_over: Mapping[str, int] = MappingProxyType({})
-    restarts: Sequence[Restart] = ()
+    session_starts: Sequence[SessionStart] = ()
     stale: bool = False
     replaced: bool = False
 
@@ -142,7 +142,7 @@ class MlflowRun:
         return points
 
     def _one_by_one(self, data: bytes, begin: int, name: str, path: Path) -> Iterator[tuple[float, float, int, int]]:
-        """Yield the values of lines, and note those that are none."""
+        """Yield the values of lines, and note lines without one."""
         for line in data.splitlines(keepends=True):
             fields = line.split()
             try:

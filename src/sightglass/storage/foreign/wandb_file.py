@@ -21,7 +21,7 @@ from sightglass.core.errors import DamagedError, QueryError, WireError
 from sightglass.core.values import type_name
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage, RandomAccessFile
-from sightglass.storage.format.index import BlockEntries, BlockEntry, Restart
+from sightglass.storage.format.index import BlockEntries, BlockEntry, SessionStart
 from sightglass.storage.tensors import slices
 
 from .wandb_columns import Stored, WandbColumns
@@ -85,7 +85,7 @@ class WandbFile:
         return list(self._bad.values())
 
     @property
-    def restarts(self) -> Sequence[Restart]:
+    def session_starts(self) -> Sequence[SessionStart]:
         """Return none: W&B continues a run in another file."""
         return ()
 

@@ -32,7 +32,7 @@ JSON_KEY: Final = (0x82, 0x01)  # field 16, bytes
 CONTROL_KEY, INFO_KEY = 0x82, 0xC2  # how fields 16 and 200 of a record begin, which may follow the message
 PADDING: Final = bytes(64)  # what is read beyond the end of a message before its length is compared
 
-MAX_EXACT: Final = 2.0**53  # integers beyond it may have another float
+MAX_EXACT: Final = 2.0**53  # of integers beyond it, some have the float of another one, such as this
 NUMBER_STARTS: Final = np.isin(np.arange(256), np.frombuffer(b"-0123456789", np.uint8))
 SPECIAL: Final = {b"NaN": math.nan, b"Infinity": math.inf, b"-Infinity": -math.inf, b"-0": -0.0}
 SPECIAL_STARTS: Final = np.isin(np.arange(256), np.frombuffer(b"NI", np.uint8))
@@ -208,7 +208,7 @@ def _numbers(texts: list[bytes], records: Indexes, others: Bools, starts: Octets
         others[records] = True
         return np.zeros(len(texts))
     values[list(special)] = list(special.values())
-    for i in np.flatnonzero(np.abs(values) > MAX_EXACT).tolist():
+    for i in np.flatnonzero(np.abs(values) >= MAX_EXACT).tolist():
         if texts[i].lstrip(b"-").isdigit():
             others[records[i]] = True
     return values

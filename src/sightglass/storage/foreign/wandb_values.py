@@ -76,7 +76,7 @@ def _number(value: float) -> RowValue:
 def _array(value: list[Any]) -> RowValue:
     try:
         array = np.array(value)
-        if array.dtype.kind in "iu" and not (np.abs(array.astype(np.float64)) > MAX_EXACT).any():
+        if array.dtype.kind in "iu" and not (np.abs(array.astype(np.float64)) >= MAX_EXACT).any():
             array = array.astype(np.float64)
     except (ValueError, TypeError, OverflowError):
         return RowValue("unknown", "list")

@@ -39,7 +39,7 @@ BEGINNING_BYTES: Final = 64  # the version record, with the random number of a c
 _FRONT: Final = struct.Struct("<II")
 
 
-class Restart(NamedTuple):
+class SessionStart(NamedTuple):
     """Where a file says that its program starts again: what was written before has no step from this one on.
 
     Attributes:

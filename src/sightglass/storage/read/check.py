@@ -143,7 +143,7 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
     ends: Ends = {}
     found = [path]
     if not path.is_file():
-        found = sorted(Path(file.path) for listed in run_listing.Walk(path) for file in listed.files)
+        found = sorted(Path(file.path) for listed in run_listing.FolderWalk(path) for file in listed.files)
     files = [_check(file, open_part, ends) for file in found if file == path or file_names.is_record_file(file.name)]
     return Report(
         path=path,
@@ -153,7 +153,7 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
 
 
 def _check(path: Path, open_part: Open, ends: Ends) -> FileReport | None:
-    """Check a file; return `None` for one that is no record file."""
+    """Check a file; return `None` for a file of another kind."""
     try:
         part: RecordFile = SegmentReader(path, cache=False) if path.suffix == file_names.SUFFIX else open_part(path)
     except OtherFileError:

@@ -9,7 +9,7 @@ from typing import Any, Protocol
 from sightglass.core.columns import Columns
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
-from sightglass.storage.format.index import BlockEntry, Restart
+from sightglass.storage.format.index import BlockEntry, SessionStart
 from sightglass.storage.tensors.slices import Index
 
 
@@ -40,7 +40,7 @@ class RecordFile(Protocol):
         """How many bytes at the end are not a whole frame yet."""
 
     @property
-    def restarts(self) -> Sequence[Restart]:
+    def session_starts(self) -> Sequence[SessionStart]:
         """Where the program says that it starts again."""
 
     @property

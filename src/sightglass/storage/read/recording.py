@@ -322,11 +322,11 @@ class Recording:
             for part in self._followed() - followed:
                 part.revalidate()  # before records of the next file are seen, all of this one's have to be
         stamp = self._look()  # what comes after this will be seen as a change
-        n_restarts = self._n_restarts()
+        n_sessions = self._n_session_starts()
         grown = [part for part in self._parts.values() if part.refresh()]
         new = replaced or len(self._parts) > n_parts or bool(grown)
         restarted = bool(n_starts) and len({part.started for part in self._parts.values()}) > n_starts
-        again = n_starts and self._n_restarts() > n_restarts
+        again = n_starts and self._n_session_starts() > n_sessions
         if restarted or again or followed.intersection(grown):  # records that came late have numbers that others had
             self.generation += 1
         if new:
@@ -334,8 +334,8 @@ class Recording:
         self._stamp = stamp
         return new
 
-    def _n_restarts(self) -> int:
-        return sum(len(part.restarts) for part in self._parts.values())
+    def _n_session_starts(self) -> int:
+        return sum(len(part.session_starts) for part in self._parts.values())
 
     def reopen(self) -> bool:
         """Open files again that another machine has replaced, and return whether there were any."""

@@ -415,7 +415,7 @@ def _visible(source: Source, limit: float) -> Pieces:
     part, entries = source
     rows = entries.rows
     limits = np.full(len(rows), limit)
-    for one in part.restarts:
+    for one in part.session_starts:
         before = rows["offset"] < one.offset
         limits[before] = np.minimum(limits[before], one.step)
     pieces = np.zeros(len(rows), PIECE)
@@ -523,11 +523,11 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
     def retracted(self) -> dict[float, float]:
         """Return, by when a process began, the step from which on its records are void, as a later one says."""
         parts = [(began, part) for began, parts in self._processes.items() for part in parts]
-        restarts = [(began, part, one) for began, part in parts for one in part.restarts]
+        starts = [(began, part, one) for began, part in parts for one in part.session_starts]
         found: dict[float, float] = {}
-        for began, part in parts if restarts else ():
+        for began, part in parts if starts else ():
             last_s, writer = last_wall_time(part), writer_of(part.path.name)
-            for later, other, one in restarts:  # one that wrote still is another program
+            for later, other, one in starts:  # one that wrote still is another program
                 if later > began and one.wall_time >= last_s and writer_of(other.path.name) == writer:
                     found[began] = min(found.get(began, math.inf), one.step)
         return found

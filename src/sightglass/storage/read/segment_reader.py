@@ -47,7 +47,7 @@ from sightglass.storage.format.index import (
     BlockEntry,
     Heads,
     IndexRows,
-    Restart,
+    SessionStart,
     head_length,
 )
 from sightglass.storage.format.protobuf import BYTES, FIXED64, walk
@@ -80,7 +80,7 @@ class SegmentReader:
     stored_as: str = ""
     told: Mapping[str, Any] = MappingProxyType({})
     passed_over: Mapping[str, int] = MappingProxyType({})
-    restarts: Sequence[Restart] = ()
+    session_starts: Sequence[SessionStart] = ()
 
     def __init__(self, path: Path, *, cache: bool = True, files: FileSystem = LOCAL) -> None:
         """Open a file and read the heads of its blocks.

@@ -372,6 +372,10 @@ class Chores:
         self._chores = list(chores)
         self._due_s = 0.0
 
+    def add(self, chore: Chore) -> None:
+        """Do another one, too."""
+        self._chores.append(chore)
+
     def tick(self, now_s: float) -> None:
         """Do all of them, if it is time."""
         if self._chores and now_s >= self._due_s:

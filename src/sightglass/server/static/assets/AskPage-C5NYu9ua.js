@@ -1,0 +1,1 @@
+export{t as AskPage}from"./AskPage-Bxy61xtU.js";
