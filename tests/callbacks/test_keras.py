@@ -224,3 +224,17 @@ def test_after_an_error_in_a_training_an_evaluation_is_one(tmp_path):
     model.evaluate(X, X[:, :1], verbose=0, callbacks=[callback])
     (run,) = sg.open(tmp_path).values()
     assert "test_loss" in run.tags()
+
+
+def test_a_training_that_is_resumed_in_another_process_goes_on_in_its_run(tmp_path):
+    model, first = compiled(), SightglassCallback("job", dir=tmp_path / "runs")
+    model.fit(X, X[:, :1], batch_size=8, epochs=2, verbose=0, callbacks=[first])
+    model.save(tmp_path / "model.keras")
+    first.checkpoint(path=tmp_path / "model.keras")
+    (run,) = sg.open(tmp_path / "runs").values()
+    second = SightglassCallback("job", files=sg.Files(into=run.directory))
+    saved = keras.models.load_model(tmp_path / "model.keras")
+    saved.fit(X, X[:, :1], batch_size=8, epochs=3, initial_epoch=2, verbose=0, callbacks=[second])
+    (run,) = sg.open(tmp_path / "runs").values()
+    assert [(r.step, r.steps["epoch"]) for r in run.series("loss")] == [(3, 0), (7, 1), (11, 2)]
+    assert run.series("file/path")[0].value == str(tmp_path / "model.keras")

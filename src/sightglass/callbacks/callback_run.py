@@ -133,8 +133,11 @@ class CallbackRun(Handle):
         with contextlib.suppress(OSError):
             saved = os.fspath(path), os.stat(path).st_mtime_ns
             if saved not in self._saved:
+                continues = self._ended()
                 self.begin().file(path, step=step)
                 self._saved.add(saved)
+                if continues:  # after the training
+                    self.end()
 
     def log_hyper_parameters(self, parameters: object) -> None:
         """Make hyper-parameters part of the run's config: new values replace those of the same names."""

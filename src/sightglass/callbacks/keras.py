@@ -46,7 +46,8 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
     "validation" with those of the validation; "test" with those of `evaluate`; "checkpoint" when you call
     `checkpoint()`, because Keras does not report checkpoints. On PyTorch a batch also has `grads`, by the same paths,
     and what layers take and return, by their names: "dense", "encoder/dense". The learning rate is the control
-    "optimizer.lr", unless a schedule sets it. The step counts batches, from 0; what happens after a batch has its step.
+    "optimizer.lr", unless a schedule sets it. The step counts batches, from 0, or from those that the optimizer has
+    taken before; what happens after a batch has its step.
 
     The run logs the metrics of each epoch, with `epoch` as a step track, and those of `evaluate` as `test_{name}`. A
     run that begins with the training has the optimizer's settings and facts about the training as `config`; the model's
@@ -83,6 +84,8 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
         self._trains = True
         run = self._callback_run.begin(self._facts)
         optimizer = getattr(self.model, "optimizer", None)
+        if optimizer is not None and not self._n_batches:  # else a training that is resumed would begin at 0 again
+            self._n_batches = int(keras.ops.convert_to_numpy(optimizer.iterations))
         if self._watches and optimizer is not None and not _scheduled(optimizer) and not run.disabled:
             rate = _LearningRate(optimizer)
             run.control(LR_CONTROL, bind=(rate, "value"), min=0.0, max=max(1.0, 10.0 * rate.value))
