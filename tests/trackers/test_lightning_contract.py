@@ -317,7 +317,6 @@ def test_processes_that_lightning_sends_a_logger_to_write_into_its_run(tmp_path,
     logger = SightglassLogger("job", dir=tmp_path / "runs")
     if early:
         logger.log_hyperparams({"early": 1})
-        logger.finalize("success")
     sent = pickle.dumps(logger)
     monkeypatch.setattr(current_run, "_pickled", {})  # as in another process
     for stage in range(2):
@@ -326,6 +325,8 @@ def test_processes_that_lightning_sends_a_logger_to_write_into_its_run(tmp_path,
         spawned.log_metrics({"loss": float(stage)}, step=stage)
         spawned.finalize("success")
         assert (spawned.version, spawned.log_dir) == (logger.version, logger.log_dir)
+    logger.log_metrics({"loss": 2.0}, step=2)
+    logger.finalize("success")
     (run,) = sg.open(tmp_path / "runs").values()
-    assert [record.value for record in run.series("loss")] == [0.0, 1.0]
+    assert [record.value for record in run.series("loss")] == [0.0, 1.0, 2.0]
     assert run.config == {**({"early": 1} if early else {}), "stage0": None, "stage1": None}

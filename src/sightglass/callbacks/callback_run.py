@@ -96,9 +96,10 @@ class CallbackRun(Handle):
             self.id, self.directory, self._config, self._begun = "", None, {}, False
 
     def settle(self) -> None:
-        """Make the run's directory now: processes that this object is sent to, to train there, write into it."""
+        """Make the run's directory now, and leave it to the processes that this object is sent to, to train there."""
         if self._owns and not self.id:
             self.begin()
+        if self._watched is None:  # else it is in the middle of a training
             self.end()
 
     def or_meant(self, other: object) -> CallbackRun:
