@@ -3,6 +3,7 @@
 import { allRuns, outOfDate, projects, runs, setProject, shown, socket } from './data/runs'
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
+import { unanswered } from './data/api'
 import { file } from './data/file'
 import { locked, openWith, session } from './data/session'
 import { Charts } from './pages/charts/Charts'
@@ -146,7 +147,7 @@ async function copyLink(): Promise<void> {
 function Connection() {
   const { kind } = socket.link.value
   const { role, name } = session.value ?? {}
-  const away = kind === 'waiting' || (kind === 'dialing' && socket.wasOpen)
+  const away = unanswered.value > 0 || kind === 'waiting' || (kind === 'dialing' && socket.wasOpen)
   const word = locked.value ? 'locked out' : away ? 'reconnecting' : kind === 'open' ? 'connected' : 'connecting'
   return (
     <>
@@ -195,6 +196,7 @@ function Body() {
       )}
       <main id="main" tabIndex={-1}>
         <h1 class="unseen">{TITLES[page.value]}</h1>
+        {unanswered.value > 0 && <p class="banner banner-late">The sightglass server does not answer. Is it still running? The page tries again by itself.</p>}
         {runs.value?.length === 0 && allRuns.value?.length ? <NoProject /> : <Shown page={page.value} />}
       </main>
       {(LISTING.includes(page.value) || page.value === 'runs') && at.run.value && <Details />}

@@ -65,3 +65,12 @@ describe('a finite value that stands alone is seen', () => {
       }
     })
 })
+
+it('a −∞, a +∞ and a NaN side by side have a mark each', () => {
+  const marks: string[] = []
+  const pen: Pen = { line: () => undefined, area: () => undefined, text: () => undefined, mark: (x, _, kind) => void marks.push(`${kind} ${x}`) }
+  const values = [Infinity, -Infinity, NaN, -Infinity, Infinity]
+  const line: Line = { id: 'a', label: 'a', style: { color: 'red', dash: [] }, x: Float64Array.from([50, 51, 52, 53, 80]), y: Float64Array.from(values) }
+  drawLines(pen, [line], { xs: [0, 400], ys: [0, 100], xlog: false, ylog: false, left: 0, top: 0, width: 400, height: 100, ratio: 1 }, null)
+  expect(marks).toEqual(['up 50', 'down 51', 'nan 52', 'up 80'])
+})

@@ -9,6 +9,7 @@ import signal
 import socket
 
 import numpy as np
+import pytest
 from playwright.sync_api import expect
 
 import sightglass as sg
@@ -63,6 +64,31 @@ def test_a_killed_run_is_shown_as_dead_with_its_recording_and_its_panel_says_tha
     expect(page.get_by_role("button", name="Stop …")).to_be_hidden()
     expect(panel).to_contain_text(re.compile("ended|died|gone|lost"))
     drawn(panel, BLUE)
+
+
+def test_a_part_of_the_page_that_cannot_be_loaded_says_so_and_comes_by_itself(own_place, open_page):
+    record(own_place, "still")
+    page = open_page(own_place.serve().controller, expects=AWAY)
+    page.route("**/assets/TensorsPage*", lambda route: route.abort())
+    page.reload()
+    page.get_by_role("link", name="Tensors").click()
+    expect(page.get_by_role("heading", name="Tensors could not be loaded so far")).to_be_visible()
+    page.unroute("**/assets/TensorsPage*")
+    expect(page.get_by_role("main")).to_contain_text("No tensors")
+
+
+@pytest.mark.parametrize("path", ["**/api/v1/scalars", "**/api/v1/runs/*/tags*", "**/api/v1/runs", "**/api/v1/**"])
+def test_what_no_server_answered_is_asked_again(own_place, open_page, path):
+    record(own_place, "still")
+    page = open_page(own_place.serve().controller, expects=AWAY)
+    page.route(path, lambda route: route.abort())
+    page.reload()
+    expect(page.get_by_text("The page tries again by itself")).to_be_visible()
+    expect(connection(page)).to_have_text("reconnecting")
+    page.unroute(path)
+    drawn(chart(page, "loss"), color_of(page, "still"))
+    expect(connection(page)).to_have_text("connected")
+    expect(page.get_by_text("The page tries again by itself")).to_be_hidden()
 
 
 def test_a_page_recovers_when_the_server_restarts(own_place, open_page):

@@ -1,7 +1,7 @@
 // The view that streams share. The server chooses it (views/choose.py), the same on every surface.
 
 import { useEffect, useRef, useState } from 'preact/hooks'
-import { messageOf, post } from './api'
+import { messageOf, postToRead } from './api'
 import type { Stream, ViewChoice } from './stream'
 
 const PAUSE_MS = 250
@@ -34,7 +34,7 @@ export function useChoice(streams: readonly Stream[], names: readonly string[], 
     const timer = setTimeout(async () => {
       asked_ms.current = Date.now()
       const possible = known.map(({ choice: one }) => one.possible).reduce((a, b) => a.filter((view) => b.includes(view)))
-      const made = await post<ViewChoice>('view', JSON.parse(request)).then(
+      const made = await postToRead<ViewChoice>('view', JSON.parse(request)).then(
         (answer): Choice => ({ view: answer.view, possible: answer.possible, problem: null }),
         (error): Choice => ({ view: '', possible, problem: messageOf(error) }),
       )

@@ -3,7 +3,7 @@
 import { batch, computed, effect, signal, untracked } from '@preact/signals'
 import { useEffect } from 'preact/hooks'
 import { at, update } from '../state/state'
-import { messageOf, post } from './api'
+import { messageOf, postToRead } from './api'
 import { columnValues, withoutTotals } from './columnValues'
 import { file } from './file'
 import type { Fault } from './expression'
@@ -128,7 +128,7 @@ async function load(): Promise<void> {
   const mine = ++latest
   try {
     const columns = needed.peek()
-    const answer = await post<Columns>('columns', { columns })
+    const answer = await postToRead<Columns>('columns', { columns })
     if (mine !== latest) return // a later request knows better what is needed
     batch(() => {
       columnValues.value = new Map(columns.map((name, i) => [name, valuesOf(answer.keys, answer.values[i]!)]))

@@ -3,7 +3,7 @@
 
 import { decode } from '@msgpack/msgpack'
 import { signal } from '@preact/signals'
-import { apiUrl } from './api'
+import { apiUrl, wake } from './api'
 import { next, SILENT, type Link, type LinkEvent } from './reconnect'
 import { currentToken, locked } from './session'
 import type { Run } from './types'
@@ -157,7 +157,7 @@ export class Socket {
     this.probed_ms = null
     if (typeof data !== 'string') return this.receiveRecords(data)
     const message = JSON.parse(data) as { type: string; id?: number; runs?: Run[]; problem?: string }
-    if (message.type === 'welcome') this.step({ kind: 'welcome' })
+    if (message.type === 'welcome') (this.step({ kind: 'welcome' }), wake())
     else if (message.type === 'runs' && message.runs) this.onRuns(message.runs, message.problem)
     else if (message.type === 'changed' && message.runs) this.onChanged(message.runs)
     else if (message.id !== undefined) this.streams.get(message.id)?.listen(message)

@@ -1,7 +1,7 @@
 // Where the threads of a run are: for one that is quiet, and for anybody who wonders.
 
 import { useEffect, useState } from 'preact/hooks'
-import { messageOf, post, runPath } from '../data/api'
+import { messageOf, postToRead, runPath } from '../data/api'
 import type { Description, RunStacks } from '../data/types'
 import { Dialog } from '../ui/parts'
 import { dateTime, duration } from '../views/format'
@@ -30,7 +30,7 @@ function StacksDialog({ run, name, onClose }: { run: string; name: string; onClo
   const [found, setFound] = useState<RunStacks | null>(null)
   const [problem, setProblem] = useState('')
   const look = () => {
-    post<RunStacks>(runPath(run, '/stacks'), {}).then(
+    postToRead<RunStacks>(runPath(run, '/stacks'), {}).then(
       (stacks) => (setFound(stacks), setProblem('')),
       (error: unknown) => setProblem(messageOf(error)),
     )

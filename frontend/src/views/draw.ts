@@ -231,17 +231,17 @@ function band({ x, low, high }: Line, from: number, end: number, to: Project): n
   return points
 }
 
-/** NaN and infinities stand at the edge of the chart; of those that would cover each other, one is drawn. */
+/** NaN and infinities stand at the edge of the chart; of those of a kind that would cover each other, one is drawn. */
 function drawOdd(pen: Pen, line: Line, from: number, end: number, scale: Scale, x: (v: number) => number): void {
   const values = line.raw ?? line.y
-  let last = -Infinity
+  const last = { nan: -Infinity, up: -Infinity, down: -Infinity }
   for (let i = Math.max(0, from); i < Math.min(line.x.length, end); i++) {
     const value = values[i]!
     if (Number.isFinite(value)) continue
     const place = x(line.x[i]!)
-    if (place < scale.left || place > scale.left + scale.width || place - last < 5 * scale.ratio) continue
-    last = place
     const kind = Number.isNaN(value) ? 'nan' : value > 0 ? 'up' : 'down'
+    if (place < scale.left || place > scale.left + scale.width || place - last[kind] < 5 * scale.ratio) continue
+    last[kind] = place
     const y = kind === 'up' ? scale.top + 6 * scale.ratio : scale.top + scale.height - 6 * scale.ratio
     pen.mark(place, y, kind, line.style.color)
   }

@@ -1,7 +1,7 @@
 // Whether the text of a query box is a valid query.
 
 import { useEffect, useState } from 'preact/hooks'
-import { ApiError, messageOf, post, runPath } from '../../data/api'
+import { ApiError, messageOf, postToRead, runPath } from '../../data/api'
 
 const CHECK_MS = 250
 
@@ -9,7 +9,7 @@ const CHECK_MS = 250
 export async function problemOf(run: string, query: string): Promise<string | null> {
   if (!run) return null
   try {
-    await post(runPath(run, '/check'), { query })
+    await postToRead(runPath(run, '/check'), { query })
     return null
   } catch (error) {
     return error instanceof ApiError ? withCaret(query, error) : messageOf(error)

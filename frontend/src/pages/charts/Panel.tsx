@@ -41,6 +41,12 @@ interface PanelProps {
   place?: string
 }
 
+/** What a logarithmic axis has no place for. */
+function leftOut(lines: readonly Line[], { xlog, ylog }: { xlog: boolean; ylog: boolean }): string[] {
+  const some = (on: boolean, values: (line: Line) => ArrayLike<number>, what: string) => (on && lines.some((line) => Array.prototype.some.call(values(line), (v: number) => v <= 0 && v > -Infinity)) ? [what] : [])
+  return [...some(ylog, (line) => line.raw ?? line.y, 'values ≤ 0 not drawn'), ...some(xlog, (line) => line.x, 'x ≤ 0 not drawn')]
+}
+
 export function Panel({ spec, large = false, section = '', place }: PanelProps) {
   const mine = useTurn()
   const { id, title, tags, own } = spec
@@ -52,7 +58,8 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
   const yzoom = at.yzoom.value[id] ?? null
   const model = useRef<Model | null>(null)
   const alone = useMemo(() => signal<Cursor | null>(null), [])
-  const { lines, restarts, notes, error, requests, runs, loading } = useLines(tags, large, drawing)
+  const { lines, restarts, notes: read, error, requests, runs, loading } = useLines(tags, large, drawing)
+  const notes = useMemo(() => [read, ...leftOut(lines, drawing)].filter(Boolean).join(' · '), [read, lines, drawing.xlog, drawing.ylog])
   const all = kind ? allMarks[kind].value : NO_MARKS
   const marks = useMemo(() => [...all.filter((mark) => runs.has(mark.run)), ...restarts], [all, [...runs].join(), restarts])
 

@@ -1,1 +1,0 @@
-export{t as AskPage}from"./AskPage-Bxy61xtU.js";
