@@ -2,8 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
+import numpy as np
 import pytest
 import torch
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profiles import examples
 from torch import nn
 from transformers import PretrainedConfig, PreTrainedModel, Trainer, TrainerCallback, TrainingArguments
 from transformers.modeling_outputs import SequenceClassifierOutput
@@ -138,6 +144,9 @@ def test_a_checkpoint_has_its_own_directory(tmp_path):
         run.close()
         directories = [record.value for record in stream]
     assert directories == [str(tmp_path / f"checkpoint-{step}") for step in (4, 8, 12)]
+    with sg.open(run.directory) as kept:
+        saved = [(record.step, record.value) for record in kept.series("file/path")]
+    assert saved == list(zip((4, 8, 12), directories, strict=True))
     assert all((tmp_path / f"checkpoint-{step}").is_dir() for step in (4, 8, 12))
 
 
@@ -147,3 +156,111 @@ def test_the_logged_loss_is_that_of_the_trainer_however_batches_are_gathered(tmp
     logged = [entry["loss"] for entry in trainer.state.log_history if "loss" in entry]
     with sg.open(run.directory) as kept:
         assert [record.value for record in kept.series("loss")] == pytest.approx(logged)
+
+
+def trainer_of(tmp_path, *callbacks, **options):
+    args = TrainingArguments(
+        output_dir=str(tmp_path / "out"), per_device_train_batch_size=8, num_train_epochs=2, use_cpu=True, report_to=[],
+        logging_steps=2, disable_tqdm=True, dataloader_pin_memory=False, save_strategy="no", **options,
+    )  # fmt: skip
+    return Trainer(Tiny(PretrainedConfig()), args, train_dataset=data(), eval_dataset=data(), callbacks=[*callbacks])
+
+
+class LoggedCallback(TrainerCallback):
+    """Remembers what the trainer passes to W&B's callback."""
+
+    def __init__(self):
+        self.logged = {}
+
+    def on_log(self, args, state, control, logs=None, **rest):
+        for name, value in logs.items():
+            self.logged.setdefault(name, []).append((state.global_step, pytest.approx(value)))
+
+    def on_predict(self, args, state, control, metrics, **rest):
+        self.on_log(args, state, control, metrics)
+
+
+@settings(max_examples=examples(24))
+@given(stages=st.lists(st.sampled_from(["train", "evaluate", "predict"]), min_size=1, max_size=4))
+def test_a_trainer_leaves_one_run_with_its_own_numbers_whatever_its_stages(tmp_path_factory, stages):
+    folder, theirs = tmp_path_factory.mktemp("one"), LoggedCallback()
+    trainer = trainer_of(folder, SightglassCallback("job", dir=folder / "runs"), theirs)
+    for stage in stages:
+        trainer.predict(data()) if stage == "predict" else getattr(trainer, stage)()
+    (run,) = sg.open(folder / "runs").values()
+    assert {tag: [(r.step, r.value) for r in run.series(tag)] for tag in run.tags()} == theirs.logged
+    assert run.config["training"]["logging_steps"] == 2
+    assert run.config["n_parameters"] == 58
+    assert [info.live for info in sg.runs(folder / "runs")] == [False]
+
+
+def test_each_trial_of_a_search_is_a_run(tmp_path):
+    trainer = trainer_of(tmp_path, SightglassCallback("job", dir=tmp_path / "runs"))
+    for _ in range(2):
+        trainer.state.is_hyper_param_search = True
+        trainer.callback_handler.on_train_begin(trainer.args, trainer.state, trainer.control)
+        trainer.log({"loss": 1.0})
+        trainer.callback_handler.on_train_end(trainer.args, trainer.state, trainer.control)
+    assert len(sg.open(tmp_path / "runs")) == 2
+
+
+def test_a_callback_takes_what_theirs_takes():
+    for name in dir(TrainerCallback):
+        if name.startswith("on_"):
+            mine = inspect.signature(getattr(SightglassCallback, name)).parameters
+            theirs = inspect.signature(getattr(TrainerCallback, name)).parameters
+            assert [*mine][:4] == [*theirs][:4]
+            assert any(p.kind is p.VAR_KEYWORD for p in mine.values())
+
+
+def length(completions, **rest):
+    return [float(len(str(text))) for text in completions]
+
+
+async def judged(prompts, completions, **rest):
+    return [None if i else 0.5 for i, _ in enumerate(completions)]
+
+
+class Count:
+    """A reward that is an object, and has no name."""
+
+    def __call__(self, prompts, completions, **rest):
+        return torch.ones(len(completions))
+
+
+def test_completions_are_offered_and_logged_with_their_rewards_at_the_trainers_steps(tmp_path):
+    callback = SightglassCallback("rl", dir=tmp_path / "runs", record=["completions.rewards.length.mean()"])
+    functions = callback.rewards(length, judged, Count(), length)
+    assert [function.__name__ for function in functions] == ["length", "judged", "Count", "length_2"]
+    assert callback.rewards("a/model", trained := nn.Linear(1, 1)) == ["a/model", trained]
+
+    class RewardingCallback(TrainerCallback):
+        """Calls the reward functions before a step, as TRL does."""
+
+        def on_step_begin(self, args, state, control, **rest):
+            chat = [{"role": "user", "content": "hi"}]
+            completions = [[{"role": "assistant", "content": f"step {state.global_step}"}], "plain"]
+            for function in functions:
+                result = function(prompts=[chat, "p"], completions=completions, trainer_state=state)
+                if inspect.iscoroutine(result):
+                    with pytest.raises(StopIteration):
+                        result.send(None)
+
+    trainer_of(tmp_path, RewardingCallback(), callback).train()
+    (run,) = sg.open(tmp_path / "runs").values()
+    series = run.series("completions")
+    assert series.steps.tolist() == [2, 4, 6, 8]
+    table = series[0].value
+    assert (table["prompt"][:2], table["completion"][:2]) == (["hi", "p"], ["step 0", "plain"])
+    assert (len(table), table["length"].tolist()[:2], table["Count"].tolist()[:2]) == (4, [44.0, 5.0], [1.0, 1.0])
+    assert table["judged"][0] == 0.5
+    assert np.isnan(table["judged"][1])
+    assert len([*run.stream("completions.rewards.length.mean()")]) == 8
+
+
+@pytest.mark.parametrize("wrong", [lambda completions, **rest: [1.0], lambda completions, **rest: ["x"] * 2])
+def test_rewards_that_cannot_be_kept_are_warned_of_once_and_returned(wrong):
+    (function,) = SightglassCallback("rl").rewards(wrong)
+    with pytest.warns(RuntimeWarning, match="lambda") as told:
+        assert [function(prompts=["a", "b"], completions=["c", "d"]) for _ in range(2)] == [wrong(["c", "d"])] * 2
+    assert len(told) == 1

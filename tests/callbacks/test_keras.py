@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+import inspect
+
 import keras
 import numpy as np
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tests.profiles import examples
 
 import sightglass as sg
 from sightglass.callbacks.keras import SightglassCallback
@@ -144,3 +149,92 @@ def test_a_run_made_from_a_name_ends_with_the_training(tmp_path):
     fit(SightglassCallback("own", dir=str(tmp_path / "runs"), record=["batch.loss"]))
     (info,) = sg.runs(str(tmp_path / "runs"))
     assert (info.name, info.live) == ("own", False)
+
+
+def compiled():
+    keras.utils.set_random_seed(0)
+    model = keras.Sequential([keras.Input((4,)), keras.layers.Dense(1)])
+    model.compile(keras.optimizers.SGD(0.1), loss="mse", metrics=["mae"])
+    return model
+
+
+X = np.random.default_rng(0).normal(size=(32, 4)).astype(np.float32)
+
+
+def run_stages(model, callback, stages):
+    """Run stages; return Keras' own numbers, by tag, with the steps and the epochs at which they belong."""
+    found, epoch = {}, 0
+    for stage in stages:
+        if stage == "fit":
+            data = {"validation_data": (X[:8], X[:8, :1])}
+            history = model.fit(
+                X,
+                X[:, :1],
+                batch_size=8,
+                epochs=epoch + 2,
+                initial_epoch=epoch,
+                verbose=0,
+                callbacks=[callback],
+                **data,
+            ).history
+            for i in range(2):
+                for name, values in history.items():
+                    found.setdefault(name, []).append((4 * (epoch + 1) - 1, epoch, pytest.approx(values[i])))
+                epoch += 1
+        elif stage == "evaluate":
+            for name, value in model.evaluate(X, X[:, :1], verbose=0, callbacks=[callback], return_dict=True).items():
+                place = max(0, 4 * epoch - 1), max(0, epoch - 1)
+                found.setdefault(f"test_{name}", []).append((*place, pytest.approx(value)))
+        else:
+            model.predict(X, verbose=0, callbacks=[callback])
+    return found
+
+
+@settings(max_examples=examples(40))
+@given(stages=st.lists(st.sampled_from(["fit", "evaluate", "predict"]), min_size=1, max_size=4))
+def test_a_model_leaves_one_run_with_keras_own_numbers_whatever_its_stages(tmp_path_factory, stages):
+    folder = tmp_path_factory.mktemp("one")
+    found = run_stages(compiled(), SightglassCallback("job", dir=folder, config={"mine": 1}), stages)
+    runs = sg.open(folder).values() if {*stages} - {"predict"} else []
+    assert len(runs) == bool({*stages} - {"predict"})
+    for run in runs:
+        assert {tag: [(r.step, r.steps["epoch"], r.value) for r in run.series(tag)] for tag in run.tags()} == found
+        assert (run.config["mine"], run.config["n_parameters"]) == (1, 5)
+        assert run.config["optimizer"]["learning_rate"] == pytest.approx(0.1)
+        assert run.describe().state != "running"
+
+
+def test_a_callback_has_every_public_name_of_keras_own_and_takes_what_it_takes():
+    for name in dir(keras.callbacks.Callback):
+        theirs = getattr(keras.callbacks.Callback, name)
+        if not name.startswith("_") and callable(theirs):
+            mine = inspect.signature(getattr(SightglassCallback, name)).parameters
+            assert [*mine] == [*inspect.signature(theirs).parameters]
+            assert all(mine[p].default == q.default for p, q in inspect.signature(theirs).parameters.items())
+
+
+def test_after_an_error_in_a_training_an_evaluation_is_one(tmp_path):
+    class BrokenCallback(keras.callbacks.Callback):
+        def on_train_batch_end(self, batch, logs=None):
+            raise ArithmeticError("broken")
+
+    model, callback = compiled(), SightglassCallback("job", dir=tmp_path)
+    with pytest.raises(ArithmeticError):
+        model.fit(X, X[:, :1], verbose=0, callbacks=[callback, BrokenCallback()])
+    model.evaluate(X, X[:, :1], verbose=0, callbacks=[callback])
+    (run,) = sg.open(tmp_path).values()
+    assert "test_loss" in run.tags()
+
+
+def test_a_training_that_is_resumed_in_another_process_goes_on_in_its_run(tmp_path):
+    model, first = compiled(), SightglassCallback("job", dir=tmp_path / "runs")
+    model.fit(X, X[:, :1], batch_size=8, epochs=2, verbose=0, callbacks=[first])
+    model.save(tmp_path / "model.keras")
+    first.checkpoint(path=tmp_path / "model.keras")
+    (run,) = sg.open(tmp_path / "runs").values()
+    second = SightglassCallback("job", files=sg.Files(into=run.directory))
+    saved = keras.models.load_model(tmp_path / "model.keras")
+    saved.fit(X, X[:, :1], batch_size=8, epochs=3, initial_epoch=2, verbose=0, callbacks=[second])
+    (run,) = sg.open(tmp_path / "runs").values()
+    assert [(r.step, r.steps["epoch"]) for r in run.series("loss")] == [(3, 0), (7, 1), (11, 2)]
+    assert run.series("file/path")[0].value == str(tmp_path / "model.keras")

@@ -62,7 +62,7 @@ def test_events_and_tensors(tmp_path):
                 "batch.loss.mean(per='epoch')",
                 "epoch.epoch",
                 "validation.val_loss",
-                "checkpoint.step",
+                "checkpoint.global_step",
             )
         }
         model = Net()
@@ -82,7 +82,7 @@ def test_events_and_tensors(tmp_path):
     assert len(got["batch.loss.mean(per='epoch')"]) == 3
     assert got["epoch.epoch"] == [0, 1, 2]
     assert len(got["validation.val_loss"]) == 3
-    assert got["checkpoint.step"][-1] == 12
+    assert got["checkpoint.global_step"][-1] == 12
     assert not any(module._forward_hooks for module in model.modules())
 
 
@@ -187,9 +187,10 @@ def test_a_training_leaves_its_metrics_and_what_it_was(tmp_path):
     fit(tmp_path, SightglassCallback("own", dir=str(tmp_path), config={"mine": 1, "n_parameters": "?"}), model=model)
     (info,) = sg.runs(str(tmp_path))
     with sg.open(info.directory) as run:
-        assert run.series("val_loss").steps.tolist() == run.series("train_loss").steps.tolist() == [4, 8, 12]
+        assert run.series("val_loss").steps.tolist() == run.series("train_loss").steps.tolist() == [3, 7, 11]
         assert (run.config["mine"], run.config["n_parameters"], run.config["optimizers"]) == (1, "?", ["SGD"])
         assert run.config["hparams"] == {"width": 8}
+        assert [record.value.endswith("step=12.ckpt") for record in run.series("file/path")] == [True]
         assert run.config["trainer"]["max_epochs"] == 3
 
 
@@ -219,7 +220,7 @@ def test_accumulated_batches_have_the_step_that_they_lead_to_and_the_loss_that_w
         run.close()
         records = [*losses]
     assert trainer.global_step == 6
-    assert [record.step for record in records] == [1, 1, 2, 2, 3, 3, 4, 4, 5, 5, 6, 6]
+    assert [record.step for record in records] == [0, 0, 1, 1, 2, 2, 3, 3, 4, 4, 5, 5]
     assert [record.value for record in records] == pytest.approx([float(loss.detach()) for loss in returned])
 
 

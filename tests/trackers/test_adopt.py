@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 import sightglass as sg
+from sightglass.storage.format.wav import encode_wav
 from sightglass.storage.wandb import WandB
 
 wandb = pytest.importorskip("wandb")
@@ -71,6 +72,23 @@ def test_a_disabled_run_of_wandb_is_adopted_as_any(tmp_path):
     assert (run.config, sg.open(run.directory).tags()) == ({"lr": 0.1, "width": 8}, ["loss"])
 
 
+@pytest.mark.parametrize("mode", ["offline", "disabled"])
+@pytest.mark.parametrize("how", ["finish", "module", "with"])
+def test_when_a_run_of_wandb_has_finished_what_it_logged_is_there(tmp_path, mode, how):
+    theirs = wandb.init(mode=mode, config={"lr": 0.1}, dir=str(tmp_path), settings=wandb.Settings(silent=True))
+    run = sg.adopt(theirs, dir=tmp_path)
+    for loss in (0.5, 0.25):
+        theirs.log({"loss": loss})
+    if how == "with":
+        with theirs:
+            pass
+    else:
+        wandb.finish() if how == "module" else theirs.finish()
+    assert run.ended
+    assert points(run, "loss") == [(0, 0.5), (1, 0.25)]
+    assert sg.open(run.directory).config == {"lr": 0.1}
+
+
 def test_a_version_of_wandb_that_tells_of_no_changes_is_warned_of(theirs, tmp_path, monkeypatch):
     monkeypatch.delattr(type(theirs.summary), "_set_update_callback")
     with pytest.warns(RuntimeWarning, match="summary"):
@@ -107,11 +125,46 @@ def test_types_of_wandb_become_those_of_a_run(theirs, tmp_path):
     assert {"sizes/0", "sizes/1", "nested/h"} <= {*sg.open(run.directory).tags()}
 
 
+def test_tables_sounds_charts_and_figures_of_wandb_become_those_of_a_run(theirs, tmp_path):
+    run = sg.adopt(theirs, dir=tmp_path)
+    picture = np.arange(48, dtype=np.uint8).reshape(4, 4, 3)
+    (tmp_path / "sound.wav").write_bytes(encode_wav(sg.Audio(np.zeros(8, np.int16), 8000)))
+    sound = wandb.Audio(str(tmp_path / "sound.wav"), caption="c")
+    rows = [[1, "x", wandb.Image(picture), sound], [None, None, None, None]]
+    table = wandb.Table(columns=["n", "what", "picture", "sound"], data=rows)
+    figure = pytest.importorskip("plotly.graph_objects").Figure([{"type": "scatter", "y": [1, 2]}])
+    wandb.log({
+        "table": table,
+        "odd": wandb.Table(
+            columns=["any", "two"], data=[[[1, {"a": 2}], np.float32(0.5)], ["text", 1]], allow_mixed_types=True
+        ),
+        "frame": wandb.Table(dataframe=pytest.importorskip("pandas").DataFrame({"a": [1, 2]})),
+        "empty": wandb.Table(columns=["a"]),
+        "sound": sound,
+        "nested": {"deep": {"table": wandb.Table(columns=["a"], data=[[1]])}},
+        "figure": wandb.Plotly(figure),
+        "page": wandb.Html("<b>bold</b>", inject=False),
+        "chart": wandb.plot.line(wandb.Table(columns=["x", "y"], data=[[0, 1], [1, 2]]), "x", "y"),
+    })  # fmt: skip
+    theirs.finish()
+    kept = {tag: points(run, tag)[0][1] for tag in sg.open(run.directory).tags()}
+    assert kept["table"]["what"] == ["x", None]
+    assert np.array_equal(kept["table"]["picture"][0].value, picture)
+    assert kept["table"]["sound"][0].rate == kept["sound"].rate == 8000
+    assert (kept["odd"]["any"], kept["odd"]["two"].tolist()) == (['[1, {"a": 2}]', "text"], [0.5, 1.0])
+    assert kept["frame"]["a"].tolist() == [1, 2]
+    assert (len(kept["empty"]), kept["nested/deep/table"]["a"].tolist()) == (0, [1])
+    assert kept["figure"].media_type.endswith("plotly.v1+json")
+    assert kept["page"] in ("<b>bold</b>", sg.Text("<b>bold</b>"))
+    assert kept["chart_table"]["y"].tolist() == [1, 2]
+
+
 def test_what_has_no_value_type_goes_to_wandb_only_and_warns_once(theirs, tmp_path):
     run = sg.adopt(theirs, dir=tmp_path)
-    with pytest.warns(RuntimeWarning, match=r"wandb\.Table"):
-        wandb.log({"t": wandb.Table(columns=["a"], data=[[1]]), "loss": 0.5})
-    wandb.log({"t": wandb.Table(columns=["a"], data=[[1]]), "loss": 0.5})  # a warning would be an error
+    shape = wandb.Object3D(np.zeros((4, 3)))
+    with pytest.warns(RuntimeWarning, match=r"wandb\.Object3D"):
+        wandb.log({"t": shape, "several": [shape, shape], "loss": 0.5})
+    wandb.log({"t": shape, "loss": 0.5})  # a warning would be an error
     run.close()
     assert [value for _, value in points(run, "loss")] == [0.5, 0.5]
 

@@ -51,9 +51,9 @@ def test_a_training_is_logged_with_its_steps_and_hyper_parameters(tmp_path):
     fit(logger, tmp_path)
     (run,) = sg.open(tmp_path).values()
     assert [record.step for record in run.series("loss")] == [0, 1, 2]
-    assert run.series("hparams/lr")[0].value == 0.1
-    assert logger.experiment.ended
-    assert logger.version == logger.experiment.id
+    assert run.config == {"lr": 0.1}
+    assert not [info for info in sg.runs(tmp_path) if info.live]
+    assert logger.log_dir == str(run.directory)
 
 
 def test_a_run_that_exists_stays_open(tmp_path):
@@ -153,10 +153,11 @@ def test_whatever_is_asked_for_first_is_the_same_until_the_end(tmp_path_factory,
         accumulate_grad_batches=2 if "accumulates" in options else 1, enable_checkpointing=False,
     ).fit(First(), *[torch.utils.data.DataLoader(torch.ones(4, 2), batch_size=2)] * 2)  # fmt: skip
     expected = {
-        "experiment": logger.experiment, "version": logger.experiment.id, "log_dir": str(logger.experiment.directory),
+        "version": logger.version, "log_dir": logger.log_dir,
         "save_dir": str(folder / "runs"), "root_dir": str(folder / "runs"),
     }  # fmt: skip
     assert found.keys() == {attribute for _, attribute in asked}
+    assert len({run.id for run in found.pop("experiment", ())} - {logger.version}) == 0
     assert all(value == expected[attribute] for attribute, values in found.items() for value in values)
     assert [run.id for run in sg.open(folder / "runs").values()] == [logger.version]
 

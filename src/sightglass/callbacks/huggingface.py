@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,6 +11,7 @@ from sightglass.core.process.current_run import Handle
 from sightglass.training.run import Run
 
 from .callback_run import CallbackRun
+from .completions import KeptCompletions
 
 try:
     from transformers import (
@@ -32,9 +33,11 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
     """Lets clients query and control a training of a Hugging Face `Trainer`.
 
     Events: "batch" after each step, with the observables of `watch` (`b.activations[""].loss` is the loss of the
-    model's last call); "epoch"; "validation" with the metrics; "checkpoint" with its `directory`. The run logs what the
-    trainer logs: its `loss` is the mean over accumulated batches, processes and the steps between two logs. The step is
-    the trainer's `global_step`. A run that begins with the training has its arguments and the model's as `config`.
+    model's last call); "epoch"; "validation" and "test" with the metrics; "checkpoint" with its `directory`;
+    "completions" if you pass reward functions of TRL through `rewards`. The run logs what the trainer logs, on rank 0:
+    its `loss` is the mean over accumulated batches, processes and the steps between two logs. The step is the trainer's
+    `global_step`. A run that begins with the training has its arguments and the model's as `config`; what the trainer
+    does next, such as `evaluate`, continues it.
     """
 
     def __init__(self, run: Run | str = "huggingface", *, watch: bool = True, **options: object) -> None:
@@ -50,6 +53,22 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
         """
         self._callback_run = CallbackRun(run, options)
         self._watches = watch
+        self._trains = False
+        self._completions = KeptCompletions()
+
+    def rewards(self, *functions: Callable[..., Any]) -> list[Callable[..., Any]]:
+        """Return reward functions that do the same, and whose prompts, completions and rewards are kept.
+
+        For TRL: `GRPOTrainer(reward_funcs=callback.rewards(accuracy, length), callbacks=[callback], …)`. The event
+        "completions" offers `prompts`, `completions` and `rewards`, the latter by the functions' names, after each
+        step. With each log of the trainer the newest since the last one are logged as the table `completions`, at most
+        100.
+
+        Args:
+            *functions: Reward functions as TRL calls them: with `prompts` and `completions`, which are texts or lists
+                of messages, and further arguments by name. `async` functions may be among them.
+        """
+        return [self._completions.kept(function) for function in functions]
 
     def on_train_begin(
         self,
@@ -60,8 +79,11 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
         optimizer: Any = None,
         **rest: object,
     ) -> None:
-        """Begin the run, and watch the model."""
-        self._callback_run.begin(lambda: _facts(args, model))
+        """Begin or continue the run, and watch the model."""
+        self._trains = True
+        if state.is_hyper_param_search:  # each trial is a run
+            self._callback_run.forget()
+        self._begin(args, model)
         if self._watches and model is not None:
             self._callback_run.watch(model, optimizer)
 
@@ -70,6 +92,8 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
     ) -> TrainerControl:
         """Observe a batch, and stop the training if a client has stopped the run."""
         self._callback_run.observe("batch", step=state.global_step, epoch=state.epoch)
+        if new := self._completions.take():
+            self._callback_run.observe("completions", new, step=state.global_step)
         return self._stop_if_requested(control)
 
     def on_log(
@@ -80,9 +104,12 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
         logs: Mapping[str, float] | None = None,
         **rest: object,
     ) -> None:
-        """Log the trainer's logs."""
-        if self._callback_run.run is not None and logs:
-            self._callback_run.run.log(dict(logs), step=state.global_step)
+        """Log the trainer's logs, and the completions since the last ones."""
+        table = self._completions.table()
+        found = {**(logs or {}), **({"completions": table} if table else {})}
+        if found and state.is_world_process_zero:
+            self._begin(args, rest.get("model"))
+            self._callback_run.log(found, step=state.global_step)
 
     def on_epoch_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
@@ -100,20 +127,45 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
         metrics: Mapping[str, float] | None = None,
         **rest: object,
     ) -> TrainerControl:
-        """Observe a validation with its metrics."""
+        """Observe a validation with its metrics; end the run if that is all."""
+        self._begin(args, rest.get("model"))
         self._callback_run.observe("validation", metrics, step=state.global_step, epoch=state.epoch)
+        self._end_unless_training()
         return self._stop_if_requested(control)
 
+    def on_predict(
+        self,
+        args: TrainingArguments,
+        state: TrainerState,
+        control: TrainerControl,
+        metrics: Mapping[str, float] | None = None,
+        **rest: object,
+    ) -> None:
+        """Observe a prediction's metrics, as "test", and log them; end the run if that is all."""
+        self._begin(args, rest.get("model"))
+        self._callback_run.observe("test", metrics, step=state.global_step, epoch=state.epoch)
+        self._callback_run.log(dict(metrics or {}), step=state.global_step)
+        self._end_unless_training()
+
     def on_save(self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object) -> None:
-        """Observe a checkpoint."""
+        """Observe a checkpoint, and record where it is."""
         directory = str(Path(args.output_dir) / f"{PREFIX_CHECKPOINT_DIR}-{state.global_step}")
         self._callback_run.observe("checkpoint", step=state.global_step, epoch=state.epoch, directory=directory)
+        self._callback_run.file(directory, step=state.global_step)
 
     def on_train_end(
         self, args: TrainingArguments, state: TrainerState, control: TrainerControl, **rest: object
     ) -> None:
         """Stop watching the model, and end the run that began with the training."""
+        self._trains = False
         self._callback_run.end()
+
+    def _begin(self, args: TrainingArguments, model: Any) -> None:
+        self._callback_run.begin(lambda: _facts(args, model))
+
+    def _end_unless_training(self) -> None:
+        if not self._trains:
+            self._callback_run.end()
 
     def _stop_if_requested(self, control: TrainerControl) -> TrainerControl:
         if self._callback_run.stopping:
@@ -121,7 +173,7 @@ class SightglassCallback(Handle, TrainerCallback):  # type: ignore[misc]
         return control
 
 
-def _facts(args: TrainingArguments, model: PreTrainedModel | None) -> dict[str, Any]:
+def _facts(args: TrainingArguments, model: Any) -> dict[str, Any]:
     """Return the arguments of a training, without secrets, and what the model is."""
     facts: dict[str, Any] = {"training": args.to_dict()}
     if model is not None:

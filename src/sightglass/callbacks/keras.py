@@ -34,14 +34,24 @@ class _LearningRate:
         self._optimizer.learning_rate = value
 
 
+def _scheduled(optimizer: keras.optimizers.Optimizer) -> bool:
+    """Return whether a schedule sets the learning rate of an optimizer."""
+    return isinstance(optimizer.get_config().get("learning_rate"), Mapping)
+
+
 class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc]
     """Lets clients query and control a Keras training.
 
     Events: "batch" with the metrics so far, and `params`, the model's weights by their paths; "epoch" with the metrics;
-    "validation" with those of the validation; "checkpoint" when you call `checkpoint()`, because Keras does not report
-    checkpoints. On PyTorch a batch also has `grads`, by the same paths, and what layers take and return, by their
-    names: "dense", "encoder/dense". The learning rate is the control "optimizer.lr", unless a schedule sets it. The
-    step counts batches.
+    "validation" with those of the validation; "test" with those of `evaluate`; "checkpoint" when you call
+    `checkpoint()`, because Keras does not report checkpoints. On PyTorch a batch also has `grads`, by the same paths,
+    and what layers take and return, by their names: "dense", "encoder/dense". The learning rate is the control
+    "optimizer.lr", unless a schedule sets it. The step counts batches, from 0, or from those that the optimizer has
+    taken before; what happens after a batch has its step.
+
+    The run logs the metrics of each epoch, with `epoch` as a step track, and those of `evaluate` as `test_{name}`. A
+    run that begins with the training has the optimizer's settings and facts about the training as `config`; the model's
+    next `fit` or `evaluate` continues it.
     """
 
     def __init__(self, run: Run | str = "keras", *, watch: bool = True, **options: object) -> None:
@@ -58,17 +68,25 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
         super().__init__()
         self._callback_run = CallbackRun(run, options)
         self._watches = watch
-        self._step = 0
+        self._n_batches = 0
         self._epoch = 0
+        self._trains = False
         self._has_control = False
         self._module: object = None  # `watch` does not keep it alive
 
+    def set_params(self, params: Mapping[str, object]) -> None:
+        """Take what Keras tells at the begin of `fit`, `evaluate` and `predict`, also after one that has failed."""
+        super().set_params(params)
+        self._trains = False
+
     def on_train_begin(self, logs: Mapping[str, float] | None = None) -> None:
-        """Begin the run, and declare the learning rate as a control."""
-        run = self._callback_run.begin()
+        """Begin or continue the run, and declare the learning rate as a control."""
+        self._trains = True
+        run = self._callback_run.begin(self._facts)
         optimizer = getattr(self.model, "optimizer", None)
-        scheduled = optimizer is not None and isinstance(optimizer.get_config().get("learning_rate"), Mapping)
-        if self._watches and optimizer is not None and not scheduled and not run.disabled:
+        if optimizer is not None and not self._n_batches:  # else a training that is resumed would begin at 0 again
+            self._n_batches = int(keras.ops.convert_to_numpy(optimizer.iterations))
+        if self._watches and optimizer is not None and not _scheduled(optimizer) and not run.disabled:
             rate = _LearningRate(optimizer)
             run.control(LR_CONTROL, bind=(rate, "value"), min=0.0, max=max(1.0, 10.0 * rate.value))
             self._has_control = True
@@ -80,29 +98,44 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Observe a batch, and stop the training if a client has stopped the run."""
-        own: dict[str, object] = {"step": self._step, "epoch": self._epoch, "batch_index": batch}
+        own: dict[str, object] = {"step": self._n_batches, "epoch": self._epoch, "batch_index": batch}
         if self._watches:
             own["params"] = {variable.path: variable.value for variable in self.model.weights}
-        self._step += 1
+        self._n_batches += 1
         self._callback_run.observe("batch", logs, **own)
         self._stop_if_requested()
 
+    def on_epoch_begin(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
+        """Remember the number of the epoch, which `fit(initial_epoch=…)` sets."""
+        self._epoch = epoch
+
     def on_epoch_end(self, epoch: int, logs: Mapping[str, float] | None = None) -> None:
-        """Observe an epoch with its metrics."""
+        """Observe an epoch, and log its metrics."""
+        self._epoch = epoch
         self._callback_run.end_epoch()
+        self._callback_run.log(dict(logs or {}), step=self._step, epoch=epoch)
         self._observe("epoch", logs)
-        self._epoch = epoch + 1
+
+    def on_test_begin(self, logs: Mapping[str, float] | None = None) -> None:
+        """Begin or continue the run for an evaluation."""
+        self._callback_run.begin(self._facts)
 
     def on_test_end(self, logs: Mapping[str, float] | None = None) -> None:
-        """Observe a validation with its metrics."""
-        self._observe("validation", logs)
+        """Observe a validation with its metrics; log them, and end the run, if it is not a part of `fit`."""
+        self._observe("validation" if self._trains else "test", logs)
+        if not self._trains:
+            found = {f"test_{name}": value for name, value in (logs or {}).items()}
+            self._callback_run.log(found, step=self._step, epoch=self._epoch)
+            self._callback_run.end()
 
     def checkpoint(self, **observables: object) -> None:
-        """Observe a checkpoint. Call it when you have saved one."""
+        """Observe a checkpoint, and record where its file `path` is. Call it when you have saved one."""
         self._observe("checkpoint", observables)
+        self._callback_run.file(observables.get("path"), step=self._step)
 
     def on_train_end(self, logs: Mapping[str, float] | None = None) -> None:
         """End the run that began with the training, and stop watching the model."""
+        self._trains = False
         run = self._callback_run.run
         if run is not None and self._has_control:
             self._has_control = False
@@ -110,6 +143,21 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
                 wiring(run).telemetry.commands.queue.controls.pop(LR_CONTROL, None)
         self._callback_run.end()
         self._module = None
+
+    @property
+    def _step(self) -> int:
+        """The step of the last batch."""
+        return max(0, self._n_batches - 1)
+
+    def _facts(self) -> dict[str, object]:
+        """Return what is known of the training."""
+        model, optimizer = self.model, getattr(self.model, "optimizer", None)
+        facts: dict[str, object] = {"model": model.name, "training": dict(self.params or {})}
+        if model.built:
+            facts["n_parameters"] = model.count_params()
+        if optimizer is not None:
+            facts["optimizer"] = optimizer.get_config()
+        return facts
 
     def _observe(self, event: str, metrics: Mapping[str, object] | None) -> None:
         self._callback_run.observe(event, metrics, step=self._step, epoch=self._epoch)

@@ -25,7 +25,7 @@ SECTIONS: Final = {
     "Get started": ("demo", "ui", "links", "hub"),
     "Watch runs": ("runs", "top", "describe", "stack", "ask", "watch", "functions"),
     "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
-    "Record, open and export": ("record", "open", "annotate", "check", "export", "replot"),
+    "Record, open and export": ("record", "open", "which", "annotate", "check", "export", "replot"),
 }
 
 ON_HUB: Final = (

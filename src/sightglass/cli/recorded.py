@@ -1,7 +1,8 @@
-"""Commands that read recorded runs: open, check, export."""
+"""Commands that read recorded runs: open, check, export, which."""
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Iterator
 from contextlib import ExitStack
@@ -214,6 +215,55 @@ def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
         for rank in first.ranks:
             if rank != first.rank:
                 yield f"{name}/rank{rank}", Recording(run_path, rank=rank)
+
+
+# The command that finds the runs of a file.
+
+
+@main.command()
+@click.argument("file", metavar="FILE", type=click.Path())
+@click.argument("directory", metavar="[DIR]", required=False, type=click.Path())
+@HEADER
+@JSON
+def which(file: str, directory: str | None, header: bool, as_json: bool) -> None:
+    """Find the runs that wrote or read FILE, such as a checkpoint.
+
+    These are the runs in folder DIR, by default that of SIGHTGLASS_RUNS, else "runs", whose programs called
+    `run.file(FILE)`. A file that has moved is found by its hash, if that was recorded; one that is gone by its path.
+    """
+    from sightglass.client.many.folder import open_all
+    from sightglass.core.process.files import runs_folder
+
+    rows = []
+    with open_all([directory or runs_folder()]) as runs:
+        for name in runs:
+            with runs.borrow(name) as run:
+                rows += [{"run": name, **row} for row in _uses(run, Path(file))]
+    if not rows:
+        raise RunNotFoundError(f"No run in {str(directory or runs_folder())!r} has recorded {file!r}")
+    if as_json:
+        print_json(rows)
+    else:
+        cells = [tuple("" if cell is None else str(cell) for cell in row.values()) for row in rows]
+        print_rows(tuple(rows[0]), cells, header=header)
+
+
+def _uses(run: RecordedRun, path: Path) -> Iterator[dict[str, Any]]:
+    """Yield where a run has recorded a file, by its path or by its hash, and whether its size is another one now."""
+    from sightglass.core.process.files import n_bytes_of, sha256_of
+
+    if "file/path" not in run.tags():
+        return
+    n_bytes, digest = (n_bytes_of(path), "") if path.exists() else (None, "")
+    records = zip(*(run.series(f"file/{name}") for name in ("path", "n_bytes", "sha256")), strict=False)
+    for at, size, known in records:
+        by = "path" if os.path.realpath(at.value) == os.path.realpath(path) else ""
+        if not by and known.value and size.value == n_bytes:
+            digest = digest or sha256_of(path)
+            by = "hash" if known.value == digest else ""
+        if by:
+            changed = n_bytes is not None and size.value != n_bytes
+            yield {"step": at.step, "path": at.value, "n_bytes": size.value, "found_by": by, "changed": changed}
 
 
 # The command that writes down what people say about recorded runs.

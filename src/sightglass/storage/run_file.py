@@ -61,6 +61,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
             if another one has that place. 0 in files of earlier versions.
         seen: When each process that wrote there before it had made its last record then, in seconds since the Unix
             epoch by the clock of that process, by the beginning of the names of its files.
+        repeats: Whether it may repeat steps of those processes, and hides what they wrote from its own first one on.
     """
 
     version: int = VERSION
@@ -78,6 +79,7 @@ class RunFile(msgspec.Struct, frozen=True, kw_only=True):
     facts: dict[str, Any] = {}
     place: int = 0
     seen: dict[str, float] = {}
+    repeats: bool = True
 
     @property
     def order(self) -> float:

@@ -301,21 +301,28 @@ class _Rows:
 def before_finish(run: Any, call: Callable[[], None]) -> None:
     """Have a function called when a W&B run is about to finish, while it still takes rows.
 
-    W&B's hook for this is private, and its setter replaces the hooks of others; so append, or wrap what ends the run.
+    W&B's hook for this is private, and its setter replaces the hooks of others; so append, or wrap what ends the run. A
+    run whose mode is "disabled" calls no hooks, and has two methods that end it.
     """
-    try:
-        from wandb.sdk.wandb_run import TeardownHook, TeardownStage
+    if not getattr(run, "disabled", False):
+        try:
+            from wandb.sdk.wandb_run import TeardownHook, TeardownStage
 
-        run._teardown_hooks.append(TeardownHook(call, TeardownStage.EARLY))
-    except (ImportError, AttributeError, TypeError):
-        name = "_finish" if hasattr(run, "_finish") else "finish"  # the end of a `with` block calls `_finish`
-        finish = getattr(run, name)
+            run._teardown_hooks.append(TeardownHook(call, TeardownStage.EARLY))
+            return
+        except (ImportError, AttributeError, TypeError):
+            pass
+    for name in ("finish", "_finish"):  # the end of a `with` block calls `_finish`
+        if hasattr(run, name):
+            setattr(run, name, _after(call, getattr(run, name)))
 
-        def finish_after(*arguments: Any, **options: Any) -> Any:
-            call()
-            return finish(*arguments, **options)
 
-        setattr(run, name, finish_after)
+def _after(call: Callable[[], None], finish: Callable[..., Any]) -> Callable[..., Any]:
+    def finish_after(*arguments: Any, **options: Any) -> Any:
+        call()
+        return finish(*arguments, **options)
+
+    return finish_after
 
 
 def _is_finished(run: Any) -> bool:

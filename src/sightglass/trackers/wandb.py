@@ -9,27 +9,36 @@ import functools
 import sys
 from collections import Counter
 from collections.abc import Callable, Mapping
+from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
+from sightglass.core import plotly_json
 from sightglass.core.errors import StorageError, warn
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
-from sightglass.core.values import Histogram, Image, Images
+from sightglass.core.values import Figure, Histogram, Text
 from sightglass.storage.foreign.wandb_messages import OWN
+from sightglass.storage.format.wav import decode_wav
 from sightglass.storage.wandb import SHARED, before_finish
 from sightglass.training.process_runs import init
 from sightglass.training.run import Run, wiring
 
-PICTURE_MODES: Final = ("L", "RGB", "RGBA")  # what an `Image` has; Pillow converts others
+from . import media
+from .wandb_values import WandbImage
+
+KINDS: Final = ("Histogram", "Image", "Table", "Html", "Plotly", "CustomChart")
+"""The types of W&B for which a run has a value type, besides sounds, which have to be in WAV files."""
+IN_CELLS: Final = ("Image", "Audio", "Html", "Plotly")  # of which a table keeps more than the name of the type
 
 
 def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
     """Log everything that goes into a W&B run, by `wandb.log` or its own `log`, in a run of Sightglass, too.
 
     What the program sets in the W&B run's summary is logged as `summary/{name}`. The steps are W&B's. Numbers, texts,
-    arrays, histograms, pictures and Matplotlib figures are logged; W&B's other types, such as tables, are left out:
-    the first of each type warns.
+    arrays, histograms, pictures, sounds in WAV files, tables and custom charts, which become their tables, Plotly's and
+    Matplotlib's figures and HTML, as text, are logged; W&B's other types, such as videos, are left out: the first of
+    each type warns.
 
     Args:
         wandb_run: The W&B run, such as `wandb.run`.
@@ -69,11 +78,12 @@ def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
 def _follow_log(wandb_run: Any, run: Run, values: _Values) -> None:
     """Replace the `log` of a W&B run, and the module's if it is that of this run, by one that logs in a run, too."""
     log = wandb_run.log
+    disabled = getattr(wandb_run, "disabled", False)  # its own step stays 0
 
     @functools.wraps(log)
     def log_in_both(data: Mapping[str, Any], *arguments: Any, **keywords: Any) -> Any:
         step = arguments[0] if arguments else keywords.get("step")
-        at = wandb_run.step if step is None else step
+        at = getattr(wandb_run, "step", None) if step is None and not disabled else step
         own = values.of_row(data)  # before W&B replaces values in nested mappings
         result = log(data, *arguments, **keywords)
         if own:
@@ -145,12 +155,14 @@ class _Values:
         """Return a row as `Run.log` takes it; empty for what W&B refuses, or has from one of this package."""
         if not isinstance(data, Mapping) or any(not isinstance(name, str) or name.startswith(SHARED) for name in data):
             return {}
-        return {name: self.own(value) for name, value in data.items() if not self.is_left_out(value)}
+        return {_tag(name, value): self.own(value) for name, value in data.items() if not self.is_left_out(value)}
 
     def is_left_out(self, value: object) -> bool:
-        """Return whether a run has no value type for an object of W&B; warn of the first of each type."""
+        """Return whether a run has no value type for an object of W&B, or a list of these; warn once of each type."""
+        if isinstance(value, list | tuple) and value:
+            return all(self.is_left_out(item) for item in value)
         name = _wandb_type(value)
-        if not name or name in ("Histogram", "Image"):
+        if not name or name in KINDS or (name == "Audio" and _path(value).lower().endswith(".wav")):
             return False
         self._n_left_out[name] += 1
         if self._n_left_out[name] == 1:
@@ -161,25 +173,43 @@ class _Values:
         """Return a value as `Run.log` takes it; what cannot be read is lost, and counted there."""
         try:
             match _wandb_type(value):
+                case "":
+                    pass
                 case "Histogram":
                     return Histogram.from_counts(np.rint(value.histogram), value.bins)
                 case "Image":
-                    return Image(_pixels(value), caption=_caption(value))
+                    return WandbImage(value.image, caption=_caption(value)).kept
+                case "Audio":
+                    return decode_wav(Path(_path(value)).read_bytes())
+                case "Plotly":
+                    return Figure(Path(_path(value)).read_bytes(), plotly_json.MEDIA_TYPE)
+                case "Html":
+                    return Text(value.html)
+                case "Table":
+                    return media.table(value.columns, [[self._cell(cell) for cell in row] for row in value.data])
+                case "CustomChart":
+                    return self.own(value.table)
             if isinstance(value, Mapping):
-                return {name: self.own(item) for name, item in value.items() if not self.is_left_out(item)}
-            if isinstance(value, list | tuple) and value and all(_wandb_type(item) == "Image" for item in value):
-                return self._pictures(value)
+                return {_tag(name, item): self.own(item) for name, item in value.items() if not self.is_left_out(item)}
+            if isinstance(value, list | tuple) and value and all(map(_wandb_type, value)):
+                return media.together([self.own(item) for item in value if not self.is_left_out(item)])
         except FAILURES as error:
             return LostValue(message(error))
         return value
 
-    def _pictures(self, several: list[Any] | tuple[Any, ...]) -> Any:
-        """Return pictures of one size as `Images`, others by their numbers."""
-        pixels = [_pixels(one) for one in several]
-        if len({one.shape for one in pixels}) == 1:
-            captions = tuple(map(_caption, several))
-            return Images(np.stack(pixels), captions=captions if any(captions) else ())
-        return {str(i): self.own(one) for i, one in enumerate(several)}
+    def _cell(self, cell: Any) -> Any:
+        """Return a cell of a table; what a table cannot hold is the name of its type."""
+        name = _wandb_type(cell)
+        if not name:
+            return cell
+        held = name in IN_CELLS and not self.is_left_out(cell)
+        own = self.own(cell) if held else f"wandb.{name}"
+        return own.value if isinstance(own, Text) else own
+
+
+def _tag(name: Any, value: object) -> Any:
+    """Return the name of a value in a run: W&B logs a chart as its table, under this name."""
+    return f"{name}_table" if _wandb_type(value) == "CustomChart" else name
 
 
 def _wandb_type(value: object) -> str:
@@ -188,9 +218,9 @@ def _wandb_type(value: object) -> str:
     return cls.__name__ if cls.__module__.partition(".")[0] == "wandb" else ""
 
 
-def _pixels(picture: Any) -> Any:
-    image = picture.image
-    return np.asarray(image if image.mode in PICTURE_MODES else image.convert("RGB"))
+def _path(held: Any) -> str:
+    """Return the path of the file in which an object of W&B holds what it is."""
+    return str(getattr(held, "_path", None) or "")
 
 
 def _caption(picture: Any) -> str:

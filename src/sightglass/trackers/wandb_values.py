@@ -18,8 +18,9 @@ from typing import Any, Final
 import numpy as np
 
 from sightglass.core.errors import warn
+from sightglass.core.program_values.guarded import OwnValue
 from sightglass.core.table import Table
-from sightglass.core.values import PLAIN, Audio, Histogram, Image, Images, Text, array_kind, to_host
+from sightglass.core.values import PLAIN, Audio, Figure, Histogram, Image, Images, Text, array_kind, to_host
 from sightglass.storage.foreign.event_format import figure
 from sightglass.storage.format.wav import decode_wav
 
@@ -192,7 +193,7 @@ class WandbTable(Media):
 
 def _cell(cell: Any) -> Any:
     made = own(cell)
-    if isinstance(made, Image | Audio) or type(made) in PLAIN:
+    if isinstance(made, Image | Figure | Audio) or type(made) in PLAIN:
         return made
     found = made.value if isinstance(made, Text) else plain(made)
     return json.dumps(found) if isinstance(found, dict | list) else found
@@ -273,6 +274,8 @@ def own(value: Any) -> Any:
     match value:
         case Media():
             return value.kept
+        case OwnValue():
+            return value
         case Mapping():
             return own_row(value)
         case list() | tuple() if value and all(isinstance(item, WandbImage) for item in value):

@@ -102,6 +102,8 @@ class Files:
     Attributes:
         into: A run directory to write into instead of a new one: that of an earlier run which this one continues, or
             one that several ranks share.
+        repeats: Whether a run that continues another one may repeat its steps, as after a crash: it then hides, in each
+            series, the earlier records from its own first step on. Otherwise all records are kept, one after the other.
         private: Whether only this user can read what the run writes: files have mode 0600, and new directories 0700.
             By default the umask decides, as for other files.
         compat: "mindspore" to write MindSpore's summary files as well, into the folder `mindspore` of the run
@@ -113,6 +115,7 @@ class Files:
     """
 
     into: str | os.PathLike[str] | None = None
+    repeats: bool = True
     private: bool = False
     compat: Literal["mindspore"] | None = None
 

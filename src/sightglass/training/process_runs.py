@@ -172,7 +172,8 @@ def init(
     folder = runs_folder() if dir is None else Path(dir)
     settings = RunSettings(
         name=name, directory=choose(folder, name) if files.into is None else Path(files.into),
-        shared=files.into is not None, private=files.private, config=_config(config), record=record, listen=listen,
+        shared=files.into is not None, repeats=files.repeats, private=files.private,
+        config=_config(config), record=record, listen=listen,
         hub=hub, budget=budget, limits=limits, ranks=ranks or Ranks(), jax_attach=jax_attach,
         sets_attributes=controls == "attributes", mirror=mirrors, at_mirror=_close_first_at_exit,
         facts=OFF if os.environ.get("SIGHTGLASS_FACTS") == "off" else facts or Facts(),

@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Any, Final
 from sightglass.core.description import Ending, HistoryEntry, StackFrame
 from sightglass.core.errors import SightglassError, StorageError, say_elsewhere, warn, warn_user
 from sightglass.core.process import current_run
+from sightglass.core.process.files import n_bytes_of, sha256_of
 from sightglass.core.process.threads import Background
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message, text
@@ -164,6 +165,24 @@ class Run(NamesElsewhere, current_run.Handle):
             raise TypeError(f"Expected the name of a figure as text, got {name!r}")
         if not self.ended:
             self._figures.plot(name, fn, *arrays, step=step, on_full=on_full)
+
+    def file(self, path: str | os.PathLike[str], *, step: float | None = None, hash: bool = False) -> None:
+        """Record that the run wrote or read a file, such as a checkpoint or a data set: where it is, not its bytes.
+
+        `file/path`, `file/n_bytes` and `file/sha256` are logged, and `sightglass which FILE` finds the run.
+
+        Args:
+            path: The file, or a folder, of which all files count.
+            step: The step; by default a counter.
+            hash: Whether to record its SHA-256, by which it is found in other places, too. It is read now, here.
+
+        Raises:
+            OSError: It cannot be read.
+        """
+        if not self.disabled:
+            at = Path(os.path.abspath(path))
+            found = {"path": str(at), "n_bytes": n_bytes_of(at), "sha256": sha256_of(at) if hash else ""}
+            self.log({"file": found}, step=step)
 
     def end_group(self, event: str) -> None:
         """Close the groups of an event here: reducers without a named window emit their records."""

@@ -54,6 +54,7 @@ class RunSettings:
         name: The run's name.
         directory: The run directory.
         shared: Whether the directory may exist already.
+        repeats: Whether it hides what earlier processes wrote there from its own first step on.
         private: Whether only this user can read the files.
         config: The run's configuration.
         record: Queries to record from the start.
@@ -73,6 +74,7 @@ class RunSettings:
     name: str
     directory: Path
     shared: bool = False
+    repeats: bool = True
     private: bool = False
     config: Mapping[str, Any]
     record: Sequence[Query | str] = ()
@@ -139,7 +141,7 @@ class Wiring:
         self.state: State = "ended"
         self.closed = settings.disabled
         self.abandoned = self._warned_of_late = False
-        self._holds_lines = False
+        self._holds_lines = self._renews = False
         self._started = self.clock.wall()
         self.shown = {} if settings.disabled else shown_config(settings.config)
         self._facts: ProgramFacts | None = None
@@ -265,10 +267,25 @@ class Wiring:
             self._chores.add(guest)
 
     def change_config(self, changes: Mapping[str, Any]) -> None:
-        """Change entries of the config: clients see it at once, `run.json` has it from the end of the run on."""
+        """Change entries of the config: clients see it at once, `run.json` has it a moment later."""
         shown = shown_config(changes)
         with self.telemetry.lock.mutex:
             self.shown.update(shown)
+        if self.recorder is not None and self.recorder.active and not self._renews:
+            self._renews = True
+            self.recorder.aside(self._renew)
+
+    def keep(self) -> None:
+        """Describe the run on the disk now, even if it records nothing; warn if that cannot be done."""
+        if self.recorder is not None and not self.recorder.active:
+            try:
+                self._renew()
+            except OSError as error:
+                warn(f"Cannot describe run {self.settings.name!r} on the disk: {message_of(error)}")
+
+    def _renew(self) -> None:
+        self._renews = False  # first: what changes from now on is written again
+        self.files.renew({})
 
     def flush(self, timeout_s: float) -> None:
         """Wait until deferred work is settled and records are written.
@@ -383,7 +400,7 @@ class Wiring:
         """Return the content of `run.json`."""
         return RunFile(
             name=self.settings.name, id=self.id, config=self.shown, started=self._started,
-            host=socket.gethostname(), pid=os.getpid(), rank=self._rank,
+            host=socket.gethostname(), pid=os.getpid(), rank=self._rank, repeats=self.settings.repeats,
             facts={} if self._facts is None else self._facts.found, **at_end,
         )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Where files are: the folder of runs where none is named; secrets, which only this user can read."""
+"""Files: the folder of runs where none is named; secrets, which only this user can read; how large others are."""
 
 from __future__ import annotations
 
@@ -56,3 +56,35 @@ def read_private(path: Path, *, max_bytes: int) -> bytes:
         if status.st_size > max_bytes:
             raise OSError(errno.EFBIG, f"Expected a file of at most {max_bytes} bytes", os.fspath(path))
         return file.read(max_bytes)
+
+
+def n_bytes_of(path: Path) -> int:
+    """Return the size of a file, or of all files in a folder.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    return sum(os.stat(file).st_size for file in _files_of(path))
+
+
+def sha256_of(path: Path) -> str:
+    """Return the SHA-256 of a file, as sha256sum prints it; of a folder, that of the lines that it prints of its files.
+
+    Raises:
+        OSError: It cannot be read.
+    """
+    import hashlib  # most programs need no hash
+
+    files = [*_files_of(path)]
+    digests = []
+    for file in files:
+        with open(file, "rb") as opened:
+            digests.append(hashlib.file_digest(opened, "sha256").hexdigest())
+    if files == [path]:
+        return digests[0]
+    lines = (f"{digest}  {file.relative_to(path).as_posix()}\n" for digest, file in zip(digests, files, strict=True))
+    return hashlib.sha256("".join(lines).encode()).hexdigest()
+
+
+def _files_of(path: Path) -> list[Path]:
+    return sorted(file for file in path.rglob("*") if file.is_file()) if path.is_dir() else [path]

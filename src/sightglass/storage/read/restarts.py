@@ -2,8 +2,8 @@
 
 Rule 1: a process that continues at a lower step hides, in each series, what earlier processes wrote from that step on.
 A file of another program may say from which step on: then that holds for all series, also those it did not write.
-Rule 2: a process that began while another one still wrote does not restart it: neither hides rows of the other. Their
-rows follow each other, process by process.
+Rule 2: a process that began while another one still wrote does not restart it, and one may say that it repeats nothing:
+neither hides rows of the other. Their rows follow each other, process by process.
 Rule 3: numbers of events move by the same amount for all series of one event, so they still fit together: the series
 that has the first record of the event in the later process decides by how much.
 Rule 4: ends of groups have no steps of their own: they are visible if their events are.
@@ -29,21 +29,21 @@ NONE: Final[Mapping[float, float]] = MappingProxyType({})
 
 
 def limits_of(
-    groups: Sequence[Group], at_once: Overlaps = frozenset(), retracted: Mapping[float, float] = NONE
+    groups: Sequence[Group], unhidden: Overlaps = frozenset(), retracted: Mapping[float, float] = NONE
 ) -> list[float]:
     """Return, for each process, the step from which on its rows are hidden by later ones.
 
     Args:
         groups: What each process wrote to a series.
-        at_once: Pairs of processes that wrote at the same time, as they began.
+        unhidden: Pairs of processes of which the later one hides nothing of the earlier, as they began.
         retracted: The steps from which on later processes say so, by when a process began.
     """
     firsts = [_first_step(sources) for _, sources in groups]
-    if not at_once:
+    if not unhidden:
         limits = [*accumulate(reversed(firsts[1:]), min, initial=math.inf)][::-1]
     else:
         limits = [
-            min((firsts[k] for k in range(j + 1, len(groups)) if (one, groups[k][0]) not in at_once), default=math.inf)
+            min((firsts[k] for k in range(j + 1, len(groups)) if (one, groups[k][0]) not in unhidden), default=math.inf)
             for j, (one, _) in enumerate(groups)
         ]
     return [min(limit, retracted.get(began, math.inf)) for limit, (began, _) in zip(limits, groups, strict=True)]
@@ -76,7 +76,7 @@ class Restarts:
         """Take what each process wrote to each series."""
         self._series = series
         self._blocks: dict[Key, list[Group]] = {}
-        self._at_once = series.overlaps()
+        self._at_once, self._unhidden = series.overlaps(), series.unhidden()
         self._retracted = series.retracted()
         self._views: dict[Key, VisibleRows] = {}
         self._alike: dict[Hashable, VisibleRows] = {}
@@ -104,7 +104,7 @@ class Restarts:
         if key.kind == "groups":
             limits = [min(cuts[k + 1 :], default=math.inf) - shifts[k] + 1 for k in range(n)]
         else:
-            limits = limits_of(groups, self._at_once, self._retracted)
+            limits = limits_of(groups, self._unhidden, self._retracted)
         return make(groups, limits, shifts, self._at_once)
 
     def _shifts(self, key: Key) -> tuple[list[int], list[float]]:
@@ -122,7 +122,8 @@ class Restarts:
     def _count(self, keys: Sequence[Key], n: int) -> tuple[list[int], list[float]]:
         groups = {key: self._blocks[key] for key in keys}
         views = {
-            key: make(found, limits_of(found, self._at_once, self._retracted), [0] * n) for key, found in groups.items()
+            key: make(found, limits_of(found, self._unhidden, self._retracted), [0] * n)
+            for key, found in groups.items()
         }
         shifts, cuts = [0], [math.inf]
         for k in range(1, n):

@@ -514,6 +514,12 @@ class RunSeries(Mapping[Key, Sequence[Group]]):
             if _still_wrote(process_of(one, rank), last_s, other, told.get(other))
         )
 
+    def unhidden(self) -> Overlaps:
+        """Return of which processes neither hides rows of the other: the later one repeats nothing of the earlier."""
+        told = self.told()
+        later = [started for started in self._processes if started in told and not told[started].repeats]
+        return self.overlaps() | {(one, other) for other in later for one in self._processes if one < other}
+
     def retracted(self) -> dict[float, float]:
         """Return, by when a process began, the step from which on its records are void, as a later one says."""
         parts = [(began, part) for began, parts in self._processes.items() for part in parts]
