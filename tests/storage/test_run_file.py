@@ -246,6 +246,15 @@ def test_a_walk_that_ends_early_says_so_and_has_what_is_near(tmp_path: Path) -> 
     assert not walk.unfinished
 
 
+def test_runs_however_many_do_not_end_a_walk(tmp_path: Path) -> None:
+    for n in range(20):
+        make(tmp_path, f"run{n}", "1000-rank0-0000.sgr", "notes.txt")
+    make(tmp_path, "deep/er/last", "1000-rank0-0000.sgr")
+    walk = FolderWalk(tmp_path, max_entries=6)
+    assert sum(any(file.name.endswith(".sgr") for file in listed.files) for listed in walk) == 21
+    assert not walk.unfinished
+
+
 def test_the_newest_run_comes_first_and_states_are_told(tmp_path: Path) -> None:
     make(tmp_path, "died", id="d" * 12, started=1.0)
     make(tmp_path, "lives", id="e" * 12, started=2.0)

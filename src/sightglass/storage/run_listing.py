@@ -24,8 +24,8 @@ from .run_file import RunFile, read_cached, tells, together
 
 Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded"]
 
-MAX_ENTRIES: Final = 100_000  # of all directories; a walk through a file system in the network ends before, see `MAX_S`
-MAX_S: Final = 2.0
+MAX_ENTRIES: Final = 100_000  # files and folders that are not of runs, however many runs there are
+MAX_S: Final = 2.0  # for these; on a file system in the network, this ends a walk before their number does
 MAX_NAMED: Final = 3  # links that a note names
 # Other programs do not say when they end: after this long without a change, their files are not written any more.
 # TensorBoard's writers keep what they have for two minutes.
@@ -134,7 +134,7 @@ class Listed(NamedTuple):
     @property
     def of_mlflow(self) -> bool:
         """Whether it is a run of MLflow's file store; its folders hold metrics and artifacts, not runs."""
-        return {one.name for one in self.folders} >= FOLDERS and any(file.name == META for file in self.files)
+        return any(file.name == META for file in self.files) and {one.name for one in self.folders} >= FOLDERS
 
 
 def _listed(folder: str) -> Listed | None:
@@ -160,7 +160,7 @@ class FolderWalk:
     """Lists a folder and all directories below it, those near to it first.
 
     Links to directories below the folder are followed, too; each directory is listed once. The walk ends after
-    `MAX_ENTRIES` files and folders, or `MAX_S` seconds.
+    `MAX_ENTRIES` files and folders that are not of runs, or after `MAX_S` seconds with these.
 
     Attributes:
         unfinished: Why the walk ended early, or empty.
@@ -188,7 +188,7 @@ class FolderWalk:
         return f"{n} of {self._folder!r} not followed: {named}. Name one of these, or say follow_links=True"
 
     def __iter__(self) -> Iterator[Listed]:
-        root, began_s, n_entries = os.path.realpath(self._folder), time.monotonic(), 0
+        root, n_others, others_s = os.path.realpath(self._folder), 0, 0.0
         ahead, links = deque([self._folder]), deque[str]()
         seen: set[tuple[int, int]] = set()
         while ahead or links:
@@ -199,19 +199,20 @@ class FolderWalk:
                     self._left.append((link, target))
                     continue
                 ahead.append(link)
-            place = ahead.popleft()
+            place, began_s = ahead.popleft(), time.monotonic()
             listed = _listed(place) if self._is_new(place, seen) else None
             if listed is None:
                 continue
-            n_entries += len(listed.files) + len(listed.folders) + len(listed.links)
-            ahead += [entry.path for entry in listed.folders if not listed.of_mlflow]
+            if not _has_records(listed):
+                n_others += 1 + len(listed.files)
+                others_s += time.monotonic() - began_s
+            ahead += [] if listed.of_mlflow else [entry.path for entry in listed.folders]
             links += sorted(entry.path for entry in listed.links)
             yield listed
-            took_s = time.monotonic() - began_s
-            if (ahead or links) and (n_entries >= self._max_entries or took_s >= self._max_s):
+            if (ahead or links) and (n_others >= self._max_entries or others_s >= self._max_s):
                 self.unfinished = (
-                    f"The search in {self._folder!r} ended after {n_entries:,} files and folders, in {took_s:.1f} s: "
-                    "there may be more runs; name a folder nearer to them"
+                    f"The search in {self._folder!r} ended after {n_others:,} files and folders that are not of runs, "
+                    f"in {others_s:.1f} s: there may be more runs; name a folder nearer to them"
                 )
                 return
 
