@@ -45,7 +45,8 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
     Events: "batch" with the metrics so far, and `params`, the model's weights by their paths; "epoch" with the metrics;
     "validation" with those of the validation; "test" with those of `evaluate`; "checkpoint" when you call
     `checkpoint()`, because Keras does not report checkpoints. On PyTorch a batch also has `grads`, by the same paths,
-    and what layers take and return, by their names: "dense", "encoder/dense". The learning rate is the control
+    and what layers take and return, by their names: "dense", "encoder/dense". On PyTorch and JAX, "initial" has the
+    norms and histograms that the weights began with. The learning rate is the control
     "optimizer.lr", unless a schedule sets it. The step counts batches, from 0, or from those that the optimizer has
     taken before; what happens after a batch has its step.
 
@@ -95,6 +96,10 @@ class SightglassCallback(Handle, keras.callbacks.Callback):  # type: ignore[misc
 
             self._module = module = KerasModel(self.model)
             self._callback_run.watch(module)
+        elif self._watches and keras.backend.backend() == "jax":
+            from sightglass.jax.initial import initial
+
+            initial({variable.path: variable.value for variable in self.model.weights}, run)
 
     def on_train_batch_end(self, batch: int, logs: Mapping[str, float] | None = None) -> None:
         """Observe a batch, and stop the training if a client has stopped the run."""

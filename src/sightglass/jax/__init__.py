@@ -9,6 +9,7 @@ except ModuleNotFoundError as error:
     raise MissingExtraError("jax", extra="jax", purpose="sightglass.jax") from error
 
 from sightglass.jax import rules as _rules
+from sightglass.jax.initial import initial as initial
 from sightglass.jax.logs.logdict import logdict as logdict
 from sightglass.jax.logs.logdict import stepdict as stepdict
 
