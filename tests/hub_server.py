@@ -152,9 +152,12 @@ class Service:
         self.folder = folder
         self.port = 0
         self.output = ""
-        while not self.output:  # until a port is free
+        while True:  # until a port is free
             self.port = random.randint(*PORTS)
             self.start("--listen", f"{host}:{self.port}")
+            if self.output:
+                break
+            self.end()
 
     def start(self, *options: str) -> None:
         """Start it, and wait until it says how to reach it, or has ended."""

@@ -330,7 +330,7 @@ class Author:
     def mapping(self) -> Grown:
         m, kind = self.name("mappings"), self.random.randrange(6)
         if kind == 0:
-            name = self.call(self.random.choice(("keys", "values", "items", "len")))
+            name = self.call(self.random.choice(("keys", "values", "items", "len", "leaves")))
             return Grown(f"{m.text}.{name}()", lambda env: of_mapping(name, m.compute(env)))
         if kind == 1:
             part = self.random.choice(("a", "w", "layer", ""))
@@ -499,5 +499,7 @@ PAIRED: Final[Mapping[str, Callable[[Any, Any], Any]]] = {
 
 
 def of_mapping(name: str, mapping: Mapping[str, Any]) -> Any:
-    """Return the length, or a list of the keys, values or items of a mapping."""
+    """Return the length, a list of the keys, values or items, or the arrays of a mapping."""
+    if name == "leaves":
+        return {key: value for key, value in mapping.items() if hasattr(value, "shape")}
     return len(mapping) if name == "len" else list(getattr(mapping, name)())

@@ -130,7 +130,7 @@ def test_odd_parameters_are_left_out_and_named(desk):
 
 @pytest.mark.parametrize(("limit", "value", "n"), [("MAX_KEPT", 3, 3), ("MAX_ITEMS", 20, 3), ("MAX_S", 0.0, 0)])
 def test_what_does_not_fit_is_left_out_and_said(desk, monkeypatch, limit, value, n):
-    monkeypatch.setattr(f"sightglass.training.initial.{limit}", value)
+    monkeypatch.setattr(f"sightglass.training.evaluation.initial.{limit}", value)
     sgt.watch(small(), desk.run)  # of 24, 6, 12 and 2 items: the small ones first
     assert list(desk.one(desk.ask("initial.norms"))) == ["0.bias", "2.weight", "2.bias"][:n]
     assert f"{4 - n} of 4 parameters are left out, such as" in note_of(desk.run)

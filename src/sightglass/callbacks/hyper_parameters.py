@@ -21,7 +21,16 @@ from typing import Any, Final
 
 import numpy as np
 
-from sightglass.core.program_values.guarded import FAILURES, LostValue, class_name, exact, message, parts, text
+from sightglass.core.program_values.guarded import (
+    FAILURES,
+    LostValue,
+    class_name,
+    exact,
+    fields_of,
+    message,
+    parts,
+    text,
+)
 from sightglass.core.values import array_kind, to_host
 
 MAX_DEPTH: Final = 32  # as deep as `run.json` nests
@@ -77,8 +86,8 @@ def _named(value: Any) -> Iterable[tuple[Any, Any]] | None:
     """Return the names and values of the parts of an object; `None` for one that has no named parts."""
     if isinstance(value, type):
         return None
-    if isinstance(value, tuple) and hasattr(value, "_fields"):
-        return zip(value._fields, value, strict=False)
+    if isinstance(value, tuple) and (names := fields_of(type(value), len(value))):
+        return zip(names, value, strict=True)
     if isinstance(value, Mapping) or dataclasses.is_dataclass(value):
         level = parts(value)
         return None if level is None else level.pairs

@@ -1,4 +1,4 @@
-"""The initial values of a model in JAX; see `sightglass.training.initial`."""
+"""The initial values of a model in JAX; see `sightglass.training.evaluation.initial`."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import numpy as np
 
 from sightglass.core.errors import UnreadableError
 from sightglass.jax.pytree import PyTree
-from sightglass.training.initial import keep_initial
+from sightglass.training.evaluation.initial import keep_initial
 from sightglass.training.process_runs import current
 from sightglass.training.run import Run, wiring
 

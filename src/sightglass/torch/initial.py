@@ -1,4 +1,4 @@
-"""The initial values of a watched module; see `sightglass.training.initial`.
+"""The initial values of a watched module; see `sightglass.training.evaluation.initial`.
 
 Of a distributed tensor they are those of this process's piece. A device is not waited for: what it computes is read
 when somebody asks.
@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from sightglass.core.program_values.array_data import plain_array
-from sightglass.training import initial
+from sightglass.training.evaluation import initial
 from sightglass.training.evaluation.telemetry import Telemetry
 
 from .observables import Shared, is_made, local, parameters

@@ -21,7 +21,7 @@ from sightglass.core.errors import UnreadableError, warn
 from sightglass.core.program_values.guarded import FAILURES, message
 from sightglass.query.functions import FUNCTIONS
 
-from .evaluation.telemetry import Telemetry
+from .telemetry import Telemetry
 
 INITIAL: Final = "initial"
 """The event."""
