@@ -72,7 +72,8 @@ def test_a_part_of_the_page_that_cannot_be_loaded_says_so_and_comes_by_itself(ow
     page.route("**/assets/TensorsPage*", lambda route: route.abort())
     page.reload()
     page.get_by_role("link", name="Tensors").click()
-    expect(page.get_by_role("heading", name="Tensors could not be loaded so far")).to_be_visible()
+    expect(page.get_by_text("The page tries again by itself")).to_be_visible()
+    expect(page.get_by_role("heading", name="Loading Tensors")).to_be_visible()
     page.unroute("**/assets/TensorsPage*")
     expect(page.get_by_role("main")).to_contain_text("No tensors")
 

@@ -89,7 +89,7 @@ function posted(body: unknown): RequestInit {
 }
 
 /** Ask again as long as no server answers, at longer and longer intervals. */
-async function untilAnswered<T>(request: () => Promise<T>, signal?: AbortSignal): Promise<T> {
+export async function untilAnswered<T>(request: () => Promise<T>, signal?: AbortSignal): Promise<T> {
   let n = 0
   try {
     for (;;) {

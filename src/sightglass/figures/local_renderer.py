@@ -64,6 +64,7 @@ class LocalRenderer:
         """Draw a job at once, or after those that were put before, and never wait then."""
         if self._at_once:
             result, pictures, error = self._drawn(job)
+            self._drawing = None
             self._finished(job, result, pictures)
             if error is not None:  # Ctrl-C in the training's own thread
                 raise error

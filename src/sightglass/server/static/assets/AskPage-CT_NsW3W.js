@@ -1,0 +1,1 @@
+export{t as AskPage}from"./AskPage-CpcamivE.js";

@@ -1,1 +1,0 @@
-export{t as AskPage}from"./AskPage-BL6wDfp8.js";
