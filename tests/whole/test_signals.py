@@ -41,12 +41,16 @@ def handler(number, frame):
     received.append(number)
 signal.signal(signal.SIGTERM, handler)
 """
+ANOTHER = "\nsg.init('other', dir=sys.argv[1] + '/others')\n"
+PUT_BACK = "signal.signal(signal.SIGTERM, ours); del received\n"
 AFTER = "say('last', step); os._exit(7)"  # nothing is closed
 
 PROGRAMS = {  # what happens before `init`, after it, and when the program's own handler was called
     "no handler": ("", "", ""),
     "a handler": (OWN, "", AFTER),
     "a handler that calls the one it found": ("", WRAPPED, AFTER),
+    "a handler that calls the one it found, and a later run": ("", WRAPPED + ANOTHER, AFTER),
+    "no handler, after such a one": ("", WRAPPED + ANOTHER + PUT_BACK, ""),  # as Lightning's `fit` leaves it
     "a handler, and a run that is closed": (OWN, "", "run.close(); say('last', step)"),
     "ignored": ("signal.signal(signal.SIGTERM, signal.SIG_IGN)", "", ""),
     "a later handler that asks nobody": ("", "signal.signal(signal.SIGTERM, lambda *_: None)", ""),
@@ -107,7 +111,7 @@ def test_sigterm_and_ctrl_c_lose_nothing_and_the_program_s_own_handler_decides_w
     for what, child in children.items():
         directory, step = Path(trained[what][0]), int(trained[what][1])
         child.send(signal.SIGTERM)
-        if what == "no handler":
+        if "no handler" in what:
             assert child.ends() == -signal.SIGTERM
             assert read(directory / "run.json").state == "terminated"
             logged, recorded = kept(directory)

@@ -513,7 +513,6 @@ class Termination:
                 argument is whether the process dies next.
         """
         self._end = end
-        self._before: dict[int, Any] = {}
         self._mask = threading.local()
 
     def install(self) -> None:
@@ -522,17 +521,15 @@ class Termination:
             return
         for number in SIGNALS:
             found = signal.getsignal(number)
-            if found in (self._handle, signal.SIG_IGN, None) or (found is signal.SIG_DFL and _is_caught(number)):
+            if isinstance(found, Handler) or found in (signal.SIG_IGN, None):
                 continue
-            self._before[number] = found
-            signal.signal(number, self._handle)
-
-    def _handled(self) -> list[int]:
-        return [number for number in self._before if signal.getsignal(number) == self._handle]
+            if found is signal.SIG_DFL and _is_caught(number):
+                continue
+            signal.signal(number, Handler(self._end, found))
 
     def before_fork(self) -> None:
         """Hold the signals back: Python forgets one that reaches a child before the child's own code runs."""
-        if handled := self._handled():
+        if handled := _handled():
             self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
 
     def after_fork(self) -> None:
@@ -542,14 +539,27 @@ class Termination:
 
     def release(self) -> None:
         """Restore the handlers that were there: a forked child has no runs, and dies at once, whatever it waits for."""
-        for number in self._handled():
-            signal.signal(number, self._before[number])
+        for number, handler in _handled().items():
+            signal.signal(number, handler.before)
         self.after_fork()
 
-    def _handle(self, number: int, frame: FrameType | None) -> None:
+
+class Handler:
+    """One handler in the place of the one that was there.
+
+    A library such as Lightning puts its own handler over this one, which calls this one, and puts this one back when it
+    is done. A run that begins in between puts another handler over the library's. So each knows what it replaced.
+    """
+
+    def __init__(self, end: Callable[[int, bool], None], before: Any) -> None:
+        """Take what happens first, and what was there."""
+        self._end = end
+        self.before = before
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """End the runs in order; then do what would have been done without them."""
         # A handler that was installed after this one may call it, and decides what follows.
-        before = self._before[number]
-        dies = before is signal.SIG_DFL and signal.getsignal(number) == self._handle
+        dies = self.before is signal.SIG_DFL and signal.getsignal(number) is self
         try:
             Background("terminate", lambda: self._end(number, dies)).join(LAST_S if dies else GRACE_S)
         except RuntimeError as error:  # the system starts no more threads
@@ -557,8 +567,13 @@ class Termination:
         if dies:
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
-        elif callable(before):
-            before(number, frame)
+        elif callable(self.before):
+            self.before(number, frame)
+
+
+def _handled() -> dict[int, Handler]:
+    found = {number: signal.getsignal(number) for number in SIGNALS}
+    return {number: handler for number, handler in found.items() if isinstance(handler, Handler)}
 
 
 def _is_caught(number: int) -> bool:
