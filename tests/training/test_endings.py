@@ -113,7 +113,7 @@ def test_a_run_that_fails_to_close_costs_no_other_run(
         assert told.subgroup(expected[kind]) is not None
 
 
-def test_a_third_live_run_of_one_name_is_warned_of(tmp_path):
+def test_a_third_live_run_of_one_name_is_warned_of(patch, tmp_path):
     with sg.init("job", dir=tmp_path), sg.init("job", dir=tmp_path), sg.init("other", dir=tmp_path):
         with pytest.warns(RuntimeWarning, match="3 runs named 'job'"):
             run = sg.init("job", dir=tmp_path)
