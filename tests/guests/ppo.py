@@ -127,7 +127,7 @@ GUEST = Guest(
         "on('episode').count()": lambda r: r.seen.now.done.sum(),
         "episode.return.histogram(8, every=10)": None,
         "on('episode').count(by=lambda e: e.env)": lambda r: {
-            str(i): n for i, n in enumerate(r.seen.ended.done.sum(axis=0)) if n
+            str(i): n for i, n in enumerate(r.seen.now.done.sum(axis=0)) if n
         },
         "episode.env": lambda r: np.nonzero(r.seen.ended.done)[1][-1],
         "episode": lambda r: {
