@@ -26,19 +26,24 @@ PRUNED: Final = 0.5  # of them are removed when there are more, the oldest first
 
 
 def files_of(directory: Path, *, rank: int | None = None) -> dict[str, tuple[int, int]]:
-    """Return the sizes and times of change of a rank's record files in a directory; of a file, nothing.
+    """Return the sizes and times of change of a rank's record files, by their paths in the run's directory.
+
+    Of a file, nothing.
 
     Args:
         directory: The run directory.
         rank: The rank; `None` for the lowest.
     """
-    with contextlib.suppress(OSError), os.scandir(directory) as entries:
-        found = {entry.name: entry for entry in entries if file_names.is_record_file(entry.name)}
-        ranks = {name: rank_of(Path(name)) for name in found}
+    with contextlib.suppress(OSError):
+        ranks = {file: rank_of(file) for file in file_names.files_of(directory)}
         chosen = min((named or 0 for named in ranks.values()), default=0) if rank is None else rank
-        mine = {name: entry.stat() for name, entry in found.items() if ranks[name] in (None, chosen)}
-        return {name: (status.st_size, status.st_mtime_ns) for name, status in mine.items()}
+        mine = {file: file.stat() for file, named in ranks.items() if named in (None, chosen)}
+        return {_within(directory, file): (status.st_size, status.st_mtime_ns) for file, status in mine.items()}
     return {}
+
+
+def _within(directory: Path, file: Path) -> str:
+    return file.name if file.parent == directory else os.path.relpath(file, directory)
 
 
 def write(directory: Path, name: str, data: bytes, *, like: str) -> None:

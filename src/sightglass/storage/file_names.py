@@ -1,10 +1,15 @@
-"""What the names of files in a run directory say."""
+"""What the names of files in a run directory say, and which files are those of a run."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
+from collections.abc import Callable, Iterable
 from pathlib import Path
 from typing import Final
+
+from .file_system import is_directory, names_in
 
 NAME: Final = "run.json"
 SUFFIX: Final = ".sgr"
@@ -15,6 +20,8 @@ EVENT_FILES: Final = "tensorboard"  # the folders in a run directory for copies 
 SUMMARY_FILES: Final = "mindspore"
 WRITER: Final = re.compile(r"tfevents\.\d+\..+\.\d+\.\d+(.*)")  # behind host, process and number: `filename_suffix`
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
+WANDB_SUFFIX: Final = ".wandb"
+WANDB_DIRECTORY: Final = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")  # when its process began, and the run's id
 SEGMENT: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 
 
@@ -61,3 +68,68 @@ def kind_of(name: str) -> str:
     if OWN_NAME.fullmatch(name):
         return "run"
     return "foreign" if FOREIGN_NAME.search(name) and not name.endswith(NOT_RECORDS) else ""
+
+
+def files_of(run: Path, wanted: Callable[[str], bool] = is_record_file) -> list[Path]:
+    """Return the files of a run that have such names, wherever they lie: W&B continues a run in another directory.
+
+    Args:
+        run: Its directory.
+        wanted: Returns whether a file is wanted, by its name.
+
+    Raises:
+        OSError: A directory cannot be listed.
+    """
+    found = []
+    for folder in directories_of(run):
+        found += [folder / name for name in names_in(folder) if wanted(name) and (folder == run or is_part(name))]
+    return found
+
+
+def directories_of(run: Path) -> list[Path]:
+    """Return the directories of a run, the earliest first: W&B makes one for each process of a run that is resumed.
+
+    >>> directories_of(Path("runs/a"))
+    [PosixPath('runs/a')]
+    """
+    place = Path(os.path.realpath(run))  # `latest-run` is a link
+    if (id := _wandb_id(place.name)) is None:
+        return [run]
+    others: list[str] = []
+    with contextlib.suppress(OSError), os.scandir(place.parent) as entries:
+        alike = [entry for entry in entries if _wandb_id(entry.name) == id and entry.name != place.name]
+        others = [entry.name for entry in alike if is_directory(entry) and not entry.is_symlink()]
+    folder = run.parent if run.name == place.name else place.parent
+    return [run if name == place.name else folder / name for name in sorted([*others, place.name], key=_began)]
+
+
+def continued(names: Iterable[str]) -> dict[str, list[str] | None]:
+    """Return, for directories side by side, the names of those that continue its run; `None` if it continues another's.
+
+    >>> continued(["offline-run-20240102_000000-a", "run-20240101_000000-a", "b"])
+    {'offline-run-20240102_000000-a': None, 'run-20240101_000000-a': ['offline-run-20240102_000000-a'], 'b': []}
+    """
+    found: dict[str, list[str] | None] = {name: [] for name in names}
+    runs: dict[str, list[str]] = {}
+    for name in found:
+        if (id := _wandb_id(name)) is not None:
+            runs.setdefault(id, []).append(name)
+    for several in runs.values():
+        first, *later = sorted(several, key=_began)
+        found |= {first: later, **dict.fromkeys(later)}
+    return found
+
+
+def is_part(name: str) -> bool:
+    """Return whether a file may be a part of a run whose other parts lie in other directories."""
+    return name.endswith(WANDB_SUFFIX)
+
+
+def _wandb_id(directory: str) -> str | None:
+    found = WANDB_DIRECTORY.fullmatch(directory)
+    return None if found is None else found[2]
+
+
+def _began(directory: str) -> str:
+    found = WANDB_DIRECTORY.fullmatch(directory)
+    return directory if found is None else found[1]

@@ -22,10 +22,9 @@ import msgspec
 from sightglass.core.description import Description, as_mapping, read_struct
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 
-from .file_names import NAME, OWN_NAME, name_of
-from .file_system import LOCAL, FileSystem, names_in, open_regular, written_aside
+from .file_names import NAME, OWN_NAME, files_of, is_part, name_of
+from .file_system import LOCAL, FileSystem, open_regular, written_aside
 from .foreign.mlflow_told import META, read_mlflow, stamp_of
-from .foreign.wandb_log import WANDB_SUFFIX
 from .foreign.wandb_run import read_told
 
 State = Literal["running", "ended", "failed", "terminated"]
@@ -190,21 +189,21 @@ def read_all(directory: Path, *, cached: bool = False) -> list[RunFile]:
         cached: Whether a file that was read before may be taken as it was, if its size and time are the same.
     """
     try:
-        names = [name for name in names_in(directory) if tells(name)]
+        paths = files_of(directory, tells)
     except OSError:
         return []
     read_one = read_cached if cached else _read_any
-    files = [run for name in names if (run := read_one(os.path.join(directory, name))) is not None]
+    files = [run for path in paths if (run := read_one(os.fspath(path))) is not None]
     return sorted(files, key=lambda run: run.order)
 
 
 def tells(name: str) -> bool:
     """Return whether a file says what its run is, by its name."""
-    return bool(OWN_NAME.fullmatch(name)) or name.endswith(WANDB_SUFFIX) or name == META
+    return bool(OWN_NAME.fullmatch(name)) or is_part(name) or name == META
 
 
 def _read_any(path: str) -> RunFile | None:
-    if path.endswith(WANDB_SUFFIX):
+    if is_part(path):
         reader: Callable[[str], dict[str, Any]] = read_told
     elif os.path.basename(path) == META:
         reader = read_mlflow
@@ -212,7 +211,7 @@ def _read_any(path: str) -> RunFile | None:
         return read(path)
     with contextlib.suppress(OSError):
         told = reader(path)
-        return RunFile(**told) if told else None
+        return RunFile(**told, repeats=False) if told else None
     return None
 
 
@@ -224,7 +223,8 @@ def together(files: Iterable[RunFile], *, rank: int | None = None) -> RunFile:
         rank: The rank; by default the lowest.
 
     Returns:
-        The file of the latest process of the rank, with the start of the first and the events of all.
+        The file of the latest process of the rank, with the start of the first and the events of all. A process that
+        repeats nothing has the configuration of those before it, too.
     """
     every = list(files)
     if len(every) < 2:
@@ -233,10 +233,13 @@ def together(files: Iterable[RunFile], *, rank: int | None = None) -> RunFile:
     chosen = rank if rank in ranks else min(ranks)
     mine = [run for run in every if run.rank == chosen]
     events: dict[str, int] = {}
+    config: dict[str, Any] = {}
     for run in mine:
+        config = run.config if run.repeats else config | run.config
         for name, n in run.events.items():
             events[name] = events.get(name, 0) + n
-    return msgspec.structs.replace(mine[-1], started=mine[0].started, name=mine[-1].name or mine[0].name, events=events)
+    name, started = mine[-1].name or mine[0].name, next((run.started for run in mine if run.started), 0.0)
+    return msgspec.structs.replace(mine[-1], started=started, name=name, events=events, config=config)
 
 
 _cached: dict[str, tuple[int, int, RunFile | None]] = {}

@@ -7,7 +7,7 @@ import os
 import platform
 import time
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Final, Literal, NamedTuple
 
@@ -16,7 +16,17 @@ import msgspec
 from sightglass.core.program_values.guarded import message
 
 from . import object_file
-from .file_names import EVENT_FILES, FOREIGN_START, OWN_NAME, SUMMARY_FILES, is_record_file, kind_of
+from .file_names import (
+    EVENT_FILES,
+    FOREIGN_START,
+    OWN_NAME,
+    SUMMARY_FILES,
+    continued,
+    directories_of,
+    is_part,
+    is_record_file,
+    kind_of,
+)  # fmt: skip
 from .file_system import is_directory, leads_out
 from .foreign.mlflow_told import FOLDERS, META, METRICS, files_in
 from .object_file import Annotations
@@ -104,13 +114,13 @@ def _named(entry: RunEntry, folder: Path) -> RunEntry:
 
 def run_at(path: Path, *, alive: Callable[[str], bool]) -> RunEntry | None:
     """Return the run in a directory, or `None` if it has none; `alive` as in `runs_in`."""
-    listed = _listed(os.fspath(path))
+    listed = _listed(os.fspath(path), _others(os.fspath(path)))
     return None if listed is None else _entry(listed, alive)
 
 
 def is_run(path: Path) -> bool:
     """Return whether a directory is a run."""
-    listed = _listed(os.fspath(path))
+    listed = _listed(os.fspath(path), _others(os.fspath(path)))
     return listed is not None and _has_records(listed)
 
 
@@ -122,7 +132,8 @@ def _has_records(listed: Listed) -> bool:
 class Listed(NamedTuple):
     """A directory: its path, its files and folders without links that lead out of it, and whether it has nothing else.
 
-    Folders that hold copies of a run's records, and hidden ones, are left out.
+    Folders that hold copies of a run's records, and hidden ones, are left out. The files are also those of the other
+    directories that the run has.
     """
 
     path: str
@@ -137,8 +148,19 @@ class Listed(NamedTuple):
         return any(file.name == META for file in self.files) and {one.name for one in self.folders} >= FOLDERS
 
 
-def _listed(folder: str) -> Listed | None:
-    """List a directory, and links to directories apart; return `None` if it cannot be read."""
+def _others(folder: str) -> list[str]:
+    """Return the other directories of a run."""
+    path = Path(folder)
+    return [os.fspath(other) for other in directories_of(path) if other != path]
+
+
+def _listed(folder: str, others: Iterable[str] | None) -> Listed | None:
+    """List a directory, and links to directories apart; return `None` if it cannot be read.
+
+    Args:
+        folder: Its path.
+        others: The other directories of its run; `None` if it only has a part of another directory's run.
+    """
     try:
         with os.scandir(folder) as scan:
             entries = list(scan)
@@ -150,10 +172,16 @@ def _listed(folder: str) -> Listed | None:
     copies = (EVENT_FILES, SUMMARY_FILES) if any(OWN_NAME.fullmatch(entry.name) for entry in entries) else ()
     for entry in entries:
         if not is_directory(entry):
-            files += [] if leads_out(entry) else [entry]
+            files += [] if leads_out(entry) or (others is None and is_part(entry.name)) else [entry]
         elif not entry.name.startswith(".") and entry.name not in copies:
             (links if entry.is_symlink() else folders).append(entry)
-    return Listed(folder, files, folders, links, alone=len(files) == len(entries))
+    alone = len(files) == len(entries)
+    for other in others or ():
+        with contextlib.suppress(OSError), os.scandir(other) as scan:
+            files += [
+                entry for entry in scan if is_part(entry.name) and not is_directory(entry) and not leads_out(entry)
+            ]
+    return Listed(folder, files, folders, links, alone=alone)
 
 
 class FolderWalk:
@@ -189,7 +217,7 @@ class FolderWalk:
 
     def __iter__(self) -> Iterator[Listed]:
         root, n_others, others_s = os.path.realpath(self._folder), 0, 0.0
-        ahead, links = deque([self._folder]), deque[str]()
+        ahead, links = deque[tuple[str, list[str] | None]]([(self._folder, _others(self._folder))]), deque[str]()
         seen: set[tuple[int, int]] = set()
         while ahead or links:
             if not ahead:
@@ -198,15 +226,18 @@ class FolderWalk:
                 if not self._follows and os.path.commonpath([root, target]) != root:
                     self._left.append((link, target))
                     continue
-                ahead.append(link)
-            place, began_s = ahead.popleft(), time.monotonic()
-            listed = _listed(place) if self._is_new(place, seen) else None
+                ahead.append((link, _others(link)))
+            (place, others), began_s = ahead.popleft(), time.monotonic()
+            listed = _listed(place, others) if self._is_new(place, seen) else None
             if listed is None:
                 continue
             if not _has_records(listed):
                 n_others += 1 + len(listed.files)
                 others_s += time.monotonic() - began_s
-            ahead += [] if listed.of_mlflow else [entry.path for entry in listed.folders]
+            inner = {} if listed.of_mlflow else continued(entry.name for entry in listed.folders)
+            for name, later in inner.items():
+                paths = None if later is None else [os.path.join(place, other) for other in later]
+                ahead.append((os.path.join(place, name), paths))
             links += sorted(entry.path for entry in listed.links)
             yield listed
             if (ahead or links) and (n_others >= self._max_entries or others_s >= self._max_s):

@@ -17,7 +17,6 @@ import msgspec
 
 from sightglass.protocol import discovery
 from sightglass.storage import file_names, run_listing
-from sightglass.storage.file_system import names_in
 from sightglass.storage.foreign.mlflow_told import META, METRICS, files_in
 
 from .run_table import Runs
@@ -80,7 +79,7 @@ class WatchedDirectory:
     def __init__(self, path: Path, version: str) -> None:
         self.path = path
         self.version = version
-        self._latest: list[str] = []
+        self._latest: list[Path] = []
         self._stamps: list[Stamp] = []
 
     def changed(self) -> bool:
@@ -95,12 +94,12 @@ class WatchedDirectory:
         return [_stamp(self.path), *(_stamp(file) for file in self._latest)]
 
 
-def _latest_files(path: Path) -> list[str]:
+def _latest_files(path: Path) -> list[Path]:
     """Return the record files of a directory that changed last."""
     try:
-        files = [os.path.join(path, name) for name in names_in(path) if file_names.is_record_file(name)]
-        if META in map(os.path.basename, files):
-            files += [os.fspath(file) for _, file in files_in(path / METRICS)]
+        files = file_names.files_of(path)
+        if path / META in files:
+            files += [file for _, file in files_in(path / METRICS)]
     except OSError:
         return []
     return heapq.nlargest(MAX_LATEST, files, key=lambda file: (_stamp(file) or (0, 0, 0))[0])

@@ -27,6 +27,7 @@ from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
 from sightglass.storage import object_file, run_listing
+from sightglass.storage.file_names import directories_of
 from sightglass.storage.object_file import Annotations, Edit
 from sightglass.storage.run_listing import WRITING_S, RunEntry
 
@@ -294,12 +295,15 @@ class ServedRun:
         path, digest = self.path, hashlib.blake2b(digest_size=12)
         if path is None:
             return ""
-        with contextlib.suppress(OSError), os.scandir(path) as entries:
-            digest.update(str(path.stat().st_ino).encode())
-            for entry in sorted(entries, key=lambda entry: entry.name):
-                with contextlib.suppress(OSError):
-                    status = entry.stat()
-                    digest.update(f"{entry.name}\0{status.st_mtime_ns}\0{status.st_size}\0".encode("utf-8", "replace"))
+        entries: list[os.DirEntry[str]] = []
+        for folder in directories_of(path):
+            with contextlib.suppress(OSError), os.scandir(folder) as scan:
+                digest.update(str(folder.stat().st_ino).encode())
+                entries += sorted(scan, key=lambda entry: entry.name)
+        for entry in entries:
+            with contextlib.suppress(OSError):
+                status = entry.stat()
+                digest.update(f"{entry.name}\0{status.st_mtime_ns}\0{status.st_size}\0".encode("utf-8", "replace"))
         return digest.hexdigest()
 
     def read_details(self, deadline_s: float) -> float:

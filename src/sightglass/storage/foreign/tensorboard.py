@@ -426,14 +426,6 @@ def add(told: dict[str, Any], more: Mapping[str, Any]) -> None:
         told["metrics"] = list(dict.fromkeys([*metrics, *more["metrics"]]))
 
 
-def together(several: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
-    """Return what several files say of their run, the earliest first."""
-    told: dict[str, Any] = {}
-    for one in several:
-        add(told, one if "started" not in told else {name: value for name, value in one.items() if name != "started"})
-    return told
-
-
 def entries(message: memoryview, number: int) -> Iterator[tuple[str, memoryview]]:
     """Yield the entries of a map whose values are messages."""
     for entry in messages(message, number):

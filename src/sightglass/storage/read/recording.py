@@ -25,14 +25,12 @@ from sightglass.core.errors import DamagedError, UnknownNameError
 from sightglass.core.process.unpatched import threading
 from sightglass.storage import file_names, run_file
 from sightglass.storage.file_names import SUFFIX, rank_of
-from sightglass.storage.file_system import LOCAL, FileStatus, names_in
+from sightglass.storage.file_system import LOCAL, FileStatus
 from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import OtherFileError, file_dialect
 from sightglass.storage.foreign.mlflow_run import MlflowRun
-from sightglass.storage.foreign.tensorboard import together
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.foreign.wandb_file import WandbFile
-from sightglass.storage.foreign.wandb_log import WANDB_SUFFIX
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage
@@ -71,7 +69,7 @@ def open_part(path: Path) -> RecordFile:
         return SegmentReader(path)
     if dialect == "mlflow":
         return MlflowRun(path)
-    return WandbFile(path) if path.suffix == WANDB_SUFFIX else EventFile(path)
+    return WandbFile(path) if file_names.is_part(path.name) else EventFile(path)
 
 
 class Recording:
@@ -130,8 +128,8 @@ class Recording:
     def info(self) -> RunFile:
         """The run's description of itself; without one, its name is that of its directory."""
         if self._info is None:
-            told = together([part.told for part in self.parts])
-            files = [RunFile(**told)] if told else run_file.read_all(self.path)
+            told = [RunFile(**part.told, repeats=False) for part in self.parts if part.told]
+            files = told or run_file.read_all(self.path)
             info = run_file.together(files, rank=self.rank)
             name = info.name or (self.path.stem if self.path.is_file() else self.path.resolve().name)
             started = info.started or min((part.started for part in self._parts.values()), default=0.0)
@@ -434,14 +432,14 @@ class Recording:
         if self.path.is_file():
             return {self.path}
         try:
-            return {self.path / name for name in names_in(self.path) if file_names.is_record_file(name)}
+            return set(file_names.files_of(self.path))
         except OSError as error:
             self._unopened |= error.errno in (errno.ESTALE, errno.EIO)
             return set()
 
     def _look(self) -> Any:
         """Return what changes when something is written."""
-        watched = [self.path, *(part.path for part in self.parts[-MAX_WATCHED:])]
+        watched = [*file_names.directories_of(self.path), *(part.path for part in self.parts[-MAX_WATCHED:])]
         stamps = []
         for path in watched:
             with contextlib.suppress(OSError):
