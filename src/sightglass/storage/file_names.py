@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Final
 
 from .file_system import is_directory, names_in
+from .foreign.wandb_log import WANDB_SUFFIX
 
 NAME: Final = "run.json"
 SUFFIX: Final = ".sgr"
@@ -20,7 +21,6 @@ EVENT_FILES: Final = "tensorboard"  # the folders in a run directory for copies 
 SUMMARY_FILES: Final = "mindspore"
 WRITER: Final = re.compile(r"tfevents\.\d+\..+\.\d+\.\d+(.*)")  # behind host, process and number: `filename_suffix`
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
-WANDB_SUFFIX: Final = ".wandb"
 WANDB_DIRECTORY: Final = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")  # when its process began, and the run's id
 SEGMENT: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 

@@ -17,7 +17,6 @@ import numpy.typing as npt
 
 from sightglass.core.codec import Buffer
 from sightglass.core.errors import DamagedError, WireError
-from sightglass.storage.file_names import is_part
 from sightglass.storage.format import framing
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame, RandomAccessFile, Scan
 from sightglass.storage.format.protobuf import BYTES, FIXED64, VARINT, spans, varint
@@ -25,7 +24,7 @@ from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_
 
 from . import mindspore, tensorboard, wandb_log
 from .mlflow_told import META
-from .wandb_log import check_header
+from .wandb_log import WANDB_SUFFIX, check_header
 
 HOST: Final = re.compile(
     r"(?:summary\.\d+\.(?:\d+\.)?(.+)_MS|tfevents\.\d+\.(.+?)(?:\.\d+\.\d+(?:\.v2)?|\.profile-empty)?)$"
@@ -104,7 +103,7 @@ def file_dialect(path: Path) -> Dialect | None:
         return "mlflow"
     file = RandomAccessFile(path)
     try:
-        if is_part(path.name):
+        if path.suffix == WANDB_SUFFIX:
             return "wandb" if check_header(bytes(file.read(0, wandb_log.HEADER_BYTES)), path) else None
         version = read_version(file)
         return None if version is None else version.dialect

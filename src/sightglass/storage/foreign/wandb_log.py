@@ -20,6 +20,7 @@ from zlib import crc32
 
 from sightglass.core.errors import DamagedError
 
+WANDB_SUFFIX: Final = ".wandb"
 HEADER_BYTES: Final = 7  # of a chunk, and of the file
 BLOCK_BYTES: Final = 2**15
 MAGIC: Final = struct.pack("<4sH", b":W&B", 0xBEE1)
