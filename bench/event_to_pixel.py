@@ -69,7 +69,7 @@ def our_delays(browser: Browser, folder: Path) -> tuple[list[float], tuple[int, 
     """Return the delays in ms, and the size of the chart in pixels."""
     with training(folder) as process, serving(folder) as (link, _):
         sg.connect(folder.name, wait_s=10).close()  # it is there; a client that stays would have a pace of its own
-        page = opened(browser, link, "#/ask")
+        page = opened(browser, link, "#/charts")
         ask(page, "batch.level")
         seen = watched(page)
         box = page.locator("article canvas").first.bounding_box()

@@ -135,12 +135,12 @@ def training(folder: Path) -> Iterator[subprocess.Popen[str]]:
 
 def _tabs(browser: Browser, folder: Path) -> Iterator[tuple[str, float, str, float | None]]:
     with training(folder), sg.connect(folder.name, wait_s=10) as run, serving(folder) as (link, pid):
-        tabs = [opened(browser, link, "#/ask")]
+        tabs = [opened(browser, link, "#/charts")]
         ask(tabs[0], "batch.level")
         tabs[0].wait_for_function(DRAWN)
         memory = memory_mb(pid)
         for _ in range(N_TABS - 1):
-            tabs.append(opened(browser, link, "#/ask"))
+            tabs.append(opened(browser, link, "#/charts"))
             ask(tabs[-1], "batch.level")
             tabs[-1].wait_for_function(DRAWN)
         yield f"{N_TABS} tabs that ask the same: streams of the run", len(run.describe().streams), "", 1

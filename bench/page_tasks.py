@@ -281,7 +281,7 @@ def nan(driver: Driver, sweep: Sweep) -> None:
 
 
 def stop(driver: Driver, sweep: Sweep) -> None:
-    driver.go("Commands")
+    driver.go("Control")
     driver.click(driver.button("Stop …"))
     driver.click(driver.button("Stop it", within=driver.page.get_by_role("dialog", name=f"Stop {LIVE}")))
     expect(driver.page.get_by_role("main")).to_contain_text("This run is over")

@@ -212,7 +212,7 @@ def browser(client: Client) -> None:
         page.goto(client.link)
         page.get_by_role("navigation", name="Pages").wait_for()
         page.wait_for_timeout(5_000)
-        page.evaluate("location.hash = '#/ask'")
+        page.evaluate("location.hash = '#/charts'")
         box = page.get_by_role("combobox", name="Query")
         box.fill(LOSS)
         box.press("Escape")

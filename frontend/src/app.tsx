@@ -6,6 +6,7 @@ import { useState } from 'preact/hooks'
 import { unanswered } from './data/api'
 import { file } from './data/file'
 import { locked, openWith, session } from './data/session'
+import { AskBar } from './pages/ask/AskBar'
 import { Charts } from './pages/charts/Charts'
 import { MediaPage } from './pages/media/MediaPage'
 import { Details } from './pages/runs/Details'
@@ -23,7 +24,7 @@ import { tell } from './ui/toasts'
 import { dateTime } from './views/format'
 import { printing } from './views/printing'
 
-const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', ask: 'Ask', commands: 'Commands' }
+const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', control: 'Control' }
 
 /** The pages that are about the runs that are drawn. */
 const LISTING: readonly Page[] = ['charts', 'media']
@@ -37,6 +38,7 @@ export function App() {
       <Header />
       {file && <FileNote />}
       {printing.value && <PaperHead />}
+      {!file && !locked.value && <AskBar />}
       {locked.value ? <Locked /> : <Body />}
       {viewsOpen.value && <SavedViews />}
       {helpOpen.value && <HelpSheet shortcuts={shortcuts} />}
@@ -209,8 +211,7 @@ const SHOWN: Record<Page, () => JSX.Element> = {
   media: MediaPage,
   runs: RunTable,
   tensors: later(TITLES.tensors, () => import('./pages/tensors/TensorsPage').then((found) => found.TensorsPage)),
-  ask: later(TITLES.ask, () => import('./pages/ask/AskPage').then((found) => found.AskPage)),
-  commands: later(TITLES.commands, () => import('./pages/commands/CommandsPage').then((found) => found.CommandsPage)),
+  control: later(TITLES.control, () => import('./pages/control/ControlPage').then((found) => found.ControlPage)),
 }
 
 function Shown({ page }: { page: Page }) {

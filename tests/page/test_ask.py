@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, drawn, go_to, has_url, ink, until
+from .looks import box_of, drawn, go_to, has_url, ink, until
 
 BLUE, ORANGE, PURPLE = (63, 143, 196), (220, 107, 74), (154, 116, 201)
 
@@ -29,35 +29,43 @@ def server(place, training):
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller, "/ask", expects=["status of 400", "status of 409"])
+    page = open_page(server.controller, expects=["status of 400", "status of 409"])
     clear(page)
     return page
 
 
 def clear(page):
-    """Show the page Ask without panels, once it is known what the run offers."""
+    """Show the charts without cards of what was asked, once it is known what the run offers."""
     page.keyboard.press("Escape")
-    go_to(page, "/ask")
-    expect(page.get_by_role("article")).to_have_count(0)
-    expect(page.get_by_text("Try", exact=True)).to_be_visible()
+    go_to(page, "/charts")
+    expect(cards(page)).to_have_count(0)
     box(page).fill("")
+    expect(page.get_by_text("Try", exact=True)).to_be_visible()
 
 
 def box(page):
-    return page.get_by_role("combobox", name="Query").first
+    return page.get_by_role("region", name="Ask", exact=True).get_by_role("combobox", name="Query")
+
+
+def cards(page):
+    return page.get_by_role("region", name="Asked").get_by_role("article")
+
+
+def card(page, query):
+    return page.get_by_role("region", name="Asked").get_by_role("article", name=query, exact=True)
 
 
 def ask(page, query):
     """Ask for a stream, and return its panel."""
     box(page).fill(query)
     page.get_by_role("button", name="Ask", exact=True).click()
-    panel = page.get_by_role("article", name=query, exact=True)
+    panel = card(page, query)
     expect(panel).to_be_visible()
     return panel
 
 
 def streams(page):
-    """Return the queries of the run, as the page Commands lists them."""
+    """Return the queries of the run, as the page Control lists them."""
     return page.get_by_role("listitem").filter(has=page.get_by_role("button", name="Open it here"))
 
 
@@ -65,6 +73,9 @@ def test_a_query_is_written(page):
     completion_knows_events_observables_keys_and_functions(page)
     an_error_stands_under_its_place(page)
     an_unknown_name_is_refused_in_the_library_s_words(page)
+    what_was_meant_is_asked_by_a_button(page)
+    equal_questions_are_one_card(page)
+    questions_are_asked_from_every_page(page)
     suggestions_are_offered(page)
 
 
@@ -133,7 +144,7 @@ def an_error_stands_under_its_place(page):
     assert lines[caret].index("^") - shift == pytest.approx(len("batch.loss.mean(every="), abs=1)
     expect(box(page)).to_have_attribute("aria-invalid", "true")
     page.get_by_role("button", name="Ask", exact=True).click()
-    expect(page.get_by_role("article")).to_have_count(0)
+    expect(cards(page)).to_have_count(0)
     box(page).fill("batch.loss")
     expect(problem).to_be_hidden()
 
@@ -141,13 +152,42 @@ def an_error_stands_under_its_place(page):
 def an_unknown_name_is_refused_in_the_library_s_words(page):
     panel = ask(page, "batch.lss")
     expect(panel.get_by_role("alert")).to_contain_text("Did you mean 'loss'?")
+    panel.get_by_role("button", name="Ask batch.loss").click()
+    drawn(card(page, "batch.loss"), BLUE)
+    expect(cards(page)).to_have_count(1)
+
+
+def what_was_meant_is_asked_by_a_button(page):
+    clear(page)
+    box(page).fill("batch.loss.men()")
+    page.get_by_role("button", name="Ask batch.loss.mean()").click()
+    expect(card(page, "batch.loss.mean()")).to_be_visible()
+    expect(box(page)).to_have_value("")
+    panel = ask(page, "loss")  # a name without its event
+    expect(panel).to_contain_text("Unknown event 'loss' so far")
+    panel.get_by_role("button", name="Ask batch.loss").click()
+    drawn(card(page, "batch.loss"), BLUE)
+
+
+def equal_questions_are_one_card(page):
+    clear(page)
+    for query in ("batch.loss", "batch.ramp", "batch.loss"):
+        ask(page, query)
+    expect(cards(page)).to_have_count(2)
+    expect(cards(page).first).to_have_accessible_name("batch.loss")
+
+
+def questions_are_asked_from_every_page(page):
+    for fragment in ("/tensors", "/media", "/runs", "/control"):
+        go_to(page, fragment)
+        ask(page, "batch.ramp")
+        has_url(page, "#/charts")
 
 
 def suggestions_are_offered(page):
     clear(page)
     page.get_by_role("button", name="batch.loss", exact=True).click()
-    panel = page.get_by_role("article", name="batch.loss", exact=True)
-    drawn(panel, BLUE)
+    drawn(card(page, "batch.loss"), BLUE)
     has_url(page, "ask=")
 
 
@@ -286,7 +326,7 @@ def streams_are_added_to_a_panel_have_axes_of_their_own_and_are_removed(page):
     panel.get_by_role("button", name="Add a stream to this panel").click()
     panel.get_by_role("combobox", name="Query").fill("batch.ramp")
     panel.get_by_role("button", name="Add", exact=True).click()
-    both = page.get_by_role("article", name="batch.loss + batch.ramp")
+    both = card(page, "batch.loss + batch.ramp")
     drawn(both, ORANGE)
     first = ink(both, BLUE)
     rows = both.get_by_role("list", name="Streams of this panel").get_by_role("listitem")
@@ -294,7 +334,7 @@ def streams_are_added_to_a_panel_have_axes_of_their_own_and_are_removed(page):
     rows.nth(1).get_by_role("button", name="left axis").click()
     until(page, lambda: ink(both, BLUE).height > 2 * first.height)  # the left axis is its own now
     rows.nth(0).get_by_role("button", name="Remove").click()
-    expect(page.get_by_role("article", name="batch.ramp", exact=True)).to_be_visible()
+    expect(card(page, "batch.ramp")).to_be_visible()
 
 
 def a_line_and_a_histogram_share_axes(page):
@@ -304,7 +344,7 @@ def a_line_and_a_histogram_share_axes(page):
     panel.get_by_role("button", name="Add a stream to this panel").click()
     panel.get_by_role("combobox", name="Query").fill("batch.loss")
     panel.get_by_role("button", name="Add", exact=True).click()
-    both = page.get_by_role("article", name="batch.loss.histogram(16, every=20) + batch.loss")
+    both = card(page, "batch.loss.histogram(16, every=20) + batch.loss")
     expect(both.get_by_role("combobox", name="View")).to_have_value("line")
     drawn(both, ORANGE)
     faint = tuple(round(255 - 0.17 * (255 - channel)) for channel in BLUE)  # the histogram is a band
@@ -318,29 +358,31 @@ def streams_that_cannot_share_a_view_say_why(page):
     panel.get_by_role("button", name="Add a stream to this panel").click()
     panel.get_by_role("combobox", name="Query").fill("batch.digit")
     panel.get_by_role("button", name="Add", exact=True).click()
-    both = page.get_by_role("article", name="batch.loss + batch.digit")
+    both = card(page, "batch.loss + batch.digit")
     expect(both.get_by_role("alert").first).to_contain_text(re.compile("image|picture"))
 
 
 def pinned_panels_stay_when_the_others_are_removed(page):
     clear(page)
     pinned = ask(page, "batch.loss")
-    pinned.get_by_role("button", name="Pin this panel").click()
+    pinned.get_by_role("button", name="Pin this panel, and record it").click()
+    expect(pinned.get_by_role("button", name="recorded")).to_have_attribute("aria-pressed", "true")
+    pinned.get_by_role("button", name="recorded").click()
     ask(page, "batch.ramp")
     ask(page, "batch.step")
     page.get_by_role("button", name=re.compile("^Remove 2")).click()
-    expect(page.get_by_role("article")).to_have_count(1)
+    expect(cards(page)).to_have_count(1)
     pinned.get_by_role("button", name="Remove this panel").click()
-    expect(page.get_by_role("article")).to_have_count(0)
+    expect(cards(page)).to_have_count(0)
     until(page, lambda: "ask=" not in page.url)
 
 
 def equal_panels_share_a_stream_that_ends_with_the_last(open_page, server, page):
     clear(page)
     query = "batch.loss.max(every=7)"
-    act = open_page(server.controller, "/commands")
+    act = open_page(server.controller, "/control")
     mine = ask(page, query)
-    other = open_page(server.viewer, "/ask")
+    other = open_page(server.viewer)
     theirs = ask(other, query)
     for panel in (mine, theirs):
         expect(panel).to_contain_text(re.compile(r"all \d+"))
@@ -372,7 +414,7 @@ def test_a_late_page_has_the_whole_run_and_says_how_much_of_it(own_place, open_p
         stream = client.stream("batch.loss")
         for step in range(n):
             run.observe("batch", step=step, loss=5.0 if step == n // 3 else math.sin(step / 3_000))
-        page = open_page(own_place.serve().controller, "/ask")
+        page = open_page(own_place.serve().controller)
         panel = ask(page, "batch.loss")
 
         def tells():
@@ -401,7 +443,7 @@ def recorded_streams_reach_the_disk_and_the_charts(page, place):
     until(page, lambda: any("min(every=10)" in tag for tag in sg.open(directory).tags()))
     panel.get_by_role("button", name="recorded").click()
     expect(record).to_have_attribute("aria-pressed", "false")
-    page.get_by_role("link", name="Charts").click()
+    panel.get_by_role("button", name="Remove this panel").click()
     page.get_by_role("searchbox", name="Search tags").fill("min")
     tag = page.get_by_role("article").filter(has_text="min(every=10)")
     expect(tag).to_be_visible()
@@ -425,7 +467,7 @@ def a_csv_holds_the_records(page):
 
 
 def a_viewer_queries_and_cannot_record(open_page, server):
-    page = open_page(server.viewer, "/ask")
+    page = open_page(server.viewer)
     expect(page.get_by_text("viewer", exact=True)).to_be_visible()
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
@@ -436,7 +478,7 @@ def test_recorded_runs_answer_the_same_queries(own_place, open_page):
     with own_place.recording() as folder, sg.init("kept", dir=folder, record=["batch.loss"]) as run:
         for step in range(200):
             run.observe("batch", step=step, loss=step / 2)
-    page = open_page(own_place.serve().controller, "/ask")
+    page = open_page(own_place.serve().controller)
     expect(page.get_by_role("combobox", name="Run")).to_contain_text("kept")
     panel = ask(page, "batch.loss")
     line = drawn(panel, BLUE)
@@ -466,15 +508,14 @@ def a_link_shows_the_same_panels(page, open_page, server):
     has_url(page, "matrix")
     other = open_page(server.viewer, page.url.partition("#")[2])
     for query in ("batch.loss", "batch.matrix"):
-        has_canvas_or_svg(other.get_by_role("article", name=query, exact=True))
-    assert chart(other, "batch.matrix").count() == 1
+        has_canvas_or_svg(card(other, query))
 
 
 def test_a_pattern_draws_a_line_for_each_live_run_and_later_ones_join(own_place, open_page):
     with own_place.recording() as folder:
         runs = {name: sg.init(name, dir=folder, budget=None) for name in ("sweep-a", "sweep-b", "mnist")}
         server = own_place.serve()
-        page = open_page(server.viewer, "/ask")
+        page = open_page(server.viewer)
         page.get_by_role("combobox", name="Run").select_option(label="Several live runs …")
         names = page.get_by_role("textbox", name="Names of the runs")
         expect(names).to_have_value("*")
@@ -502,7 +543,7 @@ def test_a_pattern_draws_a_line_for_each_live_run_and_later_ones_join(own_place,
         expect(rows).to_contain_text(["2 live · 1 ended", ended, "sweep-b", "sweep-c"])
         draws(panel, BLUE)
         other = open_page(server.controller, page.url.partition("#")[2])
-        again = other.get_by_role("article", name="batch.loss", exact=True)
+        again = card(other, "batch.loss")
         shown = [re.compile(rf"{name}.*all \d", re.DOTALL) for name in ("sweep-b", "sweep-c")]
         expect(again.get_by_role("listitem")).to_contain_text(["2 live", *shown])
         with sg.connect(runs["sweep-b"]) as client:
@@ -517,5 +558,4 @@ def the_run_whose_details_are_open_is_asked(page, name):
     go_to(page, "/charts")
     page.get_by_role("navigation", name="Runs").get_by_role("button", name=name, exact=True).click()
     expect(page.get_by_role("complementary", name=f"Run {name}")).to_be_visible()
-    page.get_by_role("link", name="Ask").click()
-    expect(page.get_by_role("heading", name=f"Ask {name} anything")).to_be_visible()
+    expect(page.get_by_role("combobox", name="Run", exact=True).locator("option:checked")).to_contain_text(name)

@@ -25,7 +25,7 @@ def server(place, training):
 
 @pytest.fixture
 def page(open_page, server):
-    page = open_page(server.controller, "/commands", expects=["status of 4"])
+    page = open_page(server.controller, "/control", expects=["status of 4"])
     expect(control(page, "lr")).to_be_visible()
     return page
 
@@ -172,7 +172,7 @@ def the_stacks_of_the_training_are_shown(page):
 
 
 def a_viewer_sees_everything_and_changes_nothing(open_page, server):
-    page = open_page(server.viewer, "/commands", expects=["status of 403"])
+    page = open_page(server.viewer, "/control", expects=["status of 403"])
     expect(page.get_by_text(re.compile("You opened the read-only link"))).to_be_visible()
     expect(number(page, "lr")).to_be_disabled()
     expect(control(page, "augment").get_by_role("switch")).to_be_disabled()
@@ -194,6 +194,10 @@ def commands_are_marked_in_every_chart(page, training):
     page.keyboard.press("Enter")
     training.hears("set")
     expect(control(page, "lr")).to_contain_text(re.compile(r"now\s*0\.75"))
+    effect = page.get_by_role("article", name="batch.loss", exact=True)
+    expect(page.get_by_role("heading", name="What lr moves")).to_be_visible()
+    expect(effect).to_be_visible()
+    expect(page.get_by_text(re.compile(r"lr 0\.25 → 0\.75 at step \d+: mean of \d+ records before it"))).to_be_visible()
     page.get_by_role("link", name="Charts").click()
     color = color_of(page, "training")
     for tag in ("train/loss", "train/lr"):
@@ -217,7 +221,7 @@ def commands_are_marked_in_every_chart(page, training):
 
 def test_stop_is_confirmed_and_ends_the_process(own_place, open_page):
     training = own_place.train("doomed")
-    page = open_page(own_place.serve().controller, "/commands")
+    page = open_page(own_place.serve().controller, "/control")
     page.get_by_role("button", name="Stop …").click()
     dialog = page.get_by_role("dialog", name="Stop doomed")
     expect(dialog.get_by_role("button", name="Keep it running")).to_be_visible()
@@ -245,16 +249,16 @@ def a_run_that_recorded_nothing_stays_named_after_its_end(own_place, open_page):
         brief = sg.init("brief", dir=folder)
         try:
             brief.observe("batch", loss=1.0)
-            page = open_page(own_place.serve().controller, "/commands", expects=["status of 404", "status of 409"])
-            chosen = page.get_by_role("combobox", name="Run").locator("option:checked")
-            expect(chosen).to_have_text("brief · running")
+            page = open_page(own_place.serve().controller, "/control", expects=["status of 404", "status of 409"])
+            shown = page.get_by_role("region", name="Control").get_by_role("heading", level=2).first
+            expect(shown).to_have_text(re.compile("running.*brief"))
         finally:
             brief.close()
     expect(page.get_by_text("This run stopped and recorded nothing")).to_be_visible()
-    expect(chosen).to_have_text("brief · stopped, recorded nothing")
-    page.get_by_role("link", name="Ask").click()
-    page.get_by_role("link", name="Commands").click()
-    expect(chosen).to_have_text("other · ended")
+    expect(shown).to_have_text(re.compile("ended.*brief"))
+    page.get_by_role("link", name="Charts").click()
+    page.get_by_role("link", name="Control").click()
+    expect(shown).to_have_text(re.compile("ended.*other"))
     return page
 
 

@@ -49,17 +49,17 @@ def connection(page):
 def test_a_killed_run_is_shown_as_dead_with_its_recording_and_its_panel_says_that_it_ended(own_place, open_page):
     training = own_place.train("doomed")
     server = own_place.serve()
-    page, asking = open_page(server.controller), open_page(server.controller, "/ask")
+    page, asking = open_page(server.controller), open_page(server.controller)
     color = color_of(page, "doomed")
     drawn(chart(page, "train/loss"), color)
     asking.get_by_role("button", name="batch.loss", exact=True).click()
-    panel = asking.get_by_role("article", name="batch.loss", exact=True)
+    panel = asking.get_by_role("region", name="Asked").get_by_role("article", name="batch.loss", exact=True)
     drawn(panel, BLUE)
     training.send(signal.SIGKILL)
     training.ends()
     expect(page.get_by_role("img", name=re.compile("^Died"))).to_be_visible()
     drawn(chart(page, "train/loss"), color)
-    page.get_by_role("link", name="Commands").click()
+    page.get_by_role("link", name="Control").click()
     expect(page.get_by_role("main")).to_contain_text("This run died")
     expect(page.get_by_role("button", name="Stop …")).to_be_hidden()
     expect(panel).to_contain_text(re.compile("ended|died|gone|lost"))
@@ -95,9 +95,9 @@ def test_what_no_server_answered_is_asked_again(own_place, open_page, path):
 def test_a_page_recovers_when_the_server_restarts(own_place, open_page):
     training = own_place.train("going")
     server = own_place.serve(port=free_port())
-    page = open_page(server.controller, "/ask", expects=AWAY)
+    page = open_page(server.controller, expects=AWAY)
     page.get_by_role("button", name="batch.loss", exact=True).click()
-    panel = page.get_by_role("article", name="batch.loss", exact=True)
+    panel = page.get_by_role("region", name="Asked").get_by_role("article", name="batch.loss", exact=True)
     drawn(panel, BLUE)
     server.finish()
     expect(connection(page)).to_have_text("reconnecting")
@@ -107,7 +107,6 @@ def test_a_page_recovers_when_the_server_restarts(own_place, open_page):
     expect(connection(page)).to_have_text("connected")
     before = panel.inner_text()
     until(page, lambda: panel.inner_text() != before)
-    page.get_by_role("link", name="Charts").click()
     expect(chart(page, "train/loss")).to_be_visible()
 
 
@@ -136,12 +135,11 @@ def a_page_without_a_token_says_where_the_link_is(server, open_page):
 
 def test_a_page_that_was_offline_reconnects_and_fills_the_gap(own_place, open_page):
     own_place.train("going")
-    page = open_page(own_place.serve().controller, "/ask", expects=AWAY)
+    page = open_page(own_place.serve().controller, expects=AWAY)
     page.get_by_role("combobox", name="Query").fill("batch.step")
     page.get_by_role("button", name="Ask", exact=True).click()
-    panel = page.get_by_role("article", name="batch.step", exact=True)
+    panel = page.get_by_role("region", name="Asked").get_by_role("article", name="batch.step", exact=True)
     drawn(panel, BLUE, n=20)
-    page.get_by_role("link", name="Charts").click()
     drawn(chart(page, "train/loss"), color_of(page, "going"))
     network = page.context.new_cdp_session(page)
     cut(network, offline=True)
@@ -152,7 +150,6 @@ def test_a_page_that_was_offline_reconnects_and_fills_the_gap(own_place, open_pa
     until(page, lambda: page.get_by_role("navigation", name="Runs").get_by_role("listitem").inner_text() != last)
     steps = steps_of(page, "train/loss")
     assert steps == list(range(len(steps)))
-    page.get_by_role("link", name="Ask").click()
     whole = lambda line: line.width > 0.9 and all(n for _, _, n in line.columns[2:-2])  # noqa: E731
     until(page, lambda: whole(ink(panel, BLUE)))  # no gap in the panel either
 
@@ -254,9 +251,9 @@ def test_foreign_content_is_never_executed(own_place, open_page):
     expect(page.get_by_role("article", name=EVIL, exact=True)).to_be_visible()
     page.get_by_role("combobox", name="Group").select_option("name")
     places = (
-        "/runs", "/tensors", "/media?media=note", "/media?media=pic", "/ask", "/commands",
+        "/runs", "/tensors", "/media?media=note", "/media?media=pic", "/charts", "/control",
         f"/charts?filter={EVIL}", f"/charts?tags={EVIL}", f"/charts?focus={EVIL}", f"/charts?run={EVIL}",
-        f"/ask?ask=a||{EVIL}", f"/tensors?tensor={EVIL}&slice={EVIL}", f"/media?full={EVIL}|0",
+        f"/charts?ask=a||{EVIL}", f"/tensors?tensor={EVIL}&slice={EVIL}", f"/media?full={EVIL}|0",
     )  # fmt: skip
     for fragment in places:
         go_to(page, fragment)
@@ -272,7 +269,7 @@ def test_foreign_content_is_never_executed(own_place, open_page):
 NONSENSE = (
     "/nowhere",
     "/charts?zoom=9~1&smooth=x&x=never&yzoom=a:b",
-    "/ask?ask=%00|%00|%00",
+    "/charts?ask=%00|%00|%00",
     "%%%",
     "/tensors?step=NaN&slice=[[[",
 )

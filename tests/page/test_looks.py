@@ -49,7 +49,7 @@ def key_of(page, name):
 
 
 def asks(key):
-    return "/ask?" + "&".join(f"ask={key}||{query}" for query in QUERIES)
+    return "/charts?" + "&".join(f"ask={key}||{query}" for query in QUERIES)
 
 
 PAGES = {
@@ -62,9 +62,9 @@ PAGES = {
     "details": ("/runs?run={live}", lambda page: page.get_by_role("complementary")),
     "views": ("/runs?views=1&tint=opt.name", lambda page: page.get_by_role("application").nth(2)),
     "compare": ("/runs?compare=1", lambda page: page.get_by_role("row").nth(1)),
-    "ask": ("{asks}", lambda page: page.get_by_role("article").first.locator("canvas").first),
-    "fleet": ("/ask?asked=live-*&ask=live-*||batch.loss", lambda page: page.locator("article canvas")),
-    "commands": ("/commands?asked={live}", lambda page: page.get_by_role("form", name="lr", exact=True)),
+    "ask": ("{asks}", lambda page: page.get_by_role("region", name="Asked").locator("canvas").first),
+    "fleet": ("/charts?asked=live-*&ask=live-*||batch.loss", lambda page: page.get_by_role("region", name="Asked").locator("canvas")),
+    "control": ("/control?asked={live}", lambda page: page.get_by_role("form", name="lr", exact=True)),
     "help": ("/charts", None),
     "new chart": ("/charts", None),
     "saved views": ("/charts", None),
@@ -95,7 +95,7 @@ def visit(page, keys, name):
         sign = lambda page: page.get_by_role("dialog")  # noqa: E731
     expect(sign(page).first).to_be_visible()
     if name == "ask":
-        drawn(page.get_by_role("article", name="batch.loss", exact=True), BLUE)
+        drawn(page.get_by_role("region", name="Asked").get_by_role("article", name="batch.loss", exact=True), BLUE)
 
 
 @pytest.fixture

@@ -43,7 +43,7 @@ def test_every_page_shows_what_names_hide(open_page, server):
         ("/charts", SHOWN_TAG),
         ("/tensors", SHOWN),
         ("/media", SHOWN),
-        ("/ask", SHOWN),
+        ("/control", SHOWN),
         ("/runs", SHOWN),
     ):
         go_to(page, f"{at}?project=names")

@@ -42,7 +42,7 @@ def check(page):
     expect(page.get_by_role("status").filter(has_text="connected")).to_be_attached()
     expect(chart(page, "loss")).to_be_visible()
     link = page.url.partition("#")[0]
-    page.goto(f"{link}#/ask")
+    page.goto(f"{link}#/charts")
     page.get_by_role("combobox", name="Query").fill("batch.step")
     page.get_by_role("button", name="Ask", exact=True).click()
     expect(page.locator(".ask-panel")).to_contain_text(re.compile(r"records|all \d+"))

@@ -295,8 +295,8 @@ def details_show_all_of_a_run(page):
 
 def queries_and_their_costs(page, open_page, server):
     begin(page)
-    asking = open_page(server.controller, "/ask")
-    expect(asking.get_by_role("combobox", name="Run")).to_contain_text("live")
+    asking = open_page(server.controller)
+    expect(asking.get_by_role("combobox", name="Run", exact=True)).to_contain_text("live")
     asking.get_by_role("combobox", name="Query").fill("batch.loss.mean(every=10)")
     asking.get_by_role("button", name="Ask", exact=True).click()
     expect(asking.get_by_role("article", name="batch.loss.mean(every=10)")).to_be_visible()

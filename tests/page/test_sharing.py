@@ -24,7 +24,7 @@ def test_a_personal_link_over_tls_until_it_is_revoked(own_place, open_page):
         ).stdout.strip()
 
     link = links("add", "ada", "--role", "controller", "--base-url", server.base)
-    page = open_page(link, "/commands", ignore_https_errors=True, expects=["status of 401", "WebSocket"])
+    page = open_page(link, "/control", ignore_https_errors=True, expects=["status of 401", "WebSocket"])
     expect(page.locator("bdi", has_text="ada")).to_be_visible()
     page.get_by_role("button", name="Pause").click()
     expect(page.locator(".command-history")).to_contain_text(re.compile(r"pause.*by ada \(", re.DOTALL))

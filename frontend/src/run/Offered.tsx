@@ -11,12 +11,16 @@ interface OfferedProps {
   /** Why the run takes no commands from here; '' if it does. */
   off: string
   commander: Commander
+  /** The control or action that is looked at, and how another one is chosen. */
+  chosen?: string
+  onChoose?: (name: string) => void
 }
 
-export function Offered({ description, off, commander }: OfferedProps) {
+export function Offered({ description, off, commander, chosen, onChoose }: OfferedProps) {
   const [at, setAt] = useState('')
   const events = Object.keys(description.events)
   const [controls, actions] = [Object.entries(description.controls), Object.entries(description.actions)]
+  const choosing = (name: string) => onChoose && { class: chosen === name ? 'offered is-chosen' : 'offered', onFocusIn: () => onChoose(name), onClick: () => onChoose(name) }
   const when = at && events.includes(at) ? { at } : {}
   return (
     <>
@@ -43,15 +47,16 @@ export function Offered({ description, off, commander }: OfferedProps) {
           </p>
         )}
         {controls.map(([name, control]) => (
-          <Control
-            key={name}
-            name={name}
-            control={control}
-            off={off}
-            pending={commander.pending({ kind: 'set', name })}
-            onSet={(value) => void commander.send({ kind: 'set', name, value, ...when })}
-            onForget={() => commander.forget({ kind: 'set', name })}
-          />
+          <div key={name} {...choosing(name)}>
+            <Control
+              name={name}
+              control={control}
+              off={off}
+              pending={commander.pending({ kind: 'set', name })}
+              onSet={(value) => void commander.send({ kind: 'set', name, value, ...when })}
+              onForget={() => commander.forget({ kind: 'set', name })}
+            />
+          </div>
         ))}
       </div>
       <div class="card">
@@ -62,7 +67,9 @@ export function Offered({ description, off, commander }: OfferedProps) {
           </p>
         )}
         {actions.map(([name, action]) => (
-          <Action key={name} name={name} action={action} off={off} pending={commander.pending({ kind: 'call', name })} onCall={(keywords) => void commander.send({ kind: 'call', name, keywords, ...when })} />
+          <div key={name} {...choosing(name)}>
+            <Action name={name} action={action} off={off} pending={commander.pending({ kind: 'call', name })} onCall={(keywords) => void commander.send({ kind: 'call', name, keywords, ...when })} />
+          </div>
         ))}
       </div>
     </>

@@ -3,8 +3,11 @@
 import { computed, signal, type ReadonlySignal } from '@preact/signals'
 import { flag, lists, maybeNumber, maybeTexts, number, numbers, oneOf, readFragment, span, spans, text, texts, writeFragment, type StateOf } from './codec'
 
-export const PAGES = ['charts', 'tensors', 'media', 'runs', 'ask', 'commands'] as const
+export const PAGES = ['charts', 'tensors', 'media', 'runs', 'control'] as const
 export type Page = (typeof PAGES)[number]
+
+/** Pages as earlier links name them. */
+const EARLIER: Record<string, Page> = { ask: 'charts', commands: 'control' }
 
 /** The order of runs before one is chosen. */
 export const NEWEST = '-started'
@@ -115,9 +118,12 @@ export const shape = {
   rowsort: text(),
   /** Whether texts are drawn as Markdown; by default those of TensorBoard, which does so. */
   markdown: oneOf('auto', 'on', 'off'),
-  // Ask: the run or a pattern of names, and the panels, see `pages/ask/panels.ts`.
+  // What is asked: the run or a pattern of names, and the cards, see `pages/ask/panels.ts`.
   asked: text(),
   ask: texts(),
+  // Control: the control or action whose effect is shown, and on what, as a card of what is asked.
+  knob: text(),
+  moves: lists(),
 }
 
 export type State = StateOf<typeof shape>
@@ -212,7 +218,7 @@ function readLocation(): void {
   pending = null
   const read = readFragment(shape, location.hash)
   state.value = read.state
-  page.value = PAGES.find((known) => known === read.page) ?? 'charts'
+  page.value = PAGES.find((known) => known === read.page) ?? EARLIER[read.page] ?? 'charts'
 }
 
 export function followLocation(): void {

@@ -19,6 +19,7 @@ interface RowsProps {
 /** A scrolling box with only the rows in sight; on paper, all rows one after another. */
 export function Rows({ heights, keyOf, row, label, role = 'list', class: name = '', reach = 200, header }: RowsProps) {
   const box = useRef<HTMLDivElement>(null)
+  const content = useRef<HTMLDivElement>(null)
   const sight = useRef<[top: number, height: number]>([0, 1200])
   const offsets = useMemo(() => offsetsOf(heights), [heights])
   const inReach = () => {
@@ -34,18 +35,20 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
     const { current } = box
     if (!current) return
     const look = () => {
-      sight.current = [current.scrollTop, current.clientHeight]
+      sight.current = [current.scrollTop - content.current!.offsetTop, current.clientHeight]
       if (latest.current().join() !== there.current) again((n) => n + 1)
     }
     const sizes = new ResizeObserver(look)
     sizes.observe(current)
+    const head = content.current!.previousElementSibling?.firstElementChild // it may grow, and then the rows move
+    if (head) sizes.observe(head)
     current.addEventListener('scroll', look, { passive: true })
     look()
     return () => {
       sizes.disconnect()
       current.removeEventListener('scroll', look)
     }
-  }, [])
+  }, [Boolean(header)])
 
   const paper = printing.value
   // While the box scrolls, rows that stay are not rendered again.
@@ -66,7 +69,7 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
   return (
     <div ref={box} class={`rows ${name}`} role={role} aria-label={label} tabIndex={-1}>
       {header && <div class="rows-head">{header}</div>}
-      <div class="rows-all" style={paper ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
+      <div ref={content} class="rows-all" style={paper ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
         {items}
       </div>
     </div>

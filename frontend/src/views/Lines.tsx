@@ -18,18 +18,22 @@ interface LinesProps {
   version: number
   dark: boolean
   cursor?: Signal<Cursor | null>
+  /** Besides those where runs began again. */
+  marks?: readonly Mark[]
   /** Another number whenever everything is to be shown again. */
   home?: number
   onModel?: (model: Model | null) => void
 }
 
-export function Lines({ id, title, series, options, version, dark, cursor, home, onModel }: LinesProps) {
+const NONE: readonly Mark[] = []
+
+export function Lines({ id, title, series, options, version, dark, cursor, marks: given = NONE, home, onModel }: LinesProps) {
   const [{ xs, ys }, setZoom] = useState<{ xs: Span | null; ys: Span | null }>({ xs: null, ys: null })
   const own = useMemo(() => signal<Cursor | null>(null), [])
   const seen = xs ?? options.xlimits
   const lines: Line[] = useMemo(() => linesOf(series, options, seen), [version, series, options, String(seen)])
   const restarts = JSON.stringify(restartsOf(series, options))
-  const marks = useMemo(() => JSON.parse(restarts) as Mark[], [restarts])
+  const marks = useMemo(() => [...given, ...(JSON.parse(restarts) as Mark[])], [given, restarts])
   const names = options.frames ? JSON.stringify(placesOf(series, options) ?? null) : 'null'
   const places = useMemo(() => (JSON.parse(names) as string[] | null) ?? undefined, [names])
   const model = useRef<Model | null>(null)

@@ -6,6 +6,7 @@ import { placeOfStep, StepBar } from '../ui/StepBar'
 import { asOf, stepsOf } from './asOf'
 import { BarChart } from './BarChart'
 import type { Cursor } from './Chart'
+import type { Mark } from './draw'
 import { Heat } from './Heat'
 import { Lines } from './Lines'
 import { number } from './format'
@@ -32,6 +33,8 @@ export interface ViewProps {
   version: number
   dark: boolean
   cursor?: Signal<Cursor | null>
+  /** Places on the axis of lines, such as commands. */
+  marks?: readonly Mark[]
   /** Changes when the zoom is to be reset. */
   home?: number
   onModel?: (model: Model | null) => void

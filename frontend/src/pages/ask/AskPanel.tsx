@@ -8,10 +8,14 @@ import { byKey, knownRun, labelOf, live, styleOfRun, stylesOfRuns } from '../../
 import { useStreams, type Stream } from '../../data/stream'
 import { dark } from '../../state/theme'
 import { Dialog, IconButton, Menu } from '../../ui/parts'
+import type { Mark } from '../../views/draw'
 import type { Model } from '../../views/plot'
 import { styleOf, type LineStyle } from '../../views/palette'
 import type { Series } from '../../views/series'
 import { View } from '../../views/View'
+import { focusHotkey } from '../../ui/shortcuts'
+import { draft } from './asked'
+import { marksOf } from '../charts/marks'
 import { downloadsOf } from './downloads'
 import { isPattern, membersOf, streamsOfRuns, type RunStream } from './fleet'
 import { FleetRow } from './FleetRow'
@@ -19,15 +23,16 @@ import { Options } from './Options'
 import { cursor } from './cursor'
 import type { AskedPanel, AskedStream } from './panels'
 import { QueryBox } from './QueryBox'
-import { isPriced, StreamRow } from './StreamRow'
+import { isPriced, isRecorded, mayRecord, record, StreamRow } from './StreamRow'
 
 interface AskPanelProps {
   panel: AskedPanel
+  /** The control or action whose commands are marked; by default all are. */
+  only?: string
   onChange: (panel: AskedPanel | null) => void
-  onEdit: (query: string) => void
 }
 
-export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
+export function AskPanel({ panel, only = '', onChange }: AskPanelProps) {
   const [opened, setOpened] = useState<'' | 'options' | 'add'>('')
   const [large, setLarge] = useState(false)
   const { streams: asked, view: wanted, pinned } = panel
@@ -42,13 +47,18 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
   const found = useStreams(shown)
   const choice = useChoice(found, names, wanted)
   const model = useRef<Model | null>(null)
+  const recordable = found.filter((stream, i) => !isPattern(asked[shown[i]!.of]!.run) && mayRecord(stream))
+  const pin = () => {
+    onChange({ ...panel, pinned: !pinned })
+    if (!pinned) for (const stream of recordable) if (!isRecorded(stream)) void record(stream, true)
+  }
   const toggle = (what: 'options' | 'add') => setOpened(opened === what ? '' : what)
-  const body = (id: string) => <Body id={id} panel={panel} shown={shown} names={names} styles={styles} view={choice.view} problem={choice.problem} onOwnView={wanted ? () => onChange({ ...panel, view: '' }) : null} onModel={(now) => (model.current = now)} />
+  const body = (id: string) => <Body id={id} panel={panel} only={only} shown={shown} names={names} styles={styles} view={choice.view} problem={choice.problem} onOwnView={wanted ? () => onChange({ ...panel, view: '' }) : null} onModel={(now) => (model.current = now)} />
   return (
     <article class="panel ask-panel" aria-label={title} ref={root}>
       <header class="panel-head">
         <h3 title={title}>
-          <button type="button" class="ask-query" onClick={() => onEdit(asked[0]!.query)} title="Put this query into the box">
+          <button type="button" class="ask-query" onClick={() => ((draft.value = asked[0]!.query), focusHotkey('q'))} title="Put this query into the box">
             {asked[0]!.query}
           </button>
         </h3>
@@ -66,7 +76,7 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
           )}
           <IconButton icon="plus" label="Add a stream to this panel" pressed={opened === 'add'} onClick={() => toggle('add')} />
           <IconButton icon="settings" label="Options of this panel" pressed={opened === 'options'} onClick={() => toggle('options')} />
-          <IconButton icon="pin" label={pinned ? 'Pinned: stays when the others are removed' : 'Pin this panel'} pressed={pinned} onClick={() => onChange({ ...panel, pinned: !pinned })} />
+          <IconButton icon="pin" label={pinned ? 'Pinned: stays when the others are removed' : `Pin this panel${recordable.length > 0 ? ', and record it from now on' : ''}`} pressed={pinned} onClick={pin} />
           <Menu icon="download" label="Download" items={downloadsOf({ title, streams: found, model: () => model.current, root: () => root.current })} />
           <IconButton icon="expand" label="Show this panel large" onClick={() => setLarge(true)} />
           <IconButton icon="close" label="Remove this panel" onClick={() => onChange(null)} />
@@ -98,6 +108,7 @@ export function AskPanel({ panel, onChange, onEdit }: AskPanelProps) {
                   onSecond={onSecond}
                   onRemove={fleet ? null : onRemove}
                   onConfirm={confirm}
+                  onCorrect={(query) => changeStream(i, { ...one, query })}
                 />
               ))}
             </Fragment>
@@ -147,6 +158,7 @@ function stylesOfAll({ streams }: AskedPanel, shown: readonly AskedStream[]): Li
 interface BodyProps {
   id: string
   panel: AskedPanel
+  only: string
   shown: readonly RunStream[]
   names: readonly string[]
   styles: readonly LineStyle[]
@@ -156,7 +168,7 @@ interface BodyProps {
   onModel: (model: Model | null) => void
 }
 
-function Body({ id, panel, shown, names, styles, view, problem, onOwnView, onModel }: BodyProps) {
+function Body({ id, panel, only, shown, names, styles, view, problem, onOwnView, onModel }: BodyProps) {
   const found = useStreams(shown)
   const box = useRef<HTMLDivElement>(null)
   const [inView, setInView] = useState(true)
@@ -177,6 +189,9 @@ function Body({ id, panel, shown, names, styles, view, problem, onOwnView, onMod
     () => shown.map(({ run, query, second }, i): Series => ({ id: `${run} ${query}`, label: names[i]!, style: styles[i]!, records: found[i]!.records, started: knownRun(run)?.started ?? null, second })),
     [shown.map(({ run, query, second }) => `${run}|${query}|${second}`).join('\n'), names.join('\n'), JSON.stringify(styles)],
   )
+  const { x, frames } = panel.options
+  const commands = JSON.stringify(frames || x === 'index' ? [] : marksOf([...new Set(shown.map(({ run }) => run))].flatMap((run) => knownRun(run) ?? []), x, only))
+  const marks = useMemo(() => JSON.parse(commands) as Mark[], [commands])
   const refused = found.map((stream) => stream.problem.value)
   const empty = found.every(({ records }) => records.n === 0)
   const idle = found.every((stream) => stream.opened.value || stream.problem.value)
@@ -194,9 +209,9 @@ function Body({ id, panel, shown, names, styles, view, problem, onOwnView, onMod
       ) : shown.length === 0 ? (
         <p class="chart-empty">No live run has such a name yet. Those that begin will join</p>
       ) : empty && refused.every(Boolean) ? null : empty ? (
-        <p class="chart-empty">{!idle ? 'Asking …' : found.every((stream) => stream.ended.value) ? 'The stream ended without a record' : waitingFor(shown)}</p>
+        <p class="chart-empty">{!idle ? 'Asking …' : found.every((stream) => stream.ended.value) ? 'The stream ended without a record' : (found.map(({ statistics }) => statistics.value?.note).find(Boolean) ?? waitingFor(shown))}</p>
       ) : (
-        view && <View id={`${id} ${panel.streams[0]!.run} ${panel.streams[0]!.query}`} title={names.join(', ')} view={view} series={series} options={panel.options} version={last.current} dark={dark.value} cursor={cursor} onModel={tell} />
+        view && <View id={`${id} ${panel.streams[0]!.run} ${panel.streams[0]!.query}`} title={names.join(', ')} view={view} series={series} options={panel.options} version={last.current} dark={dark.value} cursor={cursor} marks={marks} onModel={tell} />
       )}
       {state && view === 'line' && <p class="names">{state}</p>}
     </div>

@@ -4,6 +4,7 @@ import { useSignal } from '@preact/signals'
 import { useEffect, useRef } from 'preact/hooks'
 import { get, runPath } from '../../data/api'
 import type { Completion, Completions } from '../../data/types'
+import { corrected } from './corrected'
 import { noteQuery, readQueryHistory } from './queryHistory'
 import { oneLine } from './panels'
 import { problemOf, useProblem } from './useQuery'
@@ -27,6 +28,7 @@ interface QueryBoxProps {
   text: string
   button: string
   hotkey?: string
+  placeholder?: string
   autofocus?: boolean
   onText: (text: string) => void
   onAsk: (text: string, how: Asking) => void
@@ -40,7 +42,7 @@ async function completionsAt(run: string, text: string, caret: number): Promise<
   return found && { ...found, items: found.items.filter((item) => item.text !== text.slice(found.start, caret)), text, caret }
 }
 
-export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onAsk, onEscape }: QueryBoxProps) {
+export function QueryBox({ id, run, text, button, hotkey, placeholder = 'batch.loss.mean(every=100)', autofocus, onText, onAsk, onEscape }: QueryBoxProps) {
   const box = useRef<HTMLInputElement>(null)
   const [problem, setProblem] = useProblem(run, text)
   const found = useSignal(NOTHING)
@@ -85,9 +87,9 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
     write(next + text.slice(caret), next.length)
     if (/[.("]$/.test(item.text)) complete()
   }
-  const ask = async (how: Asking & { stay: boolean }) => {
+  const ask = async (how: Asking & { stay: boolean }, asked = text) => {
     shut()
-    const query = oneLine(text)
+    const query = oneLine(asked)
     if (!query) return
     const wrong = await problemOf(run, query)
     if (wrong) return setProblem(wrong)
@@ -143,6 +145,7 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
     else if (key === 'Escape' && onEscape) onEscape()
   }
 
+  const meant = problem && corrected(text, problem)
   return (
     <div class="query">
       <div class="query-line">
@@ -161,7 +164,7 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
           autocapitalize="off"
           spellcheck={false}
           data-hotkey={hotkey}
-          placeholder="batch.loss.mean(every=100)"
+          placeholder={placeholder}
           value={text}
           onInput={({ currentTarget }) => {
             before.current = { at: -1, draft: '' }
@@ -182,11 +185,21 @@ export function QueryBox({ id, run, text, button, hotkey, autofocus, onText, onA
         </p>
       )}
       {problem && !open && (
-        <pre class="query-problem" role="alert" id={`${id}-problem`}>
-          {problem}
-        </pre>
+        <div class="query-problem" role="alert" id={`${id}-problem`}>
+          <pre>{problem}</pre>
+          {meant && <Meant query={meant} onAsk={() => void ask({ beside: false, stay: false }, meant)} />}
+        </div>
       )}
     </div>
+  )
+}
+
+/** Asks what was meant, in place of what was typed. */
+export function Meant({ query, onAsk }: { query: string; onAsk: () => void }) {
+  return (
+    <button type="button" class="button" onClick={onAsk}>
+      Ask <code>{query}</code>
+    </button>
   )
 }
 

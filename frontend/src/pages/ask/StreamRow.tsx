@@ -14,6 +14,8 @@ import type { LineStyle } from '../../views/palette'
 import type { Records } from '../../views/records'
 import { sentenceOf } from '../../views/shown'
 import { Swatch } from '../../views/Swatch'
+import { corrected } from './corrected'
+import { Meant } from './QueryBox'
 import { withCaret } from './useQuery'
 
 interface StreamRowProps {
@@ -30,14 +32,18 @@ interface StreamRowProps {
   onRemove: (() => void) | null
   /** Ask although it has a price. */
   onConfirm: (stream: Stream) => void
+  /** Ask something else in place of it. */
+  onCorrect: (query: string) => void
 }
 
 /** Whether a stream waits for the reader to accept its price. */
 export const isPriced = (stream: Stream): boolean => stream.problem.value?.error === 'UnconfirmedError'
 
-export function StreamRow({ stream, name, style, single, member, second, onSecond, onRemove, onConfirm }: StreamRowProps) {
+export function StreamRow({ stream, name, style, single, member, second, onSecond, onRemove, onConfirm, onCorrect }: StreamRowProps) {
   const problem = stream.problem.value
   const run = byKey.value.get(stream.run)
+  const now = stream.statistics.value
+  const meant = stream.records.n === 0 && corrected(stream.query, problem?.message || now?.note || now?.last_error || '')
   const latest = (stream.version.value, latestOf(stream.records))
   return (
     <li class="stream-row">
@@ -57,6 +63,7 @@ export function StreamRow({ stream, name, style, single, member, second, onSecon
         </span>
       </div>
       {problem && <Problem stream={stream} onConfirm={onConfirm} />}
+      {meant && <Meant query={meant} onAsk={() => onCorrect(meant)} />}
     </li>
   )
 }
@@ -91,25 +98,34 @@ function Problem({ stream, onConfirm }: { stream: Stream; onConfirm: (stream: St
   )
 }
 
-/** Whether the run records a stream, by its description; a button changes it. */
+/** Whether this reader may have a stream recorded: controllers of a live run may. */
+export const mayRecord = ({ run, problem }: Stream): boolean =>
+  session.value?.role !== 'viewer' && byKey.value.get(run)?.live === true && byKey.value.get(run)!.hub_role !== 'viewer' && !problem.value
+
+/** Whether the run records a stream, by its description. */
+export function isRecorded({ run, opened }: Stream): boolean {
+  const tag = opened.value?.tag
+  return Boolean(tag && details.value.get(run)?.streams.some((one) => one.recorded && one.tag === tag))
+}
+
+/** Have a stream recorded, or no longer. */
+export async function record({ run, query }: Stream, on: boolean): Promise<void> {
+  try {
+    await post(runPath(run, '/record'), { query, record: on, confirm: true })
+    await loadDetail(run)
+    tell('done', on ? "Recorded in the run's directory from now on. It also appears among the charts." : 'No longer recorded. Earlier records stay.')
+  } catch (error) {
+    tell('error', messageOf(error))
+  }
+}
+
 function Record({ stream }: { stream: Stream }) {
   const [busy, setBusy] = useState(false)
-  const tag = stream.opened.value?.tag
-  const recorded = Boolean(tag && details.value.get(stream.run)?.streams.some((one) => one.recorded && one.tag === tag))
-  const viewer = session.value?.role === 'viewer' || byKey.value.get(stream.run)?.hub_role === 'viewer'
-  const change = async () => {
-    setBusy(true)
-    try {
-      await post(runPath(stream.run, '/record'), { query: stream.query, record: !recorded, confirm: true })
-      await loadDetail(stream.run)
-      tell('done', recorded ? 'No longer recorded. Earlier records stay.' : "Recorded in the run's directory from now on. It also appears among the charts.")
-    } catch (error) {
-      tell('error', messageOf(error))
-    }
-    setBusy(false)
-  }
+  const recorded = isRecorded(stream)
+  const may = mayRecord(stream)
+  const change = () => (setBusy(true), void record(stream, !recorded).then(() => setBusy(false)))
   return (
-    <button type="button" class={`text-button record ${recorded ? 'is-recorded' : ''}`} aria-pressed={recorded} disabled={viewer || busy} title={viewer ? 'Only controllers can record' : recorded ? "Recorded in the run's directory; click to stop" : "Record it in the run's directory from now on"} onClick={() => void change()}>
+    <button type="button" class={`text-button record ${recorded ? 'is-recorded' : ''}`} aria-pressed={recorded} disabled={!may || busy} title={!may ? 'Only controllers can record' : recorded ? "Recorded in the run's directory; click to stop" : "Record it in the run's directory from now on"} onClick={change}>
       <Icon name="record" size={12} /> {recorded ? 'recorded' : 'record'}
     </button>
   )
@@ -118,14 +134,15 @@ function Record({ stream }: { stream: Stream }) {
 function Costs({ stream }: { stream: Stream }) {
   const now = stream.statistics.value
   const away = socket.link.value.kind !== 'open'
+  const problem = stream.problem.value
   const lossy = now !== null && now.n_skipped + now.n_dropped + now.n_lost > 0
   const state = stream.ended.value ? 'ended' : away ? 'the server does not answer; trying again' : now?.lost ? 'the run does not answer; trying again' : ''
-  const words = [state, now && heldOf(stream.records, now), now ? now.note : stream.opened.value?.note, ...(now ? costsOf(now) : [])].filter(Boolean)
+  const words = [state, now && heldOf(stream.records, now), problem ? '' : now ? now.note : stream.opened.value?.note, ...(now ? costsOf(now) : [])].filter(Boolean)
   return (
     <span class={`costs ${lossy || (state && !stream.ended.value) ? 'is-lossy' : ''}`} title={words.join(' · ')}>
       {lossy && <Icon name="warning" size={12} />}
       <span>{words.join(' · ')}</span>
-      {now?.last_error && !stream.problem.value && <span class="field-problem">{now.last_error}</span>}
+      {now?.last_error && !problem && <span class="field-problem">{now.last_error}</span>}
     </span>
   )
 }

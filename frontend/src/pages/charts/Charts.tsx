@@ -2,11 +2,13 @@
 
 import { computed } from '@preact/signals'
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
+import { file } from '../../data/file'
 import { filtered, runs, shown, showAll } from '../../data/runs'
 import { scalarTags, tagProblems, tagsLoading, wantedCharts } from '../../data/tags'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Dialog, Empty, IconButton } from '../../ui/parts'
+import { later } from '../../ui/later'
 import { Rows } from '../../ui/Rows'
 import { Panel } from './Panel'
 import { OwnChart } from './OwnChart'
@@ -15,6 +17,8 @@ import { drag, inSight, movesBy, moveSection, said } from './order'
 import { ordered } from './ordered'
 import { FOUND, givenSpecs, gridRows, ownSpecs, sectionsOf, shownSections, specOf, tagSearch, widest, type GridRow, type Head, type Shown } from './sections'
 import { Toolbar } from './Toolbar'
+
+const Asked = later('what was asked', () => import('../ask/AskCards').then((found) => found.AskCards))
 
 const GAP = 12
 const HEAD_HEIGHT = 44
@@ -42,13 +46,24 @@ export function Charts() {
   const heights = useMemo(() => rows.map((row) => (row.kind === 'heads' ? HEAD_HEIGHT : row.tall * (height + GAP))), [rows, height])
   const why = whyEmpty(tags.length + at.own.value.length)
   const focus = focused()
+  const asked = at.ask.value.length > 0 && !file && (
+    <div class="charts-asked">
+      <Asked />
+    </div>
+  )
   return (
     <section class="charts" aria-label="Charts" ref={box}>
       <Toolbar n_tags={scalarTags.value.size} n_found={tags.length} />
       <Problems />
-      {why ?? (
+      {why ? (
+        <div class="charts-alone">
+          {asked}
+          {why}
+        </div>
+      ) : (
         <Rows
           class="charts-rows"
+          header={asked}
           label="Charts by tag"
           heights={heights}
           reach={350}
@@ -176,8 +191,8 @@ function whyEmpty(n_tags: number) {
   return (
     <Empty title="Nothing recorded yet">
       <p>
-        These runs hold no scalars. Write <code>run.log({'{"loss": loss}'})</code> in the training, or query a live run on the page <b>Ask</b> and
-        record the stream.
+        These runs hold no scalars. Write <code>run.log({'{"loss": loss}'})</code> in the training, or ask a live run above, and pin the
+        answer.
       </p>
     </Empty>
   )

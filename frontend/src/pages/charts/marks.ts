@@ -3,7 +3,7 @@
 import { computed, type ReadonlySignal } from '@preact/signals'
 import { histories } from '../../data/details'
 import { labelOf, shown, styleOfRun } from '../../data/runs'
-import type { XKind } from '../../data/types'
+import type { Run, XKind } from '../../data/types'
 import type { Mark } from '../../views/draw'
 import { commandText, placeOf } from './history'
 
@@ -11,10 +11,11 @@ export interface CommandMark extends Mark {
   run: string
 }
 
-const marksBy = (kind: XKind): CommandMark[] =>
-  shown.value.flatMap((run) =>
+/** The commands of some runs on an axis; with `only`, those of one control or action. */
+export const marksOf = (runs: readonly Run[], kind: XKind, only = ''): CommandMark[] =>
+  runs.flatMap((run) =>
     (histories.value.get(run.key) ?? []).flatMap((entry): CommandMark[] => {
-      const x = placeOf(entry, kind, run.started)
+      const x = only && entry.name !== only ? null : placeOf(entry, kind, run.started)
       return x === null ? [] : [{ x, label: `${labelOf(run.key)}: ${commandText(entry)}`, color: styleOfRun(run.key).color, run: run.key }]
     }),
   )
@@ -31,4 +32,4 @@ function steady<T>(make: () => T): ReadonlySignal<T> {
 }
 
 /** The marks of all visible runs, on each axis. */
-export const marks = { step: steady(() => marksBy('step')), relative: steady(() => marksBy('relative')), wall: steady(() => marksBy('wall')) }
+export const marks = { step: steady(() => marksOf(shown.value, 'step')), relative: steady(() => marksOf(shown.value, 'relative')), wall: steady(() => marksOf(shown.value, 'wall')) }

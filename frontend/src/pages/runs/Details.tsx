@@ -7,8 +7,10 @@ import { byKey, labelOf, showOnly, styleOfRun } from '../../data/runs'
 import type { HistoryEntry, Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
+import { focusHotkey } from '../../ui/shortcuts'
 import { IconButton } from '../../ui/parts'
 import { dateTime, duration, value } from '../../views/format'
+import { choose } from '../ask/asked'
 import { commandText } from '../charts/history'
 import { Annotated } from './Annotated'
 import { Colors } from './Colors'
@@ -56,7 +58,7 @@ export function Details() {
             {pinned ? 'Unpin' : 'Pin'}
           </button>
           {run.live && (
-            <button type="button" class="button" onClick={() => update({ asked: run.key }, { page: 'ask' })}>
+            <button type="button" class="button" onClick={() => (choose(run.key), focusHotkey('q'))}>
               Ask
             </button>
           )}

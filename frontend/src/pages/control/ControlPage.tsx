@@ -4,22 +4,25 @@ import { useRef } from 'preact/hooks'
 import { useDetail } from '../../data/details'
 import { byKey, runs } from '../../data/runs'
 import { session } from '../../data/session'
-import { at } from '../../state/state'
+import { at, update } from '../../state/state'
 import type { Run } from '../../data/types'
 import { History } from '../../run/History'
 import { Offered } from '../../run/Offered'
 import { Queries } from '../../run/Queries'
 import { RunButtons } from '../../run/RunButtons'
 import { silence, StacksButton } from '../../run/Stacks'
+import { StateDot } from '../../run/StateDot'
 import { Empty } from '../../ui/parts'
 import { dateTime, number } from '../../views/format'
-import { askedRun, askIn, RunSelect } from '../ask/AskPage'
+import { Name } from '../runs/Name'
+import { ask, askedRun } from '../ask/asked'
+import { Effect } from './Effect'
 import { commanderOf } from './sending'
 
 const HUB_VIEWER = "This page reaches the run with a viewer's hub file. To send commands, start it with a controller's"
 const READ_ONLY = 'You opened the read-only link. To send commands, open the controller link'
 
-export function CommandsPage() {
+export function ControlPage() {
   const last = useRef<Run | null>(null)
   // A run that recorded nothing leaves the list with its end: another must not take its place meanwhile.
   const left = last.current && !byKey.value.has(last.current.key) && ['', last.current.key].includes(at.asked.value) ? last.current : null
@@ -38,10 +41,14 @@ export function CommandsPage() {
   const off = session.value?.role === 'viewer' ? READ_ONLY : run.hub_role === 'viewer' && run.live ? HUB_VIEWER : ''
   const commander = commanderOf(run.key)
   const description = detail?.description ?? null
+  const offered = description ? [...Object.keys(description.controls), ...Object.keys(description.actions)] : []
+  const knob = offered.includes(at.knob.value) ? at.knob.value : offered[0]
   return (
-    <section class="commands" aria-label="Commands">
+    <section class="commands" aria-label="Control">
       <div class="commands-head">
-        <RunSelect left={left} />
+        <h2 class="commands-run">
+          <StateDot state={left ? 'ended' : run.state} why={run.why} word /> <Name run={run} />
+        </h2>
         {run.live && (
           <span class="reins" key={run.key}>
             <StacksButton run={run.key} name={run.name} off={off} />
@@ -60,11 +67,12 @@ export function CommandsPage() {
       <div class="commands-columns">
         {run.live && (
           <div class="commands-column">
-            {description ? <Offered key={run.key} description={description} off={off} commander={commander} /> : <p class="muted">Loading the controls …</p>}
+            {description ? <Offered key={run.key} description={description} off={off} commander={commander} chosen={knob} onChoose={(name) => update({ knob: name })} /> : <p class="muted">Loading the controls …</p>}
           </div>
         )}
         <div class="commands-column">
-          {run.live && <Queries streams={detail?.streams ?? []} age_s={description ? description.wall_time - description.started : 0} onOpen={(query) => askIn(run.key, query)} />}
+          {run.live && description && knob && <Effect run={run} name={knob} description={description} history={detail?.history ?? []} />}
+          {run.live && <Queries streams={detail?.streams ?? []} age_s={description ? description.wall_time - description.started : 0} onOpen={(query) => ask(run.key, query)} />}
           <div class="card">
             <h2>History</h2>
             <History entries={detail?.history ?? []} />

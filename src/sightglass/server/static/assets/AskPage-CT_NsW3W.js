@@ -1,1 +1,0 @@
-export{t as AskPage}from"./AskPage-CpcamivE.js";
