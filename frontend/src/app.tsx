@@ -24,7 +24,7 @@ import { tell } from './ui/toasts'
 import { dateTime } from './views/format'
 import { printing } from './views/printing'
 
-const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', control: 'Control' }
+const TITLES: Record<Page, string> = { charts: 'Charts', tensors: 'Tensors', media: 'Media', runs: 'Runs', control: 'Control', run: 'Run' }
 
 /** The pages that are about the runs that are drawn. */
 const LISTING: readonly Page[] = ['charts', 'media']
@@ -56,7 +56,7 @@ function Header() {
       </span>
       <Projects />
       <nav aria-label="Pages">
-        {PAGES.filter((one) => !file || file.pages.includes(one)).map((one) => (
+        {PAGES.filter((one) => one !== 'run' && (!file || file.pages.includes(one))).map((one) => (
           <a key={one} href={hrefOf(one)} aria-current={one === page.value ? 'page' : undefined} onClick={(event) => goTo(event, one)}>
             {TITLES[one]}
           </a>
@@ -212,6 +212,7 @@ const SHOWN: Record<Page, () => JSX.Element> = {
   runs: RunTable,
   tensors: later(TITLES.tensors, () => import('./pages/tensors/TensorsPage').then((found) => found.TensorsPage)),
   control: later(TITLES.control, () => import('./pages/control/ControlPage').then((found) => found.ControlPage)),
+  run: later(TITLES.run, () => import('./pages/run/RunPage').then((found) => found.RunPage)),
 }
 
 function Shown({ page }: { page: Page }) {

@@ -38,7 +38,7 @@ export const shortcuts: Shortcut[] = [
   { keys: 'p', does: 'Print all of the page', run: () => void printPage() },
   { keys: 's', does: 'Save what the page shows as one HTML file', run: () => void savePage() },
   { keys: 'd', does: 'Next theme: system, light, dark', run: nextTheme },
-  { keys: 'Escape', does: 'Close what is open', run: () => update({ run: '', focus: '' }) },
+  { keys: 'Escape', does: 'Close what is open', run: () => update(page.peek() === 'run' ? { focus: '' } : { run: '', focus: '' }) },
   { keys: 'drag', does: 'Zoom: sideways into steps, in a box into steps and values; double click shows everything' },
   { keys: 'Alt ← → ↑ ↓', does: 'On a chart: move it before or behind the next one; on the name of a section: move the section' },
   { keys: '↑ ↓ ← →', does: 'In the list of runs: from run to run, and among the buttons of one' },

@@ -12,9 +12,11 @@ from sightglass.core import codec, description
 from sightglass.core.description import (
     ControlInfo,
     Description,
+    Ending,
     EventInfo,
     HistoryEntry,
     ObservableInfo,
+    StackFrame,
     StreamInfo,
     as_mapping,
     read_struct,
@@ -85,3 +87,41 @@ def test_infinite_bounds_may_be_texts_as_json_needs_them():
 def test_an_entry_of_an_older_history_is_read():
     entry = {"kind": "set", "name": "lr", "value": 0.1, "event": "batch", "index": 3, "step": 3, "wall_time": 1.0}
     assert read_struct(HistoryEntry, entry) == HistoryEntry(**entry)
+
+
+def events(n=12_346, interval_s=1 / 38, age_s=0.2):
+    often = EventInfo(n_events=n, interval_s=interval_s, age_s=age_s)
+    return {
+        "log": EventInfo(n_events=10 * n, interval_s=5.0, age_s=4.0),
+        "batch": often,
+        "epoch": EventInfo(n_events=3),
+    }
+
+
+FRAMES = (StackFrame(file="/a/train.py", line=7, function="fit"),)
+NO_MEMORY = Ending(error="RuntimeError: no memory\nmore", frames=FRAMES)
+SENTENCES = {
+    "running, batch 12,345, 38/s, the last 0.2 s ago": {"state": "running", "events": events()},
+    "running": {"state": "running"},
+    "running, log 0, the last 4 s ago": {"state": "running", "events": {"log": EventInfo(n_events=1, age_s=4.0)}},
+    "quiet for 3 min, usually one event every 0.1 s, batch 7": {
+        "state": "quiet", "events": events(n=8, interval_s=0.1, age_s=180)
+    },
+    "paused, batch 12,345, the last 2 min ago": {"state": "paused", "events": events(age_s=120.0)},
+    "stopping, batch 12,345, 38/s, the last 0.2 s ago: stopped by ann": {
+        "state": "stopping", "events": events(), "ending": Ending(stopped_by="ann")
+    },
+    "failed at batch 199 after 2 h 5 min: RuntimeError: no memory (train.py, line 7, in fit)": {
+        "state": "failed", "events": events(n=200), "started": 1.0, "wall_time": 7_501.0, "ending": NO_MEMORY
+    },
+    "terminated: SIGTERM": {"state": "terminated", "ending": Ending(signal="SIGTERM")},
+    "ended at step 0.5 after 12 s": {"state": "ended", "last_step": 0.5, "started": 1.0, "wall_time": 13.0},
+    "died": {"state": "died", "started": 5.0, "wall_time": 5.0},
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("sentence", SENTENCES)
+def test_a_run_is_described_in_one_sentence(sentence):
+    described = Description(name="job", **SENTENCES[sentence])
+    assert described.sentence == sentence
+    assert str(described).splitlines()[1].strip() == sentence

@@ -150,7 +150,7 @@ def a_paused_training_waits_until_it_is_resumed(page, training, open_page, serve
     asking = open_page(server.controller, "/charts")
     page.get_by_role("button", name="Pause").click()
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
-    expect(asking.get_by_role("img", name="Paused")).to_be_visible()
+    expect(asking.get_by_role("list", name="Runs").get_by_role("img", name="Paused")).to_be_visible()
     page.get_by_role("button", name="Resume").click()
     training.goes_on()
     expect(page.get_by_role("button", name="Pause")).to_be_visible()

@@ -57,7 +57,7 @@ def test_a_killed_run_is_shown_as_dead_with_its_recording_and_its_panel_says_tha
     drawn(panel, BLUE)
     training.send(signal.SIGKILL)
     training.ends()
-    expect(page.get_by_role("img", name=re.compile("^Died"))).to_be_visible()
+    expect(page.get_by_role("list", name="Runs").get_by_role("img", name=re.compile("^Died"))).to_be_visible()
     drawn(chart(page, "train/loss"), color)
     page.get_by_role("link", name="Control").click()
     expect(page.get_by_role("main")).to_contain_text("This run died")

@@ -63,7 +63,10 @@ PAGES = {
     "views": ("/runs?views=1&tint=opt.name", lambda page: page.get_by_role("application").nth(2)),
     "compare": ("/runs?compare=1", lambda page: page.get_by_role("row").nth(1)),
     "ask": ("{asks}", lambda page: page.get_by_role("region", name="Asked").locator("canvas").first),
-    "fleet": ("/charts?asked=live-*&ask=live-*||batch.loss", lambda page: page.get_by_role("region", name="Asked").locator("canvas")),
+    "fleet": (
+        "/charts?asked=live-*&ask=live-*||batch.loss",
+        lambda page: page.get_by_role("region", name="Asked").locator("canvas"),
+    ),
     "control": ("/control?asked={live}", lambda page: page.get_by_role("form", name="lr", exact=True)),
     "help": ("/charts", None),
     "new chart": ("/charts", None),

@@ -114,7 +114,8 @@ export interface components {
          * RunDetail
          * @description A run with its description, its history of commands, and the streams that it evaluates.
          *
-         *     `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
+         *     `sentence` says how it is, and why, such as "failed at step 200: RuntimeError: no memory". `not_shown` says how many
+         *     values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
          */
         RunDetail: {
             key: string;
@@ -144,6 +145,7 @@ export interface components {
             commit: string;
             problem: string;
             annotations: components["schemas"]["Annotations"];
+            sentence: string;
             description: components["schemas"]["Description"] | null;
             history: components["schemas"]["HistoryEntry"][];
             streams: components["schemas"]["StreamInfo"][];
@@ -163,6 +165,7 @@ export interface components {
          *     `failures` has the parts of the run that failed in the background: how often, and the last error.
          *     `ending` is why it ended, or who asked it to stop.
          *     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
+         *     `last_step` is the highest last step of what was recorded; a live run does not know it.
          */
         Description: {
             /** @default  */
@@ -226,6 +229,8 @@ export interface components {
              *     }
              */
             ending: components["schemas"]["Ending"];
+            /** @default null */
+            last_step: (number | string) | (number | string) | null;
         };
         /**
          * EventInfo

@@ -3,7 +3,7 @@
 import { computed, signal, type ReadonlySignal } from '@preact/signals'
 import { flag, lists, maybeNumber, maybeTexts, number, numbers, oneOf, readFragment, span, spans, text, texts, writeFragment, type StateOf } from './codec'
 
-export const PAGES = ['charts', 'tensors', 'media', 'runs', 'control'] as const
+export const PAGES = ['charts', 'tensors', 'media', 'runs', 'control', 'run'] as const
 export type Page = (typeof PAGES)[number]
 
 /** Pages as earlier links name them. */

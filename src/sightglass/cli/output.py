@@ -185,7 +185,7 @@ def run_row(info: RunInfo) -> dict[str, Any]:
     events = {name: event.n_events for name, event in info.description.events.items()} if info.description else {}
     return {"name": info.name, "id": info.id, "state": info.state, "started": info.started, "ended": info.ended,
             "host": info.host, "pid": info.pid, "directory": info.directory, "events": events,
-            "why": str(info.ending)}  # fmt: skip
+            "why": str(info.ending), "sentence": info.sentence}  # fmt: skip
 
 
 def run_cells(info: RunInfo) -> tuple[str, ...]:

@@ -25,12 +25,17 @@ from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.object_file import Annotations
-from sightglass.storage.run_file import RunFile
+from sightglass.storage.run_file import CONSOLE, SYSTEM, RunFile
 from sightglass.storage.run_listing import RunEntry
 
 
 def recorded_description(
-    file: RunFile, *, state: str, directory: str, series: Mapping[Key, tuple[int, str]]
+    file: RunFile,
+    *,
+    state: str,
+    directory: str,
+    series: Mapping[Key, tuple[int, str, float | None]],
+    ended: float | None = None,
 ) -> Description:
     """Describe a run from its files.
 
@@ -38,27 +43,31 @@ def recorded_description(
         file: What the run wrote about itself; it lacks the end if the run died.
         state: "running", "ended", "failed", "terminated", "died" or "recorded".
         directory: The run directory.
-        series: The number of records of each series, and their type.
+        series: The number of records of each series, their type, and the step of the last one.
+        ended: When the run ended, as far as its files say.
     """
     streams = [
         StreamInfo(
             stream=i, tag=key.tag, query=as_query(key.query).short or key.query, n_records=n, n_events=n, recorded=True
         )
-        for i, (key, (n, _)) in enumerate(series.items())
+        for i, (key, (n, *_)) in enumerate(series.items())
         if key.kind == "stream"
     ]
+    machine = (f"{CONSOLE}.", f"{SYSTEM}.")  # whose steps are seconds
+    steps = [step for key, (*_, step) in series.items() if step is not None and not key.tag.startswith(machine)]
     return msgspec.structs.replace(
         file.described, name=file.name, id=file.id, pid=file.pid, host=file.host, state=state, started=file.started,
-        facts=file.facts, config=file.config, directory=directory, wall_time=file.ended or file.started, n_clients=0,
+        facts=file.facts, config=file.config, directory=directory, n_clients=0,
+        wall_time=file.ended or ended or file.started, last_step=max(steps, default=None),
         events={**_recorded_events(series), **file.described.events}, streams=streams,
     )  # fmt: skip
 
 
-def _recorded_events(series: Mapping[Key, tuple[int, str]]) -> dict[str, EventInfo]:
+def _recorded_events(series: Mapping[Key, tuple[int, str, float | None]]) -> dict[str, EventInfo]:
     """Return the events whose observables were recorded."""
     events: dict[str, dict[str, Any]] = {}
     names = series_names.shown(series)
-    for key, (n, type) in series.items():
+    for key, (n, type, _) in series.items():
         if key.kind not in ("logged", "stream", "snapshot"):
             continue
         query = as_query(key.query) if key.kind == "stream" else None
@@ -146,6 +155,16 @@ class RunInfo:
     rank: int | None = None
     ending: Ending = field(default=Ending(), repr=False)
     _noted_end: float | None = field(default=None, repr=False)
+    _at_end: Description = field(default=Description(), repr=False)
+
+    @property
+    def sentence(self) -> str:
+        """How it is, and why, in one sentence, see `Description.sentence`."""
+        at_end = msgspec.structs.replace(
+            self._at_end, state=self.state, ending=self.ending, started=self.started,
+            wall_time=self._noted_end or self.started,
+        )  # fmt: skip
+        return (self.description or at_end).sentence
 
     @property
     def live(self) -> bool:
@@ -193,7 +212,7 @@ def recorded_info(entry: RunEntry, *, rank: int | None = None) -> RunInfo:
     return RunInfo(
         name=entry.name, id=entry.id, state=entry.state, pid=0, host="", started=entry.started,
         directory=str(entry.path), changed=entry.changed, n_bytes=entry.n_bytes, rank=rank, _noted_end=entry.ended,
-        ending=entry.file.described.ending,
+        ending=entry.file.described.ending, _at_end=entry.file.described,
     )  # fmt: skip
 
 

@@ -15,7 +15,7 @@ from typing import Any, Final, TypeVar
 import msgspec
 from msgspec.structs import replace
 
-from .process.clock import elapsed
+from .process.clock import elapsed, spoken
 from .redact import visible
 
 # More would not fit the line of an observable in a terminal of 80 columns.
@@ -192,6 +192,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     `failures` has the parts of the run that failed in the background: how often, and the last error.
     `ending` is why it ended, or who asked it to stop.
     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
+    `last_step` is the highest last step of what was recorded; a live run does not know it.
     """
 
     name: str = ""
@@ -215,6 +216,32 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     sets_attributes: bool = False
     facts: Mapping[str, Any] = {}
     ending: Ending = Ending()
+    last_step: int | float | None = None
+
+    @property
+    def sentence(self) -> str:
+        """How the run is, and why: everywhere the same sentence.
+
+        Such as "running, batch 12,345, 38/s, the last 0.2 s ago", or "failed at batch 200 after 3 min: OSError: …".
+        """
+        every = [(name, event) for name, event in self.events.items() if event.n_events]
+        name, main = max(every, key=lambda item: (item[0] != "log", item[1].n_events), default=("", EventInfo()))
+        place = f"{name} {main.n_events - 1:,}" if name else ""
+        if not place and self.last_step is not None:
+            place = f"step {self.last_step:,.15g}"
+        why = f": {self.ending}" if str(self.ending) else ""
+        match self.state:
+            case "quiet":
+                usual = f", usually one event every {spoken(main.interval_s)}" if main.interval_s else ""
+                parts = [f"quiet for {spoken(main.age_s or 0.0)}{usual}", place]
+            case "running" | "paused" | "stopping":
+                rate = f"{1 / main.interval_s:.3g}/s" if main.interval_s and self.state != "paused" else ""
+                parts = [self.state, place, rate, "" if main.age_s is None else f"the last {spoken(main.age_s)} ago"]
+            case _:
+                took_s = self.wall_time - self.started if self.started else 0.0
+                after = f" after {spoken(took_s)}" if took_s > 0 else ""
+                parts = [f"{self.state}{f' at {place}' if place else ''}{after}"]
+        return visible(", ".join(filter(None, parts)) + why)
 
     def timeless(self) -> Description:
         """Return it without what changes by itself: when it was made, and how long ago events happened."""
@@ -225,8 +252,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     def __str__(self) -> str:
         age = elapsed(self.wall_time - self.started)
         lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
-        if str(self.ending):
-            lines.append(f"  why  {self.ending}")
+        lines.append(f"  {self.sentence}")
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
         lines += _fact_lines(self.facts)

@@ -17,10 +17,9 @@ import { dateTime, number } from '../../views/format'
 import { Name } from '../runs/Name'
 import { ask, askedRun } from '../ask/asked'
 import { Effect } from './Effect'
-import { commanderOf } from './sending'
+import { commanderOf, NO_COMMANDS } from './sending'
 
 const HUB_VIEWER = "This page reaches the run with a viewer's hub file. To send commands, start it with a controller's"
-const READ_ONLY = 'You opened the read-only link. To send commands, open the controller link'
 
 export function ControlPage() {
   const last = useRef<Run | null>(null)
@@ -38,7 +37,7 @@ export function ControlPage() {
       </Empty>
     )
   }
-  const off = session.value?.role === 'viewer' ? READ_ONLY : run.hub_role === 'viewer' && run.live ? HUB_VIEWER : ''
+  const off = session.value?.role === 'viewer' ? NO_COMMANDS : run.hub_role === 'viewer' && run.live ? HUB_VIEWER : ''
   const commander = commanderOf(run.key)
   const description = detail?.description ?? null
   const offered = description ? [...Object.keys(description.controls), ...Object.keys(description.actions)] : []
@@ -47,7 +46,11 @@ export function ControlPage() {
     <section class="commands" aria-label="Control">
       <div class="commands-head">
         <h2 class="commands-run">
-          <StateDot state={left ? 'ended' : run.state} why={run.why} word /> <Name run={run} />
+          <StateDot state={left ? 'ended' : run.state} why={run.why} />
+          <button type="button" class="text-button" title="The page of this run" onClick={() => update({ run: run.key }, { page: 'run' })}>
+            <Name run={run} />
+          </button>
+          <span class="muted">{left ? 'ended' : (detail?.sentence ?? run.state)}</span>
         </h2>
         {run.live && (
           <span class="reins" key={run.key}>

@@ -6,6 +6,8 @@ import { Commander } from '../../run/commander'
 import type { Acknowledgement } from '../../data/types'
 import { tell } from '../../ui/toasts'
 
+export const NO_COMMANDS = 'You opened the read-only link. To send commands, open the controller link'
+
 const commanders = new Map<string, Commander>()
 
 /** The commands of a run; they stay pending while other pages are shown. */

@@ -30,13 +30,14 @@ export function Details() {
         <h2 title={labelOf(run.key)}>
           <Name run={run} />
         </h2>
+        <IconButton icon="expand" label="The page of this run" onClick={() => update({}, { page: 'run' })} />
         <IconButton icon="close" label="Close" onClick={() => update({ run: '' })} />
       </header>
       <div class="details-body">
         <p class="details-state">
           <StateDot state={run.state} why={run.why} word /> <span class="muted">{run.id}</span>
         </p>
-        {run.why && <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{run.why}</p>}
+        {detail?.sentence && <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{detail.sentence}</p>}
         {['failed', 'terminated'].includes(run.state) && (
           <TextButton run={run} what="printed">
             What it printed last
@@ -82,7 +83,7 @@ export function Details() {
   )
 }
 
-function factsOf(run: Run, notShown: Record<string, number>): [string, preact.ComponentChildren][] {
+export function factsOf(run: Run, notShown: Record<string, number>): [string, preact.ComponentChildren][] {
   const length = durationOf(run, Date.now() / 1000)
   const facts: [string, preact.ComponentChildren][] = [
     ['Started', run.started === null ? null : dateTime(run.started)],
@@ -98,7 +99,7 @@ function factsOf(run: Run, notShown: Record<string, number>): [string, preact.Co
   return facts.filter(([, fact]) => fact)
 }
 
-function Config({ run }: { run: Run }) {
+export function Config({ run }: { run: Run }) {
   const entries = Object.entries(flatten(run.config))
   if (entries.length === 0) return <p class="muted">This run was started without a config.</p>
   return (

@@ -82,7 +82,7 @@ const WHAT = {
   printed: { head: 'The last lines of', none: 'No lines were written.' },
 } as const
 
-const READ_ONLY = 'You opened the read-only link. Code and printed lines need the controller link'
+export const NO_CODE = 'You opened the read-only link. Code and printed lines need the controller link'
 
 interface Props {
   run: Run
@@ -93,7 +93,7 @@ interface Props {
 
 export function TextButton({ run, what, children, class: kind = 'text-button' }: Props) {
   const [open, setOpen] = useState(false)
-  const off = session.value?.role === 'viewer' ? READ_ONLY : ''
+  const off = session.value?.role === 'viewer' ? NO_CODE : ''
   return (
     <>
       <button type="button" class={kind} disabled={Boolean(off)} title={off || `${WHAT[what].head} ${run.name}`} onClick={() => setOpen(true)}>

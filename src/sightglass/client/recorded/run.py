@@ -19,6 +19,7 @@ from sightglass.core.errors import (
     QueryError,
     QuerySyntaxError,
     RunLostError,
+    SightglassError,
     UnknownNameError,
     unknown,
     warn_user,
@@ -169,7 +170,8 @@ class RecordedRun(Bound, EventAttributes):
             series = {key: self._recording.series(key) for key in self._keys()}
             description = recorded_description(
                 self._recording.info, state=self._state(), directory=str(self.directory),
-                series={key: (len(one), one.type) for key, one in series.items()},
+                series={key: (len(one), one.type, _last_step(one)) for key, one in series.items()},
+                ended=self._recording.ended,
             )  # fmt: skip
         self._set_event_attributes(description.events)
         return description
@@ -342,6 +344,12 @@ class RecordedRun(Bound, EventAttributes):
         if info.ended is not None:
             return info.state
         return "recorded" if not info.id else "running" if self._live() else "died"
+
+
+def _last_step(series: Series) -> float | None:
+    with contextlib.suppress(IndexError, SightglassError, OSError):
+        return series.last_step
+    return None
 
 
 def _with_suggestion(query: Query | str, keys: Sequence[Key], error: QueryError) -> QueryError:

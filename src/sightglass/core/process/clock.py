@@ -119,6 +119,25 @@ def elapsed(seconds: float) -> str:
     return f"{f'{days} d ' if days else ''}{time.strftime('%H:%M:%S', time.gmtime(rest))}"
 
 
+def spoken(seconds: float) -> str:
+    """Return a duration as people say it, in at most two units.
+
+    >>> [spoken(seconds) for seconds in (0.25, 12, 180, 7_500, 93_600)]
+    ['0.25 s', '12 s', '3 min', '2 h 5 min', '1 d 2 h']
+    """
+    whole = max(0.0, seconds)
+    if whole < 10:
+        return f"{whole:.2g} s"
+    if whole < 59.5:
+        return f"{whole:.0f} s"
+    minutes = round(whole / 60)
+    for n, unit, inner in ((1_440, "d", 60), (60, "h", 1)):
+        if minutes >= n:
+            rest = minutes % n // inner
+            return f"{minutes // n} {unit}" + (f" {rest} {'h' if unit == 'd' else 'min'}" if rest else "")
+    return f"{minutes} min"
+
+
 def duration(text: str) -> float:
     """Read a duration such as '5 min', '30 s' or '500 ms' as seconds.
 

@@ -10,6 +10,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
 from sightglass import __version__
 from sightglass.core.description import Description, HistoryEntry, StreamInfo
@@ -56,9 +57,11 @@ class RunList(msgspec.Struct, frozen=True, kw_only=True):
 class RunDetail(RunSummary, frozen=True, kw_only=True):
     """A run with its description, its history of commands, and the streams that it evaluates.
 
-    `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
+    `sentence` says how it is, and why, such as "failed at step 200: RuntimeError: no memory". `not_shown` says how many
+    values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
     """
 
+    sentence: str
     description: Description | None
     history: list[HistoryEntry]
     streams: list[StreamInfo]
@@ -137,8 +140,10 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
         found = await call.read(_of_recorded, source)
     description, history, not_shown = found
     streams = list(description.streams) if description is not None else []
+    summary = source.summary()
     return RunDetail(
-        **{name: getattr(source.summary(), name) for name in RunSummary.__struct_fields__},
+        **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
+        sentence=replace(description or Description(), state=summary.state).sentence,
         description=description, history=history, streams=streams, not_shown=not_shown,
     )  # fmt: skip
 
