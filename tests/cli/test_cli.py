@@ -811,6 +811,28 @@ def test_demo_draws_in_a_terminal() -> None:
         assert part in drawn
 
 
+@pytest.mark.slow
+def test_demo_goes_on_in_a_terminal_until_it_is_interrupted() -> None:
+    code, drawn = in_terminal("demo", "--no-browser", "--delay-ms", "1", until="Try in another terminal")
+    assert code == 0
+    assert re.search(r"/#/charts\?asked=\w+&ask=\w+%7C%7Cbatch\.loss&ask=", drawn)
+    assert "The run is recorded in" in drawn
+
+
+@pytest.mark.slow
+def test_demo_turns_the_learning_rate_up_once_and_serves_until_it_is_interrupted() -> None:
+    command = [sys.executable, "-m", "sightglass", "demo", "--no-browser", "--serve", "--delay-ms", "0"]
+    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
+        with sg.connect("demo", wait_s=PATIENCE_S) as run:
+            wait_until(lambda: run.describe().controls["lr"].value == 0.2)
+            assert [(entry.kind, entry.name) for entry in run.history] == [("set", "lr")]
+            run.stop()
+            wait_until(lambda: run.ended)
+        assert demo.poll() is None  # the page is still there
+        demo.send_signal(signal.SIGINT)
+        assert demo.wait(PATIENCE_S) == 0
+
+
 # Recorded runs
 
 

@@ -139,13 +139,14 @@ def functions(names: tuple[str, ...], as_json: bool) -> None:
 
 @main.command(context_settings={"ignore_unknown_options": True})
 @click.option("--no-browser", is_flag=True, help="Do not open a browser; only print the link.")
+@click.option("--serve", is_flag=True, help="Train and serve the page until Ctrl-C, as in a terminal.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
-def demo(arguments: tuple[str, ...], no_browser: bool) -> None:
-    """Train a small network, and watch it here and in a browser.
+def demo(arguments: tuple[str, ...], no_browser: bool, serve: bool) -> None:
+    """Train a small network, and watch it here and in a browser, until Ctrl-C.
 
-    The network learns handwritten digits with NumPy. Arguments go to the training: --forever, --epochs N,
+    The network learns handwritten digits with NumPy. Arguments go to the training: --epochs N, after which it ends,
     --delay-ms MS, --lr RATE, --activation NAME …
     """
     from sightglass.demo.show import show
 
-    sys.exit(show(arguments, browser=not no_browser))
+    sys.exit(show(arguments, browser=not no_browser, serve=serve))

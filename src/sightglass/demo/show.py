@@ -1,7 +1,8 @@
 """The command `sightglass demo`: a training in a child process, and this process as one of its clients.
 
 It charts the loss, the mean absolute gradient of each layer and the accuracy per epoch, and lists commands to try in
-another terminal. The page shows the same run in a browser.
+another terminal. The page shows the same run in a browser: it opens on two queries that are answered, and once turns
+the learning rate up, so that there is an effect to see. In a terminal, all of it lasts until Ctrl-C.
 """
 
 from __future__ import annotations
@@ -11,11 +12,12 @@ import shlex
 import subprocess
 import sys
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from importlib.util import find_spec
 from pathlib import Path
 from typing import TYPE_CHECKING, Final
+from urllib.parse import urlencode
 
 from rich.console import Console, Group, RenderableType
 from rich.live import Live
@@ -24,10 +26,12 @@ from rich.text import Text
 
 import sightglass as sg
 from sightglass.core.errors import RunLostError, RunNotFoundError
+from sightglass.storage.object_file import save_view
 
 if TYPE_CHECKING:
     from sightglass.client.run import RemoteRun
     from sightglass.client.streams.stream import Stream
+    from sightglass.core.columns import Record
     from sightglass.views.surfaces.terminal import TerminalView
 
 
@@ -44,40 +48,67 @@ QUERIES: Final = {
 }
 
 
-def show(arguments: Sequence[str], *, browser: bool = True) -> int:
+ASKED: Final = ("batch.loss", "batch.grads.map(lambda layer, grads: abs(grads.kernel).mean()).mean(every=20)")
+VIEW: Final = "demo"
+TURN_EPOCH, TURN_BY = 2, 4.0  # when the learning rate is turned up, and by how much
+
+
+def show(arguments: Sequence[str], *, browser: bool = True, serve: bool = False) -> int:
     """Run the demo.
 
     Args:
         arguments: The arguments of the training.
         browser: Whether to open the page in a browser, if there is a terminal and a display.
+        serve: Whether to train and serve until Ctrl-C, as in a terminal where the arguments do not limit the epochs.
 
     Returns:
         The exit code.
     """
+    is_finite = any(argument.startswith("--epochs") for argument in arguments)
+    serve = serve or (sys.stdout.isatty() and not is_finite)
+    arguments = [*arguments, *(["--forever"] if serve and not is_finite else [])]
     taken = {info.name for info in sg.runs()}
     name = next(name for name in ("demo", f"demo-{time.strftime('%H%M%S')}") if name not in taken)
     training = [sys.executable, "-m", "sightglass.demo.train", "--name", name, "--quiet", *arguments]
     with subprocess.Popen(training) as child:
         try:
             run = _connect(name, child)
-            if run is None:
-                return _ended_early(child)
-            browser = browser and _has_display()
-            with run:
-                directory = Path(run.describe().directory)
-                streams = {title: run.stream(query) for title, query in QUERIES.items()}
-                with page(directory.parent, browser=browser) as link:
-                    _watch(run, streams, link)
-                    code = child.wait()
-                    _print_recording(directory)
-                    if link and browser:
-                        _wait_for_enter(link)
+            return _ended_early(child) if run is None else _show(run, child, browser=browser, serve=serve)
         except RunLostError as error:
-            code = _ended_early(child, error)
+            return _ended_early(child, error)
         except KeyboardInterrupt:
             child.terminate()
             return 130
-        return code
+
+
+def _show(run: RemoteRun, child: subprocess.Popen[bytes], *, browser: bool, serve: bool) -> int:
+    """Watch the training, and serve the page; return the exit code."""
+    with run:
+        directory = Path(run.describe().directory)
+        save_view([directory.parent], VIEW, _address(run.id))
+        streams = {title: run.stream(query) for title, query in QUERIES.items()}
+        with page(directory.parent, browser=browser and _has_display(), view=VIEW) as (server, link):
+            try:
+                _watch(run, streams, link, turn=serve)
+                code = child.wait()
+            except KeyboardInterrupt:
+                if not serve:
+                    raise
+                child.terminate()
+                child.wait()
+                _print_recording(directory)
+                return 0
+            _print_recording(directory)
+            if server is not None and serve:
+                print(f"\nThe page is still at {link}\nCtrl-C ends it.", flush=True)
+                with suppress(KeyboardInterrupt):
+                    server.wait()
+            return code
+
+
+def _address(run: str) -> str:
+    """Return the address of the page on which the queries are answered."""
+    return f"#/charts?{urlencode([('asked', run), *(('ask', f'{run}||{query}') for query in ASKED)])}"
 
 
 def _ended_early(child: subprocess.Popen[bytes], error: RunLostError | None = None) -> int:
@@ -103,12 +134,6 @@ def _print_recording(directory: Path) -> None:
             print(f"  sightglass {command} {shlex.quote(str(path))}{rest}")
 
 
-def _wait_for_enter(link: str) -> None:
-    print(f"\nThe page is still at {link}\nPress Enter to stop it.", flush=True)
-    with suppress(KeyboardInterrupt):
-        sys.stdin.readline()
-
-
 def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
     """Connect to the training when it has started; return `None` if it ended before."""
     while child.poll() is None:
@@ -117,19 +142,29 @@ def _connect(name: str, child: subprocess.Popen[bytes]) -> RemoteRun | None:
     return None
 
 
-def _watch(run: RemoteRun, streams: dict[str, Stream], link: str | None) -> None:
-    """Show the streams until the run ends."""
+def _watch(run: RemoteRun, streams: dict[str, Stream], link: str | None, *, turn: bool) -> None:
+    """Show the streams until the run ends; turn the learning rate up once, if that is wanted."""
     if link:
         print(f"In the browser: {link}\n", flush=True)
+    epochs = _turning(run, streams["accuracy per epoch"]) if turn else iter(streams["accuracy per epoch"])
     if sys.stdout.isatty():
-        _draw(run, streams)
+        _draw(run, streams, epochs)
     else:
-        for record in streams["accuracy per epoch"]:
+        for record in epochs:
             loss = streams["loss, mean of 20"].latest
             suffix = f", loss {loss.value:.4f}" if loss else ""
             print(f"epoch {record.index}: accuracy {record.value:.3f}{suffix}", flush=True)
         for view in _views(streams):
             print(f"\n{view}")
+
+
+def _turning(run: RemoteRun, epochs: Iterable[Record]) -> Iterator[Record]:
+    """Yield the epochs, and turn the learning rate up after some: the charts mark it, and show what it does."""
+    for record in epochs:
+        yield record
+        if record.index == TURN_EPOCH:
+            lr = run.describe().controls["lr"]
+            run.set("lr", min(TURN_BY * lr.value, lr.max or 1.0))
 
 
 def _views(streams: dict[str, Stream]) -> list[TerminalView]:
@@ -143,7 +178,7 @@ def _views(streams: dict[str, Stream]) -> list[TerminalView]:
     ]
 
 
-def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
+def _draw(run: RemoteRun, streams: dict[str, Stream], epochs: Iterator[Record]) -> None:
     """Draw the charts until the training ends; Ctrl-C ends it."""
     console = Console()
     views = _views(streams)
@@ -164,7 +199,7 @@ def _draw(run: RemoteRun, streams: dict[str, Stream]) -> None:
         return Group(loss, gradients, accuracy, _hints(run))
 
     with Live(get_renderable=drawing, console=console, refresh_per_second=REFRESHES_PER_SECOND, screen=False):
-        for _ in streams["accuracy per epoch"]:
+        for _ in epochs:
             pass
 
 
@@ -194,23 +229,25 @@ NEEDS: Final = ("starlette", "uvicorn", "websockets")
 
 
 @contextmanager
-def page(directory: Path, *, browser: bool) -> Iterator[str | None]:
+def page(directory: Path, *, browser: bool, view: str) -> Iterator[tuple[subprocess.Popen[str] | None, str | None]]:
     """Serve the page while the context lasts.
 
     Args:
         directory: The folder of the run directories.
         browser: Whether to open the page in a browser.
+        view: The saved view on which it opens.
 
     Yields:
-        The controller's link, or `None` if the page's requirements are not installed or it does not start.
+        The server and the controller's link; `None` if the page's requirements are not installed or it does not start.
     """
     if not all(find_spec(name) for name in NEEDS):
-        yield None
+        yield None, None
         return
-    command = [sys.executable, "-m", "sightglass", "ui", str(directory), *(() if browser else ("--no-browser",))]
+    options = ["--view", view, *([] if browser else ["--no-browser"])]
+    command = [sys.executable, "-m", "sightglass", "ui", str(directory), *options]
     with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
         try:
-            yield _link(server)
+            yield server, _link(server)
         finally:
             server.terminate()
 
