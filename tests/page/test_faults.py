@@ -281,7 +281,7 @@ def test_links_and_messages_that_make_no_sense_do_no_harm(own_place, open_page):
     expect(chart(page, "loss")).to_be_visible()
     for fragment in NONSENSE:
         go_to(page, fragment)
-        expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_count(6)
+        expect(page.get_by_role("navigation", name="Pages").get_by_role("link")).to_have_count(5)
         expect(page.get_by_role("main")).not_to_be_empty()
     go_to(page, "/charts")
     wrong_messages_do_no_harm(page)

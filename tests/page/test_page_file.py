@@ -259,8 +259,8 @@ def test_a_file_tells_nothing_that_it_should_not(server, shelf, tmp_path, open_f
 
 
 def other_pages_are_not_saved(open_page, server):
-    page = open_page(server.viewer, "/ask")
-    for place in ("/ask", "/tensors", "/commands"):
+    page = open_page(server.viewer, "/tensors")
+    for place in ("/tensors", "/control", "/run"):
         go_to(page, place)
         page.get_by_role("button", name="Saved views").click()
         expect(page.get_by_role("button", name="Save as HTML")).to_be_disabled()

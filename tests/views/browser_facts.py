@@ -51,7 +51,7 @@ def page_facts(browser: Browser, link: str, views: Views, folder: Path | None = 
         page.wait_for_function("() => location.hash.includes('run=')")
         key = re.findall(r"run=(\w+)", page.url)[-1]
         panels = [quote(_panel(key, name, *make())) for name, make in views.items()]
-        places = ["/ask?" + "&".join(f"ask={panel}" for panel in panels)]
+        places = ["/charts?" + "&".join(f"ask={panel}" for panel in panels)]
         places += [place.format(run=key) for place in PAGES.values()]
         return {theme: _look(page, theme, places, list(views), folder) for theme in ("light", "dark")}
 
@@ -62,12 +62,17 @@ def _look(
     """Return what is shown at the first place, that of the panels, and at the others."""
     page.emulate_media(color_scheme=theme)
     page.reload()  # all is drawn anew; there is no stream now that would be cut off
+    page.evaluate("place => { location.hash = place }", "/charts")
+    runs = page.get_by_role("button", name="List of runs")
+    runs.click()  # the cards are as wide as the window
     page.evaluate("place => { location.hash = place }", places[0])
     drawn = """n => document.querySelectorAll('.ask-body').length === n
         && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
-        && !document.querySelector('.ask-body .chart-empty')"""
+        && !document.querySelector('.ask-body .chart-empty')
+        && [...document.querySelectorAll('.stream-row .costs')].every((one) => one.textContent.startsWith('ended'))"""
     page.wait_for_function(drawn, arg=len(names))
     found = _settled(page, ".ask-body", names, folder and folder / f"page-all-{theme}.png")
+    runs.click()
     for name, place in zip(PAGES, places[1:], strict=True):
         page.evaluate("place => { location.hash = place }", place)
         page.wait_for_function("() => document.querySelector('#main canvas, #main img, #main [role=log]')")

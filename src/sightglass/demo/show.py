@@ -9,14 +9,15 @@ from __future__ import annotations
 
 import os
 import shlex
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterable, Iterator, Sequence
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, nullcontext, suppress
 from importlib.util import find_spec
 from pathlib import Path
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 from urllib.parse import urlencode
 
 from rich.console import Console, Group, RenderableType
@@ -77,8 +78,9 @@ def show(arguments: Sequence[str], *, browser: bool = True, serve: bool = False)
         except RunLostError as error:
             return _ended_early(child, error)
         except KeyboardInterrupt:
-            child.terminate()
             return 130
+        finally:
+            child.terminate()  # it may go on for ever
 
 
 def _show(run: RemoteRun, child: subprocess.Popen[bytes], *, browser: bool, serve: bool) -> int:
@@ -88,22 +90,41 @@ def _show(run: RemoteRun, child: subprocess.Popen[bytes], *, browser: bool, serv
         save_view([directory.parent], VIEW, _address(run.id))
         streams = {title: run.stream(query) for title, query in QUERIES.items()}
         with page(directory.parent, browser=browser and _has_display(), view=VIEW) as (server, link):
-            try:
-                _watch(run, streams, link, turn=serve)
+            here: AbstractContextManager[list[int]] = _interrupted(child, server) if serve else nullcontext([])
+            with here as interrupts:
+                try:
+                    _watch(run, streams, link, turn=serve)
+                except RunLostError:  # it had no time to say that it ends
+                    if not interrupts:
+                        raise
                 code = child.wait()
-            except KeyboardInterrupt:
-                if not serve:
-                    raise
-                child.terminate()
-                child.wait()
                 _print_recording(directory)
-                return 0
-            _print_recording(directory)
-            if server is not None and serve:
-                print(f"\nThe page is still at {link}\nCtrl-C ends it.", flush=True)
-                with suppress(KeyboardInterrupt):
+                if server is not None and serve and not interrupts:
+                    print(f"\nThe page is still at {link}\nCtrl-C ends it.", flush=True)
                     server.wait()
-            return code
+            return 0 if interrupts else code
+
+
+@contextmanager
+def _interrupted(*processes: subprocess.Popen[Any] | None) -> Iterator[list[int]]:
+    """Let Ctrl-C end processes, which ends what waits for them: so the program goes on from there, in order.
+
+    Yields:
+        The signals that came.
+    """
+    received: list[int] = []
+
+    def end(number: int, frame: object) -> None:
+        received.append(number)
+        for process in processes:
+            if process is not None:
+                process.terminate()
+
+    before = signal.signal(signal.SIGINT, end)
+    try:
+        yield received
+    finally:
+        signal.signal(signal.SIGINT, before)
 
 
 def _address(run: str) -> str:
@@ -113,6 +134,8 @@ def _address(run: str) -> str:
 
 def _ended_early(child: subprocess.Popen[bytes], error: RunLostError | None = None) -> int:
     """Say why the charts end, or did not begin; return the exit code of the training."""
+    if error is not None:
+        child.terminate()
     if (code := child.wait()) == 0:
         print("The training ended before it could be watched: give it more --epochs, or a --delay-ms", file=sys.stderr)
     elif error is not None:
