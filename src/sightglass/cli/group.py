@@ -142,9 +142,9 @@ def functions(names: tuple[str, ...], as_json: bool) -> None:
 @click.option("--serve", is_flag=True, help="Train and serve the page until Ctrl-C, as in a terminal.")
 @click.argument("arguments", nargs=-1, type=click.UNPROCESSED, metavar="[ARGUMENTS]...")
 def demo(arguments: tuple[str, ...], no_browser: bool, serve: bool) -> None:
-    """Train a small network, and watch it here and in a browser, until Ctrl-C.
+    """Train a small network, and watch it here and in a browser.
 
-    The network learns handwritten digits with NumPy. Arguments go to the training: --epochs N, after which it ends,
+    The network learns handwritten digits with NumPy until Ctrl-C. Arguments go to the training: --epochs N, after which it ends,
     --delay-ms MS, --lr RATE, --activation NAME …
     """
     from sightglass.demo.show import show
