@@ -144,8 +144,8 @@ def functions(names: tuple[str, ...], as_json: bool) -> None:
 def demo(arguments: tuple[str, ...], no_browser: bool, serve: bool) -> None:
     """Train a small network, and watch it here and in a browser.
 
-    The network learns handwritten digits with NumPy until Ctrl-C. Arguments go to the training: --epochs N, after which it ends,
-    --delay-ms MS, --lr RATE, --activation NAME …
+    The network learns handwritten digits with NumPy until Ctrl-C. Arguments go to the training: --epochs N, after
+    which it ends, --delay-ms MS, --lr RATE, --activation NAME …
     """
     from sightglass.demo.show import show
 
