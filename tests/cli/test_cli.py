@@ -822,13 +822,15 @@ def test_demo_goes_on_in_a_terminal_until_it_is_interrupted() -> None:
 @pytest.mark.slow
 def test_demo_turns_the_learning_rate_up_once_and_serves_until_it_is_interrupted() -> None:
     command = [sys.executable, "-m", "sightglass", "demo", "--no-browser", "--serve", "--delay-ms", "0"]
-    with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True) as demo:
+    demo = subprocess.Popen(command, stdout=subprocess.DEVNULL)
+    try:
         with sg.connect("demo", wait_s=PATIENCE_S) as run:
-            wait_until(lambda: run.describe().controls["lr"].value == 0.2)
+            wait_until(lambda: (lr := run.describe().controls.get("lr")) is not None and lr.value == 0.2)
             assert [(entry.kind, entry.name) for entry in run.history] == [("set", "lr")]
             run.stop()
             wait_until(lambda: run.ended)
         assert demo.poll() is None  # the page is still there
+    finally:
         demo.send_signal(signal.SIGINT)
         assert demo.wait(PATIENCE_S) == 0
 

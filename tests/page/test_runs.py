@@ -545,3 +545,58 @@ def metrics_that_tensorboard_s_hparams_name_are_columns(page, folder):
     go_to(page, "/runs")
     expect(page.get_by_role("columnheader", name="accuracy.last")).to_be_visible()
     expect(page.get_by_role("row").filter(has_text="own").get_by_role("gridcell", name="0.25")).to_be_visible()
+
+
+def test_the_page_of_a_run_says_how_it_is_and_why_it_ended(own_place, open_page):
+    with own_place.recording() as folder:
+        with pytest.raises(RuntimeError, match="no memory"):
+            train_until_it_fails(folder)
+        with sg.init("alive", dir=folder, budget=None) as run:
+            run.control("lr", 0.25)
+            page = open_page(own_place.serve().controller)
+            why_a_run_failed_is_on_its_page(page, sg.runs(folder))
+            the_page_of_a_live_run_has_its_controls_and_pinned_cards(page, run)
+
+
+def train_until_it_fails(folder):
+    with sg.init("boom", dir=folder, config={"depth": 4}) as run:
+        for step in range(200):
+            run.observe("batch", step=step, loss=1.0)
+            run.log({"loss": 1.0}, step=step)
+        raise RuntimeError("no memory")
+
+
+def why_a_run_failed_is_on_its_page(page, found):
+    [info] = [info for info in found if info.name == "boom"]
+    assert info.sentence.startswith("failed at batch 199 after ")
+    page.get_by_role("navigation", name="Runs").get_by_role("button", name="boom", exact=True).click()
+    expect(page.get_by_role("complementary", name="Run boom")).to_contain_text(info.sentence)
+    page.get_by_role("button", name="The page of this run").click()
+    has_url(page, "#/run?")
+    shown = page.get_by_role("region", name="Run boom")
+    expect(shown.get_by_role("status").first).to_have_text(info.sentence)
+    expect(shown).to_contain_text(re.compile(r"Why it ended.*line \d+, in train_until_it_fails", re.DOTALL))
+    expect(shown).to_contain_text("RuntimeError: no memory")
+    expect(shown).to_contain_text("depth")
+    page.keyboard.press("Escape")
+    expect(shown).to_be_visible()
+
+
+def the_page_of_a_live_run_has_its_controls_and_pinned_cards(page, run):
+    run.observe("batch", loss=1.0)
+    chosen = page.get_by_role("combobox", name="Run", exact=True)
+    chosen.select_option(chosen.locator("option").filter(has_text="alive").get_attribute("value"))
+    page.get_by_role("link", name="Control").click()
+    page.get_by_role("region", name="Control").get_by_role("button", name="alive", exact=True).click()
+    shown = page.get_by_role("region", name="Run alive")
+    expect(shown.get_by_role("status").first).to_contain_text(re.compile(r"running, batch \d+"))
+    expect(shown).to_contain_text(re.compile(r"lr\s*0\.25"))
+    page.get_by_role("combobox", name="Query").fill("batch.loss")
+    page.keyboard.press("Enter")
+    card = page.get_by_role("region", name="Asked").get_by_role("article", name="batch.loss", exact=True)
+    card.get_by_role("button", name="Pin this panel").click()
+    page.get_by_role("link", name="Control").click()
+    page.get_by_role("region", name="Control").get_by_role("button", name="alive", exact=True).click()
+    expect(shown.get_by_role("article", name="batch.loss", exact=True)).to_be_visible()
+    with sg.connect(run) as client:
+        until(page, lambda: [one.recorded for one in client.describe().streams] == [True])

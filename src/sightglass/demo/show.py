@@ -87,6 +87,7 @@ def _show(run: RemoteRun, child: subprocess.Popen[bytes], *, browser: bool, serv
     """Watch the training, and serve the page; return the exit code."""
     with run:
         directory = Path(run.describe().directory)
+        directory.parent.mkdir(parents=True, exist_ok=True)  # the run makes it with its first record
         save_view([directory.parent], VIEW, _address(run.id))
         streams = {title: run.stream(query) for title, query in QUERIES.items()}
         with page(directory.parent, browser=browser and _has_display(), view=VIEW) as (server, link):

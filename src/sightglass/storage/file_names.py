@@ -130,6 +130,6 @@ def _wandb_id(directory: str) -> str | None:
     return None if found is None else found[2]
 
 
-def _began(directory: str) -> str:
+def _began(directory: str) -> tuple[str, str]:
     found = WANDB_DIRECTORY.fullmatch(directory)
-    return directory if found is None else found[1]
+    return "" if found is None else found[1], directory

@@ -26,7 +26,7 @@ from .file_names import (
     is_part,
     is_record_file,
     kind_of,
-)  # fmt: skip
+)
 from .file_system import is_directory, leads_out
 from .foreign.mlflow_told import FOLDERS, META, METRICS, files_in
 from .object_file import Annotations
