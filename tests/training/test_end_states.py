@@ -50,7 +50,7 @@ def test_an_exception_is_told_with_its_place_and_without_secrets(tmp_path: Path)
     why = "OSError: postgres://ada:[redacted]@db does not answer (test_end_states.py, line {}, in read_data)"
     why = why.format(read_data.__code__.co_firstlineno + 1)
     assert str(ending) == why
-    assert f"why  {why}" in str(description)
+    assert f": {why}\n" in f"{description}\n"
     (info,) = sg.runs(tmp_path)
     assert (info.state, str(info.ending)) == ("failed", why)
 
