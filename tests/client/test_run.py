@@ -256,6 +256,7 @@ def test_describe(begin, ask):
     assert isinstance(description, Description)
     assert (description.name, description.id, description.state, description.n_clients) == ("job", run.id, "running", 1)
     assert str(description).splitlines()[1:] == [
+        "  running, batch 0",
         "  config  lr=0.001, model=\"<class 'object'>\"",
         "  event 'batch', 1 so far",
         "    loss: float = 0.5",

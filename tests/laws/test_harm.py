@@ -283,6 +283,7 @@ def test_work_of_nasty_queries_is_bounded(asked: Asked, torch_work: Any, name: s
 OF_BROADCAST = [
     "b.same", "b.same.sum()", "b.same + 1", "b.same.ravel()", "b.same.T[0]", "sin(b.same).mean()", "b.same.median()",
     "b.same.reshape(-1)[:9]", "[b.same]", "b.same[::2]", "b.same.histogram()", "b.same.topk(1)", "b.same.cumsum()",
+    "b.same.imag.argmax(axis=-1)",
 ]  # fmt: skip
 
 

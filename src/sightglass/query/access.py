@@ -174,6 +174,8 @@ def _array_attribute(array: Value, name: str) -> Value:
         return math.prod(int(n) for n in array.shape)
     if name == "T" and array_kind(array) == "torch":  # its .T warns unless there are two axes
         return array.permute(*reversed(range(array.ndim)))
+    if name == "imag" and isinstance(array, np.ndarray) and array.dtype.kind in "biuf":
+        return np.broadcast_to(np.zeros((), array.dtype), array.shape)  # NumPy's own takes as much memory as the array
     return getattr(array, name)
 
 
