@@ -52,12 +52,14 @@ function Moved({ run, query, last }: { run: string; query: string; last: History
   const [stream] = useStreams([{ run, query }])
   if (!last || last.step === null || last.step === undefined) return <p class="muted">Its commands are marked here once there are any.</p>
   const { before, after } = (stream!.version.value, around(stream!.records.numbers, Number(last.step)))
+  const { shown } = stream!.records
+  const what = shown && shown.n_shown < shown.n_made ? 'drawn points' : 'records' // of long runs extremes are kept
   return (
     <p class="muted" role="status">
       {commandText(last)} at step {number(Number(last.step), 12)}
       {before && after && (
         <>
-          : mean of {before.n} records before it <b>{number(before.mean, 4)}</b>, of {after.n} after it <b>{number(after.mean, 4)}</b>
+          : mean of {before.n} {what} before it <b>{number(before.mean, 4)}</b>, of {after.n} after it <b>{number(after.mean, 4)}</b>
         </>
       )}
     </p>
