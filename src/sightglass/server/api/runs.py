@@ -57,8 +57,8 @@ class RunList(msgspec.Struct, frozen=True, kw_only=True):
 class RunDetail(RunSummary, frozen=True, kw_only=True):
     """A run with its description, its history of commands, and the streams that it evaluates.
 
-    `sentence` says how it is, and why, such as "failed at step 200: RuntimeError: no memory". `not_shown` says how many
-    values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
+    `sentence` says how it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full". `not_shown` says
+    how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
     """
 
     sentence: str
