@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+import subprocess
 
 import pytest
 from bench import code
@@ -20,6 +21,7 @@ def test_no_modules_import_each_other_in_a_circle() -> None:
     assert code.circles(code.frontend_imports()) == []
 
 
+MAX_FILE_BYTES = 512 * 2**10  # the page's script is the largest
 MAX_MODULES = 12  # of a folder: as many as a reader holds
 LARGE_FOLDERS = {
     "figures": "one road from a call to a picture, through a queue and a child process",
@@ -33,6 +35,13 @@ LARGE_FOLDERS = {
 def test_a_folder_is_small_or_has_a_reason() -> None:
     folders = [path.parent.relative_to(code.PACKAGE).as_posix() for path in code.PACKAGE.rglob("[!_]*.py")]
     assert {folder for folder in folders if folders.count(folder) > MAX_MODULES} == set(LARGE_FOLDERS)
+
+
+def test_the_repository_has_no_large_file() -> None:
+    root = code.PACKAGE.parents[1]
+    listed = subprocess.run(["git", "ls-files", "-z"], cwd=root, capture_output=True, text=True, check=True).stdout
+    files = [root / name for name in listed.split("\0") if name]
+    assert [str(path) for path in files if path.is_file() and path.stat().st_size > MAX_FILE_BYTES] == []
 
 
 def test_parameters_have_types() -> None:
