@@ -12,6 +12,8 @@ import sightglass as sg
 
 from .looks import box_of, chart, color_of, drawn, ink, until
 
+AT_AN_EVENT = re.compile(r"(batch|log) \d+")  # a command is applied at the next event, of either kind
+
 
 @pytest.fixture(scope="module")
 def training(place):
@@ -74,7 +76,7 @@ def the_training_uses_a_number_that_is_set(page, training):
     assert training.hears("set") == ["lr", "0.25"]
     expect(control(page, "lr")).to_contain_text(re.compile(r"now\s*0\.25"))
     expect(done(page).get_by_role("listitem").first).to_contain_text(re.compile(r"set lr 0\.1 → 0\.25"))
-    expect(done(page).get_by_role("listitem").first).to_contain_text(re.compile(r"batch \d+|step \d+"))
+    expect(done(page).get_by_role("listitem").first).to_contain_text(AT_AN_EVENT)
 
 
 def a_slider_moves_by_keys_and_is_set_when_it_is_meant(page, training):
@@ -158,7 +160,7 @@ def a_paused_training_waits_until_it_is_resumed(page, training, open_page, serve
     resumed, paused = done(page).get_by_role("listitem").all_inner_texts()[:2]
     assert resumed.startswith("resume")
     assert paused.startswith("pause")
-    at = [re.search(r"batch \d+", text)[0] for text in (resumed, paused)]
+    at = [AT_AN_EVENT.search(text)[0] for text in (resumed, paused)]
     assert at[0] == at[1]  # it took no step meanwhile
 
 
