@@ -12,26 +12,25 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.core.errors import DamagedError, QueryError, WireError
-from sightglass.core.values import type_name
+from sightglass.core.errors import DamagedError, WireError
 from sightglass.storage.format import framing, summary
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Damage, Frame, RandomAccessFile, Scan
-from sightglass.storage.format.index import BlockEntries, BlockEntry, SessionStart
+from sightglass.storage.format.index import BlockEntry, SessionStart
 from sightglass.storage.format.protobuf import BYTES, spans
 from sightglass.storage.tensors import slices
 
 from . import mindspore, tensorboard
-from .event_columns import EventFileColumns, StoredValue
+from .event_columns import EventFileColumns, EventSeries, StoredValue
 from .event_format import EventFormat
 from .event_scan import Version, batches, host_in, read_version
+from .foreign_file import ForeignFile
 from .tensorboard_charts import ChartLayout
 
 FORMATS: Final[Mapping[str, EventFormat]] = {"mindspore": mindspore, "tensorboard": tensorboard}
@@ -40,7 +39,7 @@ ARRAY: Final = re.compile(r"(\w+)\[([\d, ]*)\]")
 TENSOR: Final = 8
 
 
-class EventFile:
+class EventFile(ForeignFile):
     """A summary file of MindSpore or an event file of TensorBoard; see `record_file.RecordFile` for its attributes.
 
     Attributes:
@@ -55,9 +54,6 @@ class EventFile:
             DamagedError: It is neither of the two, or a newer version of one.
         """
         self.path = path
-        self.dialect = ""
-        self.stored_as = ""  # that of a series is in `entries`
-        self.number = 0
         self._host = host_in(path.name)
         named = mindspore.parse_name(path.name)
         self.rank = named[1] if named else 0
@@ -79,14 +75,9 @@ class EventFile:
             raise
 
     @property
-    def stale(self) -> bool:
-        """Whether the system no longer knows the file."""
-        return self._file.stale
-
-    @property
-    def replaced(self) -> bool:
-        """Whether it is stale, or another file has its path now, as where copies are renamed."""
-        return self._file.replaced
+    def series(self) -> Mapping[Key, EventSeries]:
+        """Its series."""
+        return self._columns.series
 
     @property
     def damages(self) -> Sequence[Damage]:
@@ -124,26 +115,6 @@ class EventFile:
     def torn(self) -> int:
         """How many bytes at the end are not a whole frame yet."""
         return self._scan.torn
-
-    def entries(self) -> Mapping[Key, BlockEntries]:
-        """Return the blocks of each series."""
-        return {key: series.entries for key, series in self._columns.series.items()}
-
-    def blocks(self) -> Mapping[Key, BlockEntries]:
-        """Return the blocks of each series: none of other programs holds several."""
-        return self.entries()
-
-    def sources(self, key: Key) -> tuple[Key, ...]:
-        """Return a series, if it is in the file."""
-        return (key,) if key in self._columns.series else ()
-
-    def revalidate(self) -> None:
-        """Learn how long the file is by now, if its writer has closed it."""
-        self._file.revalidate()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     # Scanning
 
@@ -201,8 +172,7 @@ class EventFile:
         Raises:
             DamagedError: The bytes are not those that were written.
         """
-        block = self._block(entry)
-        values = block.values
+        values = self._block(entry).values
         if isinstance(values, np.ndarray) and values.dtype == np.float32:
             with np.errstate(invalid="ignore"):  # signalling NaN
                 values = values.astype(np.float64)
@@ -210,8 +180,7 @@ class EventFile:
             values = [self._read(entry, stored) for stored in values]
             if len(values) == 1 and isinstance(values[0], np.ndarray):
                 values = values[0][None]
-        ordinals = entry.ordinal + block.ordinals.astype(np.int64)
-        return replace(block, index=entry.index, values=values, ordinals=ordinals)
+        return self._with(entry, values)
 
     def load_slice(self, entry: BlockEntry, row: int, index: slices.Index | str) -> Any:
         """Read a part of the array in one record of a block; it takes little more memory than the part.
@@ -223,10 +192,7 @@ class EventFile:
         stored = self._block(entry).values[row]
         raw = self._raw(entry, stored) if isinstance(stored, StoredValue) else None
         if raw is None:
-            value = self.load(entry).values[row]
-            if not isinstance(value, np.ndarray):
-                raise QueryError(f"Expected an array to take {index!r:.60} of, got {type_name(value)}")
-            return np.array(value[slices.resolve(index, value.shape)])
+            return super().load_slice(entry, row, index)
         offset, name, shape = raw
         if entry.offset not in self._verified:
             if not framing.intact(self._file, Frame(entry.offset, entry.length)):
@@ -238,9 +204,6 @@ class EventFile:
             return summary.from_raw(part.tobytes(), name).reshape(part.shape)
         except WireError as error:
             raise self._damaged(entry, str(error)) from None
-
-    def _block(self, entry: BlockEntry) -> Columns:
-        return self._columns.series[entry.key].blocks[entry.offset]
 
     def _read(self, entry: BlockEntry, stored: StoredValue) -> Any:
         buffer = memoryview(bytearray(stored.length))

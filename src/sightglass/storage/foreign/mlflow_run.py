@@ -9,23 +9,20 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
-from types import MappingProxyType
 from typing import Any, Final
 
 import numpy as np
 import numpy.typing as npt
 
 from sightglass.core.columns import Columns
-from sightglass.core.errors import QueryError
 from sightglass.storage.file_system import LOCAL
 from sightglass.storage.format.block import Key
-from sightglass.storage.format.framing import Damage, Frame
-from sightglass.storage.format.index import BlockEntries, BlockEntry, SessionStart
+from sightglass.storage.format.framing import Damage
 
-from .event_columns import EventSeries, LogEvents
+from .event_columns import LogEvents
 from .event_scan import OtherFileError
+from .foreign_file import HeldFile
 from .mlflow_told import METRICS, files_in, read_mlflow
 
 POINT: Final = np.dtype([("wall_time", "<f8"), ("value", "<f8"), ("step", "<i8"), ("series", "<i8")])
@@ -35,18 +32,10 @@ Points = npt.NDArray[np.void]
 """Shape (n,), dtype `POINT`."""
 
 
-class MlflowRun:
+class MlflowRun(HeldFile):
     """The metrics of a run of MLflow's file store; see `record_file.RecordFile` for its attributes."""
 
-    dialect: str = "mlflow"
-    stored_as: str = ""
-    number: int = 0
-    rank: int = 0
-    torn: int = 0
-    passed_over: Mapping[str, int] = MappingProxyType({})
-    session_starts: Sequence[SessionStart] = ()
-    stale: bool = False
-    replaced: bool = False
+    dialect = "mlflow"
 
     def __init__(self, path: Path) -> None:
         """Read what the run has.
@@ -55,34 +44,21 @@ class MlflowRun:
             OSError: It cannot be read.
             OtherFileError: It is not the `meta.yaml` of a run.
         """
+        super().__init__()
         self.path = path
         self.told: Mapping[str, Any] = read_mlflow(path)
         if not self.told:
             raise OtherFileError(f"Expected the meta.yaml of a run of MLflow, got {str(path)!r}")
         self.started = float(self.told["started"])
-        self._series: dict[Key, EventSeries] = {}
         self._read: dict[Path, int] = {}  # how many bytes of each file
         self._bad: dict[Path, list[Damage]] = {}
         self._events = LogEvents(joins_steps=True)
-        self._n_blocks = 0
         self.refresh()
 
     @property
     def damages(self) -> Sequence[Damage]:
         """The lines that are not values."""
         return [damage for several in self._bad.values() for damage in several]
-
-    def entries(self) -> Mapping[Key, BlockEntries]:
-        """Return the blocks of each series."""
-        return {key: series.entries for key, series in self._series.items()}
-
-    def blocks(self) -> Mapping[Key, BlockEntries]:
-        """Return the blocks of each series: none holds several."""
-        return self.entries()
-
-    def sources(self, key: Key) -> tuple[Key, ...]:
-        """Return a series, if the run has it."""
-        return (key,) if key in self._series else ()
 
     def refresh(self) -> bool:
         """Read the lines that were appended, and return whether there are any."""
@@ -93,25 +69,6 @@ class MlflowRun:
         if len(points):
             self._append(points[np.argsort(points["wall_time"], kind="stable")])
         return changed or bool(len(points)) or len(self.damages) > n_bad
-
-    def load(self, entry: BlockEntry) -> Columns:
-        """Read a block, which is in memory."""
-        block = self._series[entry.key].blocks[entry.offset]
-        return replace(block, index=entry.index, ordinals=entry.ordinal + block.ordinals.astype(np.int64))
-
-    def load_slice(self, entry: BlockEntry, row: int, index: object) -> Any:
-        """Refuse: all values are numbers.
-
-        Raises:
-            QueryError: Always.
-        """
-        raise QueryError(f"Expected an array to take {index!r:.60} of, got a number")
-
-    def revalidate(self) -> None:
-        """Do nothing: `refresh` looks at every file."""
-
-    def close(self) -> None:
-        """Do nothing: no file is open."""
 
     def _points(self, name: str, path: Path) -> Points:
         """Return the values that a metric's file has got."""
@@ -133,11 +90,7 @@ class MlflowRun:
         if points is None:
             points = np.array(list(self._one_by_one(whole, begin, name, path)), POINT)
         if len(points):
-            key = Key(kind="logged", tag=name, values="scalar")
-            if key not in self._series:
-                types: list[str] = []
-                self._series[key] = EventSeries(len(self._series), BlockEntries(key, types), types)
-            points["series"] = self._series[key].number
+            points["series"] = self.series_of(Key(kind="logged", tag=name, values="scalar")).number
             points["wall_time"] = np.maximum.accumulate(points["wall_time"])  # the order of the file stays
         return points
 
@@ -157,7 +110,7 @@ class MlflowRun:
     def _append(self, points: Points) -> None:
         """Append the values of several series, in the order of their times."""
         ordinals = self._events.number(np.arange(len(points)), points["series"], points["step"])
-        for series in self._series.values():
+        for series in self.series.values():
             rows = np.flatnonzero(points["series"] == series.number)
             if len(rows):
                 mine = points[rows]
@@ -165,8 +118,7 @@ class MlflowRun:
                     index=0, steps=mine["step"].copy(), wall_times=mine["wall_time"].copy(),
                     values=mine["value"].copy(), ordinals=ordinals[rows],
                 )  # fmt: skip
-                series.append(Frame(self._n_blocks, len(rows)), "float", columns)
-                self._n_blocks += 1
+                self.append(series, "float", columns)
 
 
 def _parsed(data: bytes) -> Points | None:

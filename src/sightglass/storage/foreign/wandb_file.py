@@ -10,20 +10,19 @@ from __future__ import annotations
 
 import bisect
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
 
 from sightglass.core.columns import Columns
-from sightglass.core.errors import DamagedError, QueryError, WireError
-from sightglass.core.values import type_name
+from sightglass.core.errors import DamagedError, WireError
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.framing import Damage, RandomAccessFile
-from sightglass.storage.format.index import BlockEntries, BlockEntry, SessionStart
-from sightglass.storage.tensors import slices
+from sightglass.storage.format.index import BlockEntry
 
+from .event_columns import EventSeries
+from .foreign_file import ForeignFile
 from .wandb_columns import Stored, WandbColumns
 from .wandb_log import BLOCK_BYTES, HEADER_BYTES, LogScan, check_header
 from .wandb_messages import decode
@@ -33,13 +32,11 @@ from .wandb_values import convert
 WINDOW_BYTES: Final = 2**20  # thousands of rows, and all that is made of them fits a CPU's cache
 
 
-class WandbFile:
+class WandbFile(ForeignFile):
     """A `.wandb` file; see `record_file.RecordFile` for its attributes."""
 
-    dialect: str = "wandb"
-    stored_as: str = ""
-    number: int = 0
-    rank: int = 0
+    dialect = "wandb"
+    torn = 0
 
     def __init__(self, path: Path) -> None:
         """Open a file and read what it has.
@@ -70,14 +67,9 @@ class WandbFile:
         return self._columns.told
 
     @property
-    def stale(self) -> bool:
-        """Whether the system no longer knows the file."""
-        return self._file.stale
-
-    @property
-    def replaced(self) -> bool:
-        """Whether it is stale, or another file has its path now, as where copies are renamed."""
-        return self._file.replaced
+    def series(self) -> Mapping[Key, EventSeries]:
+        """Its series."""
+        return self._columns.series
 
     @property
     def damages(self) -> Sequence[Damage]:
@@ -85,34 +77,9 @@ class WandbFile:
         return list(self._bad.values())
 
     @property
-    def session_starts(self) -> Sequence[SessionStart]:
-        """Return none: W&B continues a run in another file."""
-        return ()
-
-    @property
     def passed_over(self) -> Mapping[str, int]:
         """How many values cannot be shown, by what they are."""
         return self._columns.passed_over
-
-    def entries(self) -> Mapping[Key, BlockEntries]:
-        """Return the blocks of each series."""
-        return {key: series.entries for key, series in self._columns.series.items()}
-
-    def blocks(self) -> Mapping[Key, BlockEntries]:
-        """Return the blocks of each series: none holds several."""
-        return self.entries()
-
-    def sources(self, key: Key) -> tuple[Key, ...]:
-        """Return a series, if it is in the file."""
-        return (key,) if key in self._columns.series else ()
-
-    def revalidate(self) -> None:
-        """Learn how long the file is by now, if its writer has closed it."""
-        self._file.revalidate()
-
-    def close(self) -> None:
-        """Close the file."""
-        self._file.close()
 
     # Scanning
 
@@ -182,25 +149,11 @@ class WandbFile:
         Raises:
             DamagedError: The bytes, or those of an image file, are not those that were written.
         """
-        block = self._columns.series[entry.key].blocks[entry.offset]
-        values = block.values
+        values = self._block(entry).values
         if isinstance(values, list) and isinstance(values[0], Stored):
             value = self._load(entry, values[0])
             values = value[None] if isinstance(value, np.ndarray) else [value]
-        ordinals = entry.ordinal + block.ordinals.astype(np.int64)
-        return replace(block, index=entry.index, values=values, ordinals=ordinals)
-
-    def load_slice(self, entry: BlockEntry, row: int, index: slices.Index | str) -> Any:
-        """Read a part of the array in one record of a block.
-
-        Raises:
-            DamagedError: The block is not what was written.
-            QueryError: The array has no such part, or the record is not an array.
-        """
-        value = self.load(entry).values[row]
-        if not isinstance(value, np.ndarray):
-            raise QueryError(f"Expected an array to take {index!r:.60} of, got {type_name(value)}")
-        return np.array(value[slices.resolve(index, value.shape)])
+        return self._with(entry, values)
 
     def _load(self, entry: BlockEntry, stored: Stored) -> Any:
         """Decode a value that stays in the file."""
