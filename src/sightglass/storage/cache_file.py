@@ -37,8 +37,8 @@ def files_of(directory: Path, *, rank: int | None = None) -> dict[str, tuple[int
     with contextlib.suppress(OSError):
         ranks = {file: rank_of(file) for file in file_names.files_of(directory)}
         chosen = min((named or 0 for named in ranks.values()), default=0) if rank is None else rank
-        mine = {file: file.stat() for file, named in ranks.items() if named in (None, chosen)}
-        return {_within(directory, file): (status.st_size, status.st_mtime_ns) for file, status in mine.items()}
+        mine = {file: file_names.stamp_of(file) for file, named in ranks.items() if named in (None, chosen)}
+        return {_within(directory, file): (stamp.n_bytes, stamp.changed_ns) for file, stamp in mine.items()}
     return {}
 
 

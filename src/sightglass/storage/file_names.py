@@ -1,15 +1,17 @@
-"""What the names of files in a run directory say, and which files are those of a run."""
+"""Which files are those of a run, what their names say, and what tells that they changed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
 import re
+import stat
 from collections.abc import Callable, Iterable
 from pathlib import Path
-from typing import Final
+from typing import Final, NamedTuple
 
 from .file_system import is_directory, names_in
+from .foreign.mlflow_told import META, beside
 from .foreign.wandb_log import WANDB_SUFFIX
 
 NAME: Final = "run.json"
@@ -23,6 +25,14 @@ WRITER: Final = re.compile(r"tfevents\.\d+\..+\.\d+\.\d+(.*)")  # behind host, p
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 WANDB_DIRECTORY: Final = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")  # when its process began, and the run's id
 SEGMENT: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
+
+
+class Stamp(NamedTuple):
+    """What changes when a file does: when that was, in nanoseconds since the Unix epoch, its size, and its number."""
+
+    changed_ns: int
+    n_bytes: int
+    inode: int
 
 
 def name_of(path: Path) -> tuple[float, int, int] | None:
@@ -84,6 +94,22 @@ def files_of(run: Path, wanted: Callable[[str], bool] = is_record_file) -> list[
     for folder in directories_of(run):
         found += [folder / name for name in names_in(folder) if wanted(name) and (folder == run or is_part(name))]
     return found
+
+
+def stamp_of(file: str | os.PathLike[str]) -> Stamp:
+    """Return what changes when a file of a run does; a run of MLflow's file store is one file, its `meta.yaml`.
+
+    Raises:
+        OSError: There is no such file.
+    """
+    status = os.stat(file)
+    changed_ns, n_bytes = status.st_mtime_ns, status.st_size
+    for other in beside(Path(file)) if os.path.basename(file) == META else ():
+        with contextlib.suppress(OSError):
+            found = os.stat(other)
+            changed_ns = max(changed_ns, found.st_mtime_ns)
+            n_bytes += 0 if stat.S_ISDIR(found.st_mode) else found.st_size
+    return Stamp(changed_ns, n_bytes, status.st_ino)
 
 
 def directories_of(run: Path) -> list[Path]:

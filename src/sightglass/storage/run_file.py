@@ -22,9 +22,9 @@ import msgspec
 from sightglass.core.description import Description, as_mapping, read_struct
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 
-from .file_names import NAME, OWN_NAME, files_of, is_part, name_of
+from .file_names import NAME, OWN_NAME, Stamp, files_of, is_part, name_of, stamp_of
 from .file_system import LOCAL, FileSystem, open_regular, written_aside
-from .foreign.mlflow_told import META, read_mlflow, stamp_of
+from .foreign.mlflow_told import META, read_mlflow
 from .foreign.wandb_run import read_told
 
 State = Literal["running", "ended", "failed", "terminated"]
@@ -242,19 +242,18 @@ def together(files: Iterable[RunFile], *, rank: int | None = None) -> RunFile:
     return msgspec.structs.replace(mine[-1], started=started, name=name, events=events, config=config)
 
 
-_cached: dict[str, tuple[int, int, RunFile | None]] = {}
+_cached: dict[str, tuple[Stamp, RunFile | None]] = {}
 
 
 def read_cached(path: str) -> RunFile | None:
     """Read a file as `read`, or one of another program, unless it was read before and has not changed."""
     try:
-        status = os.stat(path)
+        stamp = stamp_of(path)
     except OSError:
         return None
-    stamp = status.st_mtime_ns + (stamp_of(path) if os.path.basename(path) == META else 0), status.st_size
     known = _cached.get(path)
-    if known is None or known[:2] != stamp:
+    if known is None or known[0] != stamp:
         if len(_cached) >= MAX_CACHED:
             _cached.clear()
-        known = _cached[path] = (*stamp, _read_any(path))
-    return known[2]
+        known = _cached[path] = (stamp, _read_any(path))
+    return known[1]

@@ -26,9 +26,10 @@ from .file_names import (
     is_part,
     is_record_file,
     kind_of,
+    stamp_of,
 )
 from .file_system import is_directory, leads_out
-from .foreign.mlflow_told import FOLDERS, META, METRICS, files_in
+from .foreign.mlflow_told import FOLDERS, META
 from .object_file import Annotations
 from .run_file import RunFile, read_cached, tells, together
 
@@ -280,13 +281,8 @@ def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
         if file.name.startswith(".") or file.name == object_file.ANNOTATIONS_NAME:
             continue  # such as totals, which are made from the others
         with contextlib.suppress(OSError):
-            status = file.stat()
-            n_bytes += status.st_size
-            changed = max(changed, status.st_mtime)
-    for _, metric in files_in(Path(folder, METRICS)) if listed.of_mlflow else ():
-        with contextlib.suppress(OSError):
-            inside = metric.stat()
-            n_bytes, changed = n_bytes + inside.st_size, max(changed, inside.st_mtime)
+            stamp = stamp_of(file.path)
+            n_bytes, changed = n_bytes + stamp.n_bytes, max(changed, stamp.changed_ns / 1e9)
     own = _own_files(files)
     state = _state(own, changed, alive)
     if state == "died":  # unless it has ended since its file was read

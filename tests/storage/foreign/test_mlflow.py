@@ -12,7 +12,9 @@ import pytest
 
 import sightglass as sg
 from sightglass.core.errors import DamagedError
+from sightglass.storage import cache_file
 from sightglass.storage.foreign.mlflow_told import typed
+from sightglass.storage.read import run_totals
 from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_listing import is_run
 
@@ -148,3 +150,14 @@ def test_values_of_one_step_belong_together(tmp_path: Path) -> None:
 )
 def test_parameters_have_their_types(text: str, value: object) -> None:
     assert (typed(text), type(typed(text))) == (value, type(value))
+
+
+def test_totals_are_of_the_metrics_that_there_are(tmp_path: Path) -> None:
+    folder = made(tmp_path / "run", loss="1700000001000 1.0 0\n")
+    files = cache_file.files_of(folder)
+    with Recording(folder) as recording:
+        assert run_totals.make(recording, files, rank=None) is not None
+    assert run_totals.load(folder, files, rank=None) is not None
+    with (folder / "metrics" / "loss").open("a") as file:
+        file.write("1700000002000 0.5 1\n")
+    assert run_totals.load(folder, cache_file.files_of(folder), rank=None) is None

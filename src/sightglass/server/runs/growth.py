@@ -7,7 +7,6 @@ writes. Most looks see that a directory and its latest files are the same; only 
 from __future__ import annotations
 
 import heapq
-import os
 import time
 from collections.abc import Collection
 from pathlib import Path
@@ -17,7 +16,7 @@ import msgspec
 
 from sightglass.protocol import discovery
 from sightglass.storage import file_names, run_listing
-from sightglass.storage.foreign.mlflow_told import META, METRICS, files_in
+from sightglass.storage.file_names import Stamp, stamp_of
 
 from .run_table import Runs
 from .served_run import ServedRun
@@ -26,8 +25,6 @@ MAX_LATEST: Final = 8  # earlier files do not grow; a search that looks at all o
 LOOK_S: Final = 0.2  # a growth is to be on screen within a second, of which the request and the picture take half
 LOOK_REST: Final = 50
 """After a look, this many times the processor time that it took passes until the next one: 2 % of a core at most."""
-
-Stamp = tuple[int, int, int] | None
 
 
 class Growth:
@@ -80,7 +77,7 @@ class WatchedDirectory:
         self.path = path
         self.version = version
         self._latest: list[Path] = []
-        self._stamps: list[Stamp] = []
+        self._stamps: list[Stamp | None] = []
 
     def changed(self) -> bool:
         """Return whether anything changed since the last call; at first, true."""
@@ -90,7 +87,7 @@ class WatchedDirectory:
         self._stamps = self._stamps_now()
         return True
 
-    def _stamps_now(self) -> list[Stamp]:
+    def _stamps_now(self) -> list[Stamp | None]:
         return [_stamp(self.path), *(_stamp(file) for file in self._latest)]
 
 
@@ -98,16 +95,13 @@ def _latest_files(path: Path) -> list[Path]:
     """Return the record files of a directory that changed last."""
     try:
         files = file_names.files_of(path)
-        if path / META in files:
-            files += [file for _, file in files_in(path / METRICS)]
     except OSError:
         return []
-    return heapq.nlargest(MAX_LATEST, files, key=lambda file: (_stamp(file) or (0, 0, 0))[0])
+    return heapq.nlargest(MAX_LATEST, files, key=lambda file: _stamp(file) or ())
 
 
-def _stamp(path: str | os.PathLike[str]) -> Stamp:
+def _stamp(path: Path) -> Stamp | None:
     try:
-        status = os.stat(path)
+        return stamp_of(path)
     except OSError:
         return None
-    return status.st_mtime_ns, status.st_size, status.st_ino

@@ -58,13 +58,11 @@ def files_in(folder: Path, prefix: str = "", depth: int = MAX_DEPTH) -> Iterator
             yield from files_in(folder / name, f"{prefix}{name}/", depth - 1)
 
 
-def stamp_of(meta: str) -> int:
-    """Return a number that changes with the parameters and tags of a run, which `meta.yaml` does not."""
-    times = []
-    for name in (PARAMS, TAGS):
-        with contextlib.suppress(OSError):
-            times.append(os.stat(os.path.join(os.path.dirname(meta), name)).st_mtime_ns)
-    return sum(times)
+def beside(meta: Path) -> Iterator[Path]:
+    """Yield what changes with a run, which its `meta.yaml` does not: the files of its values, and their folders."""
+    for name in sorted(FOLDERS):
+        yield meta.parent / name
+        yield from (path for _, path in files_in(meta.parent / name))
 
 
 def typed(text: str) -> Any:

@@ -307,8 +307,7 @@ class Recording:
 
     def changed(self) -> bool:
         """Return whether there may be something new, from the sizes and times of the latest files."""
-        unwatched = any(part.dialect == "mlflow" for part in self._parts.values())  # a file for each metric
-        return self._unopened or unwatched or self._has_stale() or bool(self._look() != self._stamp)
+        return self._unopened or self._has_stale() or bool(self._look() != self._stamp)
 
     def refresh(self) -> bool:
         """Look for new files and growth, and return whether there is any."""
@@ -443,8 +442,7 @@ class Recording:
         stamps = []
         for path in watched:
             with contextlib.suppress(OSError):
-                status = path.stat()
-                stamps.append((status.st_mtime_ns, status.st_size))
+                stamps.append(file_names.stamp_of(path)[:2])
         return stamps
 
     def _told(self) -> list[RunFile]:
