@@ -67,7 +67,7 @@ export interface components {
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";
             /** @enum {unknown} */
-            source: "mindspore" | "mlflow" | "sightglass" | "tensorboard" | "wandb";
+            source: "mindspore" | "mlflow" | "sightglass" | "tensorboard" | "trackio" | "wandb";
             project: string;
             directory: string;
             host: string;
@@ -129,7 +129,7 @@ export interface components {
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";
             /** @enum {unknown} */
-            source: "mindspore" | "mlflow" | "sightglass" | "tensorboard" | "wandb";
+            source: "mindspore" | "mlflow" | "sightglass" | "tensorboard" | "trackio" | "wandb";
             project: string;
             directory: string;
             host: string;

@@ -84,7 +84,9 @@ def _describe(run: str) -> Description | None:
 
 def is_path(run: str) -> bool:
     """Return whether a name is the path of a recorded run."""
-    return os.path.isdir(run) or (os.path.isfile(run) and not run.endswith(".json"))
+    from sightglass.storage.file_names import is_there
+
+    return is_there(run) and (os.path.isdir(run) or not run.endswith(".json"))
 
 
 def is_live(run: str) -> bool:

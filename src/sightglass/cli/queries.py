@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import os
 import sys
 import time
 from collections.abc import Iterable, Iterator, Mapping
@@ -69,10 +68,11 @@ def runs(  # noqa: PLR0917  click passes them by name
 ) -> None:
     """List the live runs, or the runs recorded in DIR, newest first."""
     from sightglass.client import discover
+    from sightglass.storage.run_listing import is_folder
 
     if hub() and (directory or connections):
         raise click.UsageError("Expected neither DIR nor --connections with --hub")
-    if directory is not None and not os.path.isdir(directory):
+    if directory is not None and not is_folder(directory):
         raise RunNotFoundError(f"Folder {directory!r} does not exist")
     if columns:
         if directory is None:

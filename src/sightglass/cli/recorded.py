@@ -123,9 +123,10 @@ def check(path: str, as_json: bool) -> None:
 
     Report each damaged place by file, offset and step, and how many records are intact. Exit with 1 if there is damage.
     """
+    from sightglass.storage.file_names import is_there
     from sightglass.storage.read.check import check as examine
 
-    if not Path(path).exists():
+    if not is_there(path):
         raise RunNotFoundError(f"{path!r} does not exist")
     report = examine(Path(path))
     if as_json:
@@ -200,9 +201,10 @@ def _save_page(
 def _recordings(path: Path) -> Iterator[tuple[str, Recording]]:
     """Open all ranks of a run, or of the runs in a folder."""
     from sightglass.client.many.folder import found
-    from sightglass.storage.read.recording import Recording, is_run
+    from sightglass.storage.read.recording import Recording
+    from sightglass.storage.run_listing import is_single
 
-    if path.is_file() or is_run(path):
+    if is_single(path):
         paths = {"": path}
     else:
         paths = {entry.path.relative_to(path).as_posix(): entry.path for entry in found(path)}

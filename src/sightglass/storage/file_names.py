@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final, NamedTuple
 
 from .file_system import is_directory, names_in
+from .foreign import trackio_database
 from .foreign.mlflow_told import META, beside
 from .foreign.wandb_log import WANDB_SUFFIX
 
@@ -90,6 +91,8 @@ def files_of(run: Path, wanted: Callable[[str], bool] = is_record_file) -> list[
     Raises:
         OSError: A directory cannot be listed.
     """
+    if is_in_database(run):
+        return [run]  # which is a file of its own, whatever it is called
     found = []
     for folder in directories_of(run):
         found += [folder / name for name in names_in(folder) if wanted(name) and (folder == run or is_part(name))]
@@ -97,11 +100,15 @@ def files_of(run: Path, wanted: Callable[[str], bool] = is_record_file) -> list[
 
 
 def stamp_of(file: str | os.PathLike[str]) -> Stamp:
-    """Return what changes when a file of a run does; a run of MLflow's file store is one file, its `meta.yaml`.
+    """Return what changes when a file of a run does.
+
+    A run of MLflow's file store is one file, its `meta.yaml`; one in a database of Trackio is its rows.
 
     Raises:
         OSError: There is no such file.
     """
+    if (rows := trackio_database.find(file)) is not None:
+        return Stamp(round(rows.changed * 1e9), rows.n_bytes, 0)
     status = os.stat(file)
     changed_ns, n_bytes = status.st_mtime_ns, status.st_size
     for other in beside(Path(file)) if os.path.basename(file) == META else ():
@@ -110,6 +117,16 @@ def stamp_of(file: str | os.PathLike[str]) -> Stamp:
             changed_ns = max(changed_ns, found.st_mtime_ns)
             n_bytes += 0 if stat.S_ISDIR(found.st_mode) else found.st_size
     return Stamp(changed_ns, n_bytes, status.st_ino)
+
+
+def is_in_database(run: Path) -> bool:
+    """Return whether a run is in a database, and has no directory."""
+    return trackio_database.find(run) is not None
+
+
+def is_there(path: str | os.PathLike[str]) -> bool:
+    """Return whether there is a file, a directory, or a run in a database."""
+    return os.path.exists(path) or trackio_database.find(path) is not None
 
 
 def directories_of(run: Path) -> list[Path]:

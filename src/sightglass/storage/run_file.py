@@ -24,6 +24,7 @@ from sightglass.core.program_values.guarded import FAILURES, LostValue, message
 
 from .file_names import NAME, OWN_NAME, Stamp, files_of, is_part, name_of, stamp_of
 from .file_system import LOCAL, FileSystem, open_regular, written_aside
+from .foreign import trackio_database
 from .foreign.mlflow_told import META, read_mlflow
 from .foreign.wandb_run import read_told
 
@@ -203,8 +204,10 @@ def tells(name: str) -> bool:
 
 
 def _read_any(path: str) -> RunFile | None:
-    if is_part(path):
-        reader: Callable[[str], dict[str, Any]] = read_told
+    if trackio_database.find(path) is not None:
+        reader: Callable[[str], dict[str, Any]] = trackio_database.read_trackio
+    elif is_part(path):
+        reader = read_told
     elif os.path.basename(path) == META:
         reader = read_mlflow
     else:

@@ -29,6 +29,7 @@ from .file_names import (
     stamp_of,
 )
 from .file_system import is_directory, leads_out
+from .foreign import trackio_database
 from .foreign.mlflow_told import FOLDERS, META
 from .object_file import Annotations
 from .run_file import RunFile, read_cached, tells, together
@@ -125,13 +126,27 @@ def is_run(path: Path) -> bool:
     return listed is not None and _has_records(listed)
 
 
+def is_folder(path: str | os.PathLike[str]) -> bool:
+    """Return whether a path is one that runs are searched in: a directory, or a database of several."""
+    return os.path.isdir(path) or bool(trackio_database.runs_of(path))
+
+
+def is_single(path: Path) -> bool:
+    """Return whether a path is one run, or one file of it, and not a folder or a database of several."""
+    return is_run(path) or (path.is_file() and not trackio_database.runs_of(path))
+
+
 def _has_records(listed: Listed) -> bool:
     """Return whether the names in a directory are those of a run; MLflow's experiments have a `meta.yaml`, too."""
-    return any(kind_of(file.name) and file.name != META for file in listed.files) or listed.of_mlflow
+    return any(kind_of(file.name) and file.name != META for file in listed.files) or (
+        listed.of_mlflow or listed.in_database
+    )
 
 
 class Listed(NamedTuple):
     """A directory: its path, its files and folders without links that lead out of it, and whether it has nothing else.
+
+    A run in a database is a directory without files, see `trackio_database`.
 
     Folders that hold copies of a run's records, and hidden ones, are left out. The files are also those of the other
     directories that the run has.
@@ -142,6 +157,7 @@ class Listed(NamedTuple):
     folders: list[os.DirEntry[str]]
     links: list[os.DirEntry[str]]
     alone: bool
+    in_database: bool = False
 
     @property
     def of_mlflow(self) -> bool:
@@ -166,7 +182,7 @@ def _listed(folder: str, others: Iterable[str] | None) -> Listed | None:
         with os.scandir(folder) as scan:
             entries = list(scan)
     except OSError:
-        return None
+        return None if trackio_database.find(folder) is None else _in_database(folder)
     files: list[os.DirEntry[str]] = []
     folders: list[os.DirEntry[str]] = []
     links: list[os.DirEntry[str]] = []
@@ -183,6 +199,10 @@ def _listed(folder: str, others: Iterable[str] | None) -> Listed | None:
                 entry for entry in scan if is_part(entry.name) and not is_directory(entry) and not leads_out(entry)
             ]
     return Listed(folder, files, folders, links, alone=alone)
+
+
+def _in_database(run: str) -> Listed:
+    return Listed(run, [], [], [], alone=False, in_database=True)
 
 
 class FolderWalk:
@@ -220,6 +240,9 @@ class FolderWalk:
         root, n_others, others_s = os.path.realpath(self._folder), 0, 0.0
         ahead, links = deque[tuple[str, list[str] | None]]([(self._folder, _others(self._folder))]), deque[str]()
         seen: set[tuple[int, int]] = set()
+        if trackio_database.find(self._folder) is not None:
+            yield _in_database(self._folder)
+        yield from self._in_databases([self._folder])
         while ahead or links:
             if not ahead:
                 link = links.popleft()
@@ -241,12 +264,19 @@ class FolderWalk:
                 ahead.append((os.path.join(place, name), paths))
             links += sorted(entry.path for entry in listed.links)
             yield listed
+            yield from self._in_databases(file.path for file in listed.files)
             if (ahead or links) and (n_others >= self._max_entries or others_s >= self._max_s):
                 self.unfinished = (
                     f"The search in {self._folder!r} ended after {n_others:,} files and folders that are not of runs, "
                     f"in {others_s:.1f} s: there may be more runs; name a folder nearer to them"
                 )
                 return
+
+    @staticmethod
+    def _in_databases(files: Iterable[str]) -> Iterator[Listed]:
+        for file in files:
+            for part in trackio_database.runs_of(file) if file.endswith(trackio_database.SUFFIX) else ():
+                yield _in_database(os.path.join(file, part))
 
     @staticmethod
     def _is_new(place: str, seen: set[tuple[int, int]]) -> bool:
@@ -273,6 +303,12 @@ def _entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry | None:
 
 def _read_entry(listed: Listed, alive: Callable[[str], bool]) -> RunEntry:
     folder, files, plain = listed.path, listed.files, listed.alone
+    if listed.in_database:
+        run, stamp = read_cached(folder) or RunFile(), stamp_of(folder)
+        return RunEntry(
+            path=Path(folder), name=run.name, started=run.started, changed=stamp.changed_ns / 1e9,
+            n_bytes=stamp.n_bytes, file=run,
+        )  # fmt: skip
     n_bytes, changed, annotated = 0, 0.0, Annotations()
     for file in files:
         plain = plain and _is_plain(file)

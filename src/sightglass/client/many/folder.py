@@ -39,9 +39,10 @@ from sightglass.query.parser import as_query
 from sightglass.query.query import Query
 from sightglass.query.reduce.reducer import State
 from sightglass.storage import run_listing
+from sightglass.storage.file_names import is_there
 from sightglass.storage.format.block import ValueKind
 from sightglass.storage.format.series_names import KINDS
-from sightglass.storage.run_listing import RunEntry, is_run, runs_in
+from sightglass.storage.run_listing import RunEntry, is_run, is_single, runs_in
 
 from .partial import By, Chosen, Contribution, Task, grouped, in_order, last_values, merged, partial, whole_run
 from .table import RunRow, RunsTable, TableColumn, known_value, parse_column, row_of, texts_of
@@ -326,7 +327,7 @@ def open(
     if not isinstance(path, str | os.PathLike):
         return open_all(path, rank=rank, follow=follow, follow_links=follow_links)
     folder = _existing(path)
-    if folder.is_file() or is_run(folder):
+    if is_single(folder):
         return opened(folder, rank=rank, follow=follow)
     runs = found(folder, follow_links=follow_links)
     entries = {entry.path.relative_to(folder).as_posix(): entry for entry in runs}
@@ -365,7 +366,7 @@ def found(folder: Path, *, follow_links: bool = False) -> list[RunEntry]:
 
 
 def _existing(path: str | os.PathLike[str]) -> Path:
-    if not os.fspath(path) or not Path(path).exists():
+    if not os.fspath(path) or not is_there(path):
         raise RunNotFoundError(f"{os.fspath(path)!r} does not exist")
     return Path(path)
 

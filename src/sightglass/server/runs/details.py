@@ -15,7 +15,7 @@ import msgspec
 
 from sightglass.core.errors import DamagedError
 from sightglass.storage import run_file
-from sightglass.storage.file_names import OWN_NAME, SUFFIX, is_record_file
+from sightglass.storage.file_names import OWN_NAME, SUFFIX, is_in_database, is_record_file
 from sightglass.storage.foreign.event_scan import file_dialect, host_in
 from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format.block import Key
@@ -86,7 +86,7 @@ def read_outside(entry: RunEntry, known: Details) -> Details:
     origin = known.origin or _origin(entry.path, found.names)
     return msgspec.structs.replace(
         known, version=entry.version, origin=origin, host=file.host or _host(found.names), looked=False,
-        config=file.config or read_settings(entry.path),
+        config=entry.file.config or read_settings(entry.path),
         faults="; ".join(_faults(found.unreadable, [name for name, one in own.items() if one is None])[:MAX_SHOWN]),
         empty="; ".join(f"{name}: The file is empty" for name in found.empty[:MAX_SHOWN]),
     )  # fmt: skip
@@ -140,6 +140,8 @@ def _host(names: Sequence[str]) -> str:
 
 def _origin(path: Path, names: Sequence[str]) -> Origin | None:
     """Return which program wrote the files of a run, or `None` if that does not show yet."""
+    if not names:
+        return file_dialect(path) if is_in_database(path) else None
     if any(name.endswith(SUFFIX) or OWN_NAME.fullmatch(name) for name in names):
         return "sightglass"
     for name in names:

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Final
 
 from sightglass.client.recorded.run import RecordedRun
-from sightglass.storage.file_names import is_record_file
+from sightglass.storage.file_names import is_in_database, is_record_file
 from sightglass.storage.file_system import leads_out
 from sightglass.storage.format.block import Key
 from sightglass.storage.format.index import BlockEntries
@@ -120,6 +120,8 @@ class Listing:
 
 def listing(path: Path) -> Listing:
     """Look into a run directory."""
+    if is_in_database(path):
+        return Listing()
     try:
         with os.scandir(path) as scan:
             entries = sorted(scan, key=lambda entry: entry.name)

@@ -27,7 +27,7 @@ from sightglass.core.program_values.guarded import message
 from sightglass.protocol import discovery
 from sightglass.server.http_errors import without_folders
 from sightglass.storage import object_file, run_listing
-from sightglass.storage.file_names import directories_of
+from sightglass.storage.file_names import directories_of, is_there
 from sightglass.storage.object_file import Annotations, Edit
 from sightglass.storage.run_listing import WRITING_S, RunEntry
 
@@ -217,7 +217,7 @@ class ServedRun:
                 self._retire(self._files)
             fresh = self._files is None
             if self._files is None:
-                if path is None or not there or not path.is_dir():
+                if path is None or not there or not is_there(path):
                     raise RunLostError(f"Run {self.summary().name!r} has no recording, or its directory is gone")
                 self._files = OpenFiles(path)
             files = self._files
@@ -252,7 +252,7 @@ class ServedRun:
             ValueError: There would be too many labels.
         """
         path = self.path
-        if path is None or self.gone_s is not None or not path.is_dir():
+        if path is None or self.gone_s is not None or not is_there(path):
             raise RunLostError(f"Run {self.summary().name!r} has no recording, or its directory is gone")
         if problem := self._links_out(path):
             raise StorageError(problem)

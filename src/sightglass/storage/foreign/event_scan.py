@@ -22,7 +22,7 @@ from sightglass.storage.format.framing import FOOTER_BYTES, HEADER_BYTES, Frame,
 from sightglass.storage.format.protobuf import BYTES, FIXED64, VARINT, spans, varint
 from sightglass.storage.format.summary import Dialect, EventHead, dialect, read_event
 
-from . import mindspore, tensorboard, wandb_log
+from . import mindspore, tensorboard, trackio_database, wandb_log
 from .mlflow_told import META
 from .wandb_log import WANDB_SUFFIX, check_header
 
@@ -99,6 +99,8 @@ def file_dialect(path: Path) -> Dialect | None:
         OSError: The file cannot be read.
         DamagedError: The first record is not a version record, or its version is unknown or newer than this reader.
     """
+    if trackio_database.find(path) is not None:
+        return "trackio"
     if path.name == META:
         return "mlflow"
     file = RandomAccessFile(path)

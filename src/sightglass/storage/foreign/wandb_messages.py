@@ -163,7 +163,7 @@ def flat(values: Mapping[Path, Any]) -> Iterator[tuple[Path, Any]]:
     for path, value in values.items():
         if path[0] not in OWN:
             _put(tree, path, value)
-    yield from _leaves(tree, ())
+    yield from leaves(tree, ())
 
 
 def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
@@ -176,10 +176,11 @@ def _put(tree: dict[str, Any], path: Path, value: Any) -> None:
     tree[path[-1]] = value
 
 
-def _leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+def leaves(value: Any, path: Path) -> Iterator[tuple[Path, Any]]:
+    """Yield what is in a mapping of mappings, except in values with a type of their own, by its paths."""
     if isinstance(value, dict) and "_type" not in value and len(path) < MAX_DEPTH:
         for name, inner in value.items():
-            yield from _leaves(inner, (*path, name))
+            yield from leaves(inner, (*path, name))
     else:
         yield path, value
 

@@ -113,6 +113,8 @@ def _histogram(value: dict[str, Any]) -> Histogram:
     """
     try:
         match value:
+            case {"values": [], "bins": []}:
+                return Histogram(())
             case {"values": list(counts), "bins": list(edges)}:
                 pass
             case {"values": list(counts), "packedBins": {"min": low, "size": size, "count": count}}:
@@ -132,21 +134,36 @@ def _histogram(value: dict[str, Any]) -> Histogram:
 
 
 def _table(files: Path, path: str, sha256: Any) -> Table:
-    """Read a table. Of media in its cells, W&B's file has the names of their types only; lists become JSON texts.
+    """Read a table.
 
     Raises:
         WireError: The file is not a table, or not what was logged.
         OSError: It cannot be read.
     """
+    data = _file(files, path, sha256)
     try:
-        match json.loads(_file(files, path, sha256)):
-            case {"columns": list(names), "data": list(rows)} if len({*map(str, names)}) == len(names):
-                cells = [[json.dumps(cell) if isinstance(cell, dict | list) else cell for cell in row] for row in rows]
-                columns = zip(*cells, strict=True) if cells else [()] * len(names)
-                return Table(dict(zip(map(str, names), map(list, columns), strict=True)))
-    except (ValueError, TypeError, RecursionError, SightglassError) as error:
+        match json.loads(data):
+            case {"columns": list(names), "data": list(rows)}:
+                return as_table([*map(str, names)], rows)
+    except (ValueError, RecursionError) as error:
         raise WireError(f"Expected a table in {path!r:.100}: {error}") from None
-    raise WireError(f"Expected a table with columns of different names in {path!r:.100}")
+    raise WireError(f"Expected a table in {path!r:.100}")
+
+
+def as_table(names: list[str], rows: list[list[Any]]) -> Table:
+    """Make a table. Of media in its cells, other programs keep the names of their types only; lists become JSON texts.
+
+    Raises:
+        WireError: The rows are not rows of these columns, or columns have the same name.
+    """
+    try:
+        cells = [[json.dumps(cell) if isinstance(cell, dict | list) else cell for cell in row] for row in rows]
+        columns = list(map(list, zip(*cells, strict=True))) if cells else [[] for _ in names]
+        if len({*names}) == len(names):
+            return Table(dict(zip(names, columns, strict=True)))
+    except (ValueError, TypeError, RecursionError, SightglassError) as error:
+        raise WireError(f"Expected a table: {error}") from None
+    raise WireError("Expected a table with columns of different names")
 
 
 def _images(files: Path, paths: list[Any]) -> Figure | tuple[Figure, ...]:

@@ -28,7 +28,7 @@ from .protobuf import BYTES, FIXED32, FIXED64, MAX_VARINT_BYTES, VARINT, key, si
 VERSION = re.compile(r"(\w{1,40})\.Event:(\d{1,9})")
 SIGHTGLASS_VERSION, MINDSPORE_VERSION, TENSORBOARD_VERSION = "Sightglass.Event:2", "MindSpore.Event:1", "brain.Event:2"
 
-Dialect = Literal["sightglass", "mindspore", "tensorboard", "wandb", "mlflow"]
+Dialect = Literal["sightglass", "mindspore", "tensorboard", "wandb", "mlflow", "trackio"]
 
 DIALECTS: dict[str, tuple[Dialect, int]] = {
     "Sightglass": ("sightglass", 2),

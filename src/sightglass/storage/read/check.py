@@ -51,8 +51,7 @@ class FileReport:
 
     Attributes:
         path: The file.
-        dialect: Which program wrote it: "sightglass", "mindspore", "tensorboard", "wandb" or "mlflow"; empty if that is
-            unknown.
+        dialect: Which program wrote it, see `record_file.RecordFile`; empty if that is unknown.
         n_bytes: How long it is.
         n_frames: How many blocks, or events, it has.
         n_rows: How many intact records each series has.
@@ -141,10 +140,11 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
         open_part: Opens a file.
     """
     ends: Ends = {}
-    found = [path]
-    if not path.is_file():
-        found = sorted(Path(file.path) for listed in run_listing.FolderWalk(path) for file in listed.files)
-    files = [_check(file, open_part, ends) for file in found if file == path or file_names.is_record_file(file.name)]
+    listed = list(run_listing.FolderWalk(path))
+    found = sorted(Path(file.path) for one in listed for file in one.files) if listed else [path]
+    records = [file for file in found if file == path or file_names.is_record_file(file.name)]
+    records += [Path(one.path) for one in listed if one.in_database]
+    files = [_check(file, open_part, ends) for file in records]
     return Report(
         path=path,
         files=[file for file in files if file is not None],
@@ -184,7 +184,7 @@ def _examine(part: RecordFile, ends: Ends) -> FileReport:
 
 def _size(path: Path) -> int:
     try:
-        return path.stat().st_size
+        return file_names.stamp_of(path).n_bytes
     except OSError:
         return 0
 

@@ -18,7 +18,7 @@ class RecordFile(Protocol):
 
     Attributes:
         path: The file.
-        dialect: "sightglass", "mindspore", "tensorboard", "wandb" or "mlflow".
+        dialect: "sightglass", "mindspore", "tensorboard", "wandb", "mlflow" or "trackio".
         rank: The rank of the process that wrote it.
         started: When that process began, in seconds since the Unix epoch.
         number: The position of this file among those of its process.

@@ -17,7 +17,7 @@ import errno
 import itertools
 import os
 from collections import Counter
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Final
 
@@ -30,6 +30,7 @@ from sightglass.storage.foreign.event_file import EventFile
 from sightglass.storage.foreign.event_scan import OtherFileError, file_dialect
 from sightglass.storage.foreign.mlflow_run import MlflowRun
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
+from sightglass.storage.foreign.trackio_run import TrackioRun
 from sightglass.storage.foreign.wandb_file import WandbFile
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
@@ -54,6 +55,8 @@ PROJECTOR: Final = "projector_config.pbtxt"
 
 MAX_WATCHED: Final = 8  # the latest files: earlier ones do not grow
 
+HELD: Final[Mapping[str, type[MlflowRun] | type[TrackioRun]]] = {"mlflow": MlflowRun, "trackio": TrackioRun}
+
 Open = Callable[[Path], RecordFile]
 
 
@@ -67,8 +70,8 @@ def open_part(path: Path) -> RecordFile:
     dialect = "sightglass" if path.suffix == SUFFIX else file_dialect(path)
     if dialect == "sightglass":
         return SegmentReader(path)
-    if dialect == "mlflow":
-        return MlflowRun(path)
+    if dialect is not None and dialect in HELD:
+        return HELD[dialect](path)
     return WandbFile(path) if file_names.is_part(path.name) else EventFile(path)
 
 
