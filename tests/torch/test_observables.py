@@ -2,12 +2,17 @@
 
 from __future__ import annotations
 
+import itertools
+from types import SimpleNamespace
+
 import pytest
 import torch
 from torch import nn
 
 from sightglass.core.errors import RefusedQueryError
-from sightglass.torch.observables import KnownParameters, inner, local, parameters
+from sightglass.core.program_values import guarded
+from sightglass.core.program_values.copier import data_of
+from sightglass.torch.observables import KnownParameters, inner, local, optimizers_view, parameters
 
 pytestmark = pytest.mark.filterwarnings("ignore::DeprecationWarning")  # of torch.jit, by PyTorch itself
 
@@ -26,6 +31,19 @@ def test_parameters_are_those_of_pytorch_in_its_order():
     found = parameters(model)
     assert list(found) == list(wanted)
     assert all(found[name] is wanted[name] for name in wanted)
+
+
+def test_optimizers_are_read_whenever_the_machine_has_a_processor_for_it(monkeypatch):
+    model = nn.Linear(4, 4)
+    optimizer = torch.optim.Adam(model.parameters())
+    model(torch.ones(4)).sum().backward()
+    optimizer.step()
+    view = {"optimizer": optimizers_view([optimizer], model), "other": SimpleNamespace(n=1)}
+    ticks = itertools.count()
+    monkeypatch.setattr(guarded, "monotonic", lambda: float(next(ticks)))  # the process hardly ever has one
+    read = data_of(view, "b")
+    assert read["optimizer"]["state"]["weight"]["step"].item() == 1
+    assert read["other"] == {"n": 1}
 
 
 def test_names_are_those_of_the_module_inside_wrappers():

@@ -15,6 +15,7 @@ import torch
 
 from sightglass.core.errors import AbsentError, RefusedQueryError
 from sightglass.core.program_values.array_data import check_data
+from sightglass.core.program_values.guarded import OwnMapping
 from sightglass.core.program_values.own_pieces import is_distributed, own_piece
 
 COMPILED: Final = "_orig_mod"
@@ -171,7 +172,7 @@ def once(named: Mapping[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in named.items() if not (id(value) in seen or seen.add(id(value)))}  # type: ignore[func-returns-value]
 
 
-class LazyMapping(Mapping[str, Any]):
+class LazyMapping(OwnMapping):
     """A mapping that is computed when it is first read."""
 
     def __init__(self, make: Callable[[], Mapping[str, Any]]) -> None:

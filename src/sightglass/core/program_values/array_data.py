@@ -34,7 +34,7 @@ import numpy as np
 from sightglass.core.errors import UnreadableError
 from sightglass.core.program_values.own_pieces import is_traced, own_piece
 
-from .guarded import FAILURES, TableMapping, class_name, instance_dict, is_container, message, text
+from .guarded import FAILURES, OwnMapping, class_name, instance_dict, is_container, message, text
 
 Array = Any
 """An array of any library."""
@@ -491,7 +491,7 @@ def _check_column(column: Value, kind: str, n_bytes: int) -> None:
         )
 
 
-class TableColumns(TableMapping):
+class TableColumns(OwnMapping):
     """The columns of a table by name, read when they are asked for."""
 
     __slots__ = ("_column", "_names")

@@ -79,8 +79,8 @@ class Holder(OwnValue):
     value: Any
 
 
-class TableMapping(Mapping[str, Any]):
-    """A mapping of our own that reads the columns of a table of the program."""
+class OwnMapping(Mapping[str, Any]):
+    """A mapping of our own whose values are found as they are read: that computes, and waits for nothing."""
 
     __slots__ = ()
 
@@ -204,9 +204,9 @@ def items_of(
 def reading_clock(mapping: Value) -> Callable[[], float]:
     """Return the clock that says how long a mapping is read.
 
-    The program's own code may wait for anything. Reading a table only computes: if it waits, then for a processor.
+    The program's own code may wait for anything. Ours only computes: if it waits, then for a processor.
     """
-    return thread_time if issubclass(type(mapping), TableMapping) else monotonic
+    return thread_time if issubclass(type(mapping), OwnMapping) else monotonic
 
 
 def rebuild(value: Value, change: Callable[[Any], Any]) -> Any:

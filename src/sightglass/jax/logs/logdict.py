@@ -35,6 +35,7 @@ from jax import export
 from sightglass.core.columns import Record
 from sightglass.core.errors import UnknownNameError, unknown
 from sightglass.core.process.clock import SystemClock
+from sightglass.core.program_values.guarded import OwnMapping
 from sightglass.core.values import type_name
 from sightglass.jax.pytree import PyTree
 
@@ -79,7 +80,7 @@ class Slices:
         raise TypeError(f"Expected a slice such as [-10:], or one number, got {where!r}")
 
 
-class Tagged(Mapping[str, Any]):
+class Tagged(OwnMapping):
     """A mapping of tags to leaves with the events first, and the operations on all tags at once."""
 
     __slots__ = ("_data",)
