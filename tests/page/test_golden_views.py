@@ -39,13 +39,13 @@ NOTEBOOK = """<!doctype html><meta charset="utf-8"><body style="margin: 20px"><s
 def test_the_page_shows_the_golden_pictures(browser, own_place):
     with own_place.recording() as folder:
         browser_facts.record(folder, golden.VIEWS)
-    shown = browser_facts.page_facts(browser, own_place.serve().controller, golden.VIEWS)
-    lost = {
-        (theme, name): facts.differences(found[name], golden.stored("page", name, theme), within=WITHIN)
-        for theme, found in shown.items()
-        for name in golden.names("page")
-    }
-    assert {where: one for where, one in lost.items() if one} == {}, golden.AGAIN
+
+    def wrong(theme, name, found):
+        lost = facts.differences(found, golden.stored("page", name, theme), within=WITHIN)
+        return [golden.AGAIN, *lost] if lost else []
+
+    shown = browser_facts.page_facts(browser, own_place.serve().controller, golden.VIEWS, wrong=wrong)
+    assert all(found.keys() >= golden.names("page") for found in shown.values())
 
 
 @pytest.mark.slow

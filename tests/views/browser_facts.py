@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any, Literal
 from urllib.parse import quote
@@ -33,9 +34,13 @@ N_STILL, LOOK_MS = 6, 100  # a page that was the same in so many looks has drawn
 
 Views = Mapping[str, Callable[[], tuple[list[Any], dict[str, Any]]]]
 Facts = dict[str, list[str]]
+Wrong = Callable[[str, str, list[str]], Any]
+"""Returns what is wrong with the facts of a view in a theme, given both names; something false if nothing is."""
 
 
-def page_facts(browser: Browser, link: str, views: Views, folder: Path | None = None) -> dict[str, Facts]:
+def page_facts(
+    browser: Browser, link: str, views: Views, folder: Path | None = None, wrong: Wrong = lambda *facts: None
+) -> dict[str, Facts]:
     """Return what the page shows of each view of a recorded run, by theme.
 
     Args:
@@ -43,6 +48,7 @@ def page_facts(browser: Browser, link: str, views: Views, folder: Path | None = 
         link: The link of a server with one run, which `record` wrote.
         views: The views.
         folder: Where pictures of them go, if anywhere.
+        wrong: Says what the page does not show yet.
     """
     with _opened(browser) as page:
         base, _, token = link.partition("#")
@@ -53,13 +59,17 @@ def page_facts(browser: Browser, link: str, views: Views, folder: Path | None = 
         panels = [quote(_panel(key, name, *make())) for name, make in views.items()]
         places = ["/charts?" + "&".join(f"ask={panel}" for panel in panels)]
         places += [place.format(run=key) for place in PAGES.values()]
-        return {theme: _look(page, theme, places, list(views), folder) for theme in ("light", "dark")}
+        return {theme: _look(page, theme, places, list(views), folder, wrong) for theme in ("light", "dark")}
 
 
 def _look(
-    page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None
+    page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None, wrong: Wrong
 ) -> Facts:
     """Return what is shown at the first place, that of the panels, and at the others."""
+
+    def settled(selector: str, names: list[str], picture: str) -> Facts:
+        return _settled(page, selector, names, partial(wrong, theme), folder and folder / picture)
+
     page.emulate_media(color_scheme=theme)
     page.reload()  # all is drawn anew; there is no stream now that would be cut off
     page.evaluate("place => { location.hash = place }", "/charts")
@@ -71,12 +81,12 @@ def _look(
         && !document.querySelector('.ask-body .chart-empty')
         && [...document.querySelectorAll('.stream-row .costs')].every((one) => one.textContent.startsWith('ended'))"""
     page.wait_for_function(drawn, arg=len(names))
-    found = _settled(page, ".ask-body", names, folder and folder / f"page-all-{theme}.png")
+    found = settled(".ask-body", names, f"page-all-{theme}.png")
     runs.click()
     for name, place in zip(PAGES, places[1:], strict=True):
         page.evaluate("place => { location.hash = place }", place)
         page.wait_for_function("() => document.querySelector('#main canvas, #main img, #main [role=log]')")
-        found |= _settled(page, "#main", [name], folder and folder / f"page-{name}-{theme}.png".replace(" ", "-"))
+        found |= settled("#main", [name], f"page-{name}-{theme}.png".replace(" ", "-"))
     return found
 
 
@@ -122,15 +132,25 @@ def _opened(browser: Browser) -> Iterator[Page]:
         context.close()
 
 
-def _settled(page: Page, selector: str, names: list[str], picture: Path | None) -> Facts:
-    """Return the facts of each element once they stay the same."""
+def _settled(
+    page: Page, selector: str, names: list[str], wrong: Callable[[str, list[str]], Any], picture: Path | None
+) -> Facts:
+    """Return the facts of each element once they stay the same and are not wrong: charts are drawn one by one."""
     seen: list[Facts] = []
 
-    def still() -> bool:
-        seen.append(page.evaluate(FACTS, [selector, names]))
-        return seen[-N_STILL:] == [seen[-1]] * N_STILL
+    def look() -> Facts:
+        found: Facts = page.evaluate(FACTS, [selector, names])
+        return {name: [re.sub(WHEN, "hh:mm:ss", fact) for fact in found[name]] for name in names}
 
-    wait_until(still, "the page stays as it is", pause=lambda: page.wait_for_timeout(LOOK_MS))
+    def faults() -> dict[str, Any]:
+        return {name: fault for name in names if (fault := wrong(name, seen[-1][name]))}
+
+    def still() -> bool:
+        seen.append(look())
+        return seen[-N_STILL:] == [seen[-1]] * N_STILL and not faults()
+
+    what = lambda: faults() or "the page stays as it is"  # noqa: E731
+    wait_until(still, what, pause=lambda: page.wait_for_timeout(LOOK_MS))
     if picture:
         page.screenshot(path=picture, full_page=True)
-    return {name: [re.sub(WHEN, "hh:mm:ss", fact) for fact in seen[-1][name]] for name in names}
+    return seen[-1]
