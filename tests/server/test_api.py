@@ -66,7 +66,7 @@ def test_runs_of_all_kinds_are_listed(page, begin):
     assert (runs["ms"]["source"], runs["tb"]["source"]) == ("mindspore", "tensorboard")
     assert (runs["alive"]["state"], runs["alive"]["live"], runs["alive"]["key"]) == ("running", True, live.id)
     assert "damaged" in runs["bad"]["problem"]
-    assert (runs["bad"]["state"], runs["ms"]["state"]) == ("unknown", "writing")
+    assert (runs["bad"]["state"], runs["ms"]["state"]) == ("recorded", "writing")
     assert len({run["key"] for run in runs.values()}) == 5
     for run in runs.values():
         detail = page.json(f"/runs/{run['key']}")

@@ -354,7 +354,7 @@ def test_runs_of_mindspore_have_a_host_an_end_and_a_duration(page):
     os.utime(path, (1_700_000_100.0, 1_700_000_100.0))
     run = page.runs()["ms"]
     last = sg.open("runs/ms").series("loss").wall_times.max()
-    assert (run["host"], run["state"], run["ended"]) == ("host", "unknown", last)
+    assert (run["host"], run["state"], run["ended"]) == ("host", "recorded", last)
     os.utime(path)
     growing = wait_until(lambda: (one := page.runs()["ms"])["state"] == "writing" and one)
     assert growing["ended"] is None

@@ -186,7 +186,7 @@ def test_a_torn_tail_is_a_problem_only_when_the_file_grows_no_more(dialect):
     runs = Runs([RUNS])
     [run] = runs.summaries()
     assert (run.state, run.problem) == ("writing", "")
-    for age_s, state in ((run_listing.WRITING_S - 30, "writing"), (run_listing.WRITING_S + 30, "unknown")):
+    for age_s, state in ((run_listing.WRITING_S - 30, "writing"), (run_listing.WRITING_S + 30, "recorded")):
         os.utime(file.path, (time.time() - age_s,) * 2)
         runs.refresh(at_once=True)
         [run] = runs.summaries()

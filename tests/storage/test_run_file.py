@@ -123,7 +123,7 @@ def test_what_cannot_be_read_is_not_told(tmp_path: Path, data: bytes) -> None:
     (tmp_path / "run.json").write_bytes(data)
     assert read(tmp_path / "run.json") is None
     (entry,) = runs_in(tmp_path, alive=dead).runs
-    assert (entry.name, entry.id, entry.state) == (tmp_path.name, "", "recorded")
+    assert (entry.name, entry.id, entry.state) == (tmp_path.name, "", "writing")
 
 
 def test_a_newer_version_and_foreign_types_are_read_as_far_as_they_are_known(tmp_path: Path) -> None:
@@ -184,8 +184,8 @@ def test_runs_are_found_by_their_files(tmp_path: Path) -> None:
     found = runs_in(tmp_path, alive=dead).runs
     names = {entry.path.relative_to(tmp_path).as_posix(): entry.state for entry in found}
     assert names == {
-        "ours": "ended", "silent": "recorded", "board/train": "recorded", "board/validation": "recorded",
-        "spore": "recorded", "a/b/c/d/deep": "recorded",
+        "ours": "ended", "silent": "writing", "board/train": "writing", "board/validation": "writing",
+        "spore": "writing", "a/b/c/d/deep": "writing",
     }  # fmt: skip
     assert all(entry.n_bytes >= 10 and entry.changed > 0 for entry in found)
     starts = {entry.path.name: entry.started for entry in found}

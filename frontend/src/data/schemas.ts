@@ -34,7 +34,8 @@ export interface components {
          *         name: What it is called, which other runs may share: what people named it, or its own name.
          *         own_name: The name that its program gave it, by which a live run is found.
          *         title: Its name, with what distinguishes it from other runs of that name.
-         *         state: Its state, or how it ended; "writing" if only its files show that it grows.
+         *         state: Its state, or how it ended; "silent" if it does not answer; "writing" if only its files show that it
+         *             grows, and "recorded" once they have stopped.
          *         live: Whether it is running.
          *         hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
          *             Empty for the runs of this machine.
@@ -62,7 +63,7 @@ export interface components {
             own_name: string;
             title: string;
             /** @enum {unknown} */
-            state: "died" | "ended" | "failed" | "paused" | "quiet" | "running" | "stopping" | "terminated" | "unknown" | "writing";
+            state: "died" | "ended" | "failed" | "paused" | "quiet" | "recorded" | "running" | "silent" | "stopping" | "terminated" | "writing";
             live: boolean;
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";
@@ -124,7 +125,7 @@ export interface components {
             own_name: string;
             title: string;
             /** @enum {unknown} */
-            state: "died" | "ended" | "failed" | "paused" | "quiet" | "running" | "stopping" | "terminated" | "unknown" | "writing";
+            state: "died" | "ended" | "failed" | "paused" | "quiet" | "recorded" | "running" | "silent" | "stopping" | "terminated" | "writing";
             live: boolean;
             /** @enum {unknown} */
             hub_role: "" | "controller" | "viewer";

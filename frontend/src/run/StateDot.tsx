@@ -2,7 +2,7 @@ import type { RunState } from '../data/types'
 import type { LineStyle } from '../views/palette'
 
 /** What a client may know besides: the run does not answer it, or its own program is gone. */
-export type ShownState = RunState | 'recorded' | 'lost' | 'kernel gone'
+export type ShownState = RunState | 'lost' | 'kernel gone'
 
 const WORDS: Record<ShownState, string> = {
   running: 'Running',
@@ -14,8 +14,8 @@ const WORDS: Record<ShownState, string> = {
   failed: 'Failed: the training raised an error',
   terminated: 'Terminated: the process was told to end, by SIGTERM',
   died: 'Died: the process is gone without a word',
-  unknown: 'Unknown',
-  recorded: 'Recorded',
+  silent: 'Silent: the run does not answer',
+  recorded: 'Recorded: its files do not say how it ended',
   lost: 'Lost: the run does not answer',
   'kernel gone': 'The kernel of this notebook is gone: nothing new arrives',
 }
@@ -45,7 +45,7 @@ const SHAPES: Record<ShownState, preact.JSX.Element> = {
   failed: <path d="M2.5 2.5l7 7M9.5 2.5l-7 7" stroke="currentColor" stroke-width="2.2" />,
   terminated: <rect x="2.5" y="2.5" width="7" height="7" fill="none" stroke="currentColor" stroke-width="1.6" />,
   died: <path d="M2.5 2.5l7 7M9.5 2.5l-7 7" stroke="currentColor" stroke-width="2.2" />,
-  unknown: <path d="M3 6h6" stroke="currentColor" stroke-width="2" />,
+  silent: <path d="M3 6h6" stroke="currentColor" stroke-width="2" />,
   recorded: <circle cx="6" cy="6" r="3.5" fill="none" stroke="currentColor" stroke-width="1.6" />,
   lost: <path d="M3 6h6" stroke="currentColor" stroke-width="2" />,
   'kernel gone': <path d="M3 6h6" stroke="currentColor" stroke-width="2" />,

@@ -195,7 +195,7 @@ def run_cells(info: RunInfo) -> tuple[str, ...]:
     if description is not None:
         events = ", ".join(f"{name} {event.n_events:,}" for name, event in description.events.items())
         clients = str(max(0, description.n_clients - 1))  # this command is one
-    age = elapsed(time.time() - info.started) if info.started else ""
+    age = "" if info.duration_s is None else elapsed(info.duration_s)
     return info.name, info.id, info.state, age, events, clients, info.host, str(info.pid)
 
 
@@ -220,7 +220,7 @@ def series_row(run: RecordedRun, tag: str) -> dict[str, Any]:
 def recorded_cells(info: RunInfo) -> tuple[str, ...]:
     """Return the cells of a recorded run in a table."""
     began = time.strftime("%Y-%m-%d %H:%M", time.localtime(info.started)) if info.started else ""
-    age = elapsed(max(0.0, info.ended - info.started)) if info.started and info.ended else ""
+    age = "" if info.duration_s is None else elapsed(info.duration_s)
     labels = ", ".join(info.annotations.labels)
     return info.directory, began, info.state, age, size(info.n_bytes), labels, str(info.ending)
 

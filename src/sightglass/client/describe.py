@@ -8,6 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import sys
+import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
@@ -41,7 +42,7 @@ def recorded_description(
 
     Args:
         file: What the run wrote about itself; it lacks the end if the run died.
-        state: "running", "ended", "failed", "terminated", "died" or "recorded".
+        state: See `run_listing.standing`; or "running".
         directory: The run directory.
         series: The number of records of each series, their type, and the step of the last one.
         ended: When the run ended, as far as its files say.
@@ -129,8 +130,8 @@ class RunInfo:
         id: The run's id, 12 hexadecimal digits; empty if its files do not say.
         state: Of a live run "running", "quiet" (see `Description`), "paused" or "stopping"; "silent" if it is alive but
             does not answer; "out of reach" if it is on another machine and does not answer. Of a recorded run "ended",
-            "failed", "terminated" if it was sent SIGTERM, "died" if it did not close, "recorded" if its files do not
-            say.
+            "failed", "terminated" if it was sent SIGTERM, "died" if it did not close. Of one whose files do not say,
+            "writing" while they change, and "recorded" later.
         pid: The number of its process; 0 if that is unknown.
         host: The name of its machine.
         started: When it began, in seconds since the Unix epoch; 0 if unknown.
@@ -175,8 +176,19 @@ class RunInfo:
     def ended(self) -> float | None:
         """When it ended, in seconds since the Unix epoch; where its files do not say, when their last record was made.
 
-        `None` for a live run, where no record can be read, and where finding the last one would take long.
+        `None` while it goes on, where no record can be read, and where finding the last one would take long.
         """
+        return None if self.state in ("running", "writing") else self._seen_until
+
+    @property
+    def duration_s(self) -> float | None:
+        """How long it has run, in seconds: until it ended, or until its last record so far; `None` as in `ended`."""
+        until = time.time() if self.live else self._seen_until
+        return max(0.0, until - self.started) if self.started and until else None
+
+    @property
+    def _seen_until(self) -> float | None:
+        """When it ended, or its last record was made."""
         if self._noted_end or self.live or self.n_bytes > MAX_SCANNED_BYTES:
             return self._noted_end
         return _last_record(self.directory, self.changed)

@@ -34,7 +34,7 @@ from .foreign.mlflow_told import FOLDERS, META
 from .object_file import Annotations
 from .run_file import RunFile, read_cached, tells, together
 
-Standing = Literal["running", "ended", "failed", "terminated", "died", "recorded"]
+Standing = Literal["running", "ended", "failed", "terminated", "died", "writing", "recorded"]
 
 MAX_ENTRIES: Final = 100_000  # files and folders that are not of runs, however many runs there are
 MAX_S: Final = 2.0  # for these; on a file system in the network, this ends a walk before their number does
@@ -52,7 +52,7 @@ class RunEntry(msgspec.Struct, frozen=True, kw_only=True):
         path: Its directory.
         name: Its name, or its directory's, with the folders between it and the one that was searched.
         id: Its id, or empty.
-        state: From its file; "died" if it did not end and is not alive, "recorded" without a file.
+        state: See `standing`.
         started: When it began, in seconds since the Unix epoch, from its file or the names of its files; else 0.
         ended: When it ended, or `None`.
         changed: When its files last changed.
@@ -375,9 +375,23 @@ def lives(run: RunFile, changed: float, *, alive: Callable[[str], bool]) -> bool
 
 
 def _state(own: list[RunFile], changed: float, alive: Callable[[str], bool]) -> Standing:
-    run = together(own)
-    if any(lives(process, changed, alive=alive) for process in own):
-        return "running"
+    living = any(lives(process, changed, alive=alive) for process in own)
+    return "running" if living else standing(together(own), changed)
+
+
+def standing(run: RunFile, changed: float) -> Standing:
+    """Return the state of a run none of whose processes runs, from its files.
+
+    It is how it ended, or "died" if our own program did not say. Other programs do not have to: then it is "writing"
+    while its files change, and "recorded" later.
+
+    Args:
+        run: Its file, combined.
+        changed: When its files last changed, in seconds since the Unix epoch.
+    """
     if run.ended is not None:
         return "ended" if run.state == "running" else run.state
-    return "died" if run.id else "recorded"
+    if run.id:
+        return "died"
+    # The clock of another machine may be ahead of this one's.
+    return "writing" if abs(time.time() - changed) < WRITING_S else "recorded"

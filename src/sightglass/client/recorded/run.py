@@ -29,13 +29,14 @@ from sightglass.protocol import discovery
 from sightglass.query.query import Query
 from sightglass.storage import object_file
 from sightglass.storage.export.export import Exported, Form, export
+from sightglass.storage.file_names import stamp_of
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.object_file import Annotations
 from sightglass.storage.read.check import Report, check
 from sightglass.storage.read.recording import Recording, Series
 from sightglass.storage.run_file import CHANGES, PRINTED
-from sightglass.storage.run_listing import WRITING_S, lives
+from sightglass.storage.run_listing import lives, standing
 
 from .plan import parse, plan
 from .playback import SETTLED_S, Playback
@@ -330,20 +331,14 @@ class RecordedRun(Bound, EventAttributes):
             return [*self._recording.keys(), *self._recording.keys_in(str(query))]
 
     def _live(self) -> bool:
-        changed = 0.0
-        for file in self._recording.parts:
-            with contextlib.suppress(OSError):
-                changed = max(changed, file.path.stat().st_mtime)
-        if not self._recording.info.id:
-            # The clock of another machine may be ahead of this one's.
-            return self._recording.info.ended is None and abs(time.time() - changed) < WRITING_S
-        return lives(self._recording.info, changed, alive=discovery.alive)
+        return self._state() in ("running", "writing")
 
     def _state(self) -> str:
-        info = self._recording.info
-        if info.ended is not None:
-            return info.state
-        return "recorded" if not info.id else "running" if self._live() else "died"
+        info, changed = self._recording.info, 0.0
+        for file in self._recording.parts:
+            with contextlib.suppress(OSError):
+                changed = max(changed, stamp_of(file.path).changed_ns / 1e9)
+        return "running" if lives(info, changed, alive=discovery.alive) else standing(info, changed)
 
 
 def _last_step(series: Series) -> float | None:

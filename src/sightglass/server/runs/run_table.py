@@ -309,7 +309,7 @@ def summary_of(source: ServedRun) -> RunSummary:
     except Exception as error:  # noqa: BLE001  an odd run must not stop the list of runs
         log_error(error)
         return RunSummary(
-            key=source.key, id="", name=source.key, own_name=source.key, title=source.key, state="unknown", live=False,
+            key=source.key, id="", name=source.key, own_name=source.key, title=source.key, state="recorded", live=False,
             hub_role="", source="sightglass", project="", directory="", host="", started=None, ended=None, changed=None,
             version="", described=0, last_step=None, config={}, metrics=[], why="", commit="",
             annotations=Annotations(),

@@ -29,7 +29,7 @@ from sightglass.server.http_errors import without_folders
 from sightglass.storage import object_file, run_listing
 from sightglass.storage.file_names import directories_of, is_there
 from sightglass.storage.object_file import Annotations, Edit
-from sightglass.storage.run_listing import WRITING_S, RunEntry
+from sightglass.storage.run_listing import RunEntry, standing
 
 from .details import Details, Origin, read_inside, read_outside
 from .open_files import OpenFiles, links_out
@@ -167,14 +167,13 @@ class ServedRun:
         if self.entry is not None:
             live = self.description.state if self.description is not None else "running"
             known = live if live in ("quiet", "paused", "stopping") else "running"
-            return "unknown" if self.silent else known  # type: ignore[return-value]
+            return "silent" if self.silent else known  # type: ignore[return-value]
         recorded = self.recorded
         if recorded is None:
-            return "unknown"
-        if recorded.state != "recorded":
+            return "silent"
+        if recorded.state not in ("writing", "recorded"):
             return recorded.state
-        # The clock of another machine may be ahead of this one's.
-        return self._details.state or ("writing" if abs(time.time() - recorded.changed) < WRITING_S else "unknown")
+        return self._details.state or standing(recorded.file, recorded.changed)
 
     @property
     def _over(self) -> bool:
@@ -455,7 +454,7 @@ class RunConnection:
 # A run in the list of runs, as the page gets it.
 
 State = Literal[
-    "running", "quiet", "paused", "stopping", "writing", "ended", "failed", "terminated", "died", "unknown"
+    "running", "quiet", "paused", "stopping", "silent", "writing", "ended", "failed", "terminated", "died", "recorded"
 ]  # fmt: skip
 
 
@@ -468,7 +467,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         name: What it is called, which other runs may share: what people named it, or its own name.
         own_name: The name that its program gave it, by which a live run is found.
         title: Its name, with what distinguishes it from other runs of that name.
-        state: Its state, or how it ended; "writing" if only its files show that it grows.
+        state: Its state, or how it ended; "silent" if it does not answer; "writing" if only its files show that it
+            grows, and "recorded" once they have stopped.
         live: Whether it is running.
         hub_role: The role of this server on the hub over which it reaches the run: a "viewer" cannot send commands.
             Empty for the runs of this machine.

@@ -54,7 +54,7 @@ Names = tuple[str, ...]
 
 
 @dataclass(slots=True)
-class Row:
+class TableRow:
     """A row of a table: its number, its time in seconds since the Unix epoch, its step if it has one, and JSON."""
 
     table: str
@@ -140,7 +140,7 @@ class TrackioRun(HeldFile):
             values = value[None] if isinstance(value, np.ndarray) else [value]
         return self._with(entry, values)
 
-    def _new_rows(self, connection: sqlite3.Connection, run: ProjectRun) -> dict[str, list[Row]]:
+    def _new_rows(self, connection: sqlite3.Connection, run: ProjectRun) -> dict[str, list[TableRow]]:
         found = {}
         for table, wanted in QUERIES.items():
             if columns := columns_of(connection, table):
@@ -148,10 +148,10 @@ class TrackioRun(HeldFile):
                     f"SELECT rowid, {wanted} FROM {table} WHERE {id_in(columns)} = ? AND rowid > ? ORDER BY rowid",
                     (run.id, self._last.get(table, 0)),
                 )
-                found[table] = [Row(table, id, seconds(time), step, body) for id, time, step, body in rows]
+                found[table] = [TableRow(table, id, seconds(time), step, body) for id, time, step, body in rows]
         return found
 
-    def _append(self, rows: list[Row]) -> None:
+    def _append(self, rows: list[TableRow]) -> None:
         """Append the values of rows to their series."""
         values = [(i, row, path, value) for i, row in enumerate(rows) for path, value in self._values(row)]
         if not values:
@@ -176,7 +176,7 @@ class TrackioRun(HeldFile):
                 )
                 self.append(series[chosen[0]], type_, columns)
 
-    def _values(self, row: Row) -> list[tuple[Names, RowValue]]:
+    def _values(self, row: TableRow) -> list[tuple[Names, RowValue]]:
         """Return the values of a row, and give it a step if it has none."""
         self._step = row.step = self._step if row.step is None else row.step
         if row.table == "traces":
