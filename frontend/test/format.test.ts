@@ -7,7 +7,7 @@ test.each([
   [NaN, 'NaN'], [Infinity, '+∞'], [-Infinity, '−∞'], [1e-300, '1e−300'],
 ])('number %d', (n, text) => expect(number(n)).toBe(text))
 
-test.each([[950, '950'], [12_345, '12.3k'], [4e6, '4M'], [2.5e9, '2.5G']])('count %d', (n, text) => expect(count(n)).toBe(text))
+test.each([[950, '950'], [12_345, '12.3k'], [4e6, '4M'], [2.5e9, '2.5G'], [2 ** 40, '1.1T'], [1.5e18, '1.5e18']])('count %d', (n, text) => expect(count(n)).toBe(text))
 
 test.each([[0.25, '0.25 s'], [12, '12 s'], [200, '3 min 20 s'], [7500, '2 h 05 min'], [273_600, '3 d 4 h'], [-60, '−1 min']])('duration %d', (s, text) =>
   expect(duration(s)).toBe(text),

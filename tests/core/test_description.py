@@ -116,6 +116,7 @@ SENTENCES = {
     },
     "terminated: SIGTERM": {"state": "terminated", "ending": Ending(signal="SIGTERM")},
     "ended at step 0.5 after 12 s": {"state": "ended", "last_step": 0.5, "started": 1.0, "wall_time": 13.0},
+    "recorded at step 9": {"state": "recorded", "last_step": 9, "events": {"log": EventInfo(n_events=3)}},
     "died": {"state": "died", "started": 5.0, "wall_time": 5.0},
 }  # fmt: skip
 
@@ -124,4 +125,7 @@ SENTENCES = {
 def test_a_run_is_described_in_one_sentence(sentence):
     described = Description(name="job", **SENTENCES[sentence])
     assert described.sentence == sentence
-    assert str(described).splitlines()[1].strip() == sentence
+    first, second = str(described).splitlines()[:2]
+    assert first.startswith(f"run job  {described.state} for ")
+    assert "process" not in first
+    assert second.strip() == sentence

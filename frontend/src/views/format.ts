@@ -18,10 +18,11 @@ export function number(value: number, digits = 4): string {
 const trimmed = (text: string): string => (text.includes('.') ? text.replace(/\.?0+$/, '') : text)
 const minus = (text: string): string => text.replaceAll('-', '−')
 
-/** A count: 950, 12.3k, 4M. */
+/** A count: 950, 12.3k, 4M; 1.2e18. */
 export function count(value: number): string {
   const size = Math.abs(value)
-  for (const [unit, name] of [[1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) {
+  if (size >= 999.5e12) return number(value, 3)
+  for (const [unit, name] of [[1e12, 'T'], [1e9, 'G'], [1e6, 'M'], [1e3, 'k']] as const) {
     if (size >= unit) return minus(`${trimmed((value / unit).toPrecision(3))}${name}`)
   }
   return number(value)

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import math
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -43,7 +44,21 @@ class Duration(ParamType):
             self.fail(str(error), param, ctx)
 
 
+class FolderOfRuns(click.Path):
+    """A parameter: a folder of runs, or a database of them; it need not exist."""
+
+    def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
+        """Return the path."""
+        from sightglass.storage.run_listing import is_folder
+
+        path = super().convert(value, param, ctx)
+        if os.path.exists(path) and not is_folder(path):
+            self.fail(f"Expected a folder, got the file {path!r}", param, ctx)
+        return path
+
+
 TIME = Duration()
+FOLDER = FolderOfRuns()
 RUN = click.argument("run", type=RUN_NAME)
 JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 FOLLOW_LINKS = click.option("--follow-links", is_flag=True, help="Follow links to directories outside of DIR, too.")

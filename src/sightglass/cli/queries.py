@@ -14,7 +14,7 @@ import click
 from sightglass.core.errors import RunLostError, RunNotFoundError
 
 from .complete import QUERY
-from .find_run import FOLLOW_LINKS, HEADER, JSON, RUN, TIME, hub, open_run, open_source
+from .find_run import FOLDER, FOLLOW_LINKS, HEADER, JSON, RUN, TIME, hub, open_run, open_source
 from .group import EXIT_FAILED, fail, main
 from .output import (
     echo,
@@ -44,7 +44,7 @@ COUNTED_S: Final = 1.0
 
 
 @main.command()
-@click.argument("directory", metavar="[DIR]", required=False, type=click.Path(file_okay=False))
+@click.argument("directory", metavar="[DIR]", required=False, type=FOLDER)
 @click.option("--connections", metavar="FOLDER", help="Also list the runs of the connection files in this folder.")
 @click.option(
     "--columns",

@@ -18,7 +18,7 @@ from sightglass.core.errors import MissingExtraError, TransportError
 from sightglass.core.process.files import runs_folder, write_private
 from sightglass.server.heap import share_heap
 
-from .find_run import FOLLOW_LINKS, HEADER, JSON, hub
+from .find_run import FOLDER, FOLLOW_LINKS, HEADER, JSON, hub
 from .group import EXIT_FAILED, fail, main
 from .output import echo, print_json, print_rows
 
@@ -35,7 +35,7 @@ REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title
 
 
 @main.command()
-@click.argument("directories", metavar="[DIR]...", nargs=-1, type=click.Path(file_okay=False))
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=FOLDER)
 @click.option("--host", default="127.0.0.1", show_default=True, help="The address to listen on.")
 @click.option(
     "--port",

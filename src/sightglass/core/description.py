@@ -227,7 +227,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         every = [(name, event) for name, event in self.events.items() if event.n_events]
         name, main = max(every, key=lambda item: (item[0] != "log", item[1].n_events), default=("", EventInfo()))
         place = f"{name} {main.n_events - 1:,}" if name else ""
-        if not place and self.last_step is not None:
+        if name in ("", "log") and self.last_step is not None:  # what is logged has the program's own number
             place = f"step {self.last_step:,.15g}"
         why = f": {self.ending}" if str(self.ending) else ""
         match self.state:
@@ -251,7 +251,9 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     def __str__(self) -> str:
         age = elapsed(self.wall_time - self.started)
-        lines = [f"run {self.name} ({self.id})  {self.state} for {age} on {self.host}, process {self.pid}"]
+        id, host = f" ({self.id})" if self.id else "", f" on {self.host}" if self.host else ""
+        process = f", process {self.pid}" if self.pid else ""
+        lines = [f"run {self.name}{id}  {self.state} for {age}{host}{process}"]
         lines.append(f"  {self.sentence}")
         if self.config:
             lines.append("  config  " + ", ".join(f"{key}={value!r}" for key, value in self.config.items()))
