@@ -57,7 +57,7 @@ def read(path: Path) -> Offline:
     """Read a run, when W&B's other process has written it to its end."""
 
     def ended() -> list[Any]:
-        records = list(_records(path.read_bytes()))
+        records = list(records_in(path.read_bytes()))
         return records if any(record.HasField("exit") for record in records) else []
 
     records = wait_until(ended, f"the end of {path}")
@@ -75,7 +75,7 @@ def read(path: Path) -> Offline:
     return Offline([row for row in rows if row], axes, name, group, config)
 
 
-def _records(data: bytes) -> Iterator[Any]:
+def records_in(data: bytes) -> Iterator[Any]:
     from wandb.proto import wandb_internal_pb2
 
     place, whole = HEADER_BYTES, b""

@@ -51,7 +51,7 @@ class FolderOfRuns(click.Path):
         """Return the path."""
         from sightglass.storage.run_listing import is_folder
 
-        path = super().convert(value, param, ctx)
+        path: Any = super().convert(value, param, ctx)
         if os.path.exists(path) and not is_folder(path):
             self.fail(f"Expected a folder, got the file {path!r}", param, ctx)
         return path
