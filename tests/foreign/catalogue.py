@@ -316,10 +316,12 @@ def odd_names(folder: Path) -> None:
 def restarted(folder: Path) -> None:
     from torch.utils.tensorboard import SummaryWriter
 
-    for began, purge in ((0, None), (6, 6), (4, 4)):
-        with SummaryWriter(str(folder), purge_step=purge, filename_suffix=f".{began}") as writer:
+    for i, (began, purge) in enumerate(((0, None), (6, 6), (4, 4))):
+        with SummaryWriter(str(folder), purge_step=purge) as writer:
             for step in range(began, began + 8):
                 writer.add_scalar(LOSS, began + step / 100, step)
+        [written] = (file for file in folder.iterdir() if ".host.1." not in file.name)
+        written.rename(folder / f"events.out.tfevents.170000000{i}.host.1.{i}")  # TensorBoard reads 10 before 9
 
 
 def without_steps(folder: Path) -> None:

@@ -6,7 +6,9 @@ import contextlib
 import os
 import re
 import stat
+import time
 from collections.abc import Callable, Iterable
+from functools import lru_cache
 from pathlib import Path
 from typing import Final, NamedTuple
 
@@ -25,6 +27,7 @@ SUMMARY_FILES: Final = "mindspore"
 WRITER: Final = re.compile(r"tfevents\.\d+\..+\.\d+\.\d+(.*)")  # behind host, process and number: `filename_suffix`
 NOT_RECORDS: Final = ("_lineage", "_explain", ".pb")
 WANDB_DIRECTORY: Final = re.compile(r"(?:offline-)?run-(\d{8}_\d{6})-(.+)")  # when its process began, and the run's id
+SETTLED_NS: Final = 2_000_000_000  # file systems tell two changes apart by milliseconds, some by two seconds
 SEGMENT: Final = re.compile(r"(\d{1,18})-rank(\d{1,9})-(\d{1,9})\.sgr")
 
 
@@ -138,12 +141,13 @@ def directories_of(run: Path) -> list[Path]:
     place = Path(os.path.realpath(run))  # `latest-run` is a link
     if (id := _wandb_id(place.name)) is None:
         return [run]
-    others: list[str] = []
-    with contextlib.suppress(OSError), os.scandir(place.parent) as entries:
-        alike = [entry for entry in entries if _wandb_id(entry.name) == id and entry.name != place.name]
-        others = [entry.name for entry in alike if is_directory(entry) and not entry.is_symlink()]
+    names = [place.name]
+    with contextlib.suppress(OSError):
+        changed_ns, now_ns = os.stat(place.parent).st_mtime_ns, time.time_ns()
+        settled = now_ns - changed_ns > SETTLED_NS
+        names = _wandb_runs(str(place.parent), changed_ns if settled else now_ns).get(id, names)
     folder = run.parent if run.name == place.name else place.parent
-    return [run if name == place.name else folder / name for name in sorted([*others, place.name], key=_began)]
+    return [run if name == place.name else folder / name for name in names]
 
 
 def continued(names: Iterable[str]) -> dict[str, list[str] | None]:
@@ -166,6 +170,17 @@ def continued(names: Iterable[str]) -> dict[str, list[str] | None]:
 def is_part(name: str) -> bool:
     """Return whether a file may be a part of a run whose other parts lie in other directories."""
     return name.endswith(WANDB_SUFFIX)
+
+
+@lru_cache(maxsize=64)
+def _wandb_runs(folder: str, _as_of_ns: int) -> dict[str, list[str]]:
+    """Return the directories of each run of W&B in a folder, by its id; a folder of thousands is listed once."""
+    found: dict[str, list[str]] = {}
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            if (id := _wandb_id(entry.name)) is not None and is_directory(entry) and not entry.is_symlink():
+                found.setdefault(id, []).append(entry.name)
+    return {id: sorted(names, key=_began) for id, names in found.items()}
 
 
 def _wandb_id(directory: str) -> str | None:

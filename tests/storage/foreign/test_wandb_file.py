@@ -137,7 +137,7 @@ def values_of(file: WandbFile) -> Values:
 def test_all_numbers_and_texts_are_those_that_the_package_wrote(made: Path) -> None:
     [path] = made.glob("*.wandb")
     expected: Values = {}
-    for written in wandb_files._records(path.read_bytes()):
+    for written in wandb_files.records_in(path.read_bytes()):
         if written.WhichOneof("record_type") == "history":
             values = {"/".join(one.nested_key): json.loads(one.value_json) for one in written.history.item}
             for tag in TAGS & values.keys():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import subprocess
 import sys
@@ -12,7 +13,7 @@ from tests.storage import wandb_files
 from tests.waiting import PATIENCE_S
 
 import sightglass as sg
-from sightglass.storage import cache_file, run_file, run_listing
+from sightglass.storage import cache_file, file_names, run_file, run_listing
 from sightglass.storage.read.recording import Recording
 
 PROGRAM = """
@@ -120,3 +121,24 @@ def test_folders_that_are_only_named_like_parts_are_what_they_are(tmp_path: Path
         with sg.init("own", dir=tmp_path / name, files=sg.Files(into=tmp_path / name)) as run:
             run.log({"x": 1.0})
     assert len(sg.runs(tmp_path)) == 2
+
+
+def test_a_folder_of_many_runs_is_listed_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for i in range(20):
+        (tmp_path / f"offline-run-20240101_0000{i:02}-r{i % 10}").mkdir()
+    n_listed = 0
+
+    def scandir(path: str) -> os.ScandirIterator[str]:
+        nonlocal n_listed
+        n_listed += 1
+        return listed(path)
+
+    listed = os.scandir
+    os.utime(tmp_path, (1e9, 1e9))  # long ago: nothing has changed since it was listed
+    monkeypatch.setattr(file_names.os, "scandir", scandir)
+    for run in sorted(tmp_path.iterdir()):
+        id = run.name.rpartition("-")[2]
+        assert [one.name.rpartition("-")[2] for one in file_names.directories_of(run)] == [id, id]
+    assert n_listed == 1
+    (tmp_path / "offline-run-20240102_000000-r0").mkdir()  # right after a look
+    assert len(file_names.directories_of(tmp_path / "offline-run-20240101_000000-r0")) == 3

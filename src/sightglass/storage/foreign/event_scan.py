@@ -6,6 +6,7 @@ decoded, and a file has only one: if one of its bits is wrong, its checksum show
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass, replace
@@ -124,7 +125,7 @@ def read_version(file: RandomAccessFile) -> Version | None:
     """
     begun = bytes(file.read(0, MAX_VERSION_BYTES))
     bits = int.from_bytes(begun, "little")
-    for wrong in (0, *(1 << i for i in range(8 * len(begun)))):
+    for wrong in itertools.chain((0,), (1 << i for i in range(8 * len(begun)))):
         found = _first_event((bits ^ wrong).to_bytes(len(begun), "little"))
         if found is not None:
             frame, event = found
