@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { count, duration, number, value } from '../src/views/format'
+import { count, duration, meanAndDeviation, number, value } from '../src/views/format'
 import { neat } from '../src/views/span'
 
 test.each([
@@ -20,4 +20,13 @@ test('a zoom in few digits, fine for its width, and for a log axis', () => {
   expect(neat([0.123456, 1234.5678])).toEqual([0.1235, 1235])
   const [low, high] = neat([1795271721.7771, 1795271722.1234])
   expect(high - low).toBeCloseTo(0.3463, 3)
+})
+
+test.each([
+  [0.92, 0.0043, '0.9200', '0.0043'], [12.5, 1.25, '12.5', '1.3'], [-3, 0.5, '−3.00', '0.5'], [1500, 320, '1500', '320'],
+  [2e9, 3e7, '2e9', '3e7'], [0.5, 0, '0.5', '0'], [NaN, NaN, 'NaN', 'NaN'],
+])('%d ± %d', (mean, deviation, ...shown) => expect(meanAndDeviation(mean, deviation)).toEqual(shown))
+
+test('neighbours on an axis are written alike', () => {
+  expect([999_999, 999_999.5, 1e6, 1_000_000.5].map((v) => number(v, 8))).toEqual(['999999', '999999.5', '1000000', '1000000.5'])
 })

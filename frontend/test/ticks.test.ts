@@ -19,7 +19,9 @@ test('labels of neighbours differ however close they are', () => {
 })
 
 test('a log axis', () => {
-  expect(said('log', 1e-4, 1e2, 6)).toEqual(['1e−4', '0.001', '0.01', '0.1', '1', '10', '100'])
+  expect(said('log', 1e-4, 1e2, 6)).toEqual(['1e−4', '1e−3', '1e−2', '1e−1', '1', '10', '100'])
+  expect(said('log', 1, 1e7, 8)).toEqual(['1', '10', '100', '1000', '10k', '100k', '1M', '10M'])
+  expect(said('log', 1e290, 1e300, 6)).toEqual(['1e290', '1e292', '1e294', '1e296', '1e298', '1e300'])
   expect(said('log', 1, 50, 8)).toEqual(['1', '2', '5', '10', '20', '50'])
 })
 

@@ -7,7 +7,7 @@ export function number(value: number, digits = 4): string {
   if (value === 0) return '0'
   const size = Math.abs(value)
   if (Number.isInteger(value) && size < Math.max(1e6, 10 ** digits)) return minus(String(value))
-  if (size < 1e-3 || size >= 1e6) {
+  if (size < 1e-3 || size >= Math.max(1e6, 10 ** digits)) {
     const [mantissa, exponent] = value.toExponential(digits - 1).split('e') as [string, string]
     return minus(`${trimmed(mantissa)}e${Number(exponent)}`)
   }
@@ -16,7 +16,14 @@ export function number(value: number, digits = 4): string {
 }
 
 const trimmed = (text: string): string => (text.includes('.') ? text.replace(/\.?0+$/, '') : text)
-const minus = (text: string): string => text.replaceAll('-', '−')
+export const minus = (text: string): string => text.replaceAll('-', '−')
+
+/** A mean and its deviation, to the same decimal place: 0.9200 ± 0.0043. */
+export function meanAndDeviation(mean: number, deviation: number): [string, string] {
+  const places = 1 - Math.floor(Math.log10(Math.abs(deviation)))
+  const shown = places >= 0 && places <= 12 && Math.abs(mean) < 1e6
+  return [shown ? minus(mean.toFixed(places)) : number(mean, 4), number(deviation, 2)]
+}
 
 /** A count: 950, 12.3k, 4M; 1.2e18. */
 export function count(value: number): string {

@@ -1,7 +1,7 @@
 // Where an axis has its ticks, and what they say.
 
 import type { Span } from './span'
-import { duration, number } from './format'
+import { count, duration, minus, number } from './format'
 
 export interface Ticks {
   at: number[]
@@ -78,7 +78,8 @@ function logarithmic(low: number, high: number, n: number): Ticks {
       if (value >= low && value <= high) at.push(value)
     }
   }
-  return { at, label: (v) => number(v, 3) }
+  const small = at.some((v) => v < 1e-3) // then all ticks below 1 are written alike
+  return { at, label: (v) => (v >= 1e4 ? count(v) : small && v < 1 ? minus(v.toExponential()) : number(v, 3)) }
 }
 
 const SECONDS = [-6, -5, -4, -3, -2, -1]

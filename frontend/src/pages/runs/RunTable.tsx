@@ -17,7 +17,7 @@ import { Choice, Empty, IconButton, Menu, Toggle } from '../../ui/parts'
 import { Rows } from '../../ui/Rows'
 import { tellError } from '../../ui/toasts'
 import { saveFile } from '../../views/export'
-import { duration, number } from '../../views/format'
+import { duration, meanAndDeviation } from '../../views/format'
 import { NoMatch, NoRuns } from '../charts/Charts'
 import { ColumnChoice } from './ColumnChoice'
 import { Compare } from './Compare'
@@ -185,11 +185,14 @@ function TogetherCell({ column: { key, cell }, members }: { column: Column; memb
   return n === 1 ? <>{cell(members[0]!)}</> : <span class="muted">{n} values</span>
 }
 
-const Mean = ({ mean, std }: { mean: number; std: number }) => (
-  <>
-    {number(mean, 4)} <span class="muted">± {number(std, 2)}</span>
-  </>
-)
+function Mean({ mean, std }: { mean: number; std: number }) {
+  const [value, deviation] = meanAndDeviation(mean, std)
+  return (
+    <>
+      {value} <span class="muted">± {deviation}</span>
+    </>
+  )
+}
 
 function Header({ shape }: { shape: string }) {
   return (
