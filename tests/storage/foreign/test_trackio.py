@@ -210,6 +210,28 @@ def test_other_databases_are_no_runs(tmp_path: Path) -> None:
             sg.open(path)
 
 
+def test_a_database_without_configurations_is_a_project(tmp_path: Path) -> None:
+    with closing(project(tmp_path / "p.db")) as writer:
+        writer.execute("DROP TABLE configs")
+        log(writer, "a", 1, {"loss": 0.5})
+        row = ("2026-01-01", "a", "not a number", '{"loss": 0.25}')
+        writer.execute("INSERT INTO metrics (timestamp, run_name, step, metrics) VALUES (?, ?, ?, ?)", row)
+        writer.commit()
+    with sg.open(tmp_path / "p.db" / "a") as run:
+        assert run.config == {}
+        assert [(record.step, record.value) for record in run.series("loss")] == [(1, 0.5), (1, 0.25)]
+
+
+def test_a_view_that_computes_without_end_is_not_read(tmp_path: Path) -> None:
+    with closing(sqlite3.connect(tmp_path / "p.db")) as connection:
+        endless = "WITH RECURSIVE n(i) AS (SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i"
+        connection.execute(
+            f"CREATE VIEW metrics AS {endless} AS timestamp, i AS run_name, i AS step, i AS metrics FROM n"
+        )
+        connection.commit()
+    assert sg.runs(tmp_path) == []
+
+
 def test_rows_that_are_not_mappings_cost_themselves_only(tmp_path: Path) -> None:
     with closing(project(tmp_path / "p.db")) as writer:
         for step, metrics in enumerate(({"loss": 1.0}, "nonsense", "[1]", {"loss": 2.0, "other": {"_type": "x"}})):

@@ -95,7 +95,9 @@ def _runs(connection: sqlite3.Connection) -> dict[str, ProjectRun]:
             of = f"{id_in(columns)}, max(run_name), min({time}), max({time}), sum(length({body}))"
             for id, *row in connection.execute(f"SELECT {of} FROM {table} GROUP BY 1"):
                 rows.setdefault(str(id), []).append(tuple(row))
-    configs = dict(connection.execute(f"SELECT {id_in(columns_of(connection, 'configs'))}, config FROM configs"))
+    configs: dict[str, Any] = {}
+    if columns := columns_of(connection, "configs"):  # which the first versions did not have
+        configs = dict(connection.execute(f"SELECT {id_in(columns)}, config FROM configs"))
     runs = []
     for id, parts in rows.items():
         names, first, last, n_bytes = zip(*parts, strict=True)
@@ -114,8 +116,9 @@ def _runs(connection: sqlite3.Connection) -> dict[str, ProjectRun]:
 
 
 def columns_of(connection: sqlite3.Connection, table: str) -> set[str]:
-    """Return the names of a table's columns; empty if there is no such table."""
-    return {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")}
+    """Return the names of a table's columns; empty if there is no such table. A view may compute without end."""
+    is_table = connection.execute("SELECT 1 FROM sqlite_master WHERE type = 'table' AND name = ?", (table,)).fetchone()
+    return {name for _, name, *_ in connection.execute(f"PRAGMA table_info({table})")} if is_table else set()
 
 
 def id_in(columns: set[str]) -> str:

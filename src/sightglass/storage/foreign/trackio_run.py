@@ -148,7 +148,10 @@ class TrackioRun(HeldFile):
                     f"SELECT rowid, {wanted} FROM {table} WHERE {id_in(columns)} = ? AND rowid > ? ORDER BY rowid",
                     (run.id, self._last.get(table, 0)),
                 )
-                found[table] = [TableRow(table, id, seconds(time), step, body) for id, time, step, body in rows]
+                found[table] = [
+                    TableRow(table, id, seconds(time), step if type(step) is int else None, body)
+                    for id, time, step, body in rows
+                ]
         return found
 
     def _append(self, rows: list[TableRow]) -> None:

@@ -56,6 +56,7 @@ PROJECTOR: Final = "projector_config.pbtxt"
 MAX_WATCHED: Final = 8  # the latest files: earlier ones do not grow
 
 HELD: Final[Mapping[str, type[MlflowRun] | type[TrackioRun]]] = {"mlflow": MlflowRun, "trackio": TrackioRun}
+"""Runs that are one file each, whatever they lie in."""
 
 Open = Callable[[Path], RecordFile]
 
