@@ -562,7 +562,7 @@ def train_until_it_fails(folder):
     with sg.init("boom", dir=folder, config={"depth": 4}) as run:
         for step in range(200):
             run.observe("batch", step=step, loss=1.0)
-            run.log({"loss": 1.0}, step=step)
+            run.log({"loss": 1.0, "norm": float("nan") if step >= 150 else 2.0}, step=step)
         raise RuntimeError("no memory")
 
 
@@ -577,6 +577,9 @@ def why_a_run_failed_is_on_its_page(page, found):
     expect(shown.get_by_role("status").first).to_have_text(info.sentence)
     expect(shown).to_contain_text(re.compile(r"Why it ended.*line \d+, in train_until_it_fails", re.DOTALL))
     expect(shown).to_contain_text("RuntimeError: no memory")
+    expect(shown.get_by_role("list", name="What looks wrong")).to_contain_text(
+        "The first NaN is in norm, at step 150 ("
+    )
     expect(shown).to_contain_text("depth")
     page.keyboard.press("Escape")
     expect(shown).to_be_visible()

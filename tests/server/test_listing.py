@@ -17,7 +17,7 @@ from tests.growing import FIXTURES
 import sightglass as sg
 from sightglass.protocol.discovery import LiveRun
 from sightglass.server.api import runs as api_runs
-from sightglass.server.runs import run_table
+from sightglass.server.runs import run_columns, run_table
 from sightglass.server.runs.details import Details, read_outside
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage import run_file, run_listing
@@ -376,3 +376,30 @@ def test_pictures_of_other_programs_have_sizes(page):
     place_foreign(Path("runs"))
     found = page.json(f"/runs/{page.key('ms')}/pictures", tag="colour:image", step=1)["pictures"]
     assert [(one["width"], one["height"]) for one in found] == [(5, 4)]
+
+
+def test_the_first_nan_of_a_run_is_told(page, monkeypatch):
+    monkeypatch.setattr(run_columns, "LOOK_S", 0.0)
+    with sg.init("diverges") as run:
+        for step in range(40):
+            value = {33: float("inf"), 34: -float("inf")}.get(step, float(step))
+            run.log({"late": float("nan") if step > 30 else 1.0, "early": value, "n": step}, step=step)
+            run.log({"first": float("nan") if step == 20 else value}, step=step)
+    with sg.init("converges") as run:
+        run.log({"a": float("inf"), "b": -float("inf"), "n": 1})
+    assert page.json(f"/runs/{page.key('converges')}")["first_nan"] is None
+    found = page.json(f"/runs/{page.key('diverges')}")["first_nan"]
+    with sg.open(next(Path("runs").glob("diverges*"))) as run:
+        record = next(record for record in run.series("first") if record.value != record.value)
+    assert found == {"tag": "first", "step": 20.0, "wall_time": record.wall_time}
+
+
+def test_a_nan_of_a_run_that_grows_is_told_once_it_is_there(page, monkeypatch):
+    monkeypatch.setattr(run_columns, "LOOK_S", 0.0)
+    with sg.init("grows") as run:
+        run.log({"a": 1.0}, step=0)
+        run.flush()
+        assert page.json(f"/runs/{page.key('grows')}")["first_nan"] is None
+        run.log({"a": float("nan")}, step=1)
+        run.flush()
+        wait_until(lambda: (found := page.json(f"/runs/{page.key('grows')}")["first_nan"]) and found["step"] == 1)

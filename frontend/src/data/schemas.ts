@@ -116,7 +116,8 @@ export interface components {
          * @description A run with its description, its history of commands, and the streams that it evaluates.
          *
          *     `sentence` says how it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full". `not_shown` says
-         *     how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
+         *     how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan` is the first NaN
+         *     among its recorded numbers, if there is one.
          */
         RunDetail: {
             key: string;
@@ -153,6 +154,7 @@ export interface components {
             not_shown: {
                 [key: string]: number;
             };
+            first_nan: components["schemas"]["FirstNan"] | null;
         };
         /**
          * Description
@@ -445,6 +447,15 @@ export interface components {
             client: string;
             /** @default  */
             note: string;
+        };
+        /**
+         * FirstNan
+         * @description The first NaN in the recorded numbers of a run: its tag, step, and time in seconds since the Unix epoch.
+         */
+        FirstNan: {
+            tag: string;
+            step: number | string;
+            wall_time: number;
         };
         /**
          * TagList

@@ -5,7 +5,7 @@ import { get, messageOf, runPath } from '../../data/api'
 import { useDetail } from '../../data/details'
 import { byKey, labelOf, runs, showOnly } from '../../data/runs'
 import { session } from '../../data/session'
-import type { Description, Run, RunTexts } from '../../data/types'
+import type { Description, Run, RunDetail, RunTexts } from '../../data/types'
 import { History } from '../../run/History'
 import { Queries } from '../../run/Queries'
 import { StacksButton, silence } from '../../run/Stacks'
@@ -14,7 +14,7 @@ import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Empty } from '../../ui/parts'
 import { focusHotkey } from '../../ui/shortcuts'
-import { value } from '../../views/format'
+import { dateTime, number, value } from '../../views/format'
 import { AskPanel } from '../ask/AskPanel'
 import { ask, askedRun, change, choose, panels } from '../ask/asked'
 import { NO_COMMANDS } from '../control/sending'
@@ -66,7 +66,7 @@ export function RunPage() {
           )}
         </span>
       </header>
-      <Wrong run={run} description={description} problem={problem} />
+      <Wrong run={run} description={description} nan={detail?.first_nan ?? null} problem={problem} />
       <div class="run-columns">
         <div class="commands-column">
           {description && description.ending.frames.length > 0 && <Frames ending={description.ending} />}
@@ -102,11 +102,12 @@ export function RunPage() {
 }
 
 /** What looks wrong, as far as the run and its files say so themselves. */
-function Wrong({ run, description, problem }: { run: Run; description: Description | null; problem: string | null }) {
+function Wrong({ run, description, nan, problem }: { run: Run; description: Description | null; nan: RunDetail['first_nan']; problem: string | null }) {
   const { failures = {}, streams = [] } = description ?? {}
   const found = [
     run.problem,
     problem ?? '',
+    nan ? `The first NaN is in ${nan.tag}, at step ${number(Number(nan.step), 12)} (${dateTime(nan.wall_time)})` : '',
     run.live && description?.state === 'quiet' ? silence(description) : '',
     ...Object.entries(failures).map(([where, text]) => `Failed in ${where}: ${text}`),
     ...streams.flatMap(({ query, last_error }) => (last_error ? `${query}: ${last_error}` : [])),

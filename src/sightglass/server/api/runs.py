@@ -20,6 +20,7 @@ from sightglass.query.complete import Completions, FunctionInfo, complete, funct
 from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles, SeriesInfo, is_scalar, series_infos
+from sightglass.server.runs.run_columns import FirstNan, first_nan
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.format.block import Key
@@ -58,7 +59,8 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
     """A run with its description, its history of commands, and the streams that it evaluates.
 
     `sentence` says how it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full". `not_shown` says
-    how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`.
+    how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan` is the first NaN
+    among its recorded numbers, if there is one.
     """
 
     sentence: str
@@ -66,6 +68,7 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
     history: list[HistoryEntry]
     streams: list[StreamInfo]
     not_shown: dict[str, int]
+    first_nan: FirstNan | None
 
 
 class RunTexts(msgspec.Struct, frozen=True, kw_only=True):
@@ -145,6 +148,7 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
         **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
         sentence=replace(description or Description(), state=summary.state).sentence,
         description=description, history=history, streams=streams, not_shown=not_shown,
+        first_nan=await call.read(first_nan, source),
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from itertools import pairwise
 from pathlib import Path
 from typing import Final
 
+import numpy as np
+
 from sightglass.storage import file_names, totals_file
 from sightglass.storage.format.totals import Files, RunTotals, TotalsBuilder
 
@@ -48,6 +50,26 @@ def make(recording: Recording, files: Files, *, rank: int | None) -> RunTotals |
     if totals is not None:
         totals_file.keep(recording.path, totals, rank=rank)
     return totals
+
+
+def first_nan(recording: Recording, totals: RunTotals) -> tuple[str, float, float] | None:
+    """Return the tag, the step and the time of the first NaN in the numbers of a run; `None` without any.
+
+    Only series are read whose sum says that there may be one.
+    """
+    found = []
+    for keys, table in totals.tables.values():
+        for i in np.flatnonzero(np.isnan(table["sum"])).tolist():
+            series = recording.series(keys[i])
+            for start, stop in pairwise([*range(0, len(series), PIECE_ROWS), len(series)]):
+                columns = series.columns(start, stop)
+                places = np.flatnonzero(np.isnan(np.asarray(columns.values, np.float64)))
+                if len(places):
+                    at = places[0]
+                    found.append((float(columns.wall_times[at]), keys[i].tag, float(columns.steps[at])))
+                    break
+    wall_time, tag, step = min(found, default=(0.0, "", 0.0))
+    return (tag, step, wall_time) if tag else None
 
 
 def _made(recording: Recording, files: Files, before: RunTotals | None) -> RunTotals | None:
