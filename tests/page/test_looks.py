@@ -39,6 +39,7 @@ def server(place, training):
                     step=0,
                 )
                 run.log({"digits": sg.Images(rng.random((6, 8, 8))), "note": "a text " * 30}, step=0)
+                run.log({"worst": sg.Table({"loss": [0.5, 0.25], "name": ["a", "b"]})}, step=0)
     return place.serve()
 
 
@@ -56,10 +57,14 @@ PAGES = {
     "charts": ("/charts", lambda page: chart(page, "train/loss").locator("canvas")),
     "tensors": ("/tensors?tensor=kernel&heat=1&from={kept}", lambda page: page.get_by_role("grid")),
     "histograms": ("/tensors?tensor=acts&from={kept}", lambda page: page.get_by_role("img", name="Histograms of acts")),
+    "overview": ("/tensors?as=overview&from={kept}", lambda page: page.locator(".overview")),
+    "tables": ("/media?media=worst", lambda page: page.get_by_role("grid").or_(page.get_by_role("table"))),
     "media": ("/media?media=digits", lambda page: page.locator("main img").first),
     "texts": ("/media?media=note", lambda page: page.get_by_role("log").first),
     "runs": ("/runs", lambda page: page.get_by_role("row").nth(1)),
     "details": ("/runs?run={live}", lambda page: page.get_by_role("complementary")),
+    "run": ("/run?run={kept}", lambda page: page.get_by_role("region", name="Run").get_by_role("status")),
+    "live run": ("/run?run={live}", lambda page: page.get_by_role("region", name="Run").get_by_role("status")),
     "views": ("/runs?views=1&tint=opt.name", lambda page: page.get_by_role("application").nth(2)),
     "compare": ("/runs?compare=1", lambda page: page.get_by_role("row").nth(1)),
     "ask": ("{asks}", lambda page: page.get_by_role("region", name="Asked").locator("canvas").first),
@@ -125,7 +130,7 @@ def leave(page):
 
 
 @pytest.mark.parametrize(("size", "scheme"), [("phone", "dark"), ("laptop", "light")])
-def test_nothing_is_serious_to_axe_stands_beyond_the_edges_or_is_cut_off(look, keys, size, scheme):
+def test_axe_finds_nothing_and_nothing_stands_beyond_the_edges_or_is_cut_off(look, keys, size, scheme):
     page = look(size, scheme)
     found = []
     for name in PAGES:

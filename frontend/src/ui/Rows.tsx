@@ -68,7 +68,11 @@ export function Rows({ heights, keyOf, row, label, role = 'list', class: name = 
   const items = Array.from({ length: end - from }, (_, n) => made.get(from + n))
   return (
     <div ref={box} class={`rows ${name}`} role={role} aria-label={label} tabIndex={-1}>
-      {header && <div class="rows-head">{header}</div>}
+      {header && (
+        <div class="rows-head" role={role === 'list' ? 'listitem' : undefined}>
+          {header}
+        </div>
+      )}
       <div ref={content} class="rows-all" style={paper ? undefined : { height: `${offsets[heights.length]}px` }} role="presentation">
         {items}
       </div>

@@ -47,7 +47,7 @@ export function Charts() {
   const why = whyEmpty(tags.length + at.own.value.length)
   const focus = focused()
   const asked = at.ask.value.length > 0 && !file && (
-    <div class="charts-asked" role="listitem">
+    <div class="charts-asked">
       <Asked />
     </div>
   )

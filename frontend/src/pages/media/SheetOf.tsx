@@ -2,6 +2,7 @@
 
 import { useEffect, useMemo, useState } from 'preact/hooks'
 import { useRows } from '../../data/media'
+import { labelOf } from '../../data/runs'
 import { at, update } from '../../state/state'
 import { SheetTable, type Sorting } from '../../views/SheetTable'
 import { AtStep, type AtStepProps } from './AtStep'
@@ -28,7 +29,7 @@ export function SheetOf(props: AtStepProps) {
       {sheet && isCurve(sheet.columns) && <PrCurve run={run} tag={tag} series={series} step={mine} />}
       {sheet && (
         <div class={`media-sheet-body ${found.fresh ? '' : 'is-stale'}`}>
-          <SheetTable name={tag} {...sheet} sorting={sorting} onSort={(next) => update({ rowsort: next ? `${next.descending ? '-' : ''}${next.column}` : '' })} />
+          <SheetTable name={`${tag} of ${labelOf(run.key)}`} {...sheet} sorting={sorting} onSort={(next) => update({ rowsort: next ? `${next.descending ? '-' : ''}${next.column}` : '' })} />
         </div>
       )}
       {n > N_ROWS && (
