@@ -31,5 +31,5 @@ export default defineConfig({
     rolldownOptions: { output: { codeSplitting: { groups: [{ name: 'index', test: (id: string) => atOnce.has(id) }] } } },
   },
   server: { proxy: { '/api': { target: 'http://127.0.0.1:8899', ws: true } } },
-  test: { include: ['test/**/*.test.ts'] },
+  test: { include: ['test/**/*.test.ts'], testTimeout: 60_000 }, // a busy machine is slow: time decides no test
 })
