@@ -141,7 +141,7 @@ def check(path: Path, *, open_part: Open = open_part) -> Report:
     """
     ends: Ends = {}
     listed = list(run_listing.FolderWalk(path))
-    found = sorted(Path(file.path) for one in listed for file in one.files) if listed else [path]
+    found = [path] if path.is_file() and not listed else sorted(Path(file.path) for one in listed for file in one.files)
     records = [file for file in found if file == path or file_names.is_record_file(file.name)]
     records += [Path(one.path) for one in listed if one.in_database]
     files = [_check(file, open_part, ends) for file in records]
