@@ -904,7 +904,7 @@ def test_runs_say_why_they_ended(tmp_path: Path) -> None:
     assert line.split("\t")[-1].startswith("ValueError: loss is nan (test_cli.py, line ")
     (row,) = json.loads(sightglass("runs", str(tmp_path), "--json").stdout)
     assert row["why"] == line.split("\t")[-1]
-    assert row["sentence"].startswith("failed at step 0 after")
+    assert row["sentence"].startswith("failed at log 0 after")
     assert "failed at log 0 after" in sightglass("describe", str(run.directory)).stdout
 
 

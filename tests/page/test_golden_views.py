@@ -36,7 +36,8 @@ NOTEBOOK = """<!doctype html><meta charset="utf-8"><body style="margin: 20px"><s
 
 
 @pytest.mark.slow
-def test_the_page_shows_the_golden_pictures(browser, own_place):
+@pytest.mark.parametrize("slower", [1, 20])
+def test_the_page_shows_the_golden_pictures(browser, own_place, slower):
     with own_place.recording() as folder:
         browser_facts.record(folder, golden.VIEWS)
 
@@ -44,7 +45,7 @@ def test_the_page_shows_the_golden_pictures(browser, own_place):
         lost = facts.differences(found, golden.stored("page", name, theme), within=WITHIN)
         return [golden.AGAIN, *lost] if lost else []
 
-    shown = browser_facts.page_facts(browser, own_place.serve().controller, golden.VIEWS, wrong=wrong)
+    shown = browser_facts.page_facts(browser, own_place.serve().controller, golden.VIEWS, wrong=wrong, slower=slower)
     assert all(found.keys() >= golden.names("page") for found in shown.values())
 
 

@@ -11,7 +11,7 @@ from typing import Any, Literal
 from urllib.parse import quote
 
 from playwright.sync_api import Browser, Page
-from tests.waiting import wait_until
+from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
 from sightglass.core.source import restarts_of
@@ -39,8 +39,9 @@ Wrong = Callable[[str, str, list[str]], Any]
 
 
 def page_facts(
-    browser: Browser, link: str, views: Views, folder: Path | None = None, wrong: Wrong = lambda *facts: None
-) -> dict[str, Facts]:
+    browser: Browser, link: str, views: Views, folder: Path | None = None, wrong: Wrong = lambda *facts: None,
+    slower: float = 1,
+) -> dict[str, Facts]:  # fmt: skip
     """Return what the page shows of each view of a recorded run, by theme.
 
     Args:
@@ -49,8 +50,11 @@ def page_facts(
         views: The views.
         folder: Where pictures of them go, if anywhere.
         wrong: Says what the page does not show yet.
+        slower: How many times slower the browser is while streams are opened.
     """
     with _opened(browser) as page:
+        errors: list[str] = []
+        page.on("pageerror", lambda error: errors.append(str(error)))
         base, _, token = link.partition("#")
         page.goto(f"{base}#/runs?{token}")
         page.get_by_role("button", name="golden", exact=True).click()
@@ -59,12 +63,15 @@ def page_facts(
         panels = [quote(_panel(key, name, *make())) for name, make in views.items()]
         places = ["/charts?" + "&".join(f"ask={panel}" for panel in panels)]
         places += [place.format(run=key) for place in PAGES.values()]
-        return {theme: _look(page, theme, places, list(views), folder, wrong) for theme in ("light", "dark")}
+        found = {theme: _look(page, theme, places, list(views), folder, wrong, slower) for theme in ("light", "dark")}
+        assert not errors
+        return found
 
 
 def _look(
-    page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None, wrong: Wrong
-) -> Facts:
+    page: Page, theme: Literal["light", "dark"], places: list[str], names: list[str], folder: Path | None, wrong: Wrong,
+    slower: float,
+) -> Facts:  # fmt: skip
     """Return what is shown at the first place, that of the panels, and at the others."""
 
     def settled(selector: str, names: list[str], picture: str) -> Facts:
@@ -75,12 +82,15 @@ def _look(
     page.evaluate("place => { location.hash = place }", "/charts")
     runs = page.get_by_role("button", name="List of runs")
     runs.click()  # the cards are as wide as the window
+    throttle = page.context.new_cdp_session(page)
+    throttle.send("Emulation.setCPUThrottlingRate", {"rate": slower})
     page.evaluate("place => { location.hash = place }", places[0])
     drawn = """n => document.querySelectorAll('.ask-body').length === n
         && [...document.querySelectorAll('.ask-body')].every((one) => one.childElementCount)
         && !document.querySelector('.ask-body .chart-empty')
         && [...document.querySelectorAll('.stream-row .costs')].every((one) => one.textContent.startsWith('ended'))"""
-    page.wait_for_function(drawn, arg=len(names))
+    page.wait_for_function(drawn, arg=len(names), timeout=1e3 * PATIENCE_S)
+    throttle.send("Emulation.setCPUThrottlingRate", {"rate": 1})
     found = settled(".ask-body", names, f"page-all-{theme}.png")
     runs.click()
     for name, place in zip(PAGES, places[1:], strict=True):

@@ -1,7 +1,7 @@
 // The records of one query. They are stored as they come; components are notified at most once a frame.
 
 import { batch, signal } from '@preact/signals'
-import { useEffect } from 'preact/hooks'
+import { useLayoutEffect } from 'preact/hooks'
 import { paced } from '../views/pace'
 import { Records } from '../views/records'
 import { socket } from './runs'
@@ -153,7 +153,8 @@ function letGoSoon(key: string): void {
 export function useStreams(asked: readonly { run: string; query: string }[]): Stream[] {
   const keys = asked.map(({ run, query }) => keyOf(run, query))
   const found = asked.map(({ run, query }) => streamOf(run, query))
-  useEffect(() => {
+  // Held at once: on a page that is busy for a second, a stream would be let go before an effect holds it.
+  useLayoutEffect(() => {
     for (const key of keys) streams.get(key)!.holders++
     return () => {
       for (const key of keys) {

@@ -60,21 +60,22 @@ export function usePainted(paint: (sheet: Sheet) => void, changes: unknown[]) {
   const [size, setSize] = useState('')
   useLayoutEffect(() => {
     const sizes = new ResizeObserver(([entry]) => setSize(`${entry!.contentRect.width} ${entry!.contentRect.height}`))
-    sizes.observe(canvas.current!.parentElement!)
+    if (canvas.current) sizes.observe(canvas.current.parentElement!) // it may have left the page in the same turn
     return () => sizes.disconnect()
   }, [])
   useLayoutEffect(() => {
-    const { width, height } = canvas.current!.parentElement!.getBoundingClientRect()
+    if (!canvas.current) return
+    const { width, height } = canvas.current.parentElement!.getBoundingClientRect()
     if (width < 1 || height < 1) return
     const ratio = devicePixelRatio || 1
     const [w, h] = [Math.round(width * ratio), Math.round(height * ratio)]
-    if (canvas.current!.width !== w) canvas.current!.width = w
-    if (canvas.current!.height !== h) canvas.current!.height = h
-    const ctx = canvas.current!.getContext('2d')!
+    if (canvas.current.width !== w) canvas.current.width = w
+    if (canvas.current.height !== h) canvas.current.height = h
+    const ctx = canvas.current.getContext('2d')!
     ctx.setTransform(ratio, 0, 0, ratio, 0, 0)
     ctx.clearRect(0, 0, width, height)
     ctx.font = FONT
-    prints.set(canvas.current!, { paint, root })
+    prints.set(canvas.current, { paint, root })
     paint({ ctx, outline: () => new Path2D(), width, height, ink: readInk(root) })
   }, [size, ...changes])
   return canvas

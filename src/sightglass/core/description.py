@@ -227,7 +227,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
         every = [(name, event) for name, event in self.events.items() if event.n_events]
         name, main = max(every, key=lambda item: (item[0] != "log", item[1].n_events), default=("", EventInfo()))
         place = f"{name} {main.n_events - 1:,}" if name else ""
-        if name in ("", "log") and self.last_step is not None:  # what is logged has the program's own number
+        if not (name and self.id) and self.last_step is not None:  # other programs have steps, and no events
             place = f"step {self.last_step:,.15g}"
         why = f": {self.ending}" if str(self.ending) else ""
         match self.state:
