@@ -111,7 +111,7 @@ function FileNote() {
     n_tables_cut ? `${counted(n_tables_cut, 'table')} cut to the first rows` : '',
     `without ${pages.includes('media') ? '' : 'media, '}tensors, queries and commands`,
   ]
-  return <p class="file-note">{parts.filter(Boolean).join(' · ')}</p>
+  return <footer class="file-note">{parts.filter(Boolean).join(' · ')}</footer>
 }
 
 const KINDS: Record<string, string> = { image: 'image', figure: 'figure', audio: 'sound', table: 'table', text: 'series of texts' }
