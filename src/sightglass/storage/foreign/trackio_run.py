@@ -181,7 +181,9 @@ class TrackioRun(HeldFile):
 
     def _values(self, row: TableRow) -> list[tuple[Names, RowValue]]:
         """Return the values of a row, and give it a step if it has none."""
-        self._step = row.step = self._step if row.step is None else row.step
+        if row.table == "metrics" and row.step is not None:
+            self._step = row.step
+        row.step = self._step if row.step is None else row.step
         if row.table == "traces":
             self._passed_over["trace"] += 1
             return []
