@@ -92,6 +92,36 @@ say("all")
 run.close()
 """
 
+# The signal comes within an event, while the training thread holds the run's lock.
+WITHIN_AN_EVENT = """
+import collections.abc
+exec(sys.argv[2])
+class Program(collections.abc.Mapping):
+    def __getitem__(self, name):
+        if step == 500:
+            os.kill(os.getpid(), signal.SIGTERM)
+            if "endless" in globals():
+                threading.Event().wait()
+        return step
+    def __iter__(self):
+        return iter(["end"])
+    def __len__(self):
+        return 1
+program = Program()
+queries = ["batch.loss", "batch.program.end"]
+run = sg.init("within", budget=None, dir=sys.argv[1], record=queries, limits=sg.Limits(max_event_s=60))
+exec(sys.argv[3])
+say("directory", run.directory)
+for step in range(1000):
+    run.observe("batch", loss=float(step), program=program)
+    run.log({"a": step})
+    if globals().get("received"):
+        exec(sys.argv[4])
+        break
+    if step >= 500:
+        time.sleep(0.01)
+"""
+
 
 def kept(directory: Path) -> tuple[int, int]:
     with sg.open(directory) as run:
@@ -162,3 +192,27 @@ def test_a_connection_that_is_lost_ends_a_run_in_order_unless_it_is_ignored(star
     assert [str(run.ending) for run in sg.runs(Path(directory).parent)] == ["SIGHUP"]
     assert min(kept(Path(directory))) >= int(step)
     ignoring.goes_on()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(
+    "program",
+    [*(what for what in PROGRAMS if what not in ("ignored", "a later handler that asks nobody")), "an endless event"],
+)
+def test_a_signal_within_an_event_loses_nothing(program, start, tmp_path):
+    child = start(WITHIN_AN_EVENT, str(tmp_path), *PROGRAMS.get(program, ("endless = True", "", "")))
+    directory = Path(child.hears("directory")[0])
+    if program == "an endless event":
+        assert child.ends() == -signal.SIGTERM
+        assert min(kept(directory)) >= 500
+        return
+    if "no handler" in program:
+        assert child.ends() == -signal.SIGTERM
+    else:
+        child.hears("last")
+        assert child.ends() == (0 if "closed" in program else 7)
+    if "no handler" in program or "closed" in program:
+        assert read(directory / "run.json").state == "terminated"
+        assert min(kept(directory)) > 500
+    else:
+        assert min(kept(directory)) >= 500

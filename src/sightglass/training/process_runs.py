@@ -1,6 +1,6 @@
 """The runs of this process: `init` begins one, and the end of the process closes those that are left.
 
-A forked child gets none of them: they are its parent's.
+A forked child gets none of them: they are its parent's. How signals end the process stands at the end.
 """
 
 from __future__ import annotations
@@ -9,18 +9,23 @@ import atexit
 import contextlib
 import os
 import shlex
+import signal
 import sys
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
+from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from sightglass.core.description import Ending
 from sightglass.core.errors import StorageError, warn
 from sightglass.core.process import current_run
 from sightglass.core.process.files import runs_folder
 from sightglass.core.process.ranks import is_first_rank
+from sightglass.core.process.threads import Background
+from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import FAILURES, LostValue, class_name, message, rebuild, text
 from sightglass.core.redact import visible
 from sightglass.query.query import Query
@@ -28,11 +33,13 @@ from sightglass.storage.run_directory import choose
 
 from .options import OFF, Facts, Files, Limits, Ranks
 from .recorder import MirrorTarget, checked
-from .run import Run, Termination, uncaught
+from .run import Run, uncaught
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
     from sightglass.figures.figure_files import RunSink
+
+    from .evaluation.lock import TurnLock
 
 Mode = Literal["live", "disabled"]
 MODES: Final = ("live", "disabled")
@@ -324,8 +331,22 @@ def _close_first_at_exit() -> None:
     atexit.register(_close_all)
 
 
-def _terminate_all(number: int, dies: bool) -> None:
-    failures = _of_all(lambda run: None if run._wiring.closed else run._terminate(number, dies))
+def _terminate(run: Run, number: int, dies: bool, in_event: bool) -> None:
+    """Write what is recorded, because a signal is to end the process; close the run if it dies next.
+
+    Not what waits for the run's lock, if the interrupted code is `in_event`: it holds that until the handler ends.
+    """
+    run._wiring.ends("terminated", Ending(signal=signal.Signals(number).name))
+    if run._wiring.recorder is not None:  # first what waits for no lock that the interrupted code may hold
+        run._wiring.recorder.flush(GRACE_S)
+    if dies:
+        run._wiring.close()
+    elif not in_event:
+        run._wiring.flush(GRACE_S)
+
+
+def _terminate_all(number: int, dies: bool, in_event: bool) -> None:
+    failures = _of_all(lambda run: None if run._wiring.closed else _terminate(run, number, dies, in_event))
     if failures:
         raise BaseExceptionGroup("Runs could not be ended", failures)
 
@@ -338,7 +359,132 @@ def _abandon_all() -> None:
         raise BaseExceptionGroup("Runs could not be left to the parent", failures)
 
 
-_termination = Termination(_terminate_all)
+# How signals end a program. On SIGTERM, with which Slurm, Kubernetes and `docker stop` end it, and on SIGHUP its
+# records are written first.
+#
+# Python runs a handler on the main thread, between two steps of the interpreter: in a long call of a library the
+# program lives on until that returns, or until it is killed.
+
+KILLED_S: Final = 10.0  # `docker stop` kills then, Kubernetes after 30 s
+GRACE_S: Final = KILLED_S / 2  # the program's own handler needs the rest
+LAST_S: Final = KILLED_S - 1.0  # where the process dies next
+EVENT_S: Final = 4.0  # an event in which a signal comes may still take so long
+SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
+
+
+class Termination:
+    """What this process does on the signals that end programs, before the handlers that were there.
+
+    By default these end it. SIGHUP comes when a connection by ssh is lost; `nohup` ignores it.
+    """
+
+    def __init__(self, end: Callable[[int, bool, bool], None], held: Callable[[], Sequence[TurnLock]]) -> None:
+        """Change nothing yet.
+
+        Args:
+            end: Called with the signal on a thread of its own, since the main one may hold any lock; its second
+                argument is whether the process dies next, its third whether the main thread is within an event.
+            held: Returns the locks of runs that the calling thread holds.
+        """
+        self.end = end
+        self.held = held
+        self._mask = threading.local()
+
+    def install(self) -> None:
+        """Handle the signals from now on; not from another thread, nor what is ignored or handled outside Python."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in SIGNALS:
+            found = signal.getsignal(number)
+            if isinstance(found, Handler) or found in (signal.SIG_IGN, None):
+                continue
+            if found is signal.SIG_DFL and _is_caught(number):
+                continue
+            signal.signal(number, Handler(self, found))
+
+    def before_fork(self) -> None:
+        """Hold the signals back: Python forgets one that reaches a child before the child's own code runs."""
+        if handled := _handled():
+            self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
+
+    def after_fork(self) -> None:
+        """Let the signals through again; does nothing if they were not held back."""
+        if "before" in vars(self._mask):
+            signal.pthread_sigmask(signal.SIG_SETMASK, vars(self._mask).pop("before"))
+
+    def release(self) -> None:
+        """Restore the handlers that were there: a forked child has no runs, and dies at once, whatever it waits for."""
+        for number, handler in _handled().items():
+            signal.signal(number, handler.before)
+        self.after_fork()
+
+
+class Handler:
+    """One handler in the place of the one that was there.
+
+    A library such as Lightning puts its own handler over this one, which calls this one, and puts this one back when it
+    is done. A run that begins in between puts another handler over the library's. So each knows what it replaced.
+
+    Within an event the main thread holds the run's lock, for as long as a handler runs. So the signal is sent again
+    when the event is over, unless another handler calls this one: what follows is decided there, at once.
+    """
+
+    def __init__(self, termination: Termination, before: Any) -> None:
+        """Take what happens first, and what was there."""
+        self._termination = termination
+        self._later: Background | None = None
+        self._overdue = False
+        self._arrived = threading.Event()
+        self.before = before
+
+    def __call__(self, number: int, frame: FrameType | None) -> None:
+        """End the runs in order; then do what would have been done without them."""
+        first = signal.getsignal(number) is self
+        dies = first and self.before is signal.SIG_DFL
+        held = self._termination.held()
+        overdue, self._overdue = self._overdue, False
+        try:
+            if held and first and not overdue:
+                if self._later is None:
+                    self._later = Background("terminate-later", lambda: self._send_again(number, held))
+                return
+            self._arrived.set()
+            ending = Background("terminate", lambda: self._termination.end(number, dies, bool(held)))
+            ending.join((LAST_S if dies else GRACE_S) - (EVENT_S if overdue else 0.0))
+        except RuntimeError as error:  # the system starts no more threads
+            warn(f"The last records may be lost: {error}")
+        if dies:
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+        elif callable(self.before):
+            self.before(number, frame)
+
+    def _send_again(self, number: int, held: Sequence[TurnLock]) -> None:
+        """Send the signal again when the event is over, or takes too long; hold the locks until it has arrived."""
+        with contextlib.ExitStack() as turns:
+            self._overdue = not all(turns.enter_context(lock.turn(EVENT_S)) for lock in held)
+            self._later = None
+            self._arrived.clear()
+            signal.pthread_kill(threading.main_thread().ident or 0, number)
+            self._arrived.wait(GRACE_S)
+
+
+def _handled() -> dict[int, Handler]:
+    found = {number: signal.getsignal(number) for number in SIGNALS}
+    return {number: handler for number, handler in found.items() if isinstance(handler, Handler)}
+
+
+def _is_caught(number: int) -> bool:
+    """Return whether a library outside Python handles a signal, as that of `jax.distributed` does; on Linux."""
+    try:
+        status = Path("/proc/self/status").read_text()
+    except OSError:
+        return False
+    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
+    return bool(int(caught, 16) >> (number - 1) & 1)
+
+
+_termination = Termination(_terminate_all, lambda: [lock for run in list(_live) if (lock := run._telemetry.lock).held])
 current_run.announce(_current_figures)
 _close_first_at_exit()
 if hasattr(os, "register_at_fork"):

@@ -1,24 +1,18 @@
-"""A run, as the training program uses it.
-
-How a program ends, by SIGTERM or at its exit, stands at the end.
-"""
+"""A run, as the training program uses it; how an exception ends it stands at the end."""
 
 from __future__ import annotations
 
 import os
-import signal
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from types import FrameType
 from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core.description import Ending, HistoryEntry, StackFrame
 from sightglass.core.errors import SightglassError, StorageError, say_elsewhere, warn, warn_user
 from sightglass.core.process import current_run
 from sightglass.core.process.files import n_bytes_of, sha256_of
-from sightglass.core.process.threads import Background
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message, text
 from sightglass.core.redact import redact_text
@@ -375,16 +369,6 @@ class Run(NamesElsewhere, current_run.Handle):
 
         return bundle_of_run(self, connect=lambda: current_run.connect(self))
 
-    def _terminate(self, number: int, dies: bool) -> None:
-        """Write what is recorded, because a signal is to end the process; close the run if it dies next."""
-        self._wiring.ends("terminated", Ending(signal=signal.Signals(number).name))
-        if self._wiring.recorder is not None:  # first what waits for no lock that the interrupted code may hold
-            self._wiring.recorder.flush(GRACE_S)
-        if dies:
-            self._wiring.close()
-        else:
-            self._wiring.flush(GRACE_S)
-
     def _elsewhere(self) -> tuple[Any, ...]:
         return MuteRun, self.name, self.id, self._wiring.shown, self.directory
 
@@ -452,18 +436,6 @@ def wiring(run: Run) -> Wiring:
     return run._wiring
 
 
-# How a program ends. On SIGTERM, with which Slurm, Kubernetes and `docker stop` end it, and on SIGHUP its records are
-# written first.
-#
-# Python runs a handler on the main thread, between two steps of the interpreter: in a long call of a library the
-# program lives on until that returns, or until it is killed.
-
-KILLED_S: Final = 10.0  # `docker stop` kills then, Kubernetes after 30 s
-GRACE_S: Final = KILLED_S / 2  # the program's own handler needs the rest
-LAST_S: Final = KILLED_S - 1.0  # where the process dies next
-SIGNALS: Final = tuple(getattr(signal, name) for name in ("SIGTERM", "SIGHUP") if hasattr(signal, name))
-
-
 def end_state(kind: type[BaseException], error: BaseException | None) -> State:
     """Return how a run ended that an exception ended: Ctrl-C is somebody's decision, `sys.exit()` the program's."""
     if issubclass(kind, KeyboardInterrupt):
@@ -497,90 +469,3 @@ def uncaught() -> BaseException | None:
         return None
     error = getattr(sys, "last_value", None)
     return error if isinstance(error, BaseException) else None
-
-
-class Termination:
-    """What this process does on the signals that end programs, before the handlers that were there.
-
-    By default these end it. SIGHUP comes when a connection by ssh is lost; `nohup` ignores it.
-    """
-
-    def __init__(self, end: Callable[[int, bool], None]) -> None:
-        """Change nothing yet.
-
-        Args:
-            end: Called with the signal on a thread of its own, since the main one may hold any lock; its second
-                argument is whether the process dies next.
-        """
-        self._end = end
-        self._mask = threading.local()
-
-    def install(self) -> None:
-        """Handle the signals from now on; not from another thread, nor what is ignored or handled outside Python."""
-        if threading.current_thread() is not threading.main_thread():
-            return
-        for number in SIGNALS:
-            found = signal.getsignal(number)
-            if isinstance(found, Handler) or found in (signal.SIG_IGN, None):
-                continue
-            if found is signal.SIG_DFL and _is_caught(number):
-                continue
-            signal.signal(number, Handler(self._end, found))
-
-    def before_fork(self) -> None:
-        """Hold the signals back: Python forgets one that reaches a child before the child's own code runs."""
-        if handled := _handled():
-            self._mask.before = signal.pthread_sigmask(signal.SIG_BLOCK, handled)
-
-    def after_fork(self) -> None:
-        """Let the signals through again; does nothing if they were not held back."""
-        if "before" in vars(self._mask):
-            signal.pthread_sigmask(signal.SIG_SETMASK, vars(self._mask).pop("before"))
-
-    def release(self) -> None:
-        """Restore the handlers that were there: a forked child has no runs, and dies at once, whatever it waits for."""
-        for number, handler in _handled().items():
-            signal.signal(number, handler.before)
-        self.after_fork()
-
-
-class Handler:
-    """One handler in the place of the one that was there.
-
-    A library such as Lightning puts its own handler over this one, which calls this one, and puts this one back when it
-    is done. A run that begins in between puts another handler over the library's. So each knows what it replaced.
-    """
-
-    def __init__(self, end: Callable[[int, bool], None], before: Any) -> None:
-        """Take what happens first, and what was there."""
-        self._end = end
-        self.before = before
-
-    def __call__(self, number: int, frame: FrameType | None) -> None:
-        """End the runs in order; then do what would have been done without them."""
-        # A handler that was installed after this one may call it, and decides what follows.
-        dies = self.before is signal.SIG_DFL and signal.getsignal(number) is self
-        try:
-            Background("terminate", lambda: self._end(number, dies)).join(LAST_S if dies else GRACE_S)
-        except RuntimeError as error:  # the system starts no more threads
-            warn(f"The last records may be lost: {error}")
-        if dies:
-            signal.signal(number, signal.SIG_DFL)
-            os.kill(os.getpid(), number)
-        elif callable(self.before):
-            self.before(number, frame)
-
-
-def _handled() -> dict[int, Handler]:
-    found = {number: signal.getsignal(number) for number in SIGNALS}
-    return {number: handler for number, handler in found.items() if isinstance(handler, Handler)}
-
-
-def _is_caught(number: int) -> bool:
-    """Return whether a library outside Python handles a signal, as that of `jax.distributed` does; on Linux."""
-    try:
-        status = Path("/proc/self/status").read_text()
-    except OSError:
-        return False
-    caught = next((line.split()[1] for line in status.splitlines() if line.startswith("SigCgt:")), "0")
-    return bool(int(caught, 16) >> (number - 1) & 1)

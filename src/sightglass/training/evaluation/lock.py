@@ -38,20 +38,22 @@ class TurnLock:
         return bool(self.mutex._is_owned())  # type: ignore[attr-defined]  # as `threading.Condition` asks
 
     @contextlib.contextmanager
-    def turn(self) -> Iterator[None]:
-        """Hold the mutex, as a thread other than the training thread."""
+    def turn(self, timeout_s: float = -1) -> Iterator[bool]:
+        """Hold the mutex, as a thread other than the training thread; yield whether it came within the time."""
         mutex = self.mutex
-        if not mutex.acquire(blocking=False):
+        held = mutex.acquire(blocking=False)
+        if not held:
             self.n_waiting += 1
             try:
-                mutex.acquire()
+                held = mutex.acquire(timeout=timeout_s)
             finally:
                 self.n_waiting -= 1
                 self._n_turns += 1
         try:
-            yield
+            yield held
         finally:
-            mutex.release()
+            if held:
+                mutex.release()
 
     def give_way(self) -> None:
         """Let a thread take the mutex that waited at the last event already; call it without holding the mutex."""
