@@ -11,7 +11,7 @@ from sightglass.server.api import schema
 from sightglass.server.app import ROUTES
 print(json.dumps(schema.openapi(ROUTES, version="")))`
 const { openapi, info, components } = JSON.parse(execFileSync(python, ['-c', print], { encoding: 'utf-8', maxBuffer: 2 ** 26 }))
-const { securitySchemes, ...schemas } = components
+const { securitySchemes: _security, ...schemas } = components
 const nodes = await openapiTS({ openapi, info, paths: {}, components: schemas }, { emptyObjectsUnknown: true })
 const made = `// Made by 'npm run types' from the server's OpenAPI document; do not edit.\n\n${astToString(nodes)}`
 if (!process.argv.includes('--check')) writeFileSync(path, made)

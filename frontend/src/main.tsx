@@ -15,7 +15,7 @@ import { effect } from '@preact/signals'
 import { render } from 'preact'
 import { App } from './app'
 import { ApiError, get } from './data/api'
-import { followHistories } from './data/details'
+import { details } from './data/details'
 import { file, openFile } from './data/file'
 import { followGrowth } from './data/growth'
 import { followColumns } from './data/columns'
@@ -23,7 +23,7 @@ import { followRuns, loadRuns, runs, socket } from './data/runs'
 import { followScalars } from './data/scalars'
 import { drawPlotly } from './data/plotlyScript'
 import { locked, readToken, session } from './data/session'
-import { followTags } from './data/tags'
+import { runTags } from './data/tags'
 import type { Session } from './data/types'
 import { shortcuts } from './shortcuts'
 import { followLocation } from './state/state'
@@ -54,9 +54,9 @@ drawPlotly()
 followRuns()
 followColumns()
 followGrowth()
-followTags()
+runTags.followDrawn()
 followScalars()
-followHistories()
+details.followDrawn()
 // The server works while the page is first rendered. Without a token, a proxy in between may add it.
 if (token || file) start()
 else get<Session>('session').then(start, (error) => (error instanceof ApiError && error.status === 401 ? (locked.value = 'missing') : tellError(error)))

@@ -126,9 +126,9 @@ test('a mean is dashed where not all of its runs are, and does not go from one t
   const short = data([0, 0, 0])
   const [rest, all] = linesOf(runs[0]!, [long, short], options)
   expect(all).toMatchObject({ id: 'p', of: 2, inParts: true, style: { dash: [] } })
-  expect([[...all!.x], [...all!.y], [...Array.from(all!.n!)]]).toEqual([[0, 1, 2], [5, 5, 5], [2, 2, 2]])
+  expect([[...all!.x], [...all!.y], Array.from(all!.n!)]).toEqual([[0, 1, 2], [5, 5, 5], [2, 2, 2]])
   expect(rest).toMatchObject({ earlier: 'p', of: 2, style: { dash: [2, 3] } })
-  expect([[...rest!.x], [...rest!.y], [...Array.from(rest!.n!)]]).toEqual([[3, 4], [10, 10], [1, 1]])
+  expect([[...rest!.x], [...rest!.y], Array.from(rest!.n!)]).toEqual([[3, 4], [10, 10], [1, 1]])
   // Gaps within a run are no end of it.
   expect(linesOf(runs[0]!, [long, data([1, NaN, 1, NaN, 1])], options)).toHaveLength(1)
 })

@@ -20,7 +20,7 @@ describe('a command', () => {
   }
 
   it('is pending until the run has applied it', async () => {
-    let done = (_: Acknowledgement) => {}
+    let done: (reply: Acknowledgement) => void = () => {}
     const { commander, said } = commanderOf(() => new Promise((resolve) => (done = resolve)))
     const sending = commander.send(set)
     expect(commander.pending(set)?.command).toEqual(set)
@@ -32,7 +32,7 @@ describe('a command', () => {
   })
   it('says after a while what it waits for', async () => {
     vi.useFakeTimers()
-    let done = (_: Acknowledgement) => {}
+    let done: (reply: Acknowledgement) => void = () => {}
     const { commander } = commanderOf(() => new Promise((resolve) => (done = resolve)))
     const sending = commander.send({ ...set, at: 'epoch' })
     expect(commander.pending(set)?.note).toBe('')

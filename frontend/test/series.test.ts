@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest'
+import { expect, test, vi } from 'vitest'
 import { reuseEqual } from '../src/data/reuse'
 import { fetchInParts } from '../src/data/parts'
 import { extended } from '../src/data/tail'
@@ -54,17 +54,22 @@ test('what did not change keeps its object, and its config', () => {
 })
 
 test('a queue is emptied a few at a time, though it grows', async () => {
-  const queue = [1, 2, 3]
+  vi.stubGlobal('window', globalThis)
   const taken: number[] = []
   let [busy, most] = [0, 0]
-  const fetch = async (item: number) => {
-    most = Math.max(most, ++busy)
-    await Promise.resolve()
-    if (item === 3) queue.push(4)
-    busy--
-    return item * 10
-  }
-  await fetchInParts(queue, 2, fetch, (answers) => taken.push(...answers))
-  expect(taken.sort()).toEqual([10, 20, 30, 40])
+  const fetchAll = fetchInParts<number, number>(
+    2,
+    async (item) => {
+      most = Math.max(most, ++busy)
+      await Promise.resolve()
+      if (item === 3) await Promise.race([fetchAll([4]), Promise.resolve()])
+      busy--
+      return item * 10
+    },
+    (answers) => taken.push(...answers),
+  )
+  await fetchAll([1, 2, 3])
+  await vi.waitFor(() => expect(taken.sort()).toEqual([10, 20, 30, 40]))
   expect(most).toBe(2)
+  vi.unstubAllGlobals()
 })

@@ -33,7 +33,7 @@ const sleeping = new Set<() => void>()
 
 /** The server is there again: what waits for it asks at once. */
 export function wake(): void {
-  for (const one of [...sleeping]) one()
+  for (const one of sleeping) one()
 }
 
 type Query = Record<string, string | number | undefined>

@@ -1,21 +1,11 @@
-// The tags of the runs that are drawn, fetched again for those that grow.
+// The tags of runs, and what the runs that are drawn have of them.
 
-import { batch, computed, signal } from '@preact/signals'
-import { get, messageOf, runPath } from './api'
-import { followShown, versionOf } from './growth'
+import { computed } from '@preact/signals'
+import { useMemo } from 'preact/hooks'
+import { versionOf } from './growth'
+import { RunResource, useResource, type Shown } from './runResource'
 import { shown, shownKeys } from './runs'
 import type { Run, Tag } from './types'
-
-/** A reply has all tags, which seldom change, so it rests between two. */
-const REST_MS = 2_000
-const N_AT_ONCE = 6
-
-const known = signal<ReadonlyMap<string, ReadonlyMap<string, Tag>>>(new Map())
-/** The scalars of each run: the same array until there is another. */
-const scalars = signal<ReadonlyMap<string, readonly string[]>>(new Map())
-/** The charts of several tags that the files of each run ask for. */
-const layouts = signal<ReadonlyMap<string, readonly ChartLayout[]>>(new Map())
-export const tagProblems = signal<ReadonlyMap<string, string>>(new Map())
 
 /** A chart of several tags, such as one of TensorBoard's custom scalars. */
 export interface ChartLayout {
@@ -24,61 +14,46 @@ export interface ChartLayout {
   tags: string[]
 }
 
-type Answer = { key: string; tags: Tag[]; charts: ChartLayout[] } | { key: string; problem: string }
-
-async function fetchTags(key: string): Promise<Answer> {
-  try {
-    return { key, ...(await get<{ tags: Tag[]; charts: ChartLayout[] }>(runPath(key, '/tags'))) }
-  } catch (error) {
-    return { key, problem: messageOf(error) }
-  }
+interface Kept {
+  tags: ReadonlyMap<string, Tag>
+  /** The same array, and the same charts, until there are others. */
+  scalars: readonly string[]
+  charts: readonly ChartLayout[]
 }
 
-/** Store many replies at once: values that depend on the tags are recomputed less often. */
-function takeIn(answers: readonly Answer[]): void {
-  const [tagsOf, scalarsOf, problems] = [new Map(known.peek()), new Map(scalars.peek()), new Map(tagProblems.peek())]
-  const layoutsOf = new Map(layouts.peek())
-  let [changed, turned, laid] = [false, false, false]
-  for (const answer of answers) {
-    const { key } = answer
-    if ('problem' in answer) {
-      turned ||= problems.get(key) !== answer.problem
-      problems.set(key, answer.problem)
-      continue
+const equal = (one: unknown, other: unknown): boolean => JSON.stringify(one) === JSON.stringify(other)
+
+/** A run that ended without a directory recorded nothing. A reply has all tags, which seldom change. */
+export const runTags = new RunResource<{ tags: Tag[]; charts: ChartLayout[] }, Kept>({
+  path: '/tags',
+  news: (run) => (run.live || run.directory !== '' ? versionOf(run) : null),
+  keep: ({ tags, charts }, before) => {
+    const scalars = tags.filter(({ type }) => type === 'scalar').map(({ name }) => name)
+    return {
+      tags: new Map(tags.map((tag) => [tag.name, tag])),
+      scalars: before && equal(before.scalars, scalars) ? before.scalars : scalars,
+      charts: before && equal(before.charts, charts) ? before.charts : charts,
     }
-    turned = problems.delete(key) || turned
-    tagsOf.set(key, new Map(answer.tags.map((tag) => [tag.name, tag])))
-    if (JSON.stringify(layoutsOf.get(key) ?? []) !== JSON.stringify(answer.charts)) {
-      layoutsOf.set(key, answer.charts)
-      laid = true
-    }
-    const now = answer.tags.filter(({ type }) => type === 'scalar').map(({ name }) => name)
-    const before = scalarsOf.get(key)
-    if (before?.length === now.length && before.every((tag, i) => tag === now[i])) continue
-    scalarsOf.set(key, now)
-    changed = true
-  }
-  batch(() => {
-    known.value = tagsOf
-    if (changed) scalars.value = scalarsOf
-    if (laid) layouts.value = layoutsOf
-    if (turned) tagProblems.value = problems
-  })
+  },
+  n_at_once: 6,
+  rest_ms: 2_000,
+  drawn: { rest_ms: 2_000 },
+})
+
+const scalars = runTags.each((kept) => kept.scalars)
+const layouts = runTags.each(({ charts }) => charts)
+const tagsOf = (run: string): readonly Tag[] => [...(runTags.of(run)?.tags.values() ?? [])]
+
+/** The tags of several runs, by their runs. */
+export function useTagsOf(runs: readonly string[]): Shown<readonly Tag[]> {
+  const { values, ...rest } = useResource(runTags, runs)
+  return { ...rest, values: useMemo(() => new Map([...values].map(([run, { tags }]) => [run, [...tags.values()]])), [values]) }
 }
 
-/** Whether a run may have tags: one that ended without a directory recorded nothing. */
-const keeps = (run: Run): boolean => run.live || run.directory !== ''
-
-/** Keep the tags of visible runs up to date. */
-export const followTags = (): void =>
-  followShown({ news: (run) => (keeps(run) ? versionOf(run) : null), fetch: fetchTags, takeIn, n_at_once: N_AT_ONCE, rest_ms: REST_MS })
-
-export const tagsLoading = computed(() =>
-  shown.value.some((run) => keeps(run) && !known.value.has(run.key) && !tagProblems.value.has(run.key)),
-)
+export const tagsLoading = computed(() => shown.value.some((run) => runTags.awaits(run)))
 
 /** The facts about a tag of a run. */
-export const tagOf = (run: string, tag: string): Tag | undefined => known.value.get(run)?.get(tag)
+export const tagOf = (run: string, tag: string): Tag | undefined => runTags.of(run)?.tags.get(tag)
 
 /** Statistics of tensors over their steps, which are series as well: "norm(w)". */
 export const STATISTICS = ['norm', 'mean', 'std', 'min', 'max', 'n_zero', 'n_nan', 'n_posinf', 'n_neginf'] as const
@@ -98,16 +73,15 @@ export const isShownAsTensor = (tag: Tag): boolean => isTensor(tag) || tag.type 
 /** The newest visible run that has tensors; null if none has, undefined while it is not known. */
 export const newestWithTensors = computed((): Run | null | undefined => {
   for (const run of [...shown.value].sort((a, b) => (b.started ?? 0) - (a.started ?? 0))) {
-    const tags = known.value.get(run.key)
-    if (!tags && keeps(run) && !tagProblems.value.has(run.key)) return undefined
-    if ([...(tags?.values() ?? [])].some(isShownAsTensor)) return run
+    if (runTags.awaits(run)) return undefined
+    if (tagsOf(run.key).some(isShownAsTensor)) return run
   }
   return null
 })
 
 /** The statistics of all tensors of the visible runs. */
 export const statisticTags = computed(() => {
-  const tensors = new Set([...shownKeys.value].flatMap((key) => [...(known.value.get(key)?.values() ?? [])].filter(isTensor).map(({ tag }) => tag)))
+  const tensors = new Set([...shownKeys.value].flatMap((key) => tagsOf(key).filter(isTensor).map(({ tag }) => tag)))
   return [...tensors].sort(order.compare).flatMap((tag) => STATISTICS.map((name) => `${name}(${tag})`))
 })
 
@@ -117,7 +91,7 @@ export function runsWith(tag: string): ReadonlySet<string> | undefined {
   const tensor = STATISTIC.exec(tag)?.[1]
   if (found || tensor === undefined) return found
   const has = (one: Tag) => isTensor(one) && (one.tag === tensor || one.name === tensor)
-  return new Set([...shownKeys.value].filter((key) => [...(known.value.get(key)?.values() ?? [])].some(has)))
+  return new Set([...shownKeys.value].filter((key) => tagsOf(key).some(has)))
 }
 
 const order = new Intl.Collator(undefined, { numeric: true })

@@ -7,7 +7,6 @@ import { get, getBytes, runPath } from './api'
 import { readNpy, type Floats } from './npy'
 import { useVersion, versionOf } from './growth'
 import { byKey } from './runs'
-import type { Tag } from './types'
 import type { Window } from './tiles'
 
 export type Measure = 'difference' | 'relative' | 'close'
@@ -135,11 +134,6 @@ export async function fetchPicture(part: Part, thin: number): Promise<Floats> {
 /** Find a value in a tensor or a comparison, at one step or, without a step, at all. */
 export function fetchFound({ run, tag, step, other }: { run: string; tag: string; step?: number; other: Other | null }, what: Place): Promise<Found> {
   return get<Found>(runPath(run, '/find'), { tag, what, step, ...comparedWith(run, tag, other) })
-}
-
-/** The recorded tags of a run. */
-export function useTags(run: string): Fetched<Tag[]> {
-  return useFetched(run || null, async (abort) => (await get<{ tags: Tag[] }>(runPath(run, '/tags'), {}, abort)).tags, useVersion(run))
 }
 
 export function useSteps(run: string, tag: string): Fetched<Steps> {

@@ -12,7 +12,7 @@ import { suggestions } from './suggestions'
 
 export function AskBar() {
   const run = askedRun.value
-  const description = details.value.get(run?.key ?? '')?.description
+  const description = details.of(run?.key ?? '')?.description
   const offers = run?.live && description ? suggestions(description) : []
   const { problem } = useDetail(run?.live && offers.length === 0 ? run.key : '') // until it is known what can be asked
   const [fresh, setFresh] = useState(false)

@@ -219,7 +219,7 @@ function Body({ id, panel, only, shown, names, styles, view, problem, onOwnView,
 }
 
 function waitingFor(asked: readonly AskedStream[]): string {
-  const paused = asked.some(({ run }) => details.value.get(run)?.state === 'paused' || byKey.value.get(run)?.state === 'paused')
+  const paused = asked.some(({ run }) => details.of(run)?.state === 'paused' || byKey.value.get(run)?.state === 'paused')
   if (paused) return 'No records yet: the run is paused'
   return asked.some(({ query }) => /\b(every|per|when)=/.test(query)) ? 'No records yet: the first window is still open' : 'No records yet'
 }

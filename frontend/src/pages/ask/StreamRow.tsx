@@ -1,7 +1,7 @@
 // One stream of a panel: its colour, its latest value, what it costs the run, and why it does not come.
 
 import { useState } from 'preact/hooks'
-import { details, loadDetail } from '../../data/details'
+import { details } from '../../data/details'
 import { messageOf, post, runPath } from '../../data/api'
 import { byKey, socket } from '../../data/runs'
 import { session } from '../../data/session'
@@ -105,14 +105,14 @@ export const mayRecord = ({ run, problem }: Stream): boolean =>
 /** Whether the run records a stream, by its description. */
 export function isRecorded({ run, opened }: Stream): boolean {
   const tag = opened.value?.tag
-  return Boolean(tag && details.value.get(run)?.streams.some((one) => one.recorded && one.tag === tag))
+  return Boolean(tag && details.of(run)?.streams.some((one) => one.recorded && one.tag === tag))
 }
 
 /** Have a stream recorded, or no longer. */
 export async function record({ run, query }: Stream, on: boolean): Promise<void> {
   try {
     await post(runPath(run, '/record'), { query, record: on, confirm: true })
-    await loadDetail(run)
+    await details.load(run)
     tell('done', on ? "Recorded in the run's directory from now on. It also appears among the charts." : 'No longer recorded. Earlier records stay.')
   } catch (error) {
     tell('error', messageOf(error))

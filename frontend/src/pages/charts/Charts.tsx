@@ -4,7 +4,7 @@ import { computed } from '@preact/signals'
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { file } from '../../data/file'
 import { filtered, runs, shown, showAll } from '../../data/runs'
-import { scalarTags, tagProblems, tagsLoading, wantedCharts } from '../../data/tags'
+import { runTags, scalarTags, tagsLoading, wantedCharts } from '../../data/tags'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Dialog, Empty, IconButton } from '../../ui/parts'
@@ -150,7 +150,7 @@ function useColumns(width: number) {
 }
 
 function Problems() {
-  const problems = [...tagProblems.value].filter(([key]) => shown.value.some((run) => run.key === key))
+  const problems = [...runTags.problems.value].filter(([key]) => shown.value.some((run) => run.key === key))
   if (problems.length === 0) return null
   return (
     <p class="banner" role="alert">

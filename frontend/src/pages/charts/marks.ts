@@ -1,7 +1,7 @@
 // The commands that runs applied, as marks in their charts.
 
 import { computed, type ReadonlySignal } from '@preact/signals'
-import { histories } from '../../data/details'
+import { details } from '../../data/details'
 import { labelOf, shown, styleOfRun } from '../../data/runs'
 import type { Run, XKind } from '../../data/types'
 import type { Mark } from '../../views/draw'
@@ -14,7 +14,7 @@ export interface CommandMark extends Mark {
 /** The commands of some runs on an axis; with `only`, those of one control or action. */
 export const marksOf = (runs: readonly Run[], kind: XKind, only = ''): CommandMark[] =>
   runs.flatMap((run) =>
-    (histories.value.get(run.key) ?? []).flatMap((entry): CommandMark[] => {
+    (details.of(run.key)?.history ?? []).flatMap((entry): CommandMark[] => {
       const x = only && entry.name !== only ? null : placeOf(entry, kind, run.started)
       return x === null ? [] : [{ x, label: `${labelOf(run.key)}: ${commandText(entry)}`, color: styleOfRun(run.key).color, run: run.key }]
     }),

@@ -1,7 +1,7 @@
 // The page's way of sending commands: requests to its server.
 
 import { post, runPath } from '../../data/api'
-import { details, loadDetail } from '../../data/details'
+import { details } from '../../data/details'
 import { Commander } from '../../run/commander'
 import type { Acknowledgement } from '../../data/types'
 import { tell } from '../../ui/toasts'
@@ -16,9 +16,9 @@ export function commanderOf(run: string): Commander {
   if (!found) {
     found = new Commander({
       send: (command) => post<Acknowledgement>(runPath(run, '/commands'), command),
-      history: () => details.value.get(run)?.history ?? [],
+      history: () => details.of(run)?.history ?? [],
       tell,
-      refresh: () => loadDetail(run),
+      refresh: () => details.load(run),
     })
     commanders.set(run, found)
   }

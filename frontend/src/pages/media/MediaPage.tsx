@@ -1,8 +1,7 @@
 // Images, figures, sounds, tables and texts, of the runs that are drawn, side by side.
 
 import { useCallback, useEffect, useMemo, useState } from 'preact/hooks'
-import { useRunTags } from '../../data/runTags'
-import { namedTag } from '../../data/tags'
+import { namedTag, useTagsOf } from '../../data/tags'
 import { byKey, runs, shown } from '../../data/runs'
 import { useSteps } from '../../data/tensors'
 import type { Run, TagType } from '../../data/types'
@@ -28,8 +27,8 @@ export function MediaPage() {
 }
 
 function Media({ drawn }: { drawn: readonly Run[] }) {
-  const kept = useRunTags(drawn.map(({ key }) => key))
-  const tags = useMemo(() => mergedTags(kept.tags), [kept.tags])
+  const kept = useTagsOf(drawn.map(({ key }) => key))
+  const tags = useMemo(() => mergedTags(kept.values), [kept.values])
   const tag = at.media.value ? namedTag(tags, at.media.value) : tags[0]
   const having = tag ? [...tag.runs.keys()].flatMap((key) => byKey.value.get(key) ?? []) : []
   return (

@@ -2,8 +2,7 @@
 
 import { useMemo } from 'preact/hooks'
 import { labelOf, shown } from '../../data/runs'
-import { useRunTags } from '../../data/runTags'
-import { isAlike, isTensor } from '../../data/tags'
+import { isAlike, isTensor, useTagsOf } from '../../data/tags'
 import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { Search, Toggle } from '../../ui/parts'
@@ -23,7 +22,7 @@ export interface Place {
 /** The tensor itself first, then the others; `n` is how many there are, also of those that are left out. */
 export function useBeside(run: string, tag: Tag): { places: Place[]; n: number } {
   const asked = at.otherruns.value || at.beside.value ? [run, ...(at.otherruns.value ? shown.value.map(({ key }) => key).filter((key) => key !== run) : [])] : []
-  const { tags } = useRunTags(asked)
+  const { values: tags } = useTagsOf(asked)
   return useMemo(() => {
     const matches = at.beside.value ? tagSearch(at.beside.value).matches : () => false
     const others = asked.flatMap((key) => (tags.get(key) ?? []).filter((one) => isTensor(one) && (isAlike(one, tag) || matches(one.tag))).map((one) => ({ run: key, tag: one.name, shown: one.tag, n_steps: one.n })))

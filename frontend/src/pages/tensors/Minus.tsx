@@ -1,8 +1,7 @@
 // What the tensor is compared with: another step, run or tag; and how.
 
 import { labelOf, runs } from '../../data/runs'
-import { useRunTags } from '../../data/runTags'
-import { isTensor } from '../../data/tags'
+import { isTensor, useTagsOf } from '../../data/tags'
 import type { When } from '../../data/tensors'
 import type { Tag } from '../../data/types'
 import { at, update } from '../../state/state'
@@ -36,7 +35,7 @@ interface MinusProps {
 export function Minus({ run, tag, step, other }: MinusProps) {
   const against = readAgainst(at.minus.value)
   const keys = (runs.value ?? []).map(({ key }) => key)
-  const { tags } = useRunTags(against ? [run, ...keys.filter((key) => key !== run).slice(0, N_ASKED)] : [])
+  const { values: tags } = useTagsOf(against ? [run, ...keys.filter((key) => key !== run).slice(0, N_ASKED)] : [])
   const versus = at.versus.value || tag.name
   const set = (next: Against | null) => update({ minus: next ? writeAgainst(next) : '', ...(next === null && { versus: '' }) })
   if (!against) {

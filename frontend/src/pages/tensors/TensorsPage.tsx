@@ -2,9 +2,9 @@
 
 import { useRef, useState } from 'preact/hooks'
 import { byKey, labelOf, runs, shown, shownKeys } from '../../data/runs'
-import { useRunTags } from '../../data/runTags'
-import { isAlike, isShownAsTensor, isTensor, namedTag, newestWithTensors } from '../../data/tags'
-import { useSteps, useTags } from '../../data/tensors'
+import { isAlike, isShownAsTensor, isTensor, namedTag, newestWithTensors, runTags, useTagsOf } from '../../data/tags'
+import { useOneResource } from '../../data/runResource'
+import { useSteps } from '../../data/tensors'
 import type { Run, Tag } from '../../data/types'
 import { at, update } from '../../state/state'
 import { Choice, Empty } from '../../ui/parts'
@@ -37,8 +37,8 @@ export function TensorsPage() {
 }
 
 function Tensors({ run }: { run: Run | null }) {
-  const found = useTags(run?.key ?? '')
-  const tags = (found.value ?? []).filter(isShownAsTensor)
+  const found = useOneResource(runTags, run?.key ?? '')
+  const tags = [...(found.value?.tags.values() ?? [])].filter(isShownAsTensor)
   const tag = at.tensor.value ? namedTag(tags, at.tensor.value) : tags[0]
   return (
     <section class="tensors with-picker" aria-label="Tensors">
@@ -107,7 +107,7 @@ const N_NAMED = 10
 /** None of the visible runs has tensors: which others do. */
 function NoneShown() {
   const others = (runs.value ?? []).filter(({ key, directory }) => directory && !shownKeys.value.has(key)).slice(0, N_LOOKED_INTO)
-  const { tags, loading } = useRunTags(others.map(({ key }) => key))
+  const { values: tags, loading } = useTagsOf(others.map(({ key }) => key))
   const having = others.filter(({ key }) => tags.get(key)?.some(isShownAsTensor))
   if (!having.length && loading) return <Empty title="Reading the other runs …" />
   return (
@@ -155,9 +155,9 @@ function Tensor({ run, tag }: { run: Run; tag: Tag }) {
   const view = !isTensor(tag) ? 'table' : at.as.value === 'auto' ? (tag.type === 'histogram' ? 'histograms' : 'table') : at.as.value
   const against = tag.type === 'tensor' && isTensor(tag) ? readAgainst(at.minus.value) : null
   const otherRun = against?.run || run.key
-  const theirs = useTags(against ? otherRun : '')
+  const theirs = useTagsOf(against ? [otherRun] : []).values.get(otherRun)
   // The same tag has another name in a run whose files may have several kinds under one.
-  const versus = { run: otherRun, tag: at.versus.value || (theirs.value?.find((one) => isAlike(one, tag))?.name ?? tag.name) }
+  const versus = { run: otherRun, tag: at.versus.value || (theirs?.find((one) => isAlike(one, tag))?.name ?? tag.name) }
   const foundOther = useSteps(against ? versus.run : '', versus.tag)
   const [busy, setBusy] = useState(false)
   const near = against && step !== undefined && foundOther.fresh ? otherStep(against, step, foundOther.value!.steps) : null
