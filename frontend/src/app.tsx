@@ -1,6 +1,6 @@
 // The frame around the pages: header, list of runs, details, notices.
 
-import { allRuns, outOfDate, projects, runs, setProject, shown, socket } from './data/runs'
+import { allRuns, outOfDate, projects, runs, setProject, socket } from './data/runs'
 import type { JSX } from 'preact'
 import { useState } from 'preact/hooks'
 import { unanswered } from './data/api'
@@ -8,19 +8,19 @@ import { file } from './data/file'
 import { locked, openWith, session } from './data/session'
 import { AskBar } from './pages/ask/AskBar'
 import { Charts } from './pages/charts/Charts'
+import { copyLink } from './pages/copied'
 import { MediaPage } from './pages/media/MediaPage'
 import { Details } from './pages/runs/Details'
 import { RunList, sidebarOpen } from './pages/runs/RunList'
 import { RunTable } from './pages/runs/RunTable'
 import { shortcuts } from './shortcuts'
-import { at, hrefOf, page, PAGES, update, writeAddress, type Page } from './state/state'
+import { at, hrefOf, page, PAGES, update, type Page } from './state/state'
 import { nextTheme, theme } from './state/theme'
 import { later } from './ui/later'
 import { Empty, Glass, IconButton } from './ui/parts'
 import { SavedViews, viewsOpen } from './ui/SavedViews'
 import { printPage } from './ui/printPage'
 import { helpOpen, HelpSheet } from './ui/shortcuts'
-import { tell } from './ui/toasts'
 import { dateTime } from './views/format'
 import { printing } from './views/printing'
 
@@ -132,18 +132,6 @@ function PaperHead() {
       <span>{dateTime(Date.now() / 1000)}</span>
     </p>
   )
-}
-
-/** The default selection changes as runs are added, so a link names its runs. */
-async function copyLink(): Promise<void> {
-  if (at.runs.peek() === null) update({ runs: shown.peek().map((run) => run.key), hide: [] })
-  writeAddress()
-  try {
-    await navigator.clipboard.writeText(location.href)
-    tell('done', 'Link copied. Anyone who has opened this page with a token sees the same.')
-  } catch {
-    tell('error', 'The browser refused to copy: take the link from the address bar.')
-  }
 }
 
 function Connection() {

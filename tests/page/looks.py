@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from axe_playwright_python.base import AXE_SCRIPT
-from playwright.sync_api import Locator, Page
+from playwright.sync_api import Locator, Page, expect
 from tests.waiting import wait_until
 
 LOOK_MS = 30
@@ -152,6 +152,16 @@ def go_to(page: Page, place: str) -> None:
     """Show another place in the same tab, as a link in it would: all else is as by default."""
     # The address follows what is shown a moment later, so it may be this one already, without an event.
     page.evaluate("place => { location.hash = place; dispatchEvent(new HashChangeEvent('hashchange')) }", place)
+
+
+def copied(page: Page, card: Locator, menu: str, item: str) -> str:
+    """Choose an item of a card's menu that copies, and return what the clipboard then holds."""
+    page.context.grant_permissions(["clipboard-read", "clipboard-write"])
+    card.hover()
+    card.get_by_role("button", name=menu, exact=True).click()
+    page.get_by_role("menuitem", name=item).click()
+    expect(page.get_by_role("status").filter(has_text="copied").last).to_be_visible()
+    return page.evaluate("navigator.clipboard.readText()")
 
 
 def violations(page: Page) -> list[str]:

@@ -12,7 +12,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, drawn, go_to, has_url, ink, until
+from .looks import box_of, copied, drawn, go_to, has_url, ink, until
 
 BLUE, ORANGE, PURPLE = (63, 143, 196), (220, 107, 74), (154, 116, 201)
 
@@ -91,6 +91,7 @@ def test_what_is_done_with_a_panel(page, place):
     a_panel_is_seen_large_and_its_query_goes_back_into_the_box(page)
     costs_are_shown_and_numbers_go_on(page)
     a_csv_holds_the_records(page)
+    a_panel_is_copied_as_a_program_and_as_a_command(page)
     pinned_panels_stay_when_the_others_are_removed(page)
     recorded_streams_reach_the_disk_and_the_charts(page, place)
 
@@ -454,7 +455,7 @@ def a_csv_holds_the_records(page):
     clear(page)
     panel = ask(page, "batch.loss")
     drawn(panel, BLUE)
-    panel.get_by_role("button", name="Download").click()
+    panel.get_by_role("button", name="Save or copy").click()
     with page.expect_download() as got:
         page.get_by_role("menuitem", name="CSV").click()
     rows = list(csv.DictReader(io.StringIO(got.value.path().read_text())))
@@ -464,6 +465,15 @@ def a_csv_holds_the_records(page):
     assert re.fullmatch("[0-9a-f]{12}", id)
     for row in rows:
         assert float(row["value"]) == pytest.approx(1 + math.sin(float(row["step"]) / 20) / 2, rel=1e-12)
+
+
+def a_panel_is_copied_as_a_program_and_as_a_command(page):
+    clear(page)
+    panel = ask(page, "batch.loss.mean(every=10)")
+    drawn(panel, BLUE)
+    program = copied(page, panel, "Save or copy", "Copy as Python")
+    assert 'sg.connect("training").stream("batch.loss.mean(every=10)")' in program
+    assert copied(page, panel, "Save or copy", "Copy as command") == "sightglass watch training 'batch.loss.mean(every=10)'\n"
 
 
 def a_viewer_queries_and_cannot_record(open_page, server):

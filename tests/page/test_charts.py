@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, color_of, drawn, go_to, has_url, ink, until
+from .looks import box_of, chart, color_of, copied, drawn, go_to, has_url, ink, until
 
 N = 200
 N_LONG = 50_000
@@ -152,6 +152,7 @@ def test_search_history_and_links(page, open_page, server):
     a_reload_right_after_a_change_keeps_it(page)
     a_link_shows_the_same_in_another_browser(page, open_page, server)
     the_copied_link_names_the_runs_but_not_the_token(page, server)
+    a_chart_is_copied_as_a_program_and_as_a_link(page)
 
 
 def test_charts_of_one_s_own(page):
@@ -449,7 +450,7 @@ def charts_are_pinned_enlarged_and_resized(page):
 
 def download(page, tag, item):
     chart(page, tag).hover()
-    chart(page, tag).get_by_role("button", name=f"Download {tag}").click()
+    chart(page, tag).get_by_role("button", name=f"Save or copy {tag}").click()
     with page.expect_download() as got:
         page.get_by_role("menuitem", name=item).click()
     return got.value
@@ -552,6 +553,19 @@ def the_copied_link_names_the_runs_but_not_the_token(page, server):
     assert "runs=" in copied
     assert "token" not in copied
     assert server.controller.partition("token=")[2] not in copied
+
+
+def a_chart_is_copied_as_a_program_and_as_a_link(page):
+    show(page, "^train/loss$")
+    drawn(chart(page, "train/loss"), color_of(page, "up"))
+    program = copied(page, chart(page, "train/loss"), "Save or copy train/loss", "Copy as Python")
+    sources = []
+    exec(program.replace("sg.plot(", "keep("), {"keep": lambda *given, **_: sources.extend(given)})
+    assert {source.tag for source in sources} == {"train/loss"}
+    assert all(source.wait() for source in sources)
+    link = copied(page, chart(page, "train/loss"), "Save or copy train/loss", "Copy link")
+    assert "focus=train" in link
+    assert "token" not in link
 
 
 def back_undoes_zoom_and_filters_one_by_one(page):

@@ -166,7 +166,7 @@ def a_chart_is_read_by_keys(page):
 
 def menus_and_dialogs_by_keys_give_the_focus_back(page):
     begin(page)
-    download = chart(page, "train/loss").get_by_role("button", name="Download train/loss")
+    download = chart(page, "train/loss").get_by_role("button", name="Save or copy train/loss")
     download.focus()
     press(page, "Enter")
     items = page.get_by_role("menuitem")

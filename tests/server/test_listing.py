@@ -5,6 +5,7 @@ from __future__ import annotations
 import base64
 import io
 import os
+import re
 import shutil
 import threading
 from pathlib import Path
@@ -55,6 +56,23 @@ def hparams(**values):
     plugin = field(1, b"hparams") + field(2, field(3, *entries))
     value = field(1, b"_hparams_/session_start_info") + field(9, field(1, plugin))
     return double_field(1, 1300.0) + field(5, field(1, value))
+
+
+def test_the_list_has_the_sentence_of_each_run(page, begin):
+    record("done")
+    with pytest.raises(OSError, match="disk full"), sg.init("broken", record=["batch.loss"]) as broken:
+        broken.observe("batch", loss=1.0)
+        raise OSError("disk full")
+    begin("going").observe("batch", loss=1.0)
+
+    def sentences():
+        return {run["own_name"]: run["sentence"] for run in page.json("/runs")["runs"]}
+
+    wait_until(lambda: sentences()["going"] == "running, batch 0")
+    listed = sentences()
+    recorded = {info.name: info.sentence for info in sg.runs() if not info.live}
+    assert {name: listed[name] for name in recorded} == recorded
+    assert re.fullmatch(r"failed at batch 0 after .+: OSError: disk full .+", recorded["broken"])
 
 
 def test_runs_of_one_name_have_distinct_titles(page, begin):

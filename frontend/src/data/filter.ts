@@ -18,7 +18,7 @@ export interface Filter {
 const ANNOTATED = ['labels', 'notes', 'archived', 'baseline', 'deleted']
 
 /** What is known of a run beside its config. */
-export const FACTS = [...ANNOTATED, 'name', 'id', 'state', 'source', 'project', 'host', 'directory', 'started', 'ended', 'duration', 'last_step', 'live', 'problem']
+export const FACTS = [...ANNOTATED, 'name', 'id', 'state', 'source', 'project', 'host', 'directory', 'started', 'ended', 'duration', 'last_step', 'live', 'sentence', 'problem']
 
 /** Config as one level of names: {"opt": {"lr": 1}} is {"opt.lr": 1}. */
 export function flatten(config: Record<string, unknown>, prefix = ''): Record<string, unknown> {

@@ -52,6 +52,8 @@ export interface components {
          *         config: Its configuration.
          *         metrics: The tags that its files call its metrics.
          *         why: Why it ended, or who asked it to stop: an exception with its place, a signal, a client; empty if not known.
+         *         sentence: How it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full"; of a live run
+         *             without what changes with every event.
          *         commit: The first digits of its git commit, and ", with changes" if tracked files differed; empty if not known.
          *         problem: Its faults, or empty.
          *         annotations: What people wrote down about it.
@@ -81,6 +83,7 @@ export interface components {
             config: Record<string, unknown>;
             metrics: string[];
             why: string;
+            sentence: string;
             commit: string;
             problem: string;
             annotations: components["schemas"]["Annotations"];
@@ -115,9 +118,9 @@ export interface components {
          * RunDetail
          * @description A run with its description, its history of commands, and the streams that it evaluates.
          *
-         *     `sentence` says how it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full". `not_shown` says
-         *     how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan` is the first NaN
-         *     among its recorded numbers, if there is one.
+         *     `sentence` has what changes with every event, too, such as "running, batch 12,345, 38/s, the last 0.2 s ago".
+         *     `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan`
+         *     is the first NaN among its recorded numbers, if there is one.
          */
         RunDetail: {
             key: string;
@@ -144,10 +147,10 @@ export interface components {
             config: Record<string, unknown>;
             metrics: string[];
             why: string;
+            sentence: string;
             commit: string;
             problem: string;
             annotations: components["schemas"]["Annotations"];
-            sentence: string;
             description: components["schemas"]["Description"] | null;
             history: components["schemas"]["HistoryEntry"][];
             streams: components["schemas"]["StreamInfo"][];

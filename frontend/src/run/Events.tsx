@@ -1,6 +1,7 @@
 // What a run offers: its events and their observables, with the latest values that the run described.
 
 import { useRef, useState } from 'preact/hooks'
+import { copyText } from '../views/clipboard'
 import type { Description, EventInfo, Observable } from '../data/types'
 import { number } from '../views/format'
 
@@ -84,8 +85,7 @@ function Offer({ name, observable, query, step }: OfferProps) {
       timer.current = window.setTimeout(() => setSaid(''), COPIED_MS)
     }
     // Without a clipboard the text is shown, to be copied by hand.
-    if (navigator.clipboard) void navigator.clipboard.writeText(code).then(() => say('copied'), () => say(code))
-    else say(code)
+    void copyText(code).then(() => say('copied'), () => say(code))
   }
   const older = observable.step !== step && typeof observable.step === 'number' ? ` at step ${number(observable.step, 10)}` : ''
   return (

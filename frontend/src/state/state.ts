@@ -229,6 +229,9 @@ export function followLocation(): void {
   addEventListener('pagehide', keepUnwritten)
 }
 
+/** The whole address of this page with some changes, for others. */
+export const linkTo = (change: Partial<State>): string => new URL(writeFragment(shape, page.peek(), { ...state.peek(), ...change }), location.href).href
+
 /** The address of another page with the same state, for real links. */
 export function hrefOf(target: Page): string {
   return writeFragment(shape, target, state.value)

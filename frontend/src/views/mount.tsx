@@ -4,6 +4,7 @@ import { signal } from '@preact/signals'
 import { render } from 'preact'
 import { boxIn } from './box'
 import type { Cursor } from './Chart'
+import { copyPicture, copyText } from './clipboard'
 import { columnOf } from './columns'
 import { pngOf, saveFile } from './export'
 import { forgetOldTrees } from './forget'
@@ -296,20 +297,4 @@ export function batchOf({ step: steps, wall: walls, index: indices, bits, y: ys,
 export function changed(options: ViewOptions, change: Given<ViewOptions>): ViewOptions {
   const defined = Object.entries(change).filter(([name, value]) => name in STANDARD && value !== undefined)
   return { ...options, ...Object.fromEntries(defined.map(([name, value]) => [name, value ?? STANDARD[name as keyof ViewOptions]])) }
-}
-
-async function copyPicture(picture: Promise<Blob>): Promise<void> {
-  if (!navigator.clipboard?.write) throw new Error('Browsers copy pictures only on secure pages: save it instead')
-  await navigator.clipboard.write([new ClipboardItem({ 'image/png': picture })])
-}
-
-async function copyText(text: string): Promise<void> {
-  if (navigator.clipboard) return navigator.clipboard.writeText(text)
-  // On pages that are not secure there is only the old way.
-  const area = document.body.appendChild(document.createElement('textarea'))
-  area.value = text
-  area.select()
-  const done = document.execCommand('copy')
-  area.remove()
-  if (!done) throw new Error('The browser refused to copy')
 }

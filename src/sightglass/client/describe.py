@@ -161,11 +161,9 @@ class RunInfo:
     @property
     def sentence(self) -> str:
         """How it is, and why, in one sentence, see `Description.sentence`."""
-        at_end = msgspec.structs.replace(
-            self._at_end, state=self.state, ending=self.ending, started=self.started,
-            wall_time=self._noted_end or self.started,
-        )  # fmt: skip
-        return (self.description or at_end).sentence
+        if self.description is not None:
+            return self.description.sentence
+        return sentence_at_end(self._at_end, state=self.state, started=self.started, ended=self._noted_end)
 
     @property
     def live(self) -> bool:
@@ -208,6 +206,12 @@ class RunInfo:
         files = run_file.read_all(Path(self.directory), cached=True)
         config = run_file.together(files, rank=self.rank).config if files else read_settings(Path(self.directory))
         return Config(config, run=self.name)
+
+
+def sentence_at_end(about: Description, *, state: str, started: float | None, ended: float | None) -> str:
+    """Return the sentence about a run that answers no more; `about` is its description at the end."""
+    end = ended or started or 0.0
+    return msgspec.structs.replace(about, state=state, started=started or 0.0, wall_time=end).sentence
 
 
 def live_info(description: Description) -> RunInfo:

@@ -3,6 +3,7 @@
 import { Fragment } from 'preact'
 import { useEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { useChoice } from '../../data/choice'
+import type { Asked } from '../../data/copyAs'
 import { details } from '../../data/details'
 import { byKey, knownRun, labelOf, live, styleOfRun, stylesOfRuns } from '../../data/runs'
 import { useStreams, type Stream } from '../../data/stream'
@@ -16,6 +17,7 @@ import { View } from '../../views/View'
 import { focusHotkey } from '../../ui/shortcuts'
 import { draft } from './asked'
 import { marksOf } from '../charts/marks'
+import { copiesOf } from '../copied'
 import { downloadsOf } from './downloads'
 import { isPattern, membersOf, streamsOfRuns, type RunStream } from './fleet'
 import { FleetRow } from './FleetRow'
@@ -24,6 +26,11 @@ import { cursor } from './cursor'
 import type { AskedPanel, AskedStream } from './panels'
 import { QueryBox } from './QueryBox'
 import { isPriced, isRecorded, mayRecord, record, StreamRow } from './StreamRow'
+
+function askedOf({ run, query }: AskedStream): Asked[] {
+  const one = isPattern(run) ? run : knownRun(run)
+  return one ? [{ run: one, query }] : []
+}
 
 interface AskPanelProps {
   panel: AskedPanel
@@ -77,7 +84,7 @@ export function AskPanel({ panel, only = '', onChange }: AskPanelProps) {
           <IconButton icon="plus" label="Add a stream to this panel" pressed={opened === 'add'} onClick={() => toggle('add')} />
           <IconButton icon="settings" label="Options of this panel" pressed={opened === 'options'} onClick={() => toggle('options')} />
           <IconButton icon="pin" label={pinned ? 'Pinned: stays when the others are removed' : `Pin this panel${recordable.length > 0 ? ', and record it from now on' : ''}`} pressed={pinned} onClick={pin} />
-          <Menu icon="download" label="Download" items={downloadsOf({ title, streams: found, model: () => model.current, root: () => root.current })} />
+          <Menu icon="download" label="Save or copy" items={[...downloadsOf({ title, streams: found, model: () => model.current, root: () => root.current }), ...copiesOf({ title, asked: asked.flatMap(askedOf), recorded: false })]} />
           <IconButton icon="expand" label="Show this panel large" onClick={() => setLarge(true)} />
           <IconButton icon="close" label="Remove this panel" onClick={() => onChange(null)} />
         </div>

@@ -15,8 +15,9 @@ import { neat, type Span } from '../../views/span'
 import { Swatch } from '../../views/Swatch'
 import { CardMenu } from './CardMenu'
 import { drawingOf, kindOfX, without } from './cards'
-import { downloadsOf } from './downloads'
+import { askedOf, downloadsOf } from './downloads'
 import { drawn } from './drawn'
+import { copiesOf } from '../copied'
 import { useLines } from './lines'
 import { marks as allMarks, type CommandMark } from './marks'
 import { editChart } from './OwnChart'
@@ -86,7 +87,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
               <CardMenu id={id} name={name} section={section} drawing={drawing} />
               <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
               {single && <PinButton tag={name} />}
-              <Menu icon="download" label={`Download ${name}`} items={downloadsOf(name, requests, () => model.current)} />
+              <Menu icon="download" label={`Save or copy ${name}`} items={[...downloadsOf(name, requests, () => model.current), ...copiesOf({ title: name, asked: askedOf(requests), recorded: true, options: drawing, link: { focus: id } })]} />
               {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: id })} />}
             </>
           )}

@@ -1,4 +1,6 @@
 import { ask } from '../../data/scalars'
+import type { Asked } from '../../data/copyAs'
+import { tagOf } from '../../data/tags'
 import type { Scalars, ScalarsRequest } from '../../data/types'
 import { knownRun, labelOf } from '../../data/runs'
 import { kindOfX } from './cards'
@@ -26,6 +28,13 @@ export function downloadsOf(title: string, wanted: readonly ScalarsRequest[], mo
     { text: 'CSV, all points', onClick: safely(() => saveCsv(title, wanted)) },
   ]
 }
+
+/** The tags that are drawn, as queries; statistics and expressions are the page's own. */
+export const askedOf = (wanted: readonly ScalarsRequest[]): Asked[] =>
+  wanted.flatMap(({ run, tag }) => {
+    const [known, recorded] = [knownRun(run), tagOf(run, tag)]
+    return known && recorded?.type === 'scalar' ? [{ run: known, query: recorded.tag }] : []
+  })
 
 async function saveCsv(title: string, wanted: readonly ScalarsRequest[]): Promise<void> {
   const tables: Table[] = []

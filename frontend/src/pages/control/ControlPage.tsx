@@ -13,7 +13,6 @@ import { RunButtons } from '../../run/RunButtons'
 import { silence, StacksButton } from '../../run/Stacks'
 import { StateDot } from '../../run/StateDot'
 import { Empty } from '../../ui/parts'
-import { dateTime, number } from '../../views/format'
 import { Name } from '../runs/Name'
 import { ask, askedRun } from '../ask/asked'
 import { Effect } from './Effect'
@@ -50,7 +49,7 @@ export function ControlPage() {
           <button type="button" class="text-button" title="The page of this run" onClick={() => update({ run: run.key }, { page: 'run' })}>
             <Name run={run} />
           </button>
-          <span class="muted">{left ? 'ended' : (detail?.sentence ?? run.state)}</span>
+          <span class="muted">{left ? 'ended' : (detail?.sentence ?? run.sentence)}</span>
         </h2>
         {run.live && (
           <span class="reins" key={run.key}>
@@ -88,9 +87,7 @@ export function ControlPage() {
 
 const LEFT = 'This run stopped and recorded nothing: it no longer accepts commands, and leaves the list when you choose another.'
 
-function endOf({ state, ended, last_step, why, problem }: Run): string {
+function endOf({ state, problem }: Run): string {
   if (state === 'running') return 'This run is running, and out of reach of this server: on another machine, or with another SIGHTGLASS_RUNTIME_DIR. Its files are read, but it accepts no commands from here.'
-  const how = { failed: 'This run failed', terminated: 'This run was terminated', died: 'This run died' }[state as string] ?? 'This run is over'
-  const when = [ended !== null && `ended ${dateTime(ended)}`, last_step !== null && `at step ${number(Number(last_step), 12)}`].filter(Boolean).join(' ')
-  return `${how}${when && ` (${when})`}: ${why ? `${why}. It` : 'it'} no longer accepts commands.${problem ? ` ${problem}` : ''}`
+  return `This run is over: it no longer accepts commands.${problem ? ` ${problem}` : ''}`
 }

@@ -47,7 +47,7 @@ export function RunPage() {
           <Name run={run} />
         </h2>
         <p class={`run-sentence state-${run.state}`} role="status">
-          <StateDot state={run.state} /> {detail?.sentence ?? run.state}
+          <StateDot state={run.state} /> {detail?.sentence ?? run.sentence}
         </p>
         <span class="reins">
           <button type="button" class="button" onClick={() => (choose(run.key), focusHotkey('q'))}>

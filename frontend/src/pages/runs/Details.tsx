@@ -37,7 +37,7 @@ export function Details() {
         <p class="details-state">
           <StateDot state={run.state} why={run.why} word /> <span class="muted">{run.id}</span>
         </p>
-        {detail?.sentence && <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{detail.sentence}</p>}
+        <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{detail?.sentence ?? run.sentence}</p>
         {['failed', 'terminated'].includes(run.state) && (
           <TextButton run={run} what="printed">
             What it printed last

@@ -58,6 +58,7 @@ const ORIGINS: Column[] = [
 /** Facts that are shown once they are chosen. */
 const MORE: Column[] = [
   { key: 'ended', title: 'Ended', width: 150, cell: (run) => (run.ended === null ? '' : dateTime(run.ended)) },
+  { key: 'sentence', title: 'Summary', width: 320, cell: (run) => run.sentence },
   { key: 'id', title: 'Id', width: 110, cell: (run) => run.id },
   { key: 'directory', title: 'Directory', width: 200, cell: (run) => run.directory },
 ]

@@ -4,6 +4,7 @@ import { fetchWindow } from '../../data/tensors'
 import { rowsOf, type Window } from '../../data/tiles'
 import { tell, tellError } from '../../ui/toasts'
 import { tsvOf, type Cell } from '../../views/cells'
+import { copyText } from '../../views/clipboard'
 import type { Shown } from './useTable'
 
 const MAX_COPIED = 100_000
@@ -25,7 +26,7 @@ export async function copyCells(shown: Shown, rows: Window, columns: Window): Pr
     return
   }
   try {
-    await navigator.clipboard.writeText(tsvOf(await cellsOf(shown, rows, columns), shown.head.dtype))
+    await copyText(tsvOf(await cellsOf(shown, rows, columns), shown.head.dtype))
     tell('done', `Copied ${n_rows.toLocaleString('en')} × ${n_columns.toLocaleString('en')} ${n_rows * n_columns === 1 ? 'cell' : 'cells'}`)
   } catch (error) {
     if (error instanceof DOMException) tell('error', 'The browser refused to copy. Download the slice instead.')

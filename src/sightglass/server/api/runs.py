@@ -58,12 +58,11 @@ class RunList(msgspec.Struct, frozen=True, kw_only=True):
 class RunDetail(RunSummary, frozen=True, kw_only=True):
     """A run with its description, its history of commands, and the streams that it evaluates.
 
-    `sentence` says how it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full". `not_shown` says
-    how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan` is the first NaN
-    among its recorded numbers, if there is one.
+    `sentence` has what changes with every event, too, such as "running, batch 12,345, 38/s, the last 0.2 s ago".
+    `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan`
+    is the first NaN among its recorded numbers, if there is one.
     """
 
-    sentence: str
     description: Description | None
     history: list[HistoryEntry]
     streams: list[StreamInfo]
@@ -145,8 +144,8 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
     streams = list(description.streams) if description is not None else []
     summary = source.summary()
     return RunDetail(
-        **{name: getattr(summary, name) for name in RunSummary.__struct_fields__},
-        sentence=replace(description or Description(), state=summary.state).sentence,
+        **msgspec.structs.asdict(summary)
+        | {"sentence": replace(description or Description(), state=summary.state).sentence},
         description=description, history=history, streams=streams, not_shown=not_shown,
         first_nan=await call.read(first_nan, source),
     )  # fmt: skip

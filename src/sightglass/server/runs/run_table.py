@@ -311,7 +311,7 @@ def summary_of(source: ServedRun) -> RunSummary:
         return RunSummary(
             key=source.key, id="", name=source.key, own_name=source.key, title=source.key, state="recorded", live=False,
             hub_role="", source="sightglass", project="", directory="", host="", started=None, ended=None, changed=None,
-            version="", described=0, last_step=None, config={}, metrics=[], why="", commit="",
+            version="", described=0, last_step=None, config={}, metrics=[], why="", sentence="", commit="",
             annotations=Annotations(),
             problem=without_folders(f"The run cannot be described: {message(error)}"),
         )  # fmt: skip

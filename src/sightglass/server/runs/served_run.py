@@ -16,7 +16,9 @@ from pathlib import Path
 from typing import Any, Final, Literal
 
 import msgspec
+from msgspec.structs import replace
 
+from sightglass.client.describe import sentence_at_end
 from sightglass.client.discover import connect, connect_to
 from sightglass.client.live_runs import Reachable
 from sightglass.client.run import RemoteRun
@@ -138,6 +140,7 @@ class ServedRun:
             config=self.config(),
             metrics=details.metrics,
             why=str(self._ending()),
+            sentence=self._sentence(details),
             commit=self._commit(),
             problem=without_folders(
                 self._problem(directory)
@@ -156,6 +159,16 @@ class ServedRun:
         if self.live:
             return Ending() if self.description is None else self.description.ending
         return Ending() if self.recorded is None else self.recorded.file.described.ending
+
+    def _sentence(self, details: Details) -> str:
+        if self.live and self.description is not None:
+            about = replace(self.description, state=self._state())
+            return (about if about.state == "quiet" else about.timeless()).sentence
+        about = replace(
+            Description() if self.recorded is None else self.recorded.file.described, last_step=self._last_step(details)
+        )
+        started = details.started if self.recorded is None else self.recorded.started or details.started
+        return sentence_at_end(about, state=self._state(), started=started, ended=self._ended(details))
 
     def _commit(self) -> str:
         about = self.description if self.live else None if self.recorded is None else self.recorded.file
@@ -486,6 +499,8 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         config: Its configuration.
         metrics: The tags that its files call its metrics.
         why: Why it ended, or who asked it to stop: an exception with its place, a signal, a client; empty if not known.
+        sentence: How it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full"; of a live run
+            without what changes with every event.
         commit: The first digits of its git commit, and ", with changes" if tracked files differed; empty if not known.
         problem: Its faults, or empty.
         annotations: What people wrote down about it.
@@ -512,6 +527,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     config: dict[str, Any]
     metrics: list[str]
     why: str
+    sentence: str
     commit: str
     problem: str
     annotations: Annotations
