@@ -60,7 +60,7 @@ def test_a_killed_run_is_shown_as_dead_with_its_recording_and_its_panel_says_tha
     expect(page.get_by_role("list", name="Runs").get_by_role("img", name=re.compile("^Died"))).to_be_visible()
     drawn(chart(page, "train/loss"), color)
     page.get_by_role("link", name="Control").click()
-    expect(page.get_by_role("main")).to_contain_text("died after")
+    expect(page.get_by_role("main")).to_contain_text(re.compile("died at .* after"))
     expect(page.get_by_role("button", name="Stop …")).to_be_hidden()
     expect(panel).to_contain_text(re.compile("ended|died|gone|lost"))
     drawn(panel, BLUE)

@@ -2,7 +2,7 @@
 
 import { stateOf } from './growth'
 import { RunResource, useOneResource } from './runResource'
-import type { RunDetail } from './types'
+import type { Run, RunDetail } from './types'
 
 const MIN_SPAN_S = 0.5
 
@@ -30,6 +30,9 @@ export const details = new RunResource<RunDetail, Known>({
   rest_ms: 2_000,
   drawn: { only: ({ source }) => source === 'sightglass', rest_ms: 5_000 },
 })
+
+/** How a run is: the details know more, until its state is another one. */
+export const sentenceOf = (run: Run, detail: Known | null): string => (detail?.state === run.state ? detail.sentence : run.sentence)
 
 /** The details of a run, or of none. */
 export const useDetail = (run: string): { detail: Known | null; problem: string | null } => {

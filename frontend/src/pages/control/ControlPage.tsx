@@ -1,7 +1,7 @@
 // Commands to a live run: controls, actions, pause, resume, stop; the queries that it answers; and the history of commands.
 
 import { useRef } from 'preact/hooks'
-import { useDetail } from '../../data/details'
+import { sentenceOf, useDetail } from '../../data/details'
 import { byKey, runs } from '../../data/runs'
 import { session } from '../../data/session'
 import { at, update } from '../../state/state'
@@ -49,7 +49,7 @@ export function ControlPage() {
           <button type="button" class="text-button" title="The page of this run" onClick={() => update({ run: run.key }, { page: 'run' })}>
             <Name run={run} />
           </button>
-          <span class="muted">{left ? 'ended' : (detail?.sentence ?? run.sentence)}</span>
+          <span class="muted">{left ? 'ended' : sentenceOf(run, detail)}</span>
         </h2>
         {run.live && (
           <span class="reins" key={run.key}>

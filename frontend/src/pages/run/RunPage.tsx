@@ -2,7 +2,7 @@
 
 import { useEffect, useState } from 'preact/hooks'
 import { get, messageOf, runPath } from '../../data/api'
-import { useDetail } from '../../data/details'
+import { sentenceOf, useDetail } from '../../data/details'
 import { byKey, labelOf, runs, showOnly } from '../../data/runs'
 import { session } from '../../data/session'
 import type { Description, Run, RunDetail, RunTexts } from '../../data/types'
@@ -47,7 +47,7 @@ export function RunPage() {
           <Name run={run} />
         </h2>
         <p class={`run-sentence state-${run.state}`} role="status">
-          <StateDot state={run.state} /> {detail?.sentence ?? run.sentence}
+          <StateDot state={run.state} /> {sentenceOf(run, detail)}
         </p>
         <span class="reins">
           <button type="button" class="button" onClick={() => (choose(run.key), focusHotkey('q'))}>

@@ -1,7 +1,7 @@
 // One run in full: its facts, config, queries and their costs, and history.
 
 import { flatten } from '../../data/filter'
-import { useDetail } from '../../data/details'
+import { sentenceOf, useDetail } from '../../data/details'
 import { durationOf } from '../../data/filter'
 import { byKey, labelOf, showOnly, styleOfRun } from '../../data/runs'
 import type { HistoryEntry, Run } from '../../data/types'
@@ -37,7 +37,7 @@ export function Details() {
         <p class="details-state">
           <StateDot state={run.state} why={run.why} word /> <span class="muted">{run.id}</span>
         </p>
-        <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{detail?.sentence ?? run.sentence}</p>
+        <p class={run.state === 'failed' ? 'field-problem' : 'muted'}>{sentenceOf(run, detail)}</p>
         {['failed', 'terminated'].includes(run.state) && (
           <TextButton run={run} what="printed">
             What it printed last
