@@ -26,7 +26,7 @@ from sightglass.storage.foreign.settings import read_settings
 from sightglass.storage.format import series_names
 from sightglass.storage.format.block import Key
 from sightglass.storage.object_file import Annotations
-from sightglass.storage.run_file import CONSOLE, SYSTEM, RunFile
+from sightglass.storage.run_file import RunFile, is_of_machine
 from sightglass.storage.run_listing import RunEntry
 
 
@@ -54,8 +54,7 @@ def recorded_description(
         for i, (key, (n, *_)) in enumerate(series.items())
         if key.kind == "stream"
     ]
-    machine = (f"{CONSOLE}.", f"{SYSTEM}.")  # whose steps are seconds
-    steps = [step for key, (*_, step) in series.items() if step is not None and not key.tag.startswith(machine)]
+    steps = [step for key, (*_, step) in series.items() if step is not None and not is_of_machine(key)]
     return msgspec.structs.replace(
         file.described, name=file.name, id=file.id, pid=file.pid, host=file.host, state=state, started=file.started,
         facts=file.facts, config=file.config, directory=directory, n_clients=0,

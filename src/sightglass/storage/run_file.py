@@ -27,6 +27,7 @@ from .file_system import LOCAL, FileSystem, open_regular, written_aside
 from .foreign import trackio_database
 from .foreign.mlflow_told import META, read_mlflow
 from .foreign.wandb_run import read_told
+from .format.block import Key
 
 State = Literal["running", "ended", "failed", "terminated"]
 
@@ -38,6 +39,11 @@ PRINTED: Final = "console.txt"  # what a run that failed has printed last
 MAX_FILE_BYTES: Final = 16 * 2**20
 MAX_NESTING: Final = 32
 MAX_CACHED: Final = 100_000
+
+
+def is_of_machine(key: Key) -> bool:
+    """Return whether a series is of what the machine does, or of what the program prints: its steps are seconds."""
+    return key.kind == "stream" and key.tag.partition(".")[0] in (CONSOLE, SYSTEM)
 
 
 class RunFile(msgspec.Struct, frozen=True, kw_only=True):

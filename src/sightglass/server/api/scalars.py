@@ -13,11 +13,14 @@ import numpy as np
 from sightglass.server.http_errors import Problem, bad_request, error_reply
 from sightglass.server.runs.derived import AXES, axis_of
 from sightglass.server.runs.open_files import OpenFiles
+from sightglass.server.runs.reached import Reached, reference_of
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.scalar_lines import MAX_POINTS, NumberSeries, ScalarLine
+from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage.format import series_names
 from sightglass.storage.read.series import Series
 from sightglass.storage.read.statistic_series import StatisticSeries
+from sightglass.storage.run_file import is_of_machine
 from sightglass.views import encoding
 
 from .schema import ApiRequest, ErrorInfo, Raw, Request, Route
@@ -182,11 +185,15 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> _Answer:
         raise bad_request("Expected numbers as 'from' and 'to', got NaN")
     source, until_s = runs.find(key), time.monotonic() + LIMIT_S
 
-    def thinned(series: NumberSeries, generation: int) -> tuple[ScalarLine, int]:
+    def thinned(series: NumberSeries, generation: int, reached: Reached | None) -> tuple[ScalarLine, int]:
         overview = runs.overviews.get(source.key, series, generation)
         origin = files.recording.info.started or overview.first_wall
         known, _, row = query.since.partition(":")
         since = int(row) if known == str(overview.generation) and row.isdecimal() else 0
+        if reached is not None:
+            begin, end = reached.span(low, high)
+            line = overview.line(series, x="wall", low=begin, high=end, points=query.points, origin=origin)
+            return reached.placed(line, low, high), overview.generation
         line = overview.line(
             series, x=axis_of(query.x), low=low, high=high, points=query.points, origin=origin, since=since
         )  # fmt: skip
@@ -198,7 +205,9 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> _Answer:
         if series is None:  # computed without the lock of the files, under which others are answered
             with files.derived.lock:
                 derived = files.derived.get(query.tag, query.x)
-                line, generation = thinned(derived, derived.generation)
+                with files.recording.lock:
+                    reached = _reached(runs, source, files) if query.x == "step" and derived.of_machine else None
+                line, generation = thinned(derived, derived.generation, reached)
                 return _Answer(line=line, generation=generation)
         n_pending = 0
         if isinstance(series, StatisticSeries):  # computed without the lock too
@@ -206,9 +215,18 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> _Answer:
             series = series.ready(until_s=until_s)
             n_pending -= len(series)
         with files.recording.lock:
-            line, generation = thinned(series, files.generation)
+            reached = _reached(runs, source, files) if query.x == "step" and is_of_machine(series.key) else None
+            line, generation = thinned(series, files.generation, reached)
             integers = _integers(series, line)
             return _Answer(line=line, generation=generation, n_pending=n_pending, integers=integers)
+
+
+def _reached(runs: Runs, source: ServedRun, files: OpenFiles) -> Reached | None:
+    """Return the steps of a run by time; `None` if it has none of its own. The caller holds the recording's lock."""
+    key = reference_of(files.recording)
+    if key is None:
+        return None
+    return Reached.of(*runs.overviews.get(source.key, files.recording.series(key), files.generation).clock)
 
 
 def _integers(series: NumberSeries, line: ScalarLine) -> list[list[int | str]]:

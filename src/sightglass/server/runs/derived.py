@@ -10,7 +10,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import OrderedDict
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import Final
 
@@ -29,6 +29,7 @@ from sightglass.core.source import Source, client_of, made_by, restarts_of_runs,
 from sightglass.server.http_errors import too_large
 from sightglass.storage.format.block import Key
 from sightglass.storage.read.recording import Recording
+from sightglass.storage.run_file import is_of_machine
 
 from .scalar_lines import X, numbers
 
@@ -51,10 +52,11 @@ class DerivedSeries:
         key: What identifies it.
         generation: A number that changes when the rows do.
         in_order: Whether its steps are those of a program, which begin again where they go back; else they ascend.
+        of_machine: Whether its steps are seconds, see `run_file.is_of_machine`.
         restarts: The rows at which the run, restarted, continues.
     """
 
-    def __init__(self, text: str, x: str, *sources: Source, in_order: bool) -> None:
+    def __init__(self, text: str, x: str, *sources: Source, in_order: bool, of_machine: bool) -> None:
         """Begin without records.
 
         Args:
@@ -62,9 +64,11 @@ class DerivedSeries:
             x: What it is over.
             sources: The values, and the places on x unless x is one of `AXES`.
             in_order: Whether x goes on like steps do.
+            of_machine: See the attribute.
         """
         self.key = Key(kind="stream", tag=text, query=f"x {x}")  # no query begins like this
         self.in_order = in_order
+        self.of_machine = of_machine
         self.generation = next(_generations)
         self.restarts: tuple[int, ...] = ()
         self._sources = sources
@@ -230,31 +234,50 @@ class DerivedSeriesOfRun:
         return series
 
     def _made(self, text: str, x: str) -> DerivedSeries:
-        source, first = self._source(text)
+        source, read = self._source(text)
+        first = read[0]
         if x in AXES:
-            return DerivedSeries(text, x, source, in_order=True)
+            return DerivedSeries(text, x, source, in_order=True, of_machine=self._of_machine(read))
         if self._has_track(first, x):
-            return DerivedSeries(text, x, source, self._read(first, track=x), in_order=True)
+            track = self._read(first, track=x)
+            return DerivedSeries(text, x, source, track, in_order=True, of_machine=False)
         try:
-            across, _ = self._source(x)
+            across, read_across = self._source(x)
         except (QueryError, UnknownNameError) as error:
             raise QueryError(f"Expected x as a step track of {first!r} or as a series. {error}") from None
-        return DerivedSeries(text, x, source, across, in_order=False)
+        self._of_machine([*read, *read_across])
+        return DerivedSeries(text, x, source, across, in_order=False, of_machine=False)
 
-    def _source(self, text: str) -> tuple[Source, str]:
-        """Return what a text stands for, and the text of the first series that it reads."""
+    def _of_machine(self, texts: Sequence[str]) -> bool:
+        """Return whether the series that some texts read have seconds as their steps.
+
+        Raises:
+            QueryError: Some have and others have not, so that equal steps mean nothing.
+        """
+        keys = list(self._recording.keys())
+        of_machine = {text: any(map(is_of_machine, plan(parse(text, keys), keys).all_keys)) for text in texts}
+        if len(set(of_machine.values())) > 1:
+            seconds, steps = (next(text for text in texts if of_machine[text] is which) for which in (True, False))
+            raise QueryError(
+                f"Expected series that share their steps: those of {seconds!r} are seconds, those of {steps!r} are not."
+                " Draw them over time, in one chart"
+            )
+        return True in of_machine.values()
+
+    def _source(self, text: str) -> tuple[Source, Sequence[str]]:
+        """Return what a text stands for, and the texts of the series that it reads."""
         tags = self._run.tags()
         if text in tags:
-            return self._read(text), text
+            return self._read(text), [text]
         if self._answered(text):
-            return self._read(text), text
+            return self._read(text), [text]
         expression = tag_expression.read(text, tags)
         if expression is not None:
-            return Evaluated(text, expression, [self._read(tag) for tag in expression.tags]), expression.tags[0]
+            return Evaluated(text, expression, [self._read(tag) for tag in expression.tags]), expression.tags
         if _NAME.fullmatch(text):
             self._recording.series(text)  # which knows what is close to it
         try:
-            return self._read(text), text
+            return self._read(text), [text]
         except QuerySyntaxError:
             tag_expression.check_names(text, tags)  # of tags that other runs have
             raise

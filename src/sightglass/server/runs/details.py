@@ -18,10 +18,9 @@ from sightglass.storage import run_file
 from sightglass.storage.file_names import OWN_NAME, SUFFIX, is_in_database, is_record_file
 from sightglass.storage.foreign.event_scan import file_dialect, host_in
 from sightglass.storage.foreign.settings import read_settings
-from sightglass.storage.format.block import Key
 from sightglass.storage.format.summary import Dialect
 from sightglass.storage.read.recording import Recording
-from sightglass.storage.run_file import CONSOLE, SYSTEM
+from sightglass.storage.run_file import is_of_machine
 from sightglass.storage.run_listing import RunEntry
 
 from .open_files import listing, series_infos
@@ -97,7 +96,7 @@ def read_inside(details: Details, recording: Recording) -> Details:
     with recording.lock:
         if recording.changed():
             recording.refresh()
-        steps = (info.last_step for key, info in series_infos(recording).items() if not _is_of_machine(key))
+        steps = (info.last_step for key, info in series_infos(recording).items() if not is_of_machine(key))
         last_step = max((step for step in steps if step is not None), default=None)
         faults = [f"{path.name}: {why}" for path, why in recording.refused.items()][:MAX_SHOWN]
         faults += [str(damage) for damage in recording.damages[:1]]
@@ -121,10 +120,6 @@ def read_inside(details: Details, recording: Recording) -> Details:
         ended=ended,
         metrics=metrics,
     )
-
-
-def _is_of_machine(key: Key) -> bool:
-    return key.kind == "stream" and key.tag.partition(".")[0] in (CONSOLE, SYSTEM)
 
 
 def _faults(faults: Sequence[str], unreadable_files: list[str]) -> list[str]:

@@ -139,6 +139,13 @@ class Overview:
         found = min((chunk.low[1] for chunk in self._all()), default=0.0)
         return found if np.isfinite(found) else 0.0
 
+    @property
+    def clock(self) -> tuple[Floats, Floats]:
+        """The wall times and the steps of the rows that it keeps."""
+        rows = [chunk.kept for chunk in self._all()]
+        kept = np.concatenate(rows, axis=1) if rows else np.empty((N_COLUMNS, 0))
+        return kept[WALL], kept[STEP]
+
     def extend(self, series: NumberSeries) -> None:
         """Read the new rows.
 
