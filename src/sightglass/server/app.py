@@ -33,7 +33,20 @@ from sightglass.views import encoding
 
 from . import page_files
 from .access import AllowedHosts, Role, Tokens
-from .api import annotate, columns, commands, histograms, media, overview, saved, scalars, schema, sheets, tensors
+from .api import (
+    annotate,
+    columns,
+    commands,
+    histograms,
+    media,
+    moment,
+    overview,
+    saved,
+    scalars,
+    schema,
+    sheets,
+    tensors,
+)
 from .api import runs as api_runs
 from .api.runs import METRICS_TYPE, metrics_text
 from .api.schema import ApiRequest, Raw
@@ -56,6 +69,7 @@ ROUTES: Final = (
     *histograms.ROUTES,
     *overview.ROUTES,
     *media.ROUTES,
+    *moment.ROUTES,
     *sheets.ROUTES,
     *commands.ROUTES,
     *annotate.ROUTES,

@@ -289,6 +289,30 @@ class Series(TensorViews):
         view = self._view
         return float(view.column(view.pieces[-1:], "last_wall")[0]) if len(view) else -math.inf
 
+    @_locked
+    def place_at(self, wall_time: float) -> tuple[int, float, float] | None:
+        """Return the row, the step and the time of the last record that was made by a time; `None` before the first.
+
+        Raises:
+            DamagedError: The block that holds it is damaged.
+        """
+        view = self._view
+        made = np.flatnonzero(view.column(view.pieces, "first_wall") <= wall_time)
+        for i in made[::-1].tolist():
+            piece, stop = view.pieces[i], int(view.ends[i])
+            if view.column(view.pieces[i : i + 1], "n")[0] == 1:  # the index says, and values may be large
+                step, wall = (
+                    float(view.column(view.pieces[i : i + 1], name)[0]) for name in ("last_step", "last_wall")
+                )
+                return stop - 1, step, wall
+            columns = self._block(view, piece)
+            rows = np.flatnonzero(columns.wall_times[piece["low"] : piece["high"]] <= wall_time)
+            if len(rows):  # a restart may hide the first rows of a block
+                row = int(piece["low"] + rows[-1])
+                place = stop - int(piece["high"]) + row
+                return place, float(columns.steps[row]), float(columns.wall_times[row])
+        return None
+
     @property
     @_locked
     def restarts(self) -> tuple[int, ...]:
