@@ -189,12 +189,14 @@ function Body() {
         {unanswered.value > 0 && <p class="banner banner-late">The sightglass server does not answer. Is it still running? The page tries again by itself.</p>}
         {runs.value?.length === 0 && allRuns.value?.length ? <NoProject /> : <Shown page={page.value} />}
       </main>
-      {(LISTING.includes(page.value) || page.value === 'runs') && at.run.value && <Details />}
+      {page.value === 'charts' && at.moment.value ? <Moment /> : (LISTING.includes(page.value) || page.value === 'runs') && at.run.value && <Details />}
     </div>
   )
 }
 
-const SHOWN: Record<Page, () => JSX.Element> = {
+const Moment = later('this moment', () => import('./pages/charts/Moment').then((found) => found.Moment))
+
+const SHOWN: Record<Page, () => JSX.Element | null> = {
   charts: Charts,
   media: MediaPage,
   runs: RunTable,

@@ -473,10 +473,8 @@ def a_panel_is_copied_as_a_program_and_as_a_command(page):
     drawn(panel, BLUE)
     program = copied(page, panel, "Save or copy", "Copy as Python")
     assert 'sg.connect("training").stream("batch.loss.mean(every=10)")' in program
-    assert (
-        copied(page, panel, "Save or copy", "Copy as command")
-        == "sightglass watch training 'batch.loss.mean(every=10)'\n"
-    )
+    command = copied(page, panel, "Save or copy", "Copy as command")
+    assert command == "sightglass watch training 'batch.loss.mean(every=10)'\n"
 
 
 def a_viewer_queries_and_cannot_record(open_page, server):

@@ -17,7 +17,7 @@ from playwright.sync_api import expect
 
 import sightglass as sg
 
-from .looks import box_of, chart, color_of, copied, drawn, go_to, has_url, ink, until
+from .looks import box_of, chart, color_of, copied, drawn, go_to, has_url, ink, until, violations
 
 N = 200
 N_LONG = 50_000
@@ -153,6 +153,7 @@ def test_search_history_and_links(page, open_page, server):
     a_link_shows_the_same_in_another_browser(page, open_page, server)
     the_copied_link_names_the_runs_but_not_the_token(page, server)
     a_chart_is_copied_as_a_program_and_as_a_link(page)
+    a_click_on_a_line_shows_all_of_that_moment(page)
 
 
 def test_charts_of_one_s_own(page):
@@ -566,6 +567,35 @@ def a_chart_is_copied_as_a_program_and_as_a_link(page):
     link = copied(page, chart(page, "train/loss"), "Save or copy train/loss", "Copy link")
     assert "focus=train" in link
     assert "token" not in link
+
+
+def a_click_on_a_line_shows_all_of_that_moment(page):
+    show(page, "^train/loss$")
+    card = chart(page, "train/loss")
+    drawn(card, color_of(page, "up"))
+    card.locator(".u-over").hover()
+    dot = box_of(card.locator(".plot-dot").first)
+    page.mouse.click(dot["x"] + dot["width"] / 2, dot["y"] + dot["height"] / 2)
+    drawer = page.get_by_role("complementary")
+    expect(drawer.get_by_role("heading", name="Numbers")).to_be_visible()
+    has_url(page, "moment=")
+    step = drawer.get_by_text(re.compile("^step "))
+    here = step.inner_text()
+    assert violations(page) == []
+    page.keyboard.press("ArrowRight")
+    expect(step).not_to_have_text(here)
+    page.keyboard.press("ArrowLeft")
+    expect(step).to_have_text(here)
+    page.reload()
+    expect(step).to_have_text(here)
+    drawer.get_by_role("button", name="Close").click()
+    expect(drawer).to_be_hidden()
+    card.get_by_role("img", name=re.compile("^Line chart")).focus()
+    page.keyboard.press("ArrowRight")
+    page.keyboard.press("Enter")
+    expect(drawer.get_by_role("heading", name="Numbers")).to_be_visible()
+    page.keyboard.press("Escape")
+    expect(drawer).to_be_hidden()
 
 
 def back_undoes_zoom_and_filters_one_by_one(page):

@@ -854,6 +854,56 @@ export interface components {
             text: string;
         };
         /**
+         * RunMoment
+         * @description What a run recorded by a time: of each series the last record, and the texts around it in the order of time.
+         *
+         *     `step` is the step that the run had reached, and `before` and `after` are the times of the steps around it, or
+         *     `null`. `n_more` counts series that are left out, and texts.
+         */
+        RunMoment: {
+            wall_time: number;
+            step: (number | string) | null;
+            before: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
+            after: (number | ("NaN" | "Infinity" | "-Infinity")) | null;
+            numbers: components["schemas"]["MomentNumber"][];
+            texts: components["schemas"]["MomentText"][];
+            others: components["schemas"]["MomentOther"][];
+            n_more: number;
+        };
+        /**
+         * MomentNumber
+         * @description The last number of a series by then, as exact as it was recorded; `name` is what other requests take as `tag`.
+         */
+        MomentNumber: {
+            tag: string;
+            name: string;
+            step: number | string;
+            wall_time: number;
+            value: number | (number | ("NaN" | "Infinity" | "-Infinity")) | string;
+        };
+        /**
+         * MomentText
+         * @description A text around the time.
+         */
+        MomentText: {
+            tag: string;
+            step: number | string;
+            wall_time: number;
+            text: string;
+        };
+        /**
+         * MomentOther
+         * @description Where the last tensor, histogram, picture, sound or table of a series by then is.
+         */
+        MomentOther: {
+            tag: string;
+            name: string;
+            /** @enum {unknown} */
+            type: "audio" | "figure" | "histogram" | "image" | "other" | "scalar" | "table" | "tensor" | "text";
+            step: number | string;
+            wall_time: number;
+        };
+        /**
          * RowsReply
          * @description Rows of a table, how many it has, and how many were found; a picture is `{png, caption}` in base64.
          */

@@ -70,6 +70,8 @@ export const shape = {
   own: lists(),
   shut: texts(),
   focus: text(),
+  /** What the drawer shows: a time, in seconds since 1970, and the run: `1700000000.5 KEY`. */
+  moment: text(),
   size: oneOf('m', 's', 'l'),
   // Tensors: which part of which tensor, at which step (null: the last), and how it is shown.
   from: text(),

@@ -7,7 +7,7 @@ import { ApiError, untilAnswered } from '../data/api'
 import { file } from '../data/file'
 import { Empty } from './parts'
 
-type Component = () => JSX.Element
+type Component = () => JSX.Element | null
 
 const AHEAD_MS = 3_000 // by then the first charts are drawn, on most machines
 

@@ -36,6 +36,8 @@ export interface ChartProps {
   onReset: () => void
   /** Move the visible range by a share of its width, and scale it by `factor` around a share of it. */
   onMove?: (by: number, factor: number, around: number) => void
+  /** A line was clicked at x, or chosen by Enter. */
+  onPick?: (line: string, x: number) => void
   /** The name of x, if it is not the usual one. */
   xname?: string
   /** The names along x, where it counts them. */
@@ -111,6 +113,7 @@ export function Chart(props: ChartProps) {
       },
       zoom: (xs, ys) => latest.current.onZoom(xs, ys),
       reset: () => latest.current.onReset(),
+      ...(props.onPick && { pick: (line: string, x: number) => latest.current.onPick!(line, x) }),
       ...(props.onMove && { move: (by: number, factor: number, around: number) => latest.current.onMove!(by, factor, around) }),
     })
     plot.current = made
@@ -142,6 +145,7 @@ export function Chart(props: ChartProps) {
       plot.current!.pointAt(share.current)
     } else if (event.key === '0') props.onReset()
     else if (props.onMove && event.key in MOVES) props.onMove(...MOVES[event.key]!)
+    else if (event.key === 'Enter' && tip && props.onPick) props.onPick(tip.line ?? lines[0]!.id, tip.x)
     else if (event.key === 'Escape' && tip) plot.current!.leave()
     else return
     event.preventDefault()
@@ -155,7 +159,7 @@ export function Chart(props: ChartProps) {
         ref={host}
         tabIndex={0}
         role="img"
-        aria-label={`${lines[0]?.points ? 'Scatter' : 'Line chart'} of ${props.title}, ${n_lines} ${n_lines === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onMove ? '; plus, minus, Page Up and Page Down zoom and move; 0 shows everything' : ''}.`}
+        aria-label={`${lines[0]?.points ? 'Scatter' : 'Line chart'} of ${props.title}, ${n_lines} ${n_lines === 1 ? 'line' : 'lines'}. Arrow keys read its values${props.onPick ? ', Enter shows all of that moment' : ''}${props.onMove ? '; plus, minus, Page Up and Page Down zoom and move; 0 shows everything' : ''}.`}
         onKeyDown={onKeyDown}
         onBlur={() => plot.current?.leave()}
       />

@@ -40,6 +40,8 @@ export interface Pointed {
 }
 
 const REACH = 6
+/** A pointer that moves less has not dragged; and within this time a second click makes it a double click. */
+const [STILL_PX, TWICE_MS] = [4, 250]
 
 export interface PlotEvents {
   /** The reader points at x; null when they left. */
@@ -49,6 +51,8 @@ export interface PlotEvents {
   reset: () => void
   /** Move the visible range by a share of its width, and scale it by `factor` around a share of it. */
   move?: (by: number, factor: number, around: number) => void
+  /** A line was clicked at x. */
+  pick?: (line: string, x: number) => void
 }
 
 const FONT = '11px system-ui, -apple-system, "Segoe UI", Roboto, sans-serif'
@@ -283,12 +287,28 @@ export class Plot {
     if (this.events.move) this.listenToMoves(over, this.events.move)
     over.addEventListener('mouseenter', () => (this.pointed = true))
     over.addEventListener('mouseleave', () => this.leave())
+    if (this.events.pick) this.listenToClicks(over, this.events.pick)
     const touched = ({ touches }: TouchEvent) => {
       const box = over.getBoundingClientRect()
       if (touches.length === 1) this.pointAt(Math.min(1, Math.max(0, (touches[0]!.clientX - box.left) / box.width)))
     }
     over.addEventListener('touchstart', touched, { passive: true })
     over.addEventListener('touchmove', touched, { passive: true })
+  }
+
+  /** A click on a line, where nothing is dragged, and that is not the first of two, which show everything. */
+  private listenToClicks(over: HTMLElement, pick: NonNullable<PlotEvents['pick']>): void {
+    let [down, timer] = [[0, 0] as [number, number], 0]
+    over.addEventListener('mousedown', ({ clientX, clientY }) => (down = [clientX, clientY]))
+    over.addEventListener('click', ({ clientX, clientY, detail, shiftKey }) => {
+      clearTimeout(timer)
+      if (detail > 1 || shiftKey || Math.hypot(clientX - down[0], clientY - down[1]) > STILL_PX) return
+      const { left, top } = over.getBoundingClientRect()
+      timer = window.setTimeout(() => {
+        const line = this.u && this.near(this.u, clientX - left, clientY - top)
+        if (line) pick(line, this.u!.posToVal(clientX - left, 'x'))
+      }, TWICE_MS)
+    })
   }
 
   private moved(u: uPlot): void {
@@ -303,8 +323,13 @@ export class Plot {
     this.events.cursor({ x, reach, left: left + u.over.offsetLeft, top: top + u.over.offsetTop, line })
   }
 
-  /** The line that passes nearest to the pointer, if any does within 30 pixels. */
+  /** The line that is nearest to the pointer, where there are several. */
   private closest(u: uPlot, left: number, top: number): string | null {
+    return new Set(this.model!.lines.map(wholeOf)).size > 1 ? this.near(u, left, top) : null
+  }
+
+  /** The line that passes nearest to the pointer, if any does within 30 pixels. */
+  private near(u: uPlot, left: number, top: number): string | null {
     let [found, best] = [null as string | null, 30]
     for (const line of this.model!.lines) {
       const { y, second } = line
@@ -313,7 +338,7 @@ export class Plot {
       const away = Math.abs(u.valToPos(y[i]!, second ? 'y2' : 'y') - top)
       if (away < best) [found, best] = [wholeOf(line), away]
     }
-    return new Set(this.model!.lines.map(wholeOf)).size > 1 ? found : null
+    return found
   }
 
   private placeDots(x: number | null): void {

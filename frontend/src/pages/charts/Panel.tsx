@@ -3,6 +3,7 @@
 import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useMemo, useRef } from 'preact/hooks'
+import { file } from '../../data/file'
 import { at, state, toggled, update } from '../../state/state'
 import { dark } from '../../state/theme'
 import { useRest } from '../../ui/atRest'
@@ -18,6 +19,7 @@ import { drawingOf, kindOfX, without } from './cards'
 import { askedOf, downloadsOf } from './downloads'
 import { drawn } from './drawn'
 import { copiesOf } from '../copied'
+import { hereOn } from './here'
 import { useLines } from './lines'
 import { marks as allMarks, type CommandMark } from './marks'
 import { editChart } from './OwnChart'
@@ -59,14 +61,19 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
   const yzoom = at.yzoom.value[id] ?? null
   const model = useRef<Model | null>(null)
   const alone = useMemo(() => signal<Cursor | null>(null), [])
-  const { lines, restarts, notes: read, error, requests, runs, loading } = useLines(tags, large, drawing)
+  const { lines, restarts, notes: read, error, requests, runs, loading, momentAt } = useLines(tags, large, drawing)
   const notes = useMemo(() => [read, ...leftOut(lines, drawing)].filter(Boolean).join(' · '), [read, lines, drawing.xlog, drawing.ylog])
   const all = kind ? allMarks[kind].value : NO_MARKS
-  const marks = useMemo(() => [...all.filter((mark) => runs.has(mark.run)), ...restarts], [all, [...runs].join(), restarts])
+  const now = hereOn(kind)
+  const marks = useMemo(() => [...[...all, ...now].filter((mark) => runs.has(mark.run)), ...restarts], [all, [...runs].join(), restarts, now[0]?.x])
 
   const onZoom = (xs: Span | null, ys: Span | null) => {
     const { xzoom, yzoom } = state.peek()
     update({ ...(xs && (apart ? { xzoom: { ...xzoom, [id]: neat(xs) } } : { zoom: neat(xs) })), ...(ys && { yzoom: { ...yzoom, [id]: neat(ys) } }) })
+  }
+  const pick = (line: string, x: number) => {
+    const moment = momentAt(line, x)
+    if (moment) update({ moment: `${moment.wall} ${moment.run}`, focus: '' })
   }
   const reset = () => {
     const { xzoom, yzoom } = state.peek()
@@ -113,6 +120,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
           dark={dark.value}
           cursor={apart ? alone : cursor}
           onZoom={onZoom}
+          {...(!file && { onPick: pick })}
           onReset={reset}
           onModel={(now) => (model.current = now)}
         />

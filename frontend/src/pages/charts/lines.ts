@@ -27,6 +27,8 @@ export interface Lines {
   loading: boolean
   requests: ScalarsRequest[]
   runs: ReadonlySet<string>
+  /** When a run was where a line is at x: the run of the line, or the first one of a group. */
+  momentAt: (line: string, x: number) => { run: string; wall: number } | null
 }
 
 /** Points of a scatter, for each run. */
@@ -75,7 +77,22 @@ export function useLines(tags: readonly string[], large: boolean, { x, zoom, smo
     loading: entries.some((entry) => !entry.data.value && !entry.error.value),
     requests: entries.slice(0, n).map(({ request }) => request),
     runs: new Set(wanted.flatMap((one) => one.runs)),
+    momentAt: (line, x) => {
+      const one = wanted.find(({ id }) => id === line)
+      const series = one && data[entries.findIndex(({ request }) => request.run === one.runs[0] && request.tag === one.tag)]
+      const i = series ? newestAt(series, x) : -1
+      return i < 0 ? null : { run: one!.runs[0]!, wall: series!.wall[i]! }
+    },
   }
+}
+
+/** The place of the point that is nearest to x; of several passes over it, the last. */
+function newestAt({ x: places, wall }: Scalars, x: number): number {
+  let found = -1
+  places.forEach((place, i) => {
+    if (Number.isFinite(wall[i]) && (found < 0 || Math.abs(place - x) <= Math.abs(places[found]! - x))) found = i
+  })
+  return found
 }
 
 /** Of the errors of several runs the one whose place in the text is the last: the others may lack the first tag already. */

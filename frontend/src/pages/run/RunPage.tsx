@@ -104,10 +104,11 @@ export function RunPage() {
 /** What looks wrong, as far as the run and its files say so themselves. */
 function Wrong({ run, description, nan, problem }: { run: Run; description: Description | null; nan: RunDetail['first_nan']; problem: string | null }) {
   const { failures = {}, streams = [] } = description ?? {}
+  const ofNan = nan ? `The first NaN is in ${nan.tag}, at step ${number(Number(nan.step), 12)} (${dateTime(nan.wall_time)})` : ''
   const found = [
     run.problem,
     problem ?? '',
-    nan ? `The first NaN is in ${nan.tag}, at step ${number(Number(nan.step), 12)} (${dateTime(nan.wall_time)})` : '',
+    ofNan,
     run.live && description?.state === 'quiet' ? silence(description) : '',
     ...Object.entries(failures).map(([where, text]) => `Failed in ${where}: ${text}`),
     ...streams.flatMap(({ query, last_error }) => (last_error ? `${query}: ${last_error}` : [])),
@@ -118,6 +119,11 @@ function Wrong({ run, description, nan, problem }: { run: Run; description: Desc
       {found.map((text) => (
         <li key={text} class="banner">
           <Icon name="warning" /> <span>{text}</span>
+          {nan && text === ofNan && (
+            <button type="button" class="text-button" onClick={() => update({ moment: `${nan.wall_time} ${run.key}` }, { page: 'charts' })}>
+              Show that moment
+            </button>
+          )}
         </li>
       ))}
     </ul>

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import math
-from typing import Annotated, Final
+from typing import Annotated, Any, Final
 
 import msgspec
 
@@ -61,7 +61,7 @@ class MomentOther(msgspec.Struct, frozen=True, kw_only=True):
     wall_time: float
 
 
-class Moment(msgspec.Struct, frozen=True, kw_only=True):
+class RunMoment(msgspec.Struct, frozen=True, kw_only=True):
     """What a run recorded by a time: of each series the last record, and the texts around it in the order of time.
 
     `step` is the step that the run had reached, and `before` and `after` are the times of the steps around it, or
@@ -78,14 +78,14 @@ class Moment(msgspec.Struct, frozen=True, kw_only=True):
     n_more: int
 
 
-async def get_moment(call: ApiRequest, query: MomentQuery) -> Moment:
+async def get_moment(call: ApiRequest, query: MomentQuery) -> RunMoment:
     """Return all that a run recorded at a time."""
     if not math.isfinite(query.at):
         raise bad_request(f"Expected a time, got {query.at}")
     return await call.read(_moment, call.runs, call.key, query)
 
 
-def _moment(runs: Runs, key: str, query: MomentQuery) -> Moment:
+def _moment(runs: Runs, key: str, query: MomentQuery) -> RunMoment:
     source, at = runs.find(key), query.at
     origin = source.summary().source
     numbers, texts, others = list[MomentNumber](), list[MomentText](), list[MomentOther]()
@@ -106,15 +106,17 @@ def _moment(runs: Runs, key: str, query: MomentQuery) -> Moment:
                     texts += found
                     n_more += n_left_out
                 elif (place := one.place_at(at)) is not None:
-                    row, step, wall = place
-                    named = {"tag": key_of.tag, "name": key_of.name, "step": step, "wall_time": wall}
+                    row, at_step, wall = place
+                    named: dict[str, Any] = {
+                        "tag": key_of.tag, "name": key_of.name, "step": at_step, "wall_time": wall,
+                    }  # fmt: skip
                     if kind == "scalar":
                         numbers.append(MomentNumber(**named, value=encoding.jsonable(one[row].value)))
                     elif kind != "other":
                         others.append(MomentOther(**named, type=kind))
         step, before, after = (None, None, None) if reference is None else _steps(recording.series(reference), at)
     texts.sort(key=lambda text: text.wall_time)
-    return Moment(
+    return RunMoment(
         wall_time=at, step=step, before=before, after=after, numbers=numbers, texts=texts, others=others, n_more=n_more
     )
 
@@ -136,13 +138,11 @@ def _around(series: Series, at: float, near_s: float) -> tuple[list[MomentText],
 def _steps(series: Series, at: float) -> tuple[float | None, float | None, float | None]:
     """Return the step at a time, and the times of the records before and after it."""
     place = series.place_at(at)
-    rows = (-1, 0) if place is None else (place[0] - 1, place[0] + 1)
-    times = []
-    for row in rows:
-        times.append(series[row].wall_time if 0 <= row < len(series) else None)
-    return (None if place is None else place[1]), times[0], times[1]
+    row, step = (-1, None) if place is None else place[:2]
+    before, after = (series[i].wall_time if 0 <= i < len(series) else None for i in (row - 1, row + 1))
+    return step, before, after
 
 
 ROUTES: Final = (
-    Route(method="GET", path="/runs/{key}/moment", handler=get_moment, query=MomentQuery, response=Moment),
+    Route(method="GET", path="/runs/{key}/moment", handler=get_moment, query=MomentQuery, response=RunMoment),
 )

@@ -301,10 +301,8 @@ class Series(TensorViews):
         for i in made[::-1].tolist():
             piece, stop = view.pieces[i], int(view.ends[i])
             if view.column(view.pieces[i : i + 1], "n")[0] == 1:  # the index says, and values may be large
-                step, wall = (
-                    float(view.column(view.pieces[i : i + 1], name)[0]) for name in ("last_step", "last_wall")
-                )
-                return stop - 1, step, wall
+                step, wall = (view.column(view.pieces[i : i + 1], name)[0] for name in ("last_step", "last_wall"))
+                return stop - 1, float(step), float(wall)
             columns = self._block(view, piece)
             rows = np.flatnonzero(columns.wall_times[piece["low"] : piece["high"]] <= wall_time)
             if len(rows):  # a restart may hide the first rows of a block
