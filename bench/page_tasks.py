@@ -1,4 +1,4 @@
-"""Ten things that people come for, done on the page by a driver that counts what they take.
+"""Things that people come for, done on the page by a driver that counts what they take.
 
 A sweep of 60 runs and a live run are served, and each task is walked in headless Chromium from the controller's link
 on. Clicks, keys, drags, hovers and texts typed count one each. An answer that is wrong ends the measurement. Pictures
@@ -121,6 +121,12 @@ class Driver:
         assert box is not None
         self.page.mouse.move(box["x"] + share * box["width"], box["y"] + height * box["height"])
 
+    def click_plot(self, target: Locator, share: float, height: float = 0.5) -> None:
+        """Click on a place of a chart's plot."""
+        self.point(target, share, height)
+        self.page.mouse.down()
+        self.page.mouse.up()
+
     def drag(self, target: Locator, start: float, end: float) -> None:
         """Drag over a range of a chart's plot."""
         self.n += 1
@@ -189,6 +195,14 @@ def label(driver: Driver, sweep: Sweep) -> None:
     expect(driver.page.get_by_role("row").nth(1)).to_contain_text("best")
 
 
+def correlation(driver: Driver, sweep: Sweep) -> None:
+    driver.press("Escape")
+    driver.click(driver.button("Views"))
+    first = driver.page.get_by_role("article", name="Rank correlation").get_by_role("listitem").first
+    expect(first).to_contain_text("lr")
+    expect(first).to_contain_text(f"+{sweep.lr_rank:.2f}")
+
+
 def narrow(driver: Driver, sweep: Sweep) -> None:
     driver.open_list()
     filter = driver.page.get_by_role("searchbox", name="Filter runs")
@@ -226,6 +240,16 @@ def spike(driver: Driver, sweep: Sweep) -> None:
     values = chart.get_by_role("group", name="Values at the cursor")
     expect(values).to_contain_text(f"step {sweep.spike[1]}")
     expect(values).to_contain_text(sweep.spike[0])
+
+
+def moment(driver: Driver, sweep: Sweep) -> None:
+    chart = driver.chart("train/loss")
+    driver.click_plot(chart, _highest(chart), 0.06)
+    drawer = driver.page.get_by_role("complementary", name=re.compile("at a moment$"))
+    expect(drawer).to_contain_text(f"step {sweep.spike[1]}")
+    expect(drawer).to_contain_text(sweep.spike[0])
+    for tag in ("train/loss", "train/grad_norm", "val/accuracy"):
+        expect(drawer.get_by_role("term").filter(has_text=tag)).to_be_visible()
 
 
 def _highest(chart: Locator) -> float:
@@ -288,10 +312,45 @@ def stop(driver: Driver, sweep: Sweep) -> None:
     expect(driver.page.get_by_role("listitem").filter(has_text=re.compile("^stop"))).to_be_visible()
 
 
+def answer(driver: Driver, sweep: Sweep) -> None:
+    driver.write(driver.page.get_by_role("combobox", name="Query"), "batch.loss.mean(every=2)", enter=True)
+    card = driver.page.get_by_role("region", name="Asked").get_by_role("article").first
+    expect(card.locator(".stream-row b").first).to_have_text(re.compile(r"\d"))
+
+
+def crash(driver: Driver, sweep: Sweep) -> None:
+    name, why = sweep.crashed
+    driver.open_list()
+    driver.write(driver.page.get_by_role("searchbox", name="Filter runs"), "state = failed")
+    driver.page.keyboard.press("Escape")  # the completions, which cover the list
+    listed = driver.page.get_by_role("navigation", name="Runs", exact=True)
+    driver.click(listed.get_by_role("button", name=name, exact=True))
+    details = driver.page.get_by_role("complementary", name=f"Run {name}")
+    expect(details).to_contain_text(re.compile(f"failed at log 89 after .*{why}"))
+
+
+def stuck(driver: Driver, sweep: Sweep) -> None:
+    driver.go("Control")
+    driver.click(driver.button("Stacks"))
+    expect(driver.page.get_by_role("dialog", name=f"Stacks of {LIVE}")).to_contain_text(f"run {LIVE}: in ")
+
+
+def repeat(driver: Driver, sweep: Sweep) -> None:
+    chart = driver.chart("val/accuracy")
+    driver.point(chart, 0.5)
+    driver.click(driver.button("Save or copy val/accuracy", within=chart))
+    driver.click(driver.page.get_by_role("menuitem", name="Copy as Python"))
+    expect(driver.page.get_by_role("status").filter(has_text="Python copied")).to_be_visible()
+    program = driver.page.evaluate("navigator.clipboard.readText()")
+    drawn: list[Any] = []
+    exec(program.replace("sg.plot(", "keep("), {"keep": lambda *streams, **_: drawn.extend(streams)})  # noqa: S102
+    assert {stream.tag for stream in drawn} == {"val/accuracy"}, program
+
+
 def export(driver: Driver, sweep: Sweep) -> None:
     chart = driver.chart("val/accuracy")
     driver.point(chart, 0.5)
-    driver.click(driver.button("Download val/accuracy", within=chart))
+    driver.click(driver.button("Save or copy val/accuracy", within=chart))
     with driver.page.expect_download() as got:
         driver.click(driver.page.get_by_role("menuitem", name="SVG picture"))
     picture = Path(got.value.path()).read_text()
@@ -302,14 +361,20 @@ def export(driver: Driver, sweep: Sweep) -> None:
 TASKS: Final = (
     Task("rank a sweep by its best val/accuracy", rank),
     Task("  label the best run, from there on", label, continues=True),
+    Task("  which hyper-parameter it goes with, from there on", correlation, continues=True),
     Task("narrow the sweep by an expression", narrow),
     Task("mean and band over all but the seed", seeds),
     Task("find a spike, its run and its step", spike),
+    Task("  all that was recorded then, from there on", moment, continues=True),
     Task("where two configurations differ", differences),
     Task("share what is in sight by a link", share),
     Task("find the run and the step of a NaN", nan),
+    Task("an answer of one's own from a live run", answer),
+    Task("why a run crashed", crash),
+    Task("where a live run is stuck", stuck),
     Task("stop a live run", stop),
     Task("export a chart for a paper", export),
+    Task("repeat a chart in Python", repeat),
 )
 
 

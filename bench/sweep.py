@@ -8,6 +8,9 @@ import random
 from pathlib import Path
 from typing import NamedTuple
 
+import numpy as np
+import numpy.typing as npt
+
 import sightglass as sg
 
 N_RUNS, N_SEEDS, N_STEPS = 60, 4, 300
@@ -29,6 +32,8 @@ class Sweep(NamedTuple):
         spike: The run whose `train/loss` has a spike, and its step.
         nan: The run whose `train/loss` is NaN once, and that step.
         seeds_mean: The mean of the accuracy of the four runs of `SEEDS`, after half of their steps.
+        lr_rank: The rank correlation of the learning rates with the highest `val/accuracy`.
+        crashed: A run that crashed, and why.
         n_steps: How many steps a run has that did not crash.
     """
 
@@ -38,8 +43,10 @@ class Sweep(NamedTuple):
     differing: set[str]
     good: int
     seeds_mean: float
+    lr_rank: float
     spike: tuple[str, int] = (f"sweep-{WITH_SPIKE:02}", SPIKE_STEP)
     nan: tuple[str, int] = (f"sweep-{WITH_NAN:02}", NAN_STEP)
+    crashed: tuple[str, str] = (f"sweep-{CRASHED[0]:02}", "CUDA out of memory")
     n_steps: int = N_STEPS
 
 
@@ -75,9 +82,18 @@ def make(folder: Path) -> Sweep:
     flat = [_flat(config_of(number)) for number in two]
     differing = {key for key in flat[0] if flat[0][key] != flat[1][key]}
     half = [accuracies[f"sweep-{number:02}"][N_STEPS // 10 - 1] for number in SEEDS]
+    rates = [float(config_of(int(name[-2:]))["lr"]) for name in peaks]  # type: ignore[arg-type]
+    lr_rank = float(np.corrcoef(_ranks(rates), _ranks(list(peaks.values())))[0, 1])
     return Sweep(
-        best, peaks[best], (f"sweep-{two[0]:02}", f"sweep-{two[1]:02}"), differing, good, sum(half) / len(half)
+        best, peaks[best], (f"sweep-{two[0]:02}", f"sweep-{two[1]:02}"), differing, good, sum(half) / len(half), lr_rank
     )
+
+
+def _ranks(values: list[float]) -> npt.NDArray[np.float64]:
+    """Return the mean rank of each value among all."""
+    _, place, n = np.unique(values, return_inverse=True, return_counts=True)
+    ranks: npt.NDArray[np.float64] = (np.cumsum(n) - (n - 1) / 2)[place]
+    return ranks
 
 
 def _train(folder: Path, name: str, number: int, rng: random.Random, accuracies: list[float]) -> None:

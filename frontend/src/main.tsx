@@ -22,7 +22,7 @@ import { followColumns } from './data/columns'
 import { followRuns, loadRuns, runs, socket } from './data/runs'
 import { followScalars } from './data/scalars'
 import { drawPlotly } from './data/plotlyScript'
-import { locked, readToken, session } from './data/session'
+import { followNewTabs, locked, readToken, session } from './data/session'
 import { runTags } from './data/tags'
 import type { Session } from './data/types'
 import { shortcuts } from './shortcuts'
@@ -46,6 +46,7 @@ forgetOldTrees()
 showInvisible()
 const token = readToken()
 followLocation()
+followNewTabs()
 followTheme()
 followKeys(shortcuts)
 followPrinting()

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { count, duration, meanAndDeviation, number, value } from '../src/views/format'
+import { count, duration, exact, meanAndDeviation, number, value } from '../src/views/format'
 import { neat } from '../src/views/span'
 
 test.each([
@@ -8,6 +8,7 @@ test.each([
 ])('number %d', (n, text) => expect(number(n)).toBe(text))
 
 test.each([[950, '950'], [12_345, '12.3k'], [4e6, '4M'], [2.5e9, '2.5G'], [2 ** 40, '1.1T'], [1.5e18, '1.5e18']])('count %d', (n, text) => expect(count(n)).toBe(text))
+test.each([[950, '950'], [27_213, '27,213'], [999_999, '999,999'], [12_345_678, '12.3M']])('exact %d', (n, text) => expect(exact(n)).toBe(text))
 
 test.each([[0.25, '0.25 s'], [12, '12 s'], [200, '3 min 20 s'], [7500, '2 h 05 min'], [273_600, '3 d 4 h'], [-60, '−1 min']])('duration %d', (s, text) =>
   expect(duration(s)).toBe(text),

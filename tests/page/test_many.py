@@ -105,3 +105,26 @@ def test_the_table_of_runs_is_scrolled_sorted_and_filtered(page):
     page.get_by_role("searchbox", name="Filter runs").fill("seed<3")
     expect(table.get_by_role("checkbox", name=re.compile("^Show "))).to_have_count(3)
     expect(page.get_by_text(re.compile(f"3 of {N_RUNS}"))).to_be_visible()
+    the_charts_begin_with_the_first_of_the_list(page)
+
+
+def the_charts_begin_with_the_first_of_the_list(page):
+    page.get_by_role("searchbox", name="Filter runs").fill("")
+    page.get_by_role("columnheader", name="seed").get_by_role("button").click()
+    has_url(page, "sort=seed")
+    page.get_by_role("link", name="Charts").click()
+    page.get_by_role("searchbox", name="Search tags").fill("^shared/")
+    expect(chart(page, "shared/loss").get_by_role("img", name="10 lines")).to_be_visible()
+    expect(page.get_by_role("checkbox", name="Show run-009")).to_be_checked()
+    expect(page.get_by_role("checkbox", name="Show run-010")).not_to_be_checked()
+
+
+def test_the_views_over_many_runs_begin_with_what_ranks_them(open_page, server):
+    page = open_page(server.controller, "/runs?views=1&columns=shared/loss.max&columns=seed&sort=-shared/loss.max")
+    card = page.get_by_role("article", name="Rank correlation")
+    expect(card.get_by_role("listitem").first).to_contain_text(re.compile(rf"seed.*\+1\.00.*{N_RUNS - 3}", re.DOTALL))
+    expect(page.get_by_role("combobox", name="Colour", exact=True)).to_have_value("shared/loss.max")
+    page.get_by_role("combobox", name="Colour", exact=True).select_option(label="the runs' own")
+    has_url(page, "tint=-")
+    card.get_by_role("button", name="lr").click()
+    expect(page.get_by_role("application", name="Scatter of shared/loss.max over lr")).to_be_visible()

@@ -102,7 +102,7 @@ def a_file_shows_and_does_what_the_page_does(open_page, server, open_file, tmp_p
         assert share == 0.3 or read_at(file, "loss", share) == read_at(page, "loss", share)
     expect(file.locator(".file-note")).to_contain_text("3 runs · 6 series, 6 of them thinned, extremes kept")
     expect(file.locator(".file-note")).to_contain_text("from runs by sightglass")
-    expect(chart(file, "loss").locator(".panel-notes")).to_contain_text("of 15k points, extremes kept")
+    expect(chart(file, "loss").locator(".panel-notes")).to_contain_text("of 15,000 points, extremes kept")
     box = chart(file, "loss").locator(".u-over").bounding_box()
     assert box is not None
     file.mouse.move(box["x"] + 0.6 * box["width"], box["y"] + 20)

@@ -336,6 +336,10 @@ def the_list_beside_the_charts_chooses_the_visible_runs(page):
     expect(chart(page, "loss").get_by_role("img", name="1 line")).to_be_visible()
     page.get_by_role("button", name="All", exact=True).click()
     expect(chart(page, "loss").get_by_role("img", name="3 lines")).to_be_visible()
+    color = color_of(page, "recorded-1")
+    drawn(chart(page, "loss"), color, n=20)
+    page.get_by_role("button", name="recorded-0", exact=True).hover()
+    until(page, lambda: ink(chart(page, "loss"), color).n < 20)  # the line of the name stands out
     page.get_by_role("checkbox", name="Show recorded-0").hover()
     page.get_by_role("button", name="Show only recorded-0").click()
     expect(chart(page, "loss").get_by_role("img", name="1 line")).to_be_visible()

@@ -38,8 +38,13 @@ def test_a_copied_address_in_a_new_tab_asks_for_the_link_and_shows_the_same(own_
     with own_place.recording() as folder, sg.init("job", dir=folder) as run:
         run.log({"loss": 1.0, "other": 2.0}, step=0)
     server = own_place.serve()
-    first = open_page(server.controller, "/charts?tags=loss", expects=["status of 401"])
+    first = open_page(server.controller, "/charts?tags=loss", expects=["status of 401", "a window was opened"])
     expect(first.get_by_role("article", name="loss")).to_be_visible()
+    with first.context.expect_page() as opened:
+        first.get_by_role("link", name="Runs").click(modifiers=["Control"])
+    expect(opened.value.get_by_role("row").filter(has_text="job")).to_be_visible()
+    assert "token" not in opened.value.url
+    opened.value.close()
     tab = first.context.new_page()  # of the same window, and still without a token
     tab.goto(f"{server.base}#/charts?tags=loss")
     expect(tab.get_by_role("heading", name="This page needs its link")).to_be_visible()

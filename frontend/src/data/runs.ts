@@ -13,7 +13,7 @@ import { namesApart } from './names'
 import { Socket } from './socket'
 import type { Run } from './types'
 
-/** How many of the newest runs are drawn while the reader has not chosen any. */
+/** How many runs of the list are drawn while the reader has not chosen any: the newest, or the best in its order. */
 export const N_SHOWN_AT_FIRST = 10
 /** In groups they are a line each, and a mean of only some of its runs would mislead. */
 const N_GROUPED_AT_FIRST = 100
@@ -107,13 +107,7 @@ function compareBy(sorts: readonly string[], a: Run, b: Run): number {
 export const shown = computed(() => {
   const chosen = at.runs.value
   const hidden = new Set(at.hide.value)
-  if (chosen === null) {
-    const pinned = new Set(at.pin.value)
-    const newest = [...filtered.value].sort(
-      (a, b) => Number(pinned.has(b.key)) - Number(pinned.has(a.key)) || (b.started ?? 0) - (a.started ?? 0),
-    )
-    return newest.slice(0, groupKeys.value.length ? N_GROUPED_AT_FIRST : N_SHOWN_AT_FIRST).filter((run) => !hidden.has(run.key))
-  }
+  if (chosen === null) return filtered.value.slice(0, groupKeys.value.length ? N_GROUPED_AT_FIRST : N_SHOWN_AT_FIRST).filter((run) => !hidden.has(run.key))
   if (chosen[0] === ALL) return filtered.value.filter((run) => !hidden.has(run.key))
   const wanted = new Set(chosen)
   return filtered.value.filter((run) => wanted.has(run.key))

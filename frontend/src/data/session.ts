@@ -38,6 +38,18 @@ export function openWith(link: string): boolean {
   return true
 }
 
+/** Open links to this page in new tabs by script: these get a copy of the storage of this tab, those of the browser do not. */
+export function followNewTabs(): void {
+  const open = (event: MouseEvent) => {
+    const link = (event.target as Element | null)?.closest?.('a[href^="#"]') as HTMLAnchorElement | null
+    if (!link || event.defaultPrevented || !(event.button === 1 || (event.button === 0 && (event.ctrlKey || event.metaKey)))) return
+    event.preventDefault()
+    window.open(link.href)
+  }
+  document.addEventListener('click', open)
+  document.addEventListener('auxclick', open)
+}
+
 export function currentToken(): string {
   return sessionStorage.getItem(KEY) ?? ''
 }

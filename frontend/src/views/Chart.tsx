@@ -4,7 +4,7 @@ import type { Signal } from '@preact/signals'
 import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import type { Span } from './span'
 import { extentOf, rangeOf } from './bounds'
-import type { Line, Mark } from './draw'
+import { wholeOf, type Line, type Mark } from './draw'
 import { Legend } from './Legend'
 import { Plot, type Model, type Pointed, type XAxis } from './plot'
 import { readInk, type Ink } from './ink'
@@ -36,6 +36,8 @@ export interface ChartProps {
   onReset: () => void
   /** Move the visible range by a share of its width, and scale it by `factor` around a share of it. */
   onMove?: (by: number, factor: number, around: number) => void
+  /** The id of a line that is pointed at elsewhere, or empty. */
+  emphasis?: Signal<string>
   /** A line was clicked at x, or chosen by Enter. */
   onPick?: (line: string, x: number) => void
   /** The name of x, if it is not the usual one. */
@@ -123,7 +125,9 @@ export function Chart(props: ChartProps) {
     const unlink = props.cursor.subscribe((at) => {
       setLinked(at?.chart === latest.current.id ? null : made.point(at ? at.x : null))
     })
+    const unmark = props.emphasis?.subscribe((id) => made.emphasize(latest.current.lines.some((line) => wholeOf(line) === id) ? id : null))
     return () => {
+      unmark?.()
       unlink()
       sizes.disconnect()
       made.destroy()

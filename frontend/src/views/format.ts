@@ -35,24 +35,32 @@ export function count(value: number): string {
   return number(value)
 }
 
+/** A count with all its digits, as long as they can be read: 27,213; 12.3M. */
+export const exact = (value: number): string => (Math.abs(value) < 1e6 ? minus(value.toLocaleString('en')) : count(value))
+
 /** Seconds: 12 s, 3 min 20 s, 2 h 05 min, 3 d 4 h. */
 export function duration(seconds: number): string {
   const s = Math.abs(seconds)
   const sign = seconds < 0 ? '−' : ''
   if (s < 1) return `${sign}${number(s, 2)} s`
   if (s < 60) return `${sign}${number(s, 3)} s`
-  const two = (n: number) => String(Math.floor(n)).padStart(2, '0')
-  if (s < 3600) return `${sign}${Math.floor(s / 60)} min${s % 60 >= 1 ? ` ${two(s % 60)} s` : ''}`
-  if (s < 86400) return `${sign}${Math.floor(s / 3600)} h ${two((s % 3600) / 60)} min`
+  if (s < 3600) return `${sign}${Math.floor(s / 60)} min${s % 60 >= 1 ? ` ${two(Math.floor(s % 60))} s` : ''}`
+  if (s < 86400) return `${sign}${Math.floor(s / 3600)} h ${two(Math.floor((s % 3600) / 60))} min`
   return `${sign}${Math.floor(s / 86400)} d ${Math.floor((s % 86400) / 3600)} h`
 }
 
-/** The short form for a narrow column: 12s, 3m, 2h, 3d. */
+const two = (n: number): string => String(n).padStart(2, '0')
+
+/** A time of day. */
+export function timeOf(seconds: number): string {
+  const date = new Date(seconds * 1000)
+  return `${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
+}
+
+/** A date and a time of day. */
 export function dateTime(seconds: number): string {
   const date = new Date(seconds * 1000)
-  const two = (n: number) => String(n).padStart(2, '0')
-  const day = `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())}`
-  return `${day} ${two(date.getHours())}:${two(date.getMinutes())}:${two(date.getSeconds())}`
+  return `${date.getFullYear()}-${two(date.getMonth() + 1)}-${two(date.getDate())} ${timeOf(seconds)}`
 }
 
 /** Any value of a config, on one line. */

@@ -17,7 +17,7 @@ import { Swatch } from '../../views/Swatch'
 import { CardMenu } from './CardMenu'
 import { drawingOf, kindOfX, without } from './cards'
 import { askedOf, downloadsOf } from './downloads'
-import { drawn } from './drawn'
+import { drawn, pointedLine } from './drawn'
 import { copiesOf } from '../copied'
 import { hereOn } from './here'
 import { useLines } from './lines'
@@ -119,6 +119,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
           yzoom={yzoom}
           dark={dark.value}
           cursor={apart ? alone : cursor}
+          emphasis={pointedLine}
           onZoom={onZoom}
           {...(!file && { onPick: pick })}
           onReset={reset}

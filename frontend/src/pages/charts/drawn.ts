@@ -1,11 +1,18 @@
 // The lines that every chart draws: one for each run or group.
 
 import { inOrder } from '../../data/order'
-import { computed } from '@preact/signals'
+import { computed, signal } from '@preact/signals'
 import { groupOf, labelOf, shown, styleOfGroup, styleOfRun } from '../../data/runs'
 import { selectedKeys } from '../../data/selection'
+import type { Run } from '../../data/types'
 import { at } from '../../state/state'
 import type { Drawn } from './wanted'
+
+/** What the reader points at in the list of runs: the id of its line, or empty. */
+export const pointedLine = signal('')
+
+/** The id of the line that a run has, or is in. */
+export const lineOf = (run: Run): string => (at.group.value ? `group ${groupOf(run)}` : run.key)
 
 let last: Drawn[] = []
 

@@ -8,7 +8,7 @@ import type { Scalars, ScalarsRequest } from '../../data/types'
 import { at } from '../../state/state'
 import { extentOf } from '../../views/bounds'
 import type { Line, Mark } from '../../views/draw'
-import { count } from '../../views/format'
+import { count, exact } from '../../views/format'
 import { styleOf } from '../../views/palette'
 import { FAINT } from '../../views/passes'
 import type { Span } from '../../views/span'
@@ -122,7 +122,7 @@ function notesOf(data: (Scalars | null)[]): string {
     n_pending += series.n_pending
     for (const y of series.y) if (!Number.isFinite(y)) n_odd++
   }
-  const thinned = n > n_kept ? `${count(n_kept)} of ${count(n)} points, extremes kept` : ''
+  const thinned = n > n_kept ? `${exact(n_kept)} of ${exact(n)} points, extremes kept` : ''
   const odd = n_odd ? `${n > n_kept ? '≥ ' : ''}${count(n_odd)} NaN or ∞` : ''
   const faint = data.some((series) => series?.parts.some(({ alpha }) => alpha < 1)) ? FAINT : ''
   const reading = n_pending ? `${count(n_pending)} tensors are still read …` : ''

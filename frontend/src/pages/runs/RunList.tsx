@@ -4,12 +4,13 @@ import { signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
 import { filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNone, showOnly, styleOfGroup, styleOfRun } from '../../data/runs'
 import type { Run } from '../../data/types'
-import { at, toggled, update } from '../../state/state'
+import { at, NEWEST, toggled, update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
 import { useOneStop } from '../../ui/oneStop'
 import { Rows } from '../../ui/Rows'
 import { count } from '../../views/format'
 import { NoMatch } from '../charts/Charts'
+import { lineOf, pointedLine } from '../charts/drawn'
 import { GroupBy } from './GroupBy'
 import { NextColor } from './Colors'
 import { Name } from './Name'
@@ -39,8 +40,8 @@ export function RunList() {
           <button type="button" class="text-button" onClick={showNone} title="Hide all runs">
             None
           </button>
-          <button type="button" class="text-button" disabled={at.runs.value === null && at.hide.value.length === 0} onClick={() => update({ runs: null, hide: [] })} title="Show the ten newest runs">
-            Newest
+          <button type="button" class="text-button" disabled={at.runs.value === null && at.hide.value.length === 0} onClick={() => update({ runs: null, hide: [] })} title="Show the first ten of the list: the newest, or the best by the column that sorts it">
+            {at.sort.value === NEWEST ? 'Newest' : 'First 10'}
           </button>
         </span>
       </div>
@@ -61,6 +62,9 @@ function RowView({ row }: { row: Row }) {
   return row.kind === 'group' ? <GroupRow {...row} /> : <RunRow run={row.run} />
 }
 
+/** The line of a name that is pointed at stands out in the charts. */
+const pointing = (line: string) => ({ onMouseEnter: () => void (pointedLine.value = line), onMouseLeave: () => void (pointedLine.value = '') })
+
 function GroupRow({ name, runs: members }: { name: string; runs: Run[] }) {
   const keys = members.map((run) => run.key)
   const n = keys.filter((key) => shownKeys.value.has(key)).length
@@ -69,7 +73,7 @@ function GroupRow({ name, runs: members }: { name: string; runs: Run[] }) {
       <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Show ${name}`} onClick={() => setShown(keys, n < keys.length)}>
         <Ring style={styleOfGroup(name)} on={n > 0} />
       </button>
-      <span class="run-name" title={name}>
+      <span class="run-name" title={name} {...pointing(`group ${name}`)}>
         {name}
       </span>
       <span class="muted">{keys.length}</span>
@@ -100,7 +104,7 @@ function RunRow({ run }: { run: Run }) {
       >
         <Ring style={style} on={on} />
       </button>
-      <button type="button" class="run-name" title={`${label}\n${run.directory}`} aria-expanded={open} onClick={() => update({ run: open ? '' : run.key })}>
+      <button type="button" class="run-name" title={`${label}\n${run.directory}`} aria-expanded={open} onClick={() => update({ run: open ? '' : run.key })} {...pointing(lineOf(run))}>
         <Name run={run} />
       </button>
       {run.last_step !== null && <span class="run-step">{count(Number(run.last_step))}</span>}

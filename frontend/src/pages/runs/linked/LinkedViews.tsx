@@ -2,25 +2,27 @@
 // all, in the table, and in the charts.
 
 import { useColumn } from '../../../data/columns'
-import { at, toggled, update } from '../../../state/state'
+import { update } from '../../../state/state'
 import { Choice, IconButton, Toggle } from '../../../ui/parts'
+import { minus } from '../../../views/format'
 import { Parallel } from './Parallel'
 import { Scatter } from './Scatter'
-import { across, acrossAxis, axes, axisNames, key, lowest, offered, startAxis, up, upAxis } from './state'
+import type { Axis } from './axis'
+import { across, acrossAxis, axes, axisNames, correlations, key, lowest, MIN_RUNS, offered, OWN, setLog, startAxis, tint, up, upAxis } from './state'
 
 export function LinkedViews() {
   const [x, y, all] = [acrossAxis.value, upAxis.value, axes.value]
   const best = lowest.value ? 'lowest' : 'highest'
   return (
     <section class="linked" aria-label="Views over the runs">
-      {[...new Set([x.name, y.name, at.tint.value, ...axisNames.value])].map((name) => name && <Reads key={name} name={name} />)}
+      {[...new Set([x.name, y.name, tint.value, ...axisNames.value])].map((name) => name && <Reads key={name} name={name} />)}
       <article class="linked-card" aria-label="Scatter">
         <header>
           <Column label="Up" value={up.value} onChange={(up) => update({ up })} />
-          <Log name={y.name} numeric={y.numeric} />
+          <Log axis={y} />
           <span class="muted">over</span>
           <Column label="Across" value={across.value} onChange={(across) => update({ across })} />
-          <Log name={x.name} numeric={x.numeric} />
+          <Log axis={x} />
         </header>
         <Scatter label={`Scatter of ${y.name} over ${x.name}`} x={x} y={y} />
       </article>
@@ -41,10 +43,11 @@ export function LinkedViews() {
         </header>
         <Scatter label={`The ${best} ${y.name} so far, by the start of the runs`} x={startAxis.value} y={y} best={best} />
       </article>
+      <Correlations />
       <article class="linked-card linked-wide" aria-label="Parallel coordinates">
         <header>
           <span class="muted">Colour</span>
-          <Column label="Colour" value={at.tint.value} none="the runs' own" onChange={(tint) => update({ tint })} />
+          <Column label="Colour" value={tint.value} none="the runs' own" onChange={(name) => update({ tint: name || OWN })} />
           {key.value.map(({ color, text }) => (
             <span key={text} class="linked-key">
               <i style={{ background: color }} /> {text}
@@ -57,12 +60,12 @@ export function LinkedViews() {
         <div class="linked-scroll">
           <div class="linked-axes" style={{ minWidth: `${82 * all.length}px` }}>
             <div class="linked-heads">
-              {all.map(({ name, numeric }) => (
-                <span key={name} class="linked-head">
-                  <span title={name}>{name}</span>
+              {all.map((axis) => (
+                <span key={axis.name} class="linked-head">
+                  <span title={axis.name}>{axis.name}</span>
                   <span>
-                    <Log name={name} numeric={numeric} />
-                    <IconButton icon="close" label={`Remove the axis ${name}`} disabled={all.length < 2} onClick={() => update({ axes: axisNames.peek().filter((one) => one !== name) })} />
+                    <Log axis={axis} />
+                    <IconButton icon="close" label={`Remove the axis ${axis.name}`} disabled={all.length < 2} onClick={() => update({ axes: axisNames.peek().filter((one) => one !== axis.name) })} />
                   </span>
                 </span>
               ))}
@@ -80,8 +83,37 @@ function Reads({ name }: { name: string }) {
   return null
 }
 
-const Log = ({ name, numeric }: { name: string; numeric: boolean }) =>
-  numeric && name !== 'started' ? <Toggle label="log" title={`Logarithmic axis of ${name}`} on={at.logs.value.includes(name)} onChange={() => update({ logs: toggled(at.logs.peek(), name) })} /> : null
+const Log = ({ axis: { name, numeric, log } }: { axis: Axis }) => (numeric && name !== 'started' ? <Toggle label="log" title={`Logarithmic axis of ${name}`} on={log} onChange={(on) => setLog(name, on)} /> : null)
+
+/** What of the configuration the ranked column rises or falls with. */
+function Correlations() {
+  const all = correlations.value
+  return (
+    <article class="linked-card" aria-label="Rank correlation">
+      <header>
+        <span class="linked-title" title={`Spearman's rank correlation of ${up.value} with the configuration, over the runs of the table`}>
+          {up.value} goes with
+        </span>
+        <span class="muted">rank correlation, runs</span>
+      </header>
+      <ol class="linked-ranks">
+        {all.map(({ name, rho, n }) => (
+          <li key={name}>
+            <button type="button" class="text-button" title={`Draw over ${name}`} onClick={() => update({ across: name })}>
+              {name}
+            </button>
+            <span class="linked-bar" aria-hidden="true">
+              <i class={rho < 0 ? 'falls' : ''} style={{ width: `${50 * Math.abs(rho)}%` }} />
+            </span>
+            <b>{minus(`${rho > 0 ? '+' : ''}${rho.toFixed(2)}`)}</b>
+            <span class="muted">{n.toLocaleString('en')}</span>
+          </li>
+        ))}
+      </ol>
+      {all.length === 0 && <p class="muted linked-none">It needs {MIN_RUNS} runs that have {up.value} and differ in a number of their configuration.</p>}
+    </article>
+  )
+}
 
 interface ColumnProps {
   label: string

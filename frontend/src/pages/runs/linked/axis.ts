@@ -2,7 +2,7 @@
 
 import { inOrder } from '../../../data/order'
 import { placeTicks, ticksOf, type AxisKind } from '../../../views/ticks'
-import { value as textOf } from '../../../views/format'
+import { number, value as textOf } from '../../../views/format'
 import type { Span } from '../../../views/span'
 
 export interface Axis {
@@ -32,11 +32,35 @@ export function axisOf(name: string, values: readonly unknown[], wantsLog: boole
   const [from, to] = span.map(scale) as Span
   // Infinities stand at the ends, so that they can be brushed with what is near.
   const placeOf = (one: unknown) => (typeof one === 'number' && (!log || one > 0) ? Math.min(1, Math.max(0, (scale(one) - from) / (to - from))) : NaN)
+  const known = kind === 'number' ? settings(usable) : null
   const ticks = (n: number) => {
+    if (known) return spaced(known.map((one) => ({ at: placeOf(one), text: number(one, 3) })), n)
     const { at, label } = ticksOf(log ? 'log' : kind, span, n)
     return at.map((one) => ({ at: placeOf(one), text: label(one) }))
   }
   return { name, numeric, texts: [], log, places: Float64Array.from(values, placeOf), ticks }
+}
+
+/** A learning rate has a few values, and no others are worth a tick. */
+const MAX_SETTINGS = 8
+
+/** The values, if they are few that several runs have, or integers. */
+function settings(values: readonly number[]): number[] | null {
+  const few = [...new Set(values)].sort((a, b) => a - b)
+  return few.length > 0 && few.length <= MAX_SETTINGS && (few.length < values.length || few.every(Number.isInteger)) ? few : null
+}
+
+/** Those of about `n` ticks that have room, the first one always. */
+function spaced<Tick extends { at: number }>(ticks: readonly Tick[], n: number): Tick[] {
+  let last = -Infinity
+  return ticks.filter(({ at }) => at - last >= 0.7 / n && ((last = at), true))
+}
+
+/** Whether a linear axis shows most values in one heap: all are above zero, and they span two decades. */
+export function isWide(values: readonly unknown[]): boolean {
+  const numbers = values.filter((one): one is number => typeof one === 'number' && Number.isFinite(one))
+  const [low, high] = [numbers.reduce((a, b) => Math.min(a, b), Infinity), numbers.reduce((a, b) => Math.max(a, b), -Infinity)]
+  return low > 0 && high >= 100 * low
 }
 
 /** From the lowest to the highest; around a single value some room. */

@@ -4,12 +4,17 @@ import { computed, signal } from '@preact/signals'
 import { chosen, parsed, sortKeys, tags } from '../../../data/columns'
 import { configKeys, valueOf } from '../../../data/filter'
 import { filtered, groupKeys, groupOf, styleOfGroup, styleOfRun } from '../../../data/runs'
-import { at } from '../../../state/state'
+import { at, update } from '../../../state/state'
 import { dark } from '../../../state/theme'
 import { LINES, mapped, SEQUENTIAL } from '../../../views/palette'
-import { axisOf, type Axis } from './axis'
+import { axisOf, isWide, type Axis } from './axis'
+import { rankCorrelation } from './correlation'
 
 const N_AXES = 6
+/** Of fewer runs a correlation says nothing. */
+export const MIN_RUNS = 4
+/** In the address: the runs' own colours, though there are more runs than colours. */
+export const OWN = '-'
 
 /** The run under the pointer in one of the views, shown in all; its key. */
 export const pointed = signal('')
@@ -42,14 +47,38 @@ export const offered = computed((): (readonly [kind: string, names: readonly str
   return [['Configuration', config], ['Series', measures], ['Facts', ['started', 'duration', 'last_step', 'state', 'host', 'name']]]
 })
 
-/** The axis of a column over the runs of the table. */
-const axisFor = (name: string): Axis => axisOf(name, filtered.value.map((run) => valueOf(run, name)), at.logs.value.includes(name))
+const valuesOf = (name: string): unknown[] => filtered.value.map((run) => valueOf(run, name))
+
+/** The axis of a column over the runs of the table; logarithmic as the reader says, else where values are far apart. */
+function axisFor(name: string): Axis {
+  const [values, logs] = [valuesOf(name), at.logs.value]
+  return axisOf(name, values, logs.includes(name) || (!logs.includes(`!${name}`) && isWide(values)))
+}
+
+/** Make an axis logarithmic, or linear. */
+export function setLog(name: string, on: boolean): void {
+  const others = at.logs.peek().filter((one) => one !== name && one !== `!${name}`)
+  update({ logs: on === isWide(valuesOf(name)) ? others : [...others, on ? name : `!${name}`] })
+}
+
+/** How far the ranked column rises or falls with each entry of the configuration, the strongest first. */
+export const correlations = computed(() => {
+  const measure = valuesOf(up.value)
+  const all = differing.value.map((name) => ({ name, ...rankCorrelation(valuesOf(name), measure) }))
+  return all.filter(({ rho, n }) => n >= MIN_RUNS && !Number.isNaN(rho)).sort((a, b) => Math.abs(b.rho) - Math.abs(a.rho))
+})
 
 export const acrossAxis = computed(() => axisFor(across.value))
 export const upAxis = computed(() => axisFor(up.value))
 export const startAxis = computed(() => axisFor('started'))
 export const axes = computed(() => axisNames.value.map(axisFor))
-const tintAxis = computed(() => (at.tint.value ? axisFor(at.tint.value) : null))
+
+/** The column that colours the runs: as the reader says, else what they are ranked by where they are more than there are colours. */
+export const tint = computed(() => {
+  const ranked = filtered.value.length > LINES.length && !groupKeys.value.length && parsed(up.value) ? up.value : ''
+  return at.tint.value === OWN ? '' : at.tint.value || ranked
+})
+const tintAxis = computed(() => (tint.value ? axisFor(tint.value) : null))
 
 /** A colour for a place on the axis that tints: shades of numbers, the palette for texts. */
 function shadeOf({ texts }: Axis, place: number): string {
@@ -61,14 +90,14 @@ function shadeOf({ texts }: Axis, place: number): string {
 
 /** What the colours mean, where they are not the runs' own: texts, or numbers from the lowest to the highest. */
 export const key = computed(() => {
-  const tint = tintAxis.value
-  if (!tint) return []
-  if (tint.texts.length) return tint.texts.slice(0, LINES.length).map((text, i) => ({ color: shadeOf(tint, i / Math.max(1, tint.texts.length - 1)), text }))
-  return tint.ticks(4).map(({ at, text }) => ({ color: shadeOf(tint, at), text }))
+  const axis = tintAxis.value
+  if (!axis) return []
+  if (axis.texts.length) return axis.texts.slice(0, LINES.length).map((text, i) => ({ color: shadeOf(axis, i / Math.max(1, axis.texts.length - 1)), text }))
+  return axis.ticks(4).map(({ at, text }) => ({ color: shadeOf(axis, at), text }))
 })
 
 /** The colour of each run of the table. */
 export const colors = computed((): string[] => {
-  const tint = tintAxis.value
-  return filtered.value.map((run, i) => (tint ? shadeOf(tint, tint.places[i]!) : groupKeys.value.length ? styleOfGroup(groupOf(run)).color : styleOfRun(run.key).color))
+  const axis = tintAxis.value
+  return filtered.value.map((run, i) => (axis ? shadeOf(axis, axis.places[i]!) : groupKeys.value.length ? styleOfGroup(groupOf(run)).color : styleOfRun(run.key).color))
 })
