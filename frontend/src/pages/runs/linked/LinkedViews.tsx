@@ -92,9 +92,9 @@ function Correlations() {
     <article class="linked-card" aria-label="Rank correlation">
       <header>
         <span class="linked-title" title={`Spearman's rank correlation of ${up.value} with the configuration, over the runs of the table`}>
-          {up.value} goes with
+          Rank correlation
         </span>
-        <span class="muted">rank correlation, runs</span>
+        <span class="muted">runs</span>
       </header>
       <ol class="linked-ranks">
         {all.map(({ name, rho, n }) => (

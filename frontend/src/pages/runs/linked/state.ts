@@ -93,7 +93,7 @@ export const key = computed(() => {
   const axis = tintAxis.value
   if (!axis) return []
   if (axis.texts.length) return axis.texts.slice(0, LINES.length).map((text, i) => ({ color: shadeOf(axis, i / Math.max(1, axis.texts.length - 1)), text }))
-  return axis.ticks(4).map(({ at, text }) => ({ color: shadeOf(axis, at), text }))
+  return axis.ticks(6).map(({ at, text }) => ({ color: shadeOf(axis, at), text }))
 })
 
 /** The colour of each run of the table. */
