@@ -94,7 +94,8 @@ def _moment(runs: Runs, key: str, query: MomentQuery) -> RunMoment:
         with recording.lock:
             if recording.changed():
                 recording.refresh()
-            infos, reference = series_infos(recording), reference_of(recording)
+            infos = series_infos(recording)
+            reference = reference_of(infos)
             series = {key: recording.series(key) for key in infos if key.kind in ("logged", "stream")}
         shown = sorted(series, key=lambda key: key.tag)[:MAX_SERIES]
         n_more = len(series) - len(shown)

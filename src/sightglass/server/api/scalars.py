@@ -13,7 +13,7 @@ import numpy as np
 from sightglass.server.http_errors import Problem, bad_request, error_reply
 from sightglass.server.runs.derived import AXES, axis_of
 from sightglass.server.runs.open_files import OpenFiles
-from sightglass.server.runs.reached import Reached, reference_of
+from sightglass.server.runs.reached import Reached, known_reference
 from sightglass.server.runs.run_table import Runs
 from sightglass.server.runs.scalar_lines import MAX_POINTS, NumberSeries, ScalarLine
 from sightglass.server.runs.served_run import ServedRun
@@ -223,7 +223,7 @@ def _line(runs: Runs, key: str, query: ScalarsQuery) -> _Answer:
 
 def _reached(runs: Runs, source: ServedRun, files: OpenFiles) -> Reached | None:
     """Return the steps of a run by time; `None` if it has none of its own. The caller holds the recording's lock."""
-    key = reference_of(files.recording)
+    key = known_reference(files)
     if key is None:
         return None
     return Reached.of(*runs.overviews.get(source.key, files.recording.series(key), files.generation).clock)

@@ -6,27 +6,38 @@ step that the run had reached then: that of the last record before them of its l
 
 from __future__ import annotations
 
+import time
+from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Final
 
 import numpy as np
 
 from sightglass.storage.format.block import Key
-from sightglass.storage.read.recording import Recording
 from sightglass.storage.run_file import is_of_machine
 from sightglass.views.passes import LinePart, parts_of
 
-from .open_files import is_scalar, series_infos
+from .open_files import OpenFiles, SeriesInfo, is_scalar, series_infos
+from .run_columns import Remembered
 from .scalar_lines import HISTORY, Floats, ScalarLine
 
 INF: Final = float("inf")
 
 
-def reference_of(recording: Recording) -> Key | None:
+def reference_of(infos: Mapping[Key, SeriesInfo]) -> Key | None:
     """Return the longest series of numbers that has the run's own steps; `None` if there is none."""
-    infos = series_infos(recording)
     own = [key for key, info in infos.items() if is_scalar(info.type) and not is_of_machine(key)]
     return max(own, key=lambda key: infos[key].n, default=None)
+
+
+def known_reference(files: OpenFiles) -> Key | None:
+    """Return the same, looked for again after a while or with a new series. The caller holds the recording's lock."""
+    about = files.path, files.generation, len(files.recording.keys()), time.monotonic() // LOOK_S
+    return _references.get(about, lambda: reference_of(series_infos(files.recording)))
+
+
+LOOK_S: Final = 10.0
+_references = Remembered[Key | None](200)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
