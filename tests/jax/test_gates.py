@@ -388,6 +388,7 @@ def test_rows_of_chunks_are_all_read_and_what_only_the_step_tells_is_thinned(thi
     def between(state: Any) -> None:
         within = step._rounds._step
         wait_until(lambda: within._variants._rows._compiler.newest(0), "the variant that reads rows")
+        queried.telemetry.flush(PATIENCE_S)  # the rows of several chunks may come together
         asked = queried.telemetry.subscriptions.active.values()
         wait_until(lambda: not any(one.rows for one in asked), "all rows are sent")  # those that wait are bounded
         if state.n_done == 3_000:
