@@ -343,6 +343,7 @@ def repeat(driver: Driver, sweep: Sweep) -> None:
     expect(driver.page.get_by_role("status").filter(has_text="Python copied")).to_be_visible()
     program = driver.page.evaluate("navigator.clipboard.readText()")
     drawn: list[Any] = []
+    # What the page copies is to run as it is; only the drawing, which goes on in the background, is replaced.
     exec(program.replace("sg.plot(", "keep("), {"keep": lambda *streams, **_: drawn.extend(streams)})  # noqa: S102
     assert {stream.tag for stream in drawn} == {"val/accuracy"}, program
 

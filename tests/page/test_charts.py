@@ -561,6 +561,7 @@ def a_chart_is_copied_as_a_program_and_as_a_link(page):
     drawn(chart(page, "train/loss"), color_of(page, "up"))
     program = copied(page, chart(page, "train/loss"), "Save or copy train/loss", "Copy as Python")
     sources = []
+    # What the page copies is to run as it is; only the drawing, which goes on in the background, is replaced.
     exec(program.replace("sg.plot(", "keep("), {"keep": lambda *given, **_: sources.extend(given)})
     assert {source.tag for source in sources} == {"train/loss"}
     assert all(source.wait() for source in sources)

@@ -30,10 +30,11 @@ const python = (text: string): string => JSON.stringify(text)
 
 const shell = (text: string): string => (/^[\w@%+=:,./-]+$/.test(text) ? text : `'${text.replaceAll("'", `'\\''`)}'`)
 
-function openedOf({ run, query }: Asked, recorded: boolean, all: readonly Run[]): string {
-  if (typeof run === 'string') return `sg.fleet(${python(run)}).stream(${python(query)})`
-  if (!run.live || (recorded && run.directory)) return `sg.open(${python(run.directory)}).stream(${python(query)})`
-  return `sg.connect(${[python(calledOf(run, all)), run.hub_role && `hub=${python(HUB)}`].filter(Boolean).join(', ')}).stream(${python(query)})`
+/** How the library reaches what is asked, and by which name. */
+function placeOf(run: Run | string, recorded: boolean, all: readonly Run[]): { how: 'fleet' | 'open' | 'connect'; name: string; hub: string } {
+  if (typeof run === 'string') return { how: 'fleet', name: run, hub: '' }
+  if (!run.live || (recorded && run.directory)) return { how: 'open', name: run.directory, hub: '' }
+  return { how: 'connect', name: calledOf(run, all), hub: run.hub_role && HUB }
 }
 
 /** The card in Python; `recorded` asks for what is recorded, of live runs, too. */
@@ -47,7 +48,10 @@ export function pythonOf(asked: readonly Asked[], recorded: boolean, all: readon
     ylog && 'log_y=True',
     clip && 'clip=True',
   ].filter(Boolean)
-  const streams = asked.map((one) => openedOf(one, recorded, all))
+  const streams = asked.map(({ run, query }) => {
+    const { how, name, hub } = placeOf(run, recorded, all)
+    return `sg.${how}(${python(name)}${hub && `, hub=${python(hub)}`}).stream(${python(query)})`
+  })
   return `import sightglass as sg\n\nsg.plot(\n${[...streams, ...given].map((one) => `    ${one},\n`).join('')})\n`
 }
 
@@ -55,8 +59,8 @@ export function pythonOf(asked: readonly Asked[], recorded: boolean, all: readon
 export function commandOf(asked: readonly Asked[], recorded: boolean, all: readonly Run[]): string {
   const queries = new Map<string, string[]>()
   for (const { run, query } of asked) {
-    const [hub, name] = typeof run === 'string' ? ['', run] : !run.live || (recorded && run.directory) ? ['', run.directory] : [run.hub_role && `--hub ${HUB} `, calledOf(run, all)]
-    const watch = `sightglass ${hub}watch ${shell(name)}`
+    const { name, hub } = placeOf(run, recorded, all)
+    const watch = `sightglass ${hub && `--hub ${hub} `}watch ${shell(name)}`
     queries.set(watch, [...(queries.get(watch) ?? []), shell(query)])
   }
   return [...queries].map(([watch, several]) => `${watch} ${several.join(' ')}\n`).join('')

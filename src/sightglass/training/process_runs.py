@@ -444,7 +444,7 @@ class Handler:
         held = self._termination.held()
         overdue, self._overdue = self._overdue, False
         try:
-            if held and first and not overdue and hasattr(signal, "pthread_kill"):
+            if held and first and not overdue and hasattr(signal, "pthread_kill"):  # Windows lacks it
                 if self._later is None:
                     self._later = Background("terminate-later", lambda: self._send_again(number, held))
                 return

@@ -4,6 +4,7 @@ import { signal } from '@preact/signals'
 import type { ComponentChildren } from 'preact'
 import { useMemo, useRef } from 'preact/hooks'
 import { file } from '../../data/file'
+import { tracks } from '../../data/scalars'
 import { at, state, toggled, update } from '../../state/state'
 import { dark } from '../../state/theme'
 import { useRest } from '../../ui/atRest'
@@ -94,7 +95,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
               <CardMenu id={id} name={name} section={section} drawing={drawing} />
               <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
               {single && <PinButton tag={name} />}
-              <Menu icon="download" label={`Save or copy ${name}`} items={[...downloadsOf(name, requests, () => model.current), ...copiesOf({ title: name, asked: askedOf(requests), recorded: true, options: drawing, link: { focus: id } })]} />
+              <Menu icon="download" label={`Save or copy ${name}`} items={[...downloadsOf(name, requests, () => model.current), ...copiesOf({ title: name, asked: kind || tracks.peek().includes(x) ? askedOf(requests) : [], recorded: true, options: drawing, link: { focus: id } })]} />
               {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: id })} />}
             </>
           )}

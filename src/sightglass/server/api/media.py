@@ -242,12 +242,17 @@ def _texts(runs: Runs, key: str, query: TextsQuery) -> TextList:
                 record = series[int(i)]
             except DamagedError:
                 continue  # the run's `problem` reports it
-            text = record.value.value if isinstance(record.value, Text) else str(record.value)
+            text = text_of(record)
             n_bytes += len(text)
             if n_bytes > MAX_TEXT_BYTES:
                 break
             found.append(TextInfo(step=record.step, wall_time=record.wall_time, text=text))
     return TextList(texts=found if query.low is not None else found[::-1])
+
+
+def text_of(record: Record) -> str:
+    """Return the text of a record."""
+    return record.value.value if isinstance(record.value, Text) else str(record.value)
 
 
 def _chosen(series: Series, query: TextsQuery) -> Any:

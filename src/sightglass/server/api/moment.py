@@ -9,7 +9,6 @@ from typing import Annotated, Any, Final
 import msgspec
 
 from sightglass.core.errors import DamagedError
-from sightglass.core.values import Text
 from sightglass.server.http_errors import bad_request
 from sightglass.server.runs.open_files import series_infos
 from sightglass.server.runs.reached import reference_of
@@ -17,6 +16,7 @@ from sightglass.server.runs.run_table import Runs
 from sightglass.storage.read.recording import Series
 from sightglass.views import encoding
 
+from .media import text_of
 from .runs import TagType, tag_type
 from .schema import ApiRequest, Request, Route
 
@@ -131,8 +131,7 @@ def _around(series: Series, at: float, near_s: float) -> tuple[list[MomentText],
     for row in range(low, high):
         with contextlib.suppress(DamagedError):
             record = series[row]
-            text = record.value.value if isinstance(record.value, Text) else str(record.value)
-            found.append(MomentText(tag=series.tag, step=record.step, wall_time=record.wall_time, text=text))
+            found.append(MomentText(tag=series.tag, step=record.step, wall_time=record.wall_time, text=text_of(record)))
     return found, stop - first - len(found)
 
 
