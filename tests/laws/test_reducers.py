@@ -55,7 +55,7 @@ def chunks(pairs: list[Any], cuts: list[int]) -> list[list[Any]]:
     return [pairs[a:b] for a, b in pairwise(places)] or [[]]
 
 
-def same(a: Any, b: Any, *, exactly: bool) -> bool:
+def same(a: Any, b: Any, *, exactly: bool, rounding: float = 0.0) -> bool:
     if isinstance(a, dict):
         return a.keys() == b.keys() and all(same(a[key], b[key], exactly=exactly) for key in a)
     if isinstance(a, tuple | list):
@@ -64,7 +64,7 @@ def same(a: Any, b: Any, *, exactly: bool) -> bool:
         return bool(np.allclose(a, b, rtol=1e-6, atol=1e-6, equal_nan=True)) and a.dtype == b.dtype
     if isinstance(a, float) and math.isnan(a):
         return math.isnan(b)
-    return a == b if exactly or not isinstance(a, float) else bool(np.isclose(a, b, rtol=1e-6, atol=1e-6))
+    return a == b if exactly or not isinstance(a, float) else bool(np.isclose(a, b, rtol=1e-6, atol=1e-6 + rounding))
 
 
 @pytest.mark.parametrize("name", MERGEABLE)
@@ -394,7 +394,9 @@ def test_blocks_of_a_column_are_reduced_as_one_by_one(name: str, values: list[An
     )
     if name in EXACTLY:
         assert same(pack(state), pack(one_by_one), exactly=True)
-    assert same(made.finish(state), made.finish(one_by_one), exactly=name in EXACTLY)
+    # Large values that cancel leave what was rounded on the way, which depends on the order.
+    rounding = 1e-12 * max(abs(float(one)) for one in values)
+    assert same(made.finish(state), made.finish(one_by_one), exactly=name in EXACTLY, rounding=rounding)
 
 
 @given(values=st.lists(numbers, min_size=1, max_size=50), q=st.integers(0, 100))
