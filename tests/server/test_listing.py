@@ -172,6 +172,19 @@ def test_the_history_outlives_the_run(page, begin):
     assert [stream["query"] for stream in detail["streams"]] == ["batch.loss"]
 
 
+def test_a_run_in_another_folder_is_read_after_its_end(page, begin, tmp_path, fresh):
+    run = begin("far", dir=tmp_path / "elsewhere")
+    run.log({"loss": 1.0}, step=0)
+    key = page.key("far")
+    assert page.runs()["far"]["live"]
+    run.close()
+    far = page.runs()["far"]
+    assert (far["key"], far["live"], far["state"], far["problem"]) == (key, False, "ended", "")
+    assert [tag["name"] for tag in page.json(f"/runs/{key}/tags")["tags"] if tag["name"] == "loss"] == ["loss"]
+    shutil.rmtree(run.directory)
+    assert "is gone" in page.runs()["far"]["problem"]
+
+
 def test_the_page_is_sent_the_last_commands_of_a_long_history(page, begin, monkeypatch):
     monkeypatch.setattr(api_runs, "MAX_HISTORY", 3)
     run = begin("job", record=["batch.loss"])

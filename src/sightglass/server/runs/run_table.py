@@ -64,6 +64,7 @@ LARGE_BYTES: Final = 64 * 2**20  # such runs are read after all smaller ones
 GONE_S: Final = 3_600.0  # for a user to notice that a directory is gone
 ID: Final = re.compile(r"[0-9a-f]{12}")
 ID_SHOWN: Final = 4
+MAX_ELSEWHERE: Final = 100  # each is looked at in each search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -103,6 +104,7 @@ class Runs:
         self.columns = RunColumns()
         self._served: dict[str, ServedRun] = {}
         self._named: dict[str, _Named] = {}
+        self._elsewhere: dict[str, Path] = {}  # by id, where runs write that were seen live, in other folders
         self._next_s = 0.0
         self._n_opened = itertools.count(1)
         self._lock = threading.Lock()
@@ -187,17 +189,20 @@ class Runs:
             return {entry.id: entry for entry in known if entry is not None}
 
     def _found(self, living: dict[str, discovery.LiveRun]) -> dict[str, RunEntry]:
-        """Return the runs in the directories, and in the directories of live runs elsewhere, by path."""
+        """Return the runs in the directories, and those elsewhere that live or were seen live here, by path."""
         found = {
             str(entry.path): entry
             for folder in self.directories
             for entry in self._search(folder)
         }  # fmt: skip
         ids = {entry.id for entry in found.values()}
-        for run in living.values():
-            if run.directory and run.id not in ids:
-                there = runs_in(Path(os.path.realpath(run.directory)), alive=discovery.alive).runs
-                found |= {str(entry.path): entry for entry in there if entry.id == run.id}
+        self._elsewhere |= {run.id: Path(os.path.realpath(run.directory)) for run in living.values() if run.directory}
+        for id in list(self._elsewhere)[:-MAX_ELSEWHERE]:
+            del self._elsewhere[id]
+        for id, directory in self._elsewhere.items():
+            if id not in ids:
+                there = runs_in(directory, alive=discovery.alive).runs
+                found |= {str(entry.path): entry for entry in there if entry.id == id}
         return found
 
     def _search(self, folder: Path) -> list[RunEntry]:
