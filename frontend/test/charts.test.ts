@@ -5,7 +5,7 @@ import { linesOf, restartsOf, wantedOf } from '../src/pages/charts/wanted'
 import { cardOf, withCard } from '../src/pages/charts/cards'
 import { movedTo, ordered } from '../src/pages/charts/ordered'
 import { counterparts, FOUND, givenSpecs, gridRows, ownSpecs, prefixOf, sectionsOf, shownSections, tagSearch, widest, withChart } from '../src/pages/charts/sections'
-import { readings, sharedWords } from '../src/views/Legend'
+import { besides, differences, nearestFirst, oddities, readings } from '../src/views/Legend'
 
 test.each([
   ['train/loss', 'train'], ['batch.loss', 'batch'], ['loss', 'other'], ['a/b/c', 'a'], ['mean(x.y)', 'other'], ['/x', 'other'], ['train/', 'other'],
@@ -172,10 +172,39 @@ test('charts that files ask for stand before the sections of tags, under their c
   expect(shown.map(({ name, shut, charts }) => [name, shut, charts.map(({ title }) => title)])).toEqual([['Both', true, ['loss']], ['loss', false, ['train']]])
 })
 
-test('where there is little room, names begin where they differ', () => {
-  const cut = (...names: string[]) => names.map((name) => name.slice(sharedWords(names)))
-  expect(cut('sweep lr=0.01 seed=0', 'sweep lr=0.01 seed=1')).toEqual(['seed=0', 'seed=1'])
-  expect(cut('sweep lr=0.01 seed=0', 'sweep lr=0.1 seed=0')).toEqual(['lr=0.01 seed=0', 'lr=0.1 seed=0'])
-  expect(cut('a b')).toEqual(['a b'])
-  expect(cut('a', 'a b')).toEqual(['a', 'a b'])
+test('names of a table lose what all of them have, and keep what differs', () => {
+  const left = (...names: string[]) => differences(names).names
+  expect(differences(['lr=0.01 opt=adam (4)', 'lr=0.1 opt=adam (4)'])).toEqual({ names: ['0.01', '0.1'], keys: 'lr' })
+  expect(differences(['lr=1 opt=adam', 'lr=2 opt=sgd', 'lr=2 opt=lion'])).toEqual({ names: ['1 adam', '2 sgd', '2 lion'], keys: 'lr opt' })
+  expect(left('lr=1 opt=adam', 'lr=2 no opt')).toEqual(['lr=1 opt=adam', 'lr=2 no opt'])
+  expect(left('a-very-long-name-seed0', 'a-very-long-name-seed1')).toEqual(['…seed0', '…seed1'])
+  expect(left('fold-1 1e-4', 'fold-2 1e-3')).toEqual(['fold-1 1e-4', 'fold-2 1e-3'])
+  expect(left('run 0.01', 'run 0.1')).toEqual(['0.01', '0.1'])
+  expect(left('sweep lr=0.1', 'sweep')).toEqual(['lr=0.1', 'sweep'])
+  expect(left('train/loss', 'train/', 'x')).toEqual(['train/loss', 'train/', 'x'])
+  expect([left('a b'), left('a', 'a')]).toEqual([['a b'], ['a', 'a']])
+})
+
+test('the lines nearest to the pointer come first, ended ones last; by key the largest', () => {
+  const line = (id: string, y: number, end = 20) => ({ ...runs[0]!, id, x: Float64Array.of(0, end), y: Float64Array.of(y, y) })
+  const rows = readings([line('a', 1), line('b', 5), line('c', 9), line('over', 4, 10)], 19)
+  const ids = (away: [string, number][]) => nearestFirst(rows, new Map(away)).map(({ line: { id } }) => id)
+  expect(ids([['a', 40], ['b', 2], ['c', 30], ['over', 0]])).toEqual(['b', 'c', 'a', 'over'])
+  expect(ids([])).toEqual(['c', 'b', 'a', 'over'])
+})
+
+test('of the values that are no numbers, each line names the one nearest to the cursor', () => {
+  const line = (id: string, y: number[]) => ({ ...runs[0]!, id, x: Float64Array.from(y, (_, i) => i), y: Float64Array.from(y) })
+  const found = oddities([line('a', [NaN, NaN, 1, Infinity]), line('b', [1, 2, 3, 4])], 2.4, [1, 3])
+  expect(found.map(({ line: { id }, x, y }) => [id, x, y])).toEqual([['a', 3, Infinity]])
+})
+
+test('a table stands beside its chart, else below or above; only where nothing has room within it', () => {
+  const [size, view] = [{ width: 200, height: 100 }, { width: 1000, height: 800 }]
+  const at = (left: number, top: number, right: number, bottom: number, pointer = 500) => besides({ left, top, right, bottom }, size, view, pointer)
+  expect(at(0, 50, 400, 300)).toEqual({ left: 408, top: 50 })
+  expect(at(500, 750, 1000, 1000)).toEqual({ left: 292, top: 692 })
+  expect(at(0, 50, 1000, 300)).toEqual({ left: 400, top: 308 })
+  expect(at(0, 400, 1000, 780, 990)).toEqual({ left: 792, top: 292 })
+  expect(at(0, 0, 1000, 800, 900)).toEqual({ left: 8, top: 8 })
 })

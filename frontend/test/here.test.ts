@@ -1,6 +1,7 @@
 import { expect, it, vi } from 'vitest'
 
-vi.mock('../src/data/runs', () => ({ knownRun: () => ({ started: 100 }), styleOfRun: () => ({ color: 'red' }) }))
+vi.mock('../src/data/runs', () => ({ knownRun: () => ({ started: 100 }) }))
+vi.mock('../src/data/looks', () => ({ styleOfRun: () => ({ color: 'red' }) }))
 vi.mock('../src/state/state', () => ({ at: { moment: { value: '130 k' } } }))
 
 const { here, hereOn, momentOf } = await import('../src/pages/charts/here')

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { axisOf, bestSoFar, isWide, nextAlong, within } from '../src/pages/runs/linked/axis'
+import { axisOf, bestSoFar, isWide, nextAlong, within } from '../src/data/axis'
 import { rankCorrelation } from '../src/pages/runs/linked/correlation'
 
 const places = (values: unknown[], log = false) => [...axisOf('lr', values, log).places]

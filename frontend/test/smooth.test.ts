@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest'
 import cases from '../../tests/views/smoothing.json'
 import { Records } from '../src/views/records'
-import { smooth } from '../src/views/smooth'
+import { smooth, smoothByPoint } from '../src/views/smooth'
 
 /** Of values whose standard deviation is 4.5, over buckets of hundreds of records. */
 const TOLERANCE = 0.1
@@ -38,4 +38,12 @@ test.each([0.6, 0.9, 0.99])('a thinned line is smoothed as the whole one, with a
 test('no weight, no work', () => {
   const y = Float64Array.of(1, 2)
   expect(smooth([0, 1], y, 0, 1)).toBe(y)
+})
+
+test('by point, the numbers are those of TensorBoard: 0.6 over 1, 2, 3, NaN, 4', () => {
+  // 0.4·1/(1−0.6); (0.6·0.4 + 0.4·2)/(1−0.36); …
+  const found = smoothByPoint(Float64Array.of(1, 2, 3, NaN, 4), 0.6)
+  expect([...found].map((one) => Number(one.toFixed(6)))).toEqual([1, 1.625, 2.326531, NaN, 3.095588])
+  expect([...smoothByPoint(Float64Array.of(7, 7, 7), 0.9)]).toEqual([7, 7, 7])
+  expect([...smoothByPoint(Float64Array.of(1, 9, 1), 0.5, [NaN, NaN, 3])]).toEqual([...smoothByPoint(Float64Array.of(1, 9, 3), 0.5)])
 })

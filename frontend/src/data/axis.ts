@@ -1,9 +1,9 @@
-// Columns of the table as axes of the linked views: numbers, also logarithmic ones, times, and texts side by side.
+// Columns of the table as axes: numbers, also logarithmic ones, times, and texts side by side.
 
-import { inOrder } from '../../../data/order'
-import { placeTicks, ticksOf, type AxisKind } from '../../../views/ticks'
-import { number, value as textOf } from '../../../views/format'
-import type { Span } from '../../../views/span'
+import { number, value as textOf } from '../views/format'
+import type { Span } from '../views/span'
+import { placeTicks, ticksOf, type AxisKind } from '../views/ticks'
+import { inOrder } from './order'
 
 export interface Axis {
   name: string

@@ -82,9 +82,9 @@ export function useColumn(name: string): void {
   }, [name])
 }
 
-/** What the table shows, and names in the order and the filter that may be columns of series. */
+/** What the table shows, and names in the order, the looks and the filter that may be columns of series. */
 const named = computed(() => {
-  const names = [...sortKeys(at.sort.value).map((key) => key.replace(/^-/, '')), ...filter.value.keys.map(({ key }) => key)]
+  const names = [...sortKeys(at.sort.value).map((key) => key.replace(/^-/, '')), ...filter.value.keys.map(({ key }) => key), at.colorby.value, at.dashby.value, at.facet.value].filter(Boolean)
   return [...new Set([...(tableOpen.value ? (chosen.value ?? metricColumns.value) : []), ...names, ...watched.value])].filter((name) => !FACTS.includes(name))
 })
 

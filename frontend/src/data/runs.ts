@@ -1,9 +1,7 @@
-// The runs: the list from the server, the filtered list, the visible runs, and their colours.
+// The runs: the list from the server, the filtered list, and the visible runs. How they look is in `looks.ts`.
 
-import { inOrder } from './order'
 import { computed, signal } from '@preact/signals'
 import { at, state, update } from '../state/state'
-import { LINES, styleOf, stylesOf, type LineStyle } from '../views/palette'
 import { visible } from '../views/visible'
 import { get } from './api'
 import { isPutAway, parseFilter, valueOf } from './filter'
@@ -140,44 +138,3 @@ export const groupOf = (run: Run): string => nameOfGroup(run, groupKeys.value)
 
 /** The groups of what the filter leaves, in their order. */
 export const groups = computed(() => (groupKeys.value.length ? grouped(filtered.value, groupKeys.value, at.sort.value.split('|').filter(Boolean)) : null))
-
-// A run keeps the place that it had when the page first saw it, so a colour never changes while runs come and go.
-const places = new Map<string, number>()
-const placed = computed(() => {
-  const fresh = (runs.value ?? []).filter((run) => !places.has(run.key))
-  fresh.sort((a, b) => (a.started ?? 0) - (b.started ?? 0) || (a.key < b.key ? -1 : 1))
-  for (const run of fresh) places.set(run.key, places.size)
-  return places
-})
-
-const shownStyles = computed(() => {
-  const keys = shown.value.map((run) => run.key)
-  const styles = stylesOfRuns(keys)
-  return new Map(keys.map((key, i) => [key, styles[i]!]))
-})
-
-/** The place in the palette: the reader's choice, else the run's own. */
-const placeOf = (key: string): number => at.color.value[key] ?? placed.value.get(key) ?? 0
-
-/** The styles of runs that share a chart. */
-export const stylesOfRuns = (keys: readonly string[]): LineStyle[] => stylesOf(keys.map(placeOf))
-
-export function styleOfRun(key: string): LineStyle {
-  return shownStyles.value.get(key) ?? styleOf(placeOf(key))
-}
-
-/** Give a run, or a group by its name, a colour of the palette. */
-export function setColor(name: string, place: number): void {
-  update({ color: { ...state.peek().color, [name]: place } })
-}
-
-const allGroups = computed(() => {
-  const names = new Set(groupKeys.value.length ? (runs.value ?? []).map(groupOf) : [])
-  const sorted = [...names].sort(inOrder)
-  return new Map(sorted.map((name, place) => [name, place]))
-})
-
-export function styleOfGroup(name: string): LineStyle {
-  const place = allGroups.value.get(name) ?? 0
-  return styleOf(at.color.value[name] ?? place, Math.floor(place / LINES.length))
-}

@@ -33,6 +33,10 @@ export const shape = {
   fold: flag(),
   run: text(),
   color: numbers(),
+  /** The columns by whose values lines have their colours and dashes, and by which charts are divided; empty for none. */
+  colorby: text(),
+  dashby: text(),
+  facet: text(),
   compare: flag(),
   /** What the comparison shows of series. */
   of: oneOf('last', 'min', 'max', 'mean', 'first'),
@@ -49,6 +53,8 @@ export const shape = {
   /** `step`, `relative`, `wall`, or the name of a step track or a series. */
   x: text('step'),
   smooth: number(0, 0, 0.999),
+  /** Whether points are weighed by their distance along x, as W&B does, or each the same, as TensorBoard does. */
+  smoothby: oneOf('x', 'point'),
   ylog: flag(),
   xlog: flag(),
   clip: flag(),
@@ -153,7 +159,7 @@ export const at = Object.fromEntries(
 ) as Fields
 
 /** What the browser's Back undoes one by one: what narrows the view, and what is easily done by mistake. */
-const UNDONE_BY_BACK = ['filter', 'group', 'runs', 'hide', 'tags', 'zoom', 'yzoom', 'compare', 'columns', 'sort'] as const
+const UNDONE_BY_BACK = ['filter', 'group', 'colorby', 'dashby', 'facet', 'runs', 'hide', 'tags', 'zoom', 'yzoom', 'compare', 'columns', 'sort'] as const
 /** Changes of one field in a row are one, such as the letters of a filter. */
 const ROW_MS = 1_500
 let changed = { field: '', at_ms: 0 }

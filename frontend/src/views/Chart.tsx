@@ -5,7 +5,7 @@ import { useContext, useLayoutEffect, useMemo, useRef, useState } from 'preact/h
 import type { Span } from './span'
 import { extentOf, rangeOf } from './bounds'
 import { wholeOf, type Line, type Mark } from './draw'
-import { Legend } from './Legend'
+import { Legend, LinkedValues } from './Legend'
 import { Plot, type Model, type Pointed, type XAxis } from './plot'
 import { readInk, type Ink } from './ink'
 import { printing } from './printing'
@@ -22,6 +22,8 @@ export interface ChartProps {
   id: string
   title: string
   lines: Line[]
+  /** Lines that the axes have room for: those of charts side by side, which then share their ranges; else the lines alone. */
+  among?: Line[]
   marks?: Mark[]
   kind: XAxis
   xlog: boolean
@@ -44,11 +46,14 @@ export interface ChartProps {
   xname?: string
   /** The names along x, where it counts them. */
   places?: readonly string[] | undefined
+  /** Whether the values stand beside the lines always: those at the cursor, else the last ones. */
+  aside?: boolean
   /** Called with the drawn model, for downloads. */
   onModel?: (model: Model | null) => void
 }
 
 const NO_MARKS: Mark[] = []
+const atEnd = (x: number): Pointed => ({ x, reach: [x, x], left: 0, top: 0, line: null, away: new Map() })
 const PAPER = { width: 480, height: 300 }
 /** Of a legend on paper: its names, and the characters of one in half of the width. */
 const [MAX_NAMED, MAX_LABEL] = [30, 32]
@@ -66,8 +71,8 @@ const MOVES: Record<string, [by: number, factor: number, around: number]> = {
 }
 
 export function modelOf(props: ChartProps, ink: Ink): Model | string {
-  const { lines, xlog, ylog, clip, zoom, yzoom } = props
-  const extent = extentOf(lines.map((line) => line.x), xlog)
+  const { lines, among = lines, xlog, ylog, clip, zoom, yzoom } = props
+  const extent = extentOf(among.map((line) => line.x), xlog)
   let xs = zoom ?? (extent && props.places ? ([extent[0] - AIR, extent[1] + AIR] as Span) : extent)
   if (!xs || (xlog && xs[1] <= 0)) return xlog && lines.some((line) => line.x.length) ? 'No point has x > 0: a log axis cannot show the others' : 'No points yet'
   if (xlog && xs[0] <= 0) xs = [Math.min(extent?.[0] ?? xs[1] / 1e3, xs[1] / 10), xs[1]]
@@ -75,7 +80,7 @@ export function modelOf(props: ChartProps, ink: Ink): Model | string {
   // Points at the edge are seen whole.
   if (!zoom && !xlog && lines.some(({ points }) => points)) xs = [xs[0] - EDGE * (xs[1] - xs[0]), xs[1] + EDGE * (xs[1] - xs[0])]
   const columnsOf = (some: Line[]) => some.flatMap(({ x, y, raw, low, high }) => [y, raw, low, high].flatMap((c) => (c ? [{ x, y: c }] : [])))
-  const columns = columnsOf(lines.filter(({ second }) => !second))
+  const columns = columnsOf(among.filter(({ second }) => !second))
   const right = lines.filter(({ second }) => second)
   const ys2 = right.length ? (rangeOf(columnsOf(right), xs, { log: ylog, clip }) ?? (ylog ? [0.1, 10] : [0, 1])) as Span : undefined
   let ys = yzoom && !(ylog && yzoom[0] <= 0) ? yzoom : rangeOf(columns, xs, { log: ylog, clip })
@@ -102,8 +107,8 @@ export function Chart(props: ChartProps) {
   const [tip, setTip] = useState<Pointed | null>(null)
   /** Where the reader of another chart points at. */
   const [linked, setLinked] = useState<Pointed | null>(null)
-  const { lines, marks, kind, xlog, ylog, clip, zoom, yzoom, dark, xname, places } = props
-  const model = useMemo(() => modelOf(latest.current, readInk(root)), [lines, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark, xname, places])
+  const { lines, among, marks, kind, xlog, ylog, clip, zoom, yzoom, dark, xname, places, aside = false } = props
+  const model = useMemo(() => modelOf(latest.current, readInk(root)), [lines, among, marks, kind, xlog, ylog, clip, String(zoom), String(yzoom), dark, xname, places])
   const n_lines = lines.filter(({ earlier }) => !earlier).length
   const shown = typeof model === 'string' ? null : model
 
@@ -157,7 +162,7 @@ export function Chart(props: ChartProps) {
   }
 
   return (
-    <div class="chart" onMouseLeave={() => plot.current?.leave()}>
+    <div class={aside ? 'chart chart-aside' : 'chart'} onMouseLeave={() => plot.current?.leave()}>
       <div
         class="chart-plot"
         ref={host}
@@ -169,8 +174,8 @@ export function Chart(props: ChartProps) {
       />
       {printing.value && shown && <div class="chart-print" dangerouslySetInnerHTML={{ __html: printed(props.title, shown) }} />}
       {typeof model === 'string' && <p class="chart-empty">{model}</p>}
-      {tip && shown && <Legend tip={tip} lines={lines} marks={shown.marks} kind={kind} xname={xname} places={places} />}
-      {!tip && linked && shown && <Legend tip={linked} lines={lines} marks={NO_MARKS} kind={kind} xname={xname} places={places} linked />}
+      {shown && (tip || aside) && <Legend tip={tip ?? atEnd(shown.xs[1])} lines={lines} marks={tip ? shown.marks : NO_MARKS} kind={kind} xname={xname} places={places} fixed={aside} />}
+      {!tip && !aside && linked && shown && <LinkedValues x={linked.x} lines={lines} />}
     </div>
   )
 }

@@ -37,9 +37,14 @@ export interface Pointed {
   top: number
   /** The line that passes nearest. */
   line: string | null
+  /** How many pixels each line passes from the pointer; empty where it has no height, such as that of a key or a finger. */
+  away: ReadonlyMap<string, number>
 }
 
 const REACH = 6
+/** A line that passes farther away is not pointed at. */
+const NEAR = 30
+const NOWHERE: ReadonlyMap<string, number> = new Map()
 /** A pointer that moves less has not dragged; and within this time a second click makes it a double click. */
 const [STILL_PX, TWICE_MS] = [4, 250]
 
@@ -64,12 +69,21 @@ const MAX_NAME = 40
 
 const shortened = (name: string): string => (name.length > MAX_NAME ? `${name.slice(0, MAX_NAME - 1)}…` : name)
 
+/** The line that is nearest to the pointer, if it is near. */
+function nearestOf(away: ReadonlyMap<string, number>): string | null {
+  let [found, best] = [null as string | null, NEAR]
+  for (const [id, px] of away) if (px < best) [found, best] = [id, px]
+  return found
+}
+
 export class Plot {
   private u: uPlot | null = null
   private model: Model | null = null
   /** Of the host, in CSS pixels; null until it is known. */
   private size: { width: number; height: number } | null = null
   private pointed = false
+  /** Whether it is pointed at by a share of the width, not by the mouse. */
+  private byShare = false
   private highlight: string | null = null
   private dots: HTMLElement[] = []
   /** Ends a drag that goes on. */
@@ -111,14 +125,15 @@ export class Plot {
     const seen = x !== null && place >= 0 && place <= this.u.over.clientWidth
     this.u.setCursor({ left: seen ? place : -10, top: -10 }, false)
     this.placeDots(x)
-    return seen ? { x, reach: [x, x], left: place + this.u.over.offsetLeft, top: 0, line: null } : null
+    return seen ? { x, reach: [x, x], left: place + this.u.over.offsetLeft, top: 0, line: null, away: NOWHERE } : null
   }
 
   /** Move the cursor by hand, for keys and fingers: a share of the width. */
   pointAt(share: number): void {
     if (!this.u) return
-    this.pointed = true
+    this.pointed = this.byShare = true
     this.u.setCursor({ left: share * this.u.over.clientWidth, top: this.u.over.clientHeight / 2 })
+    this.byShare = false
   }
 
   leave(): void {
@@ -305,7 +320,7 @@ export class Plot {
       if (detail > 1 || shiftKey || Math.hypot(clientX - down[0], clientY - down[1]) > STILL_PX) return
       const { left, top } = over.getBoundingClientRect()
       timer = window.setTimeout(() => {
-        const line = this.u && this.near(this.u, clientX - left, clientY - top)
+        const line = this.u && nearestOf(this.distances(this.u, clientX - left, clientY - top))
         if (line) pick(line, this.u!.posToVal(clientX - left, 'x'))
       }, TWICE_MS)
     })
@@ -317,26 +332,23 @@ export class Plot {
     if (left < 0) return
     const x = u.posToVal(left, 'x')
     this.placeDots(x)
-    const line = this.closest(u, left, top)
+    const away = this.distances(u, left, top)
+    // A single line needs no emphasis.
+    const line = new Set(this.model!.lines.map(wholeOf)).size > 1 ? nearestOf(away) : null
     this.emphasize(line)
     const reach: Span = [u.posToVal(left - REACH, 'x'), u.posToVal(left + REACH, 'x')]
-    this.events.cursor({ x, reach, left: left + u.over.offsetLeft, top: top + u.over.offsetTop, line })
+    this.events.cursor({ x, reach, left: left + u.over.offsetLeft, top: top + u.over.offsetTop, line, away: this.byShare ? NOWHERE : away })
   }
 
-  /** The line that is nearest to the pointer, where there are several. */
-  private closest(u: uPlot, left: number, top: number): string | null {
-    return new Set(this.model!.lines.map(wholeOf)).size > 1 ? this.near(u, left, top) : null
-  }
-
-  /** The line that passes nearest to the pointer, if any does within 30 pixels. */
-  private near(u: uPlot, left: number, top: number): string | null {
-    let [found, best] = [null as string | null, 30]
+  /** How many pixels each line passes from a place. */
+  private distances(u: uPlot, left: number, top: number): Map<string, number> {
+    const found = new Map<string, number>()
     for (const line of this.model!.lines) {
       const { y, second } = line
       const i = pointAt(line, u.posToVal(left, 'x'))
       if (i < 0 || !Number.isFinite(y[i]!)) continue
-      const away = Math.abs(u.valToPos(y[i]!, second ? 'y2' : 'y') - top)
-      if (away < best) [found, best] = [wholeOf(line), away]
+      const [id, away] = [wholeOf(line), Math.abs(u.valToPos(y[i]!, second ? 'y2' : 'y') - top)]
+      found.set(id, Math.min(away, found.get(id) ?? Infinity))
     }
     return found
   }

@@ -39,3 +39,22 @@ export function smooth(x: ArrayLike<number>, y: Float64Array, weight: number, ex
   }
   return out
 }
+
+/**
+ * Smooth a line as TensorBoard does: an exponential average in which each point weighs the same, however far apart they
+ * are, divided by the sum of the weights (`vz_line_chart2`, "resmoothDataset"). A constant line stays as it is.
+ *
+ * @param weight - From 0 (y itself) to below 1.
+ * @param means - The mean of the line between each point and the one before, where points were thinned: it stands for them.
+ */
+export function smoothByPoint(y: Float64Array, weight: number, means?: ArrayLike<number>): Float64Array {
+  const values = y.map((value, i) => (Number.isFinite(value) && Number.isFinite(means?.[i] ?? NaN) ? means![i]! : value))
+  if (!(weight > 0) || values.every((value) => value === values[0])) return y
+  let [sum, mass] = [0, 0]
+  return values.map((value) => {
+    if (!Number.isFinite(value)) return value
+    sum = weight * sum + (1 - weight) * value
+    mass = weight * mass + (1 - weight)
+    return sum / mass
+  })
+}

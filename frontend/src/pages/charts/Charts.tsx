@@ -3,19 +3,24 @@
 import { computed } from '@preact/signals'
 import { useLayoutEffect, useMemo, useRef, useState } from 'preact/hooks'
 import { file } from '../../data/file'
+import { facets, looksKey } from '../../data/looks'
 import { filtered, runs, shown, showAll } from '../../data/runs'
-import { runTags, scalarTags, tagsLoading, wantedCharts } from '../../data/tags'
+import { runsWith, runTags, scalarTags, tagsLoading, wantedCharts } from '../../data/tags'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Dialog, Empty, IconButton } from '../../ui/parts'
 import { later } from '../../ui/later'
 import { Rows } from '../../ui/Rows'
+import { Swatch } from '../../views/Swatch'
+import { copy } from '../copied'
 import { Panel } from './Panel'
 import { OwnChart } from './OwnChart'
 import { cardOf } from './cards'
+import { drawn } from './drawn'
 import { drag, inSight, movesBy, moveSection, said } from './order'
 import { ordered } from './ordered'
-import { FOUND, givenSpecs, gridRows, ownSpecs, sectionsOf, shownSections, specOf, tagSearch, widest, type GridRow, type Head, type Shown } from './sections'
+import { divided, focusOf, FOUND, givenSpecs, gridRows, ownSpecs, sectionsOf, shownSections, specOf, tagSearch, widest, type GridRow, type Head, type Shown, type Spec } from './sections'
+import { wantedOf } from './wanted'
 import { Toolbar } from './Toolbar'
 
 const Asked = later('what was asked', () => import('../ask/AskCards').then((found) => found.AskCards))
@@ -30,18 +35,19 @@ const found = computed(() => {
 })
 
 export function Charts() {
-  const [box, most] = useColumns(SIZES[at.size.value].width)
+  const [box, columnsOf] = useColumns()
+  const most = columnsFor(columnsOf, facets.value.names.length)
   const tags = found.value
   const pinned = at.panel.value.filter((tag) => scalarTags.value.has(tag))
   const searching = at.tags.value !== ''
   const given = useMemo(() => givenSpecs(searching ? [] : wantedCharts.value), [searching, wantedCharts.value])
   const { rows, columns } = useMemo(() => {
     const sections = searching ? [{ name: FOUND, tags }] : ordered(sectionsOf(tags), at.sections.value, ({ name }) => name)
-    const shown = shownSections(ownSpecs(at.own.value), pinned, sections, new Set(at.shut.value), at.order.value, given)
-    inSight.charts = new Map(shown.map(({ name, charts }) => [name, charts.map(({ id }) => id)]))
+    const all = shownSections(ownSpecs(at.own.value), pinned, sections, new Set(at.shut.value), at.order.value, given)
+    inSight.charts = new Map(all.map(({ name, charts }) => [name, charts.map(({ id }) => id)]))
     inSight.sections = sections.map(({ name }) => name)
-    return grid(shown, most)
-  }, [at.own.value, given, pinned.join('\n'), tags, searching, at.shut.value, at.order.value, at.sections.value, at.cards.value, most])
+    return grid(divided(all, facets.value.names, hasLine), most)
+  }, [facets.value, drawn.value, at.own.value, given, pinned.join('\n'), tags, searching, at.shut.value, at.order.value, at.sections.value, at.cards.value, most])
   const height = SIZES[at.size.value].height
   const heights = useMemo(() => rows.map((row) => (row.kind === 'heads' ? HEAD_HEIGHT : row.tall * (height + GAP))), [rows, height])
   const why = whyEmpty(tags.length + at.own.value.length)
@@ -54,6 +60,7 @@ export function Charts() {
   return (
     <section class="charts" aria-label="Charts" ref={box}>
       <Toolbar n_tags={scalarTags.value.size} n_found={tags.length} />
+      <LooksKey />
       <Problems />
       {why ? (
         <div class="charts-alone">
@@ -80,10 +87,32 @@ export function Charts() {
           <div class="focus-close">
             <IconButton icon="close" label="Close" onClick={() => update({ focus: '' })} />
           </div>
-          <Panel key={focus.id} spec={focus} large />
+          <Panel key={focusOf(focus)} spec={focus} large />
         </Dialog>
       )}
     </section>
+  )
+}
+
+/** What colours and dashes mean, and which parts of the charts are left out. */
+function LooksKey() {
+  const { n_more } = facets.value
+  if (!looksKey.value.length && !n_more) return null
+  return (
+    <ul class="looks-key" aria-label="What colours and dashes mean">
+      {looksKey.value.map(({ column, values, n_more }) => (
+        <li key={column}>
+          <span>{column}</span>
+          {values.map(({ text, style }) => (
+            <span key={text} class="looks-value">
+              <Swatch style={style} /> {text}
+            </span>
+          ))}
+          {n_more > 0 && <span>and {n_more} more</span>}
+        </li>
+      ))}
+      {n_more > 0 && <li>{`${n_more} more values of ${at.facet.value} are not drawn: filter the runs, or choose another key`}</li>}
+    </ul>
   )
 }
 
@@ -95,14 +124,27 @@ function grid(shown: Shown[], most: number): { rows: GridRow[]; columns: number 
   return { rows: columns === most ? rows : gridRows(shown, columns, sizeOf), columns }
 }
 
-/** The chart that is enlarged. */
-function focused() {
-  const id = at.focus.value
-  const several = [...ownSpecs(at.own.value), ...givenSpecs(wantedCharts.value).flatMap(({ charts }) => charts)]
-  return several.find((spec) => spec.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
+/** Whether a chart of these tags has a line in a facet. */
+const hasLine = (tags: readonly string[], facet: string): boolean => wantedOf(tags, drawn.value, runsWith).some((one) => one.facet === facet)
+
+/** As many columns as have room; in facets, so many that a row holds whole charts, of small ones if it must. */
+function columnsFor(columnsOf: (width: number) => number, n_facets: number): number {
+  const most = columnsOf(SIZES[at.size.value].width)
+  if (n_facets <= 1) return most
+  if (n_facets > most) return n_facets <= columnsOf(SIZES.s.width) ? n_facets : most
+  return most - (most % n_facets)
 }
 
-const keyOf = (row: GridRow): string => (row.kind === 'heads' ? `head ${row.heads[0]!.name}` : `${row.cells[0]!.section} ${row.cells[0]!.spec.id}`)
+/** The chart that is enlarged. */
+function focused() {
+  const [id = '', facet] = at.focus.value.split('\n')
+  const facetted = (spec: Spec) => (facet ? { ...spec, facet } : spec)
+  const several = [...ownSpecs(at.own.value), ...givenSpecs(wantedCharts.value).flatMap(({ charts }) => charts)]
+  const spec = several.find((one) => one.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
+  return spec && facetted(spec)
+}
+
+const keyOf = (row: GridRow): string => (row.kind === 'heads' ? `head ${row.heads[0]!.name}` : `${row.cells[0]!.section} ${focusOf(row.cells[0]!.spec)}`)
 
 function GridRowView({ row, columns, height }: { row: GridRow; columns: number; height: number }) {
   const gridTemplateColumns = `repeat(${columns}, minmax(0, 1fr))`
@@ -118,7 +160,7 @@ function GridRowView({ row, columns, height }: { row: GridRow; columns: number; 
   return (
     <div class="charts-row" style={{ gridTemplateColumns, gridTemplateRows: `repeat(${row.tall}, ${height}px)` }}>
       {row.cells.map(({ spec, section, column, row: top, wide, tall }) => (
-        <Panel key={`${section} ${spec.id}`} spec={spec} section={section} place={`${top + 1} / ${column + 1} / span ${tall} / span ${wide}`} />
+        <Panel key={`${section} ${focusOf(spec)}`} spec={spec} section={section} place={`${top + 1} / ${column + 1} / span ${tall} / span ${wide}`} />
       ))}
     </div>
   )
@@ -138,7 +180,7 @@ function HeadView({ head: { name, n, pinned, column, span } }: { head: Head }) {
   )
 }
 
-function useColumns(width: number) {
+function useColumns() {
   const box = useRef<HTMLElement>(null)
   const [room, setRoom] = useState(900)
   useLayoutEffect(() => {
@@ -146,7 +188,8 @@ function useColumns(width: number) {
     sizes.observe(box.current!)
     return () => sizes.disconnect()
   }, [])
-  return [box, Math.max(1, Math.floor((room - 32 + GAP) / (width + GAP)))] as const
+  const columnsOf = (width: number) => Math.max(1, Math.floor((room - 32 + GAP) / (width + GAP)))
+  return [box, columnsOf] as const
 }
 
 function Problems() {
@@ -155,7 +198,7 @@ function Problems() {
   return (
     <p class="banner" role="alert">
       <Icon name="warning" /> {problems[0]![1]}
-      {problems.length > 1 && ` (and ${problems.length - 1} more runs)`}
+      {problems.length > 1 && ` (and ${problems.length - 1} more ${problems.length === 2 ? 'run' : 'runs'})`}
     </p>
   )
 }
@@ -198,11 +241,21 @@ function whyEmpty(n_tags: number) {
   )
 }
 
+/** A first run: it can be pasted as it is, and is asked while it goes on. */
+const FIRST = `import sightglass as sg, time
+run = sg.init("first", config={"lr": 0.1})
+for step in range(1000):
+    run.log({"loss": 1 / (1 + step)}, step=step)
+    time.sleep(0.1)`
+
 export function NoRuns() {
   return (
     <Empty title="No runs yet">
-      <p>Start a run, and it appears here:</p>
-      <pre>{'import sightglass as sg\n\nwith sg.init("mnist", config={"lr": 1e-3}) as run:\n    for step in range(1000):\n        run.log({"loss": loss}, step=step)'}</pre>
+      <p>This page listens: run this on the same machine, and it appears here by itself, ready to be asked.</p>
+      <pre>{FIRST}</pre>
+      <button type="button" class="button" onClick={() => void copy(FIRST, 'Program copied', 'The browser refused to copy: select the lines instead')}>
+        Copy the program
+      </button>
       <p>
         Or try <code>sightglass demo</code>, or name a folder of recorded runs: <code>sightglass ui runs/</code>
       </p>

@@ -12,7 +12,6 @@ import { IconButton, Menu } from '../../ui/parts'
 import { Chart, type Cursor } from '../../views/Chart'
 import type { Line } from '../../views/draw'
 import type { Model } from '../../views/plot'
-import { LineNames } from '../../views/SoloChart'
 import { neat, type Span } from '../../views/span'
 import { Swatch } from '../../views/Swatch'
 import { CardMenu } from './CardMenu'
@@ -25,7 +24,7 @@ import { useLines } from './lines'
 import { marks as allMarks, type CommandMark } from './marks'
 import { editChart } from './OwnChart'
 import { drag, moveCard, movesBy } from './order'
-import type { Spec } from './sections'
+import { focusOf, type Spec } from './sections'
 import { useTurn } from './turns'
 import { styleOfTag } from './wanted'
 
@@ -33,9 +32,6 @@ import { styleOfTag } from './wanted'
 export const cursor = signal<Cursor | null>(null)
 
 const NO_MARKS: CommandMark[] = []
-
-/** With more names than this a legend is unreadable: the cursor shows them instead. */
-const MAX_NAMES = 40
 
 interface PanelProps {
   spec: Spec
@@ -53,16 +49,16 @@ function leftOut(lines: readonly Line[], { xlog, ylog }: { xlog: boolean; ylog: 
 
 export function Panel({ spec, large = false, section = '', place }: PanelProps) {
   const mine = useTurn()
-  const { id, title, tags, own } = spec
+  const { id, title, tags, own, facet = '' } = spec
   const single = !own && tags.length === 1
-  const name = single ? tags[0]! : title
+  const name = [single ? tags[0]! : title, facet].filter(Boolean).join(' · ')
   const drawing = drawingOf(id)
   const { x, apart, zoom } = drawing
   const kind = kindOfX(x)
   const yzoom = at.yzoom.value[id] ?? null
   const model = useRef<Model | null>(null)
   const alone = useMemo(() => signal<Cursor | null>(null), [])
-  const { lines, restarts, notes: read, error, requests, runs, loading, momentAt } = useLines(tags, large, drawing)
+  const { lines, among, restarts, notes: read, error, requests, runs, loading, momentAt } = useLines(tags, facet, large, drawing)
   const notes = useMemo(() => [read, ...leftOut(lines, drawing)].filter(Boolean).join(' · '), [read, lines, drawing.xlog, drawing.ylog])
   const all = kind ? allMarks[kind].value : NO_MARKS
   const now = hereOn(kind)
@@ -84,7 +80,10 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
   return (
     <article class="panel" tabIndex={-1} aria-label={name} style={place && { gridArea: place }} data-card={large ? undefined : id} data-section={large ? undefined : section} onKeyDown={(event) => section && movesBy(event, (by) => moveCard(section, id, by))}>
       <header class="panel-head" onPointerDown={section ? drag : undefined}>
-        <h3 title={single ? name : `${title}: ${tags.join(', ')}`}>{title}</h3>
+        <h3 title={single ? name : `${name}: ${tags.join(', ')}`}>
+          {title}
+          {facet && <span class="panel-facet"> {facet}</span>}
+        </h3>
         <span class="panel-notes" title={notes}>
           {notes}
         </span>
@@ -94,9 +93,9 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
               {(yzoom || zoom) && <IconButton icon="reset" label="Reset zoom (double click)" onClick={reset} />}
               <CardMenu id={id} name={name} section={section} drawing={drawing} />
               <IconButton icon="layers" label={own ? `Edit ${title}` : 'Draw together with other tags'} onClick={() => editChart(spec)} />
-              {single && <PinButton tag={name} />}
-              <Menu icon="download" label={`Save or copy ${name}`} items={[...downloadsOf(name, requests, () => model.current), ...copiesOf({ title: name, asked: kind || tracks.peek().includes(x) ? askedOf(requests) : [], recorded: true, options: drawing, link: { focus: id } })]} />
-              {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: id })} />}
+              {single && <PinButton tag={tags[0]!} />}
+              <Menu icon="download" label={`Save or copy ${name}`} items={[...downloadsOf(name, requests, () => model.current), ...copiesOf({ title: name, asked: kind || tracks.peek().includes(x) ? askedOf(requests) : [], recorded: true, options: at.smoothby.value === 'point' ? { ...drawing, smooth: 0 } : drawing, link: { focus: focusOf(spec) } })]} />
+              {!large && <IconButton icon="expand" label="Enlarge" onClick={() => update({ focus: focusOf(spec) })} />}
             </>
           )}
         </Tools>
@@ -107,9 +106,10 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
         <div class="panel-wait" role="status" aria-label="Loading" />
       ) : (
         <Chart
-          id={(large ? 'large ' : '') + id}
+          id={(large ? 'large ' : '') + focusOf(spec)}
           title={name}
           lines={lines}
+          among={among}
           marks={marks}
           kind={kind ?? 'number'}
           {...(!kind && { xname: x })}
@@ -119,6 +119,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
           zoom={zoom}
           yzoom={yzoom}
           dark={dark.value}
+          aside={large}
           cursor={apart ? alone : cursor}
           emphasis={pointedLine}
           onZoom={onZoom}
@@ -127,7 +128,7 @@ export function Panel({ spec, large = false, section = '', place }: PanelProps) 
           onModel={(now) => (model.current = now)}
         />
       )}
-      {large ? <Names lines={lines} /> : tags.length > 1 && <TagNames tags={tags} />}
+      {tags.length > 1 && <TagNames tags={tags} />}
     </article>
   )
 }
@@ -151,13 +152,6 @@ function Problem({ text }: { text: string }) {
 function PinButton({ tag }: { tag: string }) {
   const pinned = at.panel.value.includes(tag)
   return <IconButton icon="pin" label={pinned ? 'Unpin' : 'Pin to the top'} pressed={pinned} onClick={() => update({ panel: toggled(at.panel.peek(), tag) })} />
-}
-
-/** Which line is which, where there is room to say it. */
-function Names({ lines }: { lines: readonly Line[] }) {
-  const whole = lines.filter(({ earlier }) => !earlier)
-  if (whole.length > MAX_NAMES) return null
-  return <LineNames label="Lines" lines={whole} />
 }
 
 /** The tags of a chart of several tags; the cursor shows the runs. */

@@ -77,10 +77,18 @@ function Smoothing() {
   const weight = at.smooth.value
   const set = (weight: number) => update({ smooth: Math.min(0.999, Math.max(0, weight)) })
   return (
-    <label class="smoothing" title="Exponential smoothing; the raw line stays visible, faintly">
-      <span>Smooth</span>
-      <input type="range" min="0" max="0.999" step="0.001" value={weight} aria-label="Smoothing" onInput={({ currentTarget }) => set(currentTarget.valueAsNumber)} />
-      <NumberInput min="0" max="0.999" step="0.05" value={weight} aria-label="Smoothing weight" onNumber={set} />
-    </label>
+    <>
+      <label class="smoothing" title="Exponential smoothing; the raw line stays visible, faintly">
+        <span>Smooth</span>
+        <input type="range" min="0" max="0.999" step="0.001" value={weight} aria-label="Smoothing" onInput={({ currentTarget }) => set(currentTarget.valueAsNumber)} />
+        <NumberInput min="0" max="0.999" step="0.05" value={weight} aria-label="Smoothing weight" onNumber={set} />
+      </label>
+      {weight > 0 && (
+        <select aria-label="What smoothing weighs" title="What the weight means: over x as W&B does, the same however many points a line has; by point as TensorBoard does" value={at.smoothby.value} onChange={({ currentTarget }) => update({ smoothby: currentTarget.value as 'x' | 'point' })}>
+          <option value="x">as W&B</option>
+          <option value="point">as TensorBoard</option>
+        </select>
+      )}
+    </>
   )
 }

@@ -2,7 +2,8 @@
 
 import { inOrder } from '../../data/order'
 import { computed, signal } from '@preact/signals'
-import { groupOf, labelOf, shown, styleOfGroup, styleOfRun } from '../../data/runs'
+import { facetOf, idOfGroup, styleOfGroup, styleOfRun } from '../../data/looks'
+import { groupOf, labelOf, shown } from '../../data/runs'
 import { selectedKeys } from '../../data/selection'
 import type { Run } from '../../data/types'
 import { at } from '../../state/state'
@@ -12,7 +13,7 @@ import type { Drawn } from './wanted'
 export const pointedLine = signal('')
 
 /** The id of the line that a run has, or is in. */
-export const lineOf = (run: Run): string => (at.group.value ? `group ${groupOf(run)}` : run.key)
+export const lineOf = (run: Run): string => (at.group.value ? idOfGroup(groupOf(run)) : run.key)
 
 let last: Drawn[] = []
 
@@ -34,20 +35,23 @@ function byRun(): Drawn[] {
     id: run.key,
     label: labelOf(run.key),
     style: styleOfRun(run.key),
+    facet: facetOf(run),
     runs: [run.key],
   }))
 }
 
 function byGroup(): Drawn[] {
-  const found = new Map<string, string[]>()
+  const found = new Map<string, { name: string; facet: string; runs: string[] }>()
   for (const run of shown.value) {
-    const name = groupOf(run)
-    found.set(name, [...(found.get(name) ?? []), run.key])
+    const [name, facet] = [groupOf(run), facetOf(run)]
+    const key = JSON.stringify([name, facet])
+    found.set(key, { name, facet, runs: [...(found.get(key)?.runs ?? []), run.key] })
   }
-  return Array.from(found, ([name, runs]) => ({
-    id: `group ${name}`,
+  return Array.from(found.values(), ({ name, facet, runs }) => ({
+    id: idOfGroup(name),
     label: runs.length > 1 ? `${name} (${runs.length})` : name,
     style: styleOfGroup(name),
+    facet,
     runs,
   })).sort((a, b) => inOrder(a.label, b.label))
 }

@@ -1,7 +1,8 @@
 // The moment that the drawer shows, as a mark in the charts.
 
 import { signal } from '@preact/signals'
-import { knownRun, styleOfRun } from '../../data/runs'
+import { styleOfRun } from '../../data/looks'
+import { knownRun } from '../../data/runs'
 import type { XKind } from '../../data/types'
 import { at } from '../../state/state'
 import type { CommandMark } from './marks'

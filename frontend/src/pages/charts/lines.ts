@@ -20,6 +20,8 @@ import { linesOf as linesOfOne, restartsOf, wantedOf, type Wanted } from './want
 
 export interface Lines {
   lines: Line[]
+  /** Those of all facets: charts side by side share their ranges. */
+  among: Line[]
   /** Where the runs began again. */
   restarts: Mark[]
   notes: string
@@ -41,14 +43,19 @@ const widened = ([low, high]: Span): { from: number; to: number } => ({ from: lo
 
 const keyOf = ({ run, tag }: ScalarsRequest): string => JSON.stringify([run, tag])
 
-export function useLines(tags: readonly string[], large: boolean, { x, zoom, smooth, points: asPoints }: Drawing): Lines {
-  const wanted = wantedOf(tags, drawn.value, runsWith)
+/** The lines of a chart, or of one of the facets that it is divided into. */
+export function useLines(tags: readonly string[], facet: string, large: boolean, { x, zoom, smooth, points: asPoints }: Drawing): Lines {
+  const all = wantedOf(tags, drawn.value, runsWith)
+  const wanted = all.filter((one) => one.facet === facet)
+  const others = all.filter((one) => one.facet !== facet)
   // Runs are at the same place of their trainings at a step, not at a time of day.
   const less = at.less.value && x !== 'wall' && !asPoints ? baseline.value : null
   const bases = less ? tags.map((tag): Wanted => ({ id: less.key, label: '', style: styleOf(0), runs: [less.key], tag })) : []
-  const n = wanted.reduce((sum, one) => sum + one.runs.length, 0)
-  const points = asPoints ? POINTS : pointsFor(n, large)
-  const requests = [...wanted, ...bases].flatMap(({ tag, runs }) =>
+  const countOf = (some: Wanted[]) => some.reduce((sum, one) => sum + one.runs.length, 0)
+  const [n, n_all] = [countOf(wanted), countOf(all)]
+  // Of all facets, so that each of them asks for the same points of a run.
+  const points = asPoints ? POINTS : pointsFor(n_all, large)
+  const requests = [...wanted, ...others, ...bases].flatMap(({ tag, runs }) =>
     runs.map((run): ScalarsRequest => ({ run, tag, x, points: zoom ? Math.ceil(points * (1 + 2 * MARGIN)) : points, ...(zoom && widened(zoom)) })),
   )
   const entries = useSeries(requests)
@@ -65,16 +72,20 @@ export function useLines(tags: readonly string[], large: boolean, { x, zoom, smo
     return now
   })
   const [low, high] = zoom ?? extentOf(data.flatMap((series) => (series ? series.parts.map(({ start, end }) => series.x.subarray(start, end)) : [])), false) ?? [0, 0]
-  const options = { weight: smooth, extent: high - low, band: at.band.value, points: asPoints }
-  const lines = useMemo(() => linesOf(wanted, less && bases, entries, data, options), [...data, drawn.value, less?.key, ...Object.values(options), entries])
-  const restarts = useMemo(() => restartsOf(data.filter((series) => series !== null)), [...data])
+  const options = { weight: smooth, extent: high - low, byPoint: at.smoothby.value === 'point', band: at.band.value, points: asPoints }
+  const known = [...data, drawn.value, less?.key, ...Object.values(options), entries]
+  const lines = useMemo(() => linesOf(wanted, less && bases, entries, data, options), known)
+  const among = useMemo(() => (others.length ? [...lines, ...linesOf(others, less && bases, entries, data, options)] : lines), known)
+  const mine = data.slice(0, n)
+  const restarts = useMemo(() => restartsOf(mine.filter((series) => series !== null)), [...data])
   const missing = lines.length ? entries.slice(0, n).filter((entry) => entry.error.value).length : 0
   return {
     lines,
+    among,
     restarts,
-    notes: [less && (entries.slice(n).some((entry) => entry.error.value) ? `not in ${labelOf(less.key)}` : `minus ${labelOf(less.key)}`), missing > 0 && `not in ${missing} of ${n} runs`, notesOf(data)].filter(Boolean).join(' · '),
+    notes: [less && (entries.slice(n_all).some((entry) => entry.error.value) ? `not in ${labelOf(less.key)}` : `minus ${labelOf(less.key)}`), missing > 0 && `not in ${missing} of ${n} runs`, notesOf(mine)].filter(Boolean).join(' · '),
     error: furthest(entries.slice(0, n).flatMap((entry) => entry.error.value ?? [])),
-    loading: entries.some((entry) => !entry.data.value && !entry.error.value),
+    loading: entries.slice(0, n).some((entry) => !entry.data.value && !entry.error.value),
     requests: entries.slice(0, n).map(({ request }) => request),
     runs: new Set(wanted.flatMap((one) => one.runs)),
     momentAt: (line, x) => {

@@ -2,7 +2,8 @@
 
 import { computed, type ReadonlySignal } from '@preact/signals'
 import { details } from '../../data/details'
-import { labelOf, shown, styleOfRun } from '../../data/runs'
+import { styleOfRun } from '../../data/looks'
+import { labelOf, shown } from '../../data/runs'
 import type { Run, XKind } from '../../data/types'
 import type { Mark } from '../../views/draw'
 import { commandText, placeOf } from './history'

@@ -74,7 +74,8 @@ export function drag(event: PointerEvent): void {
     document.body.classList.add('is-moving')
     to?.removeAttribute('data-drop')
     to = document.elementFromPoint(at.clientX, at.clientY)?.closest<HTMLElement>(others) ?? null
-    if (to === box) to = null
+    // The facets of a chart are moved together.
+    if (to === box || (card !== undefined && to?.dataset.card === card)) to = null
     const place = to?.getBoundingClientRect()
     behind = Boolean(place && at.clientX > place.left + place.width / 2)
     to?.setAttribute('data-drop', behind ? 'behind' : 'before')

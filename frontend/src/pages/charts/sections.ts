@@ -46,7 +46,12 @@ export interface Spec {
   title: string
   tags: readonly string[]
   own: boolean
+  /** The facet that it is of, where charts are divided. */
+  facet?: string
 }
+
+/** What tells a chart from all others in the address. */
+export const focusOf = ({ id, facet }: Spec): string => (facet ? `${id}\n${facet}` : id)
 
 export const specOf = (tag: string, title = tag): Spec => ({ id: tag, title, tags: [tag], own: false })
 
@@ -102,6 +107,10 @@ export function shownSections(own: readonly Spec[], pinned: readonly string[], s
   ]
   return all.filter(({ charts }) => charts.length).map((one) => ({ ...one, shut: shut.has(one.name) }))
 }
+
+/** Each chart once for each facet that has a line in it. */
+export const divided = (sections: readonly Shown[], facets: readonly string[], has: (tags: readonly string[], facet: string) => boolean): Shown[] =>
+  facets.length ? sections.map((one) => ({ ...one, charts: one.charts.flatMap((spec) => facets.flatMap((facet) => (has(spec.tags, facet) ? [{ ...spec, facet }] : []))) })) : [...sections]
 
 type Size = (id: string) => { wide?: number; tall?: number }
 

@@ -6,12 +6,14 @@ import { meanOf, type BandKind } from '../../views/group'
 import { DASHES, LINES, styleOf, type LineStyle } from '../../views/palette'
 import { lineOfPart } from '../../views/passes'
 import { RESTARTED } from '../../views/series'
-import { smooth } from '../../views/smooth'
+import { smooth, smoothByPoint } from '../../views/smooth'
 
 export interface Drawn {
   id: string
   label: string
   style: LineStyle
+  /** The part of the chart that it is drawn in; empty where charts are not divided. */
+  facet?: string
   runs: string[]
   /** Whether others are selected. */
   faint?: boolean
@@ -50,22 +52,28 @@ export interface LineOptions {
   /** Of smoothing, and the length of the visible x axis that it is relative to. */
   weight: number
   extent: number
+  /** Whether each point weighs the same, as in TensorBoard. */
+  byPoint?: boolean
   band: BandKind
   points?: boolean
 }
 
 /** The line of one entry from the series that have come so far, in parts where its run began again. */
-export function linesOf({ id, label, style, faint }: Drawn, series: readonly Scalars[], { weight, extent, band, points = false }: LineOptions): Line[] {
+export function linesOf({ id, label, style, faint }: Drawn, series: readonly Scalars[], options: LineOptions): Line[] {
+  const { weight, band, points = false } = options
   if (series.length === 0) return []
   const line = { id, label, style, ...(faint && { faint }) }
   if (points) return series.map(inOrder).map(({ x, y }, i) => ({ ...line, points, x, y, ...(i > 0 && { id: `${id} ${i}`, earlier: id }) }))
-  if (series.length === 1) return partsOf(line, series[0]!, weight, extent)
+  if (series.length === 1) return partsOf(line, series[0]!, options)
   const sorted = series.map(inOrder)
-  const mean = meanOf(sorted.map((data) => ({ x: data.x, y: smooth(data.x, data.y, weight, extent, data.mean) })), band)
+  const mean = meanOf(sorted.map((data) => ({ x: data.x, y: smoothed(data, options) })), band)
   const raw = weight > 0 ? meanOf(sorted, 'none').y : undefined
   const whole = { ...line, x: mean.x, y: mean.y, raw, n: mean.n, ...(band === 'none' ? {} : { low: mean.low, high: mean.high }) }
   return meanParts(whole, sorted.map(({ x }) => x))
 }
+
+const smoothed = ({ x, y, mean }: Pick<Scalars, 'x' | 'y' | 'mean'>, { weight, extent, byPoint = false }: LineOptions): Float64Array =>
+  byPoint ? smoothByPoint(y, weight, mean) : smooth(x, y, weight, extent, mean)
 
 /** How a mean is drawn where some of its runs have begun later or ended. */
 const OF_SOME = [2, 3]
@@ -99,16 +107,17 @@ function meanParts(line: Line, columns: readonly Float64Array[]): Line[] {
 }
 
 /** The lines of the parts of a series, each pass smoothed by itself. */
-function partsOf(given: Pick<Line, 'id' | 'label' | 'style' | 'faint'>, { x, y, mean, parts, integers }: Scalars, weight: number, extent: number): Line[] {
+function partsOf(given: Pick<Line, 'id' | 'label' | 'style' | 'faint'>, { x, y, mean, parts, integers }: Scalars, options: LineOptions): Line[] {
+  const { weight } = options
   const line = { ...given, ...(integers && { digits: new Map(Array.from(integers, ([i, digits]) => [x[i]!, digits])) }) }
-  if (parts.length === 1) return [{ ...line, x, y: smooth(x, y, weight, extent, mean), raw: weight > 0 ? y : undefined }]
+  if (parts.length === 1) return [{ ...line, x, y: smoothed({ x, y, mean }, options), raw: weight > 0 ? y : undefined }]
   const faint = parts.some(({ alpha }) => alpha < 1)
   return parts.map((part, i) => {
     const pass = parts.filter((one) => one.pass === part.pass)
     const [from, end] = [Math.min(...pass.map(({ start }) => start)), Math.max(...pass.map((one) => one.end))]
-    const smoothed = smooth(x.subarray(from, end), y.subarray(from, end), weight, extent, mean?.subarray(from, end))
+    const whole = smoothed({ x: x.subarray(from, end), y: y.subarray(from, end), mean: mean?.subarray(from, end) }, options)
     const of = (column: Float64Array) => column.subarray(part.start, part.end)
-    return { ...lineOfPart(line, part, i === parts.length - 1, faint), x: of(x), y: smoothed.subarray(part.start - from, part.end - from), raw: weight > 0 && part.alpha === 1 ? of(y) : undefined }
+    return { ...lineOfPart(line, part, i === parts.length - 1, faint), x: of(x), y: whole.subarray(part.start - from, part.end - from), raw: weight > 0 && part.alpha === 1 ? of(y) : undefined }
   })
 }
 

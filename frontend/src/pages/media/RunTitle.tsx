@@ -1,5 +1,5 @@
 import type { ComponentChildren } from 'preact'
-import { styleOfRun } from '../../data/runs'
+import { styleOfRun } from '../../data/looks'
 import type { Run } from '../../data/types'
 import { Name } from '../runs/Name'
 import { Ring } from '../../run/StateDot'

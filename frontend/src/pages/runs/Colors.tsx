@@ -1,6 +1,6 @@
 // The colour of a run or a group: the next one, or one of the palette.
 
-import { setColor } from '../../data/runs'
+import { setColor } from '../../data/looks'
 import { IconButton } from '../../ui/parts'
 import { LINES } from '../../views/palette'
 

@@ -3,7 +3,8 @@
 import { flatten } from '../../data/filter'
 import { sentenceOf, useDetail } from '../../data/details'
 import { durationOf } from '../../data/filter'
-import { byKey, labelOf, showOnly, styleOfRun } from '../../data/runs'
+import { styleOfRun } from '../../data/looks'
+import { byKey, labelOf, showOnly } from '../../data/runs'
 import type { HistoryEntry, Run } from '../../data/types'
 import { at, toggled, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
@@ -64,7 +65,7 @@ export function Details() {
             </button>
           )}
         </div>
-        <Colors name={run.key} label={labelOf(run.key)} color={styleOfRun(run.key).color} />
+        {!at.colorby.value && <Colors name={run.key} label={labelOf(run.key)} color={styleOfRun(run.key).color} />}
         <Facts facts={factsOf(run, detail?.not_shown ?? {})} />
         <Annotated key={run.key} run={run} />
         <h3>Config</h3>

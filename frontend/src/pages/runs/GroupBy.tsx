@@ -5,7 +5,7 @@ import { configKeys } from '../../data/filter'
 import { runs } from '../../data/runs'
 import { at, update } from '../../state/state'
 
-const FACTS = ['name', 'project', 'state', 'host', 'source']
+export const GROUP_FACTS = ['name', 'project', 'state', 'host', 'source']
 const MAX_PARTS = 4
 /** What is usually left out: these come first. */
 const SEED = /seed|fold|trial|repeat/i
@@ -24,7 +24,7 @@ export function GroupBy() {
       {[...parts, ''].slice(0, MAX_PARTS).map((part, i) => (
         <select key={i} aria-label={i === 0 ? 'Group' : 'Then by'} value={part} title={i > 0 && !part ? 'Group by another key, too' : undefined} class={i > 0 && !part ? 'group-more' : ''} onChange={({ currentTarget }) => set(i, currentTarget.value)}>
           <option value="">{i === 0 || part ? 'none' : '+'}</option>
-          {i === 0 && !without && FACTS.map((key) => <Option key={key} value={key} text={key} />)}
+          {i === 0 && !without && GROUP_FACTS.map((key) => <Option key={key} value={key} text={key} />)}
           {!(i > 0 && without) && keys.map(({ key, n_values }) => (part === key || !parts.includes(key)) && <Option key={key} value={key} text={`${key} (${n_values})`} />)}
           {(i === 0 || without) && (
             <optgroup label="All that differs but">

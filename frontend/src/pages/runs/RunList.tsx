@@ -2,7 +2,8 @@
 
 import { signal } from '@preact/signals'
 import { useMemo } from 'preact/hooks'
-import { filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNone, showOnly, styleOfGroup, styleOfRun } from '../../data/runs'
+import { idOfGroup, styleOfGroup, styleOfRun } from '../../data/looks'
+import { filtered, groupOf, labelOf, runs, setShown, shownKeys, showAll, showNone, showOnly } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { at, NEWEST, toggled, update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
@@ -12,6 +13,7 @@ import { count } from '../../views/format'
 import { NoMatch } from '../charts/Charts'
 import { lineOf, pointedLine } from '../charts/drawn'
 import { GroupBy } from './GroupBy'
+import { Looks } from './Looks'
 import { NextColor } from './Colors'
 import { Name } from './Name'
 import { RunFilter } from './RunFilter'
@@ -31,8 +33,18 @@ export function RunList() {
   return (
     <div class="run-list" ref={box}>
       <RunFilter />
-      <div class="run-list-tools">
-        <GroupBy />
+      <GroupBy />
+      <Looks />
+      {total > 0 && filtered.value.length === 0 ? (
+        <NoMatch />
+      ) : (
+        <Rows label="Runs" heights={heights} keyOf={(i) => keyOf(rows[i]!)} row={(i) => <RowView row={rows[i]!} />} />
+      )}
+      <div class="run-list-foot muted">
+        <span role="status">
+          {shownKeys.value.size} of {filtered.value.length} shown
+          {filtered.value.length < total && `, ${total} in all`}
+        </span>
         <span class="run-list-buttons">
           <button type="button" class="text-button" onClick={showAll} title="Show all runs of the list">
             All
@@ -45,15 +57,6 @@ export function RunList() {
           </button>
         </span>
       </div>
-      {total > 0 && filtered.value.length === 0 ? (
-        <NoMatch />
-      ) : (
-        <Rows label="Runs" heights={heights} keyOf={(i) => keyOf(rows[i]!)} row={(i) => <RowView row={rows[i]!} />} />
-      )}
-      <p class="run-list-foot muted" role="status">
-        {shownKeys.value.size} of {filtered.value.length} shown
-        {filtered.value.length < total && `, ${total} in all`}
-      </p>
     </div>
   )
 }
@@ -73,12 +76,12 @@ function GroupRow({ name, runs: members }: { name: string; runs: Run[] }) {
       <button type="button" class="run-swatch" role="checkbox" aria-checked={n === 0 ? 'false' : n === keys.length ? 'true' : 'mixed'} aria-label={`Show ${name}`} onClick={() => setShown(keys, n < keys.length)}>
         <Ring style={styleOfGroup(name)} on={n > 0} />
       </button>
-      <span class="run-name" title={name} {...pointing(`group ${name}`)}>
+      <span class="run-name" title={name} {...pointing(idOfGroup(name))}>
         {name}
       </span>
       <span class="muted">{keys.length}</span>
       <span class="run-tools">
-        <NextColor name={name} label={name} color={styleOfGroup(name).color} />
+        {!at.colorby.value && <NextColor name={name} label={name} color={styleOfGroup(name).color} />}
         <IconButton icon="solo" label={`Show only ${name}`} onClick={() => showOnly(keys)} />
       </span>
     </div>
@@ -110,7 +113,7 @@ function RunRow({ run }: { run: Run }) {
       {run.last_step !== null && <span class="run-step">{count(Number(run.last_step))}</span>}
       <StateDot state={run.state} why={run.why} problem={run.problem} />
       <span class={`run-tools ${pinned ? 'is-pinned' : ''}`}>
-        {!at.group.value && <NextColor name={run.key} label={label} color={style.color} />}
+        {!at.group.value && !at.colorby.value && <NextColor name={run.key} label={label} color={style.color} />}
         <IconButton icon="solo" label={`Show only ${label}`} onClick={() => showOnly([run.key])} />
         <IconButton icon="pin" label={`${pinned ? 'Unpin' : 'Pin'} ${label}`} pressed={pinned} onClick={() => update({ pin: toggled(at.pin.peek(), run.key) })} />
       </span>

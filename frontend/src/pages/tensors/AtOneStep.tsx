@@ -1,7 +1,7 @@
 // The values of several tensors at a step, as histograms in one chart, in the colours of their runs.
 
 import { useMemo } from 'preact/hooks'
-import { styleOfRun } from '../../data/runs'
+import { styleOfRun } from '../../data/looks'
 import { useHistogramsOf, type HistogramSeries } from '../../data/tensors'
 import { at } from '../../state/state'
 import { dark } from '../../state/theme'

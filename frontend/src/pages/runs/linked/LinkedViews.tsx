@@ -7,7 +7,7 @@ import { Choice, IconButton, Toggle } from '../../../ui/parts'
 import { minus } from '../../../views/format'
 import { Parallel } from './Parallel'
 import { Scatter } from './Scatter'
-import type { Axis } from './axis'
+import type { Axis } from '../../../data/axis'
 import { across, acrossAxis, axes, axisNames, correlations, key, lowest, MIN_RUNS, offered, OWN, setLog, startAxis, tint, up, upAxis } from './state'
 
 export function LinkedViews() {

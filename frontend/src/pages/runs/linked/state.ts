@@ -3,11 +3,11 @@
 import { computed, signal } from '@preact/signals'
 import { chosen, parsed, sortKeys, tags } from '../../../data/columns'
 import { configKeys, valueOf } from '../../../data/filter'
-import { filtered, groupKeys, groupOf, styleOfGroup, styleOfRun } from '../../../data/runs'
+import { isWide, type Axis } from '../../../data/axis'
+import { filtered, groupKeys, groupOf } from '../../../data/runs'
+import { axisFor, shadeOf, styleOfGroup, styleOfRun } from '../../../data/looks'
 import { at, update } from '../../../state/state'
-import { dark } from '../../../state/theme'
-import { LINES, mapped, SEQUENTIAL } from '../../../views/palette'
-import { axisOf, isWide, type Axis } from './axis'
+import { LINES } from '../../../views/palette'
 import { rankCorrelation } from './correlation'
 
 const N_AXES = 6
@@ -49,11 +49,7 @@ export const offered = computed((): (readonly [kind: string, names: readonly str
 
 const valuesOf = (name: string): unknown[] => filtered.value.map((run) => valueOf(run, name))
 
-/** The axis of a column over the runs of the table; logarithmic as the reader says, else where values are far apart. */
-function axisFor(name: string): Axis {
-  const [values, logs] = [valuesOf(name), at.logs.value]
-  return axisOf(name, values, logs.includes(name) || (!logs.includes(`!${name}`) && isWide(values)))
-}
+const axisHere = (name: string): Axis => axisFor(name, valuesOf(name))
 
 /** Make an axis logarithmic, or linear. */
 export function setLog(name: string, on: boolean): void {
@@ -68,25 +64,17 @@ export const correlations = computed(() => {
   return all.filter(({ rho, n }) => n >= MIN_RUNS && !Number.isNaN(rho)).sort((a, b) => Math.abs(b.rho) - Math.abs(a.rho))
 })
 
-export const acrossAxis = computed(() => axisFor(across.value))
-export const upAxis = computed(() => axisFor(up.value))
-export const startAxis = computed(() => axisFor('started'))
-export const axes = computed(() => axisNames.value.map(axisFor))
+export const acrossAxis = computed(() => axisHere(across.value))
+export const upAxis = computed(() => axisHere(up.value))
+export const startAxis = computed(() => axisHere('started'))
+export const axes = computed(() => axisNames.value.map(axisHere))
 
 /** The column that colours the runs: as the reader says, else what they are ranked by where they are more than there are colours. */
 export const tint = computed(() => {
   const ranked = filtered.value.length > LINES.length && !groupKeys.value.length && parsed(up.value) ? up.value : ''
   return at.tint.value === OWN ? '' : at.tint.value || ranked
 })
-const tintAxis = computed(() => (tint.value ? axisFor(tint.value) : null))
-
-/** A colour for a place on the axis that tints: shades of numbers, the palette for texts. */
-function shadeOf({ texts }: Axis, place: number): string {
-  if (Number.isNaN(place)) return 'gray'
-  if (texts.length) return LINES[Math.round(place * (texts.length - 1)) % LINES.length]!
-  // Without the end that the ground of the theme swallows.
-  return `rgb(${mapped(SEQUENTIAL, dark.value ? 0.3 + 0.7 * place : 0.82 * place).join(' ')})`
-}
+const tintAxis = computed(() => (tint.value ? axisHere(tint.value) : null))
 
 /** What the colours mean, where they are not the runs' own: texts, or numbers from the lowest to the highest. */
 export const key = computed(() => {
