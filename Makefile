@@ -1,5 +1,5 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make laws`, `make steady`,
-# `make test-pythons`, `make check`, `make bench`, `make docs`, `make release`, `make fuzz`, `make examples`, `make page`.
+# `make test-pythons`, `make check`, `make bench`, `make docs`, `make pictures`, `make release`, `make fuzz`, `make examples`, `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin
@@ -18,7 +18,7 @@ FUZZ := build/fuzz/venv
 # Without it, some releases of jaxlib compute wrong numbers on CPU.
 export XLA_FLAGS ?= --xla_cpu_experimental_ynn_fusion_type=
 
-.PHONY: demo test steady test-pythons quick laws check bench docs release fuzz simulate examples page page-check format clean
+.PHONY: demo test steady test-pythons quick laws check bench docs pictures release fuzz simulate examples page page-check format clean
 
 $(BIN)/python:
 	$(PYTHON) -c 'import sys; sys.exit("sightglass needs Python 3.11 or newer, this is " + sys.version) if sys.version_info < (3, 11) else 0'
@@ -81,6 +81,10 @@ $(VENV)/.docs: pyproject.toml $(VENV)/.dev
 
 docs: $(VENV)/.docs
 	NO_MKDOCS_2_WARNING=1 $(BIN)/python -m mkdocs build --quiet
+
+# The pictures of the documentation, each made by the program that it shows.
+pictures: $(VENV)/.libraries
+	$(BIN)/python docs/pictures.py $(ARGS)
 
 # Looks for inputs that readers fail on; what it finds is kept in build/fuzz. The tests replay the stored inputs.
 $(FUZZ)/.made: pyproject.toml

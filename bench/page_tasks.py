@@ -218,7 +218,8 @@ def seeds(driver: Driver, sweep: Sweep) -> None:
     chart = driver.chart("val/accuracy")
     driver.point(chart, 0.5)
     values = chart.get_by_role("group", name="Values at the cursor")
-    wanted = re.compile(re.escape(GROUP) + r" \(4\)([\d.]+)n = 4([\d.]+) … ([\d.]+)")
+    named = " ".join(part.partition("=")[2] for part in GROUP.split())  # the keys stand once, above
+    wanted = re.compile(re.escape(named) + r"([\d.]+)n = 4 · ([\d.]+) … ([\d.]+)")
     expect(values).to_contain_text(wanted)
     said = values.text_content() or ""
     found = wanted.search(said)

@@ -176,6 +176,7 @@ test('names of a table lose what all of them have, and keep what differs', () =>
   const left = (...names: string[]) => differences(names).names
   expect(differences(['lr=0.01 opt=adam (4)', 'lr=0.1 opt=adam (4)'])).toEqual({ names: ['0.01', '0.1'], keys: 'lr' })
   expect(differences(['lr=1 opt=adam', 'lr=2 opt=sgd', 'lr=2 opt=lion'])).toEqual({ names: ['1 adam', '2 sgd', '2 lion'], keys: 'lr opt' })
+  expect(differences(['lr=1 (3)', 'lr=2 (4)'])).toEqual({ names: ['1 (3)', '2 (4)'], keys: 'lr' })
   expect(left('lr=1 opt=adam', 'lr=2 no opt')).toEqual(['lr=1 opt=adam', 'lr=2 no opt'])
   expect(left('a-very-long-name-seed0', 'a-very-long-name-seed1')).toEqual(['…seed0', '…seed1'])
   expect(left('fold-1 1e-4', 'fold-2 1e-3')).toEqual(['fold-1 1e-4', 'fold-2 1e-3'])
@@ -188,9 +189,13 @@ test('names of a table lose what all of them have, and keep what differs', () =>
 test('the lines nearest to the pointer come first, ended ones last; by key the largest', () => {
   const line = (id: string, y: number, end = 20) => ({ ...runs[0]!, id, x: Float64Array.of(0, end), y: Float64Array.of(y, y) })
   const rows = readings([line('a', 1), line('b', 5), line('c', 9), line('over', 4, 10)], 19)
-  const ids = (away: [string, number][]) => nearestFirst(rows, new Map(away)).map(({ line: { id } }) => id)
+  const ids = (away: [string, number][], most = 9) => nearestFirst(rows, new Map(away), most).map(({ line: { id } }) => id)
   expect(ids([['a', 40], ['b', 2], ['c', 30], ['over', 0]])).toEqual(['b', 'c', 'a', 'over'])
   expect(ids([])).toEqual(['c', 'b', 'a', 'over'])
+  // Of many also the largest and the smallest, so that a spike is told.
+  expect(ids([['a', 40], ['b', 2], ['c', 30]], 3)).toEqual(['b', 'c', 'a'])
+  expect(ids([['a', 40], ['b', 2], ['c', 30]], 2)).toEqual(['c', 'a'])
+  expect(nearestFirst(readings([line('x', NaN)], 5), new Map(), 1)).toHaveLength(1)
 })
 
 test('of the values that are no numbers, each line names the one nearest to the cursor', () => {

@@ -835,6 +835,34 @@ def test_demo_turns_the_learning_rate_up_once_and_serves_until_it_is_interrupted
         assert demo.wait(PATIENCE_S) == 0
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("options", [["--serve"], ["--epochs", "1000"]])
+def test_nothing_outlives_a_demo_that_is_terminated(options: list[str]) -> None:
+    command = [sys.executable, "-m", "sightglass", "demo", "--no-browser", *options]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as demo:
+        assert demo.stdout is not None
+        try:
+            with sg.connect("demo", wait_s=PATIENCE_S) as run:
+                lines = iter(demo.stdout.readline, "")
+                port = next(int(found[1]) for line in lines if (found := re.search(r"http://127\.0\.0\.1:(\d+)", line)))
+                demo.terminate()
+                demo.stdout.read()
+                assert demo.wait(PATIENCE_S) in (0, 130)
+                wait_until(lambda: run.ended, "the training ends")
+            with pytest.raises(ConnectionRefusedError):
+                socket.create_connection(("127.0.0.1", port), timeout=5)
+        finally:
+            demo.kill()
+
+
+@pytest.mark.slow
+def test_the_training_of_a_demo_that_is_killed_ends() -> None:
+    command = [sys.executable, "-m", "sightglass.demo.train", "--quiet", "--forever", "--until-eof"]
+    with subprocess.Popen(command, stdin=subprocess.PIPE) as training, sg.connect("demo", wait_s=PATIENCE_S) as run:
+        training.communicate(timeout=PATIENCE_S)  # closes its stdin, as the end of the demo does
+        wait_until(lambda: run.ended, "the training ends")
+
+
 # Recorded runs
 
 

@@ -122,6 +122,7 @@ def test_smoothing_clipping_and_axes(page):
 def test_groups_and_a_baseline(page):
     groups_are_drawn_as_a_mean_with_a_band(page)
     the_cursor_says_of_how_many_runs_a_mean_is_and_where_a_run_ended(page)
+    charts_are_divided_by_a_key_and_lines_coloured_by_another(page)
     lines_are_drawn_minus_the_baseline(page)
 
 
@@ -303,7 +304,7 @@ def the_cursor_says_of_how_many_runs_a_mean_is_and_where_a_run_ended(page):
     expect(chart(page, "group/part").get_by_role("img", name="2 lines")).to_be_visible()
     said = values(page, "group/part")
     hover(page, "group/part", 0.25)
-    expect(said).to_contain_text(re.compile(r"lr=0\.01 \(3\)\s*4\s*n = 2"))
+    expect(said).to_contain_text(re.compile(r"0\.01\s*4\s*n = 2"))
     hover(page, "group/part", 0.75)
     expect(said).to_contain_text("1 of 2 runs")
     page.mouse.move(2, 2)
@@ -311,6 +312,25 @@ def the_cursor_says_of_how_many_runs_a_mean_is_and_where_a_run_ended(page):
     expect(chart(page, "group/part").get_by_role("img", name="4 lines")).to_be_visible()
     hover(page, "group/part", 0.74)
     expect(said).to_contain_text(f"until step {N // 2 - 1}")
+
+
+def charts_are_divided_by_a_key_and_lines_coloured_by_another(page):
+    show(page, "^group/y$")
+    page.get_by_role("combobox", name="Facet by").select_option("lr")
+    page.get_by_role("combobox", name="Colour by").select_option("seed")
+    has_url(page, "facet=lr")
+    low, high = chart(page, "group/y · lr=0.1"), chart(page, "group/y · lr=0.01")
+    expect(low.get_by_role("img", name="2 lines")).to_be_visible()
+    expect(high.get_by_role("img", name="2 lines")).to_be_visible()
+    colors = {seed: color_of(page, f"seed-{seed}") for seed in range(4)}
+    assert len(set(colors.values())) == 4
+    assert color_of(page, "up") == colors[0], "of one seed"
+    # Seeds 0 and 2 at 1 and -1, seeds 1 and 3 at 11 and 9: over one axis.
+    for within, places in ((low, {0: 2, 2: 0}), (high, {1: 12, 3: 10})):
+        for seed, place in places.items():
+            assert drawn(within, colors[seed]).span(0.5) == (ys_of(place / 12), ys_of(place / 12))
+    key = page.get_by_role("list", name="What colours and dashes mean")
+    expect(key).to_contain_text(re.compile(r"seed\s*0\s*1\s*2\s*3"))
 
 
 def lines_are_drawn_minus_the_baseline(page):
@@ -358,13 +378,15 @@ def point_at_losses(page):
     show(page, "loss")
     drawn(chart(page, "train/loss"), color_of(page, "up"))
     drawn(chart(page, "val/loss"), color_of(page, "up"))
-    hover(page, "train/loss", 50 / 199)
+    hover(page, "train/loss", 50 / 199, 0.7)
     expect(values(page, "train/loss")).to_contain_text("step 50")
 
 
 def the_cursor_reads_values_and_stands_in_all_charts(page):
     point_at_losses(page)
-    expect(values(page, "train/loss")).to_contain_text(re.compile(r"down\s*149\s*up\s*50"))
+    expect(values(page, "train/loss")).to_contain_text(re.compile(r"up\s*50\s*down\s*149"))
+    card, table = box_of(chart(page, "train/loss")), box_of(values(page, "train/loss"))
+    assert table["x"] >= card["x"] + card["width"] or table["x"] + table["width"] <= card["x"], "beside, not over it"
     other = chart(page, "val/loss")
     expect(other.locator(".plot-dot:visible")).to_have_count(2)
     dot, over = box_of(other.locator(".plot-dot").first), box_of(other.locator(".u-over"))
@@ -376,9 +398,10 @@ def the_cursor_reads_values_and_stands_in_all_charts(page):
 
 def the_linked_cursor_shows_the_values_in_other_charts(page):
     point_at_losses(page)
-    expect(values(page, "val/loss")).to_contain_text(re.compile(r"up\s*100\s*down\s*25"))
+    linked = chart(page, "val/loss").get_by_role("group", name="Values where another chart is read")
+    expect(linked).to_contain_text(re.compile(r"100\s*25"))
     page.mouse.move(2, 2)
-    expect(values(page, "val/loss")).to_be_hidden()
+    expect(linked).to_be_hidden()
 
 
 def a_drag_zooms_all_charts_and_loads_every_point_there(page):
@@ -588,6 +611,10 @@ def a_click_on_a_line_shows_all_of_that_moment(page):
     page.keyboard.press("ArrowLeft")
     expect(step).to_have_text(here)
     page.reload()
+    expect(step).to_have_text(here)
+    others = drawer.get_by_role("combobox", name="Run at this step")
+    others.select_option(label="down")
+    expect(page.get_by_role("complementary", name="down at a moment")).to_be_visible()
     expect(step).to_have_text(here)
     drawer.get_by_role("button", name="Close").click()
     expect(drawer).to_be_hidden()

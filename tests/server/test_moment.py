@@ -73,6 +73,19 @@ def test_the_step_is_that_which_the_run_had_reached_and_the_steps_around_it_are_
     assert moment(1000)["after"] is None
 
 
+def test_a_step_stands_for_the_time_at_which_the_run_was_there(page, moment):
+    key = page.key("busy")
+
+    def at_step(step):
+        return page.json(f"/runs/{key}/moment", step=step)
+
+    assert at_step(300) == moment(30)
+    assert at_step(305) == moment(30), "not yet at the next step"
+    assert at_step(1e9)["wall_time"] - BEGAN == 99
+    for odd in ({"step": -5}, {"step": "nan"}, {}, {"step": 1, "at": BEGAN}):
+        assert page.get(f"/runs/{key}/moment", **odd).status_code == 400
+
+
 def test_texts_are_those_around_it(moment):
     assert [one["text"] for one in moment(30.5)["texts"]] == [f"line {at}" for at in range(26, 36)]
     assert [one["text"] for one in moment(30, near_s=1)["texts"]] == ["line 29", "line 30", "line 31"]

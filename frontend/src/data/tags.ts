@@ -94,6 +94,9 @@ export function runsWith(tag: string): ReadonlySet<string> | undefined {
   return new Set([...shownKeys.value].filter((key) => tagsOf(key).some(has)))
 }
 
+/** Whether a series is of what the machine does, or of what the program prints: its own steps are seconds, as `storage/run_file.is_of_machine` says. */
+export const isOfMachine = (tag: string): boolean => /^(system|console)\./.test(tag)
+
 const order = new Intl.Collator(undefined, { numeric: true })
 
 /** The scalar tags of the visible runs, each with the runs that have it. */

@@ -41,10 +41,14 @@ export function readings(lines: readonly Line[], x: number, slack = 0): Reading[
   return found.sort((a, b) => over(a) - over(b) || (Number.isNaN(a.y) ? 1 : Number.isNaN(b.y) ? -1 : b.y - a.y))
 }
 
-/** The same readings, those first whose lines pass nearest to the pointer. */
-export function nearestFirst(rows: readonly Reading[], away: ReadonlyMap<string, number>): Reading[] {
+/** Of readings in the order of their values those whose lines pass nearest to the pointer, nearest first; of many also the largest and the smallest. */
+export function nearestFirst(rows: readonly Reading[], away: ReadonlyMap<string, number>, most: number): Reading[] {
   const of = ({ line }: Reading) => away.get(wholeOf(line)) ?? Infinity
-  return [...rows].sort((a, b) => Number(a.until !== null) - Number(b.until !== null) || of(a) - of(b) || 0)
+  const all = [...rows].sort((a, b) => Number(a.until !== null) - Number(b.until !== null) || (of(a) === of(b) ? 0 : of(a) - of(b)))
+  const now = rows.filter(({ y, until }) => until === null && !Number.isNaN(y))
+  const ends = new Set(now.length ? [now[0]!, now[now.length - 1]!] : [])
+  const near = new Set(all.filter((row) => !ends.has(row)).slice(0, most - ends.size))
+  return all.filter((row) => near.has(row) || ends.has(row))
 }
 
 /** Of each line the NaN or infinity nearest to x within reach of the cursor: it is the news, and a mark is wider than a step. */
@@ -66,7 +70,9 @@ export function differences(names: readonly string[]): { names: string[]; keys: 
   const words = names.map((name) => name.split(' '))
   const left = words.map((all) => all.filter((word) => !words.every((others) => others.includes(word))))
   if (left.some((all) => !all.length)) return { names: left.map((all, i) => all.join(' ') || names[i]!), keys: '' }
-  const keysOf = (all: readonly string[]) => all.map((word) => (word.includes('=') ? word.split('=')[0] : '')).join(' ')
+  // Behind the values of a group is the number of its runs.
+  const isCount = (word: string) => /^\(\d+\)$/.test(word)
+  const keysOf = (all: readonly string[]) => all.filter((word) => !isCount(word)).map((word) => (word.includes('=') ? word.split('=')[0] : '')).join(' ')
   const keys = keysOf(left[0]!)
   if (!keys.split(' ').includes('') && left.every((all) => keysOf(all) === keys)) return { names: left.map((all) => all.map((word) => word.slice(word.indexOf('=') + 1)).join(' ')), keys }
   const short = left.map((all) => all.join(' '))
@@ -130,8 +136,8 @@ export function Legend({ tip, lines, marks, kind, xname, places, fixed = false }
     style.left = `${left}px`
     style.top = `${top}px`
   })
-  const all = nearestFirst(readings(lines, tip.x, (tip.reach[1] - tip.reach[0]) / 2), tip.away)
-  const rows = all.slice(0, fixed ? MAX_FIXED : MAX_ROWS)
+  const all = readings(lines, tip.x, (tip.reach[1] - tip.reach[0]) / 2)
+  const rows = nearestFirst(all, tip.away, fixed ? MAX_FIXED : MAX_ROWS)
   const odd = oddities(lines, tip.x, tip.reach).slice(0, MAX_ODD)
   const { names, keys } = differences([...odd, ...rows].map(({ line }) => line.label))
   const done = marks.filter(({ x }) => x >= tip.reach[0] && x <= tip.reach[1])

@@ -70,8 +70,9 @@ def show(arguments: Sequence[str], *, browser: bool = True, serve: bool = False)
     arguments = [*arguments, *(["--forever"] if serve and not is_finite else [])]
     taken = {info.name for info in sg.runs()}
     name = next(name for name in ("demo", f"demo-{time.strftime('%H%M%S')}") if name not in taken)
-    training = [sys.executable, "-m", "sightglass.demo.train", "--name", name, "--quiet", *arguments]
-    with subprocess.Popen(training) as child:
+    training = [sys.executable, "-m", "sightglass.demo.train", "--name", name, "--quiet", "--until-eof", *arguments]
+    before = signal.signal(signal.SIGTERM, signal.default_int_handler)  # else the children would outlive it
+    with subprocess.Popen(training, stdin=subprocess.PIPE) as child:
         try:
             run = _connect(name, child)
             return _ended_early(child) if run is None else _show(run, child, browser=browser, serve=serve)
@@ -81,6 +82,7 @@ def show(arguments: Sequence[str], *, browser: bool = True, serve: bool = False)
             return 130
         finally:
             child.terminate()  # it may go on for ever
+            signal.signal(signal.SIGTERM, before)
 
 
 def _show(run: RemoteRun, child: subprocess.Popen[bytes], *, browser: bool, serve: bool) -> int:
@@ -108,7 +110,7 @@ def _show(run: RemoteRun, child: subprocess.Popen[bytes], *, browser: bool, serv
 
 @contextmanager
 def _interrupted(*processes: subprocess.Popen[Any] | None) -> Iterator[list[int]]:
-    """Let Ctrl-C end processes, which ends what waits for them: so the program goes on from there, in order.
+    """Let Ctrl-C or SIGTERM end processes, which ends what waits for them: so the program goes on from there, in order.
 
     Yields:
         The signals that came.
@@ -121,11 +123,12 @@ def _interrupted(*processes: subprocess.Popen[Any] | None) -> Iterator[list[int]
             if process is not None:
                 process.terminate()
 
-    before = signal.signal(signal.SIGINT, end)
+    before = {number: signal.signal(number, end) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield received
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)
 
 
 def _address(run: str) -> str:

@@ -8,8 +8,11 @@ from __future__ import annotations
 
 import argparse
 import itertools
+import os
+import signal
 import sys
 import tempfile
+import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -314,6 +317,8 @@ def main(argv: Sequence[str] | None = None) -> int:
         "batch_size": options.batch_size,
         "seed": options.seed,
     }
+    if args.until_eof:
+        threading.Thread(target=_end_with_stdin, daemon=True).start()
     try:
         with sg.init(args.name, dir=args.dir, config=config) as run:
             say(f"training {args.name!r}; watch it with: sightglass watch {args.name} batch.loss")
@@ -321,6 +326,13 @@ def main(argv: Sequence[str] | None = None) -> int:
     except KeyboardInterrupt:
         return 130
     return 0
+
+
+def _end_with_stdin() -> None:
+    """End when whoever started this is gone, however it went."""
+    while os.read(0, 1024):
+        pass
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
@@ -332,6 +344,7 @@ def read_arguments(argv: Sequence[str] | None) -> argparse.Namespace:
         "--epochs", type=positive, default=defaults.epochs, help="how many epochs (default %(default)s)"
     )
     length.add_argument("--forever", action="store_true", help="train until stopped")
+    parser.add_argument("--until-eof", action="store_true", help=argparse.SUPPRESS)  # of stdin
     parser.add_argument("--delay-ms", type=not_negative, default=1000 * defaults.delay_s, help="pause after each batch")
     parser.add_argument("--seed", type=int, default=defaults.seed)
     parser.add_argument("--name", default="demo", help="the run's name (default %(default)s)")

@@ -1,16 +1,18 @@
 // All that a run recorded at a moment, beside the charts: a click on a line opens it, and arrow keys go from step to step.
 
 import { useEffect, useRef } from 'preact/hooks'
-import { get, runPath } from '../../data/api'
+import { get, messageOf, runPath } from '../../data/api'
 import { useDetail } from '../../data/details'
 import { useFetched } from '../../data/fetched'
 import { useMedia } from '../../data/media'
 import { styleOfRun } from '../../data/looks'
-import { knownRun, labelOf } from '../../data/runs'
-import type { Moment as Reply } from '../../data/types'
+import { groupOf, knownRun, labelOf, shown } from '../../data/runs'
+import { isOfMachine } from '../../data/tags'
+import type { Moment as Reply, Run } from '../../data/types'
 import { History } from '../../run/History'
 import { at, update } from '../../state/state'
 import { IconButton } from '../../ui/parts'
+import { tell } from '../../ui/toasts'
 import { dateTime, duration, number } from '../../views/format'
 import { Swatch } from '../../views/Swatch'
 import { here, momentOf } from './here'
@@ -27,7 +29,6 @@ const toldOf = ({ wall_time, step, before, after, numbers, texts, others, n_more
 
 /** Around the moment, in seconds. */
 const NEAR_S = 5
-const MACHINE = /^system\./
 
 export function Moment() {
   const moment = momentOf(at.moment.value)
@@ -55,13 +56,25 @@ function Shown({ run, wall }: { run: string; wall: number }) {
     event.preventDefault()
     event.stopPropagation()
   }
+  const others = beside(run)
   const commands = (detail?.history ?? []).filter((entry) => typeof entry.wall_time === 'number' && Math.abs(entry.wall_time - wall) <= NEAR_S)
-  const [machine, own] = [found?.numbers.filter(({ tag }) => MACHINE.test(tag)) ?? [], found?.numbers.filter(({ tag }) => !MACHINE.test(tag)) ?? []]
+  const [machine, own] = [found?.numbers.filter(({ tag }) => isOfMachine(tag)) ?? [], found?.numbers.filter(({ tag }) => !isOfMachine(tag)) ?? []]
   return (
     <aside class="details moment" aria-label={`${labelOf(run)} at a moment`} ref={box} tabIndex={-1} onKeyDown={onKeyDown}>
       <header class="details-head">
         <h2 title={labelOf(run)}>
-          <Swatch style={styleOfRun(run)} /> {labelOf(run)}
+          <Swatch style={styleOfRun(run)} />
+          {others.length > 1 && found?.step != null ? (
+            <select aria-label="Run at this step" title="The same step of another run" value={run} onChange={({ currentTarget }) => void turnTo(currentTarget.value, found.step!)}>
+              {others.map(({ key }) => (
+                <option key={key} value={key}>
+                  {labelOf(key)}
+                </option>
+              ))}
+            </select>
+          ) : (
+            labelOf(run)
+          )}
         </h2>
         <IconButton icon="close" label="Close" onClick={close} />
       </header>
@@ -101,6 +114,23 @@ function Shown({ run, wall }: { run: string; wall: number }) {
       </div>
     </aside>
   )
+}
+
+/** Runs that are drawn, of a group its members, and the run itself. */
+function beside(run: string): Run[] {
+  const own = knownRun(run)
+  const all = at.group.value && own ? shown.value.filter((one) => groupOf(one) === groupOf(own)) : shown.value
+  return own && !all.includes(own) ? [own, ...all] : all
+}
+
+/** Show another run at a step; it was there at another time. */
+async function turnTo(run: string, step: number): Promise<void> {
+  try {
+    const { wall_time } = await get<Reply>(runPath(run, '/moment'), { step })
+    update({ moment: `${wall_time} ${run}` })
+  } catch (error) {
+    tell('error', messageOf(error))
+  }
 }
 
 function Turn({ text, label, to, onGo }: { text: string; label: string; to: number | null | undefined; onGo: (to: number) => void }) {

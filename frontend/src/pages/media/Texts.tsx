@@ -3,6 +3,7 @@
 import { useLayoutEffect, useMemo, useRef } from 'preact/hooks'
 import { useTexts } from '../../data/media'
 import { labelOf } from '../../data/runs'
+import { isOfMachine } from '../../data/tags'
 import type { Run } from '../../data/types'
 import { at } from '../../state/state'
 import { dateTime, number, timeOf } from '../../views/format'
@@ -13,8 +14,6 @@ import { RunTitle } from './RunTitle'
 import { splitBy } from './tags'
 
 const NEAR_PX = 40
-/** What a program printed: its steps are seconds, and people look for times. */
-const CONSOLE = /^console\./
 
 export function Texts({ run, tag, series, markdown }: { run: Run; tag: string; series: string; markdown: boolean }) {
   const found = useTexts(run.key, series)
@@ -30,7 +29,7 @@ export function Texts({ run, tag, series, markdown }: { run: Run; tag: string; s
   useLayoutEffect(() => {
     if (box.current && atEnd.current) box.current.scrollTop = box.current.scrollHeight
   }, [texts])
-  const download = () => saveFile(`${run.name}-${tag}.txt`, all.map(({ step, wall_time, text }) => `[${CONSOLE.test(tag) ? dateTime(wall_time) : `step ${step}`}] ${text}`).join('\n') + '\n')
+  const download = () => saveFile(`${run.name}-${tag}.txt`, all.map(({ step, wall_time, text }) => `[${isOfMachine(tag) ? dateTime(wall_time) : `step ${step}`}] ${text}`).join('\n') + '\n')
   return (
     <article class="media-run media-texts" aria-label={`${tag} of ${labelOf(run.key)}`}>
       <RunTitle run={run} note={words ? `${texts.length.toLocaleString('en')} of ${all.length.toLocaleString('en')}` : `${all.length.toLocaleString('en')} ${all.length === 1 ? 'text' : 'texts'}`}>
@@ -48,7 +47,8 @@ export function Texts({ run, tag, series, markdown }: { run: Run; tag: string; s
         {texts.map(({ step, wall_time, text }, i) => (
           <div key={`${step} ${wall_time} ${i}`} class="media-text">
             <span class="muted" title={dateTime(wall_time)}>
-              {CONSOLE.test(tag) ? timeOf(wall_time) : number(step, 12)}
+              {/* Of what a program printed, people look for times. */}
+              {isOfMachine(tag) ? timeOf(wall_time) : number(step, 12)}
             </span>
             {markdown && !words ? <Markdown text={text} /> : <span>{splitBy(text, words).map((part, k) => (k % 2 ? <mark key={k}>{part}</mark> : part))}</span>}
           </div>

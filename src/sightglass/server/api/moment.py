@@ -7,6 +7,7 @@ import math
 from typing import Annotated, Any, Final
 
 import msgspec
+import numpy as np
 
 from sightglass.core.errors import DamagedError
 from sightglass.server.http_errors import bad_request
@@ -26,9 +27,10 @@ NEAR_S: Final = 5.0
 
 
 class MomentQuery(Request, frozen=True, kw_only=True):
-    """A time, in seconds since the Unix epoch, and how far around it texts are wanted, in seconds."""
+    """A time, in seconds since the Unix epoch, or a step; and how far around it texts are wanted, in seconds."""
 
-    at: float
+    at: float | None = None
+    step: float | None = None
     near_s: Annotated[float, msgspec.Meta(ge=0, le=3_600)] = NEAR_S
 
 
@@ -79,14 +81,15 @@ class RunMoment(msgspec.Struct, frozen=True, kw_only=True):
 
 
 async def get_moment(call: ApiRequest, query: MomentQuery) -> RunMoment:
-    """Return all that a run recorded at a time."""
-    if not math.isfinite(query.at):
-        raise bad_request(f"Expected a time, got {query.at}")
+    """Return all that a run recorded at a time, or when it was at a step."""
+    given = [one for one in (query.at, query.step) if one is not None]
+    if len(given) != 1 or not math.isfinite(given[0]):
+        raise bad_request(f"Expected a time or a step, got {given}")
     return await call.read(_moment, call.runs, call.key, query)
 
 
 def _moment(runs: Runs, key: str, query: MomentQuery) -> RunMoment:
-    source, at = runs.find(key), query.at
+    source = runs.find(key)
     origin = source.summary().source
     numbers, texts, others = list[MomentNumber](), list[MomentText](), list[MomentOther]()
     with source.borrow() as files:
@@ -97,6 +100,7 @@ def _moment(runs: Runs, key: str, query: MomentQuery) -> RunMoment:
             infos = series_infos(recording)
             reference = reference_of(infos)
             series = {key: recording.series(key) for key in infos if key.kind in ("logged", "stream")}
+        at = query.at if query.at is not None else _when(series[reference] if reference in series else None, query.step)
         shown = sorted(series, key=lambda key: key.tag)[:MAX_SERIES]
         n_more = len(series) - len(shown)
         for key_of in shown:
@@ -120,6 +124,20 @@ def _moment(runs: Runs, key: str, query: MomentQuery) -> RunMoment:
     return RunMoment(
         wall_time=at, step=step, before=before, after=after, numbers=numbers, texts=texts, others=others, n_more=n_more
     )
+
+
+def _when(reference: Series | None, step: float | None) -> float:
+    """Return the time at which a run was at a step; of several, the last.
+
+    Raises:
+        Problem: It was never there.
+    """
+    steps = np.array([]) if reference is None else np.asarray(reference.steps)
+    there = np.flatnonzero(steps <= step)
+    if reference is None or not len(there):
+        raise bad_request(f"Expected a step of the run, got {step:.15g}")
+    at_step = np.flatnonzero(steps == steps[there].max())
+    return float(np.asarray(reference.wall_times)[at_step[-1]])
 
 
 def _around(series: Series, at: float, near_s: float) -> tuple[list[MomentText], int]:
