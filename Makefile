@@ -1,5 +1,6 @@
 # Two commands on a fresh machine: `make demo` and `make test`. Also: `make quick`, `make laws`, `make steady`,
-# `make test-pythons`, `make check`, `make bench`, `make docs`, `make pictures`, `make release`, `make fuzz`, `make examples`, `make page`.
+# `make test-pythons`, `make check`, `make bench`, `make docs`, `make pictures`, `make release`, `make fuzz`, `make examples`,
+# `make page`.
 PYTHON ?= python3
 VENV ?= .venv
 BIN := $(VENV)/bin

@@ -28,9 +28,7 @@ from tests.notebook.lab import Lab, Notebook  # noqa: E402
 IMAGES = ROOT / "docs" / "images"
 ASKED = ("batch.params.dense1.kernel", "epoch.accuracy")  # beside what the demo asks
 EPOCHS = 12  # the mark of the turned learning rate, and what came of it, are in sight
-WIDTH = 900  # of the notebook, in pixels
-PLACE = "cell => { const { x, top, bottom } = cell.getBoundingClientRect(); return [x, [top, bottom]] }"
-FIRST, LAST_SHOWN, LAST = 2, 5, 7  # cells of the notebook: the run, the gradients by layer, and what changes them
+FIRST, LAST_SHOWN, LAST = 2, 5, 8  # cells of the notebook: the run, its gradients by layer, and its stop
 
 
 @contextmanager
@@ -41,7 +39,7 @@ def demo(folder: str) -> Iterator[str]:
     with subprocess.Popen(command, cwd=folder, env=env, stdout=subprocess.PIPE, text=True) as process:
         assert process.stdout is not None
         try:
-            yield next(found[0] for line in process.stdout if (found := re.search(r"http://\S+#token=\S+", line)))
+            yield next(found[0] for line in process.stdout if (found := re.search(r"http://\S+token=\S+", line)))
         finally:
             process.send_signal(signal.SIGINT)
 
@@ -50,19 +48,19 @@ def ask(page: Page) -> None:
     """Draw the page of the demo, with four queries that are answered."""
     box = page.get_by_role("region", name="Asked").get_by_role("article")
     box.nth(1).wait_for(timeout=60_000)
+    page.get_by_role("button", name="List of runs").click()
     for n, query in enumerate(ASKED, 3):
         field = page.get_by_role("combobox", name="Query")
         field.fill(query)
         field.press("Escape")
         field.press("Enter")
         box.nth(n - 1).wait_for(timeout=60_000)
-    epochs = box.filter(has_text="epoch.accuracy")
     page.wait_for_function(
         "([text, n]) => [...document.querySelectorAll('article')].some(one =>"
         " one.textContent.includes(text) && Number(/all (\\d+)/.exec(one.textContent)?.[1]) >= n)",
         arg=["epoch.accuracy", EPOCHS], timeout=600_000,
     )  # fmt: skip
-    epochs.scroll_into_view_if_needed()
+    page.evaluate("document.activeElement.blur()")
     page.mouse.move(2, 2)
     page.wait_for_timeout(500)  # until what the mouse pointed at has faded
     page.screenshot(path=IMAGES / "ask.png")
@@ -74,15 +72,16 @@ def notebook(browser: Browser, folder: Path) -> None:
     try:
         example = json.loads((ROOT / "examples" / "notebooks" / "vanishing_gradients.ipynb").read_text())
         (lab.root / "example.ipynb").write_text(json.dumps(example))
-        context = browser.new_context(viewport={"width": 1100, "height": 3000})
+        context = browser.new_context(viewport={"width": 1300, "height": 3000})
         opened = Notebook(lab, "example", context)
-        for place in range(LAST + 1):
-            opened.finish(place)
+        opened.command("notebook:run-all-cells")
+        opened.wait_done(LAST)
         opened.page.wait_for_timeout(1_000)  # until the last records are drawn
-        (x, top), (_, bottom) = (opened.cell(place).evaluate(PLACE) for place in (FIRST, LAST_SHOWN))
-        opened.page.screenshot(
-            path=IMAGES / "notebook.png", clip={"x": x, "y": top[0], "width": WIDTH, "height": bottom[1] - top[0]}
+        top, bottom = (
+            opened.cell(place).evaluate("cell => cell.getBoundingClientRect()") for place in (FIRST, LAST_SHOWN)
         )
+        clip = {"x": top["x"], "y": top["y"], "width": top["width"], "height": bottom["bottom"] - top["y"]}
+        opened.page.screenshot(path=IMAGES / "notebook.png", clip=clip)  # type: ignore[arg-type]
         opened.close()
     finally:
         lab.close()
