@@ -329,7 +329,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _end_with_stdin() -> None:
-    """End when whoever started this is gone, however it went."""
+    """End when the program that started this has ended, even if it was killed."""
     while os.read(0, 1024):
         pass
     os.kill(os.getpid(), signal.SIGTERM)

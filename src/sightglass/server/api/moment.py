@@ -100,7 +100,7 @@ def _moment(runs: Runs, key: str, query: MomentQuery) -> RunMoment:
             infos = series_infos(recording)
             reference = reference_of(infos)
             series = {key: recording.series(key) for key in infos if key.kind in ("logged", "stream")}
-        at = query.at if query.at is not None else _when(series[reference] if reference in series else None, query.step)
+        at = query.at if query.at is not None else _when(recording.series(reference) if reference else None, query.step)
         shown = sorted(series, key=lambda key: key.tag)[:MAX_SERIES]
         n_more = len(series) - len(shown)
         for key_of in shown:
