@@ -12,7 +12,6 @@ import os
 import signal
 import sys
 import tempfile
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
@@ -23,6 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 import sightglass as sg
+from sightglass.core.process.threads import Background
 
 from . import digits, network
 from .network import Array, Params
@@ -318,7 +318,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         "seed": options.seed,
     }
     if args.until_eof:
-        threading.Thread(target=_end_with_stdin, daemon=True).start()
+        Background("stdin", _end_with_stdin)
     try:
         with sg.init(args.name, dir=args.dir, config=config) as run:
             say(f"training {args.name!r}; watch it with: sightglass watch {args.name} batch.loss")
