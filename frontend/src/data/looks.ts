@@ -144,7 +144,7 @@ export const looksKey = computed(() => {
 })
 
 /** Charts are divided into so many at most. */
-const MAX_FACETS = 12
+export const MAX_FACETS = 12
 
 /** The part of the charts that a run is drawn in; empty where they are not divided. */
 export const facetOf = (run: Run): string => (at.facet.value ? nameOfGroup(run, [at.facet.value]) : '')

@@ -3,6 +3,7 @@
 import { useMemo } from 'preact/hooks'
 import { sortKeys } from '../../data/columns'
 import { configKeys, valueOf } from '../../data/filter'
+import { MAX_FACETS } from '../../data/looks'
 import { runs } from '../../data/runs'
 import type { Run } from '../../data/types'
 import { at, update } from '../../state/state'
@@ -13,7 +14,7 @@ import { GROUP_FACTS } from './GroupBy'
 const CHOICES = [
   { field: 'colorby', label: 'Colour', none: 'own', max: Infinity },
   { field: 'dashby', label: 'Dash', none: 'own', max: DASHES.length },
-  { field: 'facet', label: 'Facet', none: 'none', max: 12 },
+  { field: 'facet', label: 'Facet', none: 'none', max: MAX_FACETS },
 ] as const
 
 /** The keys in which runs differ, with how many values each has. */
