@@ -185,6 +185,19 @@ def test_a_run_in_another_folder_is_read_after_its_end(page, begin, tmp_path, fr
     assert "is gone" in page.runs()["far"]["problem"]
 
 
+def test_all_live_runs_in_other_folders_are_read_and_the_last_that_ended(page, begin, tmp_path, fresh, monkeypatch):
+    monkeypatch.setattr(run_table, "MAX_ELSEWHERE", 1)
+    runs = [begin(name, dir=tmp_path / "elsewhere") for name in ("one", "two", "three")]
+    for run in runs:
+        run.log({"loss": 1.0}, step=0)
+        run.flush()
+    assert {one["problem"] for one in page.runs().values()} == {""}
+    for run in runs:
+        run.close()
+        page.runs()
+    assert [name for name, one in page.runs().items() if not one["problem"]] == ["three"]
+
+
 def test_the_page_is_sent_the_last_commands_of_a_long_history(page, begin, monkeypatch):
     monkeypatch.setattr(api_runs, "MAX_HISTORY", 3)
     run = begin("job", record=["batch.loss"])

@@ -8,7 +8,7 @@ import { value as textOf } from '../views/format'
 import { DASHES, LINES, mapped, SEQUENTIAL, styleOf, stylesOf, type LineStyle } from '../views/palette'
 import { axisOf, isWide, type Axis } from './axis'
 import { valueOf } from './filter'
-import { nameOfGroup, together } from './groups'
+import { grouped, nameOfGroup, together } from './groups'
 import { inOrder } from './order'
 import { groupKeys, groupOf, runs, shown } from './runs'
 import type { Run } from './types'
@@ -31,18 +31,10 @@ export function setColor(name: string, place: number): void {
 }
 
 /** The groups of all runs by their names, in a natural order. */
-const allGroups = computed((): ReadonlyMap<string, Run[]> => {
-  const found = new Map<string, Run[]>()
-  for (const run of groupKeys.value.length ? (runs.value ?? []) : []) {
-    const [name, members] = [groupOf(run), found.get(groupOf(run))]
-    if (members) members.push(run)
-    else found.set(name, [run])
-  }
-  return new Map([...found].sort(([a], [b]) => inOrder(a, b)))
-})
+const allGroups = computed((): ReadonlyMap<string, Run[]> => (groupKeys.value.length ? grouped(runs.value ?? [], groupKeys.value, []) : new Map()))
 const groupPlaces = computed(() => new Map([...allGroups.value.keys()].map((name, place) => [name, place])))
 
-/** The id of a group's line, which is no run's key. */
+/** The id of a group's line; runs have their keys. */
 export const idOfGroup = (name: string): string => `group ${name}`
 
 /** The axis of a column; logarithmic as the reader says, else where values are far apart. */
@@ -59,13 +51,33 @@ export function shadeOf({ texts }: Axis, place: number): string {
   return `rgb(${mapped(SEQUENTIAL, dark.value ? 0.3 + 0.7 * place : 0.82 * place).join(' ')})`
 }
 
+/** A value that there is, at its place on an axis. */
+interface Level {
+  place: number
+  text: string
+}
+
+/** The values that there are, in the order of their places. */
+export function levelsOf(axis: Axis, values: readonly unknown[]): Level[] {
+  const texts = new Map(values.map((value, i) => [axis.places[i]!, textOf(value)]))
+  return Array.from(texts, ([place, text]) => ({ place, text })).filter(({ place }) => !Number.isNaN(place)).sort((a, b) => a.place - b.place)
+}
+
+/** So many values are named; of more numbers, some between the lowest and the highest. */
+const MAX_NAMED = LINES.length
+
+/** The values that a key names, and how many more there are. */
+export function namedOf(axis: Axis, levels: readonly Level[], shades: boolean): { named: readonly Level[]; n_more: number } {
+  if (shades && !axis.texts.length && levels.length > MAX_NAMED) return { named: axis.ticks(6).map(({ at, text }) => ({ place: at, text })), n_more: 0 }
+  return { named: levels.slice(0, MAX_NAMED), n_more: Math.max(0, levels.length - MAX_NAMED) }
+}
+
 /** A column that says how lines look: its axis, and the place on it of each run and group by id. */
 interface Told {
   column: string
   axis: Axis
   places: ReadonlyMap<string, number>
-  /** The values that there are, in the order of their places. */
-  levels: readonly { place: number; text: string }[]
+  levels: readonly Level[]
 }
 
 function toldBy(column: string): Told | null {
@@ -74,9 +86,7 @@ function toldBy(column: string): Told | null {
   const ids = [...all.map(({ key }) => key), ...[...groups.keys()].map(idOfGroup)]
   const values = [...all.map((run) => valueOf(run, column)), ...[...groups.values()].map((members) => together(members, column).value)]
   const axis = axisFor(column, values)
-  const texts = new Map(values.map((value, i) => [axis.places[i]!, textOf(value)]))
-  const levels = Array.from(texts, ([place, text]) => ({ place, text })).filter(({ place }) => !Number.isNaN(place))
-  return { column, axis, places: new Map(ids.map((id, i) => [id, axis.places[i]!])), levels: levels.sort((a, b) => a.place - b.place) }
+  return { column, axis, places: new Map(ids.map((id, i) => [id, axis.places[i]!])), levels: levelsOf(axis, values) }
 }
 
 const coloring = computed(() => toldBy(at.colorby.value))
@@ -119,17 +129,12 @@ export function styleOfGroup(name: string): LineStyle {
   return styled(idOfGroup(name), styleOf(at.color.value[name] ?? place, Math.floor(place / LINES.length)))
 }
 
-/** So many values are named; of more numbers, some between the lowest and the highest. */
-const MAX_NAMED = LINES.length
-
 /** What a column's colours, or dashes, mean. */
 function keyOf(told: Told, shades: boolean, styleAt: (place: number) => LineStyle) {
-  const { column, axis, levels } = told
-  const ramp = shades && !axis.texts.length && levels.length > MAX_NAMED
-  const named = ramp ? axis.ticks(6).map(({ at, text }) => ({ place: at, text })) : levels.slice(0, MAX_NAMED)
-  const values = named.map(({ place, text }) => ({ text, style: styleAt(place) }))
+  const { named, n_more } = namedOf(told.axis, told.levels, shades)
   const lacks = drawnIds.value.some((id) => Number.isNaN(told.places.get(id) ?? NaN))
-  return { column, n_more: ramp ? 0 : levels.length - values.length, values: lacks ? [...values, { text: groupKeys.value.length ? 'none or several' : 'none', style: styleAt(NaN) }] : values }
+  const without = lacks ? [{ place: NaN, text: groupKeys.value.length ? 'none or several' : 'none' }] : []
+  return { column: told.column, n_more, values: [...named, ...without].map(({ place, text }) => ({ text, style: styleAt(place) })) }
 }
 
 const drawnIds = computed(() => (groupKeys.value.length ? shown.value.map((run) => idOfGroup(groupOf(run))) : shown.value.map(({ key }) => key)))

@@ -138,7 +138,8 @@ function columnsFor(columnsOf: (width: number) => number, n_facets: number): num
 /** The chart that is enlarged. */
 function focused() {
   const [id = '', facet] = at.focus.value.split('\n')
-  const facetted = (spec: Spec) => (facet ? { ...spec, facet } : spec)
+  // A link may name a facet by which charts are not divided any more.
+  const facetted = (spec: Spec) => (facet && facets.value.names.includes(facet) ? { ...spec, facet } : spec)
   const several = [...ownSpecs(at.own.value), ...givenSpecs(wantedCharts.value).flatMap(({ charts }) => charts)]
   const spec = several.find((one) => one.id === id) ?? (scalarTags.value.has(id) ? specOf(id) : null)
   return spec && facetted(spec)

@@ -46,8 +46,8 @@ const keyOf = ({ run, tag }: ScalarsRequest): string => JSON.stringify([run, tag
 /** The lines of a chart, or of one of the facets that it is divided into. */
 export function useLines(tags: readonly string[], facet: string, large: boolean, { x, zoom, smooth, points: asPoints }: Drawing): Lines {
   const all = wantedOf(tags, drawn.value, runsWith)
-  const wanted = all.filter((one) => one.facet === facet)
-  const others = all.filter((one) => one.facet !== facet)
+  const wanted = facet ? all.filter((one) => one.facet === facet) : all
+  const others = facet ? all.filter((one) => one.facet !== facet) : []
   // Runs are at the same place of their trainings at a step, not at a time of day.
   const less = at.less.value && x !== 'wall' && !asPoints ? baseline.value : null
   const bases = less ? tags.map((tag): Wanted => ({ id: less.key, label: '', style: styleOf(0), runs: [less.key], tag })) : []

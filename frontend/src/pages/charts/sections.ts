@@ -110,7 +110,7 @@ export function shownSections(own: readonly Spec[], pinned: readonly string[], s
 
 /** Each chart once for each facet that has a line in it. */
 export const divided = (sections: readonly Shown[], facets: readonly string[], has: (tags: readonly string[], facet: string) => boolean): Shown[] =>
-  facets.length ? sections.map((one) => ({ ...one, charts: one.charts.flatMap((spec) => facets.flatMap((facet) => (has(spec.tags, facet) ? [{ ...spec, facet }] : []))) })) : [...sections]
+  facets.length ? sections.map((one) => ({ ...one, charts: one.charts.flatMap((spec) => facets.flatMap((facet) => (has(spec.tags, facet) ? [{ ...spec, facet }] : []))) })).filter(({ charts }) => charts.length) : [...sections]
 
 type Size = (id: string) => { wide?: number; tall?: number }
 

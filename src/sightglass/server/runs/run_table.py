@@ -64,7 +64,7 @@ LARGE_BYTES: Final = 64 * 2**20  # such runs are read after all smaller ones
 GONE_S: Final = 3_600.0  # for a user to notice that a directory is gone
 ID: Final = re.compile(r"[0-9a-f]{12}")
 ID_SHOWN: Final = 4
-MAX_ELSEWHERE: Final = 100  # each is looked at in each search
+MAX_ELSEWHERE: Final = 100  # of those that ended: each is looked at in each search
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -196,13 +196,15 @@ class Runs:
             for entry in self._search(folder)
         }  # fmt: skip
         ids = {entry.id for entry in found.values()}
-        self._elsewhere |= {run.id: Path(os.path.realpath(run.directory)) for run in living.values() if run.directory}
-        for id in list(self._elsewhere)[:-MAX_ELSEWHERE]:
-            del self._elsewhere[id]
+        there = {run.id: run.directory for run in living.values() if run.directory and run.id not in ids}
+        ended = [(id, directory) for id, directory in self._elsewhere.items() if id not in there]
+        self._elsewhere = dict(ended[-MAX_ELSEWHERE:]) | {
+            id: Path(os.path.realpath(place)) for id, place in there.items()
+        }
         for id, directory in self._elsewhere.items():
             if id not in ids:
-                there = runs_in(directory, alive=discovery.alive).runs
-                found |= {str(entry.path): entry for entry in there if entry.id == id}
+                entries = runs_in(directory, alive=discovery.alive).runs
+                found |= {str(entry.path): entry for entry in entries if entry.id == id}
         return found
 
     def _search(self, folder: Path) -> list[RunEntry]:

@@ -48,11 +48,12 @@ export function LinkedViews() {
         <header>
           <span class="muted">Colour</span>
           <Column label="Colour" value={tint.value} none="the runs' own" onChange={(name) => update({ tint: name || OWN })} />
-          {key.value.map(({ color, text }) => (
+          {key.value.named.map(({ color, text }) => (
             <span key={text} class="linked-key">
               <i style={{ background: color }} /> {text}
             </span>
           ))}
+          {key.value.n_more > 0 && <span class="muted">and {key.value.n_more} more</span>}
           <span class="linked-more">
             <Column label="Add an axis" value="" none="Add an axis …" onChange={(name) => name && update({ axes: [...axisNames.peek().filter((one) => one !== name), name] })} />
           </span>

@@ -5,7 +5,7 @@ import { chosen, parsed, sortKeys, tags } from '../../../data/columns'
 import { configKeys, valueOf } from '../../../data/filter'
 import { isWide, type Axis } from '../../../data/axis'
 import { filtered, groupKeys, groupOf } from '../../../data/runs'
-import { axisFor, shadeOf, styleOfGroup, styleOfRun } from '../../../data/looks'
+import { axisFor, levelsOf, namedOf, shadeOf, styleOfGroup, styleOfRun } from '../../../data/looks'
 import { at, update } from '../../../state/state'
 import { LINES } from '../../../views/palette'
 import { rankCorrelation } from './correlation'
@@ -76,12 +76,12 @@ export const tint = computed(() => {
 })
 const tintAxis = computed(() => (tint.value ? axisHere(tint.value) : null))
 
-/** What the colours mean, where they are not the runs' own: texts, or numbers from the lowest to the highest. */
+/** What the colours mean, where they are not the runs' own, and how many more values there are. */
 export const key = computed(() => {
   const axis = tintAxis.value
-  if (!axis) return []
-  if (axis.texts.length) return axis.texts.slice(0, LINES.length).map((text, i) => ({ color: shadeOf(axis, i / Math.max(1, axis.texts.length - 1)), text }))
-  return axis.ticks(6).map(({ at, text }) => ({ color: shadeOf(axis, at), text }))
+  if (!axis) return { named: [], n_more: 0 }
+  const { named, n_more } = namedOf(axis, levelsOf(axis, valuesOf(axis.name)), true)
+  return { named: named.map(({ place, text }) => ({ color: shadeOf(axis, place), text })), n_more }
 })
 
 /** The colour of each run of the table. */
