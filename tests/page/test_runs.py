@@ -443,9 +443,11 @@ def groups_have_means_in_a_table_whose_columns_are_moved(page):
 def test_views_over_the_runs_are_linked(open_page, server):
     page = open_page(server.controller, "/runs?filter=recorded&views=1&columns=loss.min&columns=lr&logs=lr&runs=*")
     scatter = page.get_by_role("application", name="Scatter of loss.min over lr")
-    box = box_of(scatter)
     expect(page.get_by_role("article", name="Scatter").locator("p")).to_contain_text("Drag to select")
-    page.mouse.move(box["x"] + box["width"] - 2, box["y"] + 2)  # recorded-0: the highest lr, and the highest loss
+    size = box_of(scatter)
+    # Stands still: recorded-0 has the highest lr, and the highest loss.
+    scatter.hover(position={"x": size["width"] - 2, "y": 2})
+    box = box_of(scatter)
     page.mouse.down()
     page.mouse.move(box["x"] + box["width"] / 2 + 60, box["y"] + box["height"] / 2)
     page.mouse.up()

@@ -85,8 +85,8 @@ function Smoothing() {
       </label>
       {weight > 0 && (
         <select aria-label="What smoothing weighs" title="What the weight means: over x as W&B does, the same however many points a line has; by point as TensorBoard does" value={at.smoothby.value} onChange={({ currentTarget }) => update({ smoothby: currentTarget.value as 'x' | 'point' })}>
-          <option value="x">as W&B</option>
-          <option value="point">as TensorBoard</option>
+          <option value="x">W&B</option>
+          <option value="point">TensorBoard</option>
         </select>
       )}
     </>
