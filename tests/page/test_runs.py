@@ -442,7 +442,9 @@ def groups_have_means_in_a_table_whose_columns_are_moved(page):
 
 def test_views_over_the_runs_are_linked(open_page, server):
     page = open_page(server.controller, "/runs?filter=recorded&views=1&columns=loss.min&columns=lr&logs=lr&runs=*")
+    until(page, lambda: len(names(page)) == 3)
     scatter = page.get_by_role("application", name="Scatter of loss.min over lr")
+    # Said of no runs, too; of three, each has a value.
     expect(page.get_by_role("article", name="Scatter").locator("p")).to_contain_text("Drag to select")
     size = box_of(scatter)
     # Stands still: recorded-0 has the highest lr, and the highest loss.
