@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest'
-import { count, duration, exact, meanAndDeviation, number, value } from '../src/views/format'
+import { count, duration, exact, meanAndDeviation, named, number, value } from '../src/views/format'
 import { neat } from '../src/views/span'
 
 test.each([
@@ -30,4 +30,11 @@ test.each([
 
 test('neighbours on an axis are written alike', () => {
   expect([999_999, 999_999.5, 1e6, 1_000_000.5].map((v) => number(v, 8))).toEqual(['999999', '999999.5', '1000000', '1000000.5'])
+})
+
+test('calls what a machine does by its name and its unit', () => {
+  expect(named('process_memory_gb')).toEqual(['process memory', 'GB'])
+  expect(named('gpu0_percent')).toEqual(['gpu0', '%'])
+  expect(named('disk_read_mb_s')).toEqual(['disk read', 'MB/s'])
+  expect(named('fans')).toEqual(['fans', ''])
 })

@@ -567,8 +567,11 @@ def test_the_page_of_a_run_says_how_it_is_and_why_it_ended(own_place, open_page)
 
 
 def train_until_it_fails(folder):
-    with sg.init("boom", dir=folder, config={"depth": 4}) as run:
+    machine = {"cpu_percent": 12.0, "process_memory_gb": 1.25}
+    with sg.init("boom", dir=folder, config={"depth": 4}, record=[f"system.{name}" for name in machine]) as run:
         for step in range(200):
+            if step in (50, 100):
+                run.observe("system", step=step, **{name: 100 / step * value for name, value in machine.items()})
             run.observe("batch", step=step, loss=1.0)
             run.log({"loss": 1.0, "norm": float("nan") if step >= 150 else 2.0}, step=step)
         raise RuntimeError("no memory")
@@ -589,6 +592,8 @@ def why_a_run_failed_is_on_its_page(page, found):
         "The first NaN is in norm, at step 150 ("
     )
     expect(shown).to_contain_text("depth")
+    expect(shown.get_by_role("row", name="cpu")).to_contain_text("12 %24 %")
+    expect(shown.get_by_role("row", name="process memory")).to_contain_text("1.25 GB2.5 GB")
     page.keyboard.press("Escape")
     expect(shown).to_be_visible()
 

@@ -69,3 +69,12 @@ export function value(of: unknown): string {
   if (typeof of === 'string') return of
   return JSON.stringify(of) ?? ''
 }
+
+/** How the names of what a machine does end, and their units. */
+const UNITS = [['_percent', '%'], ['_mb_s', 'MB/s'], ['_gb', 'GB'], ['_w', 'W'], ['_celsius', '°C']] as const
+
+/** What a number is called, and its unit: `process memory` in `GB` for `process_memory_gb`. */
+export function named(name: string): [name: string, unit: string] {
+  const [end, unit] = UNITS.find(([one]) => name.endsWith(one)) ?? ['', '']
+  return [name.slice(0, name.length - end.length).replaceAll('_', ' '), unit]
+}

@@ -22,6 +22,7 @@ import { Annotated } from '../runs/Annotated'
 import { Config, factsOf } from '../runs/Details'
 import { Name } from '../runs/Name'
 import { Facts, NO_CODE, Program } from '../runs/Program'
+import { Machine } from './Machine'
 
 const N_LINES = 50
 
@@ -86,6 +87,10 @@ export function RunPage() {
             <h2>Facts</h2>
             <Facts facts={factsOf(run, detail?.not_shown ?? {})} />
             <Program run={run} facts={description?.facts ?? {}} />
+          </div>
+          <div class="card">
+            <h2>Machine</h2>
+            <Machine run={run} />
           </div>
           <div class="card">
             <h2>Config</h2>
