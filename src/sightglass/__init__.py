@@ -33,6 +33,9 @@ _MODULES = {
     "open": "client.many.folder",
     "RecordedRun": "client.recorded.run",
     "RecordedRuns": "client.many.folder",
+    "diagnose": "diagnosis.diagnose",
+    "Diagnosis": "diagnosis.diagnose",
+    "Finding": "diagnosis.findings",
     "save_page": "server.page_file.save",
     "PageFile": "server.page_file.save",
     "Series": "storage.read.recording",
@@ -151,6 +154,9 @@ if TYPE_CHECKING:
     from .core.values import Images as Images
     from .core.values import Tensor as Tensor
     from .core.values import Text as Text
+    from .diagnosis.diagnose import Diagnosis as Diagnosis
+    from .diagnosis.diagnose import diagnose as diagnose
+    from .diagnosis.findings import Finding as Finding
     from .query.parser import parse as parse
     from .query.query import Query as Query
     from .query.query import on as on

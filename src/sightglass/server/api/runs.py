@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import json
 import re
+import time
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final, Literal
@@ -16,14 +16,17 @@ from sightglass import __version__
 from sightglass.core.description import Description, HistoryEntry, StreamInfo
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
 from sightglass.core.values import Audio, Figure, Image, Images
+from sightglass.diagnosis.evidence import Evidence, evidence_of
+from sightglass.diagnosis.findings import Finding, in_order, judge
 from sightglass.query.complete import Completions, FunctionInfo, complete, functions
 from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles, SeriesInfo, is_scalar, series_infos
-from sightglass.server.runs.run_columns import FirstNan, first_nan
+from sightglass.server.runs.run_columns import Remembered
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.format.block import Key
+from sightglass.storage.format.series_names import query_of
 
 from .schema import ApiRequest, Nothing, Request, Route
 
@@ -34,6 +37,8 @@ MAX_HISTORY: Final = (
 )
 Described = tuple[Description | None, list[HistoryEntry], dict[str, int]]
 SEVERAL: Final[dict[TagType, tuple[type, ...]]] = {"image": (Figure, Image, Images), "audio": (Audio,)}
+LOOK_S: Final = 10.0  # between two looks into the files of a run that grows
+N_REMEMBERED: Final = 200  # runs whose findings are kept, of some kB each
 MAX_COMPLETED: Final = 4_000  # fits an address, each character escaped
 TEXTS: Final = re.compile(r"[<>|]?[US]\d+(\[[\d, ]*\])")
 TENSOR: Final = re.compile(r"(\w+)\[[\d, ]*\]|complex\d*")
@@ -59,15 +64,15 @@ class RunDetail(RunSummary, frozen=True, kw_only=True):
     """A run with its description, its history of commands, and the streams that it evaluates.
 
     `sentence` has what changes with every event, too, such as "running, batch 12,345, 38/s, the last 0.2 s ago".
-    `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan`
-    is the first NaN among its recorded numbers, if there is one.
+    `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `findings`
+    is what looks wrong: of the files of a run that grows, as of some seconds ago.
     """
 
     description: Description | None
     history: list[HistoryEntry]
     streams: list[StreamInfo]
     not_shown: dict[str, int]
-    first_nan: FirstNan | None
+    findings: list[Finding]
 
 
 class RunTexts(msgspec.Struct, frozen=True, kw_only=True):
@@ -147,8 +152,27 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
         **msgspec.structs.asdict(summary)
         | {"sentence": replace(description or Description(), state=summary.state).sentence},
         description=description, history=history, streams=streams, not_shown=not_shown,
-        first_nan=await call.read(first_nan, source),
+        findings=await call.read(_findings, source, description or Description(), history),
     )  # fmt: skip
+
+
+def _findings(source: ServedRun, about: Description, history: Sequence[HistoryEntry]) -> list[Finding]:
+    """Return what looks wrong in a run, and in what it recorded."""
+    version = "" if source.recorded is None else source.recorded.version
+    looked = int(time.monotonic() / LOOK_S) if source.live else version
+    in_files = _findings_in_files.get((source.key, looked), lambda: _judged(source)) if version else []
+    return in_order([*judge(Evidence(description=about, history=history)), *in_files])
+
+
+def _judged(source: ServedRun) -> list[Finding]:
+    try:
+        with source.borrow() as files:
+            return judge(evidence_of(Description(), (), recording=files.recording))
+    except (SightglassError, OSError):
+        return []  # the run's `problem` says why
+
+
+_findings_in_files = Remembered[list[Finding]](N_REMEMBERED)
 
 
 def _of_live(source: ServedRun) -> Described:
@@ -213,7 +237,7 @@ def _charts(layouts: Sequence[ChartLayout], tags: Sequence[str]) -> list[ChartIn
 
 
 def _tag(files: OpenFiles, key: Key, info: SeriesInfo, origin: Origin) -> Tag:
-    query = f"log[{json.dumps(key.name, ensure_ascii=False)}]" if key.kind == "logged" else key.query
+    query = query_of(key)
     kind = tag_type(info.type, origin)
     if kind == "other" and info.type.startswith(("tuple of", "list of")):
         kind = _kind_of_several(files, key)

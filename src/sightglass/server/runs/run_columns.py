@@ -8,14 +8,12 @@ Rule 3: totals know the step of a best value, but no other series there: that is
 
 from __future__ import annotations
 
-import contextlib
 import time
 from collections import Counter, OrderedDict
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 from typing import Any, Final, Generic, TypeVar
 
-import msgspec
 import numpy as np
 import numpy.typing as npt
 
@@ -37,7 +35,6 @@ MAX_TAGS: Final = 2_000  # of a run: more are no columns of a table
 MAX_AT: Final = 1_000_000  # values at bests that are kept
 FRESH_S: Final = 1.0
 REST: Final = 20
-LOOK_S: Final = 10.0  # between two searches for a NaN in a run that grows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -167,38 +164,11 @@ def _totals(source: ServedRun) -> RunTotals | None:
     path = source.path
     if path is None:
         return None
-    files = cache_file.files_of(path)
-    totals = run_totals.load(path, files, rank=None)
+    totals = run_totals.load(path, cache_file.files_of(path), rank=None)
     if totals is not None:
         return totals
-    with source.borrow() as opened, opened.recording.lock:
-        if opened.recording.changed():
-            opened.recording.refresh()
-        return run_totals.make(opened.recording, files, rank=None)
-
-
-class FirstNan(msgspec.Struct, frozen=True, kw_only=True):
-    """The first NaN in the recorded numbers of a run: its tag, step, and time in seconds since the Unix epoch."""
-
-    tag: str
-    step: float
-    wall_time: float
-
-
-def first_nan(source: ServedRun) -> FirstNan | None:
-    """Return the first NaN of a run, as far as its totals can be made; of one that grows, as of some seconds ago."""
-    known, version = source.first_nan, "" if source.recorded is None else source.recorded.version
-    found: FirstNan | None = None if known is None else known[2]
-    if known is not None and (found is not None or known[0] == version or time.monotonic() < known[1]):
-        return found
-    with contextlib.suppress(SightglassError, OSError, TypeError, ValueError):
-        totals = _totals(source)
-        if totals is not None:
-            with source.borrow() as opened, opened.recording.lock:
-                place = run_totals.first_nan(opened.recording, totals)
-            found = None if place is None else FirstNan(tag=place[0], step=place[1], wall_time=place[2])
-    source.first_nan = version, time.monotonic() + LOOK_S, found
-    return found
+    with source.borrow() as opened:
+        return run_totals.of(opened.recording)
 
 
 def _value_at(source: ServedRun, tag: str, step: float) -> float | None:

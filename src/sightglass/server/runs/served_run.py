@@ -88,7 +88,6 @@ class ServedRun:
         self.description: Description | None = None
         self.n_described = 0
         self.silent = False
-        self.first_nan: tuple[str, float, Any] | None = None  # see `run_columns`: of which version, until when, and it
         self.gone_s: float | None = None
         self.connection = RunConnection(self._connect, is_live=lambda: self.live)
         self._details = Details()

@@ -7,6 +7,7 @@ kind, such as "kernel:histogram", means the same series whatever else comes unde
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable, Iterator
 from typing import Any, Final, get_args
@@ -34,6 +35,11 @@ def kind_of(type: str) -> ValueKind:
     if SCALAR.fullmatch(type):
         return "scalar"
     return "tensor" if ARRAY.fullmatch(type) else TYPES.get(type, "")
+
+
+def query_of(key: Key) -> str:
+    """Return the text of the query that asks for a series."""
+    return f"log[{json.dumps(key.name, ensure_ascii=False)}]" if key.kind == "logged" else key.query
 
 
 def split(name: str) -> tuple[str, ValueKind]:

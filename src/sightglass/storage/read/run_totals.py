@@ -6,17 +6,22 @@ Rule 2: there are none if more than `MAX_RUN_BYTES` would have to be read for th
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from itertools import pairwise
+from operator import itemgetter
 from pathlib import Path
-from typing import Final
+from typing import Any, Final, Literal, TypeAlias
 
 import numpy as np
 
-from sightglass.storage import file_names, totals_file
+from sightglass.storage import cache_file, file_names, totals_file
+from sightglass.storage.format.block import Key
 from sightglass.storage.format.totals import Files, RunTotals, TotalsBuilder
 
 from .recording import Recording
 from .series import Series
+
+Odd: TypeAlias = Literal["nan", "infinity"]
 
 MAX_SERIES: Final = 10_000  # of numbers: 2 MB
 MAX_RUN_BYTES: Final = 64 * 2**20  # of new records that are read to make totals: a quarter of a second
@@ -52,24 +57,44 @@ def make(recording: Recording, files: Files, *, rank: int | None) -> RunTotals |
     return totals
 
 
-def first_nan(recording: Recording, totals: RunTotals) -> tuple[str, float, float] | None:
-    """Return the tag, the step and the time of the first NaN in the numbers of a run; `None` without any.
+def of(recording: Recording, *, rank: int | None = None) -> RunTotals | None:
+    """Return the totals of a run as it is now; make them if it has none, or has grown since. Errors as of `make`."""
+    files = cache_file.files_of(recording.path, rank=rank)
+    totals = load(recording.path, files, rank=rank)
+    if totals is not None:
+        return totals
+    with recording.lock:
+        if recording.changed():
+            recording.refresh()
+        return make(recording, files, rank=rank)
+
+
+def first_odd(recording: Recording, totals: RunTotals) -> dict[Odd, tuple[Key, float, float]]:
+    """Return the series, the step and the time of the first NaN and of the first infinity in the numbers of a run.
 
     Only series are read whose sum says that there may be one.
     """
-    found = []
+    found: dict[Odd, list[tuple[float, float, Key]]] = {}
     for keys, table in totals.tables.values():
-        for i in np.flatnonzero(np.isnan(table["sum"])).tolist():
-            series = recording.series(keys[i])
-            for start, stop in pairwise([*range(0, len(series), PIECE_ROWS), len(series)]):
-                columns = series.columns(start, stop)
-                places = np.flatnonzero(np.isnan(np.asarray(columns.values, np.float64)))
-                if len(places):
-                    at = places[0]
-                    found.append((float(columns.wall_times[at]), keys[i].tag, float(columns.steps[at])))
-                    break
-    wall_time, tag, step = min(found, default=(0.0, "", 0.0))
-    return (tag, step, wall_time) if tag else None
+        for i in np.flatnonzero(~np.isfinite(table["sum"])).tolist():
+            for what, step, wall_time in _odd_in(recording.series(keys[i])):
+                found.setdefault(what, []).append((wall_time, step, keys[i]))
+    first = {what: min(places, key=itemgetter(0)) for what, places in found.items()}
+    return {what: (key, step, wall_time) for what, (wall_time, step, key) in first.items()}
+
+
+def _odd_in(series: Series) -> Iterator[tuple[Odd, float, float]]:
+    """Yield the step and the time of the first NaN, and of the first infinity, of a series."""
+    tests: dict[Odd, Callable[[Any], Any]] = {"nan": np.isnan, "infinity": np.isinf}
+    for columns in series.blocks():
+        values = np.asarray(columns.values, np.float64)
+        for what in list(tests):
+            places = np.flatnonzero(tests[what](values))
+            if len(places):
+                yield what, float(columns.steps[places[0]]), float(columns.wall_times[places[0]])
+                del tests[what]
+        if not tests:
+            return
 
 
 def _made(recording: Recording, files: Files, before: RunTotals | None) -> RunTotals | None:
