@@ -6,7 +6,6 @@ The limits of `diagnosis/findings.py` were fixed before these trainings were mad
 from __future__ import annotations
 
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Final

@@ -209,51 +209,85 @@ def _warm_restarts(share: float) -> float:
 
 
 HEALTHY: Final[tuple[Training, ...]] = tuple(
-    Training(name=f"healthy-{i:02}", seed=100 + i, **options)  # type: ignore[arg-type]
-    for i, options in enumerate([
-        {}, {"optimizer": "sgd", "lr": lambda s: 0.1}, {"optimizer": "adam"}, {"depth": 4}, {"act": "tanh", "depth": 3},
-        {"act": "sigmoid", "depth": 1, "lr": lambda s: 0.3}, {"task": "regression"}, {"task": "likelihood"},
-        {"task": "regression", "optimizer": "adam"}, {"lr": _cosine}, {"lr": _warm_restarts}, {"batch": 4},
-        {"batch": 1, "lr": lambda s: 0.005, "n_steps": 3_000}, {"n_steps": 60}, {"n_steps": 5_000, "step_s": lambda s: 0.02},
-        {"n_train": 60, "n_steps": 2_000},  # it overfits: its loss goes to nothing, that of validation rises
-        {"n_train": 200, "n_steps": 1_500}, {"lr": lambda s: 0.05 * min(1.0, s / 0.1)}, {"lr": lambda s: 0.002, "n_steps": 3_000},
-        {"clip": 1.0, "batch": 2}, {"lr": lambda s: 0.5 if s < 0.01 else 0.05, "clip": 1.0},
-        {"spoil": lambda step, x: 5 * x if step % 150 == 149 else x},  # a batch of outliers at times
-        {"step_s": lambda s: 0.4 if s > 0.02 else 5.0},  # it compiles at first
-        {"step_s": lambda s: 0.4 + 0.3 * (0.4 < s < 0.6)},  # another job came and went
-        {"data_share": 0.15}, {"machine": {"gpu0_percent": lambda t: 60.0}}, {"machine": {"disk_percent": lambda t: 88.0}},
-        {"machine": {"process_memory_gb": lambda t: 3 + 0.1 * (t % 100 > 50)}}, {"depth": 3, "optimizer": "adam", "batch": 8},
-        {"task": "regression", "act": "tanh", "lr": _cosine, "n_steps": 2_000},
-    ])
-)  # fmt: skip
+    Training(name=f"healthy-{i:02}", seed=5_000 + i, **options)  # type: ignore[arg-type]
+    for i, options in enumerate(
+        [
+            {},
+            {"optimizer": "sgd", "lr": lambda s: 0.1},
+            {"optimizer": "adam"},
+            {"depth": 4},
+            {"act": "tanh", "depth": 3},
+            {"act": "sigmoid", "depth": 1, "lr": lambda s: 0.3},
+            {"task": "regression"},
+            {"task": "likelihood"},
+            {"task": "regression", "optimizer": "adam"},
+            {"lr": _cosine},
+            {"lr": _warm_restarts},
+            {"batch": 4},
+            {"batch": 1, "lr": lambda s: 0.005, "n_steps": 3_000},
+            {"n_steps": 60},
+            {"n_steps": 5_000, "step_s": lambda s: 0.02},
+            {"n_train": 60, "n_steps": 2_000},  # it overfits: its loss goes to nothing, that of validation rises
+            {"n_train": 200, "n_steps": 1_500},
+            {"lr": lambda s: 0.05 * min(1.0, s / 0.1)},
+            {"lr": lambda s: 0.002, "n_steps": 3_000},
+            {"clip": 1.0, "batch": 2},
+            {"lr": lambda s: 0.5 if s < 0.01 else 0.05, "clip": 1.0},
+            {"spoil": lambda step, x: 5 * x if step % 150 == 149 else x},  # a batch of outliers at times
+            {"step_s": lambda s: 0.4 if s > 0.02 else 5.0},  # it compiles at first
+            {"step_s": lambda s: 0.4 + 0.3 * (0.4 < s < 0.6)},  # another job came and went
+            {"data_share": 0.15},
+            {"machine": {"gpu0_percent": lambda t: 60.0}},
+            {"machine": {"disk_percent": lambda t: 88.0}},
+            {"machine": {"process_memory_gb": lambda t: 3 + 0.1 * (t % 100 > 50)}},
+            {"depth": 3, "optimizer": "adam", "batch": 8},
+            {"task": "regression", "act": "tanh", "lr": _cosine, "n_steps": 2_000},
+        ]
+    )
+)
 """Thirty that a person would call healthy."""
 
 PLANTED: Final[tuple[Training, ...]] = tuple(
-    Training(name=f"planted-{i:02}", seed=200 + i, fault=fault, **options)  # type: ignore[arg-type]
-    for i, (fault, options) in enumerate([
-        ("divergence", {"task": "regression", "optimizer": "sgd", "lr": lambda s: 0.02 if s < 0.5 else 3.0, "clip": 1.0}),
-        ("divergence", {"lr": lambda s: 0.05 if s < 0.6 else 20.0, "clip": 2.0}),
-        ("divergence", {"task": "regression", "optimizer": "adam", "lr": lambda s: 0.01 + 40 * s * s}),
-        ("divergence", {"act": "tanh", "lr": lambda s: 0.05 if s < 0.7 else 30.0, "clip": 1.0, "n_steps": 2_000}),
-        ("nan", {"spoil": lambda step, x: np.where(np.arange(8) == 3, np.nan, x) if step == 333 else x}),
-        ("nan", {"task": "regression", "optimizer": "sgd", "lr": lambda s: 2.0}),
-        ("nan", {"depth": 4, "lr": lambda s: 0.05 if s < 0.4 else 1e6}),
-        ("infinity", {"lr": lambda s: 0.05 if s < 0.8 else 400.0, "clip": 1.0}),
-        ("plateau", {"lr": lambda s: 0.0}), ("plateau", {"lr": lambda s: 1e-7, "n_steps": 3_000}),
-        ("plateau", {"bias": -50.0, "depth": 3}), ("plateau", {"act": "sigmoid", "depth": 8}),
-        ("exploding", {"task": "regression", "optimizer": "sgd", "lr": lambda s: 0.02 if s < 0.6 else 5.0, "clip": 50.0}),
-        ("exploding", {"spoil": lambda step, x: 1e6 * x if step == 400 else x, "clip": 1.0}),
-        ("exploding", {"depth": 6, "lr": lambda s: 0.01 if s < 0.7 else 10.0, "clip": 5.0}),
-        ("vanishing", {"act": "sigmoid", "depth": 10}), ("vanishing", {"act": "sigmoid", "depth": 9, "optimizer": "adam"}),
-        ("vanishing", {"act": "tanh", "depth": 6, "scale": 0.05}),
-        ("dead units", {"bias": -4.0}), ("dead units", {"lr": lambda s: 3.0 if s < 0.02 else 0.01, "depth": 3, "clip": 20.0}),
-        ("slower", {"step_s": lambda s: 0.4 + 0.6 * s}), ("slower", {"step_s": lambda s: 0.1 * (1 + 4 * s), "n_steps": 2_000}),
-        ("waiting for data", {"data_share": 0.6}), ("waiting for data", {"data_share": 0.45, "step_s": lambda s: 0.05, "n_steps": 3_000}),
-        ("memory grows", {"machine": {"process_memory_gb": lambda t: 2 + t / 100}}),
-        ("memory grows", {"machine": {"process_memory_gb": lambda t: 8 + t / 60}, "n_steps": 1_500}),
-        ("memory full", {"machine": {"memory_percent": lambda t: min(98.0, 40 + t)}}),
-        ("disk full", {"machine": {"disk_percent": lambda t: min(99.5, 90 + t / 10)}}),
-        ("gpu idle", {"machine": {"gpu0_percent": lambda t: 3.0}}), ("gpu idle", {"machine": {"gpu1_percent": lambda t: 0.0}}),
-    ])
-)  # fmt: skip
+    Training(name=f"planted-{i:02}", seed=7_000 + i, fault=fault, **options)  # type: ignore[arg-type]
+    for i, (fault, options) in enumerate(
+        [
+            (
+                "divergence",
+                {"task": "regression", "optimizer": "sgd", "lr": lambda s: 0.02 if s < 0.5 else 3.0, "clip": 1.0},
+            ),
+            ("divergence", {"lr": lambda s: 0.05 if s < 0.6 else 20.0, "clip": 2.0}),
+            ("divergence", {"task": "regression", "optimizer": "adam", "lr": lambda s: 0.01 + 40 * s * s}),
+            ("divergence", {"act": "tanh", "lr": lambda s: 0.05 if s < 0.7 else 30.0, "clip": 1.0, "n_steps": 2_000}),
+            ("nan", {"spoil": lambda step, x: np.where(np.arange(8) == 3, np.nan, x) if step == 333 else x}),
+            ("nan", {"task": "regression", "optimizer": "sgd", "lr": lambda s: 2.0}),
+            ("nan", {"depth": 4, "lr": lambda s: 0.05 if s < 0.4 else 1e6}),
+            ("infinity", {"lr": lambda s: 0.05 if s < 0.8 else 400.0, "clip": 1.0}),
+            ("plateau", {"lr": lambda s: 0.0}),
+            ("plateau", {"lr": lambda s: 1e-7, "n_steps": 3_000}),
+            ("plateau", {"bias": -50.0, "depth": 3}),
+            ("plateau", {"act": "sigmoid", "depth": 8}),
+            (
+                "exploding",
+                {"task": "regression", "optimizer": "sgd", "lr": lambda s: 0.02 if s < 0.6 else 5.0, "clip": 50.0},
+            ),
+            ("exploding", {"spoil": lambda step, x: 1e6 * x if step == 400 else x, "clip": 1.0}),
+            ("exploding", {"depth": 6, "lr": lambda s: 0.01 if s < 0.7 else 10.0, "clip": 5.0}),
+            ("vanishing", {"act": "sigmoid", "depth": 10}),
+            ("vanishing", {"act": "sigmoid", "depth": 9, "lr": lambda s: 0.02}),
+            ("vanishing", {"act": "tanh", "depth": 6, "scale": 0.05}),
+            ("dead units", {"bias": -4.0}),
+            ("dead units", {"lr": lambda s: 3.0 if s < 0.02 else 0.01, "depth": 3, "clip": 20.0}),
+            ("slower", {"step_s": lambda s: 0.4 + 0.6 * s}),
+            ("slower", {"step_s": lambda s: 0.1 * (1 + 4 * s), "n_steps": 2_000}),
+            ("waiting for data", {"data_share": 0.6}),
+            ("waiting for data", {"data_share": 0.45, "step_s": lambda s: 0.05, "n_steps": 3_000}),
+            ("memory grows", {"machine": {"process_memory_gb": lambda t: 2 + t / 100}}),
+            ("memory grows", {"machine": {"process_memory_gb": lambda t: 8 + t / 60}, "n_steps": 1_500}),
+            ("memory full", {"machine": {"memory_percent": lambda t: min(98.0, 40 + t)}}),
+            ("disk full", {"machine": {"disk_percent": lambda t: min(99.5, 90 + t / 10)}}),
+            ("gpu idle", {"machine": {"gpu0_percent": lambda t: 3.0}}),
+            ("gpu idle", {"machine": {"gpu1_percent": lambda t: 0.0}}),
+        ]
+    )
+)
 """Thirty with one planted fault each; others may follow from it."""

@@ -19,7 +19,7 @@ from tests.growing import FIXTURES
 import sightglass as sg
 from sightglass.protocol.discovery import LiveRun
 from sightglass.server.api import runs as api_runs
-from sightglass.server.runs import run_columns, run_table
+from sightglass.server.runs import run_table
 from sightglass.server.runs.details import Details, read_outside
 from sightglass.server.runs.served_run import ServedRun
 from sightglass.storage import run_file, run_listing
@@ -423,8 +423,11 @@ def test_pictures_of_other_programs_have_sizes(page):
     assert [(one["width"], one["height"]) for one in found] == [(5, 4)]
 
 
-def test_the_first_nan_of_a_run_is_told(page, monkeypatch):
-    monkeypatch.setattr(run_columns, "LOOK_S", 0.0)
+def finding(page, run, kind):
+    return next((one for one in page.json(f"/runs/{page.key(run)}")["findings"] if one["kind"] == kind), None)
+
+
+def test_what_looks_wrong_in_a_run_is_told(page):
     with sg.init("diverges") as run:
         for step in range(40):
             value = {33: float("inf"), 34: -float("inf")}.get(step, float(step))
@@ -432,19 +435,20 @@ def test_the_first_nan_of_a_run_is_told(page, monkeypatch):
             run.log({"first": float("nan") if step == 20 else value}, step=step)
     with sg.init("converges") as run:
         run.log({"a": float("inf"), "b": -float("inf"), "n": 1})
-    assert page.json(f"/runs/{page.key('converges')}")["first_nan"] is None
-    found = page.json(f"/runs/{page.key('diverges')}")["first_nan"]
+    assert finding(page, "converges", "nan") is None
     with sg.open(next(Path("runs").glob("diverges*"))) as run:
         record = next(record for record in run.series("first") if record.value != record.value)
-    assert found == {"tag": "first", "step": 20.0, "wall_time": record.wall_time}
+    nan, infinity = (finding(page, "diverges", kind) for kind in ("nan", "infinity"))
+    assert (nan["query"], nan["step"], nan["wall_time"]) == ('log["first"]', 20.0, record.wall_time)
+    assert (infinity["step"], infinity["level"], nan["level"]) == (33.0, "warning", "error")
 
 
 def test_a_nan_of_a_run_that_grows_is_told_once_it_is_there(page, monkeypatch):
-    monkeypatch.setattr(run_columns, "LOOK_S", 0.0)
+    monkeypatch.setattr(api_runs, "LOOK_S", 1e-3)
     with sg.init("grows") as run:
         run.log({"a": 1.0}, step=0)
         run.flush()
-        assert page.json(f"/runs/{page.key('grows')}")["first_nan"] is None
+        assert finding(page, "grows", "nan") is None
         run.log({"a": float("nan")}, step=1)
         run.flush()
-        wait_until(lambda: (found := page.json(f"/runs/{page.key('grows')}")["first_nan"]) and found["step"] == 1)
+        wait_until(lambda: (found := finding(page, "grows", "nan")) and found["step"] == 1)

@@ -119,8 +119,8 @@ export interface components {
          * @description A run with its description, its history of commands, and the streams that it evaluates.
          *
          *     `sentence` has what changes with every event, too, such as "running, batch 12,345, 38/s, the last 0.2 s ago".
-         *     `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `first_nan`
-         *     is the first NaN among its recorded numbers, if there is one.
+         *     `not_shown` says how many values in its files cannot be shown, by what they are, such as `{"graph": 1}`. `findings`
+         *     is what looks wrong: of the files of a run that grows, as of some seconds ago.
          */
         RunDetail: {
             key: string;
@@ -157,7 +157,7 @@ export interface components {
             not_shown: {
                 [key: string]: number;
             };
-            first_nan: components["schemas"]["FirstNan"] | null;
+            findings: components["schemas"]["Finding"][];
         };
         /**
          * Description
@@ -452,13 +452,38 @@ export interface components {
             note: string;
         };
         /**
-         * FirstNan
-         * @description The first NaN in the recorded numbers of a run: its tag, step, and time in seconds since the Unix epoch.
+         * Finding
+         * @description Something that looks wrong in a run.
+         *
+         *     Attributes:
+         *         kind: Which check found it, such as "nan": the same word in each run.
+         *         level: "error" where the training is lost or over, else "warning".
+         *         text: What it is, in a sentence with its figures.
+         *         figures: The figures by name.
+         *         query: The query that shows it, for `stream`, `ask` and the page; empty if it is about no series.
+         *         step: Where it is, if that is known.
+         *         wall_time: When, in seconds since the Unix epoch.
+         *         detail: More of it, such as the stacks of a run that is quiet.
+         *         also: The queries of further series of which the same is true, at most ten.
          */
-        FirstNan: {
-            tag: string;
-            step: number | string;
-            wall_time: number;
+        Finding: {
+            kind: string;
+            /** @enum {unknown} */
+            level: "error" | "warning";
+            text: string;
+            figures: {
+                [key: string]: (number | ("NaN" | "Infinity" | "-Infinity")) | string;
+            };
+            /** @default  */
+            query: string;
+            /** @default null */
+            step: (number | string) | null;
+            /** @default null */
+            wall_time: number | null;
+            /** @default  */
+            detail: string;
+            /** @default [] */
+            also: string[];
         };
         /**
          * TagList

@@ -23,13 +23,13 @@ EXIT_INTERRUPTED: Final = 130  # what a shell reports for a command that Ctrl-C 
 
 SECTIONS: Final = {
     "Get started": ("demo", "ui", "links", "hub"),
-    "Watch runs": ("runs", "top", "describe", "stack", "ask", "watch", "functions"),
+    "Watch runs": ("runs", "top", "describe", "diagnose", "stack", "ask", "watch", "functions"),
     "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
     "Record, open and export": ("record", "open", "which", "annotate", "check", "export", "replot"),
 }
 
 ON_HUB: Final = (
-    *("ui", "runs", "top", "describe", "stack", "ask", "watch"),
+    *("ui", "runs", "top", "describe", "diagnose", "stack", "ask", "watch"),
     *("set", "call", "pause", "resume", "stop", "history", "record"),
 )  # fmt: skip
 

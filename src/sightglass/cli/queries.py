@@ -133,6 +133,27 @@ def describe(run: str, follow: bool, as_json: bool) -> None:
 
 @main.command()
 @RUN
+@JSON
+def diagnose(run: str, as_json: bool) -> None:
+    """Say what looks wrong in a run, live or recorded.
+
+    Why it ended, whether it is quiet, the first NaN, a loss that diverges or stands still, gradients, a machine that is
+    idle or full, and what else its description and its records show.
+    """
+    from sightglass.diagnosis.diagnose import diagnose as found_in
+
+    with open_run(run) as opened:
+        found = found_in(opened)
+    if as_json:
+        import msgspec
+
+        print_json(msgspec.to_builtins(found))
+    else:
+        echo(found)
+
+
+@main.command()
+@RUN
 @click.argument("queries", nargs=-1, required=True, type=QUERY, metavar="QUERY...")
 @click.option("-n", "--records", type=click.IntRange(min=1), metavar="N", help="Stop after the next N records of each.")
 @click.option("--since", type=click.Choice(["start"]), help="Begin with what the run has recorded of it.")

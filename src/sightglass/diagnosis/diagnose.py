@@ -108,6 +108,6 @@ def _stacks(run: RemoteRun) -> Stacks | None:
 def _recording_of(about: Description) -> Recording | None:
     """Open the files of a live run; `None` if it has none, or they are not on this machine."""
     try:
-        return Recording(Path(about.directory)) if about.directory else None
+        return Recording(Path(about.directory)) if about.directory and Path(about.directory).exists() else None
     except (SightglassError, OSError):
         return None

@@ -147,9 +147,9 @@ def evidence_of(
         stacks: Where its threads are.
     """
     if recording is None:
-        none = "its numbers: their files are not on this machine" if description.directory else "numbers: none recorded"
-        return Evidence(description=description, history=history, stacks=stacks, unread=[none])
-    unread: list[str] = []
+        unread = ["its numbers: this machine has no files of it"]
+        return Evidence(description=description, history=history, stacks=stacks, unread=unread)
+    unread = []
     with recording.lock:
         recording.refresh()
         every = map(recording.series, recording.keys())

@@ -205,9 +205,9 @@ def _divergence(evidence: Evidence) -> Iterator[Case]:
     for curve in _long(evidence, "loss"):
         parts, first = curve.parts(N_PARTS), _first(curve)
         at, last = int(np.argmin(curve.means)), float(parts[-1])
-        gain, rise = first - float(parts.min()), parts[-2:] - parts.min()
+        gain, rise = parts[0] - parts.min(), parts[-2:] - parts.min()
         doubled = last > first + max(abs(first), 6 * curve.noise)
-        unlearned = gain > LEARNED_GAIN * abs(first) and rise[1] > 0.8 * gain and rise[0] > 0.5 * gain
+        unlearned = gain > LEARNED_GAIN * abs(parts[0]) and rise[1] > 0.8 * gain and rise[0] > 0.5 * gain
         if rise[1] > 6 * curve.noise and (doubled or unlearned):
             best = float(curve.means[at])
             yield _case(
@@ -397,8 +397,8 @@ def _long(evidence: Evidence, role: Role) -> list[Curve]:
 
 
 def _first(curve: Curve) -> float:
-    """Return what a loss began with: it may fall within the first part."""
-    return float(max(curve.means[0], curve.parts(N_PARTS)[0]))
+    """Return what a loss began with: it may fall within the first part, and its first value is noisy."""
+    return float(max(curve.means[0] - 3 * curve.noise, curve.parts(N_PARTS)[0]))
 
 
 def _trend(values: Numbers) -> float:

@@ -5,16 +5,16 @@ import { get, messageOf, runPath } from '../../data/api'
 import { sentenceOf, useDetail } from '../../data/details'
 import { byKey, labelOf, runs, showOnly } from '../../data/runs'
 import { session } from '../../data/session'
-import type { Description, Run, RunDetail, RunTexts } from '../../data/types'
+import type { Description, Finding, Run, RunTexts } from '../../data/types'
 import { History } from '../../run/History'
 import { Queries } from '../../run/Queries'
-import { StacksButton, silence } from '../../run/Stacks'
+import { StacksButton } from '../../run/Stacks'
 import { StateDot } from '../../run/StateDot'
 import { at, update } from '../../state/state'
 import { Icon } from '../../ui/Icon'
 import { Empty } from '../../ui/parts'
 import { focusHotkey } from '../../ui/shortcuts'
-import { dateTime, number, value } from '../../views/format'
+import { value } from '../../views/format'
 import { AskPanel } from '../ask/AskPanel'
 import { ask, askedRun, change, choose, panels } from '../ask/asked'
 import { NO_COMMANDS } from '../control/sending'
@@ -67,7 +67,7 @@ export function RunPage() {
           )}
         </span>
       </header>
-      <Wrong run={run} description={description} nan={detail?.first_nan ?? null} problem={problem} />
+      <Wrong run={run} findings={detail?.findings ?? []} problem={problem} />
       <div class="run-columns">
         <div class="commands-column">
           {description && description.ending.frames.length > 0 && <Frames ending={description.ending} />}
@@ -106,26 +106,23 @@ export function RunPage() {
   )
 }
 
-/** What looks wrong, as far as the run and its files say so themselves. */
-function Wrong({ run, description, nan, problem }: { run: Run; description: Description | null; nan: RunDetail['first_nan']; problem: string | null }) {
-  const { failures = {}, streams = [] } = description ?? {}
-  const ofNan = nan ? `The first NaN is in ${nan.tag}, at step ${number(Number(nan.step), 12)} (${dateTime(nan.wall_time)})` : ''
-  const found = [
-    run.problem,
-    problem ?? '',
-    ofNan,
-    run.live && description?.state === 'quiet' ? silence(description) : '',
-    ...Object.entries(failures).map(([where, text]) => `Failed in ${where}: ${text}`),
-    ...streams.flatMap(({ query, last_error }) => (last_error ? `${query}: ${last_error}` : [])),
-  ].filter(Boolean)
-  if (found.length === 0) return null
+/** What looks wrong; why it ended is said above. */
+function Wrong({ run, findings, problem }: { run: Run; findings: readonly Finding[]; problem: string | null }) {
+  const shown = findings.filter(({ kind }) => kind !== 'ended')
+  const problems = [run.problem, problem ?? ''].filter(Boolean)
+  if (shown.length + problems.length === 0) return null
   return (
     <ul class="run-wrong" aria-label="What looks wrong">
-      {found.map((text) => (
+      {problems.map((text) => (
         <li key={text} class="banner">
           <Icon name="warning" /> <span>{text}</span>
-          {nan && text === ofNan && (
-            <button type="button" class="text-button" onClick={() => update({ moment: `${nan.wall_time} ${run.key}` }, { page: 'charts' })}>
+        </li>
+      ))}
+      {shown.map(({ kind, level, text, query, wall_time }) => (
+        <li key={kind} class={`banner${level === 'warning' ? ' banner-mild' : ''}`}>
+          <Icon name="warning" /> <span>{text}</span>
+          {query && wall_time && (
+            <button type="button" class="text-button" onClick={() => update({ moment: `${wall_time} ${run.key}` }, { page: 'charts' })}>
               Show that moment
             </button>
           )}
