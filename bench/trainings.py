@@ -76,7 +76,7 @@ class Training:
 def record(training: Training, folder: Path) -> Path:
     """Train, and record it; return its directory."""
     directory = folder / training.name
-    about = RunFile(name=training.name, id=f"{abs(hash(training.name)) % 16**12:012x}", started=BEGAN, host="h", pid=1)
+    about = RunFile(name=training.name, id=f"{training.seed:012x}", started=BEGAN, host="h", pid=1)
     writer = RecordWriter(RunDirectory(directory, shared=True, about=lambda: about).open, clock=SystemClock())
     rows: dict[str, list[tuple[int, float, float, Any, None, int]]] = {}
     for step, now, numbers in _steps(training):
@@ -116,7 +116,7 @@ def _usual(rng: np.random.Generator, at_s: float) -> dict[str, float]:
 def _trained(training: Training, rng: np.random.Generator) -> Iterator[dict[str, float]]:
     """Train, and yield what each step logs."""
     x, y = _data(training.task, training.n_train, rng)
-    x_val, y_val = _data(training.task, 400, np.random.default_rng(training.seed + 10_000), like=rng.bit_generator)
+    x_val, y_val = _data(training.task, 400, np.random.default_rng(training.seed + 10_000))
     sizes = [x.shape[1], *[32] * training.depth, y.shape[1]]
     gain = {"relu": 2.0, "tanh": 1.0, "sigmoid": 1.0}[training.act]
     weights = [rng.normal(0, training.scale * np.sqrt(gain / n), (n, m)) for n, m in itertools.pairwise(sizes)]
@@ -140,9 +140,7 @@ def _trained(training: Training, rng: np.random.Generator) -> Iterator[dict[str,
         yield numbers
 
 
-def _data(
-    task: str, n: int, rng: np.random.Generator, like: np.random.BitGenerator | None = None
-) -> tuple[Array, Array]:
+def _data(task: str, n: int, rng: np.random.Generator) -> tuple[Array, Array]:
     """Return inputs and targets; the rule behind them is the same for training and validation."""
     x = rng.normal(size=(n, 8))
     rule = np.random.default_rng(5).normal(size=(8, 4))
@@ -159,7 +157,7 @@ def _backward(
     hidden, dead = [x], [0.0]
     for weight, bias in zip(weights[:-1], biases[:-1], strict=True):
         z = hidden[-1] @ weight + bias
-        hidden.append({"relu": lambda z: np.maximum(z, 0), "tanh": np.tanh, "sigmoid": _sigmoid}[training.act](z))
+        hidden.append(ACTIVATIONS[training.act](z))
         dead.append(float((hidden[-1] == 0).all(0).mean()))
     out = hidden[-1] @ weights[-1] + biases[-1]
     if training.task == "classes":
@@ -184,6 +182,13 @@ def _backward(
 
 def _sigmoid(z: Array) -> Array:
     return np.asarray(1 / (1 + np.exp(-z)))
+
+
+ACTIVATIONS: Final[dict[str, Callable[[Array], Array]]] = {
+    "relu": lambda z: np.maximum(z, 0),
+    "tanh": lambda z: np.asarray(np.tanh(z)),
+    "sigmoid": _sigmoid,
+}
 
 
 def _update(optimizer: str, grad: Array, moment: tuple[Array, Array], step: int) -> Array:

@@ -20,7 +20,7 @@ REFERENCE = {
     "Ask": "on Query fn parse Answer stream Stream Record Restart",
     "Recorded runs": "open RecordedRun RecordedRuns Annotations Series",
     "Values": "Tensor Histogram Image Images Audio Table Figure Text",
-    "Look": "plot save_page PageFile",
+    "Look": "plot diagnose Diagnosis Finding save_page PageFile",
 }
 MODULES = ("testing", "figures", "jax", "torch", "flax", "callbacks", "trackers", "wandb", "trackio")
 

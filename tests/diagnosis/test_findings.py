@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import re
+from pathlib import Path
+
 import numpy as np
 import pytest
 from hypothesis import given
@@ -118,7 +121,7 @@ def test_a_loss_that_leaves_for_ever_is_found_in_any_unit(factor, seed, at):
 
 def test_one_finding_names_all_series_of_its_kind():
     [finding] = found("loss", *(curve(2.3 + NOISE, f"train/loss{i}") for i in range(20)))
-    assert finding.text.startswith("train/loss0 has not fallen: it began at 2.3")
+    assert finding.text.startswith("train/loss0 has not fallen: it began at 2.29")
     assert finding.also == tuple(f"log['train/loss{i}']" for i in range(1, 11))
 
 
@@ -152,3 +155,10 @@ def test_errors_come_first_then_the_order_of_the_table():
     findings = found("loss", curve(2.3 + NOISE), state="died")
     assert in_order(reversed(findings)) == findings
     assert [one.level for one in findings] == ["error", "warning"]
+
+
+def test_the_documentation_has_the_table_of_checks():
+    rows = re.findall(
+        r"^\| `(.+)` \| (.+) \|$", (Path(__file__).parents[2] / "docs" / "diagnose.md").read_text("utf-8"), re.M
+    )
+    assert rows == [(check.kind, check.looks_for) for check in CHECKS]
