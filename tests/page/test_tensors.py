@@ -321,6 +321,7 @@ def a_tensor_is_compared_with_another_step_run_and_tensor(page):
     measure.select_option("is close")
     minus.get_by_role("spinbutton", name="atol").fill("1000")
     minus.get_by_role("spinbutton", name="atol").press("Enter")
+    expect(marked(page)).to_contain_text("True")  # drawn anew, it may move what is clicked
     page.get_by_role("button", name="not close").click()
     expect(page.get_by_role("status").filter(has_text="There is nothing not close")).to_be_visible()
     page.get_by_role("button", name="Histograms").click()  # of the comparison at all steps
