@@ -65,7 +65,7 @@ def diagnose(run: RemoteRun | RecordedRun | Run) -> Diagnosis:
 
     Raises:
         RunLostError: A live run does not answer, or has ended.
-        TypeError: `run` is none of these.
+        TypeError: `run` is something else.
     """
     match run:
         case RecordedRun():

@@ -1,7 +1,7 @@
 """What looks wrong: a table of checks, each a pure judgement over `Evidence`, with the figures that it rests on.
 
 Rule 1: no finding without figures.
-Rule 2: a healthy training has none. Limits are wide: a curve that a person would call noisy, slow or converged is none.
+Rule 2: a healthy training has no findings. Limits are wide enough for curves that are noisy, slow or converged.
 Rule 3: of one kind there is one finding, about the first case; `also` has the queries of the others.
 """
 
@@ -28,7 +28,7 @@ N_PARTS: Final = 20
 N_PLATEAU: Final = 100
 LEARNED_GAIN: Final = 0.3  # of what the loss began with; who loses most of that diverges
 PLATEAU_GAIN: Final = 0.1  # of it; who gains less, and does not go on, has a plateau
-STILL: Final = 0.02  # of it: a change over half a training that is none
+STILL: Final = 0.02  # of it: a smaller change over half a training counts as standing still
 CONVERGED: Final = 0.05  # of it: gradients are small there
 EXPLODED: Final = 100.0  # times as large as before
 SPIKE: Final = 1e4  # the same for a single one: those of clipped gradients are smaller
