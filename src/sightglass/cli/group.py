@@ -22,14 +22,14 @@ EXIT_NO_RUN: Final = 3
 EXIT_INTERRUPTED: Final = 130  # what a shell reports for a command that Ctrl-C ended: 128 + SIGINT
 
 SECTIONS: Final = {
-    "Get started": ("demo", "ui", "links", "hub"),
+    "Get started": ("demo", "ui", "links", "mcp", "hub"),
     "Watch runs": ("runs", "top", "describe", "diagnose", "stack", "ask", "watch", "functions"),
     "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
     "Record, open and export": ("record", "open", "which", "annotate", "check", "export", "replot"),
 }
 
 ON_HUB: Final = (
-    *("ui", "runs", "top", "describe", "diagnose", "stack", "ask", "watch"),
+    *("ui", "mcp", "runs", "top", "describe", "diagnose", "stack", "ask", "watch"),
     *("set", "call", "pause", "resume", "stop", "history", "record"),
 )  # fmt: skip
 

@@ -331,3 +331,20 @@ def revoke(name: str, as_json: bool) -> None:
         print_json({"name": name, "revoked": True})
     else:
         echo(f"Revoked the link of {name}.")
+
+
+@main.command()
+@click.argument("directories", metavar="[DIR]...", nargs=-1, type=FOLDER)
+@click.option("--allow-commands", is_flag=True, help="Let the agent change controls, and call, pause and stop runs.")
+@click.option("--allow-notes", is_flag=True, help="Let the agent write notes and labels.")
+def mcp(directories: tuple[str, ...], *, allow_commands: bool, allow_notes: bool) -> None:
+    """Serve runs to a coding agent, over the Model Context Protocol.
+
+    The agent's program starts this command, and speaks to it over stdin and stdout. It may ask your live runs, and the
+    runs recorded in DIR, which defaults to the folder that SIGHTGLASS_RUNS names, else "runs". It can neither command
+    runs nor write notes, unless you allow it. It never deletes anything.
+    """
+    from sightglass.agents.server import make_server
+
+    folders = [Path(name) for name in directories or (str(runs_folder()),)]
+    make_server(folders, hub=hub(), allow_commands=allow_commands, allow_notes=allow_notes).run()

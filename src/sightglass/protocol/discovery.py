@@ -123,7 +123,9 @@ def _places() -> list[Path]:
     """Return the folders that runs may be in: the one in `SIGHTGLASS_RUNTIME_DIR` if it is usable, else all."""
     candidates = list(_candidates())
     if not os.environ.get("SIGHTGLASS_RUNTIME_DIR"):
-        return candidates
+        # A program that starts others with few variables, as coding agents do, leaves XDG_RUNTIME_DIR out.
+        session = [Path("/run/user", str(os.getuid()), "sightglass")] if hasattr(os, "getuid") else []
+        return list(dict.fromkeys([*candidates, *filter(Path.is_dir, session)]))
     problem = _prepare(candidates[0])
     if problem is None:
         return candidates[:1]
