@@ -65,7 +65,7 @@ def test_conditions_choose_runs(call, where, numbers):
 
 
 def test_a_condition_that_is_none_and_a_run_that_is_not_there_are_explained(call):
-    with pytest.raises(sg.SightglassError, match=r"Expected a condition such as"):
+    with pytest.raises(sg.SightglassError, match="good ones"):
         call("find_runs", where=["good ones"])
     with pytest.raises(sg.SightglassError, match=r"Unknown run 'trial-99'\. Did you mean 'trial-"):
         call("describe_run", run="trial-99")
@@ -183,7 +183,7 @@ def test_a_live_run_is_watched_and_steered(tmp_path):
         assert (done["applied"], done["data"]["result"]) == (True, 0.01)
         with pytest.raises(sg.SightglassError, match="Did you mean 'lr'"):
             call("command", run="live", kind="set", name="lrr", value=0.01, reason="a mistake")
-        with pytest.raises(sg.SightglassError, match="was not evaluated once"):
+        with pytest.raises(sg.SightglassError, match=r"epoch\.loss"):
             call("wait_for", run="live", condition="epoch.loss > 10", limit_s=0.5)
         with sg.connect(run) as client:
             assert client.history[-1].client.startswith("agent: the loss explodes")
@@ -241,7 +241,7 @@ QUESTIONS = (
     "batch.loss.mean(every=7)",
     "val/accuracy",
     'batch.loss.std(per="run")',
-    'log["val/accuracy"].diff()',
+    'on("batch").map(lambda b: b.loss).diff()',
 )
 
 

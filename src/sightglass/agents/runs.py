@@ -29,7 +29,7 @@ class AgentRuns:
         self._hub = hub
 
     def entries(self) -> dict[str, RunEntry]:
-        """Return the runs that have files here, but for those in the trash, newest first."""
+        """Return the runs that have files here and are not in the trash, newest first."""
         entries = {}
         for folder in self._folders:
             for entry in found(folder) if folder.is_dir() else ():

@@ -9,13 +9,16 @@ import functools
 from collections.abc import Callable, Sequence
 from importlib import resources
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sightglass import __version__
 from sightglass.core.errors import MissingExtraError, SightglassError
 
 from .runs import AgentRuns
 from .tools import Tools
+
+if TYPE_CHECKING:
+    from sightglass.server.app import Beside
 
 INSTRUCTIONS: Final = (
     "Training runs, live and over. find_runs lists them, describe_run says what can be asked, diagnose_run says what"
@@ -56,6 +59,23 @@ def make_server(
     server.resource("sightglass://language", title="The query language", mime_type="text/markdown")(language)
     server.prompt(title="Diagnose a run")(diagnose_this_run)
     return server
+
+
+def make_beside(folders: Sequence[Path], *, allow_commands: bool, allow_notes: bool, **options: Any) -> Beside:
+    """Make the same server for the page's port, at `/mcp`; with tools that write, for controllers only.
+
+    Each request stands for itself: there are no sessions. Host and origin are checked by the page's server.
+    """
+    server = make_server(folders, allow_commands=allow_commands, allow_notes=allow_notes, **options)
+    from mcp.server.transport_security import TransportSecuritySettings
+
+    from sightglass.server.app import Beside
+
+    checked = TransportSecuritySettings(enable_dns_rebinding_protection=False)
+    app = server.streamable_http_app(stateless_http=True, json_response=True, transport_security=checked)
+    return Beside(
+        path="/mcp", app=app, running=server.session_manager.run, controllers_only=allow_commands or allow_notes
+    )
 
 
 def _told(tool: Callable[..., Any], error_type: type[Exception], image_type: Callable[..., Any]) -> Callable[..., Any]:

@@ -411,7 +411,7 @@ def _numbers(metric: str, series: Series, x: str) -> tuple[Any, Any]:
     """Return where the numbers of a series are, and the numbers.
 
     Raises:
-        QueryError: They are no numbers.
+        QueryError: It holds something else.
     """
     columns: Columns = series.columns()
     try:
@@ -419,7 +419,9 @@ def _numbers(metric: str, series: Series, x: str) -> tuple[Any, Any]:
     except (TypeError, ValueError):
         values = np.empty((0, 0))
     if values.ndim != 1:
-        raise QueryError(f"{metric!r} has no numbers, but {series.type}: ask for one, such as its norm")
+        raise QueryError(
+            f"Expected a series of numbers, got {metric!r} of {series.type}: ask for a number of it, such as its norm"
+        )
     return np.asarray(columns.wall_times if x == "time" else columns.steps, np.float64), values
 
 

@@ -29,6 +29,10 @@ if TYPE_CHECKING:
 
 PORT: Final = 7117
 FILE: Final = click.Path(dir_okay=False, path_type=Path)
+ALLOW_COMMANDS: Final = click.option(
+    "--allow-commands", is_flag=True, help="Let agents change controls, and call, pause and stop runs."
+)
+ALLOW_NOTES: Final = click.option("--allow-notes", is_flag=True, help="Let agents write notes and labels.")
 REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title>sightglass</title>
 <meta http-equiv="refresh" content="0; url={link}"><p><a href="{link}">Open the page</a></p></html>
 """
@@ -62,6 +66,9 @@ REDIRECT: Final = """<!doctype html><html lang="en"><meta charset="utf-8"><title
 )
 @click.option("--token-file", metavar="FILE", type=FILE, help="Keep the links' tokens in this file.")
 @click.option("--base-url", metavar="URL", default="", help="The address of the page behind a proxy, for the links.")
+@click.option("--mcp", "serves_agents", is_flag=True, help="Serve runs to coding agents at /mcp, too: see `mcp`.")
+@ALLOW_COMMANDS
+@ALLOW_NOTES
 @FOLLOW_LINKS
 @JSON
 def ui(
@@ -81,6 +88,9 @@ def ui(
     proxies: tuple[str, ...],
     token_file: Path | None,
     base_url: str,
+    serves_agents: bool,
+    allow_commands: bool,
+    allow_notes: bool,
     follow_links: bool,
     as_json: bool,
 ) -> None:
@@ -95,6 +105,8 @@ def ui(
         raise click.UsageError(f"Expected --base-url http://… or https://…, got {base_url!r}")
     if tls_key and not tls_cert:
         raise click.UsageError("Expected --tls-cert FILE with --tls-key")
+    if (allow_commands or allow_notes) and not serves_agents:
+        raise click.UsageError("Expected --mcp with --allow-commands and --allow-notes: they are for coding agents")
     names = directories or (str(runs_folder()),)
     tls = (tls_cert, tls_key or tls_cert) if tls_cert else makes_tls
     is_exposed = _reaches_others(host)
@@ -104,8 +116,12 @@ def ui(
     live = _runs_on_hub()
     try:
         paths = [Path(name) for name in names]
-        options = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies,
+        options: dict[str, Any] = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies,
                    "hub": live, "follow_links": follow_links}  # fmt: skip
+        if serves_agents:
+            from sightglass.agents.server import make_beside
+
+            options["beside"] = make_beside(paths, hub=hub(), allow_commands=allow_commands, allow_notes=allow_notes)
         server = _bound(paths, port=port, new_links=new_links, token_file=token_file, **options)
     except ValueError as error:
         raise click.UsageError(f"Expected an address or a network as --proxy: {error}") from None
@@ -335,8 +351,8 @@ def revoke(name: str, as_json: bool) -> None:
 
 @main.command()
 @click.argument("directories", metavar="[DIR]...", nargs=-1, type=FOLDER)
-@click.option("--allow-commands", is_flag=True, help="Let the agent change controls, and call, pause and stop runs.")
-@click.option("--allow-notes", is_flag=True, help="Let the agent write notes and labels.")
+@ALLOW_COMMANDS
+@ALLOW_NOTES
 def mcp(directories: tuple[str, ...], *, allow_commands: bool, allow_notes: bool) -> None:
     """Serve runs to a coding agent, over the Model Context Protocol.
 

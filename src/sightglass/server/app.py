@@ -87,6 +87,23 @@ MEDIA_CSP: Final = "default-src 'none'; style-src 'unsafe-inline'; sandbox"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Beside:
+    """Another application at an address of the page's server, for those who send a token in `Authorization`.
+
+    Attributes:
+        path: Its address, such as "/mcp".
+        app: The application.
+        running: Entered while the server runs.
+        controllers_only: Whether the viewer's token is not enough.
+    """
+
+    path: str
+    app: App
+    running: Callable[[], contextlib.AbstractAsyncContextManager[None]]
+    controllers_only: bool = False
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Server:
     """A server that is ready to run.
 
@@ -152,6 +169,7 @@ def make_server(
     token_file: Path | None = None,
     hub: RunsOnHub | None = None,
     follow_links: bool = False,
+    beside: Beside | None = None,
 ) -> Server:
     """Open the port, and return a server of the runs in some directories and of this user's live runs.
 
@@ -167,6 +185,7 @@ def make_server(
         token_file: The file that keeps the tokens, in place of the port's.
         hub: The live runs of a hub, to be served as well, and closed with the server.
         follow_links: Whether to follow links to directories outside of `directories`, too.
+        beside: Another application to serve.
 
     Raises:
         MissingExtraError: A certificate is to be made, and `cryptography` is not installed.
@@ -186,7 +205,7 @@ def make_server(
     tokens = Tokens() if token_file is None else Tokens.stored(token_file, renew=new_links)
     port = listening.getsockname()[1]
     runs = Runs(directories, hub=hub, follow_links=follow_links)
-    app = make_app(runs, tokens=tokens, names=names, connections=connections)
+    app = make_app(runs, tokens=tokens, names=names, connections=connections, beside=beside)
     protocol = connections.protocol(certificate.context if certificate else None)
     # No log_config: uvicorn would replace the handlers of the whole process, and close the streams they write to.
     config = uvicorn.Config(
@@ -226,14 +245,16 @@ def _file_of_port(port: int, kind: str) -> Path | None:
         return None
 
 
-def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Connections) -> App:
+def make_app(
+    runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Connections, beside: Beside | None = None
+) -> App:
     """Return the application."""
     hub = Hub(runs, tokens, connections)
 
     @contextlib.asynccontextmanager
     async def lifespan(app: Starlette) -> AsyncIterator[None]:
         asyncio.get_running_loop().set_exception_handler(_log)
-        async with hub:
+        async with hub, beside.running() if beside else contextlib.nullcontext():
             yield
         await asyncio.to_thread(runs.close)
 
@@ -249,6 +270,7 @@ def make_app(runs: Runs, *, tokens: Tokens, names: AllowedHosts, connections: Co
     routes.append(WebSocketRoute(schema.PREFIX + "/live", hub.serve))
     routes.append(Mount("/api", _Missing(tokens)))
     routes.append(Path_("/metrics", _metrics(runs, tokens, hub), methods=["GET"]))
+    routes.extend([Path_(beside.path, _ForTokens(beside, tokens))] if beside else [])
     routes += page_files.routes()
     routes.append(page_files.page())
     app = Starlette(
@@ -381,6 +403,24 @@ def _metrics(runs: Runs, tokens: Tokens, hub: Hub) -> Callable[[Request], Any]:
             return failed(error)
 
     return respond
+
+
+class _ForTokens:
+    """Pass requests with a token on to another application; no cookie counts."""
+
+    def __init__(self, beside: Beside, tokens: Tokens) -> None:
+        self._beside = beside
+        self._tokens = tokens
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        try:
+            visitor = self._tokens.bearer(Request(scope).headers.get("authorization", ""))
+            if self._beside.controllers_only and visitor.role != "controller":
+                raise schema.read_only()
+        except Problem as problem:
+            await failed(problem)(scope, receive, send)
+            return
+        await self._beside.app(scope, receive, send)
 
 
 class _Missing:
