@@ -5,17 +5,22 @@ from __future__ import annotations
 import asyncio
 import json
 import os
+import subprocess
 import sys
-from collections.abc import Callable, Iterator
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
+import httpx2
 import pytest
-from mcp import ClientSession
 from mcp.client.stdio import StdioServerParameters, stdio_client
+from mcp.client.streamable_http import streamable_http_client
+from tests.waiting import PATIENCE_S
 
 import sightglass as sg
+from mcp import ClientSession
+from sightglass.agents.reply import MAX_BYTES
 
 N_RUNS, N_STEPS = 12, 60
 BEST = 7
@@ -51,32 +56,67 @@ Call = Callable[..., Any]
 
 @contextmanager
 def served(folder: Path, *options: str) -> Iterator[Call]:
-    """Start the command, and yield a function that calls a tool and returns its answer, or raises what it says."""
-    loop = asyncio.new_event_loop()
-    server = StdioServerParameters(
-        command=sys.executable, args=["-m", "sightglass", "mcp", str(folder), *options], env=dict(os.environ)
-    )
+    """Start the command, and yield a function that calls a tool over its stdin and stdout: see `talking`."""
+    command = ["-m", "sightglass", "mcp", str(folder), *options]
+    with talking(
+        stdio_client(StdioServerParameters(command=sys.executable, args=command, env=dict(os.environ)))
+    ) as call:
+        yield call
+
+
+@contextmanager
+def page(folder: Path, *options: str) -> Iterator[dict[str, str]]:
+    """Serve the page and the tools; yield the tokens of both roles, and the address of the tools."""
+    command = [sys.executable, "-m", "sightglass", "ui", str(folder), "--port", "0", "--no-browser", "--json", "--mcp"]
+    with subprocess.Popen([*command, *options], stdout=subprocess.PIPE, text=True) as process:
+        try:
+            assert process.stdout is not None
+            links = json.loads(process.stdout.readline())
+            tokens = {role: links[role].rpartition("token=")[2] for role in ("controller", "viewer")}
+            yield {**tokens, "url": links["viewer"].partition("/#")[0] + "/mcp"}
+        finally:
+            process.terminate()
+
+
+@contextmanager
+def over_http(url: str, token: str) -> Iterator[Call]:
+    """Yield a function that calls a tool over HTTP: see `talking`."""
 
     @asynccontextmanager
-    async def session() -> Any:
-        async with stdio_client(server) as (read, write), ClientSession(read, write) as client:
-            await client.initialize()
-            yield client
+    async def transport() -> AsyncIterator[Any]:
+        headers = {"Authorization": f"Bearer {token}"}
+        async with (
+            httpx2.AsyncClient(headers=headers, timeout=PATIENCE_S) as client,
+            streamable_http_client(url, http_client=client) as streams,
+        ):
+            yield streams
 
-    async def opened() -> None:
-        async with session() as client:
+    with talking(transport()) as call:
+        yield call
+
+
+@contextmanager
+def talking(transport: AbstractAsyncContextManager[Any]) -> Iterator[Call]:
+    """Yield a function that calls a tool and returns its answer, or raises what it says."""
+    loop = asyncio.new_event_loop()
+    here, over = loop.create_future(), asyncio.Event()
+
+    async def talk() -> None:
+        async with transport as streams, ClientSession(*streams[:2]) as client:
+            await client.initialize()
             here.set_result(client)
             await over.wait()
 
-    here: asyncio.Future[Any] = loop.create_future()
-    over = asyncio.Event()
-    task = loop.create_task(opened())
-    client = loop.run_until_complete(here)
+    task = loop.create_task(talk())
+    loop.run_until_complete(asyncio.wait([task, here], return_when=asyncio.FIRST_COMPLETED))
+    if task.done():
+        task.result()  # raises why
+    client = here.result()
 
     def call(tool: str, /, **arguments: Any) -> Any:
         answer = loop.run_until_complete(client.call_tool(tool, arguments))
         text = "".join(part.text for part in answer.content if part.type == "text")
-        assert len(text) <= 8_000
+        assert len(text.encode()) <= MAX_BYTES
         if answer.is_error:
             raise sg.SightglassError(text)
         return json.loads(text)

@@ -8,6 +8,7 @@ import re
 import threading
 from contextlib import contextmanager
 
+import httpx2
 import numpy as np
 import pytest
 from click.testing import CliRunner
@@ -20,7 +21,7 @@ from sightglass.agents.reply import MAX_BYTES, fit
 from sightglass.agents.server import READING
 from sightglass.cli import main
 
-from .conftest import BEST, N_RUNS, N_STEPS, served
+from .conftest import BEST, N_RUNS, N_STEPS, over_http, page, served
 
 
 def test_there_are_few_tools_and_they_are_described_shortly(call):
@@ -234,6 +235,32 @@ def test_a_hostile_run_changes_nothing_and_costs_no_more(tmp_path):
             answer = call(tool, **({"run": name} if tool != "ask" else {}), **arguments)
             outside = json.dumps({key: value for key, value in answer.items() if key != "data"})
             assert order not in outside
+
+
+def test_the_page_serves_the_same_tools_to_those_who_have_a_token(sweep):
+    with page(sweep) as place, served(sweep) as call:
+        for role in ("viewer", "controller"):
+            with over_http(place["url"], place[role]) as over:
+                assert over("diagnose_run", run="trial-03") == call("diagnose_run", run="trial-03")
+                assert [tool.name for tool in over.client("list_tools").tools] == list(READING)
+        assert refused(place["url"], {}) == 401
+        assert refused(place["url"], {"Cookie": f"token={place['viewer']}"}) == 401
+        token = {"Authorization": f"Bearer {place['viewer']}"}
+        assert refused(place["url"], {**token, "Origin": "http://elsewhere.example"}) == 403
+        assert refused(place["url"], {**token, "Host": "elsewhere.example"}) == 403
+
+
+def test_only_controllers_reach_a_server_whose_tools_write(sweep):
+    with page(sweep, "--allow-notes") as place:
+        assert refused(place["url"], {"Authorization": f"Bearer {place['viewer']}"}) == 403
+        with over_http(place["url"], place["controller"]) as over:
+            assert over("note", run="trial-02", labels=["seen"])["data"]["labels"] == ["seen"]
+
+
+def refused(url, headers):
+    body = {"jsonrpc": "2.0", "id": 1, "method": "tools/list"}
+    headers = {"Accept": "application/json, text/event-stream", **headers}
+    return httpx2.post(url, json=body, headers=headers, timeout=PATIENCE_S).status_code
 
 
 QUESTIONS = (

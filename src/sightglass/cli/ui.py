@@ -116,8 +116,10 @@ def ui(
     live = _runs_on_hub()
     try:
         paths = [Path(name) for name in names]
-        options: dict[str, Any] = {"host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies,
-                   "hub": live, "follow_links": follow_links}  # fmt: skip
+        options: dict[str, Any] = {
+            "host": host, "allowed_hosts": allowed_hosts, "base_url": base_url, "tls": tls, "proxies": proxies,
+            "hub": live, "follow_links": follow_links,
+        }  # fmt: skip
         if serves_agents:
             from sightglass.agents.server import make_beside
 
