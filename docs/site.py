@@ -68,6 +68,15 @@ def on_files(files: Files, *, config: Any) -> Files:
     return files
 
 
+def on_post_build(*, config: Any) -> None:
+    """Write `llms.txt`, the list of all pages for language models: https://llmstxt.org."""
+    pages = (ROOT / "docs/index.md").read_text().split("\n## ", 1)[0]
+    rows = re.findall(r"^\| \[(.+?)\.md\]\(.+?\) \| (.+?) \|$", pages, re.M)
+    listed = [f"- [{name}]({name}/): {why}" for name, why in rows]
+    text = ["# Sightglass", "", "> Ask a training run anything while it runs.", "", "## Pages", "", *listed, ""]
+    Path(config.site_dir, "llms.txt").write_text("\n".join(text))
+
+
 def on_page_markdown(markdown: str, *, page: Any, **_: Any) -> str:
     """Let links that leave `docs/`, or enter it, name the same page on the site."""
     name = page.file.src_uri

@@ -6,7 +6,7 @@ import base64
 import json
 import re
 import threading
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 
 import httpx2
 import numpy as np
@@ -14,7 +14,7 @@ import pytest
 from click.testing import CliRunner
 from hypothesis import given
 from hypothesis import strategies as st
-from tests.waiting import PATIENCE_S
+from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
 from sightglass.agents.reply import MAX_BYTES, fit
@@ -117,6 +117,8 @@ def test_rows_that_were_logged_apart_are_joined_without_a_loss(call):
     assert seconds[0]["time"] >= 0
     with pytest.raises(sg.SightglassError, match="Did you mean"):
         call("history", run="trial-05", metrics=["train/los"])
+    with pytest.raises(sg.SightglassError, match="got 9"):
+        call("history", run="trial-05", metrics=["train/loss"] * 9)
 
 
 def test_runs_are_compared_with_what_differs_and_what_mattered(call):
@@ -179,7 +181,11 @@ def test_a_live_run_is_watched_and_steered(tmp_path):
         assert len(call("ask", runs=["live"], queries=["batch.loss"], n=3)["data"]["answers"][0]["values"]) == 3
         fired = call("wait_for", run="live", condition="batch.loss > 10")
         assert (fired["what"], fired["evaluated"] > 0) == ("fired", True)
-        assert call("wait_for", run="live", condition="batch.loss > 1e9", limit_s=0.5)["what"] == "not yet"
+        waits = call("wait_for", run="live", condition="batch.loss > 1e9", limit_s=0.5)
+        again = call("wait_for", run="live", condition="batch.loss > 1e9", limit_s=0.5, cursor=waits["cursor"])
+        assert (waits["what"], again["what"]) == ("not yet", "not yet")
+        assert 0 < waits["evaluated"] < again["evaluated"]
+        assert 0 <= again["data"]["last"]["value"] < 20
         done = call("command", run="live", kind="set", name="lr", value=0.01, reason="the loss explodes")
         assert (done["applied"], done["data"]["result"]) == (True, 0.01)
         with pytest.raises(sg.SightglassError, match="Did you mean 'lr'"):
@@ -189,23 +195,24 @@ def test_a_live_run_is_watched_and_steered(tmp_path):
         with sg.connect(run) as client:
             assert client.history[-1].client.startswith("agent: the loss explodes")
         call("command", run="live", kind="stop", reason="enough")
-        assert call("wait_for", run="live", condition="batch.loss > 1e9", limit_s=30)["what"] == "ended"
+        ended = call("wait_for", run="live", condition="batch.loss > 1e9", limit_s=30, cursor=again["cursor"])
+        assert (ended["what"], ended["evaluated"] >= again["evaluated"]) == ("ended", True)
     assert run.stopping
 
 
 @contextmanager
-def training(folder):
+def training(folder, name="live", *, offset=0):
     """Train in a thread until somebody stops it."""
     ready, over = threading.Event(), threading.Event()
     runs = []
 
     def train():
-        with sg.init("live", dir=folder, record=["batch.loss"]) as run:
+        with sg.init(name, dir=folder, record=["batch.loss"]) as run:
             run.control("lr", 0.1, max=1.0)
             runs.append(run)
             step = 0
             while not (run.stopping or over.is_set()):
-                run.observe("batch", step=step, loss=float(step % 20))
+                run.observe("batch", step=step, loss=float(offset + step % 20))
                 step += 1
                 ready.set()
                 over.wait(0.005)
@@ -248,6 +255,17 @@ def test_the_page_serves_the_same_tools_to_those_who_have_a_token(sweep):
         token = {"Authorization": f"Bearer {place['viewer']}"}
         assert refused(place["url"], {**token, "Origin": "http://elsewhere.example"}) == 403
         assert refused(place["url"], {**token, "Host": "elsewhere.example"}) == 403
+
+
+def test_the_worst_half_is_stopped(tmp_path):
+    with served(tmp_path, "--allow-commands") as call, ExitStack() as stack:
+        runs = [stack.enter_context(training(tmp_path, f"job-{i}", offset=100 * i)) for i in range(4)]
+        wait_until(lambda: len(call("find_runs", where=["run.state=running"])["data"]["runs"]) == 4)
+        found = call("ask", runs=[run.name for run in runs], queries=["batch.loss.mean(every=5)"])["data"]["answers"]
+        worst = sorted(found, key=lambda one: -one["values"][0])[:2]
+        for one in worst:
+            call("command", run=one["run"], kind="stop", reason="worse than the other half")
+        assert [run.stopping for run in runs] == [False, False, True, True]
 
 
 def test_only_controllers_reach_a_server_whose_tools_write(sweep):

@@ -39,4 +39,5 @@ def test_a_program_that_waits_for_a_lock_shows_its_stacks(start, tmp_path):
         assert stacks.threads[0].main
         wait_until(lambda: run.describe().state == "quiet", lambda: run.describe().events["batch"])
     assert "in waits_for_a_lock" in command("stack", "job")
+    assert "error  quiet: It is quiet for" in command("diagnose", "job")
     assert "quiet" in command("runs")

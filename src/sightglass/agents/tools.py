@@ -7,9 +7,10 @@ from __future__ import annotations
 
 import operator
 import re
+import secrets
 import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import AbstractContextManager, ExitStack, contextmanager, suppress
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, Final, Literal
@@ -27,6 +28,7 @@ from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import Columns, Record
 from sightglass.core.description import Description
 from sightglass.core.errors import QueryError, RunLostError, RunNotFoundError, SightglassError
+from sightglass.core.process.unpatched import threading
 from sightglass.core.values import Image
 from sightglass.diagnosis.diagnose import diagnose
 from sightglass.storage import run_file
@@ -44,6 +46,8 @@ MAX_WAIT_S: Final = 20.0
 MAX_LIMIT_S: Final = 45.0
 MAX_RECORDS: Final = 1_000
 MAX_POINTS: Final = 1_000
+MAX_WATCHES: Final = 16
+MAX_IDLE_S: Final = 300.0
 N_EXAMPLES: Final = 5
 
 _CONDITION: Final = re.compile(r"\s*(.+?)\s*(<=|>=|!=|==|=|<|>)\s*(.+?)\s*")
@@ -65,6 +69,7 @@ class Tools:
         """
         self._runs = runs
         self._client = client
+        self._watches = Watches()
 
     def find_runs(
         self,
@@ -179,8 +184,10 @@ class Tools:
 
         Of more than `points` rows, each row stands for some: last, min and max of each metric. start, end: on x.
         """
+        if not 1 <= len(metrics) <= MAX_QUERIES:
+            raise ValueError(f"Expected 1 to {MAX_QUERIES} metrics, got {len(metrics)}")
         with self._runs.recorded(run) as found:
-            series = {metric: found.series(metric) for metric in metrics[:MAX_QUERIES]}
+            series = {metric: found.series(metric) for metric in metrics}
             columns = {metric: _numbers(metric, one, x) for metric, one in series.items()}
         if x == "time":
             began = min((places[0] for places, _ in columns.values() if len(places)), default=0.0)
@@ -218,29 +225,35 @@ class Tools:
         }
         return fit({"shown": f"{len(kept):,} of {len(infos):,} runs", "data": data}, "runs", how="Name fewer runs.")
 
-    def wait_for(self, *, run: str, condition: str, limit_s: float = 30.0) -> str:
+    def wait_for(self, *, run: str, condition: str, limit_s: float = 30.0, cursor: str = "") -> str:
         """Wait until a condition holds in a live run, such as "batch.loss > 10", or until it ends, at most limit_s.
 
-        The answer has how often it was evaluated, and the last value. Call it again to wait on.
+        The answer has how often it was evaluated, and the last value. Call it again with its cursor to wait on, within
+        five minutes: no event between the calls is missed.
         """
         until_s = time.monotonic() + min(max(0.0, limit_s), MAX_LIMIT_S)
-        key, info = self._runs.find(run)
-        query = _as_query(condition)
-        n, last, what, note = 0, None, "ended", ""
-        if info.live:
-            with suppress(RunLostError, RunNotFoundError), self._runs.live(key) as found, found.stream(query) as stream:
-                for record in _until(stream, until_s):
-                    n, last = n + 1, record
-                    if record.value[0]:
-                        what = "fired"
-                        break
-                else:
-                    what = "ended" if stream.ended else "not yet"
-                note = stream.note or stream.coverage
-        if last is None and what == "not yet":
+        watch = self._watches.pop(cursor) or self._watch(run, condition)
+        what = "ended" if watch is None else watch.wait(until_s)
+        n, last, note = (0, None, "") if watch is None else (watch.n, watch.last, watch.note)
+        if watch is not None and what != "not yet":
+            watch.close()
+        elif watch is not None and last is None:
+            watch.close()
             raise TimeoutError(f"{condition!r} was not evaluated once in {limit_s:g} s: its event did not come. {note}")
         value = None if last is None else {"step": last.step, "wall_time": last.wall_time, "value": last.value[1]}
-        return fit({"what": what, "evaluated": n, "coverage": note, "data": {"last": value}})
+        answer: dict[str, Any] = {"what": what, "evaluated": n, "coverage": note, "data": {"last": value}}
+        if watch is not None and what == "not yet":
+            answer["cursor"] = self._watches.keep(watch)
+        return fit(answer)
+
+    def _watch(self, run: str, condition: str) -> Watch | None:
+        """Begin to watch a live run; return `None` if it is over."""
+        query = _as_query(condition)
+        key, info = self._runs.find(run)
+        if info.live:
+            with suppress(RunLostError, RunNotFoundError):
+                return Watch(self._runs.live(key), query)
+        return None
 
     def look(self, *, run: str, query: str, step: float | None = None, wait_s: float = 5.0) -> bytes:
         """Return a picture: a chart of what a query answers, or, of a tag of images, the image at a step or the last.
@@ -255,8 +268,10 @@ class Tools:
             with _stream(found, query, "start") as stream, TemporaryDirectory() as folder:
                 path = Path(folder, "chart.png")
                 view = plot(stream, surface="matplotlib", path=str(path))
-                view.wait(wait_s if isinstance(found, RemoteRun) else MAX_WAIT_S)
+                view.wait(min(max(0.0, wait_s), MAX_WAIT_S) if isinstance(found, RemoteRun) else MAX_WAIT_S)
                 view.close()
+                if not path.exists():
+                    raise TimeoutError(f"No record of {query!r} to draw: {stream.note or 'none came in time'}")
                 return path.read_bytes()
 
     def command(
@@ -336,20 +351,69 @@ def _stream(run: RemoteRun | RecordedRun, query: str, since: str) -> Iterator[St
         yield stream
 
 
-def _until(stream: Stream, until_s: float) -> Iterator[Record]:
-    """Yield the records of a stream until it ends, or a time is over; each is forgotten."""
-    n, cursor = 0, 0
-    while True:
-        with suppress(TimeoutError):
-            stream.wait(n + 1, timeout_s=max(0.0, until_s - time.monotonic()))
-        ended = stream.ended
-        cursor, columns = stream.since(cursor)
-        for i in range(len(columns)):
-            yield columns.record(i, tag=stream.tag, run=stream.run)
-        n += len(columns)
-        stream.forget(cursor)
-        if ended or time.monotonic() >= until_s:
-            return
+class Watch:
+    """A condition that is evaluated at each event of a live run, also between two calls of `wait_for`."""
+
+    def __init__(self, connecting: AbstractContextManager[RemoteRun], query: str) -> None:
+        """Connect to a run, and ask; errors as of `RemoteRun.stream`."""
+        with ExitStack() as stack:
+            self._stream = stack.enter_context(stack.enter_context(connecting).stream(query))
+            self._stack = stack.pop_all()
+        self._cursor = 0
+        self.n = 0
+        self.last: Record | None = None
+
+    @property
+    def note(self) -> str:
+        """What the stream says, and of how many events it has values."""
+        return self._stream.note or self._stream.coverage
+
+    def wait(self, until_s: float) -> Literal["fired", "ended", "not yet"]:
+        """Evaluate until the condition holds, the run ends, or a time on the monotonic clock is over."""
+        while True:
+            with suppress(TimeoutError, RunLostError):
+                self._stream.wait(self.n + 1, timeout_s=max(0.0, until_s - time.monotonic()))
+            ended = self._stream.ended
+            cursor, columns = self._stream.since(self._cursor)
+            for i in range(len(columns)):
+                self.n, self.last = self.n + 1, columns.record(i, tag=self._stream.tag, run=self._stream.run)
+                if self.last.value[0]:
+                    return "fired"
+            self._cursor = cursor
+            self._stream.forget(cursor)
+            if ended or time.monotonic() >= until_s:
+                return "ended" if ended else "not yet"
+
+    def close(self) -> None:
+        """Close the stream and the connection."""
+        self._stack.close()
+
+
+class Watches:
+    """The conditions that are waited for between calls, by their cursors; those that nobody asks for again end."""
+
+    def __init__(self) -> None:
+        self._open: dict[str, tuple[float, Watch]] = {}
+        self._lock = threading.Lock()
+
+    def keep(self, watch: Watch) -> str:
+        """Keep a watch, and return its cursor; end those that are too old or too many."""
+        cursor, now_s = secrets.token_hex(4), time.monotonic()
+        with self._lock:
+            self._open[cursor] = now_s, watch
+            over = [key for key, (kept_s, _) in self._open.items() if now_s - kept_s > MAX_IDLE_S]
+            if not over and len(self._open) > MAX_WATCHES:
+                over = [next(iter(self._open))]
+            ended = [self._open.pop(key)[1] for key in over]
+        for one in ended:
+            one.close()
+        return cursor
+
+    def pop(self, cursor: str) -> Watch | None:
+        """Return the watch of a cursor, which is another one afterwards; `None` if it is over."""
+        with self._lock:
+            _, watch = self._open.pop(cursor, (0.0, None))
+        return watch
 
 
 def _answer(stream: Stream, n: int, until_s: float) -> dict[str, Any]:
