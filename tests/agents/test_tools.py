@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import base64
 import json
-import re
 import threading
 from contextlib import ExitStack, contextmanager
 
@@ -101,6 +100,9 @@ def test_each_query_is_answered_by_itself(call):
     assert by["trial-03", 'batch.loss.min(per="run")']["values"] == [1 / 21 + 3]
     assert "batch.loss" in by["trial-05", "batch.los"]["error"]
     assert "error" in by["trial-05", "batch.loss.mean(every="]
+    [gone, there] = call("ask", runs=["trial-99", "trial-05"], queries=["batch.loss"])["data"]["answers"]
+    assert "trial-99" in gone["error"]
+    assert there["values"] == [1 / 60 + 5]
 
 
 def test_rows_that_were_logged_apart_are_joined_without_a_loss(call):
@@ -142,7 +144,14 @@ def test_a_query_is_looked_at(call):
 
 def test_long_answers_say_what_they_left_out(call):
     listed = call("find_runs", columns=[f"config.none{i}" for i in range(60)])
-    assert re.fullmatch(r"\d of 12 runs\. Pass a smaller limit, then the cursor\.", listed["left_out"])
+    n = len(listed["data"]["runs"])
+    assert listed["left_out"] == f"{n} of 12 runs. Pass the cursor for the next ones."
+    assert (listed["shown"], listed["cursor"]) == (f"{n} of 12 runs; 12 in all", n)
+    seen = listed["data"]["runs"]
+    while "cursor" in listed:
+        listed = call("find_runs", columns=[f"config.none{i}" for i in range(60)], cursor=listed["cursor"])
+        seen += listed["data"]["runs"]
+    assert len({row["run"] for row in seen}) == len(seen) == 12
 
 
 @given(n=st.integers(0, 3_000), size=st.integers(0, 2_000), depth=st.integers(0, 3))
@@ -190,6 +199,8 @@ def test_a_live_run_is_watched_and_steered(tmp_path):
         assert (done["applied"], done["data"]["result"]) == (True, 0.01)
         with pytest.raises(sg.SightglassError, match="Did you mean 'lr'"):
             call("command", run="live", kind="set", name="lrr", value=0.01, reason="a mistake")
+        with pytest.raises(sg.SightglassError, match="lss"):
+            call("wait_for", run="live", condition="batch.lss > 10")
         with pytest.raises(sg.SightglassError, match=r"epoch\.loss"):
             call("wait_for", run="live", condition="epoch.loss > 10", limit_s=0.5)
         with sg.connect(run) as client:

@@ -50,13 +50,13 @@ class AgentRuns:
             infos[info.name if info.name not in infos else f"{info.name}:{info.id}"] = info
         return dict(sorted(infos.items(), key=lambda item: -item[1].started))
 
-    def find(self, run: str) -> tuple[str, RunInfo]:
-        """Return the run that is named by its key, its name, or the beginning of its id.
+    def find(self, run: str, infos: Mapping[str, RunInfo] | None = None) -> tuple[str, RunInfo]:
+        """Return the run that is named by its key, its name, or the beginning of its id; `infos` if they are known.
 
         Raises:
             RunNotFoundError: There is none, or several; the message names some.
         """
-        infos = self.infos()
+        infos = self.infos() if infos is None else infos
         if run in infos:
             return run, infos[run]
         named = [key for key, info in infos.items() if info.name == run or (len(run) >= 4 and info.id.startswith(run))]
@@ -66,9 +66,9 @@ class AgentRuns:
         return named[0], infos[named[0]]
 
     @contextlib.contextmanager
-    def opened(self, run: str) -> Iterator[RemoteRun | RecordedRun]:
+    def opened(self, run: str, infos: Mapping[str, RunInfo] | None = None) -> Iterator[RemoteRun | RecordedRun]:
         """Connect to a run that lives, or open the files of one that is over; errors as of `find`."""
-        _, info = self.find(run)
+        _, info = self.find(run, infos)
         with self._live(info) if info.live else opened(Path(info.directory), rank=None, follow=True) as opened_run:
             yield opened_run
 

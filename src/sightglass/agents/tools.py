@@ -5,6 +5,7 @@ A public method of `Tools` is a tool: its arguments are those of the tool, its d
 
 from __future__ import annotations
 
+import itertools
 import operator
 import re
 import secrets
@@ -103,21 +104,24 @@ class Tools:
             {"run": key, "how": infos[key].sentence, **{title: kept[key].get(title) for title in titles}}
             for key in page
         ]
-        end = cursor + len(page)
-        answer: dict[str, Any] = {"shown": f"{len(page):,} of {len(order):,} runs; {len(infos):,} in all"}
-        if end < len(order):
-            answer["cursor"] = end
-        data: dict[str, Any] = {"runs": listed}
+        answer: dict[str, Any] = {"data": {"runs": listed}}
         if problems:
             answer["problems"] = f"{len(problems):,} runs lack a column; the first problem is in data"
-            data["problem"] = next(iter(problems.items()))
-        return fit({**answer, "data": data}, "runs", how="Pass a smaller limit, then the cursor.")
+            answer["data"]["problem"] = next(iter(problems.items()))
+
+        def head(n: int) -> dict[str, Any]:
+            more = {"cursor": cursor + n} if cursor + n < len(order) else {}
+            return {"shown": f"{n:,} of {len(order):,} runs; {len(infos):,} in all", **more}
+
+        return fit(answer, "runs", how="Pass the cursor for the next ones.", head=head)
 
     def describe_run(self, run: str) -> str:
         """Say how a run is, what can be asked of it, with types, some queries that work, its controls and actions."""
         with self._runs.opened(run) as found:
             about = found.describe()
-            tags = found.tags() if isinstance(found, RecordedRun) else []
+        tags: list[str] = []
+        with suppress(RunNotFoundError), self._runs.recorded(run) as files:
+            tags = files.tags()
         events = {
             name: {key: f"{one.type} {one.example}".strip() for key, one in event.observables.items()}
             for name, event in about.events.items()
@@ -160,15 +164,17 @@ class Tools:
             raise ValueError(f"Expected 1 to {MAX_QUERIES} queries to 1 to {MAX_ASKED} runs")
         n, until_s = min(max(1, n), MAX_RECORDS), time.monotonic() + min(max(0.0, wait_s), MAX_WAIT_S)
         answers: list[dict[str, Any]] = []
+        opened: dict[str, RemoteRun | RecordedRun] = {}
         with ExitStack() as stack:
+            infos = self._runs.infos()
             asked: list[tuple[str, str, Stream | None, str]] = []
-            for name in runs:
-                run = stack.enter_context(self._runs.opened(name))
-                for query in queries:
-                    try:
-                        asked.append((name, query, stack.enter_context(_stream(run, query, since)), ""))
-                    except SightglassError as error:
-                        asked.append((name, query, None, str(error)))
+            for name, query in itertools.product(runs, queries):
+                try:
+                    if name not in opened:
+                        opened[name] = stack.enter_context(self._runs.opened(name, infos))
+                    asked.append((name, query, stack.enter_context(_stream(opened[name], query, since)), ""))
+                except SightglassError as error:
+                    asked.append((name, query, None, str(error)))
             for name, query, stream, problem in asked:
                 about = {"run": name, "query": query}
                 answers.append({**about, **(_answer(stream, n, until_s) if stream is not None else {"error": problem})})
@@ -206,7 +212,8 @@ class Tools:
         config with the metric, over n runs.
         """
         entries = self._runs.entries()
-        infos = dict(map(self._runs.find, runs)) if runs else self._runs.infos(entries)
+        infos = self._runs.infos(entries)
+        infos = dict(self._runs.find(run, infos) for run in runs) if runs else infos
         column, conditions = parse_column(metric), [_condition(text) for text in where]
         rows = _rows(infos, entries, [column, *(c for c, _, _ in conditions)])
         kept = [key for key, row in rows.items() if all(_holds(row.get(c.title), o, v) for c, o, v in conditions)]
@@ -233,7 +240,12 @@ class Tools:
         """
         until_s = time.monotonic() + min(max(0.0, limit_s), MAX_LIMIT_S)
         watch = self._watches.pop(cursor) or self._watch(run, condition)
-        what = "ended" if watch is None else watch.wait(until_s)
+        try:
+            what = "ended" if watch is None else watch.wait(until_s)
+        except SightglassError:  # the condition cannot be computed
+            if watch is not None:
+                watch.close()
+            raise
         n, last, note = (0, None, "") if watch is None else (watch.n, watch.last, watch.note)
         if watch is not None and what != "not yet":
             watch.close()
