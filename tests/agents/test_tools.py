@@ -19,6 +19,7 @@ import sightglass as sg
 from sightglass.agents.reply import MAX_BYTES, fit
 from sightglass.agents.server import READING
 from sightglass.cli import main
+from sightglass.core import description
 
 from .conftest import BEST, N_RUNS, N_STEPS, over_http, page, served
 
@@ -277,6 +278,20 @@ def test_the_worst_half_is_stopped(tmp_path):
         for one in worst:
             call("command", run=one["run"], kind="stop", reason="worse than the other half")
         assert [run.stopping for run in runs] == [False, False, True, True]
+
+
+def test_a_run_that_is_stuck_says_where(tmp_path, monkeypatch):
+    monkeypatch.setattr(description, "QUIET_S", 0.2)
+    with served(tmp_path) as call, sg.init("stuck", dir=tmp_path) as run:
+        for step in range(30):
+            run.observe("batch", step=step, loss=1.0)
+
+        def found():
+            return [one for one in call("diagnose_run", run="stuck")["data"]["findings"] if one["kind"] == "quiet"]
+
+        [finding] = wait_until(found)
+        assert finding["text"].startswith("It is quiet for")
+        assert "in test_a_run_that_is_stuck_says_where" in finding["detail"]
 
 
 def test_only_controllers_reach_a_server_whose_tools_write(sweep):

@@ -87,6 +87,7 @@ def test_a_check_finds_what_it_looks_for_and_nothing_else(kind, role, curves):
         ("loss", [curve(np.where(AT < 0.3, FALLS, FALLS + 0.3 * (AT - 0.3)))]),  # validation, which rises a little
         ("gradients", [curve(5 * np.exp(-3 * AT) + 0.1, "grad_norm"), curve(np.exp(-NOISE), "grad_norm2")]),
         ("gradients", [curve(np.exp(-15 * AT), "grad_norm")]),  # the loss went with it
+        ("gradients", [curve(1 / (1 + 1e5 * AT) + 1e-6, "grad_norm")]),  # large at first only
         ("gradients", [curve(0 * AT, "grad/frozen.norm"), curve(0 * AT + 1, "grad/head.norm")]),
         ("dead units", [curve(0 * AT + 0.2, "dead_fraction")]),
         ("dead units", [curve(0 * AT + 70, "n_dead")]),  # of how many?

@@ -29,7 +29,7 @@ from sightglass.storage.run_file import is_of_machine
 
 N_BINS: Final = 512
 MAX_CURVES: Final = 300  # of one role: 300 norms of gradients are read in a second
-MAX_ROWS: Final = 2**23  # of one series, read in half a second
+MAX_ROWS: Final = 2**24  # of all that are judged, read in about a second
 
 Role: TypeAlias = Literal["loss", "gradients", "dead units", "data", "machine", "progress"]
 Numbers: TypeAlias = npt.NDArray[np.float64]
@@ -171,14 +171,18 @@ def _curves(series: Sequence[Series], unread: list[str]) -> dict[Role, list[Curv
     steps = [one for one in series if not is_of_machine(one.key)]
     chosen["progress"] = [max(steps, key=len)] if steps else []
     curves: dict[Role, list[Curve]] = {}
+    n_rows, left = 0, set[str]()
     for role, several in chosen.items():
         if len(several) > MAX_CURVES:
             unread.append(f"{len(several) - MAX_CURVES:,} of {len(several):,} series of {role}: they are too many")
         for one in several[:MAX_CURVES]:
-            if len(one) > MAX_ROWS:
-                unread.append(f"{one.tag}: it has {len(one):,} records")
+            n_rows += len(one)
+            if n_rows > MAX_ROWS:
+                left.add(one.tag)
             elif (curve := _curve(one)) is not None:
                 curves.setdefault(role, []).append(curve)
+    if left:
+        unread.append(f"trends of {len(left):,} series, such as {min(left)}: all have more than {MAX_ROWS:,} records")
     return curves
 
 

@@ -233,11 +233,15 @@ def _plateau(evidence: Evidence) -> Iterator[Case]:
 def _exploding(evidence: Evidence) -> Iterator[Case]:
     for curve in _long(evidence, "gradients"):
         parts, at = curve.parts(N_PARTS), int(np.argmax(curve.highest))
-        before, last, most = float(np.median(parts[: N_PARTS // 2])), float(parts[-1]), float(curve.highest[at])
-        if before > 0 and (last > EXPLODED * before or most > SPIKE * before):
+        early, last, most = float(np.median(parts[: N_PARTS // 2])), float(parts[-1]), float(curve.highest[at])
+        before = (
+            float(np.median(curve.means[:at])) if at >= len(curve.means) // N_PARTS else most
+        )  # at first all are large
+        if (early > 0 and last > EXPLODED * early) or (before > 0 and most > SPIKE * before):
+            usual = min(early, before)
             yield _case(
-                curve, {"before": before, "highest": most, "last": last}, at,
-                text=f"{curve.tag} is {most:.4g} at step {_step(curve.steps[at])}; before, it was {before:.4g}",
+                curve, {"before": usual, "highest": most, "last": last}, at,
+                text=f"{curve.tag} is {most:.4g} at step {_step(curve.steps[at])}; before, it was {usual:.4g}",
             )  # fmt: skip
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import re
 import time
-from collections import Counter
+from collections import Counter, OrderedDict
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Annotated, Final, Literal
 
@@ -15,6 +15,7 @@ from msgspec.structs import replace
 from sightglass import __version__
 from sightglass.core.description import Description, HistoryEntry, StreamInfo
 from sightglass.core.errors import DamagedError, SightglassError, UnknownNameError
+from sightglass.core.process.unpatched import threading
 from sightglass.core.values import Audio, Figure, Image, Images
 from sightglass.diagnosis.evidence import Evidence, evidence_of
 from sightglass.diagnosis.findings import Finding, in_order, judge
@@ -22,7 +23,7 @@ from sightglass.query.complete import Completions, FunctionInfo, complete, funct
 from sightglass.server.access import Role
 from sightglass.server.runs.details import Origin
 from sightglass.server.runs.open_files import OpenFiles, SeriesInfo, is_scalar, series_infos
-from sightglass.server.runs.run_columns import Remembered
+from sightglass.server.runs.run_columns import REST
 from sightglass.server.runs.served_run import RunSummary, ServedRun
 from sightglass.storage.foreign.tensorboard_charts import ChartLayout
 from sightglass.storage.format.block import Key
@@ -158,21 +159,47 @@ async def describe_run(call: ApiRequest, query: Nothing) -> RunDetail:
 
 def _findings(source: ServedRun, about: Description, history: Sequence[HistoryEntry]) -> list[Finding]:
     """Return what looks wrong in a run, and in what it recorded."""
-    version = "" if source.recorded is None else source.recorded.version
-    looked = int(time.monotonic() / LOOK_S) if source.live else version
-    in_files = _findings_in_files.get((source.key, looked), lambda: _judged(source)) if version else []
-    return in_order([*judge(Evidence(description=about, history=history)), *in_files])
+    return in_order([*judge(Evidence(description=about, history=history)), *_findings_in_files.of(source)])
 
 
-def _judged(source: ServedRun) -> list[Finding]:
-    try:
-        with source.borrow() as files:
-            return judge(evidence_of(Description(), (), recording=files.recording))
-    except (SightglassError, OSError):
-        return []  # the run's `problem` says why
+class FindingsInFiles:
+    """What looks wrong in the files of runs.
+
+    They are read again when they have changed, after a rest of `REST` times as long as it took.
+    """
+
+    def __init__(self, n: int) -> None:
+        """Read nothing yet.
+
+        Args:
+            n: Of how many runs to keep the findings.
+        """
+        self._n = n
+        self._known: OrderedDict[str, tuple[str, float, list[Finding]]] = OrderedDict()
+        self._lock = threading.Lock()
+
+    def of(self, source: ServedRun) -> list[Finding]:
+        """Return the findings in a run's files; of one that grows, as of some seconds ago."""
+        version, began_s = "" if source.recorded is None else source.recorded.version, time.monotonic()
+        with self._lock:
+            read, due_s, found = self._known.get(source.key, ("", 0.0, []))
+        if version in ("", read) or began_s < due_s:
+            return found
+        try:
+            with source.borrow() as files:
+                found = judge(evidence_of(Description(), (), recording=files.recording))
+        except (SightglassError, OSError):
+            found = []  # the run's `problem` says why
+        due_s = time.monotonic() + max(LOOK_S, REST * (time.monotonic() - began_s))
+        with self._lock:
+            self._known[source.key] = version, due_s, found
+            self._known.move_to_end(source.key)
+            while len(self._known) > self._n:
+                self._known.popitem(last=False)
+        return found
 
 
-_findings_in_files = Remembered[list[Finding]](N_REMEMBERED)
+_findings_in_files = FindingsInFiles(N_REMEMBERED)
 
 
 def _of_live(source: ServedRun) -> Described:
