@@ -50,6 +50,7 @@ MAX_POINTS: Final = 1_000
 MAX_WATCHES: Final = 16
 MAX_IDLE_S: Final = 300.0
 N_EXAMPLES: Final = 5
+MAX_LINES: Final = 12  # of a stack: the innermost calls
 
 _CONDITION: Final = re.compile(r"\s*(.+?)\s*(<=|>=|!=|==|=|<|>)\s*(.+?)\s*")
 _OPERATORS: Final[dict[str, Callable[[Any, Any], bool]]] = {
@@ -142,7 +143,10 @@ class Tools:
         """
         with self._runs.opened(run) as found:
             told = diagnose(found)
-        data = {"run": told.run, "how": told.sentence, "findings": [msgspec.to_builtins(one) for one in told.findings]}
+        findings = [
+            {**msgspec.to_builtins(one), "detail": one.detail.splitlines()[-MAX_LINES:]} for one in told.findings
+        ]
+        data = {"run": told.run, "how": told.sentence, "findings": findings}
         answer = {"n_series": told.n_series, "not_judged": list(told.not_judged), "unread": list(told.unread)}
         return fit({**answer, "data": data}, "findings")
 

@@ -58,7 +58,7 @@ class Finding(msgspec.Struct, frozen=True, kw_only=True):
         query: The query that shows it, for `stream`, `ask` and the page; empty if it is about no series.
         step: Where it is, if that is known.
         wall_time: When, in seconds since the Unix epoch.
-        detail: More of it, such as the stacks of a run that is quiet.
+        detail: More of it, such as the stack of a run that is quiet; the innermost call comes last.
         also: The queries of further series of which the same is true, at most ten.
     """
 
@@ -151,9 +151,10 @@ def _quiet(evidence: Evidence) -> Iterator[Case]:
     if about.state == "quiet":
         ages = [event.age_s for event in about.events.values() if event.age_s is not None]
         where = f"; it is {stacks.summary()}" if stacks is not None else ""
+        main = stacks and msgspec.structs.replace(stacks, threads=[one for one in stacks.threads if one.main])
         yield Case(
             text=f"It is {about.sentence}{where}", figures={"age_s": min(ages, default=0.0)},
-            detail="" if stacks is None else str(stacks),
+            detail=str(main or ""),
         )  # fmt: skip
 
 
