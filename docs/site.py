@@ -72,7 +72,7 @@ def on_post_build(*, config: Any) -> None:
     """Write `llms.txt`, the list of all pages for language models: https://llmstxt.org."""
     pages = (ROOT / "docs/index.md").read_text().split("\n## ", 1)[0]
     rows = re.findall(r"^\| \[(.+?)\.md\]\(.+?\) \| (.+?) \|$", pages, re.M)
-    listed = [f"- [{name}]({name}/): {why}" for name, why in rows]
+    listed = [f"- [{name}]({name}.html): {why}" for name, why in rows]
     text = ["# Sightglass", "", "> Ask a training run anything while it runs.", "", "## Pages", "", *listed, ""]
     Path(config.site_dir, "llms.txt").write_text("\n".join(text))
 
