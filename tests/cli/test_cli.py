@@ -512,7 +512,7 @@ def test_every_command_prints_json(trainer: Trainer, recorded: Path, tmp_path: P
         assert result.exit_code == 0, result.output
         return [json.loads(line) for line in result.stdout.splitlines()]
 
-    without = {"demo", "links", "hub"}  # the first is for people; the others have commands of their own
+    without = {"demo", "links", "hub", "mcp"}  # for people; with commands of their own; a protocol
     assert {
         name for name, command in main.commands.items() if "as_json" not in {p.name for p in command.params}
     } == without

@@ -19,6 +19,11 @@ from ..whole.conftest import Child  # noqa: TID252  tests are no package
 TRAINING = Path(__file__).with_name("training.py")
 
 
+def remove(folder: Path) -> None:
+    """Delete a folder of runs, into which a server may write what its series come to at the same moment."""
+    wait_until(lambda: shutil.rmtree(folder, ignore_errors=True) or not folder.exists())
+
+
 class Server(Child):
     """`sightglass ui` in a process.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
 import signal
 import socket
 
@@ -15,6 +14,7 @@ from playwright.sync_api import expect
 import sightglass as sg
 
 from .looks import chart, color_of, drawn, go_to, ink, until
+from .places import remove
 
 AWAY = [
     "ERR_CONNECTION_REFUSED",
@@ -187,7 +187,7 @@ def test_files_that_leave_move_and_break(own_place, open_page):
 
 def a_directory_deleted_while_shown_is_reported(page, directory):
     expect(chart(page, "loss").get_by_role("img", name="5 lines")).to_be_visible()
-    shutil.rmtree(directory)
+    remove(directory)
     expect(page.get_by_role("img", name=re.compile("leaving.* is gone"))).to_be_visible()
     page.get_by_role("button", name="leaving", exact=True).click()
     expect(page.get_by_role("complementary", name="Run leaving").get_by_role("alert").first).to_contain_text("is gone")

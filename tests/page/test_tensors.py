@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import io
 import re
-import shutil
 
 import numpy as np
 import pytest
@@ -15,6 +14,7 @@ import sightglass as sg
 
 from ..server.conftest import place_foreign  # noqa: TID252  tests are no package
 from .looks import box_of, go_to, has_url, until
+from .places import remove
 
 STEPS = [0, 10, 100, 1000]
 PLACE = "/tensors?project=tensors"
@@ -443,7 +443,7 @@ def a_single_number_and_an_empty_tensor(page):
 def a_damaged_step_is_marked_and_a_tensor_says_what_it_was(open_page, shelf):
     with shelf.project("damaged") as folder:
         place_foreign(folder)
-        shutil.rmtree(folder / "tb")
+        remove(folder / "tb")
         (file,) = (folder / "ms").iterdir()
         data = bytearray(file.read_bytes())
         data[data.index(np.float32([2, 4, 6]).tobytes())] ^= 1  # in the event of step 2
