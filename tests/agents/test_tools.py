@@ -17,7 +17,9 @@ from tests.waiting import PATIENCE_S, wait_until
 
 import sightglass as sg
 from sightglass.agents.reply import MAX_BYTES, fit
+from sightglass.agents.runs import AgentRuns
 from sightglass.agents.server import READING
+from sightglass.agents.tools import Tools
 from sightglass.cli import main
 from sightglass.core import description
 
@@ -63,6 +65,14 @@ def test_the_best_run_and_why_are_found(call, sweep):
 def test_conditions_choose_runs(call, where, numbers):
     rows = call("find_runs", where=where)["data"]["runs"]
     assert sorted(int(row["run"][6:8]) for row in rows) == numbers
+
+
+def test_runs_of_two_folders_of_one_name_are_all_listed(tmp_path):
+    for folder in ("a/runs", "b/runs"):
+        with sg.init("same", files=sg.Files(into=tmp_path / folder / "same")) as run:
+            run.log({"folder": folder})
+    found = Tools(AgentRuns([tmp_path / "a/runs", tmp_path / "b/runs"])).find_runs(columns=("folder",))
+    assert {row["folder"] for row in json.loads(found)["data"]["runs"]} == {"a/runs", "b/runs"}
 
 
 def test_a_condition_that_is_none_and_a_run_that_is_not_there_are_explained(call):

@@ -30,11 +30,12 @@ class AgentRuns:
 
     def entries(self) -> dict[str, RunEntry]:
         """Return the runs that have files here and are not in the trash, newest first."""
-        entries = {}
+        entries: dict[str, RunEntry] = {}
         for folder in self._folders:
             for entry in found(folder) if folder.is_dir() else ():
                 path = entry.path.relative_to(folder).as_posix()
-                entries[path if len(self._folders) == 1 else f"{folder.name}/{path}"] = entry
+                key = path if len(self._folders) == 1 else f"{folder.name}/{path}"
+                entries[str(entry.path) if key in entries else key] = entry
         return entries
 
     def infos(self, entries: Mapping[str, RunEntry] | None = None) -> dict[str, RunInfo]:

@@ -85,7 +85,7 @@ def _told(tool: Callable[..., Any], error_type: type[Exception], image_type: Cal
     def told(**arguments: Any) -> Any:
         try:
             found = tool(**arguments)
-        except (SightglassError, TimeoutError, ValueError, TypeError) as error:
+        except (SightglassError, OSError, ValueError, TypeError) as error:
             raise error_type(str(error)) from error
         return image_type(data=found, format="png") if isinstance(found, bytes) else found
 
