@@ -463,7 +463,7 @@ export interface components {
          *         query: The query that shows it, for `stream`, `ask` and the page; empty if it is about no series.
          *         step: Where it is, if that is known.
          *         wall_time: When, in seconds since the Unix epoch.
-         *         detail: More of it, such as the stacks of a run that is quiet.
+         *         detail: More of it, such as the stack of a run that is quiet; the innermost call comes last.
          *         also: The queries of further series of which the same is true, at most ten.
          */
         Finding: {
