@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Final, Literal, TypeAlias
 
 import msgspec
@@ -110,13 +110,8 @@ def judge(evidence: Evidence) -> list[Finding]:
     for check in CHECKS:
         cases = list(check.judge(evidence))
         if cases:
-            first, also = cases[0], [case.query for case in cases[1:] if case.query]
-            found.append(
-                Finding(
-                    kind=check.kind, level=check.level, text=first.text, figures=first.figures, query=first.query,
-                    step=first.step, wall_time=first.wall_time, detail=first.detail, also=tuple(also[:MAX_ALSO]),
-                )
-            )  # fmt: skip
+            also = tuple(case.query for case in cases[1:] if case.query)[:MAX_ALSO]
+            found.append(Finding(kind=check.kind, level=check.level, also=also, **asdict(cases[0])))
     return in_order(found)
 
 
@@ -235,9 +230,8 @@ def _exploding(evidence: Evidence) -> Iterator[Case]:
     for curve in _long(evidence, "gradients"):
         parts, at = curve.parts(N_PARTS), int(np.argmax(curve.highest))
         early, last, most = float(np.median(parts[: N_PARTS // 2])), float(parts[-1]), float(curve.highest[at])
-        before = (
-            float(np.median(curve.means[:at])) if at >= len(curve.means) // N_PARTS else most
-        )  # at first all are large
+        # At first all are large: what counts is a spike after others.
+        before = float(np.median(curve.means[:at])) if at >= len(curve.means) // N_PARTS else most
         if (early > 0 and last > EXPLODED * early) or (before > 0 and most > SPIKE * before):
             usual = min(early, before)
             yield _case(
