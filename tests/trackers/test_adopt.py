@@ -40,6 +40,16 @@ def test_what_is_logged_in_wandb_is_recorded_at_its_steps_until_it_finishes(thei
     assert points(run, "val/acc") == [(0, 0.1)]
 
 
+def test_alerts_reach_both(theirs, tmp_path):
+    run = sg.adopt(theirs, dir=tmp_path)
+    wandb.log({"loss": 0.5}, step=3)
+    wandb.alert("high", "it is 3", level=wandb.AlertLevel.ERROR)
+    theirs.alert(title="high", text="again")
+    theirs.alert("low", "it is 1", wait_duration=5)
+    found = [(one.kind, one.name, one.value, one.note, one.step) for one in run.history]
+    assert found == [("alert", "high", "it is 3", "error", 3), ("alert", "low", "it is 1", "info", 3)]
+
+
 def test_later_changes_of_the_config_and_of_the_summary_are_followed(theirs, tmp_path):
     run = sg.adopt(theirs, dir=tmp_path)
     theirs.config.update({"width": 8})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import copy
+import datetime
 import inspect
 import json
 import pickle
@@ -277,6 +278,24 @@ def test_gradients_of_a_watched_module_can_be_asked_for(folder):
     assert stream.latest.value == pytest.approx(2**0.5)
 
 
+@pytest.mark.parametrize(
+    ("given", "n", "level"),
+    [
+        ({}, 1, "info"),
+        ({"level": "ERROR"}, 1, "error"),
+        ({"level": ours.AlertLevel.WARN, "wait_duration": 300}, 1, "warning"),
+        ({"wait_duration": datetime.timedelta(microseconds=1)}, 2, "info"),
+    ],
+)
+def test_alerts_of_one_title_keep_the_distance_of_wandb(folder, given, n, level):
+    run = ours.init()
+    for _ in range(2):
+        ours.alert("low", "x", **given)
+    ours.alert("other", "y")
+    found = [(one.kind, one.name, one.value, one.note) for one in run.run.history]
+    assert found == [("alert", "low", "x", level)] * n + [("alert", "other", "y", "info")]
+
+
 def test_a_disabled_run_makes_no_file(folder):
     run = ours.init(mode="disabled", config={"a": 1}, tags=["x"], id="none")
     run.log({"a": 1})
@@ -305,6 +324,7 @@ def test_trackio_is_the_same_interface(tmp_path, monkeypatch):
         run = trackio.init(project="p", name="n", space_id="x/y", config={"lr": 0.1})
     trackio.log({"loss": 0.5, "t": trackio.Table(dataframe=pytest.importorskip("pandas").DataFrame({"a": [1]}))})
     trackio.alert(title="t", text="x", level=trackio.AlertLevel.WARN)
+    assert [(one.name, one.value, one.note, one.step) for one in run.run.history] == [("t", "x", "warning", 1)]
     second = trackio.init(project="p", name="n")
     assert (run.run.ended, second.id != run.id) == (True, True)
     trackio.log({"loss": 0.25}, step=5)

@@ -18,7 +18,6 @@ from . import wandb_programs
 
 PROGRAMS = wandb_programs.PROGRAMS
 ON_PURPOSE = {
-    ("pages_and_alerts", "alert"): "an alert is kept, as a text; our reader of W&B's files passes alerts over",
     ("pages_and_alerts", "page"): "a page is kept, as a text; our reader of W&B's files passes pages over",
     ("texts_in_lists", "names"): "lists of texts are kept; our reader of W&B's files passes them over",
     ("texts_in_lists", "mixed"): "as `names`",

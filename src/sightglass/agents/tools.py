@@ -32,6 +32,8 @@ from sightglass.core.errors import QueryError, RunLostError, RunNotFoundError, S
 from sightglass.core.process.unpatched import threading
 from sightglass.core.values import Image
 from sightglass.diagnosis.diagnose import diagnose
+from sightglass.query.condition import as_condition, holds
+from sightglass.query.query import Query
 from sightglass.storage import run_file
 from sightglass.storage.format.png import encode_png
 from sightglass.storage.read.series import Series
@@ -264,7 +266,7 @@ class Tools:
 
     def _watch(self, run: str, condition: str) -> Watch | None:
         """Begin to watch a live run; return `None` if it is over."""
-        query = _as_query(condition)
+        query = as_condition(condition)
         key, info = self._runs.find(run)
         if info.live:
             with suppress(RunLostError, RunNotFoundError):
@@ -370,7 +372,7 @@ def _stream(run: RemoteRun | RecordedRun, query: str, since: str) -> Iterator[St
 class Watch:
     """A condition that is evaluated at each event of a live run, also between two calls of `wait_for`."""
 
-    def __init__(self, connecting: AbstractContextManager[RemoteRun], query: str) -> None:
+    def __init__(self, connecting: AbstractContextManager[RemoteRun], query: Query) -> None:
         """Connect to a run, and ask; errors as of `RemoteRun.stream`."""
         with ExitStack() as stack:
             self._stream = stack.enter_context(stack.enter_context(connecting).stream(query))
@@ -393,7 +395,7 @@ class Watch:
             cursor, columns = self._stream.since(self._cursor)
             for i in range(len(columns)):
                 self.n, self.last = self.n + 1, columns.record(i, tag=self._stream.tag, run=self._stream.run)
-                if self.last.value[0]:
+                if holds(self.last):
                     return "fired"
             self._cursor = cursor
             self._stream.forget(cursor)
@@ -531,16 +533,6 @@ def joined(columns: dict[str, tuple[Any, Any]], x: str, points: int) -> tuple[li
                 finite = inside[~np.isnan(inside)]
                 row[f"{name}.min"], row[f"{name}.max"] = (finite.min(), finite.max()) if len(finite) else (None, None)
     return rows, len(every)
-
-
-def _as_query(condition: str) -> str:
-    """Return the query that says at each event whether a condition holds, and what its left side is."""
-    event, dot, _ = condition.strip().partition(".")
-    if not dot or not event.isidentifier():
-        raise QueryError(f"Expected a condition of an event, such as 'batch.loss > 10', got {condition!r:.200}")
-    parts = _CONDITION.fullmatch(condition)
-    left = parts[1] if parts is not None and parts[1].count("(") == parts[1].count(")") else condition
-    return f'on("{event}").map(lambda {event}: (({condition}), ({left})))'
 
 
 def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:

@@ -282,7 +282,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
 
 class HistoryEntry(msgspec.Struct, frozen=True, kw_only=True):
-    """One command in a run's history.
+    """One command in a run's history, or an alert: its name is the title, its value the text, its note the level.
 
     `error` is empty if the command succeeded; `client` is empty for a command of the run itself;
     `note` is what its client was told.

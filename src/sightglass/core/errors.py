@@ -228,6 +228,10 @@ class FigureErrors(ExceptionGroup[FigureError], SightglassError):
         return FigureErrors(self.message, excs)
 
 
+class AlertError(SightglassError):
+    """An alert that could not be delivered, or a receiver that cannot get any; without its address."""
+
+
 class MissingExtraError(SightglassError, ImportError):
     """An optional package that is not installed."""
 

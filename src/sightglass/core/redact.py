@@ -73,6 +73,8 @@ def is_secret(name: str) -> bool:
     last, before = words[-1], words[-2] if len(words) > 1 else ""
     if last == "key":
         return before in _KEYS
+    if last == "url":
+        return before in ("alert", "webhook")
     if last == "token":
         return before not in _PLAIN_TOKENS
     return last in _SECRETS

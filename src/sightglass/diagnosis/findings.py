@@ -156,7 +156,7 @@ def _quiet(evidence: Evidence) -> Iterator[Case]:
 def _refused(evidence: Evidence) -> Iterator[Case]:
     failed = [entry for entry in evidence.history if entry.error]
     if failed:
-        last, n = failed[-1], len(evidence.history)
+        last, n = failed[-1], sum(entry.kind != "alert" for entry in evidence.history)
         yield Case(
             text=f"{len(failed)} of {n} commands failed, the last one, {last.kind} {last.name}: {last.error}",
             figures={"failed": len(failed), "commands": n}, step=float(last.step), wall_time=last.wall_time or None,

@@ -25,6 +25,7 @@ from sightglass.training.process_runs import init
 from sightglass.training.run import Run, wiring
 
 from . import media
+from .wandb_run import alert
 from .wandb_values import WandbImage
 
 KINDS: Final = ("Histogram", "Image", "Table", "Html", "Plotly", "CustomChart")
@@ -35,7 +36,8 @@ IN_CELLS: Final = ("Image", "Audio", "Html", "Plotly")  # of which a table keeps
 def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
     """Log everything that goes into a W&B run, by `wandb.log` or its own `log`, in a run of Sightglass, too.
 
-    What the program sets in the W&B run's summary is logged as `summary/{name}`. The steps are W&B's. Numbers, texts,
+    What the program sets in the W&B run's summary is logged as `summary/{name}`, and its alerts are alerts of the run,
+    too. The steps are W&B's. Numbers, texts,
     arrays, histograms, pictures, sounds in WAV files, tables and custom charts, which become their tables, Plotly's and
     Matplotlib's figures and HTML, as text, are logged; W&B's other types, such as videos, are left out: the first of
     each type warns.
@@ -71,6 +73,7 @@ def adopt(wandb_run: Any, run: Run | None = None, **options: Any) -> Run:
         if "config" not in options:
             _follow_config(wandb_run, run)
     _follow_log(wandb_run, run, values)
+    _follow_alerts(wandb_run, run)
     _follow_summary(wandb_run, run, values)
     return run
 
@@ -95,6 +98,24 @@ def _follow_log(wandb_run: Any, run: Run, values: _Values) -> None:
     module: Any = sys.modules.get("wandb")
     if module is not None and module.run is wandb_run:
         module.log = log_in_both
+
+
+def _follow_alerts(wandb_run: Any, run: Run) -> None:
+    """Replace the `alert` of a W&B run, and the module's if it is that of this run, by one that tells both."""
+    tell = wandb_run.alert
+
+    @functools.wraps(tell)
+    def alert_in_both(
+        title: str, text: str, level: Any = None, wait_duration: Any = None, *more: Any, **others: Any
+    ) -> Any:
+        result = tell(title, text, level, wait_duration, *more, **others)
+        alert(run, title, text, level, wait_duration, step=wandb_run.step)
+        return result
+
+    wandb_run.alert = alert_in_both
+    module: Any = sys.modules.get("wandb")
+    if module is not None and module.run is wandb_run:
+        module.alert = alert_in_both
 
 
 def _follow_config(wandb_run: Any, run: Run) -> None:

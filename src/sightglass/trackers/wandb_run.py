@@ -9,6 +9,7 @@ Rule 3: nothing that W&B takes raises here. What a run has no place for is warne
 
 from __future__ import annotations
 
+import datetime
 import glob as globs
 import os
 import shutil
@@ -20,13 +21,14 @@ from enum import Enum
 from pathlib import Path
 from typing import Any, Final
 
+from sightglass.alerts.alert import Level
 from sightglass.core.description import Ending
 from sightglass.core.errors import SightglassError, StorageError, warn
 from sightglass.core.process.current_run import Handle
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.copier import snapshot
 from sightglass.core.program_values.guarded import FAILURES, LostValue, message
-from sightglass.core.values import PLAIN, Text, to_host
+from sightglass.core.values import PLAIN, to_host
 from sightglass.storage import object_file
 from sightglass.storage.read.recording import Recording
 from sightglass.training.run import FIGURES_OF, Run, wiring
@@ -37,11 +39,20 @@ from .wandb_values import Unkept, own, own_row, unkept
 HELD_S: Final = 1.0  # as long as records wait to be written
 FILES: Final = "files"
 MAX_SAVED_BYTES: Final = 64 * 2**20  # of one file: checkpoints belong elsewhere
+LEVELS: Final[Mapping[str, Level]] = {"INFO": "info", "WARN": "warning", "ERROR": "error"}
+WAIT_S: Final = 60.0  # between two alerts of one title, as of W&B
 SCALARS: Final = ("int", "float", "bool", "str")
 LEFT_OUT: Final = (
     "log_artifact", "use_artifact", "upsert_artifact", "finish_artifact", "link_artifact", "log_model", "use_model",
     "link_model", "log_code", "restore", "display", "to_html", "write_logs", "pin_config_keys", "status",
 )  # fmt: skip
+
+
+def alert(run: Run, title: str, text: str, level: Any, wait: Any, *, step: float | None) -> None:
+    """Raise an alert as W&B takes it: the level as its enum or its name, the wait in seconds or as a timedelta."""
+    named = str(getattr(level, "value", level) or "INFO").upper()
+    wait_s = wait.total_seconds() if isinstance(wait, datetime.timedelta) else float(wait or WAIT_S)
+    run.alert(str(title), str(text), level=LEVELS.get(named, "info"), wait_s=wait_s, step=step)
 
 
 class AlertLevel(Enum):
@@ -210,9 +221,8 @@ class WandbRun(Handle):
         """Change nothing: what nobody asks for costs nothing."""
 
     def alert(self, title: str, text: str = "", level: Any = "INFO", wait_duration: Any = None) -> None:
-        """Record a text as `alert`; to be told, let a client watch for it."""
-        said = f"{getattr(level, 'value', level) or 'INFO'}: {title}: {text}"
-        self.run.log({"alert": Text(said)}, step=self._step)
+        """Tell people something, see `sightglass.Run.alert`; what W&B takes as a wait or a level is taken here."""
+        alert(self.run, title, text, level, wait_duration, step=self._step)
 
     def save(
         self, glob_str: Any = None, base_path: Any = None, policy: str = "live", glob: bool = True

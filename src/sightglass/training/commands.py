@@ -34,7 +34,9 @@ MAX_HISTORY: Final = 10_000  # a few MB of numbers; a command per second for hou
 MAX_HISTORY_BYTES: Final = 16 * 2**20  # of arguments and results, which may be arrays, or the state of a model
 NOT_READ: Final = "The program has not looked at run.stopping so far; unless it does, it goes on"
 
-Kind = Literal["set", "call", "pause", "resume", "stop"]
+Kind = Literal["set", "call", "pause", "resume", "stop", "alert"]
+SENT: Final[tuple[Kind, ...]] = ("set", "call", "pause", "resume", "stop")
+"""What clients send; an alert is an entry that the run itself adds to its history."""
 
 Place = Literal["event", "elsewhere", "apply", "await"]
 """Where commands are applied: at an event of the thread that called `init` or of another one, in `Run.apply`, or in
@@ -214,13 +216,13 @@ class CommandQueue:
             entry = replace(entry, old=old, result=sendable(result).value, note=self._note(command))
         except FAILURES as failure:
             entry = replace(entry, error=_problem(command, failure))
-        self._remember(entry)
+        self.remember(entry)
         return entry
 
     def refuse(self, command: Command, why: str, *, event: str, index: int, step: float, wall_time: float) -> None:
         """Refuse a command that was taken out of those that wait."""
         entry = CommandResult(command=command, event=event, index=index, step=step, wall_time=wall_time, error=why)
-        self._remember(entry)
+        self.remember(entry)
 
     async def apply_async(self, command: Command, *, event: str, index: int, step: float, wall_time: float) -> None:
         """Apply a command, and await what its action returns. If it fails, the error is in the result."""
@@ -236,7 +238,7 @@ class CommandQueue:
         except FAILURES as failure:
             entry = replace(entry, error=_problem(command, failure))
         finally:
-            self._remember(entry)
+            self.remember(entry)
 
     def _carry_out(self, command: Command, observables: Mapping[str, Any]) -> tuple[Any, Any]:
         """Return a control's old and new value, or `None` and what an action returned."""
@@ -269,7 +271,7 @@ class CommandQueue:
         self._stopping_is_read = True
         return self.stopping
 
-    def _remember(self, entry: CommandResult) -> None:
+    def remember(self, entry: CommandResult) -> None:
         """Add an entry to the history, and drop the oldest if it is too long or holds too many bytes; report it."""
         size = n_bytes(entry.command.value) + n_bytes(entry.result)
         with self._lock:

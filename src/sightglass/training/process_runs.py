@@ -19,6 +19,7 @@ from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Any, Final, Literal
 
+from sightglass.alerts.alert import VARIABLE
 from sightglass.core.description import Ending
 from sightglass.core.errors import StorageError, warn
 from sightglass.core.process import current_run
@@ -37,6 +38,7 @@ from .run import Run, uncaught
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
+    from sightglass.alerts.receivers import Receiver
     from sightglass.figures.figure_files import RunSink
 
     from .evaluation.lock import TurnLock
@@ -183,6 +185,7 @@ def init(
         config=_config(config), record=record, listen=listen,
         hub=hub, budget=budget, limits=limits, ranks=ranks or Ranks(), jax_attach=jax_attach,
         sets_attributes=controls == "attributes", mirror=mirrors, at_mirror=_close_first_at_exit,
+        receivers=() if _folder_of_test or mode == "disabled" else _receivers(),
         facts=OFF if os.environ.get("SIGHTGLASS_FACTS") == "off" else facts or Facts(),
         disabled=mode == "disabled",
     )  # fmt: skip
@@ -272,6 +275,20 @@ def _say_how_to_look(name: str, folder: str) -> None:
     look = shlex.join(["sightglass", "ui", *filter(None, [folder])])
     with contextlib.suppress(OSError, ValueError):
         sys.stderr.write(f"sightglass: the run {visible(name)!r} is live. To look at it: {look}\n")
+
+
+def _receivers() -> tuple[Receiver, ...]:
+    """Return where the environment sends alerts; warn if that is no address."""
+    addresses = os.environ.get(VARIABLE, "")
+    if not addresses.strip():
+        return ()
+    from sightglass.alerts.receivers import receivers_of  # as most runs have none
+
+    try:
+        return receivers_of(addresses)
+    except ValueError as error:
+        warn(f"No alerts are delivered: {error}")
+        return ()
 
 
 def _config(config: object) -> dict[str, Any]:

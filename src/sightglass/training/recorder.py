@@ -13,7 +13,7 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, Final, Literal
 
-from sightglass.core.columns import APPROXIMATE, CLOSED, COMPLETE, USUAL_FLAGS, Record, Row
+from sightglass.core.columns import APPROXIMATE, CLOSED, COMPLETE, USUAL_FLAGS, Columns, Record, Row
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError
 from sightglass.core.process.clock import Clock
@@ -204,6 +204,7 @@ class Recorder:
         worker: type[Worker] = Worker,
         files: FileSystem = LOCAL,
         mirrors: Sequence[Mirror] = (),
+        watch: Callable[[Key, Columns], None] | None = None,
     ) -> None:
         """Start empty.
 
@@ -214,8 +215,11 @@ class Recorder:
             worker: Runs the writer's rounds.
             files: Where the directory is.
             mirrors: Get the logged values and the records of recorded queries, too.
+            watch: Called with the records that are written, on the writer's thread.
         """
-        self._writer = RecordWriter(open_directory, rank=rank, clock=clock, worker=worker, files=files, totals=True)
+        self._writer = RecordWriter(
+            open_directory, rank=rank, clock=clock, worker=worker, files=files, totals=True, watch=watch
+        )
         self._n_rows: dict[Key, int] = {}
         self._mirrors = mirrors
         self.log = self._log if mirrors else self._writer.log
@@ -230,6 +234,11 @@ class Recorder:
     def supervised(self) -> Supervised:
         """The writer's loop, and what failed in it."""
         return self._writer.supervised
+
+    @property
+    def disk_problem(self) -> str:
+        """Why nothing can be written now, if the disk is full; else empty."""
+        return self._writer.disk_problem
 
     def record(self, subscription: Subscription, rows: Sequence[Row], since: int) -> None:
         """Record rows of a subscription; `since` is the number of the event since which it is recorded."""

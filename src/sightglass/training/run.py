@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
+from sightglass.core.columns import Record
 from sightglass.core.description import Ending, HistoryEntry, StackFrame
 from sightglass.core.errors import SightglassError, StorageError, say_elsewhere, warn, warn_user
 from sightglass.core.process import current_run
@@ -16,16 +17,22 @@ from sightglass.core.process.files import n_bytes_of, sha256_of
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message, text
 from sightglass.core.redact import redact_text
+from sightglass.query.condition import as_condition, holds
+from sightglass.query.query import Query
 from sightglass.storage.run_file import State
 
+from .alerts import check_alert
 from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line
 from .run_figures import RunFigures
 from .serving import describe
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:
+    from sightglass.alerts.alert import Level
     from sightglass.figures.render_job import OnFull
 
+
+MAX_VALUE: Final = 200  # characters, in an alert
 
 FIGURES_OF: Final = ("matplotlib.figure", "PIL.Image", "plotly.basedatatypes")
 """The modules whose figures and images `log` takes; nobody has one of them who has not imported its module."""
@@ -296,6 +303,74 @@ class Run(NamesElsewhere, current_run.Handle):
 
         if not self.ended:
             await self._telemetry.commands.apply_async(step, sleep=asyncio.sleep)
+
+    # Telling people
+
+    def alert(
+        self,
+        title: str,
+        text: str = "",
+        *,
+        level: Level = "warning",
+        wait_s: float = 0.0,
+        step: float | None = None,
+    ) -> None:
+        """Tell people something: it enters the run's history, and goes where `SIGHTGLASS_ALERT_URL` says. Never waits.
+
+        With that variable in the environment, the run itself tells of its failure, of the first NaN in what is logged
+        or streamed, and of a full disk.
+
+        Args:
+            title: What it is about, in a line.
+            text: The details.
+            level: How urgent it is: "info", "warning" or "error".
+            wait_s: How many seconds there are at least between two alerts of this title; those in between are left out.
+            step: The step of the training.
+
+        Raises:
+            TypeError: `title` or `text` is not a text, or `step` is not a number.
+            ValueError: `level` is unknown, or `wait_s` is negative.
+        """
+        if not self.ended:
+            check_alert(title, text, level, wait_s, step)
+            assert self._wiring.alerts is not None
+            self._wiring.alerts.raise_one(title, text, level, wait_s, step)
+
+    def alert_when(
+        self,
+        query: Query | str,
+        title: str = "",
+        *,
+        level: Level = "warning",
+        wait_s: float = 60.0,
+    ) -> None:
+        """Raise an alert whenever a condition holds, such as `"batch.loss > 10"`.
+
+        It is evaluated as those of clients are: within the run's budget, which may leave out events.
+
+        Args:
+            query: A condition. Of a query that ends in `where`, every record raises one.
+            title: The title; by default the condition.
+            level: See `alert`.
+            wait_s: See `alert`.
+
+        Raises:
+            QueryError: The query is invalid.
+            ValueError: `level` is unknown, or `wait_s` is negative.
+        """
+        if self.ended:
+            return
+        name = title or str(query)
+        check_alert(name, "", level, wait_s, None)
+        stream = current_run.connect(self).stream(as_condition(query))
+
+        def tell(record: Record) -> None:
+            if holds(record):
+                about = f"{query}: the value is {text(record.value[1], MAX_VALUE)}"
+                self.alert(name, about, level=level, wait_s=wait_s, step=record.step)
+
+        assert self._wiring.alerts is not None
+        self._wiring.alerts.rules.append(stream.subscribe(tell))
 
     @property
     def directory(self) -> Path:

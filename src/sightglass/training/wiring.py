@@ -15,7 +15,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from pathlib import Path
-from typing import Any, Final
+from typing import TYPE_CHECKING, Any, Final
 
 from sightglass.core.description import Ending
 from sightglass.core.errors import warn
@@ -33,6 +33,7 @@ from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import CHANGES, CONSOLE, PRINTED, SYSTEM, RunFile, State
 
 from .agreement import Agreement, RankCommands
+from .alerts import RunAlerts
 from .controls import LentFunction
 from .endpoints import Endpoints
 from .evaluation.telemetry import Telemetry
@@ -41,6 +42,9 @@ from .options import OFF, Facts, Limits, Ranks
 from .recorder import Mirror, MirrorTarget, Recorder
 from .serving.client_service import ClientService
 from .serving.io_loop import Chore, Chores, IoLoop
+
+if TYPE_CHECKING:
+    from sightglass.alerts.receivers import Receiver
 
 IO_CLOSE_S: Final = 4.0  # more than the last chores and the last messages take
 CLOSE_S: Final = 10.0  # without progress: a slow network file system may pause this long, a dead one is given up
@@ -68,6 +72,7 @@ class RunSettings:
         mirror: Where rank 0 passes its records on to.
         at_mirror: Called when a mirror opens what it writes to.
         facts: What to tell about the program.
+        receivers: Where alerts go.
         disabled: Whether every call is a no-op.
     """
 
@@ -88,6 +93,7 @@ class RunSettings:
     mirror: Sequence[MirrorTarget] = ()
     at_mirror: Callable[[], None] = lambda: None
     facts: Facts = OFF
+    receivers: Sequence[Receiver] = ()
     disabled: bool = False
 
 
@@ -122,6 +128,7 @@ class Wiring:
         io: The loop that serves the clients.
         recorder: Records the run.
         endpoints: Where clients reach the run.
+        alerts: Raises and delivers its alerts.
         state: What `run.json` will say about the end.
         closed: Whether everything is closed.
         abandoned: Whether this is a forked child, whose parent has the run.
@@ -138,6 +145,7 @@ class Wiring:
         self.io: IoLoop | None = None
         self.recorder: Recorder | None = None
         self.endpoints: Endpoints | None = None
+        self.alerts: RunAlerts | None = None
         self.state: State = "ended"
         self.closed = settings.disabled
         self.abandoned = self._warned_of_late = False
@@ -167,9 +175,16 @@ class Wiring:
         current_run.answers_unless(self.id, lambda: self.telemetry.lock.held)
         self.telemetry.commands.run = self.id
         self.telemetry.commands.queue.sets_attributes = settings.sets_attributes
+        several = f", rank {place.rank}" if place.size > 1 else ""
+        self.alerts = alerts = RunAlerts(
+            settings.receivers, run=f"{settings.name}{several}", id=self.id, leads=self._rank == 0, clock=self.clock,
+            worker=machine.worker, remember=self.telemetry.commands.queue.remember,
+            latest=self.telemetry.subscriptions.latest, disk_problem=self._disk_problem,
+        )  # fmt: skip
+        watch = alerts.saw if settings.receivers else None
         self.recorder = self.telemetry.events.recorder = Recorder(
             self.files.open, rank=self._rank, clock=self.clock, worker=machine.worker, files=files,
-            mirrors=self._mirrors() if self._rank == 0 else (),
+            mirrors=self._mirrors() if self._rank == 0 else (), watch=watch,
         )  # fmt: skip
         about = {
             "started": self._started, "config": self.shown, "facts": {}, "directory": str(settings.directory)
@@ -177,6 +192,7 @@ class Wiring:
         self.service = ClientService(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,
             refuse_commands=partial(self.refusal, "Commands"), recorder=self.recorder, limits=settings.limits,
+            watch=watch,
         )  # fmt: skip
         if settings.facts != OFF and not settings.facts.console and holds_last_lines():
             self._holds_lines = True
@@ -198,6 +214,7 @@ class Wiring:
             self.endpoints.withdraw()
         self.telemetry.wake = self.io.wake
         self.service.background += [self.io.supervised.failures, self.recorder.supervised.failures, chores.failures]
+        self.service.background += alerts.failures
         if self.endpoints.hub is not None:
             self.service.background.append(self.endpoints.hub.failures)
 
@@ -206,6 +223,8 @@ class Wiring:
         self.state = state
         if self.service is not None:
             self.service.about["ending"] = ending
+        if self.alerts is not None:
+            self.alerts.ends(state, ending)
 
     def warn_of_late_values(self) -> None:
         """Warn once that what is logged after the end of the run is lost; not in a forked child, which has no run."""
@@ -327,6 +346,8 @@ class Wiring:
             if self.endpoints is not None:
                 self.endpoints.close()
             current_run.answers_unless(self.id, None)
+            if self.alerts is not None:
+                self.alerts.deliver()
             self.closed = True  # an interrupted close is done again at exit
             if problem:  # last, since it may be an error
                 warn(problem)
@@ -362,7 +383,8 @@ class Wiring:
 
     def _all_chores(self) -> list[Chore]:
         facts = self.settings.facts
-        chores: list[Chore] = [_Joining(self)]
+        assert self.alerts is not None
+        chores: list[Chore] = [_Joining(self), self.alerts]
         if facts.program or facts.diff or facts.environment:
             self._facts = ProgramFacts(facts, changed=self._facts_changed)
             chores.append(self._facts)
@@ -372,6 +394,9 @@ class Wiring:
         if facts.console:
             chores.append(Console(self._record_lines))
         return chores
+
+    def _disk_problem(self) -> str:
+        return "" if self.recorder is None else self.recorder.disk_problem
 
     def _record_lines(self, stream: str, lines: Sequence[str]) -> None:
         wall_time = self.clock.wall()

@@ -16,6 +16,7 @@ takes no longer than `COMPACT_S`.
 from __future__ import annotations
 
 import contextlib
+import errno
 import sys
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
@@ -23,7 +24,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Final
 
-from sightglass.core.columns import Row
+from sightglass.core.columns import Columns, Row
 from sightglass.core.counts import Statistics
 from sightglass.core.errors import StorageError, warn
 from sightglass.core.process.clock import Clock
@@ -39,6 +40,7 @@ from .rotation import Segments
 
 FLUSH_S: Final = 0.5  # a kill loses at most a second
 RETRY_S: Final = 1.0
+DISK_IS_FULL: Final = (errno.ENOSPC, getattr(errno, "EDQUOT", errno.ENOSPC))  # Windows lacks quotas
 MAX_WAITING: Final = 4_000_000
 MIN_ROOM: Final = 16  # calls that may wait, however many values they have
 MAX_WAITING_BYTES: Final = 512 * 2**20
@@ -71,6 +73,7 @@ class RecordWriter:
         worker: type[Worker] = Worker,
         files: FileSystem = LOCAL,
         totals: bool = False,
+        watch: Callable[[Key, Columns], None] | None = None,
     ) -> None:
         """Begin with nothing to write.
 
@@ -82,8 +85,10 @@ class RecordWriter:
             worker: Runs the rounds.
             files: Where the files are.
             totals: Whether to write the totals of the series, too, if the files are local.
+            watch: Called with the records that are written, on the writer's thread.
         """
         self.active = False
+        self._watch = watch
         self._clock = clock
         self._make_worker = worker
         self._worker = worker("writer", self.round, reset=self.reset)
@@ -212,6 +217,11 @@ class RecordWriter:
         """The loop, and what failed in it."""
         return self._worker.supervised
 
+    @property
+    def disk_problem(self) -> str:
+        """Why nothing can be written now, if the disk is full; else empty."""
+        return self._losses.failure if self._losses.is_full else ""
+
     def statistics(self) -> Statistics:
         """Return the counts so far."""
         return Statistics(
@@ -329,6 +339,9 @@ class RecordWriter:
                         raise
                     except Exception as error:  # noqa: BLE001  e.g. a type that cannot be recorded; it costs only its block
                         self._lose(rows.key, rows.n_records, message(error))
+                    else:
+                        if self._watch is not None:
+                            self._watch(rows.key, rows.columns)
                     if i % CHUNK_BLOCKS == CHUNK_BLOCKS - 1:
                         self._worker.breathe()
             if self._trying and (all or segments.n_waiting_bytes >= WAKE_BYTES):
@@ -341,7 +354,8 @@ class RecordWriter:
         self._trying = False
         self._retry_s = self._clock.monotonic() + RETRY_S
         where = error.filename or self._segments.path
-        self._losses.fail(f"{where}: {error.strerror}" if error.strerror else str(error))
+        is_full = error.errno in DISK_IS_FULL
+        self._losses.fail(f"{where}: {error.strerror}" if error.strerror else str(error), is_full=is_full)
 
     def _lose(self, key: Key, n: int, why: str) -> None:
         """Count values that cannot be recorded, and warn; `flush` and `close` do not raise for them."""
@@ -516,12 +530,14 @@ class LossReport:
         n_dropped: How many records are lost.
         last_error: The last reason.
         failure: Why nothing can be written now, or empty.
+        is_full: Whether that is because the disk is full, or what this user may have of it.
     """
 
     def __init__(self) -> None:
         """Begin without losses."""
         self.n_dropped = 0
         self.last_error = self.failure = ""
+        self.is_full = False
         self._n_reported = 0
         self._warned: set[str] = set()
 
@@ -543,11 +559,11 @@ class LossReport:
         self._n_reported += n
         self.warn(why, once=once)
 
-    def fail(self, why: str) -> None:
+    def fail(self, why: str, *, is_full: bool) -> None:
         """Note that nothing can be written now; once more if it could in between."""
         if not self.failure:
             self._warned.discard(why)
-        self.failure = why
+        self.failure, self.is_full = why, is_full
         self.warn(f"Records cannot be written now and wait in memory: {why}", once=why)
 
     def check(self, n_waiting: int, *, unfinished: str = "", over: bool = False) -> None:

@@ -261,6 +261,12 @@ class Subscriptions:
             raise ValueError(f"Event {name!r} comes from {source.origin} already; an event name has one source")
         return source
 
+    def latest(self) -> tuple[str, int]:
+        """Return the event that happens most often, other than `log`, and its last number; "" and 0 before any."""
+        every = [(name != LOG, source.n_events, name) for name, source in [*self.sources.items()] if source.n_events]
+        _, n, name = max(every, default=(False, 1, ""))
+        return name, n - 1
+
     def open(self, subscription: Subscription) -> None:
         """Let a subscription see its events from now on."""
         self.active[subscription.id] = subscription

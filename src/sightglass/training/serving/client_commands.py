@@ -6,14 +6,14 @@ import itertools
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final, get_args
+from typing import Final
 
 from sightglass.core import codec
 from sightglass.core.errors import CommandError, unknown
 from sightglass.core.process.clock import Clock
 from sightglass.protocol import messages
 from sightglass.training.command_runner import CommandRunner
-from sightglass.training.commands import Command, CommandResult, Kind
+from sightglass.training.commands import SENT, Command, CommandResult
 from sightglass.training.serving import describe
 from sightglass.training.serving.client_subscriptions import RecordedSubscriptions
 from sightglass.training.serving.clients import MAX_CLIENTS, Client, Clients, Outbox
@@ -66,9 +66,9 @@ class ClientCommands:
             reason = refusal or f"Expected a controller's key to {kind}; a viewer's key is read-only"
             self._outbox.refuse(peer, request, "RefusedError", reason)
             return
-        known = next((known for known in get_args(Kind) if known == kind), None)
+        known = next((known for known in SENT if known == kind), None)
         if known is None:
-            self._outbox.refuse(peer, request, "RefusedError", unknown("command", kind, get_args(Kind)))
+            self._outbox.refuse(peer, request, "RefusedError", unknown("command", kind, SENT))
             return
         command = Command(
             # The history holds these texts of 10,000 commands; those of one client share them.

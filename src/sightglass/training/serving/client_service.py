@@ -15,6 +15,7 @@ import contextlib
 from collections.abc import Callable, Mapping
 from typing import Any, Final
 
+from sightglass.core.columns import Columns
 from sightglass.core.counts import Failures
 from sightglass.core.description import Description, StreamInfo
 from sightglass.core.errors import SightglassError, WireError, unknown
@@ -25,6 +26,7 @@ from sightglass.protocol import messages
 from sightglass.protocol.transport import Delivery, Frames
 from sightglass.query.parser import parse
 from sightglass.query.query import Query
+from sightglass.storage.format.block import Key
 from sightglass.training.controls import check_functions
 from sightglass.training.evaluation.subscription import Subscription
 from sightglass.training.evaluation.telemetry import Telemetry
@@ -69,6 +71,7 @@ class ClientService:
         refuse_commands: Callable[[], str] = str,
         recorder: Recorder | None = None,
         limits: Limits | None = None,
+        watch: Callable[[Key, Columns], None] | None = None,
     ) -> None:
         """Start without clients.
 
@@ -82,6 +85,7 @@ class ClientService:
             refuse_commands: Returns why commands are refused in this process; empty if they are not.
             recorder: Records queries; `None` if this run does not record.
             limits: How much subscriptions retain for late clients.
+            watch: Called with the records of streams, on the `io` thread.
         """
         self.about: dict[str, Any] = {"name": run, "id": id, **(about or {})}
         self.failures = Failures(f"Run {run!r}")
@@ -108,7 +112,7 @@ class ClientService:
         )
         self._subscriptions = ClientSubscriptions(
             telemetry, clients=clients, outbox=outbox, recorded=recorded, functions=functions, clock=clock,
-            limits=limits,
+            limits=limits, watch=watch,
         )  # fmt: skip
 
     # Called by the io thread

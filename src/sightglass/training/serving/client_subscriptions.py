@@ -35,6 +35,7 @@ from sightglass.query.parser import parse
 from sightglass.query.query import Query, in_states
 from sightglass.query.reduce.states import Numbering
 from sightglass.query.stages import ByValue, Every, Group, Per, Reduce
+from sightglass.storage.format.block import Key
 from sightglass.training.controls import check_functions
 from sightglass.training.evaluation.subscription import LOG, Subscription
 from sightglass.training.evaluation.tail import consecutive
@@ -65,7 +66,9 @@ class ClientSubscriptions:
         functions: Mapping[str, Callable[..., Any]],
         clock: WorkClock,
         limits: Limits | None,
+        watch: Callable[[Key, Columns], None] | None = None,
     ) -> None:
+        self._watch = watch
         self._telemetry = telemetry
         self._clients = clients
         self._outbox = outbox
@@ -295,6 +298,8 @@ class ClientSubscriptions:
         blocks = [of_rows(part) for part in consecutive(rows)]
         for block in blocks:
             self._backlogs[subscription.id].add(block)
+            if self._watch is not None:
+                self._watch(Key(kind="stream", tag=subscription.query.tag), block)
         n_bytes = self._send(subscription, blocks)
         if subscription not in self._recorded:  # or who looks at it would end the recording
             subscription.cost.sent(self._clock.cpu() - began_s, n_bytes)

@@ -1,0 +1,1 @@
+"""Alerts: what a run, or somebody who watches runs, tells people; and how that is delivered."""
