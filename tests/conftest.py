@@ -101,7 +101,7 @@ def runtime(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[Path]:
     path = Path(tempfile.mkdtemp(prefix="sg", dir="/tmp" if os.name == "posix" else None))
     monkeypatch.setenv("SIGHTGLASS_RUNTIME_DIR", str(path))
     monkeypatch.setenv("XDG_STATE_HOME", str(path / "state"))
-    for name in ("SIGHTGLASS_HUB", "SIGHTGLASS_MODE", "SIGHTGLASS_RUNS", "RANK", "WORLD_SIZE"):
+    for name in ("SIGHTGLASS_HUB", "SIGHTGLASS_MODE", "SIGHTGLASS_RUNS", "SIGHTGLASS_ALERT_URL", "RANK", "WORLD_SIZE"):
         monkeypatch.delenv(name, raising=False)
     monkeypatch.chdir(tmp_path)
     yield path

@@ -23,13 +23,13 @@ EXIT_INTERRUPTED: Final = 130  # what a shell reports for a command that Ctrl-C 
 
 SECTIONS: Final = {
     "Get started": ("demo", "ui", "links", "mcp", "hub"),
-    "Watch runs": ("runs", "top", "describe", "diagnose", "stack", "ask", "watch", "functions"),
+    "Watch runs": ("runs", "top", "describe", "diagnose", "stack", "ask", "watch", "alerts", "functions"),
     "Control a live run": ("set", "call", "pause", "resume", "stop", "history"),
     "Record, open and export": ("record", "open", "which", "annotate", "check", "export", "replot"),
 }
 
 ON_HUB: Final = (
-    *("ui", "mcp", "runs", "top", "describe", "diagnose", "stack", "ask", "watch"),
+    *("ui", "mcp", "runs", "top", "describe", "diagnose", "stack", "ask", "watch", "alerts"),
     *("set", "call", "pause", "resume", "stop", "history", "record"),
 )  # fmt: skip
 

@@ -189,6 +189,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
 
     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
     `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
+    `alerts_may` has the commands that rules of alerts may send: "stop", "pause", and the names of controls.
     `failures` has the parts of the run that failed in the background: how often, and the last error.
     `ending` is why it ended, or who asked it to stop.
     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
@@ -214,6 +215,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     failures: Mapping[str, str] = {}
     lent: Mapping[str, LentFunctionInfo] = {}
     sets_attributes: bool = False
+    alerts_may: tuple[str, ...] = ()
     facts: Mapping[str, Any] = {}
     ending: Ending = Ending()
     last_step: int | float | None = None

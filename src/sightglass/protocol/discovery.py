@@ -153,7 +153,7 @@ def _prepare(path: Path) -> str | None:
         with tempfile.TemporaryFile(dir=path) as probe:
             probe.write(b"0")
             probe.flush()
-            if not _lock(probe.fileno()):
+            if not lock(probe.fileno()):
                 return f"{path} is on a file system without locks"
     except OSError as error:
         if error.errno in SCARCE:
@@ -178,7 +178,7 @@ def hold(id: str, path: Path) -> None:
         OSError: The lock cannot be taken.
     """
     descriptor = os.open(path / f"{id}.lock", os.O_RDWR | os.O_CREAT, 0o600)
-    if not _lock(descriptor):
+    if not lock(descriptor):
         os.close(descriptor)
         raise TransportError(f"Cannot lock the entry of run {id} in {path}")
     _held[id] = (os.getpid(), descriptor)
@@ -236,7 +236,7 @@ def alive(id: str, path: Path | None = None) -> bool:
                 return True
             continue
         try:
-            if not _lock(
+            if not lock(
                 descriptor, shared=True
             ):  # two processes that check at once must not mistake each other for the run
                 return True
@@ -288,7 +288,7 @@ def _clean(id: str, path: Path) -> None:
             (path / f"{id}{suffix}").unlink()
 
 
-def _lock(descriptor: int, *, shared: bool = False) -> bool:
+def lock(descriptor: int, *, shared: bool = False) -> bool:
     """Take a lock without waiting; return whether it was free."""
     try:
         if sys.platform == "win32":

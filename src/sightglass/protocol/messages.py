@@ -130,7 +130,7 @@ class EndGroup(Message, frozen=True, kw_only=True, array_like=True, tag="end_gro
 
 
 class RunCommand(Message, frozen=True, kw_only=True, array_like=True, tag="command"):
-    """A command: "set", "call", "pause", "resume" or "stop"; `value` is encoded.
+    """A command: "set", "call", "pause", "resume", "stop" or "alert"; `value` is encoded.
 
     `by` names who sent it, where several people share a client.
     """

@@ -35,8 +35,7 @@ MAX_HISTORY_BYTES: Final = 16 * 2**20  # of arguments and results, which may be 
 NOT_READ: Final = "The program has not looked at run.stopping so far; unless it does, it goes on"
 
 Kind = Literal["set", "call", "pause", "resume", "stop", "alert"]
-SENT: Final[tuple[Kind, ...]] = ("set", "call", "pause", "resume", "stop")
-"""What clients send; an alert is an entry that the run itself adds to its history."""
+"""An alert waits for nothing: it enters the history at once."""
 
 Place = Literal["event", "elsewhere", "apply", "await"]
 """Where commands are applied: at an event of the thread that called `init` or of another one, in `Run.apply`, or in

@@ -29,25 +29,31 @@ class Limits:
         max_backlog_records: How many records a subscription retains for clients that open an equal query later: the
             newest, at least a quarter of this number, and of the older ones some, evenly over the whole stream.
         max_backlog_bytes: How many bytes they may take.
+        alerts_may: The commands that rules of alerts may send: "stop", "pause", and the names of controls that they may
+            set. By default none.
 
     Raises:
         ValueError: A limit is negative, or the time is not positive.
-        TypeError: A limit is not a number, or not an integer.
+        TypeError: A limit is not a number, or not an integer; or `alerts_may` is not a list of names.
 
     >>> Limits(max_backlog_records=100)
-    Limits(max_event_s=0.02, max_backlog_records=100, max_backlog_bytes=16777216)
+    Limits(max_event_s=0.02, max_backlog_records=100, max_backlog_bytes=16777216, alerts_may=())
     """
 
     max_event_s: float = EVENT_S
     max_backlog_records: int = BACKLOG_RECORDS
     max_backlog_bytes: int = BACKLOG_BYTES
+    alerts_may: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         if type(self.max_event_s) not in (int, float):
             raise TypeError(f"Expected a number as max_event_s, got {self.max_event_s!r:.100}")
         if not 0 < self.max_event_s < math.inf:
             raise ValueError(f"Expected max_event_s to be positive and finite, got {self.max_event_s}")
-        for field in fields(self)[1:]:
+        if isinstance(self.alerts_may, str) or not all(isinstance(name, str) for name in self.alerts_may):
+            raise TypeError(f"Expected a list of names as alerts_may, got {self.alerts_may!r:.100}")
+        object.__setattr__(self, "alerts_may", tuple(self.alerts_may))
+        for field in fields(self)[1:3]:
             limit = getattr(self, field.name)
             if type(limit) is not int:
                 raise TypeError(f"Expected an int as {field.name}, got {type(limit).__name__} {limit!r:.100}")

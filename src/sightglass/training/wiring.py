@@ -187,7 +187,8 @@ class Wiring:
             mirrors=self._mirrors() if self._rank == 0 else (), watch=watch,
         )  # fmt: skip
         about = {
-            "started": self._started, "config": self.shown, "facts": {}, "directory": str(settings.directory)
+            "started": self._started, "config": self.shown, "facts": {}, "directory": str(settings.directory),
+            "alerts_may": (settings.limits or Limits()).alerts_may,
         }  # fmt: skip
         self.service = ClientService(
             self.telemetry, run=settings.name, id=self.id, clock=self.clock, functions=self.functions, about=about,

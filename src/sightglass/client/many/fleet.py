@@ -16,7 +16,7 @@ from sightglass.client.discover import runs_on_hub
 from sightglass.client.live_runs import LiveRuns, Reachable, RunsHere
 from sightglass.client.many.members import Member, Members
 from sightglass.client.many.partial import By, grouped, merged
-from sightglass.client.many.parts import LatestValues, Part, Union, checked
+from sightglass.client.many.parts import LatestValues, Part, Parts, Union, checked
 from sightglass.client.many.table import (
     RunRow,
     RunsTable,
@@ -271,6 +271,19 @@ class Fleet(Bound, Mapping[str, RemoteRun]):
         self._warn(query, problems)
         return merged(whole, [(group, states[name]) for name, group in groups.items()], by)
 
+    def parts(self, query: Query | str) -> Parts:
+        """Send a query to all runs, and to those that join later; return their streams, one by one, without waiting.
+
+        Raises:
+            QueryError: The query is not valid.
+        """
+        return Parts(self._members, query, chosen=self._chosen)
+
+    @property
+    def members(self) -> list[Member]:
+        """The runs, those that left included."""
+        return self._chosen()
+
     # What they are told
 
     def set(self, name: str, value: object, *, at: str | None = None, timeout_s: float = COMMAND_S) -> FleetReport:
@@ -389,7 +402,7 @@ class Fleet(Bound, Mapping[str, RemoteRun]):
                 except SightglassError:  # it has just ended
                     states[member] = member.state
             if member.why_left and states[member] == "ended":
-                states[member] = _final_state(member)
+                states[member] = final_state(member)
         return states
 
     def _command(self, kind: str, name: str = "", value: object = None, **options: Any) -> FleetReport:
@@ -463,7 +476,7 @@ def fleet(
         raise
 
 
-def _final_state(member: Member) -> str:
+def final_state(member: Member) -> str:
     """Return how a run ended, by its files if this process can read them."""
     directory = member.info.directory if member.info is not None else ""
     files = run_file.read_all(Path(directory)) if directory else []

@@ -3,17 +3,21 @@
 from __future__ import annotations
 
 import itertools
+import math
 import sys
 from collections import deque
 from collections.abc import Callable
-from typing import Final
+from typing import Any, Final, get_args
 
+from msgspec.structs import replace
+
+from sightglass.alerts.alert import LEVELS, MAX_TEXT, MAX_TITLE
 from sightglass.core import codec
 from sightglass.core.errors import CommandError, unknown
 from sightglass.core.process.clock import Clock
 from sightglass.protocol import messages
 from sightglass.training.command_runner import CommandRunner
-from sightglass.training.commands import SENT, Command, CommandResult
+from sightglass.training.commands import Command, CommandResult, Kind
 from sightglass.training.serving import describe
 from sightglass.training.serving.client_subscriptions import RecordedSubscriptions
 from sightglass.training.serving.clients import MAX_CLIENTS, Client, Clients, Outbox
@@ -66,9 +70,9 @@ class ClientCommands:
             reason = refusal or f"Expected a controller's key to {kind}; a viewer's key is read-only"
             self._outbox.refuse(peer, request, "RefusedError", reason)
             return
-        known = next((known for known in SENT if known == kind), None)
+        known = next((known for known in get_args(Kind) if known == kind), None)
         if known is None:
-            self._outbox.refuse(peer, request, "RefusedError", unknown("command", kind, SENT))
+            self._outbox.refuse(peer, request, "RefusedError", unknown("command", kind, get_args(Kind)))
             return
         command = Command(
             # The history holds these texts of 10,000 commands; those of one client share them.
@@ -77,6 +81,9 @@ class ClientCommands:
             by=sys.intern(f"{message.by[:MAX_BY]} ({client.name})") if message.by else client.name,
         )  # fmt: skip
         self._requests[command.id] = (peer, request)
+        if command.kind == "alert":
+            self._enter(command)
+            return
         try:
             self._runner.add(command)
         except CommandError as error:
@@ -86,6 +93,19 @@ class ClientCommands:
         self._waiting[command.id] = (command, self._clock.monotonic())
         if not self._tell(command):
             self._outbox.send(peer, messages.Waiting(request=request, note=self._waits_for(command)))
+
+    def _enter(self, alert: Command) -> None:
+        """Enter an alert of a client into the history; it is delivered by the client, not by the run."""
+        told: Any = alert.value if isinstance(alert.value, dict) else {}
+        level, step = told.get("level"), told.get("step")
+        event, index = self._runner.subscriptions.latest()
+        self._runner.queue.remember(
+            CommandResult(
+                command=replace(alert, name=alert.name[:MAX_TITLE], value=str(told.get("text", ""))[:MAX_TEXT]),
+                event=event, index=index, step=step if isinstance(step, int | float) else math.nan,
+                wall_time=self._clock.wall(), note=level if level in LEVELS else "warning",
+            )
+        )  # fmt: skip
 
     def tick(self) -> None:
         """Tell the clients whose commands will hardly be applied, each once."""
