@@ -10,6 +10,7 @@ import { AskBar } from './pages/ask/AskBar'
 import { Charts } from './pages/charts/Charts'
 import { copyLink } from './pages/copied'
 import { MediaPage } from './pages/media/MediaPage'
+import { Bell } from './pages/runs/Bell'
 import { Details } from './pages/runs/Details'
 import { RunList, sidebarOpen } from './pages/runs/RunList'
 import { RunTable } from './pages/runs/RunTable'
@@ -68,6 +69,7 @@ function Header() {
         ) : (
           <>
             <Connection />
+            {!locked.value && <Bell />}
             {!locked.value && <IconButton icon="bookmark" label="Saved views, files and printing (v)" onClick={() => (viewsOpen.value = true)} />}
             <IconButton icon="link" label="Copy a link to what you see (the token stays out of it)" onClick={() => void copyLink()} />
           </>

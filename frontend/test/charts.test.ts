@@ -159,11 +159,13 @@ test('what was done, in words', () => {
   expect(commandText(entry({ kind: 'call', name: 'checkpoint', value: [] }))).toBe('checkpoint()')
   expect(commandText(entry({ kind: 'call', name: 'f', value: [1, 'a'], error: 'no' }))).toBe('f(1, a): no')
   expect(commandText(entry({ kind: 'stop' }))).toBe('stop')
+  expect(commandText(entry({ kind: 'alert', name: 'loss explodes', value: 'it is 1e9', note: 'error' }))).toBe('loss explodes')
 })
 
 test('the place of a command on each axis', () => {
   const stop = entry({ kind: 'stop', step: 7, wall_time: 100 })
   expect([placeOf(stop, 'step', 90), placeOf(stop, 'relative', 90), placeOf(stop, 'wall', 90), placeOf(stop, 'relative', null)]).toEqual([7, 10, 100, null])
+  expect(placeOf({ ...stop, kind: 'alert', step: Number.NaN }, 'step', 90)).toBe(null)
 })
 
 test('charts that files ask for stand before the sections of tags, under their category', () => {

@@ -41,10 +41,13 @@ def test_an_alert_enters_the_history_and_is_delivered(told, tmp_path):
         assert alerts(run) == [("loss explodes", "it is 1e9", "error", 7)]
         with sg.connect(run) as client:
             assert client.history[0].name == "loss explodes"
+            told_of = client.describe().alerts
+            assert (told_of.n, told_of.title, told_of.level) == (1, "loss explodes", "error")
         wait_until(told, "the alert")
     assert told() == [("loss explodes", "failure")]
     (kept,) = sg.open(run.directory).history
     assert (kept.kind, kept.name, kept.note, kept.step) == ("alert", "loss explodes", "error", 7)
+    assert sg.open(run.directory).describe().alerts == told_of
 
 
 def test_without_receivers_alerts_enter_the_history(tmp_path):

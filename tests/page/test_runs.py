@@ -574,6 +574,7 @@ def train_until_it_fails(folder):
                 run.observe("system", step=step, **{name: 100 / step * value for name, value in machine.items()})
             run.observe("batch", step=step, loss=1.0)
             run.log({"loss": 1.0, "norm": float("nan") if step >= 150 else 2.0}, step=step)
+        run.alert("norm is NaN", "It was 2 at step 149.", level="error", step=150)
         raise RuntimeError("no memory")
 
 
@@ -597,6 +598,10 @@ def why_a_run_failed_is_on_its_page(page, found):
     expect(shown.get_by_role("row", name="process memory")).to_contain_text("1.25 GB2.5 GB")
     page.keyboard.press("Escape")
     expect(shown).to_be_visible()
+    page.get_by_role("button", name="Alerts: 1 run has new ones").click()
+    page.get_by_role("dialog").get_by_role("button", name=re.compile("norm is NaN.*boom")).click()
+    expect(shown).to_contain_text(re.compile(r"norm is NaN\s*It was 2 at step 149\.\s*step 150"))
+    expect(page.get_by_role("button", name="Alerts", exact=True)).to_be_visible()
 
 
 def the_page_of_a_live_run_has_its_controls_and_pinned_cards(page, run):

@@ -55,6 +55,7 @@ export interface components {
          *         sentence: How it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full"; of a live run
          *             without what changes with every event.
          *         commit: The first digits of its git commit, and ", with changes" if tracked files differed; empty if not known.
+         *         alerts: Its alerts, as far as it could say: how many, and the last one.
          *         problem: Its faults, or empty.
          *         annotations: What people wrote down about it.
          */
@@ -85,8 +86,23 @@ export interface components {
             why: string;
             sentence: string;
             commit: string;
+            alerts: components["schemas"]["AlertsInfo"];
             problem: string;
             annotations: components["schemas"]["Annotations"];
+        };
+        /**
+         * AlertsInfo
+         * @description The alerts of a run so far: how many, and the title, the level and the time of the last one.
+         */
+        AlertsInfo: {
+            /** @default 0 */
+            n: number;
+            /** @default  */
+            title: string;
+            /** @default  */
+            level: string;
+            /** @default 0 */
+            wall_time: number;
         };
         /**
          * Annotations
@@ -149,6 +165,7 @@ export interface components {
             why: string;
             sentence: string;
             commit: string;
+            alerts: components["schemas"]["AlertsInfo"];
             problem: string;
             annotations: components["schemas"]["Annotations"];
             description: components["schemas"]["Description"] | null;
@@ -168,9 +185,11 @@ export interface components {
          *
          *     `functions` has the first lines of the docstrings of the run's own functions, `lent` has who may call them.
          *     `sets_attributes` is whether numbers inside offered objects can be set, such as `batch.optimizer.lr`.
+         *     `alerts_may` has the commands that rules of alerts may send: "stop", "pause", and the names of controls.
          *     `failures` has the parts of the run that failed in the background: how often, and the last error.
          *     `ending` is why it ended, or who asked it to stop.
          *     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
+         *     `alerts` counts its alerts; the history has them.
          *     `last_step` is the highest last step of what was recorded; a live run does not know it.
          */
         Description: {
@@ -224,6 +243,8 @@ export interface components {
             };
             /** @default false */
             sets_attributes: boolean;
+            /** @default [] */
+            alerts_may: string[];
             /** @default {} */
             facts: Record<string, unknown>;
             /**
@@ -235,6 +256,15 @@ export interface components {
              *     }
              */
             ending: components["schemas"]["Ending"];
+            /**
+             * @default {
+             *       "n": 0,
+             *       "title": "",
+             *       "level": "",
+             *       "wall_time": 0
+             *     }
+             */
+            alerts: components["schemas"]["AlertsInfo"];
             /** @default null */
             last_step: (number | string) | (number | string) | null;
         };
@@ -420,7 +450,7 @@ export interface components {
         };
         /**
          * HistoryEntry
-         * @description One command in a run's history.
+         * @description One command in a run's history, or an alert: its name is the title, its value the text, its note the level.
          *
          *     `error` is empty if the command succeeded; `client` is empty for a command of the run itself;
          *     `note` is what its client was told.

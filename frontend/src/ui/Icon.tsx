@@ -14,6 +14,7 @@ const PATHS = {
   help: 'M9 9a3 3 0 1 1 4.5 2.6c-1 .6-1.5 1.2-1.5 2.4M12 18v.01',
   copy: 'M8 8h12v12H8zM16 8V4H4v12h4',
   link: 'M10 14a4 4 0 0 0 6 0l3-3a4 4 0 0 0-6-6l-1 1M14 10a4 4 0 0 0-6 0l-3 3a4 4 0 0 0 6 6l1-1',
+  bell: 'M6 17V11a6 6 0 0 1 12 0v6l2 2H4zM10 21h4',
   bookmark: 'M7 4h10v16l-5-4-5 4z',
   down: 'M6 9l6 6 6-6',
   list: 'M4 6h16M4 12h16M4 18h16',

@@ -11,11 +11,14 @@ interface PopoverProps {
   menu?: boolean
   /** Whether something is set in it. */
   lit?: boolean
+  /** What stands beside the icon, such as how many there are. */
+  badge?: string
+  onOpen?: () => void
   children: (close: () => void) => ComponentChildren
 }
 
 /** A button that opens a box below it; Escape and a click beside it close it. Works within a shadow root too. */
-export function Popover({ icon, label, menu = false, lit = false, children }: PopoverProps) {
+export function Popover({ icon, label, menu = false, lit = false, badge = '', onOpen, children }: PopoverProps) {
   const [open, setOpen] = useState(false)
   const root = useRef<HTMLDivElement>(null)
   const within = () => [...root.current!.querySelectorAll<HTMLElement>('.menu-items button, .menu-items input, .menu-items select')]
@@ -45,8 +48,9 @@ export function Popover({ icon, label, menu = false, lit = false, children }: Po
   }
   return (
     <div class="menu" ref={root} onKeyDown={onKeyDown}>
-      <button type="button" class={lit ? 'icon-button is-lit' : 'icon-button'} title={label} aria-label={label} aria-haspopup={menu ? 'menu' : 'dialog'} aria-expanded={open} onClick={() => setOpen(!open)}>
+      <button type="button" class={lit ? 'icon-button is-lit' : 'icon-button'} title={label} aria-label={label} aria-haspopup={menu ? 'menu' : 'dialog'} aria-expanded={open} onClick={() => (open || onOpen?.(), setOpen(!open))}>
         <Icon name={icon} />
+        {badge && <span class="badge">{badge}</span>}
       </button>
       {open && (
         <div class="menu-items" role={menu ? 'menu' : 'dialog'} aria-label={label}>

@@ -52,6 +52,8 @@ MAX_POINTS: Final = 1_000
 MAX_WATCHES: Final = 16
 MAX_IDLE_S: Final = 300.0
 N_EXAMPLES: Final = 5
+N_ALERTS: Final = 5
+N_HISTORY: Final = 100
 MAX_LINES: Final = 12  # of a stack: the innermost calls
 
 _CONDITION: Final = re.compile(r"\s*(.+?)\s*(<=|>=|!=|==|=|<|>)\s*(.+?)\s*")
@@ -119,9 +121,10 @@ class Tools:
         return fit(answer, "runs", how="Pass the cursor for the next ones.", head=head)
 
     def describe_run(self, run: str) -> str:
-        """Say how a run is, what can be asked of it, with types, some queries that work, its controls and actions."""
+        """Say how a run is, what can be asked of it, with types, some queries that work, controls, actions, alerts."""
         with self._runs.opened(run) as found:
             about = found.describe()
+            told = [one for one in found.last_commands(N_HISTORY) if one.kind == "alert"][-N_ALERTS:]
         tags: list[str] = []
         with suppress(RunNotFoundError), self._runs.recorded(run) as files:
             tags = files.tags()
@@ -135,6 +138,10 @@ class Tools:
             "controls": {name: msgspec.to_builtins(one, enc_hook=repr) for name, one in about.controls.items()},
             "actions": {name: f"{name}{one.signature}: {one.doc}" for name, one in about.actions.items()},
             "command": about.facts.get("command"), "git": about.facts.get("git"),
+            "alerts": [
+                {"title": one.name, "text": one.value, "level": one.note, "step": one.step, "wall_time": one.wall_time}
+                for one in told
+            ],
         }  # fmt: skip
         return fit({"data": data}, "tags", how="find_runs and history take any tag.")
 

@@ -181,6 +181,15 @@ class Ending(msgspec.Struct, frozen=True, kw_only=True):
         return visible(self.signal or (f"stopped by {self.stopped_by}" if self.stopped_by else ""))
 
 
+class AlertsInfo(msgspec.Struct, frozen=True, kw_only=True):
+    """The alerts of a run so far: how many, and the title, the level and the time of the last one."""
+
+    n: int = 0
+    title: str = ""
+    level: str = ""
+    wall_time: float = 0.0
+
+
 class Description(msgspec.Struct, frozen=True, kw_only=True):
     """The description of a run; `state` of a live run is "running", "quiet", "paused" or "stopping".
 
@@ -193,6 +202,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     `failures` has the parts of the run that failed in the background: how often, and the last error.
     `ending` is why it ended, or who asked it to stop.
     `facts` are about its program, see `sightglass.Facts`: "command", "python", "packages", "git" and others.
+    `alerts` counts its alerts; the history has them.
     `last_step` is the highest last step of what was recorded; a live run does not know it.
     """
 
@@ -218,6 +228,7 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
     alerts_may: tuple[str, ...] = ()
     facts: Mapping[str, Any] = {}
     ending: Ending = Ending()
+    alerts: AlertsInfo = AlertsInfo()
     last_step: int | float | None = None
 
     @property
@@ -279,6 +290,8 @@ class Description(msgspec.Struct, frozen=True, kw_only=True):
             f"{', recorded' if stream.recorded else ''}"
             for stream in self.streams
         )
+        if self.alerts.n:
+            lines.append(f"  {_count(self.alerts.n, 'alert')}, the last: {self.alerts.title}")
         lines.extend(f"  failed in {where}: {text}" for where, text in self.failures.items())
         return visible("\n".join(lines))
 

@@ -18,7 +18,7 @@ from typing import Any, Final, Literal
 import msgspec
 
 from sightglass.core import codec
-from sightglass.core.description import arguments_of
+from sightglass.core.description import AlertsInfo, arguments_of
 from sightglass.core.errors import CommandError, unknown
 from sightglass.core.process.ranks import Agree
 from sightglass.core.process.unpatched import threading
@@ -102,6 +102,7 @@ class CommandQueue:
         sets_attributes: Whether clients may set numbers inside offered objects.
         pending: The commands that wait, in the order in which they arrived.
         history: The results, the oldest first.
+        alerts: The alerts among them, and those that were dropped from it.
         stopping: Whether a client has asked the run to stop.
         stopped_by: The name of that client.
         paused_by: The command that pauses the run; `None` if it is not paused.
@@ -114,6 +115,7 @@ class CommandQueue:
         self.sets_attributes = False
         self.pending: list[Command] = []
         self.history: deque[CommandResult] = deque()
+        self.alerts = AlertsInfo()
         self.stopping = False
         self.stopped_by = ""
         self._stopping_is_read = False
@@ -277,6 +279,10 @@ class CommandQueue:
             self.history.append(entry)
             self._sizes.append(size)
             self._n_bytes += size
+            if entry.command.kind == "alert":
+                self.alerts = AlertsInfo(
+                    n=self.alerts.n + 1, title=entry.command.name, level=entry.note, wall_time=entry.wall_time
+                )
             while len(self.history) > MAX_HISTORY or (self._n_bytes > MAX_HISTORY_BYTES and len(self.history) > 1):
                 self.history.popleft()
                 self._n_bytes -= self._sizes.popleft()

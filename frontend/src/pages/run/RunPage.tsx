@@ -78,7 +78,7 @@ export function RunPage() {
           {description && <Knobs description={description} />}
           {run.live && <Queries streams={detail?.streams ?? []} age_s={description ? description.wall_time - description.started : 0} onOpen={(query) => ask(run.key, query)} />}
           <div class="card">
-            <h2>Commands</h2>
+            <h2>Commands and alerts</h2>
             <History entries={detail?.history ?? []} />
           </div>
         </div>

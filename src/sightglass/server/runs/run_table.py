@@ -29,6 +29,7 @@ from typing import TYPE_CHECKING, Final
 import msgspec
 
 from sightglass.client.live_runs import Reachable
+from sightglass.core.description import AlertsInfo
 from sightglass.core.errors import TransportError, UnknownNameError
 from sightglass.core.process.threads import pool
 from sightglass.core.process.unpatched import threading
@@ -319,7 +320,7 @@ def summary_of(source: ServedRun) -> RunSummary:
             key=source.key, id="", name=source.key, own_name=source.key, title=source.key, state="recorded", live=False,
             hub_role="", source="sightglass", project="", directory="", host="", started=None, ended=None, changed=None,
             version="", described=0, last_step=None, config={}, metrics=[], why="", sentence="", commit="",
-            annotations=Annotations(),
+            alerts=AlertsInfo(), annotations=Annotations(),
             problem=without_folders(f"The run cannot be described: {message(error)}"),
         )  # fmt: skip
 

@@ -22,7 +22,7 @@ from sightglass.client.describe import sentence_at_end
 from sightglass.client.discover import connect, connect_to
 from sightglass.client.live_runs import Reachable
 from sightglass.client.run import RemoteRun
-from sightglass.core.description import Description, Ending
+from sightglass.core.description import AlertsInfo, Description, Ending
 from sightglass.core.errors import RunLostError, RunNotFoundError, SightglassError, StorageError
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message
@@ -141,6 +141,7 @@ class ServedRun:
             why=str(self._ending()),
             sentence=self._sentence(details),
             commit=self._commit(),
+            alerts=self._alerts(),
             problem=without_folders(
                 self._problem(directory)
                 or (recorded.problem if recorded is not None else "")
@@ -158,6 +159,11 @@ class ServedRun:
         if self.live:
             return Ending() if self.description is None else self.description.ending
         return Ending() if self.recorded is None else self.recorded.file.described.ending
+
+    def _alerts(self) -> AlertsInfo:
+        if self.live:
+            return AlertsInfo() if self.description is None else self.description.alerts
+        return AlertsInfo() if self.recorded is None else self.recorded.file.described.alerts
 
     def _sentence(self, details: Details) -> str:
         if self.live and self.description is not None:
@@ -501,6 +507,7 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
         sentence: How it is, and why, such as "failed at batch 199 after 3 min: OSError: disk full"; of a live run
             without what changes with every event.
         commit: The first digits of its git commit, and ", with changes" if tracked files differed; empty if not known.
+        alerts: Its alerts, as far as it could say: how many, and the last one.
         problem: Its faults, or empty.
         annotations: What people wrote down about it.
     """
@@ -528,5 +535,6 @@ class RunSummary(msgspec.Struct, frozen=True, kw_only=True):
     why: str
     sentence: str
     commit: str
+    alerts: AlertsInfo
     problem: str
     annotations: Annotations

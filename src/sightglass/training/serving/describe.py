@@ -58,7 +58,7 @@ def run(
         events=events,
         controls={one.name: _control(one) for one in list(queue.controls.values())},
         actions={one.name: _action(one) for one in list(queue.actions.values())},
-        sets_attributes=queue.sets_attributes, n_pending_commands=len(queue.pending),
+        alerts=queue.alerts, sets_attributes=queue.sets_attributes, n_pending_commands=len(queue.pending),
         functions={name: first_line(getattr(f, "__wrapped__", f)) for name, f in list(functions.items())},
         lent={name: _lent(function) for name, function in list(functions.items())},
         streams=streams, n_clients=n_clients, failures=failures,
