@@ -17,7 +17,7 @@ CLAIMS = (
     "import_time", "buffers", "facts", "views", "page_server", "page", "page_tasks", "page_scroll", "first_chart",
     "event_to_pixel", "growth", "watched", "strangers", "notebook", "code", "flows", "jax_log", "jax_trace", "jax_run",
     "jax_live", "jax_compile",
-    "jax_one_call", "torch_watch", "figures", "guests", "neighbours", "diagnose", "mcp",
+    "jax_one_call", "torch_watch", "figures", "guests", "neighbours", "diagnose", "mcp", "alerts",
 )  # fmt: skip
 NAMED_ONLY = ("suite", "soak", "harm", "hub_cluster", "classes")
 # All tests, for many minutes; half an hour; nasty queries, for many minutes; 64 processes, for some minutes, as root;

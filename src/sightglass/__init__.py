@@ -74,6 +74,7 @@ _MODULES = {
     "WireError": "core.errors",
     "StorageError": "core.errors",
     "DamagedError": "core.errors",
+    "AlertError": "core.errors",
     "FigureError": "core.errors",
     "FigureErrors": "core.errors",
     "UnsendableError": "core.errors",
@@ -120,6 +121,7 @@ if TYPE_CHECKING:
     from .client.streams.stream import Stream as Stream
     from .core.columns import Record as Record
     from .core.columns import Restart as Restart
+    from .core.errors import AlertError as AlertError
     from .core.errors import CommandError as CommandError
     from .core.errors import DamagedError as DamagedError
     from .core.errors import DeadlockError as DeadlockError

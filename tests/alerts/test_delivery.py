@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from sightglass.alerts.alert import Alert
-from sightglass.alerts.delivery import MAX_RETRY_S, MAX_WAITING, Delivery
+from sightglass.alerts.delivery import MAX_RETRY_S, MAX_WAITING, AlertDelivery
 from sightglass.core.process.clock import SystemClock
 from sightglass.core.process.threads import UNTIL_WOKEN, Worker
 
@@ -62,7 +62,7 @@ def alert(i):
 
 def quiet(*receivers, **more):
     clock = HandClock()
-    return Delivery(receivers, clock=clock, worker=HandWorker, **more), clock
+    return AlertDelivery(receivers, clock=clock, worker=HandWorker, **more), clock
 
 
 def turn(delivery, clock):
@@ -173,7 +173,7 @@ def test_a_receiver_that_hangs_holds_up_nobody():
             go_on.wait()
 
     entered, go_on = threading.Event(), threading.Event()
-    delivery = Delivery([Hanging()], clock=SystemClock())
+    delivery = AlertDelivery([Hanging()], clock=SystemClock())
     delivery.put(alert(0))
     entered.wait()
     delivery.put(alert(1))

@@ -63,7 +63,7 @@ def test_what_a_receiver_refuses_raises_without_its_address(posts, one, caplog):
     receiver = Service(f"json://user:{SECRET}@127.0.0.1:{posts.server_port}/{SECRET}", "json")
     with pytest.raises(AlertError, match="json") as refused:
         receiver.send(one, now=1_000.0)
-    assert posts.got
+    assert posts.n_refused
     assert SECRET not in str(refused.value)
     assert SECRET not in caplog.text
     assert SECRET not in repr(receiver)

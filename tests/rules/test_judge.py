@@ -5,12 +5,12 @@ from __future__ import annotations
 from hypothesis import given
 from hypothesis import strategies as st
 
-from sightglass.rules.judge import Case
-from sightglass.rules.rules import Checked
+from sightglass.rules.judge import RuleInRun
+from sightglass.rules.rules import CheckedRule
 
 
 def rule(*, for_s=0.0, wait_s=0.0, momentary=False):
-    return Checked(name="r", key="k", for_s=for_s, wait_s=wait_s, momentary=momentary)
+    return CheckedRule(name="r", key="k", for_s=for_s, wait_s=wait_s, momentary=momentary)
 
 
 def told(case, seen):
@@ -47,7 +47,7 @@ SEEN = st.lists(st.tuples(st.integers(0, 5), st.sampled_from([True, False, None]
 
 @given(SEEN, st.integers(0, 12), st.integers(0, 12))
 def test_it_tells_when_a_slow_judge_does(seen, for_s, wait_s):
-    assert told(Case(rule(for_s=for_s, wait_s=wait_s)), seen) == slow(seen, for_s=for_s, wait_s=wait_s)
+    assert told(RuleInRun(rule(for_s=for_s, wait_s=wait_s)), seen) == slow(seen, for_s=for_s, wait_s=wait_s)
 
 
 @given(SEEN, st.integers(0, 12))
@@ -56,19 +56,19 @@ def test_what_is_momentary_tells_each_time_that_is_far_enough_from_the_last(seen
     for now_s, holds in seen:
         if holds and (not expected or now_s - expected[-1] >= wait_s):
             expected.append(now_s)
-    assert told(Case(rule(wait_s=wait_s, momentary=True)), seen) == expected
+    assert told(RuleInRun(rule(wait_s=wait_s, momentary=True)), seen) == expected
 
 
 def test_what_holds_is_told_once_until_it_did_not_hold():
-    assert told(Case(rule()), [(0, True), (1, True), (2, None), (3, False), (4, True)]) == [0, 4]
+    assert told(RuleInRun(rule()), [(0, True), (1, True), (2, None), (3, False), (4, True)]) == [0, 4]
 
 
 def test_it_holds_long_enough_also_while_no_event_comes():
-    assert told(Case(rule(for_s=5)), [(0, True), (4, None), (5, None), (6, None)]) == [5]
+    assert told(RuleInRun(rule(for_s=5)), [(0, True), (4, None), (5, None), (6, None)]) == [5]
 
 
 def test_it_counts_evaluations_and_keeps_the_last_value():
-    case = Case(rule())
+    case = RuleInRun(rule())
     for i in range(214):
         case.saw(False, i / 690, float(i))
     assert (case.n_evaluated, round(case.last, 2), case.n_told) == (214, 0.31, 0)

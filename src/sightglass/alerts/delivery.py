@@ -39,7 +39,7 @@ class Lane:
     due_s: float = 0.0
 
 
-class Delivery:
+class AlertDelivery:
     """Delivers alerts to all receivers.
 
     Attributes:

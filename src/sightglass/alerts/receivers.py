@@ -29,7 +29,7 @@ _TYPES: Final = {"info": "info", "warning": "warning", "error": "failure"}
 
 
 class Receiver(Protocol):
-    """Gets alerts, on the thread of a `Delivery`; `kind` names it without its address."""
+    """Gets alerts, on the thread of a `AlertDelivery`; `kind` names it without its address."""
 
     kind: str
 

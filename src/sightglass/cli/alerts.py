@@ -59,12 +59,12 @@ def _watch(path: Path, connections: str | None, *, as_json: bool) -> None:
     from sightglass.client.many.fleet import fleet
     from sightglass.rules.journal import Journal
     from sightglass.rules.rules import read_rules
-    from sightglass.rules.watcher import Watcher, watch
+    from sightglass.rules.watcher import ROUND_S, Watcher, watch
 
     rules, receivers = read_rules(path), _receivers()
     journal = Journal(_folder(path))
     watcher = Watcher(
-        rules, fleet(connections=connections, hub=hub()), receivers, journal,
+        rules, fleet(connections=connections, hub=hub(), pace_s=ROUND_S), receivers, journal,
         told=_print_json_line if as_json else _print_alert,
     )  # fmt: skip
     kinds = ", ".join(receiver.kind for receiver in receivers)

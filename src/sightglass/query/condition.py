@@ -20,10 +20,10 @@ def as_condition(condition: Query | str) -> Query:
     condition computes. Of a query that ends in `where`, every record counts.
 
     Raises:
-        QueryError: The condition is no query.
+        QueryError: The text of the condition is not valid.
 
     >>> print(as_condition("batch.loss.mean(every=100) > 3"))
-    batch.loss.mean(every=100).map(lambda v0: (v0 > 3, v0))
+    on('batch').map(lambda batch: batch.loss).mean(every=100).map(lambda v0: (v0 > 3, v0))
     """
     query = as_query(condition)
     last = query.stages[-1] if query.stages else None

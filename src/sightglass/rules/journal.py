@@ -49,7 +49,7 @@ class Journal:
     """
 
     def __init__(self, folder: Path) -> None:
-        """Read what earlier watchers wrote, and write it anew without what is over.
+        """Read what earlier watchers wrote, and write it again without what is over.
 
         Raises:
             AlertError: Another watcher uses the folder, or it cannot be written to.

@@ -6,11 +6,11 @@ import math
 from dataclasses import dataclass
 from typing import Any
 
-from .rules import Checked
+from .rules import CheckedRule
 
 
 @dataclass(slots=True)
-class Case:
+class RuleInRun:
     """A rule in one run.
 
     A condition tells once, after it has held for long enough, and again after it has not held in between. What is
@@ -26,7 +26,7 @@ class Case:
         n_told: How often it was told.
     """
 
-    rule: Checked
+    rule: CheckedRule
     n_evaluated: int = 0
     last: Any = None
     since_s: float | None = None

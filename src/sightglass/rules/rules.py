@@ -52,7 +52,7 @@ class _File(msgspec.Struct, frozen=True, kw_only=True, forbid_unknown_fields=Tru
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class Checked:
+class CheckedRule:
     """A rule that was checked.
 
     Attributes:
@@ -80,7 +80,7 @@ class Checked:
     then: tuple[str, str, object] | None = None
 
 
-def read_rules(path: Path) -> list[Checked]:
+def read_rules(path: Path) -> list[CheckedRule]:
     """Read a file of rules; those of states come first.
 
     Raises:
@@ -97,14 +97,14 @@ def read_rules(path: Path) -> list[Checked]:
     names = [rule.name for rule in file.rule]
     if twice := {name for name in names if names.count(name) > 1 or name in STATES}:
         raise AlertError(f"Expected a name of its own for each rule, got {sorted(twice)} twice")
-    states = [Checked(name=state, key=state) for state in dict.fromkeys(file.states)]
+    states = [CheckedRule(name=state, key=state) for state in dict.fromkeys(file.states)]
     return [*states, *map(_checked, file.rule)]
 
 
-def _checked(rule: Rule) -> Checked:
+def _checked(rule: Rule) -> CheckedRule:
     try:
         plain = as_query(rule.when)
-        return Checked(
+        return CheckedRule(
             name=rule.name, key=hashlib.blake2b(msgspec.json.encode(rule), digest_size=4).hexdigest(),
             level=rule.level, for_s=duration(rule.for_) if rule.for_ else 0.0,
             wait_s=duration(rule.wait) if rule.wait not in ("", "0") else 0.0, runs=rule.runs,

@@ -18,7 +18,7 @@ from typing import Any, Final
 from msgspec.structs import replace
 
 from sightglass.alerts.alert import MAX_TEXT, MAX_TITLE, Alert
-from sightglass.alerts.delivery import Delivery
+from sightglass.alerts.delivery import AlertDelivery
 from sightglass.alerts.receivers import Receiver
 from sightglass.client.connection import PendingReply
 from sightglass.client.many.fleet import Fleet, final_state
@@ -33,8 +33,8 @@ from sightglass.core.program_values.guarded import message, text
 from sightglass.query.arrays import truth
 
 from .journal import Journal, Told
-from .judge import Case
-from .rules import Checked, State
+from .judge import RuleInRun
+from .rules import CheckedRule, State
 
 ROUND_S: Final = 1.0
 DESCRIBE_S: Final = 10.0  # a run that is stuck is told of after a minute: this is early enough
@@ -105,7 +105,7 @@ class Health:
 class Condition:
     """A rule that is asked of the runs of a fleet."""
 
-    def __init__(self, rule: Checked, fleet: Fleet) -> None:
+    def __init__(self, rule: CheckedRule, fleet: Fleet) -> None:
         assert rule.query is not None
         self.rule = rule
         self.parts: Parts = fleet.where(lambda run: fnmatchcase(run.name, rule.runs)).parts(rule.query)
@@ -132,7 +132,7 @@ class Watcher:
 
     def __init__(
         self,
-        rules: Sequence[Checked],
+        rules: Sequence[CheckedRule],
         fleet: Fleet,
         receivers: Sequence[Receiver],
         journal: Journal,
@@ -156,12 +156,12 @@ class Watcher:
         self._told = told
         self._rules, self._fleet, self._journal = rules, fleet, journal
         self._clock = clock or SystemClock()
-        self._delivery = Delivery(receivers, clock=self._clock, worker=worker, delivered=journal.sent)
+        self._delivery = AlertDelivery(receivers, clock=self._clock, worker=worker, delivered=journal.sent)
         for alert in journal.unsent:
             self._delivery.put(alert)
         self._states = {rule.key: rule for rule in rules if rule.query is None}
         self._conditions = [Condition(rule, fleet) for rule in rules if rule.query is not None]
-        self._cases: dict[tuple[str, str], Case] = {}
+        self._cases: dict[tuple[str, str], RuleInRun] = {}
         self._health: dict[Member, Health] = {}
         self._ids: dict[Member, str] = {}
         self._began = self._clock.wall()
@@ -176,7 +176,7 @@ class Watcher:
             for part, columns in condition.fresh():
                 try:
                     self._evaluate(condition.rule, part, columns, now_s)
-                except SightglassError as error:  # the condition is no boolean
+                except SightglassError as error:  # the condition is not a boolean
                     part.error = error
                     part.stream.close()
         if now_s - self._status_s >= STATUS_S:
@@ -194,7 +194,7 @@ class Watcher:
         for rule in self._rules:
             for member in self._fleet.members:
                 if fnmatchcase(member.name, rule.runs):
-                    case = self._cases.get((rule.key, member.session.id), Case(rule))
+                    case = self._cases.get((rule.key, member.session.id), RuleInRun(rule))
                     last = case.last if isinstance(case.last, str | None) else text(case.last, MAX_VALUE)
                     problem = problems.get((rule.key, member), "")
                     rows.append({
@@ -235,7 +235,7 @@ class Watcher:
                 self._tell(case, member, about, step=None, wall_time=self._clock.wall())
             self._note_over(case, member)
 
-    def _evaluate(self, rule: Checked, part: Part, columns: Columns, now_s: float) -> None:
+    def _evaluate(self, rule: CheckedRule, part: Part, columns: Columns, now_s: float) -> None:
         """Judge what a condition said in one run."""
         member = part.member
         case = self._case(rule, member)
@@ -246,17 +246,17 @@ class Watcher:
                     case, member, f"{rule.when}: the value is {text(about, MAX_VALUE)}",
                     step=float(record.step), wall_time=record.wall_time - member.ahead_s,
                 )  # fmt: skip
-        if member.why_left:  # an end is no longer a case of it
+        if member.why_left:  # nothing is pending any more
             case.since_s = None
         elif case.is_due(now_s):
             about = f"{rule.when} for {spoken(rule.for_s)}: the value is {text(case.last, MAX_VALUE)}"
             self._tell(case, member, about, step=None, wall_time=self._clock.wall())
         self._note_over(case, member)
 
-    def _case(self, rule: Checked, member: Member) -> Case:
+    def _case(self, rule: CheckedRule, member: Member) -> RuleInRun:
         key = rule.key, member.session.id
         if key not in self._cases:
-            case = self._cases[key] = Case(rule)
+            case = self._cases[key] = RuleInRun(rule)
             if (told := self._journal.told.get(key)) is not None:
                 age_s = max(0.0, self._clock.wall() - told.alert.wall_time)
                 case.n_told, case.told_s = told.n, self._clock.monotonic() - age_s
@@ -264,11 +264,11 @@ class Watcher:
                 case.since_s = case.told_s if case.is_told else None
         return self._cases[key]
 
-    def _note_over(self, case: Case, member: Member) -> None:
+    def _note_over(self, case: RuleInRun, member: Member) -> None:
         if not case.is_told:
             self._journal.over(case.rule.key, member.session.id)
 
-    def _tell(self, case: Case, member: Member, about: str, *, step: float | None, wall_time: float) -> None:
+    def _tell(self, case: RuleInRun, member: Member, about: str, *, step: float | None, wall_time: float) -> None:
         """Note an alert, send it, and do what the rule says."""
         rule, id = case.rule, member.session.id
         info = member.info
@@ -283,7 +283,7 @@ class Watcher:
         self._delivery.put(alert)
         self._told(alert)
 
-    def _act(self, rule: Checked, member: Member, alert: Alert) -> str:
+    def _act(self, rule: CheckedRule, member: Member, alert: Alert) -> str:
         """Send the command of a rule where the run allows it, and enter the alert in its history; say what came of it.
 
         A run that is gone has neither.
@@ -314,7 +314,7 @@ class Watcher:
         return done
 
 
-def _state(case: Case, problem: str, member: Member) -> str:
+def _state(case: RuleInRun, problem: str, member: Member) -> str:
     if member.why_left:
         return "over"
     return "refused" if problem else "told" if case.is_told else "pending" if case.since_s is not None else "armed"

@@ -278,7 +278,7 @@ def _say_how_to_look(name: str, folder: str) -> None:
 
 
 def _receivers() -> tuple[Receiver, ...]:
-    """Return where the environment sends alerts; warn if that is no address."""
+    """Return where the environment sends alerts; warn if an address has a form that is not known."""
     addresses = os.environ.get(VARIABLE, "")
     if not addresses.strip():
         return ()

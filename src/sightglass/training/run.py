@@ -21,10 +21,10 @@ from sightglass.query.condition import as_condition, holds
 from sightglass.query.query import Query
 from sightglass.storage.run_file import State
 
-from .alerts import check_alert
 from .controls import Action, ApplyThread, BoundControl, Control, Number, Scalar, declaring_line
 from .run_figures import RunFigures
 from .serving import describe
+from .serving.alerts import check_alert
 from .wiring import RunSettings, Wiring
 
 if TYPE_CHECKING:

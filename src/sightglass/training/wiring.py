@@ -33,13 +33,13 @@ from sightglass.storage.run_directory import RunDirectory
 from sightglass.storage.run_file import CHANGES, CONSOLE, PRINTED, SYSTEM, RunFile, State
 
 from .agreement import Agreement, RankCommands
-from .alerts import RunAlerts
 from .controls import LentFunction
 from .endpoints import Endpoints
 from .evaluation.telemetry import Telemetry
 from .facts import Console, MachineMetrics, ProgramFacts, holds_last_lines, last_lines
 from .options import OFF, Facts, Limits, Ranks
 from .recorder import Mirror, MirrorTarget, Recorder
+from .serving.alerts import RunAlerts
 from .serving.client_service import ClientService
 from .serving.io_loop import Chore, Chores, IoLoop
 

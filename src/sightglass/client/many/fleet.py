@@ -438,6 +438,7 @@ def fleet(
     hub: str | os.PathLike[str] | None = None,
     follow: bool = True,
     timeout_s: float = SETTLE_S,
+    pace_s: float = 0.0,
 ) -> Fleet:
     """Connect to all live runs of some names, and to those that begin later.
 
@@ -449,6 +450,7 @@ def fleet(
         follow: Whether runs that begin later join. If not, and on a hub, this takes 4 seconds, so that no run is missed
             that answers late.
         timeout_s: How long to wait for the replies of the runs that live now. One that replies later joins then.
+        pace_s: How long the runs may hold records back to send them together, as in `connect`.
 
     Returns:
         The fleet.
@@ -467,7 +469,9 @@ def fleet(
     def matches(one: Reachable) -> bool:
         return any(text in (one.route.run, one.route.id) or fnmatchcase(one.route.run, text) for text in patterns)
 
-    members = Members(live, matches=matches, condition=where or (lambda run: True), follows=follow)
+    members = Members(
+        live, matches=matches, condition=where or (lambda run: True), follows=follow, options={"pace_s": pace_s}
+    )
     try:
         members.settle(timeout_s)
         return Fleet(members)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Final
 import numpy as np
 
 from sightglass.alerts.alert import LEVELS, MAX_TEXT, MAX_TITLE, Alert, Level
-from sightglass.alerts.delivery import EXIT_S, Delivery
+from sightglass.alerts.delivery import EXIT_S, AlertDelivery
 from sightglass.core.columns import Columns
 from sightglass.core.counts import Failures
 from sightglass.core.description import Ending
@@ -71,7 +71,7 @@ class RunAlerts:
         self._run, self._id, self._leads, self._clock = run, id, leads, clock
         self._remember, self._latest = remember, latest
         self._disk_problem = disk_problem
-        self._delivery = Delivery(receivers, clock=clock, worker=worker) if receivers else None
+        self._delivery = AlertDelivery(receivers, clock=clock, worker=worker) if receivers else None
         self.rules: list[object] = []
         self._lock = threading.Lock()
         self._number = itertools.count()
