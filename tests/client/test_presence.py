@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from sightglass.client.connection import LATE_S, POLL_S, SILENCE_S, PresenceCheck
+from sightglass.client.connection import LATE_POLLS, POLL_S, SILENCE_S, PresenceCheck
 
 pytestmark = pytest.mark.smoke
 
@@ -60,7 +60,7 @@ def test_a_client_that_was_stopped_reads_first():
     process = Process()
     process.alive = False
     assert process.check(0.0, heard=False) == "there"
-    late_s = POLL_S + LATE_S
+    late_s = POLL_S + LATE_POLLS * POLL_S
     assert process.check(late_s, heard=False) == "there"
     assert process.check(late_s + POLL_S / 2, heard=False) == "there"
     assert process.check(late_s + POLL_S, heard=False) == "died"

@@ -41,6 +41,8 @@ if TYPE_CHECKING:
 POLL_S: Final = 0.2
 # The run first sends what it still holds. A gap shows with the next record after that, mostly within this time.
 COUNTED_S: Final = 1.0
+# A run or a machine that is busy may send that record later: the number is looked at again, after doubled rests.
+LATE_S: Final = 60.0
 
 
 @main.command()
@@ -331,7 +333,8 @@ class _LossReport:
         self._streams = streams
         self._lost = ""
         self._n_reconnects = 0
-        self._due_s = math.inf
+        self._due_s, self._rest_s = math.inf, COUNTED_S
+        self._n_said: int | None = None
         self._said: set[str] = set()
         self._looked_s = -math.inf
 
@@ -344,12 +347,14 @@ class _LossReport:
         if lost and lost != self._lost:
             echo(f"{lost}. Connecting again …", err=True)
         if n > self._n_reconnects:
-            self._due_s = time.monotonic() + COUNTED_S
+            self._due_s, self._rest_s, self._n_said = time.monotonic() + COUNTED_S, COUNTED_S, None
         self._lost, self._n_reconnects = lost, n
         if time.monotonic() >= self._due_s and not lost:
             n_lost = sum(stream.n_lost for stream in self._streams)
-            echo(f"Connected again: {n_lost:,} records are missing so far.", err=True)
-            self._due_s = math.inf
+            if n_lost != self._n_said:
+                echo(f"Connected again: {n_lost:,} records are missing so far.", err=True)
+            self._n_said, self._rest_s = n_lost, 2 * self._rest_s
+            self._due_s = time.monotonic() + self._rest_s if self._rest_s < LATE_S else math.inf
 
     def _say_members(self, joined: Iterable[str], left: Mapping[str, str]) -> None:
         told = [f"{name} joined" for name in joined] + [f"{name} left: {why}" for name, why in left.items()]

@@ -90,7 +90,8 @@ class Connection:
         self.end: End = "clean"
         self._on_change = on_change
         self._channel = channel
-        self._presence = PresenceCheck(alive, closed)
+        self._poll_s = max(POLL_S, PATIENT * pace_s)
+        self._presence = PresenceCheck(alive, closed, poll_s=self._poll_s)
         self._request_numbers = itertools.count(1)
         self._send_queue = MessageQueue()
         self._pending: dict[int, PendingReply] = {}
@@ -267,7 +268,7 @@ class Connection:
         if self.ended:
             self._close_channel()
             return None
-        return RETRY_S if self._send_queue else min(POLL_S, self._ping_s)
+        return RETRY_S if self._send_queue else min(self._poll_s, self._ping_s)
 
     def reset(self) -> None:
         """End the connection, because two rounds failed."""
@@ -597,10 +598,12 @@ def exception_of(name: str, reason: str) -> Exception:
 
 # How late the death of the run's process may be noticed, and how long what it sent before may take to arrive.
 POLL_S: Final = 0.5
+# A client that takes records so much later also takes a death later, and looks as seldom: one may watch 50 runs.
+PATIENT: Final = 2.0
 # A run on another machine counts as lost after five pings without a word: a congested network recovers within that.
 SILENCE_S: Final = 15.0
-# Much longer than `POLL_S`: a client that was held up so long first reads what the run sent meanwhile.
-LATE_S: Final = 4 * POLL_S
+# Much longer than a poll: a client that was held up for so many first reads what the run sent meanwhile.
+LATE_POLLS: Final = 4
 
 Presence = Literal["there", "ended", "died", "silent"]
 
@@ -608,13 +611,15 @@ Presence = Literal["there", "ended", "died", "silent"]
 class PresenceCheck:
     """Decides whether a run has gone, from the times at which it was heard."""
 
-    def __init__(self, alive: Callable[[], bool] | None, closed: Callable[[], bool]) -> None:
+    def __init__(self, alive: Callable[[], bool] | None, closed: Callable[[], bool], *, poll_s: float = POLL_S) -> None:
         """Begin before the first word of the run.
 
         Args:
             alive: Returns whether the run's process lives; `None` if that cannot be known, as on another machine.
             closed: Returns whether the run was closed, once its process does not live.
+            poll_s: How late a death may be noticed.
         """
+        self._poll_s = poll_s
         self._alive = alive
         self._closed = closed
         self._asked_s = self._checked_s = self._heard_s = -math.inf
@@ -622,14 +627,14 @@ class PresenceCheck:
 
     def __call__(self, now_s: float, *, heard: bool) -> Presence:
         """Return whether the run is there; `heard` is whether it sent anything since the last call."""
-        if heard or now_s - self._asked_s > LATE_S:
+        if heard or now_s - self._asked_s > LATE_POLLS * self._poll_s:
             self._heard_s, self._dead_s = now_s, math.inf
         self._asked_s = now_s
         if self._alive is None:
             return "silent" if now_s - self._heard_s > SILENCE_S else "there"
-        if now_s - self._dead_s >= POLL_S:  # all that it sent has been read
+        if now_s - self._dead_s >= self._poll_s:  # all that it sent has been read
             return "ended" if self._closed() else "died"
-        if self._dead_s == math.inf and not heard and now_s - self._checked_s >= POLL_S:
+        if self._dead_s == math.inf and not heard and now_s - self._checked_s >= self._poll_s:
             self._checked_s = now_s
             if not self._alive():
                 self._dead_s = now_s
