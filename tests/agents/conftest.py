@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import httpx2
+import numpy as np
 import pytest
 from mcp.client.stdio import StdioServerParameters, stdio_client
 from mcp.client.streamable_http import streamable_http_client
@@ -47,6 +48,9 @@ def _train(folder: Path, number: int) -> None:
             run.log({"train/loss": float("nan") if number == 5 and step == 40 else 1 / (1 + step)}, step=step)
             if step % 10 == 9:
                 run.log({"val/accuracy": accuracy}, step=step)
+            if number == 7 and step in (3, 5):
+                weights = np.outer(np.arange(8.0), np.full(6, step))
+                run.log({"weights": sg.Tensor(np.stack([weights, -weights]))}, step=step)
             if number == 3 and step == 20:
                 raise RuntimeError("CUDA out of memory")
 

@@ -153,6 +153,18 @@ def test_a_query_is_looked_at(call):
     assert base64.b64decode(picture.data).startswith(b"\x89PNG")
 
 
+def test_a_part_of_a_tensor_is_looked_at(call):
+    def picture(**asked):
+        answer = call.client("call_tool", "look", {"run": "trial-07", "query": "weights", **asked})
+        return answer.content[0]
+
+    seen = [picture(step=step, slice=part).data for step in (3, 5) for part in ("[0]", "[1, :, 2:5]")]
+    assert len(set(seen)) == 4
+    assert picture(slice="[0]").data == seen[2]
+    assert "step 4" in picture(step=4, slice="[0]").text
+    assert "9" in picture(step=3, slice="[9]").text
+
+
 def test_long_answers_say_what_they_left_out(call):
     listed = call("find_runs", columns=[f"config.none{i}" for i in range(60)])
     n = len(listed["data"]["runs"])

@@ -25,12 +25,13 @@ from sightglass.client.many.table import TableColumn, known_value, parse_column
 from sightglass.client.recorded.run import RecordedRun
 from sightglass.client.run import RemoteRun
 from sightglass.client.streams.answer import answer_of
+from sightglass.client.streams.own_data import stream as stream_of
 from sightglass.client.streams.stream import Stream
 from sightglass.core.columns import Columns, Record
 from sightglass.core.description import Description
 from sightglass.core.errors import QueryError, RunLostError, RunNotFoundError, SightglassError
 from sightglass.core.process.unpatched import threading
-from sightglass.core.values import Image
+from sightglass.core.values import Image, Images
 from sightglass.diagnosis.diagnose import diagnose
 from sightglass.query.condition import as_condition, holds
 from sightglass.query.query import Query
@@ -280,16 +281,20 @@ class Tools:
                 return Watch(self._runs.live(key), query)
         return None
 
-    def look(self, *, run: str, query: str, step: float | None = None, wait_s: float = 5.0) -> bytes:
-        """Return a picture: a chart of what a query answers, or, of a tag of images, the image at a step or the last.
+    def look(
+        self, *, run: str, query: str, step: float | None = None, slice: str = "", wait_s: float = 5.0
+    ) -> bytes:  # fmt: skip
+        """Return a picture: a chart of what a query answers; or what a tag has at a step: an image, a tensor, a number.
 
-        Of a live run, the chart begins with what it recorded, or now.
+        slice: a part of a tensor, such as "[0, :, 2:5]"; without a step, of the last one. Of a live run, a chart begins
+        with what it recorded, or now.
         """
+        if step is not None or slice:
+            with self._runs.recorded(run) as files:
+                return _seen(files.series(query), step, slice)
         with self._runs.opened(run) as found:
             if isinstance(found, RecordedRun) and query in found.tags() and found.series(query).kind == "image":
-                series = found.series(query)
-                value = series[-1].value if step is None else series.at(step)
-                return encode_png(value.value if isinstance(value, Image) else value.value[0])
+                return _seen(found.series(query), None, "")
             with _stream(found, query, "start") as stream, TemporaryDirectory() as folder:
                 path = Path(folder, "chart.png")
                 view = plot(stream, surface="matplotlib", path=str(path))
@@ -540,6 +545,20 @@ def joined(columns: dict[str, tuple[Any, Any]], x: str, points: int) -> tuple[li
                 finite = inside[~np.isnan(inside)]
                 row[f"{name}.min"], row[f"{name}.max"] = (finite.min(), finite.max()) if len(finite) else (None, None)
     return rows, len(every)
+
+
+def _seen(series: Series, step: float | None, part: str) -> bytes:
+    """Return a picture of the value at a step, or of the last one, or of a part of it."""
+    at = series[-1].step if step is None else step
+    value = series.at(at, part or None)
+    if isinstance(value, Image | Images):
+        return encode_png(value.value if isinstance(value, Image) else value.value[0])
+    with stream_of([value], name=f"{series.tag}{part} at step {at:,.15g}") as stream, TemporaryDirectory() as folder:
+        path = Path(folder, "value.png")
+        view = plot(stream, surface="matplotlib", path=str(path))
+        view.wait(MAX_WAIT_S)
+        view.close()
+        return path.read_bytes()
 
 
 def _flat(config: Mapping[str, Any], before: str = "") -> dict[str, Any]:
