@@ -33,9 +33,9 @@ STATE: Final = ".alerts"
 @click.option("--connections", metavar="FOLDER", help="Also watch the runs of the connection files in this folder.")
 @JSON
 def alerts(what: str, rules: Path | None, connections: str | None, as_json: bool) -> None:
-    r"""Watch all runs, live now and later, by the rules in a file, and tell people.
+    r"""Watch all runs by rules, and tell people.
 
-    Crashed, stuck, silent and failed runs are told of in any case. SIGHTGLASS_ALERT_URL says where alerts go: addresses
+    Runs that live now, and those that begin later. Crashed, stuck, silent and failed runs are told of in any case. SIGHTGLASS_ALERT_URL says where alerts go: addresses
     that apprise knows, such as mailto://…, or exec:PROGRAM, one a line.
 
     \b

@@ -28,6 +28,7 @@
     ├── ViewError              streams or values that cannot share a view (also a ValueError)
     ├── FigureError            a figure that could not be drawn, written or passed to a sink
     ├── FigureErrors           … several of them (also an ExceptionGroup)
+    ├── AlertError             a rule of alerts that is not valid, or an alert that could not be delivered
     └── MissingExtraError      an optional package that is not installed (also an ImportError)
 
 `warn_user` warns at the line of the program; `say_elsewhere` names what people look for under other names.
@@ -229,7 +230,7 @@ class FigureErrors(ExceptionGroup[FigureError], SightglassError):
 
 
 class AlertError(SightglassError):
-    """An alert that could not be delivered, or a receiver that cannot get any; without its address."""
+    """An alert that could not be delivered, without its address; or rules, a receiver or a journal that do not work."""
 
 
 class MissingExtraError(SightglassError, ImportError):
