@@ -35,8 +35,9 @@ STATE: Final = ".alerts"
 def alerts(what: str, rules: Path | None, connections: str | None, as_json: bool) -> None:
     r"""Watch all runs by rules, and tell people.
 
-    Runs that live now, and those that begin later. Crashed, stuck, silent and failed runs are told of in any case. SIGHTGLASS_ALERT_URL says where alerts go: addresses
-    that apprise knows, such as mailto://…, or exec:PROGRAM, one a line.
+    Runs that live now, and those that begin later. Crashed, stuck, silent and failed runs are told of in any case.
+    SIGHTGLASS_ALERT_URL says where alerts go: addresses that apprise knows, such as mailto://…, or exec:PROGRAM, one a
+    line.
 
     \b
       sightglass alerts rules.toml           watch until Ctrl-C
