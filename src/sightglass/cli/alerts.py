@@ -33,7 +33,7 @@ STATE: Final = ".alerts"
 @click.option("--connections", metavar="FOLDER", help="Also watch the runs of the connection files in this folder.")
 @JSON
 def alerts(what: str, rules: Path | None, connections: str | None, as_json: bool) -> None:
-    r"""Watch all runs by rules, and tell people.
+    """Watch all runs by rules, and tell people.
 
     Runs that live now, and those that begin later. Crashed, stuck, silent and failed runs are told of in any case.
     SIGHTGLASS_ALERT_URL says where alerts go: addresses that apprise knows, such as mailto://…, or exec:PROGRAM, one a
@@ -43,7 +43,7 @@ def alerts(what: str, rules: Path | None, connections: str | None, as_json: bool
       sightglass alerts rules.toml           watch until Ctrl-C
       sightglass alerts status rules.toml    what each rule has seen in each run
       sightglass alerts test                 send one alert, to see whether it arrives
-    """
+    """  # noqa: D301  click reads the backspace
     if what == "test":
         _test()
     elif what == "status":
