@@ -80,6 +80,7 @@ def test_alerts_of_one_title_keep_their_distance(tmp_path):
         ({"title": "t", "wait_s": -1}, ValueError),
         ({"title": "t", "wait_s": math.nan}, ValueError),
         ({"title": "t", "step": "3"}, TypeError),
+        ({"title": "t", "wait_s": "a"}, TypeError),
     ],
 )
 def test_misuse_raises_at_the_call(tmp_path, arguments, error):
@@ -247,6 +248,45 @@ def test_a_program_that_ends_by_itself_tells_at_its_end(told, tmp_path, end, tit
     ((got, kind),) = told()
     assert title in got
     assert kind == level
+
+
+def test_a_handler_of_a_signal_may_raise_an_alert_within_another_one(tmp_path):
+    with sg.init("m", dir=tmp_path) as run:
+        inner = run._wiring.alerts
+        remember, inner._remember = inner._remember, lambda entry: None
+        with inner._lock:
+            run.alert("from the handler")
+        inner._remember = remember
+        run.alert("from the program")
+        assert [name for name, *_ in alerts(run)] == ["from the program"]
+
+
+def test_a_child_that_is_forked_at_once_can_import(told, tmp_path):
+    code = (
+        "import os, sys, sightglass as sg\n"
+        "run = sg.init('m', dir=sys.argv[1])\n"
+        "child = os.fork()\n"
+        "if not child:\n"
+        "    import requests, smtplib, concurrent.futures.thread\n"
+        "    os._exit(7)\n"
+        "print(os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))\n"
+    )
+    for _ in range(3):
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", "-c", code, str(tmp_path)], capture_output=True, text=True, timeout=100,
+            check=False,
+        )  # fmt: skip
+        assert done.stdout == "7\n"
+
+
+def test_a_receiver_that_cannot_be_used_costs_the_others_nothing(posts, tmp_path, monkeypatch):
+    monkeypatch.setenv(VARIABLE, f"exec:{tmp_path}/nothing\njson://127.0.0.1:{posts.server_port}")
+    with pytest.warns(RuntimeWarning, match="gets no alerts"):
+        run = sg.init("m", dir=tmp_path)
+    run.alert("t", step=np.int64(3))
+    run.close()
+    assert [body["title"] for _, body in posts.got] == ["m: t"]
+    assert run.history[0].step == 3
 
 
 def test_a_forked_child_tells_nothing(told, tmp_path):

@@ -9,8 +9,13 @@ import stat
 import sys
 import warnings
 
+import msgspec
+import numpy as np
+import psutil
 import pytest
+from tests.waiting import wait_until
 
+from sightglass.alerts import receivers
 from sightglass.alerts.alert import VARIABLE, Alert
 from sightglass.alerts.receivers import Program, Service, receivers_of
 from sightglass.core.errors import AlertError, MissingExtraError
@@ -21,8 +26,8 @@ NASTY = "$(touch hacked); `touch hacked` && touch hacked # \u202e"
 
 @pytest.fixture
 def one():
-    return Alert(
-        id="ab-1", title="loss\nexplodes", text=NASTY, level="error", run="mnist", run_id="ab", host="node7",
+    return Alert.of(
+        "ab-1", "loss\r\nexplodes", NASTY, level="error", run="mnist\nalert none", run_id="ab", host="node7",
         wall_time=1_000.0, step=1_200.0,
     )  # fmt: skip
 
@@ -33,9 +38,9 @@ def test_a_mail_says_what_happened_where_and_when(mails, one):
     receiver.send(one, now=1_003.0)
     (mail,) = mails.got
     subject = str(email.header.make_header(email.header.decode_header(mail["Subject"])))
-    assert subject == "mnist: loss explodes"
+    assert subject == "mnist alert none: loss explodes"
     text = mail.get_payload(decode=True).decode()
-    assert "run mnist (ab) on node7" in text
+    assert "run mnist alert none (ab) on node7" in text
     assert "step 1,200" in text
     assert "alert ab-1" in text
     assert "late" not in text
@@ -53,7 +58,7 @@ def test_a_webhook_gets_it(posts, one):
     receiver.send(one, now=1_000.0)
     ((path, body),) = posts.got
     assert path == "/hook"
-    assert body["title"] == "mnist: loss explodes"
+    assert body["title"] == "mnist alert none: loss explodes"
     assert body["type"] == "failure"
 
 
@@ -71,7 +76,7 @@ def test_what_a_receiver_refuses_raises_without_its_address(posts, one, caplog):
     assert "the program's own use" in caplog.text
 
 
-@pytest.mark.parametrize("address", [f"nosuchservice://{SECRET}", f"mailto://{SECRET}", f"json:{SECRET}"])
+@pytest.mark.parametrize("address", [f"nosuchservice://{SECRET}", f"mailto://{SECRET}", f"json://{SECRET}:x:y"])
 def test_an_address_that_apprise_does_not_know_is_refused_without_it(address):
     (receiver,) = receivers_of(address)
     with pytest.raises(AlertError) as refused:
@@ -84,9 +89,11 @@ def test_several_addresses_stand_in_lines():
     assert [one.kind for one in found] == ["json", "exec", "mailto"]
 
 
-@pytest.mark.parametrize("address", [SECRET, "exec:", f"json://a\n{SECRET} b:c", f"exec:'{SECRET}"])
+@pytest.mark.parametrize(
+    "address", [SECRET, "exec:", f"json:{SECRET}", f"{SECRET}:foo", f"json://a\n{SECRET} b:c", f"exec:'{SECRET}"]
+)
 def test_what_is_no_address_is_refused_without_it(address):
-    with pytest.raises(ValueError, match=r"^(?!.*swordfish)"):
+    with pytest.raises(AlertError, match=r"^(?!.*swordfish)"):
         receivers_of(address)
 
 
@@ -139,3 +146,26 @@ def test_a_program_that_reads_nothing_has_taken_it(tmp_path, one):
     with warnings.catch_warnings():
         warnings.simplefilter("error")
         Program(f"'{script(tmp_path, '')}'").send(one, now=0.0)
+
+
+@pytest.mark.parametrize("step", [10**400, float("nan"), None, np.int64(3), np.float32(3)])
+@pytest.mark.parametrize("wall_time", [float("inf"), -1e30, 1e30, 1_000.0])
+def test_whatever_a_program_says_can_be_worded(step, wall_time):
+    odd = Alert.of(
+        "1", "\udcff\x1b[2J", "\ud800 text", level="info", run="a\u2028b", wall_time=wall_time, step=step
+    )  # fmt: skip
+    for words in (odd.subject, odd.body(1_000.0)):
+        assert words.encode()
+        assert "\x1b" not in words
+    assert json.loads(msgspec.json.encode(odd))["step"] in (3, None)
+
+
+def test_what_a_program_started_ends_with_it(tmp_path, one, monkeypatch):
+    monkeypatch.setattr(receivers, "PROGRAM_S", 0.5)
+    path = script(tmp_path, "import subprocess; print(1); child = subprocess.Popen(['sleep', '1000']);"
+                            f"open({str(tmp_path / 'pid')!r}, 'w').write(str(child.pid)); child.wait()")  # fmt: skip
+    with pytest.raises(AlertError):
+        Program(f"'{path}'").send(one, now=0.0)
+    if (tmp_path / "pid").exists():  # on a busy machine it is ended before
+        pid = int((tmp_path / "pid").read_text())
+        wait_until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie", "its end")

@@ -35,9 +35,9 @@ from sightglass.cli.commands import _history_cells
 from sightglass.cli.complete import completions, settable
 from sightglass.cli.group import SECTIONS
 from sightglass.cli.hub import user
-from sightglass.cli.output import parse_value
 from sightglass.cli.ui import links
 from sightglass.core.columns import Record
+from sightglass.core.description import parse_value
 from sightglass.query.functions import FUNCTIONS
 from sightglass.storage.event_log import TensorBoard
 

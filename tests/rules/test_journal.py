@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import subprocess
 import sys
 
@@ -77,3 +79,25 @@ def test_a_folder_that_cannot_be_written_to_is_named(tmp_path):
     (tmp_path / "file").touch()
     with pytest.raises(AlertError, match="file"):
         Journal(tmp_path / "file" / "x")
+
+
+def test_what_cannot_be_noted_on_a_full_disk_is_noted_later(tmp_path, monkeypatch):
+    full, write = [True], os.write
+
+    def write_a_little(file, data):
+        if full[0]:
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+        return write(file, data[:7])
+
+    monkeypatch.setattr(os, "write", write_a_little)
+    journal = Journal(tmp_path)
+    journal.tell(told("rule", "run", 1))
+    assert "No space" in journal.problem
+    full[0] = False
+    journal.tell(told("rule", "other", 1))
+    assert not journal.problem
+    journal.close()
+    journal.sent(told("rule", "run", 1).alert)  # a delivery that was given up ends late
+    again = Journal(tmp_path)
+    assert set(again.told) == {("rule", "run"), ("rule", "other")}
+    again.close()

@@ -40,8 +40,15 @@ def test_a_rule_has_what_is_written(read):
 
 @pytest.mark.parametrize(
     ("then", "command"),
-    [("stop", ("stop", "", None)), ("pause", ("pause", "", None)), ("mode=slow", ("set", "mode", "slow")), ("", None)],
-)
+    [
+        ("stop", ("stop", "", None)),
+        ("pause", ("pause", "", None)),
+        ("mode=slow", ("set", "mode", "slow")),
+        ("x=.5", ("set", "x", 0.5)),
+        ("on=True", ("set", "on", True)),
+        ("", None),
+    ],
+)  # fmt: skip
 def test_what_follows_is_a_command(read, then, command):
     assert read(f'[[rule]]\nname = "r"\nwhen = "b.x > 1"\nthen = "{then}"')[-1].then == command
 
@@ -71,6 +78,7 @@ def test_the_key_changes_with_the_text_alone(read):
         (FULL.replace('"error"', '"urgent"'), "urgent"),
         (FULL.replace("lr=0.001", "halt"), "halt"),
         (FULL + FULL, "the loss explodes"),
+        (FULL.replace("> 10", ".where(lambda x: x > 10)"), "where"),
         (FULL.replace("the loss explodes", "stuck"), "stuck"),
         ('states = ["dead"]', "dead"),
         ("[[rule]", "rules.toml"),

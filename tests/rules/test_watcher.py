@@ -13,6 +13,7 @@ from tests.waiting import wait_until
 
 import sightglass as sg
 from sightglass.core import description
+from sightglass.query.condition import as_condition
 from sightglass.rules import watcher as watching
 from sightglass.rules.journal import Journal
 from sightglass.rules.rules import read_rules
@@ -137,6 +138,18 @@ def test_a_command_follows_where_the_program_allows_it(watch, inbox, tmp_path):
         assert next(one.client for one in run.history if one.kind == "set").startswith("alert set")
 
 
+def test_every_run_of_a_name_is_meant_by_it(watch, inbox, tmp_path):
+    watcher = watch(NO_STATES + TOO_HIGH + 'runs = "same"\n')
+    for _ in range(2):
+        with sg.init("same", dir=tmp_path) as run:
+            wait_until(lambda one=run: one._telemetry.subscriptions.active, "the question", pause=watcher.round)
+            observe(run, [4.0])
+            n = len(inbox.got)
+            got(watcher, inbox, n + 1)
+    assert len({alert.run_id for alert in inbox.got}) == 2
+    assert {row["id"] for row in watcher.status()["rows"]} == {alert.run_id for alert in inbox.got}
+
+
 def test_a_run_that_refuses_or_has_no_such_event_costs_the_others_nothing(watch, inbox, tmp_path):
     with sg.init("plain", dir=tmp_path) as plain, sg.init("arrays", dir=tmp_path) as arrays:
         watcher = watch(NO_STATES + TOO_HIGH)
@@ -145,13 +158,15 @@ def test_a_run_that_refuses_or_has_no_such_event_costs_the_others_nothing(watch,
         import numpy as np
 
         observe(arrays, [np.array([4.0, 5.0])])
-        observe(plain, [4.0])
+        observe(plain, [4.0, 1.0])
         assert [name for _, name, _ in got(watcher, inbox, 1)] == ["plain"]
         rows = wait_until(
             lambda: {row["run"]: row for row in watcher.status()["rows"] if row["run"] == "arrays" and row["problem"]},
             "the problem", pause=watcher.round,
         )  # fmt: skip
         assert rows["arrays"]["state"] == "refused"
+        observe(plain, [5.0])
+        got(watcher, inbox, 2)
 
 
 def test_a_watcher_that_begins_again_sends_what_did_not_arrive_and_tells_nothing_twice(watch, inbox, tmp_path):
@@ -165,7 +180,10 @@ def test_a_watcher_that_begins_again_sends_what_did_not_arrive_and_tells_nothing
             warnings.simplefilter("ignore")
             first.close()
         inbox.up = True
-        second = watch(NO_STATES + TOO_HIGH)
+        with sg.connect(run) as reader:  # for whom the run still holds what it sent
+            held = reader.stream(as_condition("batch.loss > 3"))
+            second = watch(NO_STATES + TOO_HIGH)
+            held.wait(0)
         assert [name for name, *_ in got(second, inbox, 1)] == ["too high"]
         wait_until(lambda: run._telemetry.subscriptions.active, "the question", pause=second.round)
         observe(run, [4.0, 4.0])

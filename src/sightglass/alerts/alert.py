@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime
+import math
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
@@ -18,6 +19,7 @@ VARIABLE: Final = "SIGHTGLASS_ALERT_URL"
 
 MAX_TITLE: Final = 200  # characters; the subject of a mail
 MAX_TEXT: Final = 10_000
+LAST_S: Final = 4e9  # the year 2096: a clock that is beyond that is set wrong
 LATE_S: Final = 10.0  # less is the usual way of a message
 
 
@@ -50,10 +52,22 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
     step: float | None = None
     rule: str = ""
 
+    @classmethod
+    def of(
+        cls, id: str, title: str, text: str, *, level: Level, run: str, wall_time: float, step: object = None,
+        **others: str,
+    ) -> Alert:  # fmt: skip
+        """Make an alert of what programs say: cut, in one line where that is meant, and in characters that exist."""
+        return cls(
+            id=id, title=_line(title)[:MAX_TITLE], text=_characters(text)[:MAX_TEXT], level=level, run=_line(run),
+            wall_time=wall_time if math.isfinite(wall_time) else 0.0, step=_number(step),
+            **{name: _line(one) for name, one in others.items()},
+        )  # fmt: skip
+
     @property
     def subject(self) -> str:
         """The run and the title, in one line."""
-        return visible(f"{self.run}: {self.title}" if self.run else self.title).replace("\n", " ")
+        return f"{self.run}: {self.title}" if self.run else self.title
 
     def body(self, now: float) -> str:
         """Return the details, for people; an alert that comes late says so.
@@ -61,7 +75,7 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
         Args:
             now: The time, in seconds since the Unix epoch.
         """
-        at = datetime.datetime.fromtimestamp(self.wall_time).astimezone()
+        at = datetime.datetime.fromtimestamp(max(0.0, min(self.wall_time, LAST_S))).astimezone()
         late = f", {spoken(now - self.wall_time)} late" if now - self.wall_time > LATE_S else ""
         lines = [
             f"{self.level} at {at:%Y-%m-%d %H:%M:%S %z}{late}",
@@ -71,3 +85,21 @@ class Alert(msgspec.Struct, frozen=True, kw_only=True):
             f"alert {self.id}",
         ]
         return visible("\n\n".join(filter(None, [self.text, "\n".join(filter(None, lines))])))
+
+
+def _characters(text: str) -> str:
+    """Return a text that UTF-8 can encode: names of files may hold other bytes."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _line(text: str) -> str:
+    return visible(" ".join(_characters(text).split()))
+
+
+def _number(step: object) -> float | None:
+    """Return a step as JSON has it; `None` for what is not a finite number."""
+    try:
+        number = float(step)  # type: ignore[arg-type]
+    except (TypeError, ValueError, OverflowError):
+        return None
+    return number if math.isfinite(number) else None

@@ -2,12 +2,13 @@
 
 Rule 1: `put` never waits and never raises.
 Rule 2: an alert is sent again until its receiver takes it, after growing rests. A receiver that is down holds up no
-other one, and what it gets in the end is in order.
+other one, and what it gets in the end is in order; but an alert that it refuses again and again lets the others pass.
 Rule 3: what is given up is counted, and warned of.
 """
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
@@ -26,7 +27,9 @@ if TYPE_CHECKING:
 MAX_WAITING: Final = 1_000  # for each receiver; a person reads a few
 RETRY_S: Final = 1.0  # after the first failure; it doubles with each
 MAX_RETRY_S: Final = 60.0
-EXIT_S: Final = 5.0  # by how much the end of a program may be held up
+PATIENCE: Final = 15  # tries, in ten minutes: it may be the alert that is refused, and not the receiver that is down
+EXIT_S: Final = 5.0  # by how much the end of a program may be held up, however many runs it has
+APART_S: Final = 5.0  # runs that end this far apart are not those of a program that exits
 
 
 @dataclass(slots=True)
@@ -37,6 +40,22 @@ class Lane:
     waiting: deque[Alert] = field(default_factory=deque)
     n_failed: int = 0
     due_s: float = 0.0
+
+
+class _Exits:
+    """How long deliveries of this process that end one after the other may hold it up, all of them together."""
+
+    def __init__(self) -> None:
+        self._until_s = -math.inf
+
+    def left_s(self, now_s: float, timeout_s: float) -> float:
+        """Return how long one that ends now may take."""
+        if now_s > self._until_s + APART_S:
+            self._until_s = now_s + timeout_s
+        return max(0.0, min(timeout_s, self._until_s - now_s))
+
+
+_exits = _Exits()
 
 
 class AlertDelivery:
@@ -67,7 +86,6 @@ class AlertDelivery:
         self._clock = clock
         self._delivered = delivered
         self._n_put = self._n_sent = self._n_dropped = 0
-        self._unchecked = self._lanes.copy()
         self._closing = self._told = False
         self._worker = worker("alerts", self.round)
         self._worker.wake()
@@ -75,6 +93,8 @@ class AlertDelivery:
     def put(self, alert: Alert) -> None:
         """Send an alert as soon as possible; from any thread."""
         self._n_put += 1
+        if not self._lanes:
+            self._delivered(alert)
         with self._worker.lock:
             for lane in self._lanes:
                 if self._closing or len(lane.waiting) >= MAX_WAITING:
@@ -94,7 +114,7 @@ class AlertDelivery:
         """Send what waits, once more, and end; what is not taken within `timeout_s` is given up, with a warning."""
         with self._worker.lock:
             self._closing = True
-        self._worker.close(timeout_s)
+        self._worker.close(_exits.left_s(self._clock.monotonic(), timeout_s))
         n_lost = self._n_dropped + sum(len(lane.waiting) for lane in self._lanes)
         if n_lost and not self._told:
             self._told = True
@@ -104,12 +124,6 @@ class AlertDelivery:
     def round(self, now_s: float) -> float | None:
         """Send what is due; return how long to rest."""
         closing = self._closing
-        while self._unchecked:
-            lane = self._unchecked.pop()
-            try:
-                lane.receiver.check()
-            except Exception as error:  # noqa: BLE001  apprise's parts raise what they like
-                self.failures.add(error, "a receiver cannot get alerts")
         for lane in self._lanes:
             while lane.waiting and (closing or lane.due_s <= now_s) and self._send(lane):
                 pass
@@ -126,10 +140,12 @@ class AlertDelivery:
         alert = lane.waiting[0]
         try:
             lane.receiver.send(alert, now=self._clock.wall())
-        except Exception as error:  # noqa: BLE001  as above
+        except Exception as error:  # noqa: BLE001  apprise's parts raise what they like
             rest_s = min(MAX_RETRY_S, RETRY_S * 2.0 ** min(lane.n_failed, 10))
             lane.n_failed, lane.due_s = lane.n_failed + 1, self._clock.monotonic() + rest_s
             self.failures.add(error, "an alert waits, and is sent again")
+            if lane.n_failed % PATIENCE == 0:
+                lane.waiting.rotate(-1)
             return False
         lane.waiting.popleft()
         lane.n_failed = 0

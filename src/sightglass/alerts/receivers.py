@@ -11,20 +11,22 @@ import os
 import re
 import shlex
 import shutil
+import signal
 import warnings
+from collections.abc import Callable
 from contextvars import ContextVar
 from typing import Any, Final, Protocol
 
 import msgspec
 
-from sightglass.core.errors import AlertError, MissingExtraError
+from sightglass.core.errors import AlertError, MissingExtraError, SightglassError
 from sightglass.core.process.unpatched import subprocess
 
 from .alert import VARIABLE, Alert
 
 PROGRAM: Final = "exec:"
 PROGRAM_S: Final = 30.0  # it may send a mail itself
-_SCHEME: Final = re.compile(r"\s*([A-Za-z][A-Za-z0-9+.-]{0,30}):")
+_SCHEME: Final = re.compile(r"([A-Za-z][A-Za-z0-9+.-]{0,30})://|exec:")
 _TYPES: Final = {"info": "info", "warning": "warning", "error": "failure"}
 
 
@@ -45,21 +47,41 @@ class Receiver(Protocol):
         """Send an alert; `now` is in seconds since the Unix epoch. Errors as in `check`."""
 
 
+def receivers_here(unusable: Callable[[Exception], None] | None = None) -> tuple[Receiver, ...]:
+    """Return the receivers that the environment names, checked; errors as of `receivers_of` and `Receiver.check`.
+
+    What they need is loaded here: a process that is forked while another thread imports may hang.
+
+    Args:
+        unusable: Called with the error of each receiver that cannot be used, which is left out; without it, raise that.
+    """
+    found = []
+    for receiver in receivers_of(os.environ.get(VARIABLE, "")):
+        try:
+            receiver.check()
+            found.append(receiver)
+        except SightglassError as error:
+            if unusable is None:
+                raise
+            unusable(error)
+    return tuple(found)
+
+
 def receivers_of(addresses: str) -> tuple[Receiver, ...]:
     """Return the receivers at some addresses, one a line.
 
     Raises:
-        ValueError: An address has no form that is known.
+        AlertError: An address has no form that is known.
     """
     found: list[Receiver] = []
     for line in filter(None, map(str.strip, addresses.splitlines())):
         scheme = _SCHEME.match(line)
         if scheme is None:
             nth = len(found) + 1
-            raise ValueError(
+            raise AlertError(
                 f"Expected addresses such as 'mailto://…' or 'exec:PROGRAM', got another form as number {nth}"
             )
-        found.append(Program(line.removeprefix(PROGRAM)) if line.startswith(PROGRAM) else Service(line, scheme[1]))
+        found.append(Service(line, scheme[1]) if scheme[1] else Program(line.removeprefix(PROGRAM)))
     return tuple(found)
 
 
@@ -72,11 +94,14 @@ class Program:
         """Take the program and its arguments, with quotes as in a shell.
 
         Raises:
-            ValueError: There is none, or a quote does not end.
+            AlertError: There is none, or a quote does not end.
         """
-        self._command = shlex.split(command)
+        try:
+            self._command = shlex.split(command)
+        except ValueError as error:
+            raise AlertError(f"Expected a program for alerts with its arguments: {error}") from None
         if not self._command:
-            raise ValueError("Expected a program for alerts, such as 'exec:/usr/local/bin/notify', got none")
+            raise AlertError("Expected a program for alerts, such as 'exec:/usr/local/bin/notify', got none")
 
     def check(self) -> None:
         """See `Receiver.check`."""
@@ -87,16 +112,27 @@ class Program:
         """See `Receiver.send`."""
         environment = {name: value for name, value in os.environ.items() if name != VARIABLE}
         try:
-            done = subprocess.run(
-                self._command, input=msgspec.json.encode(alert), stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
-                timeout=PROGRAM_S, start_new_session=True, env=environment, check=False,
+            process = subprocess.Popen(
+                self._command, stdin=subprocess.PIPE, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+                start_new_session=True, env=environment,
             )  # fmt: skip
-        except subprocess.TimeoutExpired:
-            raise AlertError(f"The program for alerts did not end within {PROGRAM_S:g} s") from None
         except OSError as error:
             raise AlertError(f"The program for alerts could not be started: {error.strerror}") from None
-        if done.returncode:
-            raise AlertError(f"The program for alerts ended with {done.returncode}")
+        try:
+            process.communicate(msgspec.json.encode(alert), timeout=PROGRAM_S)
+        except subprocess.TimeoutExpired:
+            _kill(process)
+            raise AlertError(f"The program for alerts did not end within {PROGRAM_S:g} s") from None
+        if process.returncode:
+            raise AlertError(f"The program for alerts ended with {process.returncode}")
+
+
+def _kill(process: Any) -> None:
+    """End a program, and what it has started."""
+    if hasattr(os, "killpg"):
+        os.killpg(process.pid, signal.SIGKILL)
+    process.kill()
+    process.communicate()
 
 
 class Service:

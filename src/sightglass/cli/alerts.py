@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import datetime
-import os
 import secrets
 import socket
 import sys
@@ -21,7 +20,6 @@ from .output import echo, print_json, print_rows
 
 if TYPE_CHECKING:
     from sightglass.alerts.alert import Alert
-    from sightglass.alerts.receivers import Receiver
 
 STATE: Final = ".alerts"
 """What the folder of a watcher's journal is called, behind the name of its file of rules."""
@@ -57,12 +55,13 @@ def alerts(what: str, rules: Path | None, connections: str | None, as_json: bool
 
 
 def _watch(path: Path, connections: str | None, *, as_json: bool) -> None:
+    from sightglass.alerts.receivers import receivers_here
     from sightglass.client.many.fleet import fleet
     from sightglass.rules.journal import Journal
     from sightglass.rules.rules import read_rules
     from sightglass.rules.watcher import ROUND_S, Watcher, watch
 
-    rules, receivers = read_rules(path), _receivers()
+    rules, receivers = read_rules(path), receivers_here()
     journal = Journal(_folder(path))
     watcher = Watcher(
         rules, fleet(connections=connections, hub=hub(), pace_s=ROUND_S), receivers, journal,
@@ -76,8 +75,9 @@ def _watch(path: Path, connections: str | None, *, as_json: bool) -> None:
 
 def _test() -> None:
     from sightglass.alerts.alert import VARIABLE, Alert
+    from sightglass.alerts.receivers import receivers_here
 
-    receivers = _receivers()
+    receivers = receivers_here()
     if not receivers:
         raise AlertError(f"Expected addresses in the environment's {VARIABLE}, got none")
     alert = Alert(
@@ -87,7 +87,6 @@ def _test() -> None:
     problems = []
     for receiver in receivers:
         try:
-            receiver.check()
             receiver.send(alert, now=time.time())
             echo(f"{receiver.kind}: sent")
         except AlertError as error:
@@ -115,16 +114,6 @@ def _print_status(path: Path, *, as_json: bool) -> None:
 def _cells(row: dict[str, Any]) -> tuple[str, ...]:
     last = "" if row["last"] is None else row["last"]
     return row["rule"], row["run"], row["state"], f"{row['evaluated']:,}", last, str(row["told"]), row["problem"]
-
-
-def _receivers() -> tuple[Receiver, ...]:
-    from sightglass.alerts.alert import VARIABLE
-    from sightglass.alerts.receivers import receivers_of
-
-    try:
-        return receivers_of(os.environ.get(VARIABLE, ""))
-    except ValueError as error:
-        raise AlertError(str(error)) from None
 
 
 def _folder(path: Path) -> Path:

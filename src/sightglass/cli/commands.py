@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 import click
 
+from sightglass.core.description import parse_value
 from sightglass.core.errors import RunNotFoundError, unknown_event
 
 from .complete import ACTION, CONTROL, QUERY
@@ -17,7 +18,6 @@ from .group import EXIT_FAILED, main
 from .output import (
     echo,
     jsonable,
-    parse_value,
     print_acknowledgement,
     print_json,
     print_report,

@@ -27,7 +27,6 @@ if TYPE_CHECKING:
 
 
 _BREAKS: Final = re.compile(r"[\t\r\n\v\f]")  # they would break a line of a table, and become spaces
-_DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")  # JSON allows neither .2 nor 1.
 _NUMBER: Final = 9  # columns: a number of four digits with its exponent, such as -1.234e-5, is never broken
 _SHORT: Final = ("id", "state", "for", "rate", "cost", "pid")  # columns that are never broken into lines
 # A line of 1,000 numbers is about 10 kB: it still fits the buffer of a terminal, and a chart shows more at a glance.
@@ -37,16 +36,6 @@ MAX_VALUES_SHOWN: Final = 1_000
 def echo(text: object, *, err: bool = False) -> None:
     """Print a text that may hold names, with characters made visible that a terminal would obey."""
     click.echo(visible(str(text)), err=err)
-
-
-def parse_value(text: str) -> object:
-    """Read a value as JSON, or as Python's True, False and None, or as a number such as .2; anything else is text."""
-    if _DECIMAL.fullmatch(text):
-        return float(text)
-    try:
-        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
-    except ValueError:
-        return text
 
 
 def print_acknowledgement(

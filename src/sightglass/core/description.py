@@ -6,7 +6,9 @@ array, which needs `core.codec`. `read_struct` makes structs of them again.
 
 from __future__ import annotations
 
+import json
 import os
+import re
 import shlex
 import typing
 from collections.abc import Mapping, Sequence
@@ -24,6 +26,7 @@ MAIN_PACKAGES: Final = (
     "torch", "jax", "flax", "tensorflow", "keras", "lightning", "transformers", "sklearn", "xgboost", "numpy"
 )  # fmt: skip
 
+_DECIMAL: Final = re.compile(r"[+-]?(\d+\.\d*|\.\d+)([eE][+-]?\d+)?")  # JSON allows neither .2 nor 1.
 QUIET_TIMES: Final = 10.0
 QUIET_S: Final = 10.0
 """Fast events may pause for some seconds, such as to collect garbage or to write a checkpoint."""
@@ -116,6 +119,16 @@ def arguments_of(value: Any) -> tuple[Sequence[Any], Mapping[str, Any]]:
         case {"args": list(args), "keywords": dict(keywords), **others} if not others:
             return args, keywords
     return (value if isinstance(value, list | tuple) else (value,)), {}
+
+
+def parse_value(text: str) -> object:
+    """Read a value as JSON, or as Python's True, False and None, or as a number such as .2; anything else is text."""
+    if _DECIMAL.fullmatch(text):
+        return float(text)
+    try:
+        return json.loads({"True": "true", "False": "false", "None": "null"}.get(text, text))
+    except ValueError:
+        return text
 
 
 class LentFunctionInfo(msgspec.Struct, frozen=True, kw_only=True):

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Final
 
 from sightglass.core.columns import Record
+from sightglass.core.program_values.guarded import text
 
 from . import expressions as e
 from .arrays import truth
 from .parser import as_query
 from .query import Query
 from .stages import Map, Where
+
+MAX_VALUE: Final = 200  # characters
 
 
 def as_condition(condition: Query | str) -> Query:
@@ -36,6 +40,11 @@ def as_condition(condition: Query | str) -> Query:
     if isinstance(last, Where):
         return query.map(lambda value: (True, value))
     return query.map(lambda value: (value, value))
+
+
+def said(condition: Query | str, about: object) -> str:
+    """Return a sentence about a condition that holds, with the value that it is about."""
+    return f"{condition}: the value is {text(about, MAX_VALUE)}"
 
 
 def holds(record: Record) -> bool:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import time
 from pathlib import Path
 from typing import Any, Final
 
@@ -15,11 +16,13 @@ import msgspec
 
 from sightglass.alerts.alert import Alert
 from sightglass.core.errors import AlertError
+from sightglass.core.process.unpatched import threading
 from sightglass.protocol.discovery import lock
 
 LOG: Final = "log.jsonl"
 STATUS: Final = "status.json"
 LOCK: Final = "lock"
+N_TRIES, TRY_S = 10, 0.05
 
 
 class Told(msgspec.Struct, frozen=True, kw_only=True):
@@ -46,6 +49,7 @@ class Journal:
         told: The last alert of each rule and run.
         holding: The rules and runs of which it was told that the condition holds.
         unsent: The alerts that may not have arrived, the oldest first.
+        problem: Why what is told cannot be noted now; empty if it can.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -56,12 +60,15 @@ class Journal:
         """
         self.told: dict[tuple[str, str], Told] = {}
         self.holding: set[tuple[str, str]] = set()
+        self.problem = ""
+        self._unwritten = b""
+        self._mutex = threading.Lock()
         unsent: dict[str, Told] = {}
         self._folder = folder
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = os.open(folder / LOCK, os.O_RDWR | os.O_CREAT, 0o600)
-            if not lock(self._lock):
+            if not _locked(self._lock):
                 os.close(self._lock)
                 raise AlertError(f"Another watcher uses {str(folder)!r}: end it first")
             for line in _lines(folder / LOG):
@@ -109,11 +116,31 @@ class Journal:
 
     def close(self) -> None:
         """Let another watcher use the folder."""
-        os.close(self._log)
+        with self._mutex:
+            log, self._log = self._log, -1
+        os.close(log)
         os.close(self._lock)
 
     def _write(self, line: _Line) -> None:
-        os.write(self._log, _encoded(line))
+        """Append a line; what cannot be written now, as on a full disk, is written with the next one."""
+        with self._mutex:
+            self._unwritten += _encoded(line)
+            try:
+                while self._unwritten and self._log >= 0:
+                    n = os.write(self._log, self._unwritten)
+                    self._unwritten = self._unwritten[n:]
+                self.problem = ""
+            except OSError as error:
+                self.problem = f"What is told cannot be noted: {error.strerror}"
+
+
+def _locked(descriptor: int) -> bool:
+    """Take the lock of a watcher, which `read_status` holds for a moment; return whether that was possible."""
+    for _ in range(N_TRIES):
+        if lock(descriptor):
+            return True
+        time.sleep(TRY_S)
+    return False
 
 
 def read_status(folder: Path) -> tuple[dict[str, Any], bool]:
@@ -124,11 +151,13 @@ def read_status(folder: Path) -> tuple[dict[str, Any], bool]:
     """
     try:
         status = msgspec.json.decode((folder / STATUS).read_bytes())
-        descriptor = os.open(folder / LOCK, os.O_RDWR)
-    except (OSError, msgspec.DecodeError):
+        descriptor = os.open(folder / LOCK, os.O_RDONLY)
+    except (FileNotFoundError, msgspec.DecodeError):
         raise AlertError(f"No watcher has used {str(folder)!r} so far: start `sightglass alerts RULES`") from None
+    except OSError as error:
+        raise AlertError(f"Cannot read {str(folder)!r}: {error.strerror}") from None
     try:
-        return status, not lock(descriptor)
+        return status, not lock(descriptor, shared=True)
     finally:
         os.close(descriptor)
 

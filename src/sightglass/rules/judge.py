@@ -24,6 +24,7 @@ class RuleInRun:
         is_told: Whether it was told that it holds.
         told_s: When it was last told.
         n_told: How often it was told.
+        since_wall_time: What happened until then was seen by an earlier watcher, in seconds since the Unix epoch.
     """
 
     rule: CheckedRule
@@ -33,6 +34,7 @@ class RuleInRun:
     is_told: bool = False
     told_s: float = -math.inf
     n_told: int = 0
+    since_wall_time: float = -math.inf
 
     def saw(self, holds: bool, about: Any, now_s: float) -> bool:
         """Take in an evaluation; return whether it has just become time to tell."""

@@ -16,12 +16,14 @@ from __future__ import annotations
 
 import hashlib
 from dataclasses import dataclass
+from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import Final, Literal, TypeAlias, get_args
 
 import msgspec
 
 from sightglass.alerts.alert import Level
+from sightglass.core.description import parse_value
 from sightglass.core.errors import AlertError, QueryError, unknown
 from sightglass.core.process.clock import duration
 from sightglass.query.condition import as_condition
@@ -104,11 +106,14 @@ def read_rules(path: Path) -> list[CheckedRule]:
 def _checked(rule: Rule) -> CheckedRule:
     try:
         plain = as_query(rule.when)
+        momentary = bool(plain.stages) and isinstance(plain.stages[-1], Where)
+        if momentary and rule.for_:
+            raise ValueError("What ends in `where` holds for a moment: leave `for` out")
         return CheckedRule(
             name=rule.name, key=hashlib.blake2b(msgspec.json.encode(rule), digest_size=4).hexdigest(),
             level=rule.level, for_s=duration(rule.for_) if rule.for_ else 0.0,
             wait_s=duration(rule.wait) if rule.wait not in ("", "0") else 0.0, runs=rule.runs,
-            momentary=bool(plain.stages) and isinstance(plain.stages[-1], Where),
+            momentary=momentary,
             query=as_condition(plain), when=rule.when, then=_command(rule.then),
         )  # fmt: skip
     except (QueryError, ValueError) as error:
@@ -119,10 +124,12 @@ def _command(text: str) -> tuple[str, str, object] | None:
     """Read what follows an alert."""
     name, equals, value = (part.strip() for part in text.partition("="))
     if equals and name:
-        try:
-            return "set", name, msgspec.json.decode(value)
-        except msgspec.DecodeError:
-            return "set", name, value
+        return "set", name, parse_value(value)
     if text not in ("", "stop", "pause"):
         raise ValueError(f"{unknown('command', text, ('stop', 'pause'))}; or NAME=VALUE sets a control")
     return (text, "", None) if text else None
+
+
+def is_meant(rule: CheckedRule, run: str) -> bool:
+    """Return whether a rule is for a run of this name."""
+    return fnmatchcase(run, rule.runs)

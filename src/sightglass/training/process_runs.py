@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any, Final, Literal
 
 from sightglass.alerts.alert import VARIABLE
 from sightglass.core.description import Ending
-from sightglass.core.errors import StorageError, warn
+from sightglass.core.errors import AlertError, StorageError, warn
 from sightglass.core.process import current_run
 from sightglass.core.process.files import runs_folder
 from sightglass.core.process.ranks import is_first_rank
@@ -278,15 +278,14 @@ def _say_how_to_look(name: str, folder: str) -> None:
 
 
 def _receivers() -> tuple[Receiver, ...]:
-    """Return where the environment sends alerts; warn if an address has a form that is not known."""
-    addresses = os.environ.get(VARIABLE, "")
-    if not addresses.strip():
+    """Return where the environment sends alerts; warn if that cannot be."""
+    if not os.environ.get(VARIABLE):
         return ()
-    from sightglass.alerts.receivers import receivers_of  # as most runs have none
+    from sightglass.alerts.receivers import receivers_here  # most runs have none
 
     try:
-        return receivers_of(addresses)
-    except ValueError as error:
+        return receivers_here(lambda error: warn(f"A receiver gets no alerts: {error}"))
+    except AlertError as error:
         warn(f"No alerts are delivered: {error}")
         return ()
 

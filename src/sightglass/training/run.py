@@ -17,7 +17,7 @@ from sightglass.core.process.files import n_bytes_of, sha256_of
 from sightglass.core.process.unpatched import threading
 from sightglass.core.program_values.guarded import message, text
 from sightglass.core.redact import redact_text
-from sightglass.query.condition import as_condition, holds
+from sightglass.query.condition import as_condition, holds, said
 from sightglass.query.query import Query
 from sightglass.storage.run_file import State
 
@@ -31,8 +31,6 @@ if TYPE_CHECKING:
     from sightglass.alerts.alert import Level
     from sightglass.figures.render_job import OnFull
 
-
-MAX_VALUE: Final = 200  # characters, in an alert
 
 FIGURES_OF: Final = ("matplotlib.figure", "PIL.Image", "plotly.basedatatypes")
 """The modules whose figures and images `log` takes; nobody has one of them who has not imported its module."""
@@ -366,11 +364,10 @@ class Run(NamesElsewhere, current_run.Handle):
 
         def tell(record: Record) -> None:
             if holds(record):
-                about = f"{query}: the value is {text(record.value[1], MAX_VALUE)}"
-                self.alert(name, about, level=level, wait_s=wait_s, step=record.step)
+                self.alert(name, said(query, record.value[1]), level=level, wait_s=wait_s, step=record.step)
 
         assert self._wiring.alerts is not None
-        self._wiring.alerts.rules.append(stream.subscribe(tell))
+        self._wiring.alerts.streams.append(stream.subscribe(tell))
 
     @property
     def directory(self) -> Path:

@@ -9,13 +9,14 @@ from __future__ import annotations
 
 import itertools
 import math
+import numbers
 import socket
 from collections.abc import Callable, Sequence
-from typing import TYPE_CHECKING, Final
+from typing import TYPE_CHECKING, Any, Final
 
 import numpy as np
 
-from sightglass.alerts.alert import LEVELS, MAX_TEXT, MAX_TITLE, Alert, Level
+from sightglass.alerts.alert import LEVELS, Alert, Level
 from sightglass.alerts.delivery import EXIT_S, AlertDelivery
 from sightglass.core.columns import Columns
 from sightglass.core.counts import Failures
@@ -24,6 +25,7 @@ from sightglass.core.errors import unknown
 from sightglass.core.process.clock import Clock, spoken
 from sightglass.core.process.threads import Worker
 from sightglass.core.process.unpatched import threading
+from sightglass.core.values import array_kind
 from sightglass.storage.format.block import Key, columns_of
 from sightglass.storage.format.totals import numbers_of
 from sightglass.storage.run_file import State
@@ -39,7 +41,7 @@ class RunAlerts:
     """Raises and delivers the alerts of one run; a chore of its `io` thread.
 
     Attributes:
-        rules: The streams that `Run.alert_when` follows.
+        streams: Those that `Run.alert_when` follows.
     """
 
     def __init__(
@@ -72,8 +74,8 @@ class RunAlerts:
         self._remember, self._latest = remember, latest
         self._disk_problem = disk_problem
         self._delivery = AlertDelivery(receivers, clock=clock, worker=worker) if receivers else None
-        self.rules: list[object] = []
-        self._lock = threading.Lock()
+        self.streams: list[object] = []
+        self._lock = threading.RLock()  # a handler of a signal may raise an alert within another one
         self._number = itertools.count()
         self._raised_s: dict[str, float] = {}
         self._began_s = clock.monotonic()
@@ -87,7 +89,7 @@ class RunAlerts:
 
     def raise_one(self, title: str, text: str, level: Level, wait_s: float, step: float | None) -> None:
         """Raise an alert that was checked; see `Run.alert`."""
-        title, now_s = title[:MAX_TITLE], self._clock.monotonic()
+        now_s = self._clock.monotonic()
         with self._lock:
             if now_s - self._raised_s.get(title, -math.inf) < wait_s:
                 return
@@ -95,7 +97,7 @@ class RunAlerts:
             self._raised_s[title] = now_s
             if len(self._raised_s) > MAX_TITLES:
                 del self._raised_s[next(iter(self._raised_s))]
-        self._tell(title, text[:MAX_TEXT], level=level, step=step)
+        self._tell(title, text, level=level, step=step)
 
     def saw(self, key: Key, columns: Columns) -> None:
         """Look for the first NaN in records; from any thread."""
@@ -130,8 +132,8 @@ class RunAlerts:
         self._is_over = True
         frames = [f'  File "{frame.file}", line {frame.line}, in {frame.function}' for frame in ending.frames]
         self._tell(
-            f"{state} after {spoken(self._clock.monotonic() - self._began_s)}: {ending}"[:MAX_TITLE],
-            "\n".join([*frames, ending.error])[-MAX_TEXT:],
+            f"{state} after {spoken(self._clock.monotonic() - self._began_s)}: {ending}",
+            "\n".join([*frames, ending.error]),
             level="error" if state == "failed" else "warning",
         )
 
@@ -144,24 +146,23 @@ class RunAlerts:
             self._delivery.close(timeout_s)
 
     def _tell(self, title: str, text: str, *, level: Level, step: float | None = None) -> None:
-        now, number = self._clock.wall(), next(self._number)
-        at, (event, index) = math.nan if step is None else step, self._latest()
+        event, index = self._latest()
+        alert = Alert.of(
+            f"{self._id}-{next(self._number)}", title, text, level=level, run=self._run, run_id=self._id,
+            host=socket.gethostname(), wall_time=self._clock.wall(), step=step,
+        )  # fmt: skip
         self._remember(
             CommandResult(
-                command=Command(id=0, client="", kind="alert", name=title, value=text),
-                event=event, index=index, step=at, wall_time=now, note=level,
+                command=Command(id=0, client="", kind="alert", name=alert.title, value=alert.text),
+                event=event, index=index, step=math.nan if alert.step is None else alert.step,
+                wall_time=alert.wall_time, note=level,
             )
         )  # fmt: skip
         if self._delivery is not None:
-            self._delivery.put(
-                Alert(
-                    id=f"{self._id}-{number}", title=title, text=text, level=level, run=self._run, run_id=self._id,
-                    host=socket.gethostname(), wall_time=now, step=step,
-                )
-            )  # fmt: skip
+            self._delivery.put(alert)
 
 
-def check_alert(title: object, text: object, level: object, wait_s: float, step: object) -> None:
+def check_alert(title: object, text: object, level: object, wait_s: Any, step: object) -> None:
     """Check the arguments of `Run.alert`.
 
     Raises:
@@ -174,7 +175,9 @@ def check_alert(title: object, text: object, level: object, wait_s: float, step:
         raise TypeError(f"Expected the text of an alert as text, got {text!r:.100}")
     if level not in LEVELS:
         raise ValueError(unknown("level", level, LEVELS))
-    if step is not None and not isinstance(step, int | float):
+    if step is not None and not isinstance(step, numbers.Real) and array_kind(step) is None:
         raise TypeError(f"Expected a number as step, got {step!r:.100}")
+    if not isinstance(wait_s, int | float):
+        raise TypeError(f"Expected a number of seconds as wait_s, got {wait_s!r:.100}")
     if not wait_s >= 0:
         raise ValueError(f"Expected wait_s to be at least 0, got {wait_s!r:.100}")

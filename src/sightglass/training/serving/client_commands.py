@@ -103,7 +103,7 @@ class ClientCommands:
             CommandResult(
                 command=replace(alert, name=alert.name[:MAX_TITLE], value=str(told.get("text", ""))[:MAX_TEXT]),
                 event=event, index=index, step=step if isinstance(step, int | float) else math.nan,
-                wall_time=self._clock.wall(), note=level if level in LEVELS else "warning",
+                wall_time=self._clock.wall(), note=level if isinstance(level, str) and level in LEVELS else "warning",
             )
         )  # fmt: skip
 
