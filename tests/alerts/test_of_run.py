@@ -289,15 +289,21 @@ def test_a_receiver_that_cannot_be_used_costs_the_others_nothing(posts, tmp_path
     assert run.history[0].step == 3
 
 
+FORKS = """
+import os, sys, sightglass as sg
+with sg.init("m", dir=sys.argv[1]) as run:
+    child = os.fork()
+    if not child:
+        run.alert("from the child")
+        run.close()
+        os._exit(0)
+    os.waitpid(child, 0)
+    run.alert("from the parent")
+"""
+
+
 def test_a_forked_child_tells_nothing(told, tmp_path):
-    with sg.init("m", dir=tmp_path) as run:
-        child = os.fork()
-        if not child:
-            run.alert("from the child")
-            run.close()
-            os._exit(0)
-        os.waitpid(child, 0)
-        run.alert("from the parent")
+    subprocess.run([sys.executable, "-W", "ignore", "-c", FORKS, str(tmp_path)], check=True, timeout=100)
     assert [title for title, _ in told()] == ["from the parent"]
 
 

@@ -334,7 +334,7 @@ class Watcher:
     def _act(self, then: tuple[str, str, object], member: Member, run: RemoteRun, alert: Alert) -> None:
         """Send the command of a rule, where the run allows it; the alert follows with what becomes of it."""
         kind, name, value = then
-        about = self._health[member].description if member in self._health else None
+        about = member.info.description if member.info is not None else None
         allowed = () if about is None else about.alerts_may
         what = f"{name}={value}" if kind == "set" else kind
         if (kind if kind != "set" else name) not in allowed or (kind == "set" and name in ("stop", "pause")):
