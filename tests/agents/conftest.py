@@ -7,6 +7,7 @@ import json
 import os
 import subprocess
 import sys
+import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from pathlib import Path
@@ -139,3 +140,30 @@ def call(sweep: Path) -> Iterator[Call]:
     """Call tools of a server that may read only."""
     with served(sweep) as call:
         yield call
+
+
+@contextmanager
+def training(folder: Path, name: str = "live", *, offset: int = 0) -> Iterator[sg.Run]:
+    """Train in a thread until somebody stops it."""
+    ready, over = threading.Event(), threading.Event()
+    runs: list[sg.Run] = []
+
+    def train() -> None:
+        with sg.init(name, dir=folder, record=["batch.loss"]) as run:
+            lr = run.control("lr", 0.1, max=1.0)
+            runs.append(run)
+            step = 0
+            while not (run.stopping or over.is_set()):
+                run.observe("batch", step=step, loss=float(offset + step % 20), lr=lr.value)
+                step += 1
+                ready.set()
+                over.wait(0.005)
+
+    thread = threading.Thread(target=train)
+    thread.start()
+    assert ready.wait(PATIENCE_S)
+    try:
+        yield runs[0]
+    finally:
+        over.set()
+        thread.join(PATIENCE_S)

@@ -2,16 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 from collections import Counter
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import pytest
-from tests.waiting import PATIENCE_S
 
-import sightglass as sg
-
-from .conftest import BEST, served
+from .conftest import BEST, served, training
 
 MAX_CALLS = 8
 WORST = 4  # of live runs; half of them are stopped
@@ -65,8 +61,8 @@ def a_verdict_is_written_down(call):
 
 
 def lower_the_rate_when_it_explodes(call):
-    assert call("wait_for", run="live-0", condition="batch.norm > 10", limit_s=40)["what"] == "fired"
-    assert call("command", run="live-0", kind="set", name="lr", value=0.01, reason="the norm explodes")["applied"]
+    assert call("wait_for", run="live-0", condition="batch.loss > 10", limit_s=40)["what"] == "fired"
+    assert call("command", run="live-0", kind="set", name="lr", value=0.01, reason="the loss explodes")["applied"]
     asked = call("ask", runs=["live-0"], queries=["batch.lr"], n=2, wait_s=20)["data"]["answers"][0]
     assert asked["values"][-1] == 0.01
 
@@ -134,35 +130,8 @@ def test_a_task_about_runs_that_are_over_takes_few_calls(agent, task):
 @pytest.mark.parametrize("task", LIVE)
 def test_a_task_about_live_runs_takes_few_calls(tmp_path, task):
     with ExitStack() as stack:
-        for number in range(WORST):
-            stack.enter_context(training(tmp_path, number))
+        runs = [stack.enter_context(training(tmp_path, f"live-{i}", offset=100 * i)) for i in range(WORST)]
+        runs[1].alert("data is late", "It waited for 3 s.")
         counted = Counted(stack.enter_context(served(tmp_path, "--allow-commands")))
         task(counted)
         assert 0 < counted.n.total() <= MAX_CALLS
-
-
-@contextmanager
-def training(folder, number):
-    """Train in a thread until somebody stops it; a higher number has a higher loss."""
-    began, over = threading.Event(), threading.Event()
-
-    def train():
-        with sg.init(f"live-{number}", dir=folder, record=["batch.loss"]) as run:
-            lr = run.control("lr", 0.1, max=1.0)
-            if number == 1:
-                run.alert("data is late", "It waited for 3 s.")
-            step = 0
-            while not (run.stopping or over.is_set()):
-                run.observe("batch", step=step, loss=1.0 + number, norm=float(step % 20), lr=lr.value)
-                step += 1
-                began.set()
-                over.wait(0.01)
-
-    thread = threading.Thread(target=train)
-    thread.start()
-    assert began.wait(PATIENCE_S)
-    try:
-        yield
-    finally:
-        over.set()
-        thread.join()

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import base64
 import json
-import threading
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack
 
 import httpx2
 import numpy as np
@@ -23,7 +22,7 @@ from sightglass.agents.tools import Tools
 from sightglass.cli import main
 from sightglass.core import description
 
-from .conftest import BEST, N_RUNS, N_STEPS, over_http, page, served
+from .conftest import BEST, N_RUNS, N_STEPS, over_http, page, served, training
 
 
 def test_there_are_few_tools_and_they_are_described_shortly(call):
@@ -235,33 +234,6 @@ def test_a_live_run_is_watched_and_steered(tmp_path):
         ended = call("wait_for", run="live", condition="batch.loss > 1e9", limit_s=30, cursor=again["cursor"])
         assert (ended["what"], ended["evaluated"] >= again["evaluated"]) == ("ended", True)
     assert run.stopping
-
-
-@contextmanager
-def training(folder, name="live", *, offset=0):
-    """Train in a thread until somebody stops it."""
-    ready, over = threading.Event(), threading.Event()
-    runs = []
-
-    def train():
-        with sg.init(name, dir=folder, record=["batch.loss"]) as run:
-            run.control("lr", 0.1, max=1.0)
-            runs.append(run)
-            step = 0
-            while not (run.stopping or over.is_set()):
-                run.observe("batch", step=step, loss=float(offset + step % 20))
-                step += 1
-                ready.set()
-                over.wait(0.005)
-
-    thread = threading.Thread(target=train)
-    thread.start()
-    assert ready.wait(PATIENCE_S)
-    try:
-        yield runs[0]
-    finally:
-        over.set()
-        thread.join(PATIENCE_S)
 
 
 def test_a_hostile_run_changes_nothing_and_costs_no_more(tmp_path):

@@ -289,3 +289,20 @@ def test_how_it_goes_is_one_row_for_each_rule_and_run(watch, tmp_path):
         assert rows[0]["state"] == "armed"
         assert rows[0]["last"] == "0.31"
         assert [row["rule"] for row in watcher.status()["rows"]] == ["crashed", "stuck", "silent", "failed", "too high"]
+
+
+def test_runs_on_a_hub_are_watched_and_stopped(hub, inbox, tmp_path):
+    (tmp_path / "rules.toml").write_text(NO_STATES + TOO_HIGH + 'then = "stop"\n')
+    rules, limits = read_rules(tmp_path / "rules.toml"), sg.Limits(alerts_may=["stop"])
+    with sg.init("far", dir=tmp_path, hub=hub.files["P", "node"], limits=limits) as run:
+        watcher = Watcher(rules, sg.fleet(hub=hub.files["P", "bob"]), [inbox], Journal(tmp_path / "journal"))
+
+        def told():
+            observe(run, [4.0])
+            watcher.round()
+            return inbox.got
+
+        wait_until(told, "the alert")
+        assert inbox.got[0].run == "far"
+        wait_until(lambda: run.stopping, "the command", pause=told)
+        watcher.close()

@@ -94,7 +94,7 @@ class Program:
         """Take the program and its arguments, with quotes as in a shell.
 
         Raises:
-            AlertError: There is none, or a quote does not end.
+            AlertError: The command is empty, or a quote does not end.
         """
         try:
             self._command = shlex.split(command)

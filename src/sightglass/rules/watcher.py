@@ -105,7 +105,7 @@ class Health:
 
     @property
     def is_known(self) -> bool:
-        """Whether anything is known of the run: before its first answer, that nothing is wrong is not."""
+        """Whether the run has answered, or something is wrong: before that, nothing can be said of it."""
         return self.problem is not None or self.description is not None
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 from collections.abc import Sequence
-from dataclasses import dataclass, fields
+from dataclasses import dataclass
 from typing import Final, Literal
 
 from sightglass.core.process.ranks import Agree
@@ -53,12 +53,12 @@ class Limits:
         if isinstance(self.alerts_may, str) or not all(isinstance(name, str) for name in self.alerts_may):
             raise TypeError(f"Expected a list of names as alerts_may, got {self.alerts_may!r:.100}")
         object.__setattr__(self, "alerts_may", tuple(self.alerts_may))
-        for field in fields(self)[1:3]:
-            limit = getattr(self, field.name)
+        for name in ("max_backlog_records", "max_backlog_bytes"):
+            limit = getattr(self, name)
             if type(limit) is not int:
-                raise TypeError(f"Expected an int as {field.name}, got {type(limit).__name__} {limit!r:.100}")
+                raise TypeError(f"Expected an int as {name}, got {type(limit).__name__} {limit!r:.100}")
             if limit < 0:
-                raise ValueError(f"Expected {field.name} to be at least 0, got {limit}")
+                raise ValueError(f"Expected {name} to be at least 0, got {limit}")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

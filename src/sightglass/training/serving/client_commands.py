@@ -11,7 +11,7 @@ from typing import Any, Final, get_args
 
 from msgspec.structs import replace
 
-from sightglass.alerts.alert import LEVELS, MAX_TEXT, MAX_TITLE
+from sightglass.alerts.alert import LEVELS, Alert
 from sightglass.core import codec
 from sightglass.core.errors import CommandError, unknown
 from sightglass.core.process.clock import Clock
@@ -97,13 +97,16 @@ class ClientCommands:
     def _enter(self, alert: Command) -> None:
         """Enter an alert of a client into the history; it is delivered by the client, not by the run."""
         told: Any = alert.value if isinstance(alert.value, dict) else {}
-        level, step = told.get("level"), told.get("step")
+        level = told.get("level")
+        one = Alert.of(
+            "", alert.name, str(told.get("text", "")), run="", wall_time=self._clock.wall(), step=told.get("step"),
+            level=level if isinstance(level, str) and level in LEVELS else "warning",
+        )  # fmt: skip
         event, index = self._runner.subscriptions.latest()
         self._runner.queue.remember(
             CommandResult(
-                command=replace(alert, name=alert.name[:MAX_TITLE], value=str(told.get("text", ""))[:MAX_TEXT]),
-                event=event, index=index, step=step if isinstance(step, int | float) else math.nan,
-                wall_time=self._clock.wall(), note=level if isinstance(level, str) and level in LEVELS else "warning",
+                command=replace(alert, name=one.title, value=one.text), event=event, index=index,
+                step=math.nan if one.step is None else one.step, wall_time=one.wall_time, note=one.level,
             )
         )  # fmt: skip
 
